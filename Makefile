@@ -1,4 +1,4 @@
-# Everything a user or developer runs. Each target does its own set-up; `make help` lists them.
+# Targets for users and developers. Each target installs what it needs; `make help` lists the targets.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -27,33 +27,33 @@ demo: .venv/product  ## run the embedded study and write its report
 	$(BIN)/attention-geometry run embedded
 	@echo 'For the commands of the README in this shell: source .venv/bin/activate'
 
-ui: .venv/dev  ## Dagster's web UI on the same project
+ui: .venv/dev  ## start Dagster's web UI
 	$(BIN)/attention-geometry ui
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 test test-slow test-long test-all: export OMP_NUM_THREADS = 1
 
-test: .venv/dev  ## every behaviour once, a file at a time on each core
+test: .venv/dev  ## run every behaviour once, in parallel by files
 	$(PYTEST) -m 'not slow'
 
-test-slow: .venv/dev  ## all other cases: every model family, whole pages, flipped bits
+test-slow: .venv/dev  ## run all other cases: every model family, whole pages, flipped bits
 	$(PYTEST) -m 'slow and not long'
 
-test-long: .venv/dev  ## whole runs that are killed, damaged, interrupted and repeated, load, the daemon
+test-long: .venv/dev  ## run tests of whole runs that are killed, damaged, interrupted or repeated, of load and the daemon
 	$(PYTEST) -m long
 
-test-all: .venv/dev  ## all three
+test-all: .venv/dev  ## run all three
 	$(PYTEST)
 
-lint: .venv/dev  ## style and types
+lint: .venv/dev  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: .venv/dev  ## performance, as ratios measured in one run
+bench: .venv/dev  ## measure performance, as ratios within one run
 	$(BIN)/python -m benchmarks
 
-picture: demo  ## the README's pictures: the embedded study's page in headless Chromium, and its explorer
+picture: demo  ## render the README's pictures: the embedded study's page in headless Chromium, and its explorer
 	$(BIN)/attention-geometry report embedded --images $(ATTENTION_GEOMETRY_HOME)/pictures
 	mkdir -p docs
 	cp $(ATTENTION_GEOMETRY_HOME)/pictures/explorer.png docs/explorer.png
@@ -61,5 +61,5 @@ picture: demo  ## the README's pictures: the embedded study's page in headless C
 		--window-size=1280,1600 --virtual-time-budget=20000 --screenshot=docs/report.png \
 		file://$(ATTENTION_GEOMETRY_HOME)/reports/embedded.html
 
-clean:  ## remove the environment and caches; data stays
+clean:  ## remove the environment and caches, but not the data
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

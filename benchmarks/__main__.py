@@ -29,7 +29,7 @@ from benchmarks import (
     startup,
     temperature,
 )
-from benchmarks.measure import Benchmark, Result, machine
+from benchmarks.measure import Benchmark, Result, describe_machine
 
 BENCHMARKS: tuple[Benchmark, ...] = (
     *selection.BENCHMARKS,
@@ -50,17 +50,17 @@ BENCHMARKS: tuple[Benchmark, ...] = (
 RESULTS = Path(__file__).parent / "results"
 
 WIDTH = 150
-"""Columns of the table where it does not go to a terminal."""
+"""Width of the table if standard output is not a terminal, in columns."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the arguments ask for; returns the exit code."""
-    parser = _parser()
+    """Run the benchmarks that the arguments select; returns the exit code."""
+    parser = _build_parser()
     options = parser.parse_args(arguments)
-    chosen = _chosen(options.only)
+    chosen = _select_benchmarks(options.only)
     if not chosen:
-        parser.error(f"there is no benchmark '{options.only}'; there are: {', '.join(b.name for b in BENCHMARKS)}")
-    described, started = machine(), datetime.now(UTC)  # before the load is our own
+        parser.error(f"there is no benchmark '{options.only}'; choose one of: {', '.join(b.name for b in BENCHMARKS)}")
+    described, started = describe_machine(), datetime.now(UTC)  # before this process adds to the load
     results: list[Result] = []
     skipped: dict[str, str] = {}
     for benchmark in chosen:
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         print(f"{benchmark.name} ...", file=sys.stderr, flush=True)
         results += [replace(r, target=None) for r in benchmark.small()] if options.small else benchmark.full()
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(_table(results))
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(_build_table(results))
     out = options.out or RESULTS / f"{started:%Y%m%dT%H%M%SZ}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     saved = {
@@ -85,27 +85,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measure speed as ratios of contenders that take turns."
+        prog="python -m benchmarks", description="Measure performance as ratios of contenders that run in alternation."
     )
     parser.add_argument(
-        "--small", action="store_true", help="small sizes, without targets: seconds, to see that it works"
+        "--small", action="store_true", help="small sizes, without targets: a test that runs for seconds"
     )
-    parser.add_argument("--only", metavar="NAME", help="one benchmark, or a subject such as 'selection'")
-    parser.add_argument("--out", metavar="FILE.json", type=Path, help="where to save (default: benchmarks/results/)")
+    parser.add_argument("--only", metavar="NAME", help="run one benchmark, or a subject such as 'selection'")
+    parser.add_argument(
+        "--out", metavar="FILE.json", type=Path, help="file to save the results to (default: in benchmarks/results/)"
+    )
     return parser
 
 
-def _chosen(only: str | None) -> list[Benchmark]:
-    """The benchmarks of that name or subject; all without one."""
+def _select_benchmarks(only: str | None) -> list[Benchmark]:
+    """The benchmarks of that name or subject; all if ``only`` is None."""
     return [b for b in BENCHMARKS if only is None or only in {b.name, b.name.partition(".")[0]}]
 
 
-def _table(results: Sequence[Result]) -> Table:
+def _build_table(results: Sequence[Result]) -> Table:
     """One row per figure."""
-    table = Table(title="Median ratio over rounds in which the contenders take turns", show_lines=True)
-    for heading in ("figure", "what against what", "ratio", "lowest-highest", "target", "medians"):
+    table = Table(title="Median ratio over rounds in which the contenders alternate", show_lines=True)
+    for heading in ("figure", "contenders", "ratio", "lowest-highest", "target", "medians"):
         table.add_column(heading, overflow="fold")
     for result in results:
         sizes = ", ".join(f"{name} {size:,}" for name, size in result.sizes.items())
@@ -115,13 +117,13 @@ def _table(results: Sequence[Result]) -> Table:
             f"{result.what}\nagainst {result.against}\n[dim]{sizes}; {result.repeats} rounds{note}[/dim]",
             f"{result.ratio:.2f}",
             f"{result.lowest:.2f}-{result.highest:.2f}",
-            _verdict(result),
+            _format_verdict(result),
             f"{result.what_median:.4g} {result.unit}\n{result.against_median:.4g} {result.unit}",
         )
     return table
 
 
-def _verdict(result: Result) -> str:
+def _format_verdict(result: Result) -> str:
     """The target, and whether it is met."""
     if result.target is None:
         return "none"

@@ -18,8 +18,8 @@ from benchmarks.measure import Benchmark, Result, alternate, compare
 from dagster_project.steps import measuring
 from dagster_project.steps.assets import Work
 from dagster_project.steps.catalogue import ASSETS
-from dagster_project.steps.cluster import connected
-from dagster_project.steps.summaries.curves import fits_of_heads
+from dagster_project.steps.cluster import use_scheduler
+from dagster_project.steps.summaries.curves import fit_heads
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from geometry.phases import fit_phases
@@ -29,24 +29,24 @@ from storage.zarr.sequences import SequenceStore
 NAME = "cluster"
 
 TARGET = 0.85
-"""The speed a cluster should reach of as many threads, connecting to it included."""
+"""Speed of a cluster relative to the same number of threads, connecting included."""
 
 
-def cluster(
+def measure_cluster(
     *, sequences: int, layers: int, heads: int, context: int, fitted: int, positions: int, repeats: int
 ) -> list[Result]:
-    """The metrics of some sequences, and four-phase fits of some heads, on a cluster that has computed before."""
+    """The metrics of some sequences, and four-phase fits of some heads, on a cluster that is already warm."""
     sizes = {"sequence": sequences, "query": 1, "layer": layers, "head": heads, "kv_head": heads, "key": context}
     weights = draw(fitted, positions)
     with (
         TemporaryDirectory() as folder,
         patch("os.cpu_count", lambda: WORKERS),
         dask.config.set(num_workers=WORKERS),
-        connected("local") as client,
+        use_scheduler("local") as client,
     ):
         assert client is not None
         home, address = Home(Path(folder)), client.scheduler_info()["address"]
-        _tensors(home, sizes | {"head_dim": 64})
+        _write_tensors(home, sizes | {"head_dim": 64})
         seconds = alternate(
             *(partial(_measure, home, scheduler) for scheduler in (address, "threads")),
             *(partial(_fit, weights, scheduler) for scheduler in (address, "threads")),
@@ -74,8 +74,8 @@ def cluster(
     ]
 
 
-def _tensors(home: Home, sizes: Mapping[str, int]) -> None:
-    """The tensor store of a made-up study."""
+def _write_tensors(home: Home, sizes: Mapping[str, int]) -> None:
+    """Write the tensor store of an artificial study."""
     provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
     store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes, provenance)
     layers, heads, context = sizes["layer"], sizes["head"], sizes["key"]
@@ -95,7 +95,7 @@ def _tensors(home: Home, sizes: Mapping[str, int]) -> None:
 
 
 def _measure(home: Home, scheduler: str) -> None:
-    """All metrics, rebuilt."""
+    """Remove and recompute all metrics."""
     home.metrics(NAME).remove()
     settings = {"model": "made-up", "corpus": "made-up", "context_length": 2, "sequences": 1}
     study = Study.model_validate(settings | {"dask": {"scheduler": scheduler}})
@@ -103,17 +103,17 @@ def _measure(home: Home, scheduler: str) -> None:
 
 
 def _fit(weights: F64, scheduler: str) -> None:
-    with connected(scheduler):
-        fits_of_heads(fit_phases, weights)
+    with use_scheduler(scheduler):
+        fit_heads(fit_phases, weights)
 
 
-def _missing() -> str | None:
+def _find_missing() -> str | None:
     return None if find_spec("distributed") else "distributed is not installed"
 
 
 BENCHMARK = Benchmark(
     "cluster",
-    full=partial(cluster, sequences=8, layers=8, heads=12, context=1024, fitted=64, positions=1024, repeats=5),
-    small=partial(cluster, sequences=2, layers=1, heads=2, context=32, fitted=8, positions=64, repeats=2),
-    missing=_missing,
+    full=partial(measure_cluster, sequences=8, layers=8, heads=12, context=1024, fitted=64, positions=1024, repeats=5),
+    small=partial(measure_cluster, sequences=2, layers=1, heads=2, context=32, fitted=8, positions=64, repeats=2),
+    missing=_find_missing,
 )

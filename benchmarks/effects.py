@@ -1,7 +1,7 @@
-"""Effects of heads: ablation of every head against a forward pass for each.
+"""Effects of heads: ablation of every head, compared with one forward pass for each head.
 
-Holds the benchmarks ``effects.*``: the embedded model measured whole, and the shape of LLaMA-2-7B computed from
-measured parts. What does not belong here: correctness (``tests.extract.test_ablation``).
+Holds the benchmarks ``effects.*``: the embedded model, measured in full, and the shape of LLaMA-2-7B, computed from
+measured parts. Correctness is tested in ``tests.extract.test_ablation``.
 """
 
 import time
@@ -15,9 +15,9 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
 from extract import losses
-from extract.ablation import ablate, mean_of_others, mean_outputs
+from extract.ablation import ablate, compute_mean_of_others, compute_mean_outputs
 from extract.capture import probe
-from extract.interventions import KINDS, Kind, Replaced, intervening
+from extract.interventions import KINDS, Kind, Replaced, intervene
 from extract.models import describe, load
 from extract.resuming import Resumable
 from extract.settings import ExtractionSettings
@@ -26,7 +26,7 @@ TARGET = 0.6
 
 
 class _Heads:
-    """A model, one sequence, and two ways to find what heads lose when they are replaced."""
+    """A model, one sequence, and two ways to measure the loss when heads are replaced."""
 
     def __init__(self, model: PreTrainedModel, context: int) -> None:
         self.model = model
@@ -34,39 +34,39 @@ class _Heads:
         ids = torch.from_numpy(np.random.default_rng(0).integers(2, words, (2, context)))
         self.attention = probe(model, ids[:1, :64])
         self.resumable = Resumable(model, self.attention, ids[0])
-        self.means = mean_of_others(mean_outputs(model, self.attention, ids), 0)
+        self.means = compute_mean_of_others(compute_mean_outputs(model, self.attention, ids), 0)
         self.ids = ids[0]
-        self.plain = losses.log_probabilities(self.logits(Replaced({})))
+        self.plain = losses.compute_log_probabilities(self.compute_logits(Replaced({})))
 
-    def ablated(self, heads: list[tuple[int, int]], kinds: tuple[Kind, ...] = KINDS) -> None:
-        """As the product does it, layer by layer."""
+    def ablate_heads(self, heads: list[tuple[int, int]], kinds: tuple[Kind, ...] = KINDS) -> None:
+        """Ablate as the program does, layer by layer."""
         layers = sorted({layer for layer, _ in heads})
         given = partial(ablate, kinds=kinds, means=self.means, layers=layers, heads=heads)
         list(given(self.resumable, self.attention, self.ids))
 
-    def one_by_one(self, heads: list[tuple[int, int]], kinds: tuple[Kind, ...] = KINDS) -> None:
-        """By a forward pass for each head and kind."""
+    def ablate_by_forward(self, heads: list[tuple[int, int]], kinds: tuple[Kind, ...] = KINDS) -> None:
+        """Ablate by a forward pass for each head and kind."""
         for kind, head in product(kinds, heads):
-            losses.compare(self.logits(Replaced({head: kind}, self.means))[None], self.plain, self.ids)
+            losses.compare(self.compute_logits(Replaced({head: kind}, self.means))[None], self.plain, self.ids)
 
-    def logits(self, edit: Replaced) -> Tensor:
+    def compute_logits(self, edit: Replaced) -> Tensor:
         """Logits (K, V) of a forward pass."""
-        with intervening(self.model, self.attention, edit), torch.inference_mode():
+        with intervene(self.model, self.attention, edit), torch.inference_mode():
             logits: Tensor = self.model(input_ids=self.ids[None], use_cache=False).logits
         return logits[0]
 
 
-def ablation(*, context: int, repeats: int, heads: int | None = None) -> list[Result]:
-    """All heads of the embedded model, or so many of each layer, replaced in three ways over one sequence."""
+def measure_ablation(*, context: int, repeats: int, heads: int | None = None) -> list[Result]:
+    """All heads of the embedded model, or ``heads`` of each layer, replaced in three ways over one sequence."""
     asked = {"model": "embedded", "corpus": "embedded", "context_length": context, "sequences": 1, "device": "cpu"}
     model = load(describe(ExtractionSettings.model_validate(asked)))
     both, count = _Heads(model, context), heads or model.config.num_attention_heads
     layers = len(both.attention.layers)
     chosen = list(product(range(layers), range(count)))
     seconds = alternate(
-        lambda: both.ablated(chosen),
-        lambda: both.one_by_one(chosen),
-        lambda: both.resumable.plain(both.ids),
+        lambda: both.ablate_heads(chosen),
+        lambda: both.ablate_by_forward(chosen),
+        lambda: both.resumable.run_plain(both.ids),
         repeats=repeats,
         clock=time.process_time,
     )
@@ -74,16 +74,17 @@ def ablation(*, context: int, repeats: int, heads: int | None = None) -> list[Re
     what = ("ablation of the heads of the embedded model: losses and divergences", seconds[:, 0])
     against = ("the same by a forward pass for each head and kind", seconds[:, 1])
     bare = np.median(seconds[:, 0] / seconds[:, 2]) / (len(chosen) * len(KINDS))
-    note = f"{bare:.2f} of as many plain passes whose losses are not computed"
+    note = f"{bare:.2f} times the same number of plain passes without losses"
     return [compare("effects.ablation", "cost", what, against, sizes=sizes, target=TARGET, note=note)]
 
 
-def at_full_size(
+def estimate_full_size(
     *, hidden: int, intermediate: int, heads: int, layers: int, words: int, context: int, repeats: int
 ) -> list[Result]:
-    """The same for a head of a model of a shape, computed from the parts of one with two layers.
+    """The same for one head of a model of the given shape, computed from measurements of a model with two layers.
 
-    A head costs as much as its own layer but the part before its attention, the layers above, and logits and losses.
+    The cost of a head is that of its own layer without the part before its attention, of the layers above, and of
+    logits and losses.
     """
     config = LlamaConfig(
         vocab_size=words,
@@ -98,10 +99,10 @@ def at_full_size(
     both = _Heads(AutoModelForCausalLM.from_config(config).eval(), context)
     few = range(min(heads, 4))
     whole, plain, first, second = alternate(
-        lambda: both.one_by_one([(0, 0)], ("zero",)),
-        lambda: both.resumable.plain(both.ids),
-        lambda: both.ablated([(0, head) for head in few], ("zero",)),
-        lambda: both.ablated([(1, head) for head in few], ("zero",)),
+        lambda: both.ablate_by_forward([(0, 0)], ("zero",)),
+        lambda: both.resumable.run_plain(both.ids),
+        lambda: both.ablate_heads([(0, head) for head in few], ("zero",)),
+        lambda: both.ablate_heads([(1, head) for head in few], ("zero",)),
         repeats=repeats,
         clock=time.process_time,
     ).T
@@ -111,7 +112,7 @@ def at_full_size(
     sizes = {"hidden": hidden, "layers": layers, "heads": heads, "context": context, "vocabulary": words}
     what = ("zero ablation of a head, mean over all: losses and divergences", ours)
     against = ("the same by a forward pass", theirs)
-    note = "computed from what two layers take"
+    note = "computed from the times of two layers"
     return [compare("effects.full_size", "cost", what, against, sizes=sizes, target=TARGET, note=note)]
 
 
@@ -121,12 +122,12 @@ SMALL = {"hidden": 64, "intermediate": 172, "heads": 4, "layers": 32, "words": 5
 BENCHMARKS = (
     Benchmark(
         "effects.ablation",
-        full=partial(ablation, context=512, repeats=5),
-        small=partial(ablation, context=64, repeats=2, heads=2),
+        full=partial(measure_ablation, context=512, repeats=5),
+        small=partial(measure_ablation, context=64, repeats=2, heads=2),
     ),
     Benchmark(
         "effects.full_size",
-        full=partial(at_full_size, **LLAMA_2_7B, context=512, repeats=3),
-        small=partial(at_full_size, **SMALL, context=64, repeats=2),
+        full=partial(estimate_full_size, **LLAMA_2_7B, context=512, repeats=3),
+        small=partial(estimate_full_size, **SMALL, context=64, repeats=2),
     ),
 )

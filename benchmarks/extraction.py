@@ -1,4 +1,4 @@
-"""Extraction: captured forward passes against plain ones, in time and memory, and writing a sequence against its bytes.
+"""Extraction: captured forward passes against plain ones, in time and memory, and the tensor store against one file.
 
 Holds the benchmarks ``extraction.*``.
 """
@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from benchmarks.reading import VOCABULARY, Reading, peaks
+from benchmarks.reading import VOCABULARY, Reading, measure_peaks
 from storage.files.places import Local
-from storage.zarr.arrays import TENSORS, tensor_specs
+from storage.zarr.arrays import TENSORS, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 
 
-def captured(
+def measure_capture(
     *,
     layers: int,
     heads: int,
@@ -33,47 +33,49 @@ def captured(
     repeats: int,
     together: int = 1,
 ) -> list[Result]:
-    """Batches through a random Llama: as extraction reads them, and the base model alone through SDPA.
+    """Batches through a random Llama: as extraction reads them, and through the base model alone with SDPA.
 
-    Each time is that of ``together`` batches, the first of which wait for nothing but memory.
+    Each time is that of ``together`` batches, of which only the last is waited for.
     """
     sizes = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     sizes |= {"context": context, "batch": batch}
     reading = Reading(**sizes, rounds=2 + (repeats + 1) * together)
-    read = reading.loop()
-    for _ in range(2):  # the two buffers are made
+    read = reading.read_batches()
+    for _ in range(2):  # creates the two buffers
         next(read)
 
-    def ours() -> None:
+    def read_captured() -> None:
         for _ in range(together):
             last = next(read)
         last.captured.wait()
         reading.finish()
 
-    def plain() -> None:
+    def read_plainly() -> None:
         for _ in range(together):
-            reading.plain()
+            reading.run_forward()
 
-    seconds = alternate(ours, plain, repeats=repeats)
+    seconds = alternate(read_captured, read_plainly, repeats=repeats)
     what = ("batches captured: last-query weights and value states of every layer", seconds[:, 0])
     against = ("the plain SDPA forward pass", seconds[:, 1])
     note = f"{reading.attention.dtype} on {reading.model.device.type}".removeprefix("torch.")
     return [compare("extraction.capture", "cost", what, against, sizes=sizes, target=1.1, note=note)]
 
 
-def remembered(*, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, batch: int) -> list[Result]:
-    """Peak memory beside the model, of the device or on the CPU of the process, against the forward pass's and the
-    captured tensors'.
+def measure_memory(*, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, batch: int) -> list[Result]:
+    """Peak memory in addition to the model, compared with that of the forward pass plus the captured tensors.
 
-    Of one batch captured, and of the loop of extraction. That holds a second batch, which is being written, in the
-    memory of the host: on a CPU it counts, on a CUDA device neither of the two stays.
+    The memory is that of the CUDA device or, on the CPU, of the process; for the capture of one batch, and for the loop
+    of extraction. The loop keeps a second batch, which is being written, in the memory of the host: on the CPU it
+    counts, on a CUDA device neither of the two batches remains.
     """
     sizes = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     sizes |= {"context": context, "batch": batch}
-    found, held = peaks(sizes), 1 if torch.cuda.is_available() else 2
+    found, held = measure_peaks(sizes), 1 if torch.cuda.is_available() else 2
     return [
-        _memory("one batch captured", "its captured tensors", found["capture"], found["plain"] + found["batch"], sizes),
-        _memory(
+        _make_result(
+            "one batch captured", "its captured tensors", found["capture"], found["plain"] + found["batch"], sizes
+        ),
+        _make_result(
             "batches in a loop",
             f"those of {held} batches",
             found["loop"],
@@ -83,7 +85,7 @@ def remembered(*, layers: int, heads: int, kv_heads: int, head_dim: int, context
     ]
 
 
-def _memory(what: str, held: str, ours: int, theirs: int, sizes: dict[str, int]) -> Result:
+def _make_result(what: str, held: str, ours: int, theirs: int, sizes: dict[str, int]) -> Result:
     ratio = ours / theirs
     return Result(
         name="extraction.memory",
@@ -102,45 +104,47 @@ def _memory(what: str, held: str, ours: int, theirs: int, sizes: dict[str, int])
     )
 
 
-def _no_peaks() -> str | None:
-    """Why peak memory cannot be measured here, if so."""
+def _find_missing() -> str | None:
+    """Why peak memory cannot be measured on this machine; None if it can."""
     there = torch.cuda.is_available() or Path("/proc/self/clear_refs").exists()
-    return None if there else "neither a CUDA device nor Linux, which says how much memory a process had at most"
+    return None if there else "needs a CUDA device, or Linux, which reports the peak memory of a process"
 
 
-def written(*, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, repeats: int) -> list[Result]:
-    """A sequence into the tensor store against its bytes into one file, each anew, until all is on the disk.
+def measure_writes(
+    *, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, repeats: int
+) -> list[Result]:
+    """Writing a sequence to a new tensor store against writing its bytes to a new file, until all data is on the disk.
 
-    Once with the value states of a model in float32, and once of one in bfloat16, which are compressed.
+    Once with the value states of a float32 model, and once with those of a bfloat16 model, which are compressed.
     """
     sizes = {"sequence": 1, "query": 1, "layer": layers, "head": heads, "kv_head": kv_heads}
     sizes |= {"key": context, "head_dim": head_dim}
-    return [_written(computed, sizes, repeats) for computed in ("float32", "bfloat16")]
+    return [_measure_write(computed, sizes, repeats) for computed in ("float32", "bfloat16")]
 
 
-def _written(computed: str, sizes: dict[str, int], repeats: int) -> Result:
-    arrays = _sequence(sizes)
+def _measure_write(computed: str, sizes: dict[str, int], repeats: int) -> Result:
+    arrays = _draw_sequence(sizes)
     if computed == "bfloat16":
         arrays["values"].view(np.uint32)[:] &= 0xFFFF0000
     size = sum(array.nbytes for array in arrays.values())
-    specs = tensor_specs(values="float32", computed=computed)
+    specs = build_tensor_specs(values="float32", computed=computed)
 
-    def plainly(folder: Path) -> Callable[[], None]:
+    def prepare_file(folder: Path) -> Callable[[], None]:
         def write() -> None:
             with (folder / "plain").open("wb") as file:
                 file.writelines(array.data for array in arrays.values())
 
         return write
 
-    def stored(folder: Path) -> Callable[[], None]:
+    def prepare_store(folder: Path) -> Callable[[], None]:
         store = SequenceStore.resume(Local(folder / "tensors.zarr"), specs, sizes, {"study": "written"})
         return lambda: store.write(0, arrays)
 
     with TemporaryDirectory() as name:
         disk = _Disk(Path(name))
-        contenders = (partial(disk.write, "store", stored), partial(disk.write, "plain", plainly))
-        seconds = alternate(*contenders, repeats=repeats, clock=disk.clock)
-        kept = Local(disk.folder / "store").bytes_on_disk() / size
+        contenders = (partial(disk.write, "store", prepare_store), partial(disk.write, "plain", prepare_file))
+        seconds = alternate(*contenders, repeats=repeats, clock=disk.read_clock)
+        kept = Local(disk.folder / "store").measure_size() / size
     cached = np.median(np.array(disk.cached["plain"][1:]) / np.array(disk.cached["store"][1:]))
     return compare(
         "extraction.write",
@@ -150,28 +154,28 @@ def _written(computed: str, sizes: dict[str, int], repeats: int) -> Result:
         sizes=sizes | {"bytes": size},
         target=0.7,
         note=f"{size / 2**20 / np.median(seconds[:, 0]):.0f} MiB/s until it is on the disk, {kept:.0%} of the bytes; "
-        f"ratio {cached:.2f} without waiting for that",
+        f"ratio {cached:.2f} without waiting for the disk",
     )
 
 
 class _Disk:
-    """Contenders that write to a disk, and a clock that stands still while what they wrote before is removed.
+    """Contenders that write to a disk, and a clock that is stopped while their earlier output is removed.
 
-    Both so write into memory of the system that has just been given back; memory never used before is slower.
+    Both therefore write to memory that the system has just freed; memory that was never used before is slower.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.cached: dict[str, list[float]] = {"store": [], "plain": []}
-        """Seconds until the system had taken the bytes, by contender."""
+        """Seconds until the system had accepted the bytes, by contender."""
         self._paused = 0.0
 
-    def clock(self) -> float:
-        """Seconds in which something was measured."""
+    def read_clock(self) -> float:
+        """Seconds, without the time in which the clock was stopped."""
         return time.perf_counter() - self._paused
 
     def write(self, name: str, prepare: Callable[[Path], Callable[[], None]]) -> None:
-        """Write with what ``prepare`` makes for an empty folder, until it is on the disk."""
+        """Call the writer that ``prepare`` returns for an empty folder, and wait until its output is on the disk."""
         folder, start = self.folder / name, time.perf_counter()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
@@ -193,7 +197,7 @@ def _sync(files: set[Path]) -> None:
         os.close(handle)
 
 
-def _sequence(sizes: dict[str, int]) -> dict[str, NDArray[np.generic]]:
+def _draw_sequence(sizes: dict[str, int]) -> dict[str, NDArray[np.generic]]:
     """The tensors of one sequence: softmax rows and normal value states."""
     rng = np.random.default_rng(0)
     shapes = {spec.name: spec.shape(sizes)[1:] for spec in TENSORS}
@@ -212,8 +216,8 @@ def _sequence(sizes: dict[str, int]) -> dict[str, NDArray[np.generic]]:
 SMALL = {"layers": 2, "heads": 4, "kv_heads": 2, "head_dim": 16, "context": 64, "batch": 2}
 
 
-def _full() -> dict[str, int]:
-    """Sizes of the model and its batches: on a CUDA device the width of a 7B model."""
+def _select_sizes() -> dict[str, int]:
+    """Sizes of the model and its batches; on a CUDA device, the width of a 7B model."""
     if torch.cuda.is_available():
         return {"layers": 8, "heads": 32, "kv_heads": 32, "head_dim": 128, "context": 1024, "batch": 8}
     return {"layers": 8, "heads": 8, "kv_heads": 4, "head_dim": 64, "context": 1024, "batch": 2}
@@ -222,18 +226,18 @@ def _full() -> dict[str, int]:
 BENCHMARKS = (
     Benchmark(
         "extraction.capture",
-        full=lambda: captured(**_full(), repeats=7, together=2),
-        small=partial(captured, **SMALL, repeats=3),
+        full=lambda: measure_capture(**_select_sizes(), repeats=7, together=2),
+        small=partial(measure_capture, **SMALL, repeats=3),
     ),
     Benchmark(
         "extraction.memory",
-        full=lambda: remembered(**_full()),
-        small=partial(remembered, **SMALL),
-        missing=_no_peaks,
+        full=lambda: measure_memory(**_select_sizes()),
+        small=partial(measure_memory, **SMALL),
+        missing=_find_missing,
     ),
     Benchmark(
         "extraction.write",
-        full=partial(written, layers=32, heads=32, kv_heads=32, head_dim=128, context=1024, repeats=15),
-        small=partial(written, layers=2, heads=4, kv_heads=2, head_dim=16, context=64, repeats=3),
+        full=partial(measure_writes, layers=32, heads=32, kv_heads=32, head_dim=128, context=1024, repeats=15),
+        small=partial(measure_writes, layers=2, heads=4, kv_heads=2, head_dim=16, context=64, repeats=3),
     ),
 )

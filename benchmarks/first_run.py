@@ -1,6 +1,6 @@
-"""How long the first run of a study takes, with nothing compiled and with all of it compiled.
+"""Duration of the first run of a study, with and without compiled kernels.
 
-Both stand beside the import of PyTorch, Dagster and Altair in a process of its own, and beside a plain forward pass of
+Both are compared with the import of PyTorch, Dagster and Altair in a separate process, and with a plain forward pass of
 the study's sequences.
 """
 
@@ -26,8 +26,8 @@ with torch.inference_mode():
 """
 
 
-def first_run(study: Sequence[str], sequences: int, tokens: int, repeats: int) -> list[Result]:
-    """Seconds of a study in an empty data root, beside imports and a forward pass.
+def measure_first_run(study: Sequence[str], sequences: int, tokens: int, repeats: int) -> list[Result]:
+    """Duration of a study in an empty data root, compared with imports and with a forward pass.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ def first_run(study: Sequence[str], sequences: int, tokens: int, repeats: int) -
         seconds = alternate(
             partial(_run_cold, study),
             partial(_run, study, compiled),
-            partial(_python, "-c", IMPORTS),
-            partial(_python, "-c", forward),
+            partial(_run_python, "-c", IMPORTS),
+            partial(_run_python, "-c", forward),
             repeats=repeats,
         )
     shown = f"attention-geometry run {' '.join(study)}"
@@ -68,12 +68,12 @@ def _run_cold(study: Sequence[str]) -> None:
 
 
 def _run(study: Sequence[str], compiled: str) -> None:
-    """Run a study in an empty data root, with compiled kernels kept in a folder."""
+    """Run a study in an empty data root, with the compiled kernels cached in the folder ``compiled``."""
     with TemporaryDirectory() as home:
-        _python(*PROGRAM, "run", *study, ATTENTION_GEOMETRY_HOME=home, NUMBA_CACHE_DIR=compiled)
+        _run_python(*PROGRAM, "run", *study, ATTENTION_GEOMETRY_HOME=home, NUMBA_CACHE_DIR=compiled)
 
 
-def _python(*arguments: str, **variables: str) -> None:
+def _run_python(*arguments: str, **variables: str) -> None:
     root = Path(__file__).parents[1]
     command = [sys.executable, *arguments]
     subprocess.run(command, env={**os.environ, **variables}, cwd=root, check=True, capture_output=True)
@@ -81,6 +81,6 @@ def _python(*arguments: str, **variables: str) -> None:
 
 BENCHMARK = Benchmark(
     "first_run",
-    full=lambda: first_run(("embedded",), sequences=8, tokens=512, repeats=3),
-    small=lambda: first_run(STUDY, sequences=2, tokens=32, repeats=1),
+    full=lambda: measure_first_run(("embedded",), sequences=8, tokens=512, repeats=3),
+    small=lambda: measure_first_run(STUDY, sequences=2, tokens=32, repeats=1),
 )

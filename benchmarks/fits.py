@@ -28,7 +28,7 @@ WAYS = {
 
 
 def draw(heads: int, n: int) -> F64:
-    """Mean weights by position (heads, n) of all four phases, with noise; three of four heads lack a phase or two."""
+    """Mean weights by position (heads, n) of all four phases, with noise; three of four heads lack some phase."""
     rng = np.random.default_rng(0)
     rows = []
     for head in range(heads):
@@ -47,25 +47,25 @@ def draw(heads: int, n: int) -> F64:
     return np.array(rows)
 
 
-def fitted(weights: F64) -> list[PhaseFit]:
-    """The fits of some heads, (heads, n), one after the other."""
+def fit_heads(weights: F64) -> list[PhaseFit]:
+    """Fits of some heads, (heads, n), one after another."""
     return [fit_phases(weight) for weight in weights]
 
 
-def descended(weight: F64, t_1: int, t_2: int, start: Sequence[float]) -> Any:
-    """SciPy's least squares of log p_base, η, ω and the rate of growth, from a start on, the edges given."""
+def fit_by_descent(weight: F64, t_1: int, t_2: int, start: Sequence[float]) -> Any:
+    """SciPy's least squares of log p_base, η, ω and the rate of growth from one start, with given edges."""
     z, x = np.log(weight[1:]), np.arange(1, weight.size)
     inside, behind = (x > t_1) & (x <= t_2), np.maximum(x - t_2, 0)
 
-    def residual(theta: F64) -> F64:
+    def compute_residual(theta: F64) -> F64:
         level, eta, omega, rate = theta
         curve: F64 = level + np.log1p(eta * np.cos(omega * x)) * inside + rate * behind - z
         return curve
 
-    return least_squares(residual, start, x_scale="jac")
+    return least_squares(compute_residual, start, x_scale="jac")
 
 
-def head(*, n: int, repeats: int) -> list[Result]:
+def measure_head(*, n: int, repeats: int) -> list[Result]:
     """One head with all phases: every variant, all edges and starts, against one descent by SciPy."""
     t_1, t_2, eta, omega, growth = n // 5, 3 * n // 4, 0.5, 0.4, 3 / (n - 3 * n // 4)
     curve = phase_curve(
@@ -75,21 +75,24 @@ def head(*, n: int, repeats: int) -> list[Result]:
     start = (np.log(1e-4) + 0.1, 0.9 * eta, omega + 0.1 / n, 1.1 * growth)
     seconds = alternate(
         lambda: fit_phases(weight),
-        lambda: descended(weight, t_1, t_2, start),
+        lambda: fit_by_descent(weight, t_1, t_2, start),
         repeats=repeats,
         clock=process_time,
     )
     every = ("fit_phases of one head: every variant, all T_1, T_2 and starts, one thread", seconds[:, 0])
-    one = ("scipy.optimize.least_squares of it from beside what was planted, T_1 and T_2 given", seconds[:, 1])
+    one = (
+        "scipy.optimize.least_squares of it, started close to the planted parameters, T_1 and T_2 given",
+        seconds[:, 1],
+    )
     return [compare("fits.head", "cost", every, one, sizes={"n": n}, target=5.0)]
 
 
-def phases(*, heads: int, n: int, chunk: int, repeats: int, ways: Sequence[str] = tuple(WAYS)) -> list[Result]:
-    """Every way of running the fits against the loop, by the clock on the wall."""
+def measure_phases(*, heads: int, n: int, chunk: int, repeats: int, ways: Sequence[str] = tuple(WAYS)) -> list[Result]:
+    """Every way of running the fits against the loop, in wall-clock time."""
     weights = draw(heads, n)
-    tasks = [delayed(fitted)(weights[start : start + chunk]) for start in range(0, heads, chunk)]
+    tasks = [delayed(fit_heads)(weights[start : start + chunk]) for start in range(0, heads, chunk)]
     through: list[Contender] = [partial(compute, tasks, scheduler=way, num_workers=WORKERS) for way in ways]
-    seconds = alternate(lambda: fitted(weights), *through, repeats=repeats)
+    seconds = alternate(lambda: fit_heads(weights), *through, repeats=repeats)
     loop = ("fit_phases of every head in a loop", seconds[:, 0])
     sizes = {"heads": heads, "n": n, "chunk": chunk}
     return [
@@ -101,12 +104,12 @@ def phases(*, heads: int, n: int, chunk: int, repeats: int, ways: Sequence[str] 
 BENCHMARKS = (
     Benchmark(
         "fits.head",
-        full=partial(head, n=512, repeats=51),
-        small=partial(head, n=128, repeats=3),
+        full=partial(measure_head, n=512, repeats=51),
+        small=partial(measure_head, n=128, repeats=3),
     ),
     Benchmark(
         "fits.phases",
-        full=partial(phases, heads=128, n=1024, chunk=8, repeats=3),
-        small=partial(phases, heads=8, n=128, chunk=2, repeats=2),
+        full=partial(measure_phases, heads=128, n=1024, chunk=8, repeats=3),
+        small=partial(measure_phases, heads=8, n=128, chunk=2, repeats=2),
     ),
 )

@@ -1,8 +1,8 @@
 """The whole pipeline on the exact configurations of the paper's models, with random weights: seconds and peak memory.
 
-``python -m benchmarks.full_size`` runs every model in a process of its own: on a CUDA device with room for it as it is,
-elsewhere narrowed (as many layers and tokens; width, heads and vocabulary divided), which the table says. Random
-weights take as long as trained ones.
+``python -m benchmarks.full_size`` runs every model in a separate process: in full size on a CUDA device with enough
+memory, elsewhere narrowed (same numbers of layers and tokens; width, heads and vocabulary divided), which the table
+states. Random weights take as long as trained ones.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from benchmarks.measure import alternate, machine
+from benchmarks.measure import alternate, describe_machine
 from dagster_project.steps.assets import Work
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.steps.landing import WAREHOUSE
@@ -43,13 +43,13 @@ from dagster_project.steps.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from extract import models
-from extract.batches import batch_size
+from extract.batches import choose_batch_size
 from extract.buffers import Buffers
 from extract.capture import capture, probe
 from extract.extraction import extract
 from extract.settings import EMBEDDED, ExtractionSettings
 from storage.files.places import Local
-from storage.zarr.arrays import TENSORS, tensor_specs
+from storage.zarr.arrays import TENSORS, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 
 MODELS: Mapping[str, tuple[type[PreTrainedConfig], Mapping[str, Any]]] = {
@@ -76,22 +76,22 @@ MODELS: Mapping[str, tuple[type[PreTrainedConfig], Mapping[str, Any]]] = {
         },
     ),
 }  # fmt: skip
-"""The paper's models as their ``config.json`` on the hub has them."""
+"""The paper's models, as in their ``config.json`` on the hub."""
 
 NARROWED = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
-"""What is divided where there is no room for the model as it is."""
+"""Settings that are divided if there is not enough memory for the full model."""
 
 ROOM = 48 * 2**30
-"""Bytes of a CUDA device that a model of 7 to 9 billion parameters in bfloat16 is run on, with its batches."""
+"""Free bytes of a CUDA device from which models of 7 to 9 billion parameters in bfloat16 are run in full size."""
 
 STAGES = ("forward", "capture", "write", "extraction", "metrics", "summaries", "landing", "report")
-"""Columns of the table, in seconds for each sequence: the plain forward pass; one that is captured; writing what is
-captured; extraction, in which the latter two overlap, with the checks at its end; and the steps after it."""
+"""Columns of the table, in seconds per sequence: the plain forward pass; the captured one; writing the captured
+tensors; extraction, in which the latter two overlap, with the checks at its end; and the later steps."""
 
 
 @dataclass
 class Measured:
-    """What one model took."""
+    """Time and memory of one model."""
 
     model: str
     device: str
@@ -109,31 +109,31 @@ class Measured:
     host_bytes: int = 0
     """Peak resident memory of the process."""
     stored_bytes: int = 0
-    """Of the tensor store, for one sequence."""
+    """Size of the tensor store, for one sequence."""
 
 
 VOCABULARY = 4096
-"""Fewest tokens a model knows, more than the embedded model's tokenizer has."""
+"""Smallest vocabulary of a model, larger than that of the embedded model's tokenizer."""
 
 
 def measure(name: str, *, divide: int, layers: int | None, sequences: int, context_length: int) -> Measured:
-    """Run one model through everything.
+    """Run one model through the whole pipeline.
 
     Parameters
     ----------
     name
         One of ``MODELS``.
     divide
-        What ``NARROWED`` is divided by; 1 for the model as it is.
+        Divisor of the settings in ``NARROWED``; 1 for the full model.
     layers
-        How many layers, if not all.
+        Number of layers, if not all.
     sequences, context_length
         Sizes of the study.
     """
     with TemporaryDirectory() as folder:
         checkpoint, text = Path(folder, "model"), Path(folder, "text.txt")
         parameters = _write_checkpoint(name, checkpoint, divide=divide, layers=layers)
-        text.write_text(_words(sequences * context_length), encoding="utf-8")
+        text.write_text(_draw_words(sequences * context_length), encoding="utf-8")
         study = Study.model_validate(
             {
                 "model": str(checkpoint),
@@ -143,16 +143,16 @@ def measure(name: str, *, divide: int, layers: int | None, sequences: int, conte
                 "dtype": "bfloat16",
             }
         )
-        description = models.describe(study.extraction())
+        description = models.describe(study.select_extraction())
         done = Measured(name, str(description.device), divide, parameters, sequences, context_length, batch=0)
-        _forward_and_capture(study, description, done)
-        _pipeline(Home(Path(folder, "data")), name, study, done)
+        _measure_passes(study, description, done)
+        _run_pipeline(Home(Path(folder, "data")), name, study, done)
         done.host_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         return done
 
 
 def _write_checkpoint(name: str, folder: Path, *, divide: int, layers: int | None) -> int:
-    """Save the model with random weights and the tokenizer of the embedded one; returns its number of parameters."""
+    """Save the model with random weights and the embedded model's tokenizer; returns its number of parameters."""
     config, settings = MODELS[name]
     narrow = {key: max(value // divide, 1) if key in NARROWED else value for key, value in settings.items()}
     narrow["vocab_size"] = max(narrow["vocab_size"], VOCABULARY)
@@ -169,42 +169,42 @@ def _write_checkpoint(name: str, folder: Path, *, divide: int, layers: int | Non
     return int(model.num_parameters())
 
 
-def _words(count: int) -> str:
-    """So many words drawn at random from a few hundred, a hundred to a line."""
+def _draw_words(count: int) -> str:
+    """``count`` words drawn at random from a few hundred, a hundred to a line."""
     generator = random.Random(0)
     stems = ["".join(generator.choices("abcdefghijklmnopqrstuvwxyz", k=generator.randint(2, 8))) for _ in range(400)]
     return "\n".join(" ".join(generator.choices(stems, k=100)) for _ in range(count // 100 + 1))
 
 
-def _forward_and_capture(study: Study, description: models.Description, done: Measured) -> None:
-    """The plain SDPA forward pass of one batch, the same with capture, and writing what was captured."""
+def _measure_passes(study: Study, description: models.Description, done: Measured) -> None:
+    """Measure the plain SDPA forward pass of one batch, and the same with capture."""
     model = models.load(description)
     tokens = torch.randint(VOCABULARY, (1, done.context_length), generator=torch.Generator().manual_seed(0))
     attention = probe(model, tokens[:, :64])
-    batch = batch_size(study.extraction(), attention)
+    batch = choose_batch_size(study.select_extraction(), attention)
     tokens = tokens.expand(batch, -1).contiguous()
     buffers = Buffers(
         attention.layers, batch=batch, queries=1, keys=done.context_length, dtype=attention.dtype,
         pin=description.device.type == "cuda",
     )  # fmt: skip
 
-    def plain() -> None:
+    def run_forward() -> None:
         with torch.inference_mode():
             model.base_model(input_ids=tokens.to(model.device), use_cache=False)
         _synchronise(description.device)
 
-    def captured() -> None:
+    def run_capture() -> None:
         capture(model, attention, tokens, [done.context_length - 1], buffers).wait()
 
     done.batch = batch
-    for stage, contender in (("forward", plain), ("capture", captured)):
-        done.device_bytes[stage] = _device_peak(contender, description.device)
-    seconds = alternate(captured, plain, repeats=3).min(axis=0) / batch
+    for stage, contender in (("forward", run_forward), ("capture", run_capture)):
+        done.device_bytes[stage] = _measure_device_peak(contender, description.device)
+    seconds = alternate(run_capture, run_forward, repeats=3).min(axis=0) / batch
     done.seconds |= {"forward": seconds[1], "capture": seconds[0]}
 
 
-def _device_peak(contender: Callable[[], None], device: torch.device) -> int:
-    """Most bytes of a CUDA device while something runs; 0 elsewhere."""
+def _measure_device_peak(contender: Callable[[], None], device: torch.device) -> int:
+    """Peak memory of a CUDA device while ``contender`` runs, in bytes; 0 on other devices."""
     if device.type != "cuda":
         return 0
     torch.cuda.reset_peak_memory_stats(device)
@@ -218,11 +218,11 @@ def _synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _pipeline(home: Home, name: str, study: Study, done: Measured) -> None:
-    """Every step of the study, timed."""
+def _run_pipeline(home: Home, name: str, study: Study, done: Measured) -> None:
+    """Run every step of the study, timed."""
 
     @contextmanager
-    def timed(stage: str) -> Iterator[None]:
+    def time_stage(stage: str) -> Iterator[None]:
         start = time.perf_counter()
         yield
         done.seconds[stage] = (time.perf_counter() - start) / done.sequences
@@ -237,7 +237,7 @@ def _pipeline(home: Home, name: str, study: Study, done: Measured) -> None:
         "landing": (WAREHOUSE,),
         "report": (REPORT,),
     }.items():
-        with timed(stage):
+        with time_stage(stage):
             for asset in assets:
                 asset.make(work)
 
@@ -246,19 +246,19 @@ def _extract(home: Home, name: str, study: Study, done: Measured) -> None:
     """Extract the study, timed from its first batch on."""
     start, ready = time.perf_counter(), 0.0
 
-    def before(*_: object) -> None:
+    def mark_ready(*_: object) -> None:
         nonlocal ready
         ready = time.perf_counter()
 
-    report = extract(study.extraction(), study=name, path=home.tensors(name), before=before)
+    report = extract(study.select_extraction(), study=name, path=home.tensors(name), before=mark_ready)
     done.load, done.stored_bytes = ready - start, report.bytes // done.sequences
     done.seconds["extraction"] = (time.perf_counter() - ready) / done.sequences
 
 
 def _write(home: Home, name: str) -> float:
-    """Seconds to write the tensors of one sequence, which are in memory, to a second store."""
+    """Seconds to write the tensors of one sequence from memory to a second store."""
     source = SequenceStore.open(home.tensors(name), TENSORS)
-    specs = tensor_specs(
+    specs = build_tensor_specs(
         values=source.provenance["settings"]["values"], computed=source.provenance["settings"]["dtype"]
     )
     target = SequenceStore.resume(Local(home.root / "copy.zarr"), specs, source.sizes, source.provenance, source.layers)
@@ -272,43 +272,45 @@ def _write(home: Home, name: str) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the arguments ask for; returns the exit code."""
-    parser = _parser()
+    """Run the models that the arguments select; returns the exit code."""
+    parser = _build_parser()
     options = parser.parse_args(arguments)
     if unknown := set(options.models) - MODELS.keys():
-        parser.error(f"there is no model '{', '.join(sorted(unknown))}'; there are: {', '.join(MODELS)}")
+        parser.error(f"there is no model '{', '.join(sorted(unknown))}'; choose from: {', '.join(MODELS)}")
     divide = options.divide or (1 if _has_room() else 8)
     asked = {"divide": divide, "layers": options.layers, "sequences": options.sequences}
     asked["context_length"] = options.context_length
     done = []
     for name in options.models or MODELS:
         print(f"{name} ...", file=sys.stderr, flush=True)
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:  # its peak memory is its own
+        with ProcessPoolExecutor(
+            1, multiprocessing.get_context("spawn")
+        ) as process:  # each model has its own peak memory
             done.append(process.submit(measure, name, **asked).result())
-    Console(width=None if sys.stdout.isatty() else 200).print(_table(done))
+    Console(width=None if sys.stdout.isatty() else 200).print(_build_table(done))
     if options.out:
-        saved = {"machine": machine(), "models": [asdict(measured) for measured in done]}
+        saved = {"machine": describe_machine(), "models": [asdict(measured) for measured in done]}
         options.out.write_text(json.dumps(saved, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.full_size", description=__doc__.partition("\n")[0])
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"{', '.join(MODELS)} (default: all)")
-    parser.add_argument("--divide", type=int, help="divide width and heads by this (default: 1 on a large GPU, else 8)")
-    parser.add_argument("--layers", type=int, help="fewer layers")
-    parser.add_argument("--sequences", type=int, default=8, help="sequences of the study (default: 8)")
-    parser.add_argument("--context-length", type=int, default=1024, help="tokens in each (default: 1024)")
-    parser.add_argument("--out", type=Path, metavar="FILE.json", help="save the figures there")
+    parser.add_argument("--divide", type=int, help="divisor of width and heads (default: 1 on a large GPU, else 8)")
+    parser.add_argument("--layers", type=int, help="number of layers (default: all)")
+    parser.add_argument("--sequences", type=int, default=8, help="number of sequences (default: 8)")
+    parser.add_argument("--context-length", type=int, default=1024, help="tokens in each sequence (default: 1024)")
+    parser.add_argument("--out", type=Path, metavar="FILE.json", help="file to save the results to")
     return parser
 
 
 def _has_room() -> bool:
-    """Whether there is a CUDA device for the models as they are."""
+    """Whether there is a CUDA device with enough free memory for the full models."""
     return torch.cuda.is_available() and torch.cuda.mem_get_info()[0] >= ROOM
 
 
-def _table(done: Sequence[Measured]) -> Table:
+def _build_table(done: Sequence[Measured]) -> Table:
     """One row per model."""
     table = Table(title="Seconds for one sequence, and peak memory")
     for heading in ("model", *STAGES, "load", "tensors", "device: forward, capture", "host"):
@@ -322,7 +324,7 @@ def _table(done: Sequence[Measured]) -> Table:
         table.add_row(
             f"{row.model}\n[dim]{shape}{narrowed}, {row.device}[/dim]",
             *(f"{row.seconds[stage]:.3f}" for stage in STAGES),
-            f"{row.load:.1f} in all",
+            f"{row.load:.1f} in total",
             f"{row.stored_bytes / 1e6:.0f} MB",
             device if any(row.device_bytes.values()) else "none",
             f"{row.host_bytes / 2**30:.1f} GiB",

@@ -25,14 +25,14 @@ LLAMA_2_7B: dict[str, Any] = {
 }
 
 
-def missing() -> str | None:
-    """What this machine lacks."""
+def find_missing() -> str | None:
+    """Requirement that this machine does not meet; None if there is none."""
     if not torch.cuda.is_available():
         return "no CUDA device"
     return None if find_spec("triton") else "triton is not installed"
 
 
-def all_heads(*, config: dict[str, Any], context: int, repeats: int) -> list[Result]:
+def measure_heads(*, config: dict[str, Any], context: int, repeats: int) -> list[Result]:
     """Every head's profile, layer by layer, against the bfloat16 forward pass of one sequence; random weights."""
     device = torch.device("cuda")
     with device:
@@ -45,19 +45,19 @@ def all_heads(*, config: dict[str, Any], context: int, repeats: int) -> list[Res
     weights = torch.randn(layers, heads, context, device=device).mul(2).softmax(-1)
     values = torch.randn(layers, heads, context, head_dim, device=device)
 
-    def profiles() -> None:
+    def profile_heads() -> None:
         for layer in range(layers):
             selection_profile(weights[layer], values[layer])
         torch.cuda.synchronize()
 
-    seconds = alternate(profiles, partial(_forward, model, tokens), repeats=repeats)
+    seconds = alternate(profile_heads, partial(_run_forward, model, tokens), repeats=repeats)
     sizes = {"layers": layers, "heads": heads, "n": context, "head_dim": head_dim}
     ours = ("selection_profile of all heads, layer by layer, on the GPU", seconds[:, 0])
-    forward = ("that model's own bfloat16 forward pass of one sequence", seconds[:, 1])
+    forward = ("the same model's bfloat16 forward pass of one sequence", seconds[:, 1])
     return [compare("selection.gpu", "cost", ours, forward, sizes=sizes, target=1.0, note=torch.cuda.get_device_name())]
 
 
-def _forward(model: Any, tokens: Tensor) -> None:
+def _run_forward(model: Any, tokens: Tensor) -> None:
     with torch.inference_mode():
         model(input_ids=tokens, use_cache=False, logits_to_keep=1)
     torch.cuda.synchronize()
@@ -65,9 +65,9 @@ def _forward(model: Any, tokens: Tensor) -> None:
 
 BENCHMARK = Benchmark(
     "selection.gpu",
-    full=partial(all_heads, config=LLAMA_2_7B, context=1024, repeats=11),
+    full=partial(measure_heads, config=LLAMA_2_7B, context=1024, repeats=11),
     small=partial(
-        all_heads,
+        measure_heads,
         config=LLAMA_2_7B
         | {
             "hidden_size": 256,
@@ -79,5 +79,5 @@ BENCHMARK = Benchmark(
         context=128,
         repeats=3,
     ),
-    missing=missing,
+    missing=find_missing,
 )

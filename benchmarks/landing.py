@@ -30,16 +30,16 @@ from storage.warehouse.landing import land
 Tables = Mapping[str, list[pa.RecordBatch]]
 
 BY_N = ("selection_counts", "upper_bounds")
-"""The tables that grow with the context, which are all but a trifle of a landing."""
+"""The tables that grow with the context; they are nearly all of a landing."""
 
 
-def landing(*, sequences: int, layers: int, heads: int, context: int, repeats: int) -> list[Result]:
-    """Some sequences of a model of ``layers`` x ``heads`` heads land: with their checks, and without."""
+def measure_landing(*, sequences: int, layers: int, heads: int, context: int, repeats: int) -> list[Result]:
+    """Some sequences of a model of ``layers`` x ``heads`` heads land, with and without checks."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        tables = synthetic_tables(folder, sequences=sequences, layers=layers, heads=heads, context=context)
-        landed = {name: [_with_study(batch) for batch in tables[name]] for name in BY_N}
-        names = (str(number) for number in count())  # every landing and every insert makes a file of its own
+        tables = make_tables(folder, sequences=sequences, layers=layers, heads=heads, context=context)
+        landed = {name: [_add_study(batch) for batch in tables[name]] for name in BY_N}
+        names = (str(number) for number in count())  # every landing and every insert creates its own file
         seconds = alternate(
             lambda: _land(folder, f"checked{next(names)}", tables),
             lambda: _land_unchecked(folder, f"unchecked{next(names)}", tables),
@@ -60,28 +60,28 @@ def landing(*, sequences: int, layers: int, heads: int, context: int, repeats: i
 
 
 def _land(folder: Path, study: str, tables: Tables) -> None:
-    """Land a study as users do; a landing that a check refuses would be no measurement."""
+    """Land a study as users do; raises if a check refuses it, since that would not be a valid measurement."""
     landed = land(folder / "warehouse", study, tables)
     if not landed.published:
-        msg = f"the study of this benchmark is refused: {landed.violations}"
+        msg = f"the study of this benchmark was refused: {landed.violations}"
         raise RuntimeError(msg)
 
 
 def _land_unchecked(folder: Path, study: str, tables: Tables) -> None:
     """Land a study as if ``sql/checks`` were empty."""
-    names = sql.names
-    with patch.object(sql, "names", lambda kind: () if kind == "checks" else names(kind)):
+    names = sql.list_names
+    with patch.object(sql, "list_names", lambda kind: () if kind == "checks" else names(kind)):
         _land(folder, study, tables)
 
 
-def _with_study(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _add_study(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with the column ``study`` that a landing adds, so that both contenders store the same table."""
     study = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(batch), np.int8)), pa.array(["landing"]))
     return batch.add_column(0, "study", study)
 
 
 def _insert(path: Path, tables: Tables) -> None:
-    """What DuckDB alone needs: a fresh file, tables without constraints, one statement each, a checkpoint."""
+    """Insert with DuckDB alone: a new file, tables without constraints, one statement each, a checkpoint."""
     with duckdb.connect(path) as connection:
         for name, batches in tables.items():
             connection.register("empty", pa.Table.from_batches([], batches[0].schema))
@@ -91,8 +91,8 @@ def _insert(path: Path, tables: Tables) -> None:
         connection.execute("CHECKPOINT")
 
 
-def synthetic_tables(folder: Path, *, sequences: int, layers: int, heads: int, context: int) -> Tables:
-    """The tables of a synthetic study as they land, in memory before the clock runs."""
+def make_tables(folder: Path, *, sequences: int, layers: int, heads: int, context: int) -> Tables:
+    """The tables of a synthetic study as they land, loaded into memory before the measurement."""
     home, name = Home(folder), "synthetic"
     drawn = {"layers": layers, "heads": heads, "kv_heads": heads, "head_dim": 16}
     study = Study.model_validate(
@@ -108,6 +108,6 @@ def synthetic_tables(folder: Path, *, sequences: int, layers: int, heads: int, c
 
 BENCHMARK = Benchmark(
     "landing",
-    full=partial(landing, sequences=64, layers=8, heads=8, context=1024, repeats=5),
-    small=partial(landing, sequences=2, layers=2, heads=8, context=256, repeats=3),
+    full=partial(measure_landing, sequences=64, layers=8, heads=8, context=1024, repeats=5),
+    small=partial(measure_landing, sequences=2, layers=2, heads=8, context=256, repeats=3),
 )

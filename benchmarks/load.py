@@ -1,9 +1,9 @@
-"""Readers that run the tour's queries while studies land: what they see, and what it costs either side.
+"""Readers that run the tour's queries while studies land: consistency of their results, and the cost to both sides.
 
 Holds the benchmark ``load`` and its processes.
 
-Every landing is of another generation of its study, with other rows in its tables. A reader knows all generations by
-hashes of their tables, so that it notices when what it sees is not one of them in whole: a torn read.
+Every landing writes another generation of its study, with different rows in its tables. A reader knows the hashes of
+the tables of all generations, so that it detects a mixture of generations: a torn read.
 """
 
 import multiprocessing
@@ -25,42 +25,42 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 import sql
-from benchmarks.landing import synthetic_tables
+from benchmarks.landing import make_tables
 from benchmarks.measure import Benchmark, Result, compare
-from storage.warehouse.connection import connect, published
+from storage.warehouse.connection import connect, list_published
 from storage.warehouse.landing import land
 
 Hashes = dict[tuple[str, int], set[int]]
-"""For a table's name and the hash of its rows, the generations that have it so."""
+"""For a table's name and the hash of its rows, the generations with this table."""
 
 GENERATIONS = 3
 """Each has one token more of context than the one before."""
 
 SESSION = 3
-"""How often a reader runs the tour before it opens the warehouse anew; the first time it waits for a landing too."""
+"""How often a reader runs the tour before it reopens the warehouse; the first time it also waits for a landing."""
 
 START_WAIT = 300.0
-"""Seconds that one process waits for the others to have begun."""
+"""Seconds that a process waits for the others to start."""
 
 CONTEXT = multiprocessing.get_context("forkserver")
 
 
 @dataclass
 class Seen:
-    """What one reader, or one writer, has to tell."""
+    """Results of one reader or one writer."""
 
     seconds: list[float] = field(default_factory=list)
     """Of each query, or each landing."""
     errors: list[str] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
-    """Studies of which no generation was seen in whole."""
+    """Studies whose tables were not all of one generation."""
     met: list[int] = field(default_factory=list)
     """For each reader, during how many of its sessions something landed."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """Everything under load once, and each side alone."""
+    """Results of one round: each side alone, and both together."""
 
     quiet: Seen
     """Readers without landings."""
@@ -69,27 +69,27 @@ class Load:
     alone: Seen
     """Landings without readers."""
     beside: Seen
-    """Landings while readers read."""
+    """Landings while readers are running."""
 
 
-def load(*, readers: int, studies: int, landings: int, repeats: int, **sizes: int) -> list[Result]:
-    """``readers`` processes and one for each study, which lands ``landings`` times in a round."""
+def measure_load(*, readers: int, studies: int, landings: int, repeats: int, **sizes: int) -> list[Result]:
+    """``readers`` reader processes, and one writer for each study, which lands ``landings`` times in a round."""
     with TemporaryDirectory() as name, CONTEXT.Manager() as manager:
         known = prepare(Path(name), studies, sizes)
         rounds = [
-            once(manager, Path(name), known, readers=readers, studies=studies, landings=landings)
+            run_round(manager, Path(name), known, readers=readers, studies=studies, landings=landings)
             for _ in range(repeats)
         ]
-    refuse(rounds)
+    check_rounds(rounds)
     measured = {"readers": readers, "studies": studies, "landings": studies * landings * repeats, **sizes}
     queries = sum(len(each.busy.seconds) for each in rounds)
-    note = f"{queries} queries beside {measured['landings']} landings: no error, no torn read"
+    note = f"{queries} queries during {measured['landings']} landings: no errors, no torn reads"
     return [
         compare(
             f"load.{figure}",
             "cost",
-            (f"{what}, beside the others", _by_round(rounds, beside, quantile)),
-            (f"{what}, without them", _by_round(rounds, alone, quantile)),
+            (f"{what}, with the other side running", _compute_quantiles(rounds, beside, quantile)),
+            (f"{what}, without it", _compute_quantiles(rounds, alone, quantile)),
             sizes=measured,
             note=note,
         )
@@ -101,36 +101,36 @@ def load(*, readers: int, studies: int, landings: int, repeats: int, **sizes: in
     ]
 
 
-def refuse(rounds: Sequence[Load]) -> None:
-    """Raise unless there was no error, no torn read, every process did something, and every reader met a landing."""
+def check_rounds(rounds: Sequence[Load]) -> None:
+    """Raise if there was an error or a torn read, or if a process did nothing or a reader met no landing."""
     for each in rounds:
         for seen in (each.quiet, each.busy, each.alone, each.beside):
             if seen.errors or seen.torn or not seen.seconds:
-                msg = f"under load: errors {seen.errors[:3]}, torn reads {seen.torn[:3]}, {len(seen.seconds)} times"
+                msg = f"under load: errors {seen.errors[:3]}, torn reads {seen.torn[:3]}, {len(seen.seconds)} timings"
                 raise RuntimeError(msg)
         if not each.busy.met or not all(each.busy.met):
-            msg = f"readers met landings in so many sessions: {each.busy.met}"
+            msg = f"not all readers met landings; sessions with landings, by reader: {each.busy.met}"
             raise RuntimeError(msg)
 
 
-def _by_round(rounds: Sequence[Load], part: str, quantile: float) -> NDArray[np.float64]:
+def _compute_quantiles(rounds: Sequence[Load], part: str, quantile: float) -> NDArray[np.float64]:
     return np.array([np.quantile(getattr(each, part).seconds, quantile) for each in rounds])
 
 
 def prepare(folder: Path, studies: int, sizes: Mapping[str, int]) -> Hashes:
-    """Land every generation of every study once; return how to tell them apart."""
+    """Land every generation of every study once; returns the hashes that identify them."""
     known: Hashes = {}
     for generation in range(GENERATIONS):
-        _make_generation(folder, generation, sizes)
+        _write_generation(folder, generation, sizes)
         for study in range(studies):
-            _land(folder, study, _generation(folder, generation))
+            _land(folder, study, _read_generation(folder, generation))
         with closing(connect(folder)) as connection:
-            for table, number in hashes(connection, "study0").items():
+            for table, number in hash_tables(connection, "study0").items():
                 known.setdefault((table, number), set()).add(generation)
     return known
 
 
-def once(
+def run_round(
     manager: SyncManager,
     folder: Path,
     known: Hashes,
@@ -139,23 +139,23 @@ def once(
     studies: int,
     landings: int,
 ) -> Load:
-    """Landings alone, readers alone for as long, and both together."""
+    """Run landings alone, readers alone for the same time, and both together."""
     writer = partial(write, folder=folder, landings=landings)
     reader = partial(read, folder=folder, known=known, studies=studies, ended=manager.Queue())
     started = time.monotonic()
-    alone, _ = together(manager, [writer] * studies, [])
+    alone, _ = run_processes(manager, [writer] * studies, [])
     lasted = time.monotonic() - started
-    _, quiet = together(manager, [partial(_wait, seconds=lasted)], [reader] * readers)
-    beside, busy = together(manager, [writer] * studies, [reader] * readers)
+    _, quiet = run_processes(manager, [partial(_wait, seconds=lasted)], [reader] * readers)
+    beside, busy = run_processes(manager, [writer] * studies, [reader] * readers)
     return Load(quiet, busy, alone, beside)
 
 
-def together(
+def run_processes(
     manager: SyncManager, writers: Sequence[Callable[..., None]], readers: Sequence[Callable[..., None]]
 ) -> tuple[Seen, Seen]:
-    """Run these in a process each; return what either have seen.
+    """Run each of these in its own process; returns the results of writers and of readers.
 
-    Writers begin once every reader has been through its first round, and readers go on until the writers have ended.
+    Writers start once every reader has finished its first round, and readers continue until the writers have ended.
     """
     CONTEXT.set_forkserver_preload([__name__])
     begin, stop, reported = manager.Barrier(len(writers) + len(readers)), manager.Event(), manager.Queue()
@@ -183,11 +183,11 @@ def together(
 
 
 def _report(kind: str, number: int, body: Callable[..., None], begin: Any, stop: Any, reported: Any) -> None:
-    """Run ``body`` in a process of its own; put what it has seen into ``reported``, its error too."""
+    """Run ``body`` in its own process; put its results, or its error, into the queue ``reported``."""
     seen = Seen()
     try:
         body(number=number, begin=begin, stop=stop, seen=seen)
-    except Exception as error:  # noqa: BLE001 (all of them are to be reported)
+    except Exception as error:  # noqa: BLE001 (every error is reported)
         begin.abort()
         seen.errors.append(" ".join(f"{type(error).__name__}: {error}".split()))
     reported.put((kind, seen))
@@ -208,8 +208,8 @@ def write(
     landings: int,
     land_one: Callable[..., None] | None = None,
 ) -> None:
-    """Land a study over and over, each time another generation; ``land_one`` lands another way."""
-    made = [_generation(folder, generation) for generation in range(GENERATIONS)]
+    """Land a study repeatedly, each time another generation, by ``land_one`` if it is given."""
+    made = [_read_generation(folder, generation) for generation in range(GENERATIONS)]
     begin.wait(START_WAIT)
     for _, tables in zip(range(landings), cycle(made), strict=False):
         started = time.perf_counter()
@@ -220,24 +220,24 @@ def write(
 def read(
     *, number: int, begin: Any, stop: Any, seen: Seen, folder: Path, known: Hashes, studies: int, ended: Any
 ) -> None:
-    """Run the tour over and over, and see before and after that each study is of one and the same generation.
+    """Run the tour repeatedly, and verify before and after that each study is of one and the same generation.
 
-    The reader's number goes into the queue ``ended`` after each session, and once more when it ends with an error.
+    The reader's number is put into the queue ``ended`` after each session, and once more when it ends with an error.
     """
     met: list[bool] = []
     while not stop.is_set():
         try:
             with closing(connect(folder)) as connection:
-                landed = _versions(folder)
-                before = _generations(connection, known, studies)
+                landed = _read_versions(folder)
+                before = _find_generations(connection, known, studies)
                 for turn in count(1):
-                    _ask(connection, f"study{(number + turn) % studies}", seen)
+                    _run_tour(connection, f"study{(number + turn) % studies}", seen)
                     if not met and turn == 1:
                         begin.wait(START_WAIT)
-                    if stop.is_set() or (turn >= SESSION and (met or _versions(folder) != landed)):
+                    if stop.is_set() or (turn >= SESSION and (met or _read_versions(folder) != landed)):
                         break
-                met.append(_versions(folder) != landed)
-                after = _generations(connection, known, studies)
+                met.append(_read_versions(folder) != landed)
+                after = _find_generations(connection, known, studies)
         except Exception:
             ended.put(number)
             raise
@@ -247,38 +247,38 @@ def read(
     seen.met.append(sum(met))
 
 
-def _ask(connection: duckdb.DuckDBPyConnection, study: str, seen: Seen) -> None:
+def _run_tour(connection: duckdb.DuckDBPyConnection, study: str, seen: Seen) -> None:
     """Run the tour once."""
-    for text in (sql.statement("tour", name).text for name in sql.names("tour")):
+    for text in (sql.read_statement("tour", name).text for name in sql.list_names("tour")):
         started = time.perf_counter()
         connection.execute(text, {"study": study} if "$study" in text else None).fetchall()
         seen.seconds.append(time.perf_counter() - started)
 
 
-def _versions(folder: Path) -> dict[str, tuple[int, int]]:
-    """What changes of each published file when its study lands."""
-    states = {study: path.stat() for study, path in published(folder).items()}
+def _read_versions(folder: Path) -> dict[str, tuple[int, int]]:
+    """Inode and time of each published file, which change when its study lands."""
+    states = {study: path.stat() for study, path in list_published(folder).items()}
     return {study: (state.st_ino, state.st_mtime_ns) for study, state in states.items()}
 
 
-def _generations(connection: duckdb.DuckDBPyConnection, known: Hashes, studies: int) -> dict[str, set[int]]:
-    """For every study the generations that all its tables are of; none if it is torn."""
+def _find_generations(connection: duckdb.DuckDBPyConnection, known: Hashes, studies: int) -> dict[str, set[int]]:
+    """For every study, the generations that all its tables belong to; empty if it is torn."""
     found = {}
     for study in (f"study{number}" for number in range(studies)):
-        each = [known.get(pair, set()) for pair in hashes(connection, study).items()]
+        each = [known.get(pair, set()) for pair in hash_tables(connection, study).items()]
         found[study] = set.intersection(*each)
     return found
 
 
-def hashes(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
-    """A hash of the rows of each table of a study, whatever their order; the study's name is no part of it.
+def hash_tables(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
+    """A hash of the rows of each table of a study, independent of their order and of the study's name.
 
-    Of a derived table the number of rows, of which every generation has another: DuckDB adds floats in no certain
-    order, so that the last digits of a mean may differ from landing to landing.
+    For a derived table it is the number of rows, which differs between generations: DuckDB adds floats in no fixed
+    order, so that the last digits of a mean may differ between landings.
     """
     found = {}
-    for table in sql.names("schema"):
-        told_by = "count(*)" if table in sql.names("derived") else "coalesce(bit_xor(hash(t)), 0)"
+    for table in sql.list_names("schema"):
+        told_by = "count(*)" if table in sql.list_names("derived") else "coalesce(bit_xor(hash(t)), 0)"
         row = connection.execute(
             f"SELECT {told_by} FROM (SELECT * EXCLUDE (study) FROM {table} WHERE study = $study) t",
             {"study": study},
@@ -287,35 +287,39 @@ def hashes(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
     return found
 
 
-def _make_generation(folder: Path, generation: int, sizes: Mapping[str, int]) -> None:
+def _write_generation(folder: Path, generation: int, sizes: Mapping[str, int]) -> None:
     """Write the tables of one generation to Parquet files."""
-    path = _folder_of(folder, generation)
+    path = _build_path(folder, generation)
     path.mkdir(parents=True)
     with TemporaryDirectory(dir=folder) as name:
-        tables = synthetic_tables(Path(name), **{**sizes, "context": sizes["context"] + generation})
+        tables = make_tables(Path(name), **{**sizes, "context": sizes["context"] + generation})
     for table, batches in tables.items():
         if batches:
             pq.write_table(pa.Table.from_batches(batches), path / f"{table}.parquet")
 
 
-def _generation(folder: Path, generation: int) -> dict[str, list[pa.RecordBatch]]:
+def _read_generation(folder: Path, generation: int) -> dict[str, list[pa.RecordBatch]]:
     """The tables of one generation."""
-    return {path.stem: pq.read_table(path).to_batches() for path in _folder_of(folder, generation).iterdir()}
+    return {path.stem: pq.read_table(path).to_batches() for path in _build_path(folder, generation).iterdir()}
 
 
-def _folder_of(folder: Path, generation: int) -> Path:
+def _build_path(folder: Path, generation: int) -> Path:
     return folder / "generations" / str(generation)
 
 
 def _land(folder: Path, number: int, tables: Any) -> None:
     landed = land(folder, f"study{number}", tables)
     if not landed.published:
-        msg = f"a study of this benchmark is refused: {landed.violations}"
+        msg = f"a study of this benchmark was refused: {landed.violations}"
         raise RuntimeError(msg)
 
 
 BENCHMARK = Benchmark(
     "load",
-    full=partial(load, readers=8, studies=4, landings=4, repeats=2, sequences=8, layers=4, heads=8, context=256),
-    small=partial(load, readers=2, studies=2, landings=2, repeats=1, sequences=2, layers=1, heads=2, context=16),
+    full=partial(
+        measure_load, readers=8, studies=4, landings=4, repeats=2, sequences=8, layers=4, heads=8, context=256
+    ),
+    small=partial(
+        measure_load, readers=2, studies=2, landings=2, repeats=1, sequences=2, layers=1, heads=2, context=16
+    ),
 )

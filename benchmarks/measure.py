@@ -1,9 +1,9 @@
-"""How everything here is measured: contenders take turns in one process, and a figure is a median of ratios.
+"""How benchmarks are measured: contenders alternate in one process, and a figure is a median of ratios.
 
 Holds the timing, ``Benchmark``, ``Result`` and the description of the machine.
 
-Speeds of machines differ and change while one measures, ratios of neighbours in time hardly do. So every figure is the
-median over rounds of the ratio of two times taken in the same round; never a time of today against one of yesterday.
+The speed of a machine differs from that of others and changes during a measurement; ratios of times taken in succession
+hardly do. Every figure is therefore the median over rounds of the ratio of two times taken in the same round.
 """
 
 import math
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Kind = Literal["cost", "speed", "exponent"]
-"""cost: our time over theirs; speed: theirs over ours; exponent: how our time grows. Of speed, more is better."""
+"""cost: our time over theirs; speed: theirs over ours; exponent: growth of our time. Only speed is better if higher."""
 
 Contender = Callable[[], object]
 
@@ -29,7 +29,7 @@ LIBRARIES = ("dask", "duckdb", "numba", "numpy", "pyarrow", "torch", "transforme
 
 @dataclass(frozen=True)
 class Result:
-    """One figure: ``what`` against ``against``."""
+    """One figure: ``what`` compared with ``against``."""
 
     name: str
     kind: Kind
@@ -39,11 +39,11 @@ class Result:
     """Median of the ratios of all rounds."""
     lowest: float
     highest: float
-    """Smallest and largest ratio of a round: how far to trust the figure."""
+    """Smallest and largest ratio of a round: the uncertainty of the figure."""
     what_median: float
     against_median: float
     unit: str
-    """Of the two medians."""
+    """Unit of the two medians."""
     target: float | None
     """What the ratio should reach (speed) or not exceed (cost, exponent)."""
     repeats: int
@@ -60,14 +60,14 @@ class Result:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """One subject in its two sizes."""
+    """One benchmark in two sizes."""
 
     name: str
     full: Callable[[], list[Result]]
     small: Callable[[], list[Result]]
-    """The same within seconds: shows that it works, its figures mean little."""
+    """The same within seconds: tests that it works; its figures mean little."""
     missing: Callable[[], str | None] = lambda: None
-    """What this machine lacks for it, if anything."""
+    """Returns the requirement that this machine does not meet, or None."""
 
 
 def alternate(
@@ -75,11 +75,11 @@ def alternate(
 ) -> NDArray[np.float64]:
     """Seconds each contender takes, (repeats, contenders).
 
-    For contenders that keep to one thread and touch no disk, ``time.process_time`` is the fairer clock: it stands still
-    while another program has the core. On an idle machine both say the same.
+    For contenders that run on one thread and do not access the disk, ``time.process_time`` is the fairer clock: it is
+    stopped while another program uses the core. On an idle machine both clocks agree.
 
-    Each runs once unmeasured (compilation, caches). Then they take turns, forwards and backwards, so that a machine
-    that slows down or speeds up favours none.
+    Each contender runs once without measurement (compilation, caches). Then they alternate, in forward and reverse
+    order, so that a machine that slows down or speeds up favours none.
     """
     for contender in contenders:
         contender()
@@ -124,11 +124,11 @@ def compare(
     )
 
 
-def machine() -> dict[str, Any]:
-    """What was measured on: processor, cores, load at this moment, versions; nothing that names the machine."""
+def describe_machine() -> dict[str, Any]:
+    """Description of the machine: processor, cores, current load, versions; nothing that identifies it."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else math.nan
     return {
-        "cpu": _cpu_model(),
+        "cpu": _read_cpu_model(),
         "cores": os.cpu_count() or 1,
         "load": None if math.isnan(load) else round(load, 2),
         "system": f"{platform.system()} {platform.machine()}",
@@ -136,8 +136,8 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _cpu_model() -> str:
-    """The processor's name as Linux has it, elsewhere as Python has it."""
+def _read_cpu_model() -> str:
+    """Name of the processor, from Linux or else from Python."""
     described = Path("/proc/cpuinfo")
     if described.exists():
         for line in described.read_text(encoding="utf-8").splitlines():

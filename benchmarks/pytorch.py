@@ -1,6 +1,6 @@
-"""The ways a user would count in PyTorch without this program: what the selection profile is measured against.
+"""Plain PyTorch implementations of the counts, which the selection profile is compared with.
 
-Holds the two contenders, in float32 and as plainly as one writes them.
+Holds the two contenders, in float32 and written in the most direct way.
 """
 
 import torch
@@ -10,9 +10,9 @@ Counts = tuple[Tensor, Tensor, Tensor, Tensor]
 """k_in, k_out, r_min, r_max for N = 1 ... n - 1, (n - 1,) each."""
 
 
-def vectorised(weights: Tensor, values: Tensor) -> Counts:
+def count_vectorised(weights: Tensor, values: Tensor) -> Counts:
     """All N at once through ``cdist`` and masks; weights (n,), values (n, d)."""
-    y, s = _selections(weights, values)
+    y, s = _compute_selections(weights, values)
     distances = torch.cdist(s, y)  # row N - 1: distances of all keys from s_N
     n = len(y)
     chosen = torch.ones(n - 1, n, dtype=torch.bool).tril()
@@ -23,9 +23,9 @@ def vectorised(weights: Tensor, values: Tensor) -> Counts:
     return k_in, k_out, r_min, r_max
 
 
-def loop(weights: Tensor, values: Tensor) -> Counts:
-    """One N after the other; weights (n,), values (n, d)."""
-    y, s = _selections(weights, values)
+def count_in_loop(weights: Tensor, values: Tensor) -> Counts:
+    """One N after another; weights (n,), values (n, d)."""
+    y, s = _compute_selections(weights, values)
     found = []
     for n in range(1, len(y)):
         distances = (y - s[n - 1]).norm(dim=1)
@@ -36,8 +36,8 @@ def loop(weights: Tensor, values: Tensor) -> Counts:
     return k_in, k_out, nearest, farthest
 
 
-def _selections(weights: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """The y in order of falling weight, (n, d), and s_1 ... s_(n - 1), (n - 1, d)."""
+def _compute_selections(weights: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """The y in order of decreasing weight, (n, d), and s_1 ... s_(n - 1), (n - 1, d)."""
     order = weights.argsort(descending=True, stable=True)
     y = weights[order, None] * values[order]
     return y, y.cumsum(0)[:-1]

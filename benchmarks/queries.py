@@ -1,6 +1,6 @@
-"""Questions to a study of 100 million selections, against a bare scan of the rows and columns that each one reads.
+"""Queries on a study of 100 million selections, compared with a bare scan of the rows and columns that each reads.
 
-Holds the benchmark ``queries`` and its made-up database.
+Holds the benchmark ``queries`` and its artificial database.
 """
 
 import json
@@ -17,7 +17,7 @@ import numpy as np
 
 import sql
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from storage.warehouse.connection import FORMAT_VERSION, connect, database
+from storage.warehouse.connection import FORMAT_VERSION, connect, locate_database
 from storage.warehouse.relations import create_tables
 
 STUDY = "large"
@@ -26,10 +26,10 @@ KAPPAS = (0.005, 0.05, 0.5, 5.0, 50.0)
 THREADS = 2
 
 LIMIT = 2.0
-"""Seconds within which a question is to be answered if the bare scan is."""
+"""Seconds within which a query should finish if its bare scan does."""
 
 EMPTY = {"upper_bounds", "monte_carlo", "planted_assumptions"}
-"""Tables that no question after a landing reads, or that are empty for studies of a model."""
+"""Tables that no query reads after a landing, or that are empty for studies of a model."""
 
 CALLS = {
     "best_n": "FROM best_n('separability') WHERE study = $study",
@@ -39,20 +39,25 @@ CALLS = {
     "lower_bounds": "FROM lower_bounds(0.2, 'raw') WHERE study = $study AND layer = 1 AND head = 1 AND sequence = 1",
     "taxonomy": "FROM taxonomy(last_high := 0.6) WHERE study = $study",
 }
-"""How one would call the table macros with parameters."""
+"""Typical calls of the table macros with parameters."""
 
 _AXES = re.compile(r"one row per \(?(?P<axes>[a-z_, ]+)")
 
 
-def queries(*, layers: int, heads: int, kv_heads: int, context: int, sequences: int, repeats: int) -> list[Result]:
-    """Every question of the tour and of the reports, and every macro, on a study of this size."""
+def measure_queries(
+    *, layers: int, heads: int, kv_heads: int, context: int, sequences: int, repeats: int
+) -> list[Result]:
+    """Every query of the tour and of the reports, and every macro, on a study of this size."""
     sizes = {"layer": layers, "head": heads, "kv_head": kv_heads, "position": context, "sequence": sequences}
     rows = layers * heads * (context - 1) * sequences
     with TemporaryDirectory() as name:
-        fill(database(Path(name), STUDY), sizes)
+        fill(locate_database(Path(name), STUDY), sizes)
         with closing(connect(Path(name), unlocked=True)) as connection:
             connection.execute(f"SET threads = {THREADS}")
-            measured = {label: _measure(connection, *asked, repeats) for label, asked in _questions(context).items()}
+            measured = {
+                label: _measure_question(connection, *asked, repeats)
+                for label, asked in _list_questions(context).items()
+            }
     in_reach = {label: seconds for label, seconds in measured.items() if np.median(seconds[:, 1]) <= LIMIT}
     slowest = max(in_reach or measured, key=lambda label: float(np.median(measured[label][:, 0])))
     ours, limit = measured[slowest][:, 0], np.full(repeats, LIMIT)
@@ -65,7 +70,7 @@ def queries(*, layers: int, heads: int, kv_heads: int, context: int, sequences: 
         (f"{LIMIT:g} s", limit),
         sizes=size,
         target=1.0,
-        note=f"left out, their bare scan takes longer than {LIMIT:g} s: {beyond}",
+        note=f"excluded, since their bare scan takes longer than {LIMIT:g} s: {beyond}",
     )
     bare = "bare scan: sums of the columns it reads, over the rows that its filters leave"
     return [whole] + [
@@ -75,35 +80,35 @@ def queries(*, layers: int, heads: int, kv_heads: int, context: int, sequences: 
 
 
 def fill(path: Path, sizes: Mapping[str, int]) -> None:
-    """Write the database of a made-up study: every table as long as a real one's, its numbers random."""
+    """Write the database of an artificial study: tables of realistic length with random numbers."""
     with duckdb.connect(path) as connection:
         connection.execute("SET memory_limit = '10GB'")
         create_tables(connection)
-        for name in sql.names("schema"):
+        for name in sql.list_names("schema"):
             if name not in EMPTY:
-                connection.execute(_insert(name, connection.table(name), sizes))
+                connection.execute(_build_insert(name, connection.table(name), sizes))
 
 
-def _insert(name: str, table: duckdb.DuckDBPyRelation, sizes: Mapping[str, int]) -> str:
+def _build_insert(name: str, table: duckdb.DuckDBPyRelation, sizes: Mapping[str, int]) -> str:
     """The statement that fills one table, in the order of its grain."""
-    grain = _AXES.search(sql.statement("schema", name).grain)
+    grain = _AXES.search(sql.read_statement("schema", name).grain)
     axes, rows = {}, 1
     for axis in reversed(grain["axes"].split(", ") if grain else []):
-        if axis in (spans := _axes(sizes)):
+        if axis in (spans := _list_axes(sizes)):
             size, place = spans[axis]
             axes[axis] = place.format(f"(i // {rows} % {size})")
             rows *= size
     placed = ", ".join(["i", "hash(i) AS h", *(f"{value} AS {axis}" for axis, value in axes.items())])
-    made = _constants(sizes) | {axis: axis for axis in axes}
+    made = _list_constants(sizes) | {axis: axis for axis in axes}
     columns = ", ".join(
-        f"({made.get(column) or _random(str(kind), place)})::{kind} AS {column}"
+        f"({made.get(column) or _build_random(str(kind), place)})::{kind} AS {column}"
         for place, (column, kind) in enumerate(zip(table.columns, table.types, strict=True))
     )
     return f"INSERT INTO {name} BY NAME SELECT {columns} FROM (SELECT {placed} FROM range({rows}) AS r (i))"
 
 
-def _axes(sizes: Mapping[str, int]) -> dict[str, tuple[int, str]]:
-    """How many values the columns of a grain have, and the value of each place; only of free ones."""
+def _list_axes(sizes: Mapping[str, int]) -> dict[str, tuple[int, str]]:
+    """Number of values of each free column of a grain, and the SQL for the value at each position."""
     context = sizes["position"]
     return {axis: (size, "{}") for axis, size in sizes.items()} | {
         "query": (1, f"{{}} + {context - 1}"),
@@ -117,8 +122,8 @@ def _axes(sizes: Mapping[str, int]) -> dict[str, tuple[int, str]]:
     }
 
 
-def _constants(sizes: Mapping[str, int]) -> dict[str, str]:
-    """Columns that are the same in every row, or follow from others."""
+def _list_constants(sizes: Mapping[str, int]) -> dict[str, str]:
+    """SQL for the columns that are the same in every row, or follow from others."""
     return {
         "study": f"'{STUDY}'",
         "family": "CASE WHEN kappa IS NULL THEN 'scale_free' ELSE 'printed' END",
@@ -142,8 +147,8 @@ def _constants(sizes: Mapping[str, int]) -> dict[str, str]:
     }
 
 
-def _random(kind: str, place: int) -> str:
-    """A value of a column's type, from the bits of the row's hash."""
+def _build_random(kind: str, place: int) -> str:
+    """SQL for a value of a column's type, from the bits of the row's hash."""
     match kind:
         case "FLOAT" | "DOUBLE":
             return f"((h >> {place * 43 // 40}) & 1048575) / 1048576"
@@ -154,22 +159,24 @@ def _random(kind: str, place: int) -> str:
     return f"h % {97 + place}"
 
 
-def _questions(context: int) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Text and parameters of everything that is asked."""
+def _list_questions(context: int) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Text and parameters of every query."""
     given = {"study": STUDY, "query": context - 1, "layer": 1, "head": 1, "n": 4, "sequences": 3, "positions": 20}
-    texts = {f"tour.{name}": sql.statement("tour", name).code for name in sql.names("tour")}
-    texts |= {f"queries.{name}": sql.statement("queries", name).code for name in sql.names("queries")}
+    texts = {f"tour.{name}": sql.read_statement("tour", name).code for name in sql.list_names("tour")}
+    texts |= {f"queries.{name}": sql.read_statement("queries", name).code for name in sql.list_names("queries")}
     texts |= {f"macros.{name}": text for name, text in CALLS.items()}
     return {
         label: (text, {name: given.get(name) for name in re.findall(r"\$(\w+)", text)}) for label, text in texts.items()
     }
 
 
-def _measure(
+def _measure_question(
     connection: duckdb.DuckDBPyConnection, text: str, parameters: dict[str, Any], repeats: int
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
-    """Seconds of a question and of the bare scans of what it reads, (repeats, 2)."""
-    scans = [_bare(connection, *scan, columns) for scan, columns in _read(connection, text, parameters).items()]
+    """Seconds of a query and of the bare scans of its inputs, (repeats, 2)."""
+    scans = [
+        _build_scan(connection, *scan, columns) for scan, columns in _find_columns(connection, text, parameters).items()
+    ]
 
     def scan() -> None:
         for bare in scans or ["SELECT 1"]:
@@ -179,8 +186,8 @@ def _measure(
     return alternate(ask, scan, repeats=repeats)
 
 
-def _bare(connection: duckdb.DuckDBPyConnection, table: str, filters: tuple[str, ...], columns: set[str]) -> str:
-    """The statement that does nothing but look at every value; of text at the largest, for it has no sum."""
+def _build_scan(connection: duckdb.DuckDBPyConnection, table: str, filters: tuple[str, ...], columns: set[str]) -> str:
+    """The statement that only reads every value: sums of numbers, maxima of text."""
     kinds = {name: str(kind) for name, kind, *_ in connection.execute(f"DESCRIBE FROM {table}").fetchall()}
     sums = (
         f"{'max' if kinds[column] in {'VARCHAR', 'BOOLEAN', 'JSON'} else 'sum'}({column})" for column in sorted(columns)
@@ -188,37 +195,37 @@ def _bare(connection: duckdb.DuckDBPyConnection, table: str, filters: tuple[str,
     return f"SELECT {', '.join(['count(*)', *sums])} FROM {table} WHERE {' AND '.join(['true', *filters])}"
 
 
-def _read(
+def _find_columns(
     connection: duckdb.DuckDBPyConnection, text: str, parameters: dict[str, Any]
 ) -> dict[tuple[str, tuple[str, ...]], set[str]]:
-    """The stored columns that a statement reads, by table and filters of the scan, from DuckDB's own plan.
+    """The stored columns that a statement reads, by table and filters of the scan, from DuckDB's plan.
 
-    Filters that DuckDB finds while it runs are not among them.
+    Filters that DuckDB finds at run time are not included.
     """
     (_, plan), *_ = connection.execute(f"EXPLAIN (FORMAT json) {text}", parameters).fetchall()
     found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
-    for scan in _scans(json.loads(plan)):
-        filters = [text.removeprefix("optional: ") for text in _several(scan.get("Filters", []))]
+    for scan in _iterate_scans(json.loads(plan)):
+        filters = [text.removeprefix("optional: ") for text in _make_list(scan.get("Filters", []))]
         stated = tuple(text for text in filters if not text.startswith("Dynamic Filter"))
-        found.setdefault((str(scan["Table"]), stated), set()).update(_several(scan.get("Projections", [])))
+        found.setdefault((str(scan["Table"]), stated), set()).update(_make_list(scan.get("Projections", [])))
     return found
 
 
-def _several(said: str | Sequence[str]) -> Sequence[str]:
-    """What a plan says once or several times."""
+def _make_list(said: str | Sequence[str]) -> Sequence[str]:
+    """A value of a plan as a sequence, whether it is a single one or a list."""
     return [said] if isinstance(said, str) else said
 
 
-def _scans(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """What a plan says of each scan of a table."""
+def _iterate_scans(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The details of each table scan of a plan."""
     for node in nodes:
         if "Table" in node.get("extra_info", {}):
             yield node["extra_info"]
-        yield from _scans(node.get("children", []))
+        yield from _iterate_scans(node.get("children", []))
 
 
 BENCHMARK = Benchmark(
     "queries",
-    full=partial(queries, layers=32, heads=32, kv_heads=8, context=1024, sequences=96, repeats=3),
-    small=partial(queries, layers=2, heads=4, kv_heads=2, context=128, sequences=4, repeats=3),
+    full=partial(measure_queries, layers=32, heads=32, kv_heads=8, context=1024, sequences=96, repeats=3),
+    small=partial(measure_queries, layers=2, heads=4, kv_heads=2, context=128, sequences=4, repeats=3),
 )

@@ -1,10 +1,10 @@
-"""A random model that reads batches, plainly or captured, and the memory that this takes.
+"""A random model that reads batches, with or without capture, and the peak memory of both.
 
-Holds the two contenders of ``extraction.capture`` and ``extraction.memory``. On a CUDA device, where there is one, the
-model computes in bfloat16, on the CPU in float32.
+Holds the two contenders of ``extraction.capture`` and ``extraction.memory``. The model computes in bfloat16 on a CUDA
+device if there is one, else in float32 on the CPU.
 
-``python -m benchmarks.reading WAY SIZES`` prints the peak memory of one way, in bytes: each is measured in a process of
-its own, because memory that was used before is not always given back.
+``python -m benchmarks.reading WAY SIZES`` prints the peak memory of one way, in bytes: each is measured in a separate
+process, because memory that was used before is not always returned to the system.
 """
 
 import json
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
-from extract.batches import Batch, batch_bytes, batches
+from extract.batches import Batch, estimate_batch_bytes, read_batches
 from extract.buffers import Buffers
 from extract.capture import Attention, capture, probe
 from extract.settings import ExtractionSettings
@@ -26,18 +26,18 @@ from extract.settings import ExtractionSettings
 VOCABULARY = 1024
 
 Way = Literal["plain", "capture", "loop"]
-"""One forward pass; one captured; four through the loop of extraction, where one batch waits while the next is read."""
+"""A forward pass; a captured one; four in the loop of extraction, where one batch waits while the next is read."""
 
 
 class Reading:
-    """A random Llama with SDPA, and the batch that it reads again and again."""
+    """A random Llama with SDPA, and the batch that it reads repeatedly."""
 
     def __init__(
         self, *, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, batch: int, rounds: int = 4
     ) -> None:
         torch.manual_seed(0)
         self.cuda = torch.cuda.is_available()
-        self.model = _model(layers, heads, kv_heads, head_dim, context, self.cuda)
+        self.model = _make_model(layers, heads, kv_heads, head_dim, context, self.cuda)
         tokens = np.random.default_rng(0).integers(0, VOCABULARY, (batch, context), np.int32)
         self.tokens = np.tile(tokens, (rounds, 1))
         self.batch = batch
@@ -50,7 +50,7 @@ class Reading:
     @property
     def captured_bytes(self) -> int:
         """Bytes of the captured tensors of one batch."""
-        return batch_bytes(
+        return estimate_batch_bytes(
             self.attention.layers,
             batch=self.batch,
             queries=1,
@@ -58,15 +58,15 @@ class Reading:
             dtype=self.attention.dtype,
         )
 
-    def plain(self) -> None:
+    def run_forward(self) -> None:
         """One forward pass of the base model."""
         tokens = torch.from_numpy(self.tokens[: self.batch]).to(self.model.device, torch.long)
         with torch.inference_mode():
             self.model.base_model(input_ids=tokens, use_cache=False)
         self.finish()
 
-    def captured(self) -> None:
-        """One forward pass, captured into memory of its own."""
+    def run_capture(self) -> None:
+        """One forward pass, captured into its own buffers."""
         tokens, length = torch.from_numpy(self.tokens[: self.batch]), self.settings.context_length
         buffers = Buffers(
             self.attention.layers,
@@ -79,47 +79,47 @@ class Reading:
         capture(self.model, self.attention, tokens, [length - 1], buffers).wait()
         self.finish()
 
-    def loop(self) -> Iterator[Batch]:
-        """All batches as extraction reads them, each when it is asked for."""
+    def read_batches(self) -> Iterator[Batch]:
+        """Iterate over all batches as extraction reads them, lazily."""
         missing = range(len(self.tokens))
-        return batches(self.model, self.attention, self.tokens, missing, self.settings, self.batch)
+        return read_batches(self.model, self.attention, self.tokens, missing, self.settings, self.batch)
 
     def finish(self) -> None:
         """Wait for the device."""
         if self.cuda:
             torch.cuda.synchronize()
 
-    def peak(self, way: Way) -> int:
-        """Bytes that one way takes at most beside the model: of the device, or of this process on the CPU."""
-        self._begin()
-        before = self._memory("VmRSS")
+    def measure_peak(self, way: Way) -> int:
+        """Peak memory of one way in addition to the model, in bytes: of the device, or on the CPU of this process."""
+        self._reset_peak()
+        before = self._read_memory("VmRSS")
         if way == "loop":
             held: Batch | None = None
-            for batch in self.loop():
+            for batch in self.read_batches():
                 if held is not None:
                     held.captured.wait()
                 held = batch
         else:
-            (self.plain if way == "plain" else self.captured)()
+            (self.run_forward if way == "plain" else self.run_capture)()
         self.finish()
-        return self._memory("VmHWM") - before
+        return self._read_memory("VmHWM") - before
 
-    def _begin(self) -> None:
-        """Forget what the memory was at most."""
+    def _reset_peak(self) -> None:
+        """Reset the peak memory."""
         if self.cuda:
             torch.cuda.reset_peak_memory_stats()
         else:
             Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
-    def _memory(self, what: Literal["VmRSS", "VmHWM"]) -> int:
-        """Memory in use now (VmRSS) or at most (VmHWM), in bytes."""
+    def _read_memory(self, what: Literal["VmRSS", "VmHWM"]) -> int:
+        """Current (VmRSS) or peak (VmHWM) memory, in bytes."""
         if self.cuda:
             return torch.cuda.memory_allocated() if what == "VmRSS" else torch.cuda.max_memory_allocated()
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
 
 
-def _model(layers: int, heads: int, kv_heads: int, head_dim: int, context: int, cuda: bool) -> PreTrainedModel:
+def _make_model(layers: int, heads: int, kv_heads: int, head_dim: int, context: int, cuda: bool) -> PreTrainedModel:
     width = heads * head_dim
     config = LlamaConfig(
         vocab_size=VOCABULARY,
@@ -137,8 +137,8 @@ def _model(layers: int, heads: int, kv_heads: int, head_dim: int, context: int, 
     return model
 
 
-def peaks(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Peak memory of every way in bytes, each in a process of its own, and ``batch``: bytes captured of one batch."""
+def measure_peaks(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Peak memory of every way in bytes, each in its own process, and ``batch``: captured bytes of one batch."""
     found: dict[str, int] = {}
     for way in get_args(Way):
         command = [sys.executable, "-m", "benchmarks.reading", way, json.dumps(dict(sizes))]
@@ -150,4 +150,4 @@ def peaks(sizes: Mapping[str, int]) -> dict[str, int]:
 if __name__ == "__main__":
     asked: Way = next(way for way in get_args(Way) if way == sys.argv[1])
     reading = Reading(**json.loads(sys.argv[2]))
-    print(json.dumps({"peak": reading.peak(asked), "batch": reading.captured_bytes}))
+    print(json.dumps({"peak": reading.measure_peak(asked), "batch": reading.captured_bytes}))

@@ -1,8 +1,7 @@
 """The selection profile against one matrix product, against PyTorch, against itself at other sizes and on two threads.
 
-Holds the benchmarks ``selection.*``.
-Random heads of one kind everywhere: logits and value states are normal. What keeps to one thread is measured in the
-process's own time, two threads against one by the clock on the wall.
+Holds the benchmarks ``selection.*``. All of them use random heads with normal logits and value states. Contenders on
+one thread are measured in process time, two threads against one in wall-clock time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,8 +18,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks import pytorch
 from benchmarks.measure import Benchmark, Contender, Result, alternate, compare
-from geometry import SelectionCounts, concentration, derived, selection_counts, selection_profile
-from geometry.lazy import selection_arrays
+from geometry import SelectionCounts, concentration, list_derived, selection_counts, selection_profile
+from geometry.lazy import build_selection_arrays
 
 F32 = NDArray[np.float32]
 
@@ -39,8 +38,8 @@ def draw(*shape: int, head_dim: int, spread: float = 2) -> tuple[F32, F32]:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Within it BLAS, OpenMP and PyTorch compute on one thread."""
+def limit_threads() -> Iterator[None]:
+    """Limit BLAS, OpenMP and PyTorch to one thread inside the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -50,22 +49,22 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def product(values: F32) -> Contender:
-    """One float32 matrix product n x d x n of ``values`` (n, d) with their copy, into memory already there."""
+def make_product(values: F32) -> Contender:
+    """One float32 matrix product n x d x n of ``values`` (n, d) with their copy, into preallocated memory."""
     left, right, out = values.copy(), np.ascontiguousarray(values.T), np.empty((len(values),) * 2, np.float32)
     return lambda: np.matmul(left, right, out=out)
 
 
-def against_product(*, n: int, head_dim: int, repeats: int) -> list[Result]:
+def compare_with_product(*, n: int, head_dim: int, repeats: int) -> list[Result]:
     """One head against one float32 matrix product n x d x n."""
     weights, values = draw(n, head_dim=head_dim)
     saturated, _ = draw(n, head_dim=head_dim, spread=20)
-    with one_thread():
+    with limit_threads():
         seconds = alternate(
             lambda: selection_counts(weights, values),
             lambda: selection_profile(weights, values),
             lambda: selection_profile(saturated, values),
-            product(values),
+            make_product(values),
             repeats=repeats,
             clock=process_time,
         )
@@ -79,15 +78,15 @@ def against_product(*, n: int, head_dim: int, repeats: int) -> list[Result]:
     ]
 
 
-def beside_profile(*, n: int, head_dim: int, repeats: int) -> list[Result]:
-    """What comes with a profile at next to no cost: what follows from its counts, and the concentration of the head."""
+def compare_extras(*, n: int, head_dim: int, repeats: int) -> list[Result]:
+    """Additions to a profile at little cost: the metrics derived from its counts, and the concentration of the head."""
     weights, values = draw(n, head_dim=head_dim)
     counts = selection_counts(weights, values)
-    with one_thread():
+    with limit_threads():
         seconds = alternate(
-            lambda: [getattr(counts, name) for name in derived(SelectionCounts)],
+            lambda: [getattr(counts, name) for name in list_derived(SelectionCounts)],
             lambda: concentration(weights, values),
-            product(values),
+            make_product(values),
             repeats=repeats,
             clock=process_time,
         )
@@ -106,16 +105,16 @@ def beside_profile(*, n: int, head_dim: int, repeats: int) -> list[Result]:
     ]
 
 
-def against_pytorch(*, n: int, head_dim: int, repeats: int) -> list[Result]:
-    """One head against the vectorised way and the loop in PyTorch; how fast a bare matrix product is goes with it."""
+def compare_with_pytorch(*, n: int, head_dim: int, repeats: int) -> list[Result]:
+    """One head against PyTorch, vectorised and in a loop; the speed of a bare matrix product is noted as well."""
     weights, values = draw(n, head_dim=head_dim)
     tensors = torch.from_numpy(weights), torch.from_numpy(values)
-    with one_thread():
+    with limit_threads():
         seconds = alternate(
             lambda: selection_counts(weights, values),
-            lambda: pytorch.vectorised(*tensors),
-            lambda: pytorch.loop(*tensors),
-            product(values),
+            lambda: pytorch.count_vectorised(*tensors),
+            lambda: pytorch.count_in_loop(*tensors),
+            make_product(values),
             repeats=repeats,
             clock=process_time,
         )
@@ -130,20 +129,22 @@ def against_pytorch(*, n: int, head_dim: int, repeats: int) -> list[Result]:
         ("selection.loop", "counts and radii in PyTorch float32, a loop over N, one thread", seconds[:, 2], 20.0),
     )
     return [
-        compare(name, "speed", ours, (what, theirs), sizes=sizes, target=target, note=_limit(theirs / seconds[:, 3]))
+        compare(
+            name, "speed", ours, (what, theirs), sizes=sizes, target=target, note=_format_limit(theirs / seconds[:, 3])
+        )
         for name, what, theirs, target in contenders
     ]
 
 
-def _limit(ratios: NDArray[np.float64]) -> str:
-    """What no exact count by a matrix product can exceed."""
+def _format_limit(ratios: NDArray[np.float64]) -> str:
+    """Note on the speed that no exact count by a matrix product can exceed."""
     return f"the bare matrix product alone is {np.median(ratios):.1f} times as fast"
 
 
-def growth(*, lengths: Sequence[int], head_dim: int, repeats: int) -> list[Result]:
+def measure_growth(*, lengths: Sequence[int], head_dim: int, repeats: int) -> list[Result]:
     """The exponent of n in the time of one head: the slope of a line through log time over log n, round by round."""
     heads = [draw(n, head_dim=head_dim) for n in lengths]
-    with one_thread():
+    with limit_threads():
         seconds = alternate(*(partial(selection_profile, *head) for head in heads), repeats=repeats, clock=process_time)
     exponents = np.polynomial.polynomial.polyfit(np.log(lengths), np.log(seconds).T, 1)[1]
     shortest, longest = lengths[0], lengths[-1]
@@ -166,16 +167,16 @@ def growth(*, lengths: Sequence[int], head_dim: int, repeats: int) -> list[Resul
     ]
 
 
-def threads(*, layers: int, heads: int, n: int, head_dim: int, repeats: int) -> list[Result]:
+def measure_threads(*, layers: int, heads: int, n: int, head_dim: int, repeats: int) -> list[Result]:
     """All heads of one sequence through Dask's threads, two against one, with one BLAS thread each."""
     weights, values = draw(1, layers, heads, n, head_dim=head_dim)
-    lazy = selection_arrays(
+    lazy = build_selection_arrays(
         da.from_array(weights[:, None], chunks=(1, 1, 1, heads, n)),
         da.from_array(values, chunks=(1, 1, heads, n, head_dim)),
         da.zeros((1, 1, layers), dtype=np.int32, chunks=1),
         [n - 1],
     )
-    with one_thread():
+    with limit_threads():
         seconds = alternate(
             lambda: compute(lazy, scheduler="threads", num_workers=2),
             lambda: compute(lazy, scheduler="threads", num_workers=1),
@@ -190,27 +191,27 @@ def threads(*, layers: int, heads: int, n: int, head_dim: int, repeats: int) -> 
 BENCHMARKS = (
     Benchmark(
         "selection.product",
-        full=partial(against_product, n=1024, head_dim=128, repeats=51),
-        small=partial(against_product, n=256, head_dim=64, repeats=5),
+        full=partial(compare_with_product, n=1024, head_dim=128, repeats=51),
+        small=partial(compare_with_product, n=256, head_dim=64, repeats=5),
     ),
     Benchmark(
         "selection.beside",
-        full=partial(beside_profile, n=1024, head_dim=128, repeats=51),
-        small=partial(beside_profile, n=256, head_dim=64, repeats=5),
+        full=partial(compare_extras, n=1024, head_dim=128, repeats=51),
+        small=partial(compare_extras, n=256, head_dim=64, repeats=5),
     ),
     Benchmark(
         "selection.pytorch",
-        full=partial(against_pytorch, n=1024, head_dim=128, repeats=15),
-        small=partial(against_pytorch, n=256, head_dim=64, repeats=3),
+        full=partial(compare_with_pytorch, n=1024, head_dim=128, repeats=15),
+        small=partial(compare_with_pytorch, n=256, head_dim=64, repeats=3),
     ),
     Benchmark(
         "selection.growth",
-        full=partial(growth, lengths=(512, 1024, 2048, 4096, 8192), head_dim=128, repeats=7),
-        small=partial(growth, lengths=(128, 256, 512), head_dim=64, repeats=3),
+        full=partial(measure_growth, lengths=(512, 1024, 2048, 4096, 8192), head_dim=128, repeats=7),
+        small=partial(measure_growth, lengths=(128, 256, 512), head_dim=64, repeats=3),
     ),
     Benchmark(
         "selection.threads",
-        full=partial(threads, layers=8, heads=8, n=1024, head_dim=128, repeats=9),
-        small=partial(threads, layers=4, heads=2, n=256, head_dim=64, repeats=3),
+        full=partial(measure_threads, layers=8, heads=8, n=1024, head_dim=128, repeats=9),
+        small=partial(measure_threads, layers=4, heads=2, n=256, head_dim=64, repeats=3),
     ),
 )

@@ -1,7 +1,7 @@
 """AUC and the nulls on a grid of N against one matrix product.
 
-Holds the benchmarks ``separation.*``. What does not belong here: the profile (``benchmarks.selection``), whose heads
-and whose product these are. Everything keeps to one thread and is measured in the process's own time.
+Holds the benchmarks ``separation.*``. The random heads and the product are those of ``benchmarks.selection``. All
+contenders run on one thread and are measured in process time.
 """
 
 from functools import partial
@@ -11,36 +11,36 @@ from time import process_time
 import numpy as np
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from benchmarks.selection import draw, one_thread, product
+from benchmarks.selection import draw, limit_threads, make_product
 from geometry.chance import separability, separation
 from geometry.comparison_kernels import I64
-from geometry.comparisons import keys_of
+from geometry.comparisons import arrange_keys
 from geometry.grids import log_grid
-from geometry.nulls import key_of, random_selection, shuffled_values
+from geometry.nulls import make_key, measure_random_selection, measure_shuffled_values
 
 DRAWS = 8
-"""Draws of each null in the measurement of a whole head."""
+"""Draws of each null for the separability of a head."""
 
 
-def grid_of_length(n: int, length: int) -> I64:
-    """So many N, evenly spaced on a log axis: the coarsest ``log_grid`` that has them, less what it has too many."""
+def make_grid(n: int, length: int) -> I64:
+    """``length`` values of N, evenly spaced on a log axis: the coarsest ``log_grid`` with enough values, shortened."""
     grid = next(grid for points in count(2) if len(grid := log_grid(n, points)) >= length)
     return np.delete(grid, np.arange(length - 1, len(grid) - 1))
 
 
-def against_product(*, n: int, head_dim: int, length: int, repeats: int) -> list[Result]:
-    """AUC of one head and one draw of each null, on so many N, against one float32 matrix product n x d x n."""
+def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) -> list[Result]:
+    """AUC of one head and one draw of each null, on a grid of N, against one float32 matrix product n x d x n."""
     weights, values = draw(n, head_dim=head_dim)
     saturated, _ = draw(n, head_dim=head_dim, spread=20)
-    grid, key, keys = grid_of_length(n, length), key_of(np.array([0])), keys_of(weights, values)
-    with one_thread():
+    grid, key, keys = make_grid(n, length), make_key(np.array([0])), arrange_keys(weights, values)
+    with limit_threads():
         seconds = alternate(
             lambda: separation(weights, values, grid),
             lambda: separation(saturated, values, grid),
-            lambda: random_selection(keys, key, 0, grid),
-            lambda: shuffled_values(weights, values, key, 0, grid, sink=True),
+            lambda: measure_random_selection(keys, key, 0, grid),
+            lambda: measure_shuffled_values(weights, values, key, 0, grid, sink=True),
             lambda: separability(weights, values, grid, draws=DRAWS, seed=0),
-            product(values),
+            make_product(values),
             repeats=repeats,
             clock=process_time,
         )
@@ -61,6 +61,6 @@ def against_product(*, n: int, head_dim: int, length: int, repeats: int) -> list
 
 BENCHMARK = Benchmark(
     "separation",
-    full=partial(against_product, n=1024, head_dim=128, length=48, repeats=51),
-    small=partial(against_product, n=256, head_dim=64, length=24, repeats=5),
+    full=partial(compare_with_product, n=1024, head_dim=128, length=48, repeats=51),
+    small=partial(compare_with_product, n=256, head_dim=64, length=24, repeats=5),
 )

@@ -1,4 +1,4 @@
-"""How long a command takes that has nothing to compute, beside the import of DuckDB in a process of its own."""
+"""Duration of commands that have nothing to compute, compared with the import of DuckDB in a separate process."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ STUDY = ("--name", "small", "--model", "embedded", "--corpus", "embedded", "--se
 """A small study of the embedded model, so that preparing the benchmark takes seconds."""
 
 PROGRAM = ("-m", "dagster_project.command.program")
-"""What the console script runs, by the same Python."""
+"""Arguments by which the same Python runs the console script."""
 
 COMMANDS = {
     "sql": ("sql", "SELECT 1"),
@@ -23,13 +23,13 @@ COMMANDS = {
 }
 
 
-def startup(name: str, study: Sequence[str], repeats: int) -> list[Result]:
+def measure_startup(name: str, study: Sequence[str], repeats: int) -> list[Result]:
     """One figure per command.
 
     Parameters
     ----------
     name
-        The study that is run before the clock, and then again with nothing to do.
+        The study that is run before the measurement, and then again with nothing to do.
     study
         The arguments that describe it.
     repeats
@@ -41,28 +41,28 @@ def startup(name: str, study: Sequence[str], repeats: int) -> list[Result]:
         If a command fails.
     """
     with TemporaryDirectory() as folder:
-        call = partial(_call, folder)
+        call = partial(_run_command, folder)
         call("run", *study)
         commands = {"no-op run": ("run", name), **COMMANDS}
         contenders = [partial(call, *arguments) for arguments in commands.values()]
-        seconds = alternate(*contenders, partial(_python, folder, "-c", "import duckdb"), repeats=repeats)
+        seconds = alternate(*contenders, partial(_run_python, folder, "-c", "import duckdb"), repeats=repeats)
     bare = ("python -c 'import duckdb'", seconds[:, -1])
     return [
-        compare(f"startup.{what.replace(' ', '_')}", "cost", (_shown(arguments), column), bare, sizes={})
+        compare(f"startup.{what.replace(' ', '_')}", "cost", (_format_command(arguments), column), bare, sizes={})
         for (what, arguments), column in zip(commands.items(), seconds.T, strict=False)
     ]
 
 
-def _shown(arguments: Sequence[str]) -> str:
+def _format_command(arguments: Sequence[str]) -> str:
     return f"attention-geometry {' '.join(arguments)}"
 
 
-def _call(home: str, *arguments: str) -> None:
-    """Run the command line in a process of its own."""
-    _python(home, *PROGRAM, *arguments)
+def _run_command(home: str, *arguments: str) -> None:
+    """Run the command line in a separate process."""
+    _run_python(home, *PROGRAM, *arguments)
 
 
-def _python(home: str, *arguments: str) -> None:
+def _run_python(home: str, *arguments: str) -> None:
     environment = {**os.environ, "ATTENTION_GEOMETRY_HOME": home}
     command = [sys.executable, *arguments]
     root = Path(__file__).parents[1]
@@ -71,6 +71,6 @@ def _python(home: str, *arguments: str) -> None:
 
 BENCHMARK = Benchmark(
     "startup",
-    full=lambda: startup("embedded", ("embedded",), repeats=7),
-    small=lambda: startup("small", STUDY, repeats=2),
+    full=lambda: measure_startup("embedded", ("embedded",), repeats=7),
+    small=lambda: measure_startup("small", STUDY, repeats=2),
 )

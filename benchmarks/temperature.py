@@ -1,6 +1,6 @@
 """Counts and selections at several temperatures against those at one, and the Jacobian's norm against a sort.
 
-Holds the benchmarks ``temperature.*``. What does not belong here: the cost of counts (``benchmarks.selection``).
+Holds the benchmarks ``temperature.*``. The cost of counts at one temperature is in ``benchmarks.selection``.
 """
 
 from functools import partial
@@ -9,18 +9,18 @@ from time import process_time
 import numpy as np
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from benchmarks.selection import draw, one_thread
+from benchmarks.selection import draw, limit_threads
 from geometry import selection_counts
 from geometry.jacobian import jacobian_norm, sensitivity
 from geometry.temperature import TEMPERATURES, counts_by_temperature
 from geometry.tempered import selection_by_temperature
 
 
-def temperatures(*, n: int, head_dim: int, points: int, repeats: int) -> list[Result]:
-    """One head at five temperatures, for all N, a grid of N and with all measures, against its counts as they are."""
+def measure_temperatures(*, n: int, head_dim: int, points: int, repeats: int) -> list[Result]:
+    """One head at five temperatures, for all N, a grid of N and with all measures, against its counts at T = 1."""
     weights, values = draw(n, head_dim=head_dim)
     grid = np.unique(np.geomspace(1, n - 1, points).round().astype(int)).tolist()
-    with one_thread():
+    with limit_threads():
         seconds = alternate(
             lambda: selection_counts(weights, values),
             lambda: counts_by_temperature(weights, values),
@@ -41,10 +41,10 @@ def temperatures(*, n: int, head_dim: int, points: int, repeats: int) -> list[Re
     ]
 
 
-def norms(*, heads: int, n: int, repeats: int) -> list[Result]:
+def measure_norms(*, heads: int, n: int, repeats: int) -> list[Result]:
     """The norm of every head at one temperature and at five, against sorting its weights as the profile does."""
     weights, _ = draw(heads, n, head_dim=1)
-    with one_thread():
+    with limit_threads():
         seconds = alternate(
             lambda: np.argsort(-weights, axis=-1, kind="stable"),
             lambda: jacobian_norm(weights),
@@ -65,12 +65,12 @@ def norms(*, heads: int, n: int, repeats: int) -> list[Result]:
 BENCHMARKS = (
     Benchmark(
         "temperature.counts",
-        full=partial(temperatures, n=1024, head_dim=128, points=48, repeats=21),
-        small=partial(temperatures, n=128, head_dim=16, points=8, repeats=3),
+        full=partial(measure_temperatures, n=1024, head_dim=128, points=48, repeats=21),
+        small=partial(measure_temperatures, n=128, head_dim=16, points=8, repeats=3),
     ),
     Benchmark(
         "temperature.norms",
-        full=partial(norms, heads=64, n=1024, repeats=21),
-        small=partial(norms, heads=8, n=128, repeats=3),
+        full=partial(measure_norms, heads=64, n=1024, repeats=21),
+        small=partial(measure_norms, heads=8, n=128, repeats=3),
     ),
 )

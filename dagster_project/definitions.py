@@ -1,7 +1,4 @@
-"""The Dagster code location: what the modules of ``defs`` define, put together.
-
-Assets are found wherever they stand below ``defs``; jobs, schedules, sensors and resources are named here.
-"""
+"""The Dagster code location: combines the assets, jobs, schedules, sensors and resources of ``defs``."""
 
 import dagster as dg
 
@@ -12,7 +9,7 @@ from dagster_project.defs.schedules import all_studies_daily, studies_registered
 
 @dg.definitions
 def defs() -> dg.Definitions:
-    """All assets with their checks, jobs, schedules, sensors and resources; a run is one process, as its lock is."""
+    """All assets with their checks, jobs, schedules, sensors and resources; a run is one process and holds one lock."""
     return dg.Definitions(
         assets=assets,
         jobs=[study_job],

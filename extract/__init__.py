@@ -1,1 +1,1 @@
-"""From a model and a text to tensors on disk; knows nothing of metrics, SQL or reports."""
+"""From a model and a text to tensors on disk, independent of metrics, SQL and reports."""

@@ -1,10 +1,10 @@
-"""Ablation of heads: what a model loses when the output of one head is replaced, head by head.
+"""Ablation of heads: the change of a model's loss when the output of one head is replaced, head by head.
 
-Holds ``ablate``, which does all heads of one sequence, and the means that heads are replaced by. What does not belong
-here: the replacement itself (``extract.interventions``), and sequences, repetition and storage (``extract.effects``).
+Holds ``ablate``, which replaces every head over one sequence, and the means that heads are replaced by. The replacement
+itself is in ``extract.interventions``; the loop over sequences is in ``extract.effects``.
 
-Heads of one layer are rows of one batch, and a pass begins at their layer (``extract.resuming``), where their attention
-is computed once for all rows. So a head costs, on average, little more than the layers above it.
+The heads of one layer are the rows of one batch, and a pass begins at their layer (``extract.resuming``), where
+attention is computed once for all rows. A head therefore costs, on average, little more than the layers above it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,48 +18,48 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from extract.capture import Attention
-from extract.interventions import Call, Kind, Watched, check_heads, intervening, replace
-from extract.losses import compare, log_probabilities
+from extract.interventions import Call, Kind, Watched, check_heads, intervene, replace
+from extract.losses import compare, compute_log_probabilities
 from extract.resuming import Passed, Reached, Resumable
 from storage.errors import UserError
 
 ROW_BYTES = {"cpu": 2**27, "cuda": 2**31}
-"""Bytes of the rows of one pass, by the kind of device: on a processor more than its caches hold is slower."""
+"""Bytes of the rows of one pass, by type of device: on a CPU, more than its caches hold is slower."""
 
 
 @dataclass(frozen=True)
 class LayerEffects:
-    """What the heads of one layer do for one sequence, by kind of replacement and head."""
+    """Effects of the heads of one layer on one sequence, by kind of replacement and head."""
 
     layer: int
     plain_loss: float
     """Mean next-token cross entropy of the plain pass, in nats."""
     loss: NDArray[np.float64]
-    """The same with the head replaced, (kinds, heads); NaN for a head that is not asked for, and for ``sink`` where a
+    """The same with the head replaced, (kinds, heads); NaN for a head that was not requested, and for ``sink`` if a
     window hides position 0 from some query of the layer."""
     kl: NDArray[np.float64]
-    """Mean over positions of KL(p_0 ‖ p) in nats, (kinds, heads); NaN as ``loss``."""
+    """Mean over positions of KL(p_0 ‖ p) in nats, (kinds, heads); NaN where ``loss`` is."""
 
 
 @dataclass
 class _Rows:
-    """Replaces the output of one head in each row of a batch, whose rows are copies of one sequence."""
+    """Replaces the output of one head in each row of a batch whose rows are copies of one sequence."""
 
     layer: int
     means: Tensor | None
-    """Z that ``mean`` replaces by, (H, Dv)."""
+    """Z that heads are replaced by under ``mean``, (H, Dv)."""
     rows: Sequence[tuple[Kind, int]] = ()
     """The kind and the head of each row."""
     _own: Tensor | None = field(default=None, init=False)
 
     def output(self, call: Call) -> Tensor:
-        """Z of the rows, (R, K, H, Dv); that of the layer is computed once, for all rows of all passes."""
+        """Z of the rows, (R, K, H, Dv); the layer's own z is computed once, for all rows of all passes."""
         if call.layer != self.layer:
             return call.output()
         if self._own is None:
             self._own = call.plain(1)
             raise Reached
-        found, one = self._own.repeat(len(self.rows), 1, 1, 1), call.of_first()
+        found, one = self._own.repeat(len(self.rows), 1, 1, 1), call.select_first()
         for row, (kind, head) in enumerate(self.rows):
             replace(found[row : row + 1], one, head, kind, self.means)
         return found
@@ -75,49 +75,49 @@ def ablate(
     layers: Sequence[int] | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
 ) -> Iterator[LayerEffects]:
-    """Replace one head after the other over one sequence, layer by layer.
+    """Replace one head after another over one sequence, layer by layer.
 
-    Memory beside the model's: of the plain pass logits and hidden states, K * (V + layers * hidden size) numbers of the
-    model's type, and K * V logarithms of probabilities in float32; and one pass of ``rows_together`` rows, at most
-    ``ROW_BYTES`` or what one row takes.
+    Memory in addition to the model's: logits and hidden states of the plain pass, K * (V + layers * hidden size)
+    numbers of the model's type; K * V logarithms of probabilities in float32; and one pass of ``count_rows_per_pass``
+    rows, at most ``ROW_BYTES`` or the size of one row.
 
     Parameters
     ----------
     resumable, attention
-        The model, and what ``extract.capture.probe`` said of it.
+        The model, and what ``extract.capture.probe`` found out about it.
     ids
         Token ids, int64 (K,).
     kinds
-        What z of a head becomes: ``zero``, ``mean``, ``sink``.
+        Kinds of replacement of a head's z: ``zero``, ``mean``, ``sink``.
     means
-        By layer, z of every head that ``mean`` replaces by, (H, Dv): see ``mean_of_others``.
+        By layer, z that every head is replaced by under ``mean``, (H, Dv): see ``compute_mean_of_others``.
     layers
-        Layers to do; all that have softmax attention if None.
+        Layers whose heads are replaced; all that have softmax attention if None.
     heads
-        Heads to do, each as (layer, head); all if None.
+        Heads to replace, each as (layer, head); all if None.
 
     Yields
     ------
     LayerEffects
-        Of each layer as soon as it is done, in ascending order.
+        The effects of each layer as soon as they are measured, in ascending order.
 
     Raises
     ------
     UserError
-        If the model is read in two passes, a head or layer does not exist, or memory does not suffice for one row.
+        If the model is read in two passes, a head or layer does not exist, or there is not enough memory for one row.
     ValueError
-        If ``mean`` is asked for without means.
+        If ``kinds`` contains ``mean`` and no means are given.
     """
     check_heads(attention, [*(heads or ()), *((layer, 0) for layer in layers or ())])
     if "mean" in kinds and means is None:
-        msg = "heads cannot be replaced by their means, which are not given"
+        msg = "heads cannot be replaced by their means: no means are given"
         raise ValueError(msg)
     attending = [layer for layer, size in enumerate(attention.layers) if size.heads]
     chosen = sorted(set(attending if layers is None else layers))
     watched = Watched()
-    with intervening(resumable.model, attention, watched):
-        passed = resumable.plain(ids, chosen)
-    plain = log_probabilities(passed.logits)
+    with intervene(resumable.model, attention, watched):
+        passed = resumable.run_plain(ids, chosen)
+    plain = compute_log_probabilities(passed.logits)
     plain_loss = float(compare(passed.logits[None], plain, ids).loss[0])
     for layer in chosen:
         count = attention.layers[layer].heads
@@ -128,46 +128,46 @@ def ablate(
             if (heads is None or (layer, head) in heads) and (kind != "sink" or watched.sees_first[layer])
         ]
         loss, kl = np.full((2, len(kinds), count), np.nan)
-        for rows, logits in _each(resumable, attention, passed, edit, wanted):
+        for rows, logits in _iterate_logits(resumable, attention, passed, edit, wanted):
             found = compare(logits, plain, ids)
             at = [kinds.index(kind) for kind, _ in rows], [head for _, head in rows]
             loss[at], kl[at] = found.loss, found.kl
         yield LayerEffects(layer, plain_loss, loss, kl)
 
 
-def _each(
+def _iterate_logits(
     resumable: Resumable, attention: Attention, passed: Passed, edit: _Rows, wanted: Sequence[tuple[Kind, int]]
 ) -> Iterator[tuple[Sequence[tuple[Kind, int]], Tensor]]:
-    """The logits (R, K, V) of what is wanted of one layer, as many rows at a time as have room."""
-    together = rows_together(resumable.model, passed.ids.shape[1])
-    with intervening(resumable.model, attention, edit):
-        early = resumable.until_attention(passed, edit.layer)
+    """The logits (R, K, V) of the wanted replacements of one layer, as many rows at a time as fit."""
+    together = count_rows_per_pass(resumable.model, passed.ids.shape[1])
+    with intervene(resumable.model, attention, edit):
+        early = resumable.run_until_attention(passed, edit.layer)
     for start in range(0, len(wanted), together):
         edit.rows = wanted[start : start + together]
-        with intervening(resumable.model, attention, edit):
+        with intervene(resumable.model, attention, edit):
             logits = resumable.run(passed, edit.layer, len(edit.rows), early)
         yield edit.rows, logits
 
 
-def rows_together(model: PreTrainedModel, keys: int) -> int:
-    """Rows of one pass: as many as take ``ROW_BYTES``, one at least, whatever memory is free at the moment."""
-    return max(1, ROW_BYTES.get(model.device.type, ROW_BYTES["cpu"]) // row_bytes(model, keys))
+def count_rows_per_pass(model: PreTrainedModel, keys: int) -> int:
+    """Rows of one pass: as many as fit into ``ROW_BYTES``, at least one, however much memory is free at the moment."""
+    return max(1, ROW_BYTES.get(model.device.type, ROW_BYTES["cpu"]) // estimate_row_bytes(model, keys))
 
 
-def ablation_bytes(model: PreTrainedModel, keys: int) -> int:
-    """Bytes that ``ablate`` takes at most beside the model's over ``keys`` tokens, from the sizes of the model."""
+def estimate_ablation_bytes(model: PreTrainedModel, keys: int) -> int:
+    """Most bytes that ``ablate`` needs over ``keys`` tokens in addition to the model's, from the model's sizes."""
     text = model.config.get_text_config(decoder=True)
     passed = model.dtype.itemsize * (text.vocab_size + text.num_hidden_layers * text.hidden_size)
-    rows = rows_together(model, keys) * row_bytes(model, keys)
+    rows = count_rows_per_pass(model, keys) * estimate_row_bytes(model, keys)
     return int(keys * (passed + torch.float32.itemsize * text.vocab_size) + rows)
 
 
-def row_bytes(model: PreTrainedModel, keys: int) -> int:
-    """Bytes that one sequence takes in a forward pass at most, from the sizes of the model.
+def estimate_row_bytes(model: PreTrainedModel, keys: int) -> int:
+    """Most bytes that one sequence needs in a forward pass, from the sizes of the model.
 
-    Three copies of the logits, ten of the widest activations, and where the model computes attention eagerly six of the
-    float32 matrix of all weights of a layer. What layers of other kinds, such as Mamba's, take inside of themselves is
-    not counted.
+    Three copies of the logits, ten of the widest activations, and, if the model computes attention eagerly, six of the
+    float32 matrix of all weights of a layer. Temporary memory of layers of other kinds, such as Mamba's, is not
+    counted.
     """
     text = model.config.get_text_config(decoder=True)
     words = text.vocab_size
@@ -176,7 +176,7 @@ def row_bytes(model: PreTrainedModel, keys: int) -> int:
     return int(keys * (model.dtype.itemsize * (3 * words + 10 * widest) + torch.float32.itemsize * matrices))
 
 
-def mean_outputs(model: PreTrainedModel, attention: Attention, ids: Tensor) -> dict[int, Tensor]:
+def compute_mean_outputs(model: PreTrainedModel, attention: Attention, ids: Tensor) -> dict[int, Tensor]:
     """Mean of z over the positions of each of S sequences with token ids (S, K), by layer, float32 (S, H, Dv).
 
     One plain pass for each sequence. Memory: layers * S * H * Dv numbers on the CPU.
@@ -184,24 +184,24 @@ def mean_outputs(model: PreTrainedModel, attention: Attention, ids: Tensor) -> d
     Raises
     ------
     UserError
-        If the model is read in two passes, or memory does not suffice for one sequence.
+        If the model is read in two passes, or there is not enough memory for one sequence.
     """
     found: list[dict[int, Tensor]] = []
     for one in ids:
         watched = Watched()
-        with intervening(model, attention, watched), torch.inference_mode():
+        with intervene(model, attention, watched), torch.inference_mode():
             model.base_model(input_ids=one[None].to(model.device, torch.long), use_cache=False)
         found.append({layer: mean.cpu() for layer, mean in watched.means.items()})
     return {layer: torch.cat([means[layer] for means in found]) for layer in found[0]}
 
 
-def mean_of_others(means: Mapping[int, Tensor], sequence: int) -> dict[int, Tensor]:
-    """Mean of z over positions and over the sequences but one, by layer, float32 (H, Dv).
+def compute_mean_of_others(means: Mapping[int, Tensor], sequence: int) -> dict[int, Tensor]:
+    """Mean of z over positions and over all sequences except one, by layer, float32 (H, Dv).
 
     Parameters
     ----------
     means
-        What ``mean_outputs`` found of all sequences, by layer (S, H, Dv).
+        The result of ``compute_mean_outputs`` for all sequences, by layer (S, H, Dv).
 
     Raises
     ------
@@ -210,8 +210,6 @@ def mean_of_others(means: Mapping[int, Tensor], sequence: int) -> dict[int, Tens
     """
     count = len(next(iter(means.values())))
     if count < 2:
-        msg = (
-            "A head is replaced by its mean over other sequences, but there is one sequence; set sequences to 2 or more"
-        )
+        msg = "A head is replaced by its mean over other sequences, but there is only one; set sequences to 2 or more"
         raise UserError(msg)
     return {layer: (of_all.sum(dim=0) - of_all[sequence]) / (count - 1) for layer, of_all in means.items()}

@@ -1,9 +1,9 @@
-"""Softmax attention from queries, keys and masks, a block of queries at a time, and what is read off it.
+"""Softmax attention from queries, keys and masks, a block of queries at a time, and quantities derived from it.
 
-Holds the weights of chosen queries, a layer's output where SDPA cannot compute it, norms, and received attention. What
-does not belong here: how transformers calls it (``extract.capture``, ``extract.interventions``).
+Holds the weights of chosen queries, a layer's output if SDPA cannot compute it, norms, and received attention.
+transformers calls it through ``extract.capture`` and ``extract.interventions``.
 
-Shapes: ``query`` is (B, H, K, D), ``key`` and ``value`` are (B, Hkv, K, D) and (B, Hkv, K, Dv), all as they are
+Shapes: ``query`` is (B, H, K, D), ``key`` and ``value`` are (B, Hkv, K, D) and (B, Hkv, K, Dv), all as
 multiplied; ``mask`` is True where a key is visible, (B or 1, H or 1, K, K), or None for a plain causal mask; ``s_aux``
 has one logit for the learned sink of each head (H,). Weights are float32.
 """
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 QUERY_BLOCK = 128
-"""Queries computed at a time where SDPA cannot compute the layer's output."""
+"""Queries computed at a time if SDPA cannot compute the layer's output."""
 
 BLOCK_BYTES = 2**26
-"""Bytes of the float32 weights of a block of queries, where those of all queries are needed."""
+"""Bytes of the float32 weights of a block of queries, if the weights of all queries are needed."""
 
 
-def query_weights(
+def compute_query_weights(
     query: Tensor,
     key: Tensor,
     mask: Tensor | None,
@@ -29,13 +29,15 @@ def query_weights(
 ) -> tuple[Tensor, Tensor | None]:
     """Softmax weights of the queries at the positions ``rows`` (Q,), float32 (B, H, Q, K), computed in float32.
 
-    And those of the heads' learned sinks, float32 (B, H, Q), None if the heads have none. Each query meets the keys by
-    itself: one product for all would round each by how many there are.
+    Also returns the weights of the heads' learned sinks, float32 (B, H, Q); None if the heads have none. Each query is
+    multiplied with the keys separately: with one product for all, rounding would depend on the number of queries.
     """
     float_key, keys = key.float(), key.shape[2]
     weights = torch.cat(
         [
-            probabilities(query[:, :, row], float_key, visible_keys(mask, row, keys), scale, softcap, s_aux)
+            compute_probabilities(
+                query[:, :, row], float_key, find_visible_keys(mask, row, keys), scale, softcap, s_aux
+            )
             for row in rows.split(1)
         ],
         dim=2,
@@ -43,71 +45,71 @@ def query_weights(
     return weights[..., :keys], None if s_aux is None else weights[..., keys]
 
 
-def attended_norms(
+def compute_attended_norms(
     query: Tensor, key: Tensor, mask: Tensor | None, rows: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """How long the vectors are whose products are the logits, both float32 (B, H, Q).
+    """Norms of the vectors whose products are the logits, both float32 (B, H, Q).
 
     Norms of the queries at the positions ``rows`` (Q,) times the scale, and the largest norm of a key that each of them
-    attends to: by Cauchy and Schwarz no logit is larger than their product.
+    attends to: by the Cauchy-Schwarz inequality, no logit is larger than their product.
     """
     of_query = torch.linalg.vector_norm(query, dim=-1, dtype=torch.float32)[:, :, rows] * abs(scale)
     of_key = torch.linalg.vector_norm(key, dim=-1, dtype=torch.float32)  # (B, Hkv, K)
     of_key = of_key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)[:, :, None]
-    return of_query, of_key.masked_fill(~visible_keys(mask, rows, key.shape[2]), 0).amax(dim=-1)
+    return of_query, of_key.masked_fill(~find_visible_keys(mask, rows, key.shape[2]), 0).amax(dim=-1)
 
 
-def received_attention(
+def compute_received_attention(
     query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softcap: float | None, s_aux: Tensor | None
 ) -> Tensor:
     """Mean weight that each key gets from the queries at and after its position, float32 (B, H, K).
 
-    The sum over all queries over (K - position), as ``eval_sink_open_source.py`` of Attention-Sink (Gu et al. 2025)
-    has it; a query whose window hides the key counts with 0. The weights of ``block_rows`` queries are in memory at a
-    time.
+    The sum over all queries divided by (K - position), as in ``eval_sink_open_source.py`` of Attention-Sink (Gu et al.
+    2025); a query whose window hides the key counts with 0. The weights of ``count_block_rows`` queries are in memory
+    at a time.
     """
     float_key, keys = key.float(), key.shape[2]
     received = query.new_zeros((*query.shape[:2], keys), dtype=torch.float32)
-    for rows in torch.arange(keys, device=key.device).split(block_rows(query)):
+    for rows in torch.arange(keys, device=key.device).split(count_block_rows(query)):
         end = int(rows[-1]) + 1
-        visible = visible_keys(mask, rows, keys)[..., :end]
-        weights = probabilities(query[:, :, rows], float_key[:, :, :end], visible, scale, softcap, s_aux)
+        visible = find_visible_keys(mask, rows, keys)[..., :end]
+        weights = compute_probabilities(query[:, :, rows], float_key[:, :, :end], visible, scale, softcap, s_aux)
         received[..., :end] += weights[..., :end].sum(dim=2)
     return received / torch.arange(keys, 0, -1, device=key.device)
 
 
-def block_rows(query: Tensor) -> int:
-    """Queries of (B, H, K, D) whose float32 weights take ``BLOCK_BYTES`` together, one at least."""
+def count_block_rows(query: Tensor) -> int:
+    """Number of queries of (B, H, K, D) whose float32 weights together take ``BLOCK_BYTES``, at least one."""
     batch, heads, keys, _ = query.shape
     return max(1, BLOCK_BYTES // (batch * heads * keys * torch.float32.itemsize))
 
 
-def visible_keys(mask: Tensor | None, rows: Tensor, keys: int) -> Tensor:
+def find_visible_keys(mask: Tensor | None, rows: Tensor, keys: int) -> Tensor:
     """Which keys the queries at the positions ``rows`` see, bool (B or 1, H or 1, Q, K); all up to them if no mask."""
     if mask is None:
         return (torch.arange(keys, device=rows.device) <= rows[:, None])[None, None]
     return mask[:, :, rows]
 
 
-def probabilities(
+def compute_probabilities(
     query: Tensor, key: Tensor, visible: Tensor, scale: float, softcap: float | None, s_aux: Tensor | None
 ) -> Tensor:
     """Softmax weights, float32 (B, H, Q, K), of some queries (B, H, Q, D) over float32 keys (B, Hkv, K, D).
 
-    With learned sinks, one logit for each head, their weights follow those of the keys: (B, H, Q, K + 1).
+    With learned sinks, which have one logit per head, their weights follow those of the keys: (B, H, Q, K + 1).
     """
-    return softmax(attention_logits(query, key, scale, softcap), visible, s_aux)
+    return compute_softmax(compute_logits(query, key, scale, softcap), visible, s_aux)
 
 
-def attention_logits(query: Tensor, key: Tensor, scale: float, softcap: float | None) -> Tensor:
+def compute_logits(query: Tensor, key: Tensor, scale: float, softcap: float | None) -> Tensor:
     """Logits, float32 (B, H, Q, K), of some queries (B, H, Q, D) over float32 keys (B, Hkv, K, D), the cap applied."""
-    logits = by_kv_head(query.float(), key) @ key.transpose(-1, -2)  # (B, Hkv, H / Hkv * Q, K)
+    logits = group_by_kv_head(query.float(), key) @ key.transpose(-1, -2)  # (B, Hkv, H / Hkv * Q, K)
     logits = logits.reshape(*query.shape[:3], key.shape[2]) * scale
     return logits if softcap is None else torch.tanh(logits / softcap) * softcap
 
 
-def softmax(logits: Tensor, visible: Tensor, s_aux: Tensor | None) -> Tensor:
-    """Softmax of logits (B, H, Q, K) over the visible keys, with the learned sink behind them if there is one."""
+def compute_softmax(logits: Tensor, visible: Tensor, s_aux: Tensor | None) -> Tensor:
+    """Softmax of logits (B, H, Q, K) over the visible keys, followed by the learned sink if there is one."""
     logits = logits.masked_fill(~visible, float("-inf"))
     if s_aux is None:
         return logits.softmax(dim=-1)
@@ -115,8 +117,8 @@ def softmax(logits: Tensor, visible: Tensor, s_aux: Tensor | None) -> Tensor:
     return torch.cat([logits, sink], dim=-1).softmax(dim=-1)
 
 
-def by_kv_head(tensor: Tensor, key: Tensor) -> Tensor:
-    """(B, H, Q, X) as (B, Hkv, H / Hkv * Q, X): the query heads that share a KV head, side by side."""
+def group_by_kv_head(tensor: Tensor, key: Tensor) -> Tensor:
+    """Reshape (B, H, Q, X) to (B, Hkv, H / Hkv * Q, X): query heads that share a KV head are concatenated."""
     return tensor.reshape(tensor.shape[0], key.shape[1], -1, tensor.shape[-1])
 
 
@@ -132,8 +134,10 @@ def attend(
     """Attention output (B, K, H, D), ``QUERY_BLOCK`` queries at a time."""
     float_key, blocks = key.float(), []
     for rows in torch.split(torch.arange(key.shape[2], device=key.device), QUERY_BLOCK):
-        visible = visible_keys(mask, rows, key.shape[2])
+        visible = find_visible_keys(mask, rows, key.shape[2])
         part = query[:, :, rows]
-        weights = probabilities(part, float_key, visible, scale, softcap, s_aux)[..., : key.shape[2]].to(value.dtype)
-        blocks.append((by_kv_head(weights, key) @ value).reshape(*part.shape[:3], value.shape[-1]))
+        weights = compute_probabilities(part, float_key, visible, scale, softcap, s_aux)[..., : key.shape[2]].to(
+            value.dtype
+        )
+        blocks.append((group_by_kv_head(weights, key) @ value).reshape(*part.shape[:3], value.shape[-1]))
     return torch.cat(blocks, dim=2).transpose(1, 2).contiguous()

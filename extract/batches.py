@@ -1,10 +1,10 @@
-"""Batches: which sequences a model reads together, how many memory allows, and what is wrong with what was captured.
+"""Batches: which sequences a model reads together, how many of them fit into memory, and checks of captured tensors.
 
-Holds the size of batches, halving it where memory runs out, the two buffers used in turn, and the check of what was
-captured. What does not belong here: how attention is captured (``extract.capture``), writing (``extract.extraction``).
+Holds the batch size, which is halved when memory runs out, the two buffers used in turn, and the checks of captured
+tensors.
 
-Sequence i is read in the batch that begins at i // size * size, whichever sequences are missing, so what is computed
-of a sequence depends on the size of the batches and on nothing else.
+Sequence i is read in the batch that begins at i // size * size, whichever sequences are missing, so the result for a
+sequence depends on the batch size but not on which other sequences are missing.
 """
 
 import logging
@@ -22,35 +22,35 @@ from transformers import PreTrainedModel
 
 from extract.buffers import Buffers
 from extract.capture import Attention, Captured, capture
-from extract.models import out_of_memory
+from extract.models import is_out_of_memory
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 
 CAPTURED_BYTES = 2**30
-"""Bytes of the captured tensors of one batch whose size is to be found, unless one sequence takes more."""
+"""Bytes of the captured tensors of one batch of automatic size, unless one sequence takes more."""
 
 MOST_TOGETHER = 16
-"""Most sequences of such a batch: a forward pass of more is hardly faster, and needs more memory."""
+"""Most sequences of a batch of automatic size: a larger one is hardly faster, and needs more memory."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive sequences that were read together, and what was captured of them."""
+    """Consecutive sequences that were read together, and their captured tensors."""
 
     first: int
     wanted: Sequence[int]
-    """Indices of those sequences of the batch that are missing in the store, ascending."""
+    """Indices of the sequences of the batch that are missing in the store, ascending."""
     size: int
-    """Sequences of a batch; the last one of a study may have fewer."""
+    """Nominal batch size; the last batch of a study may have fewer sequences."""
     tokens: NDArray[np.int32]
     """Token ids, int32 (sequences, keys)."""
     captured: Captured
 
 
-def batch_bytes(
+def estimate_batch_bytes(
     layers: Sequence[LayerSize],
     *,
     batch: int,
@@ -61,16 +61,16 @@ def batch_bytes(
 ) -> int:
     """Bytes of the captured tensors of one batch: value states in ``dtype``, all else in float32.
 
-    For each query of a head that is a weight for each key, one of the learned sink, and two norms; with ``received``
-    attention, a number for each key of a head on top.
+    Each query of a head has a weight for each key, one for the learned sink, and two norms; ``received`` attention adds
+    a number for each key of a head.
     """
-    heads, kv_heads, head_dim = widest(layers)
+    heads, kv_heads, head_dim = find_widest(layers)
     numbers = heads * (queries * (keys + 3) + received * keys)
     return batch * len(layers) * (numbers * torch.float32.itemsize + kv_heads * keys * head_dim * dtype.itemsize)
 
 
-def widest(layers: Sequence[LayerSize]) -> tuple[int, int, int]:
-    """Query heads, KV heads and length of a value state, each as the largest layer needs."""
+def find_widest(layers: Sequence[LayerSize]) -> tuple[int, int, int]:
+    """Largest numbers of query heads and of KV heads, and largest length of a value state, over the layers."""
     return (
         max(layer.heads for layer in layers),
         max(layer.kv_heads for layer in layers),
@@ -78,13 +78,13 @@ def widest(layers: Sequence[LayerSize]) -> tuple[int, int, int]:
     )
 
 
-def batch_size(settings: ExtractionSettings, attention: Attention) -> int:
-    """Sequences to read together at first: those asked for, or as many as make ``CAPTURED_BYTES``.
+def choose_batch_size(settings: ExtractionSettings, attention: Attention) -> int:
+    """First batch size: the requested one, or as many sequences as fit into ``CAPTURED_BYTES``.
 
-    It depends on sizes alone, not on the memory that is free at the moment, which no later run would find again.
+    It depends only on sizes, not on the memory that is free at the moment, which a later run could not reproduce.
     """
     if settings.batch_size == "auto":
-        one = batch_bytes(
+        one = estimate_batch_bytes(
             attention.layers,
             batch=1,
             queries=len(settings.query_positions),
@@ -98,7 +98,7 @@ def batch_size(settings: ExtractionSettings, attention: Attention) -> int:
     return min(wanted, settings.sequences)
 
 
-def batches(
+def read_batches(
     model: PreTrainedModel,
     attention: Attention,
     tokens: NDArray[np.int32],
@@ -106,28 +106,28 @@ def batches(
     settings: ExtractionSettings,
     size: int,
 ) -> Iterator[Batch]:
-    """Read every batch that holds a missing sequence, each whole, in order.
+    """Read every batch that contains a missing sequence, always completely, in order.
 
-    Where memory runs out, batches have half as many sequences from there on, and a warning says so. Batches are
-    captured into two buffers in turn: ask for the next batch but one only when this one is not needed any more. No
-    sequence is wanted of two batches, though a batch may begin inside the one before when its size has been halved.
+    If memory runs out, the batch size is halved from there on, with a warning in the log. Batches are captured into two
+    buffers in turn: request the next batch but one only when this one is no longer needed. No sequence is wanted in two
+    batches, although a batch may begin inside the previous one after the size has been halved.
 
-    Memory on top of the forward pass: 2 * ``batch_bytes``. With a model on a GPU it is page-locked, and torch rounds
-    each page-locked tensor up to a power of two, so that it is up to twice as much.
+    Memory in addition to the forward pass: 2 * ``estimate_batch_bytes``. With a model on a GPU it is page-locked, and
+    torch rounds each page-locked tensor up to a power of two, so that it can be twice as much.
 
     Parameters
     ----------
     tokens
-        Those of all sequences of the study, int32 (sequences, keys).
+        Token ids of all sequences of the study, int32 (sequences, keys).
     missing
-        Indices of the sequences that are wanted, ascending.
+        Indices of the wanted sequences, ascending.
     size
-        Sequences of a batch at first.
+        First batch size.
 
     Raises
     ------
     UserError
-        If the memory does not suffice for one sequence, or the model's attention cannot be captured.
+        If there is not enough memory for one sequence, or the model's attention cannot be captured.
     """
     reader, at = _Reader(model, attention, settings, size), 0
     while at < len(missing):
@@ -144,7 +144,7 @@ def batches(
 
 @dataclass
 class _Reader:
-    """A model that reads batches of at most ``size`` sequences, and the memory for what is captured of two of them."""
+    """A model that reads batches of at most ``size`` sequences, and the buffers of two batches."""
 
     model: PreTrainedModel
     attention: Attention
@@ -154,22 +154,22 @@ class _Reader:
 
     @property
     def pinned(self) -> bool:
-        """Whether what is captured comes from a GPU, to page-locked memory."""
+        """Whether tensors are captured from a GPU, into page-locked memory."""
         return self.model.device.type == "cuda"
 
     def read(self, tokens: NDArray[np.int32]) -> Captured | None:
-        """Capture a batch, or return None where memory runs out; what the attempt held is free again by then."""
+        """Capture a batch; return None if memory runs out, after the attempt's memory has been released."""
         try:
             self._turn()
             queries = self.settings.query_positions
             return capture(self.model, self.attention, torch.from_numpy(tokens), queries, self.buffers[0])
         except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
         return None
 
     def halve(self) -> None:
-        """Read half as many sequences together from now on."""
+        """Halve the batch size and release the buffers."""
         from accelerate.utils import release_memory
 
         self.buffers.clear()
@@ -178,11 +178,11 @@ class _Reader:
             torch.accelerator.empty_host_cache()
         if self.size == 1:
             refuse_for_memory(self.settings)
-        logger.warning("out of memory with %d sequences at a time; going on with %d", self.size, self.size // 2)
+        logger.warning("out of memory with %d sequences at a time; continuing with %d", self.size, self.size // 2)
         self.size //= 2
 
     def _turn(self) -> None:
-        """Put first the buffers that were not used last; they are made when they are first needed."""
+        """Put the buffers that were not used last first; buffers are made when they are first needed."""
         if len(self.buffers) == 2:
             self.buffers.rotate()
             return
@@ -199,7 +199,7 @@ class _Reader:
 
 
 def refuse_for_memory(settings: ExtractionSettings) -> NoReturn:
-    """Refuse a study of which the memory does not hold one sequence.
+    """Refuse a study for which not even one sequence fits into memory.
 
     Raises
     ------
@@ -207,7 +207,7 @@ def refuse_for_memory(settings: ExtractionSettings) -> NoReturn:
         Always.
     """
     msg = (
-        f"The memory does not suffice for one sequence of {settings.context_length} tokens with the model "
+        f"There is not enough memory for one sequence of {settings.context_length} tokens with the model "
         f"'{settings.model.id}'; lower context_length, set dtype: bfloat16 or device_map: auto, or use another device"
     )
     raise UserError(msg)
@@ -219,8 +219,8 @@ def check_numbers(batch: Batch, settings: ExtractionSettings) -> None:
     Raises
     ------
     UserError
-        If weights or value states are infinite or no numbers, or value states are beyond the type they are stored in;
-        the message names the layer.
+        If weights or value states are infinite or NaN, or value states overflow the type in which they are stored; the
+        message names the layer.
     """
     captured = batch.captured
     captured.wait()
@@ -230,17 +230,17 @@ def check_numbers(batch: Batch, settings: ExtractionSettings) -> None:
         sinks = captured.learned_sink[layer, :, :, : size.heads]
         if not all(numbers.isfinite().all() for numbers in (weights, values, sinks)):
             msg = f"The model '{settings.model.id}' computes numbers that are not finite in layer {layer}: "
-            raise UserError(msg + _remedy(settings))
+            raise UserError(msg + _describe_remedy(settings))
         check_range(values, layer, settings)
 
 
 def check_range(values: Tensor, layer: int, settings: ExtractionSettings) -> None:
-    """Refuse finite value states of a layer that are infinite in the type they are stored in.
+    """Refuse finite value states of a layer that overflow the type in which they are stored.
 
     Raises
     ------
     UserError
-        If there are such; the message names the layer.
+        If there are any; the message names the layer.
     """
     if settings.values == "float16" and values.to(torch.float16).isinf().any():
         msg = (
@@ -250,8 +250,8 @@ def check_range(values: Tensor, layer: int, settings: ExtractionSettings) -> Non
         raise UserError(msg)
 
 
-def _remedy(settings: ExtractionSettings) -> str:
-    """What to do about numbers that are not finite."""
+def _describe_remedy(settings: ExtractionSettings) -> str:
+    """The remedy for numbers that are not finite, for error messages."""
     if settings.dtype == "float32":
         return "its weights are damaged or it overflows; get another checkpoint"
     better = "bfloat16 or float32" if settings.dtype == "float16" else "float32"

@@ -1,13 +1,12 @@
-"""Budgets of keys: what each head keeps, so that policies cost the same on average.
+"""Budgets of keys: how many keys each head keeps, so that all policies have the same mean cost.
 
-Holds ``policies_at``, the policies of one budget with their controls, and the arithmetic behind it. What does not
-belong here: the policies themselves (``extract.policies``) and the statistics of heads, which are taken from landed
-tables.
+Holds ``build_policies``, which builds the policies of one budget with their controls, and the arithmetic behind it. The
+policies themselves are in ``extract.policies``; statistics of heads are read from tables of the warehouse.
 
 The cost of a policy is the mean number of keys that a query of a head keeps, over all queries of a sequence and all
-heads. A query has at most so many keys as it may attend to, so that N keys cost fewer than N: budgets of several heads
-are scaled until their cost, not their sum, is that of the same N in all heads. Statistics of heads come from the
-study's sequences, losses from others.
+heads. A query cannot keep more keys than it may attend to, so a budget of N keys costs less than N: budgets of several
+heads are scaled until their cost, not their sum, equals that of the same N in all heads. Statistics of heads come from
+the study's sequences, losses from other sequences.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from extract.policies import Largest, Mass, Policy, SinkAndRecent
 from storage.errors import UserError
 
 SINK = 4
-"""Keys from position 0 on that a sink and recent window has; fewer where the budget is small."""
+"""Keys from position 0 on that a sink and recent window has; fewer if the budget is small."""
 
 SHARES = 1 - np.geomspace(0.95, 1e-5, 96)
 """Shares of the weights at which ``Heads.mass_keys`` is known."""
@@ -29,28 +28,28 @@ SHARES = 1 - np.geomspace(0.95, 1e-5, 96)
 
 @dataclass(frozen=True)
 class Heads:
-    """What is known of the heads of a model beforehand; arrays are (layers, heads), NaN where a number is not known."""
+    """Known statistics of the heads of a model; arrays are (layers, heads), NaN where a number is not known."""
 
     present: NDArray[np.bool_]
-    """Which heads there are."""
+    """Which heads exist."""
     counts: NDArray[np.int64]
     """Keys that each query of a layer may attend to, (layers, queries)."""
     elbow: NDArray[np.float64] | None = None
-    """N at which separability bends."""
+    """N at the elbow of separability."""
     recall: NDArray[np.float64] | None = None
-    """Mean Recall at each N of ``recall_n``, (layers, heads, N)."""
+    """Mean Recall at each N in ``recall_n``, (layers, heads, N)."""
     recall_n: NDArray[np.int64] | None = None
     """Ascending."""
     mass_keys: NDArray[np.float64] | None = None
-    """Mean number of keys that make each of ``SHARES`` of the weights, (shares,): see ``mean_keys_of_mass``."""
+    """Mean number of keys whose weights sum to each of ``SHARES``, (shares,): see ``mean_keys_of_mass``."""
     scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    """By name, the scores by which heads keep all keys, the highest first."""
+    """By name, scores that choose which heads keep all keys, those with the highest scores first."""
 
-    def cost(self, budgets: NDArray[np.int64]) -> float:
-        """Mean number of keys kept where each head keeps so many, or all of a query that has fewer."""
-        return float(self.kept(budgets)[self.present].mean())
+    def compute_cost(self, budgets: NDArray[np.int64]) -> float:
+        """Mean number of keys kept if each head keeps its budget, or all keys of a query that has fewer."""
+        return float(self.compute_mean_kept(budgets)[self.present].mean())
 
-    def kept(self, budgets: NDArray[np.int64]) -> NDArray[np.float64]:
+    def compute_mean_kept(self, budgets: NDArray[np.int64]) -> NDArray[np.float64]:
         """Mean over the queries of the number of keys that each head keeps, (layers, heads)."""
         return np.take_along_axis(self._table, np.clip(budgets, 1, self.most) - 1, axis=1)
 
@@ -61,20 +60,20 @@ class Heads:
 
     @cached_property
     def _table(self) -> NDArray[np.float64]:
-        """Mean over the queries of a layer of the smaller of N and their number of keys, (layers, N)."""
+        """Mean over the queries of a layer of the minimum of N and the query's number of keys, (layers, N)."""
         return np.stack([(count[:, None] > np.arange(self.most)).mean(axis=0).cumsum() for count in self.counts])
 
 
-def keys_of(budget: float, context: int) -> int:
-    """The number of keys that a budget stands for, a share of the context's.
+def count_keys(budget: float, context: int) -> int:
+    """Number of keys of a budget given as a share of the context.
 
     Raises
     ------
     UserError
-        If it is no share, or less than one key.
+        If the budget is not in (0, 1], or is less than one key.
     """
     if not 0 < budget <= 1:
-        msg = f"The budget {budget:g} is no share of the keys; give a number above 0 and up to 1"
+        msg = f"The budget {budget:g} is not a share of the keys; give a number above 0 and up to 1"
         raise UserError(msg)
     if budget * context < 1:
         msg = f"The budget {budget:g} is less than one of {context} keys; give {1 / context:.2g} or more"
@@ -82,70 +81,74 @@ def keys_of(budget: float, context: int) -> int:
     return round(budget * context)
 
 
-def policies_at(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) -> list[Policy]:
-    """The policies that cost as much as the same N in all heads, as nearly as whole numbers allow, and their controls.
+def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) -> list[Policy]:
+    """Build the policies whose cost is that of the same N in all heads, and their controls.
 
-    Those whose statistics are not known are left out, and so are full heads where the budget does not pay for one.
+    Costs are equal as nearly as whole numbers allow. Policies whose statistics are not known are left out, and so are
+    full heads if the budget does not suffice for one.
 
     Parameters
     ----------
     keys
         N.
     heads
-        What is known of the heads.
+        Statistics of the heads.
     draws
-        Draws of each control: random budgets, and random heads that keep all keys.
+        Number of draws of each control: random budgets, and random heads that keep all keys.
     seed
-        Decides the draws.
+        Seed of the draws.
 
     Returns
     -------
     list of Policy
-        ``same_n``; ``elbow`` (N of a head proportional to its elbow) and ``random_budgets`` (the same numbers, given to
-        heads at random); ``recall`` (the N from which on a head's mean Recall stays at r or above); ``mass``;
+        ``same_n``; ``elbow`` (N of a head proportional to its elbow) and ``random_budgets`` (the same numbers, assigned
+        to heads at random); ``recall`` (the N from which on a head's mean Recall stays at r or above); ``mass``;
         ``sink_recent``; ``full_heads_SCORE`` for each score and ``full_heads_random``.
     """
     same = np.full(heads.present.shape, keys)
-    cost, sink = heads.cost(same), min(SINK, keys - 1)
+    cost, sink = heads.compute_cost(same), min(SINK, keys - 1)
     found: list[Policy] = [Largest("same_n", f"N={keys}", same), SinkAndRecent(sink, keys - sink)]
     if heads.elbow is not None and np.isfinite(heads.elbow[heads.present]).any():
-        budgets = proportional(heads.elbow, cost, heads)
+        budgets = scale_budgets(heads.elbow, cost, heads)
         found.append(Largest("elbow", f"mean N={budgets[heads.present].mean():.4g}", budgets))
         found += [
-            Largest("random_budgets", f"draw {n}", _shuffled(budgets, heads, _rng(seed, 0, n))) for n in range(draws)
+            Largest("random_budgets", f"draw {n}", _shuffle_budgets(budgets, heads, _make_rng(seed, 0, n)))
+            for n in range(draws)
         ]
     if heads.recall is not None:
-        threshold, budgets = by_recall(cost, heads)
+        threshold, budgets = fit_recall_budgets(cost, heads)
         found.append(Largest("recall", f"r={threshold:.4g}", budgets))
     if heads.mass_keys is not None:
         found.append(Mass(float(np.interp(cost, heads.mass_keys, SHARES))))
-    chosen = [full_heads(name, "", scores, keys, heads) for name, scores in heads.scores.items()]
-    drawn = [_rng(seed, 1, n).random(heads.present.shape) for n in range(draws)]
-    chosen += [full_heads("random", f", draw {n}", scores, keys, heads) for n, scores in enumerate(drawn)]
+    chosen = [build_full_heads(name, "", scores, keys, heads) for name, scores in heads.scores.items()]
+    drawn = [_make_rng(seed, 1, n).random(heads.present.shape) for n in range(draws)]
+    chosen += [build_full_heads("random", f", draw {n}", scores, keys, heads) for n, scores in enumerate(drawn)]
     return found + [policy for policy in chosen if policy is not None]
 
 
-def proportional(scores: NDArray[np.float64], cost: float, heads: Heads) -> NDArray[np.int64]:
-    """Budgets in proportion to positive scores of heads, at a cost; a head without a score has the median one.
+def scale_budgets(scores: NDArray[np.float64], cost: float, heads: Heads) -> NDArray[np.int64]:
+    """Budgets proportional to positive scores of heads, at a given cost; a head without a score gets the median score.
 
     Returns
     -------
     ndarray
-        N of each head, (layers, heads), 1 at least.
+        N of each head, (layers, heads), at least 1.
     """
     known = np.where(np.isfinite(scores) & heads.present, scores, np.nan)
     filled = np.where(np.isfinite(known), known, np.nanmedian(known))
 
-    def scaled(scale: float) -> NDArray[np.int64]:
+    def scale_scores(scale: float) -> NDArray[np.int64]:
         return np.clip(np.rint(scale * filled), 1, heads.most).astype(np.int64)
 
-    return scaled(_nearest(scaled, np.geomspace(0.1 / filled.max(), 2 * heads.most / filled.min(), 2**14), cost, heads))
+    return scale_scores(
+        _find_nearest(scale_scores, np.geomspace(0.1 / filled.max(), 2 * heads.most / filled.min(), 2**14), cost, heads)
+    )
 
 
-def by_recall(cost: float, heads: Heads) -> tuple[float, NDArray[np.int64]]:
-    """The Recall r that all heads have at a cost, and the N of each head from which on its mean Recall stays at r.
+def fit_recall_budgets(cost: float, heads: Heads) -> tuple[float, NDArray[np.int64]]:
+    """Recall r of all heads at a given cost, and the N of each head from which on its mean Recall stays at r or above.
 
-    Not the first N that has it: at N = 1 Recall is 1 in every head.
+    This is not the first N that reaches r: at N = 1, Recall is 1 in every head.
 
     Raises
     ------
@@ -155,60 +158,63 @@ def by_recall(cost: float, heads: Heads) -> tuple[float, NDArray[np.int64]]:
     if heads.recall is None or heads.recall_n is None:
         msg = "Recall of the heads is not known"
         raise ValueError(msg)
-    staying = np.minimum.accumulate(heads.recall[..., ::-1], axis=-1)[..., ::-1]  # the least from each N on
+    staying = np.minimum.accumulate(heads.recall[..., ::-1], axis=-1)[..., ::-1]  # the minimum from each N on
     numbers = np.append(heads.recall_n, heads.most)
 
-    def kept(threshold: float) -> NDArray[np.int64]:
+    def find_budgets(threshold: float) -> NDArray[np.int64]:
         budgets: NDArray[np.int64] = np.take(numbers, (~(staying >= threshold)).sum(axis=-1))
         return budgets
 
     reached = staying[heads.present]
-    threshold = _nearest(kept, np.unique(reached[np.isfinite(reached)]), cost, heads)
-    return threshold, kept(threshold)
+    threshold = _find_nearest(find_budgets, np.unique(reached[np.isfinite(reached)]), cost, heads)
+    return threshold, find_budgets(threshold)
 
 
-def full_heads(name: str, draw: str, scores: NDArray[np.float64], keys: int, heads: Heads) -> SinkAndRecent | None:
-    """All keys for the heads of the highest scores, sink and recent window for the others.
+def build_full_heads(
+    name: str, draw: str, scores: NDArray[np.float64], keys: int, heads: Heads
+) -> SinkAndRecent | None:
+    """A policy with all keys for the heads of the highest scores, and sink and recent window for the others.
 
-    It costs as much as N = ``keys`` in all heads. Half of that is for the windows, the rest buys as many heads as it
-    pays for, and the windows get what is left; None if it pays for none. Heads without a score come last.
+    It costs as much as N = ``keys`` in all heads. Half of the cost is reserved for the windows; the other half pays for
+    as many full heads as possible, and the remainder widens the windows. None if it does not suffice for one full head.
+    Heads without a score come last.
     """
-    shape, cost = heads.present.shape, heads.cost(np.full(heads.present.shape, keys))
+    shape, cost = heads.present.shape, heads.compute_cost(np.full(heads.present.shape, keys))
     ranked = np.where(heads.present, np.nan_to_num(scores, nan=-np.inf), -np.inf).ravel()
     order = np.argsort(-ranked, kind="stable")
     order = order[heads.present.ravel()[order]]
-    narrow, whole = (heads.kept(np.full(shape, n)).ravel()[order] for n in (max(1, keys // 2), heads.most))
+    narrow, whole = (heads.compute_mean_kept(np.full(shape, n)).ravel()[order] for n in (max(1, keys // 2), heads.most))
     count = int((narrow.sum() + (whole - narrow).cumsum() <= cost * len(order)).sum())
     if not count:
         return None
     full = np.isin(np.arange(heads.present.size), order[:count]).reshape(shape)
 
-    def mixed(window: float) -> NDArray[np.int64]:
+    def apply_window(window: float) -> NDArray[np.int64]:
         return np.where(full, heads.most, int(window))
 
-    window = int(_nearest(mixed, np.arange(1.0, heads.most + 1), cost, heads))
+    window = int(_find_nearest(apply_window, np.arange(1.0, heads.most + 1), cost, heads))
     sink = min(SINK, window - 1)
     return SinkAndRecent(sink, window - sink, full, name=f"full_heads_{name}", draw=draw)
 
 
-def _nearest(
+def _find_nearest(
     budgets: Callable[[float], NDArray[np.int64]], parameters: NDArray[np.float64], cost: float, heads: Heads
 ) -> float:
-    """The parameter whose budgets cost what is nearest; larger parameters, which come later, cost more."""
+    """The parameter whose budgets have the nearest cost; ``parameters`` ascend, and so do their costs."""
     low, high = 0, len(parameters) - 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if heads.cost(budgets(parameters[middle])) <= cost else (low, middle)
-    return float(min(parameters[[low, high]], key=lambda one: abs(heads.cost(budgets(one)) - cost)))
+        low, high = (middle, high) if heads.compute_cost(budgets(parameters[middle])) <= cost else (low, middle)
+    return float(min(parameters[[low, high]], key=lambda one: abs(heads.compute_cost(budgets(one)) - cost)))
 
 
-def _shuffled(budgets: NDArray[np.int64], heads: Heads, rng: np.random.Generator) -> NDArray[np.int64]:
-    """The same budgets, given to heads at random."""
+def _shuffle_budgets(budgets: NDArray[np.int64], heads: Heads, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The same budgets, assigned to heads at random."""
     drawn = budgets.copy()
     drawn[heads.present] = rng.permutation(budgets[heads.present])
     return drawn
 
 
-def _rng(seed: int, *key: int) -> np.random.Generator:
-    """Random numbers of a seed for one purpose, independent of those with another key."""
+def _make_rng(seed: int, *key: int) -> np.random.Generator:
+    """A generator of a seed for one purpose, independent of those with another key."""
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

@@ -1,8 +1,7 @@
-"""Host memory for what is captured of one batch, filled layer by layer while the forward pass goes on.
+"""Host memory for the captured tensors of one batch, filled layer by layer during the forward pass.
 
-Holds ``Buffers``: one tensor for each array that layers bring, the layer as the first axis, so that what one layer
-brings has one contiguous place, copied to from a GPU beside its work. What does not belong here: how
-attention is captured (``extract.capture``, ``extract.two_pass``), and what becomes of it (``extract.extraction``).
+Holds ``Buffers``: one tensor for each captured array, with the layer as the first axis, so that the tensors of one
+layer are contiguous and a GPU can copy to them while it computes.
 """
 
 from collections import deque
@@ -16,7 +15,7 @@ from torch.nn.functional import pad
 from storage.zarr.arrays import LayerSize
 
 IN_FLIGHT = 2
-"""Layers whose copies from a GPU may be under way; ``put`` waits for earlier ones, so their temporaries are freed."""
+"""Layers whose copies from a GPU may be in progress; ``put`` waits for earlier ones, so their temporaries are freed."""
 
 
 AXES = {
@@ -27,32 +26,32 @@ AXES = {
     "key_norm": "bqh",
     "received": "bhk",
 }
-"""Axes of what one layer brings: sequence (b), query (q), query head (h), KV head (g), key (k), element of a value
+"""Axes of the tensors of one layer: sequence (b), query (q), query head (h), KV head (g), key (k), element of a value
 state (d)."""
 
 
 class Buffers:
-    """Memory for the captured tensors of one batch, used again for the next.
+    """Memory for the captured tensors of one batch, reused for the next.
 
-    The axes head, kv_head and head_dim are as long as the largest layer needs; what a smaller layer lacks, and all of a
-    layer without softmax attention, is NaN.
+    The axes head, kv_head and head_dim are as long as the largest layer needs; elements beyond the size of a smaller
+    layer, and all of a layer without softmax attention, are NaN.
 
     Parameters
     ----------
     layers
         Sizes of all layers of the model.
     batch, queries, keys
-        Sequences in a batch at most, queries of each, and length of each.
+        Most sequences in a batch, queries of each, and length of each.
     dtype
-        Of the value states; all else is float32.
+        Type of the value states; all else is float32.
     received
-        Whether there is room for received attention.
+        Whether to allocate received attention.
     pin
-        Whether the memory is page-locked, which lets a GPU copy to it while it goes on computing.
+        Whether the memory is page-locked, which lets a GPU copy to it while it continues computing.
     """
 
     tensors: dict[str, Tensor]
-    """All of the memory, by the names of ``AXES``, each behind an axis of layers."""
+    """All tensors, by the names of ``AXES``, each with an axis of layers in front."""
     weights: Tensor
     """Softmax weights, float32 (L, B, Q, H, K)."""
     values: Tensor
@@ -77,7 +76,7 @@ class Buffers:
         self.tensors = {
             name: torch.empty(
                 len(self.layers),
-                *self._shape(name, largest),
+                *self._compute_shape(name, largest),
                 dtype=dtype if name == "values" else torch.float32,
                 pin_memory=pin,
             )
@@ -101,48 +100,48 @@ class Buffers:
     def put(
         self, layer: int, weights: Tensor, values: Tensor, learned_sink: Tensor | None = None, **others: Tensor
     ) -> None:
-        """Copy what one layer brings: tensors with the axes that ``AXES`` says, of up to as many sequences.
+        """Copy the tensors of one layer, with the axes of ``AXES``, of at most as many sequences as fit.
 
-        Without ``learned_sink`` no head has one; norms that are not brought stay NaN. From a GPU the copies go on after
-        this returns, until ``wait``; the tensors given may be freed meanwhile, and must not be changed.
+        Without ``learned_sink`` no head has one; norms that are not given stay NaN. Copies from a GPU may continue
+        after this returns, until ``wait``; the given tensors may be freed meanwhile, but must not be changed.
 
         Raises
         ------
         ValueError
-            If a tensor has not the layer's shape, or more sequences than there is room for.
+            If a tensor does not have the layer's shape, or has more sequences than fit.
         """
         sinks = weights.new_zeros(weights.shape[:3]) if learned_sink is None else learned_sink
         given = {"weights": weights, "values": values, "learned_sink": sinks, **others}
         batch, room = len(weights), self._lengths["b"]
         found = {name: tuple(new.shape) for name, new in given.items()}
-        shapes = {name: (batch, *self._shape(name, self.layers[layer])[1:]) for name in given}
+        shapes = {name: (batch, *self._compute_shape(name, self.layers[layer])[1:]) for name in given}
         if batch > room or found != shapes:
-            msg = f"layer {layer} brings {found}, expected {shapes}, room for {room}"
+            msg = f"layer {layer} has the shapes {found}, expected {shapes} and at most {room} sequences"
             raise ValueError(msg)
         for name, new in given.items():
             self._copy(self.tensors[name][layer, :batch], new)
         self._limit(values.device)
 
-    def _shape(self, name: str, size: LayerSize) -> tuple[int, ...]:
-        """Shape of what a layer of a size brings."""
+    def _compute_shape(self, name: str, size: LayerSize) -> tuple[int, ...]:
+        """Shape of an array of a layer of this size."""
         lengths = self._lengths | {"h": size.heads, "g": size.kv_heads, "d": size.head_dim}
         return tuple(lengths[axis] for axis in AXES[name])
 
     def wait(self) -> None:
-        """Wait until all that was put has arrived."""
+        """Wait until all copies have finished."""
         for stream in self._streams.values():
             stream.synchronize()
         self._in_flight.clear()
 
     def _copy(self, destination: Tensor, new: Tensor) -> None:
-        """Copy to memory that may be longer along the axes after the first; from a GPU, on a stream of its own."""
+        """Copy to memory that may be longer along the axes after the first; from a GPU, on a separate stream."""
         if new.device.type != "cuda":
             destination[tuple(slice(length) for length in new.shape)].copy_(new)
             return
         if new.device not in self._streams:
             self._streams[new.device] = torch.cuda.Stream(new.device)
         stream = self._streams[new.device]
-        whole = _padded(new.to(destination.dtype), destination.shape).contiguous()  # else the copy would not be direct
+        whole = _pad_with_nan(new.to(destination.dtype), destination.shape).contiguous()  # else the copy is not direct
         stream.wait_stream(torch.cuda.current_stream(new.device))
         with torch.cuda.stream(stream):
             destination.copy_(whole, non_blocking=True)
@@ -156,8 +155,8 @@ class Buffers:
                 self._in_flight.popleft().synchronize()
 
 
-def _padded(tensor: Tensor, shape: torch.Size) -> Tensor:
-    """The tensor with NaN after its elements along each axis, to the shape; itself where nothing is missing."""
+def _pad_with_nan(tensor: Tensor, shape: torch.Size) -> Tensor:
+    """Pad the tensor with NaN at the end of each axis to the shape; return it unchanged if it has the shape."""
     missing = [after - before for before, after in zip(tensor.shape, shape, strict=True)]
     ends = [amount for length in reversed(missing) for amount in (0, length)]
     return pad(tensor, ends, value=torch.nan) if any(missing) else tensor

@@ -1,13 +1,12 @@
 """Capture of attention while a model reads: chosen queries' weights and the value states of every layer.
 
 Holds ``probe``, which finds out how a model's attention is read, ``capture``, which reads a batch, and the attention
-function that transformers calls instead of its own. What does not belong here: the arithmetic (``extract.attention``),
-models that call none (``extract.two_pass``), the memory for what is captured (``extract.buffers``), loading models
-(``extract.models``), and batches, files and provenance (``extract.extraction``).
+function that transformers calls instead of its own. The arithmetic is in ``extract.attention``; models that call no
+attention function are read by ``extract.two_pass``.
 
-The layer's own output still comes from SDPA, and beside it only the chosen queries meet the keys, so memory stays
-O(queries * context) for each head; SDPA knows no soft-capped logits and no learned sinks, so layers with those are
-computed here, a block of queries at a time.
+The layer's output is still computed by SDPA; in addition only the chosen queries are multiplied with the keys, so
+memory stays O(queries * context) for each head. SDPA supports neither soft-capped logits nor learned sinks, so layers
+with those are computed here, a block of queries at a time.
 """
 
 import sys
@@ -26,16 +25,16 @@ from transformers.masking_utils import sdpa_mask
 from extract import two_pass
 from extract.attention import (
     attend,
-    attended_norms,
-    by_kv_head,
-    query_weights,
-    received_attention,
-    visible_keys,
+    compute_attended_norms,
+    compute_query_weights,
+    compute_received_attention,
+    find_visible_keys,
+    group_by_kv_head,
 )
 from extract.buffers import Buffers
-from extract.hub import one_line
-from extract.kinds import OTHER_KINDS, layer_kinds
-from extract.models import out_of_memory
+from extract.hub import summarise_error
+from extract.kinds import OTHER_KINDS, list_layer_kinds
+from extract.models import is_out_of_memory
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 
@@ -43,15 +42,15 @@ ATTENTION = "attention_geometry_queries"
 """Name of the attention function in transformers' registries."""
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-"""How far ``probe`` lets weights and outputs be from the model's own, relative to the largest element, by the type the
-layer computes in: some 800, 10 and 6 of its rounding steps."""
+"""Largest difference that ``probe`` accepts between weights and outputs and the model's own, relative to the largest
+element, by the type the layer computes in: about 800, 10 and 6 of its rounding steps."""
 
 NO_LAYER = LayerSize(0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Attention:
-    """How a model's attention is read, and what its layers are like."""
+    """How a model's attention is read, and the sizes and kinds of its layers."""
 
     path: Literal["AttentionInterface", "two-pass"]
     """Through the attention function that transformers calls, or from the cache and single queries."""
@@ -60,15 +59,14 @@ class Attention:
     kinds: tuple[str, ...]
     """Kind of every layer as the model's configuration names it, such as full_attention or linear_attention."""
     dtype: torch.dtype
-    """Of the value states."""
+    """Type of the value states."""
 
 
 @dataclass(frozen=True)
 class Captured:
-    """What Q queries of a batch of B sequences of K tokens saw in the L layers of a model.
+    """Captured tensors of Q queries of a batch of B sequences of K tokens in the L layers of a model.
 
-    The tensors are views of the host memory they were captured to, and what a layer smaller than the largest lacks in
-    them is NaN.
+    The tensors are views of the host memory that they were captured to; elements beyond the size of a layer are NaN.
     """
 
     layers: tuple[LayerSize, ...]
@@ -82,28 +80,28 @@ class Captured:
     first_key: Tensor
     """First position each query attends to, up to its own, int32 (Q, L); -1 in a layer without softmax attention."""
     query_position: Tensor
-    """Positions of the queries, int32 (Q,), in the order they were asked for."""
+    """Positions of the queries, int32 (Q,), in the order in which they were given."""
     query_norm: Tensor
     """Norms of the queries times the scale, float32 (L, B, Q, H), of the vectors that are multiplied: after rotation
-    and whatever else the model does to them. NaN of a model read in two passes."""
+    and all other operations of the model. NaN for a model read in two passes."""
     key_norm: Tensor
-    """Largest norm of a key that each query attends to, float32 (L, B, Q, H), as ``query_norm``. No logit of the query
-    is larger than the product of both, or with a soft cap c than c·tanh(product / c)."""
+    """Largest norm of a key that each query attends to, float32 (L, B, Q, H), like ``query_norm``. No logit of the
+    query is larger than the product of both, or, with a soft cap c, than c·tanh(product / c)."""
     logit_cap: Tensor
-    """Soft cap of each layer's logits, float32 (L,); NaN without one, and of a model read in two passes."""
+    """Soft cap of each layer's logits, float32 (L,); NaN without one, and for a model read in two passes."""
     received: Tensor | None
-    """Mean weight that each key gets from the queries at and after it, float32 (L, B, H, K); None if not asked for."""
+    """Mean weight that each key gets from the queries at and after it, float32 (L, B, H, K); None if not requested."""
     buffers: Buffers
-    """The memory."""
+    """The memory of the tensors."""
 
     def wait(self) -> None:
-        """Wait until all tensors have arrived from the GPU; to be called before they are read."""
+        """Wait until all tensors have arrived from the GPU; must be called before they are read."""
         self.buffers.wait()
 
 
 @dataclass
 class _Recorder:
-    """Takes what the layers of one forward pass bring; without buffers it checks them and keeps their sizes only."""
+    """Records the tensors of the layers of a forward pass; without buffers, checks them and keeps only their sizes."""
 
     model: str
     layers: int
@@ -118,7 +116,7 @@ class _Recorder:
 
     @property
     def wants_received(self) -> bool:
-        """Whether received attention is kept."""
+        """Whether received attention is recorded."""
         return self.buffers is not None and "received" in self.buffers.tensors
 
     def record(
@@ -130,9 +128,9 @@ class _Recorder:
         first: list[int],
         **others: Tensor,
     ) -> None:
-        """Keep one layer's weights (B, Q, H, K), value states (B, Hkv, K, D) and learned sinks (B, Q, H).
+        """Record one layer's weights (B, Q, H, K), value states (B, Hkv, K, D) and learned sinks (B, Q, H).
 
-        And ``others`` that ``Buffers.put`` takes.
+        ``others`` are passed on to ``Buffers.put``.
         """
         if layer is None or not 0 <= layer < self.layers:
             msg = f"{self.model} computes attention outside its {self.layers} numbered layers; it cannot be captured"
@@ -146,22 +144,22 @@ class _Recorder:
         if self.buffers is not None:
             self.buffers.put(layer, weights, value, sink, **others)
 
-    def rows(self, device: torch.device) -> Tensor:
+    def copy_rows(self, device: torch.device) -> Tensor:
         """Positions of the queries, int64 (Q,), on a device; copied there once."""
         if device not in self._rows:
             self._rows[device] = torch.tensor(self.queries, device=device)
         return self._rows[device]
 
-    def first_keys(
+    def find_first_keys(
         self, module: torch.nn.Module, mask: Tensor | None, is_causal: bool | None, key: Tensor
     ) -> list[int]:
-        """The first key that each query sees; the mask is looked at once where layers after each other share it."""
+        """The first key that each query sees; a mask that consecutive layers share is examined only once."""
         if mask is None:
             _refuse_other_masks(self.model, module, None, is_causal)
             return [0] * len(self.queries)
         if self._last_mask is None or self._last_mask[0] is not mask:
             _refuse_other_masks(self.model, module, mask, is_causal)
-            self._last_mask = mask, _first_key(self.model, mask, self.rows(key.device))
+            self._last_mask = mask, _find_first_key(self.model, mask, self.copy_rows(key.device))
         return self._last_mask[1]
 
 
@@ -169,31 +167,34 @@ _recorder: ContextVar[_Recorder] = ContextVar("_recorder")
 
 
 def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
-    """Find out how a model's attention is read, by having it read one short sequence (1, K).
+    """Find out how a model's attention is read by running it on one short sequence (1, K).
 
-    Each layer's weights and output are compared with those that the model's own eager attention makes of the same
-    states, or, of a model that calls no attention function, the rows of single queries with those of one plain forward
-    pass: this finds mechanisms that ``capture`` does not know. The queries are the last position and the one half-way
-    to it, which has keys behind it that it must not see. Numbers that are not finite are let through.
+    Each layer's weights and output are compared with those that the model's own eager attention computes from the same
+    states; for a model that calls no attention function, the rows of single queries are compared with those of one
+    plain forward pass. This detects mechanisms that ``capture`` does not know. The queries are the last position and
+    the one half-way to it, which is followed by keys that it must not see. Numbers that are not finite are let through.
 
     Raises
     ------
     UserError
-        If the model fails on the sequence, its attention cannot be captured in all layers that its configuration does
-        not say to be of another kind, is not causal, hides keys other than the first ones from a query, or is none that
-        this program knows. What says that memory ran out is passed on.
+        If the model fails on the sequence; if its attention cannot be captured in all layers except those that its
+        configuration declares to be of another kind; if attention is not causal, hides keys other than the first ones
+        from a query, or is of a form that this program does not know. Out-of-memory errors are passed on.
     """
     last = input_ids.shape[1] - 1
     try:
         recorder = _run(model, input_ids, sorted({last // 2, last}), None)
     except two_pass.MODEL_ERRORS as error:
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             raise
-        msg = f"{type(model).__name__} cannot read {last + 1} plain tokens: {one_line(error)}; choose another model"
+        msg = (
+            f"{type(model).__name__} cannot read {last + 1} plain tokens: {summarise_error(error)}; choose "
+            "another model"
+        )
         raise UserError(msg) from error
-    kinds = layer_kinds(model.config)
+    kinds = list_layer_kinds(model.config)
     if not recorder.sizes:
-        sizes, dtype = two_pass.examine(model, _on_device(model, input_ids), recorder.queries)
+        sizes, dtype = two_pass.examine(model, _move_ids(model, input_ids), recorder.queries)
         return Attention("two-pass", tuple(sizes), kinds, dtype)
     layers = tuple(recorder.sizes.get(layer, NO_LAYER) for layer in range(recorder.layers))
     missing = [n for n, size in enumerate(layers) if size == NO_LAYER and kinds[n] not in OTHER_KINDS]
@@ -208,19 +209,19 @@ def capture(
     queries: Sequence[int],
     buffers: Buffers | None = None,
 ) -> Captured:
-    """Let the model read ``input_ids`` (B, K), without padding, and keep what some queries saw in every layer.
+    """Let the model read ``input_ids`` (B, K), without padding, and capture some queries' attention in every layer.
 
-    Only the base model runs: no logits are computed. What is captured on a GPU is still being copied when this
-    returns; ``Captured.wait`` waits for it.
+    Only the base model runs: no logits are computed. Tensors captured on a GPU are still being copied when this
+    returns; ``Captured.wait`` waits for them.
 
     Parameters
     ----------
     model, attention, input_ids
-        A causal language model, what ``probe`` said of it, and the token ids it reads.
+        A causal language model, the result of ``probe`` for it, and the token ids that it reads.
     queries
         Positions of the queries, from 0 to K - 1.
     buffers
-        Where it is kept: made for as many queries and keys and at least as many sequences; if None, new memory.
+        Memory for the captured tensors, of the same queries and keys and at least as many sequences; new if None.
 
     Raises
     ------
@@ -228,7 +229,7 @@ def capture(
         If the model's attention is not captured in the layers that ``probe`` found, is not causal, or hides keys other
         than the first ones from one of the queries.
     ValueError
-        If there is no query, or none at such a position, or the buffers are made for others.
+        If there is no query, a position is out of range, or the buffers have other sizes.
     """
     batch, keys = input_ids.shape
     if not queries or not 0 <= min(queries) <= max(queries) < keys:
@@ -237,7 +238,7 @@ def capture(
     if buffers is None:
         buffers = Buffers(attention.layers, batch=batch, queries=len(queries), keys=keys, dtype=attention.dtype)
     if attention.path == "two-pass":
-        first, caps = two_pass.read(model, _on_device(model, input_ids), queries, buffers.put), {}
+        first, caps = two_pass.read(model, _move_ids(model, input_ids), queries, buffers.put), {}
     else:
         recorder = _run(model, input_ids, queries, buffers)
         missing = [n for n, size in enumerate(attention.layers) if size != NO_LAYER and n not in recorder.sizes]
@@ -262,36 +263,36 @@ def capture(
 
 
 def _run(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int], buffers: Buffers | None) -> _Recorder:
-    """One forward pass of the base model under a recorder, which is returned."""
+    """Run one forward pass of the base model with a recorder, and return the recorder."""
     layers = model.config.get_text_config(decoder=True).num_hidden_layers
     recorder = _Recorder(type(model).__name__, layers, tuple(queries), buffers)
     token = _recorder.set(recorder)
     try:
-        with _attention(model), torch.inference_mode():
-            model.base_model(input_ids=_on_device(model, input_ids), use_cache=False)
+        with _use_recorder(model), torch.inference_mode():
+            model.base_model(input_ids=_move_ids(model, input_ids), use_cache=False)
     finally:
         _recorder.reset(token)
     return recorder
 
 
-def _on_device(model: PreTrainedModel, input_ids: Tensor) -> Tensor:
-    """Token ids where the model reads them."""
+def _move_ids(model: PreTrainedModel, input_ids: Tensor) -> Tensor:
+    """The token ids on the device of the model."""
     return input_ids.to(model.device, torch.long)
 
 
 def _refuse_in_part(model: str, missing: Sequence[int], layers: int) -> None:
-    """Refuse a model that computed attention where it was not seen."""
+    """Refuse a model with layers in which no attention was captured."""
     if missing:
         msg = (
-            f"{model} is captured in part: nothing was seen in layers {', '.join(map(str, missing))} of {layers}, "
-            "which its configuration does not say to be without softmax attention; choose another model"
+            f"{model} is captured only in part: no attention was seen in layers {', '.join(map(str, missing))} of "
+            f"{layers}, which its configuration does not declare to be of another kind; choose another model"
         )
         raise UserError(msg)
 
 
 @contextmanager
-def _attention(model: PreTrainedModel) -> Iterator[None]:
-    """Within it the model computes attention through ``_forward``; afterwards through what it used before."""
+def _use_recorder(model: PreTrainedModel) -> Iterator[None]:
+    """Make the model compute attention with ``_forward`` inside the context; restore its own function afterwards."""
     before = model.config._attn_implementation
     model.set_attn_implementation(ATTENTION)
     try:
@@ -318,14 +319,15 @@ def _forward(
 
     ``query`` is (B, H, K, D), ``key`` and ``value`` are (B, Hkv, K, D) and (B, Hkv, K, Dv), all after rotation;
     ``attention_mask`` is True where a key is visible, (B or 1, H or 1, K, K), or None for a plain causal mask;
-    ``indices`` (B, K, N) and ``block_indices`` are the keys an indexer chose for each query, beside the mask.
+    ``indices`` (B, K, N) and ``block_indices`` are the keys that an indexer chose for each query, in addition to the
+    mask.
     """
     recorder = _recorder.get()
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     refuse_part_of_the_keys(recorder.model, query, key, indices, block_indices)
-    first = recorder.first_keys(module, attention_mask, is_causal, key)
-    rows = recorder.rows(query.device)
-    weights, sink = query_weights(query, key, attention_mask, rows, scale, softcap, s_aux)
+    first = recorder.find_first_keys(module, attention_mask, is_causal, key)
+    rows = recorder.copy_rows(query.device)
+    weights, sink = compute_query_weights(query, key, attention_mask, rows, scale, softcap, s_aux)
     if softcap is None and s_aux is None:
         output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, is_causal=is_causal, **kwargs
@@ -336,10 +338,10 @@ def _forward(
     if recorder.buffers is None:
         given = {"scaling": scale, "softcap": softcap, "s_aux": s_aux, **kwargs}
         _verify(recorder.model, module, (query, key, value), attention_mask, weights, sink, output, rows, **given)
-    of_query, of_key = attended_norms(query, key, attention_mask, rows, scale)
+    of_query, of_key = compute_attended_norms(query, key, attention_mask, rows, scale)
     others = {"query_norm": of_query.transpose(1, 2), "key_norm": of_key.transpose(1, 2)}
     if recorder.wants_received:
-        others["received"] = received_attention(query, key, attention_mask, scale, softcap, s_aux)
+        others["received"] = compute_received_attention(query, key, attention_mask, scale, softcap, s_aux)
     sinks = None if sink is None else sink.transpose(1, 2)
     recorder.record(layer, weights.transpose(1, 2), value, sinks, first, **others)
     if layer is not None and softcap is not None:
@@ -348,11 +350,11 @@ def _forward(
 
 
 AttentionInterface.register(ATTENTION, _forward)
-AttentionMaskInterface.register(ATTENTION, sdpa_mask)  # without it every mask would silently be None
+AttentionMaskInterface.register(ATTENTION, sdpa_mask)  # without this line every mask would silently be None
 
 
 def _refuse_other_masks(model: str, module: torch.nn.Module, mask: Tensor | None, is_causal: bool | None) -> None:
-    """Refuse attention that is not causal; the first query, which may see key 0 alone, tells."""
+    """Refuse attention that is not causal, which shows at the first query: it may see only key 0."""
     if mask is None:
         causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     elif mask.dtype == torch.bool and mask.ndim == 4:
@@ -366,27 +368,27 @@ def _refuse_other_masks(model: str, module: torch.nn.Module, mask: Tensor | None
 
 def _refuse_bidirectional(model: str) -> NoReturn:
     """Refuse a model in which a query sees a key after itself."""
-    msg = f"{model} is no causal language model: its tokens attend to later ones; choose a decoder such as gpt2"
+    msg = f"{model} is not a causal language model: its tokens attend to later ones; choose a decoder such as gpt2"
     raise UserError(msg)
 
 
 def refuse_part_of_the_keys(
     model: str, query: Tensor, key: Tensor, indices: Tensor | None, blocks: Tensor | None
 ) -> None:
-    """Refuse attention in which not every key has its query, or to some keys that an indexer chooses.
+    """Refuse attention in which queries and keys differ in number, or an indexer chooses some of the keys.
 
-    An indexer may choose all of them, in a short context.
+    In a short context, an indexer may choose all of them.
 
     Raises
     ------
     UserError
-        If queries (B, H, Q, D) meet other keys than those of their own positions (B, Hkv, K, D), or some of them.
+        If queries (B, H, Q, D) and keys (B, Hkv, K, D) have different positions, or only some keys are attended to.
     """
     keys = key.shape[2]
     if query.shape[2] != keys:
         msg = (
-            f"{model} has {query.shape[2]} queries meet {keys} keys in its attention; only self-attention of "
-            "whole sequences can be captured, choose another model"
+            f"{model} has {query.shape[2]} queries and {keys} keys in its attention; only self-attention over whole "
+            "sequences can be captured, choose another model"
         )
         raise UserError(msg)
     if blocks is not None:
@@ -397,12 +399,12 @@ def refuse_part_of_the_keys(
         raise UserError(msg + f"set context_length to {most} or less")
 
 
-def _first_key(model: str, mask: Tensor, rows: Tensor) -> list[int]:
-    """The first key each query at the positions ``rows`` (Q,) sees; it must see those from there to its own, no others.
+def _find_first_key(model: str, mask: Tensor, rows: Tensor) -> list[int]:
+    """The first key seen by each query at the positions ``rows`` (Q,), which must see exactly the keys up to its own.
 
-    That holds in every sequence and head alike.
+    This must hold equally in every sequence and head.
     """
-    visible = visible_keys(mask, rows, mask.shape[3]).flatten(0, 1)  # (B * H, Q, K)
+    visible = find_visible_keys(mask, rows, mask.shape[3]).flatten(0, 1)  # (B * H, Q, K)
     positions = torch.arange(mask.shape[3], device=rows.device)
     first = visible[0].int().argmax(dim=-1)
     expected = (first[:, None] <= positions) & (positions <= rows[:, None])
@@ -426,60 +428,60 @@ def _verify(
     rows: Tensor,
     **kwargs: Any,
 ) -> None:
-    """Refuse a layer whose weights (B, H, Q, K) and output (B, K, H, D) are not what its own eager attention makes.
+    """Refuse a layer whose weights (B, H, Q, K) and output (B, K, H, D) differ from those of its own eager attention.
 
-    That is computed in float32 from the same query, key and value ``states``, with what else the model gave to its
-    attention. It may leave the learned ``sink`` (B, H, Q) out of the weights that it returns, if not of its output. The
-    output at the queries must be the weights times the value states, too.
+    Eager attention is computed in float32 from the same query, key and value ``states`` and the other arguments of the
+    model. It may omit the learned ``sink`` (B, H, Q) from the weights that it returns, but not from its output. The
+    output at the queries must also equal the weights times the value states.
     """
     value = states[2].float()
-    ours = (by_kv_head(weights, value) @ value).reshape(*weights.shape[:3], -1).transpose(1, 2)  # (B, Q, H, D)
-    their_output, their_weights = _eager(model, module, states, mask, **kwargs)
+    ours = (group_by_kv_head(weights, value) @ value).reshape(*weights.shape[:3], -1).transpose(1, 2)  # (B, Q, H, D)
+    their_output, their_weights = _run_eager(model, module, states, mask, **kwargs)
     theirs, exact = their_weights[:, :, rows], TOLERANCE[torch.float32]
-    same_weights = not differ(weights, theirs, exact) or (
-        sink is not None and not differ(weights, theirs * (1 - sink[..., None]), exact)
+    same_weights = not is_different(weights, theirs, exact) or (
+        sink is not None and not is_different(weights, theirs * (1 - sink[..., None]), exact)
     )
     if (
         not same_weights
-        or differ(ours, their_output[:, rows], exact)
-        or differ(output[:, rows], ours, TOLERANCE[states[2].dtype])
+        or is_different(ours, their_output[:, rows], exact)
+        or is_different(output[:, rows], ours, TOLERANCE[states[2].dtype])
     ):
         msg = (
             f"{model} attends in layer {getattr(module, 'layer_idx', None)} in a way this program does not know: its "
-            "output is not the captured weights times the value states; choose another model"
+            "output is not the product of the captured weights and the value states; choose another model"
         )
         raise UserError(msg)
 
 
-def _eager(
+def _run_eager(
     model: str, module: torch.nn.Module, states: tuple[Tensor, Tensor, Tensor], mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, Tensor]:
     """Output (B, K, H, D) and weights (B, H, K, K) of the eager attention in the model's own source, in float32."""
-    attend = eager_attention(model, module)
+    attend = find_eager_attention(model, module)
     query, key, value = (state.float() for state in states)
-    visible = visible_keys(mask, torch.arange(key.shape[2], device=key.device), key.shape[2])
+    visible = find_visible_keys(mask, torch.arange(key.shape[2], device=key.device), key.shape[2])
     added = torch.zeros_like(visible, dtype=torch.float32).masked_fill(~visible, torch.finfo(torch.float32).min)
     output, weights = attend(module, query, key, value, added, **kwargs)
     return output, weights
 
 
-def eager_attention(model: str, module: torch.nn.Module) -> Callable[..., Any]:
+def find_eager_attention(model: str, module: torch.nn.Module) -> Callable[..., Any]:
     """The eager attention in the model's own source.
 
     Raises
     ------
     UserError
-        If there is none.
+        If the model's source has none.
     """
     attend: Callable[..., Any] | None = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if attend is None:
-        msg = f"{model} has no eager attention in the source of its {type(module).__name__}, which alone could confirm "
-        raise UserError(msg + "what is captured; choose another model")
+        msg = f"{model} has no eager attention in the source of its {type(module).__name__}, with which the captured "
+        raise UserError(msg + "attention could be checked; choose another model")
     return attend
 
 
-def differ(ours: Tensor, theirs: Tensor, tolerance: float) -> bool:
-    """Whether tensors are not the same, relative to the largest element; what is not a number differs from nothing."""
+def is_different(ours: Tensor, theirs: Tensor, tolerance: float) -> bool:
+    """Whether tensors differ by more than the tolerance, relative to the largest element; with NaN they never do."""
     if ours.shape != theirs.shape:
         return True
     return bool((ours.float() - theirs.float()).abs().max() > tolerance * theirs.float().abs().max())

@@ -1,12 +1,11 @@
 """Corpora: equal-length windows of tokens chosen from the documents of a text.
 
-Holds where the documents of a corpus come from (the shipped manual, local files, hub datasets) and the seeded choice of
-windows. What does not belong here: which of these a corpus is, and its hash (``extract.identity``), reading local files
-(``extract.readers``) and hub datasets (``extract.streams``), models and tokenizers themselves (``extract.models``), and
-running them (``extract.extraction``).
+Holds the choice of the source of a corpus (the shipped manual, local files, hub datasets) and the seeded choice of
+windows. Local files are read by ``extract.readers``, hub datasets by ``extract.streams``; hashes of corpora are in
+``extract.identity``.
 
-Everything is read as a stream. In memory at a time are what the two readers say of themselves, one document, and the
-``SHUFFLED`` windows of the shuffle buffer: 4 * SHUFFLED * context_length bytes.
+Everything is read as a stream. Memory at any time: what the docstrings of the two readers state, one document, and the
+``SHUFFLED`` windows of the shuffle buffer, 4 * SHUFFLED * context_length bytes.
 """
 
 import hashlib
@@ -19,8 +18,8 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from extract import readers, streams
-from extract.embedded.manual import topics
-from extract.identity import corpus_sha256, is_local_corpus
+from extract.embedded.manual import list_topics
+from extract.identity import hash_corpus, is_local_corpus
 from extract.settings import EMBEDDED, CorpusSettings
 from storage.errors import UserError
 
@@ -30,22 +29,22 @@ SHUFFLED = 1024
 
 @dataclass(frozen=True)
 class Windows:
-    """Equal-length token windows and how they were come by."""
+    """Equal-length token windows and how they were obtained."""
 
     tokens: NDArray[np.int32]
-    """Token ids, int32 (sequences, context_length); each window starts with BOS where the tokenizer has one."""
+    """Token ids, int32 (sequences, context_length); each window starts with BOS if the tokenizer has one."""
     documents_read: int
     documents_skipped: int
     """Documents read that were too short for one window."""
     sha256: str
-    """Of the corpus where it can be hashed as a whole, of ``tokens`` (little-endian) for a hub dataset."""
+    """Hash of the whole corpus; for a hub dataset, of ``tokens`` (little-endian)."""
     revision: str | None
     """Commit of a hub dataset that was read; None for any other corpus."""
 
 
 @dataclass
 class _Counts:
-    """Documents, tokens and windows met so far."""
+    """Documents, tokens and windows read so far."""
 
     read: int = 0
     skipped: int = 0
@@ -53,13 +52,13 @@ class _Counts:
     windows: int = 0
 
 
-def windows(
+def select_windows(
     corpus: CorpusSettings, tokenizer: PreTrainedTokenizerBase, context_length: int, sequences: int, seed: int
 ) -> Windows:
     """Choose ``sequences`` windows of ``context_length`` tokens, without padding; the same for the same ``seed``.
 
-    A document yields its consecutive windows that do not overlap; documents shorter than one window are skipped and
-    counted. With ``corpus.pack``, documents are joined end to end first, with EOS between where there is one. The
+    A document yields its consecutive windows, which do not overlap; documents shorter than one window are skipped and
+    counted. With ``corpus.pack``, documents are first joined end to end, separated by EOS if the tokenizer has one. The
     choice is made in a shuffle buffer of ``SHUFFLED`` windows, so a large corpus is read only as far as needed.
 
     Raises
@@ -67,32 +66,32 @@ def windows(
     UserError
         If the corpus is missing, empty or cannot be read, or has too little text.
     """
-    checksum, counts = corpus_sha256(corpus), _Counts()
-    stream, revision = _shuffled(corpus, tokenizer, context_length, seed, counts)
+    checksum, counts = hash_corpus(corpus), _Counts()
+    stream, revision = _shuffle_windows(corpus, tokenizer, context_length, seed, counts)
     chosen = list(islice(stream, sequences))
     if len(chosen) < sequences:
-        raise UserError(_too_little(corpus, counts, context_length, sequences))
+        raise UserError(_describe_shortage(corpus, counts, context_length, sequences))
     tokens = np.stack(chosen)
     if checksum is None:
         checksum = hashlib.sha256(tokens.astype("<i4").tobytes()).hexdigest()
     return Windows(tokens, counts.read, counts.skipped, checksum, revision)
 
 
-def held_out(
+def select_held_out(
     corpus: CorpusSettings, tokenizer: PreTrainedTokenizerBase, used: NDArray[np.int32], seed: int, count: int
 ) -> NDArray[np.int32]:
     """The windows of a corpus that follow those a study has ``used``; the same for the same ``seed``.
 
-    Windows that are equal to one of the study's, as repeated text has them, are passed over.
+    Windows that are equal to one of the study's, which repeated text produces, are skipped.
 
     Parameters
     ----------
     corpus
-        That of the study, a hub dataset at the commit that the study has read.
+        The corpus of the study; a hub dataset at the commit that the study has read.
     used
         Token ids of all sequences of the study, int32 (sequences, context_length).
     count
-        Windows that are wanted.
+        Number of windows to return.
 
     Returns
     -------
@@ -105,51 +104,54 @@ def held_out(
         If the corpus cannot be read, does not begin with the study's windows, or has too little text after them.
     """
     counts, known = _Counts(), {row.tobytes() for row in used}
-    stream, _ = _shuffled(corpus, tokenizer, used.shape[1], seed, counts)
+    stream, _ = _shuffle_windows(corpus, tokenizer, used.shape[1], seed, counts)
     if not np.array_equal(list(islice(stream, len(used))), used):
-        msg = f"The corpus '{corpus.id}' or the tokenizer is not what the study has read; extract it again with --fresh"
+        msg = (
+            f"The corpus '{corpus.id}' or the tokenizer has changed since the study was extracted; "
+            "extract it again with --fresh"
+        )
         raise UserError(msg)
     found = list(islice((window for window in stream if window.tobytes() not in known), count))
     if len(found) < count:
         msg = (
             f"The corpus '{corpus.id}' has {len(found)} sequences of {used.shape[1]} tokens after the {len(used)} of "
-            f"the study, {count} are asked for to be held out; ask for fewer, lower sequences, or give more text"
+            f"the study, but {count} held-out sequences are requested; request fewer, lower sequences, or add more text"
         )
         raise UserError(msg)
     return np.stack(found) if found else used[:0]
 
 
-def documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], str | None]:
+def open_documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], str | None]:
     """The documents of a corpus and, for a hub dataset, its commit.
 
-    Those of a hub dataset are shuffled by ``seed``, all others come in the order in which they are stored.
+    Documents of a hub dataset are shuffled by ``seed``; all others keep the order in which they are stored.
 
     Raises
     ------
     UserError
-        If the corpus is missing or cannot be read, as soon as that shows.
+        If the corpus is missing or cannot be read; raised at once, or when the documents are iterated.
     """
     if corpus.id == EMBEDDED:
-        return iter([text for _, text in topics("held_out")]), None
+        return iter([text for _, text in list_topics("held_out")]), None
     if is_local_corpus(corpus):
-        return readers.documents(corpus), None
-    opened = streams.stream(corpus, seed)
+        return readers.read_documents(corpus), None
+    opened = streams.open_stream(corpus, seed)
     return opened.documents, opened.revision
 
 
-def _shuffled(
+def _shuffle_windows(
     corpus: CorpusSettings, tokenizer: PreTrainedTokenizerBase, context_length: int, seed: int, counts: _Counts
 ) -> tuple[Iterator[NDArray[np.int32]], str | None]:
     """All windows of a corpus in the order decided by ``seed``, and the commit of a hub dataset."""
-    texts, revision = documents(corpus, seed)
-    stream = _cut(texts, tokenizer, context_length, pack=corpus.pack, counts=counts)
-    return streams.shuffled(stream, SHUFFLED, seed), revision
+    texts, revision = open_documents(corpus, seed)
+    stream = _cut_windows(texts, tokenizer, context_length, pack=corpus.pack, counts=counts)
+    return streams.shuffle_buffered(stream, SHUFFLED, seed), revision
 
 
-def _cut(
+def _cut_windows(
     texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, context_length: int, *, pack: bool, counts: _Counts
 ) -> Iterator[NDArray[np.int32]]:
-    """The windows (context_length,) of the documents in order, counting in ``counts``."""
+    """The windows (context_length,) of the documents in order; ``counts`` is updated."""
     start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     end = [] if tokenizer.eos_token_id is None or not pack else [tokenizer.eos_token_id]
     size = context_length - len(start)
@@ -166,12 +168,13 @@ def _cut(
         rest = ids[whole:] if pack else []
 
 
-def _too_little(corpus: CorpusSettings, counts: _Counts, context_length: int, sequences: int) -> str:
-    """What to say when a corpus has fewer windows than asked for."""
-    remedies = ["lower sequences or context_length", "give more text"]
+def _describe_shortage(corpus: CorpusSettings, counts: _Counts, context_length: int, sequences: int) -> str:
+    """The error message for a corpus that has fewer windows than requested."""
+    remedies = ["lower sequences or context_length", "add more text"]
     if counts.skipped:
         remedies.insert(1, f"set pack to join the {counts.skipped} documents that are too short")
     return (
         f"The corpus '{corpus.id}' has too little text: {counts.windows} sequences of {context_length} tokens "
-        f"from {counts.tokens} tokens in {counts.read} documents, {sequences} are asked for; {', or '.join(remedies)}"
+        f"from {counts.tokens} tokens in {counts.read} documents, but {sequences} are requested; "
+        f"{', or '.join(remedies)}"
     )

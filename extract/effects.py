@@ -1,9 +1,8 @@
-"""What heads do, measured on a study: losses when heads are replaced, and under policies of sparse attention.
+"""Effects of heads, measured on a study: losses when heads are replaced, and under policies of sparse attention.
 
-Holds what is called to measure: the study's model opened again, ``head_ablation`` and ``sparsified_losses``, each of
-which gives its results piece by piece, so that whoever stores them can go on where it was stopped. What does not belong
-here: how a pass is changed (``extract.interventions``, ``extract.ablation``, ``extract.sparsity``), budgets
-(``extract.budgets``), and storage of the results.
+Holds ``open_study``, which reopens the study's model, and ``head_ablation`` and ``measure_sparse_losses``, which yield
+results piece by piece so that a caller who stores them can resume after an interruption. How a pass is changed is
+defined in ``extract.interventions``, ``extract.ablation`` and ``extract.sparsity``; nothing is stored here.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -16,17 +15,17 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from extract import corpora, models
-from extract.ablation import LayerEffects, ablate, mean_of_others, mean_outputs
+from extract.ablation import LayerEffects, ablate, compute_mean_of_others, compute_mean_outputs
 from extract.budgets import SHARES, Heads
 from extract.capture import Attention, probe
 from extract.extraction import PROBE_TOKENS
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from extract.identity import OTHER_FILES
-from extract.interventions import Kind, Watched, check_heads, intervening, refuse_two_passes
+from extract.interventions import Kind, Watched, check_heads, intervene, refuse_two_passes
 from extract.policies import Policy
 from extract.resuming import Resumable
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings
-from extract.sparsity import PolicyLosses, mean_keys_of_mass, policy_losses
+from extract.sparsity import PolicyLosses, count_mass_keys, measure_policy_losses
 from storage.errors import UserError
 from storage.zarr.sequences import SequenceStore
 
@@ -39,55 +38,55 @@ class Opened:
     attention: Attention
     tokenizer: PreTrainedTokenizerBase
     corpus: CorpusSettings
-    """That of the study, a hub dataset at the commit that was read."""
+    """The corpus of the study; a hub dataset at the commit that was read."""
     seed: int
     tokens: NDArray[np.int32]
     """Token ids of all sequences of the study, (sequences, keys)."""
 
-    def ids(self, sequences: int) -> Tensor:
+    def select_ids(self, sequences: int) -> Tensor:
         """Token ids of the first sequences, int64 (sequences, keys).
 
         Raises
         ------
         UserError
-            If the study has fewer.
+            If the study has fewer sequences.
         """
         if not 1 <= sequences <= len(self.tokens):
-            msg = f"Effects are asked for on {sequences} sequences, the study has {len(self.tokens)}; ask for fewer"
+            msg = f"Effects are requested on {sequences} sequences, but the study has {len(self.tokens)}; request fewer"
             raise UserError(msg)
         return torch.from_numpy(self.tokens[:sequences].astype(np.int64))
 
-    def held_out(self, count: int) -> NDArray[np.int32]:
-        """So many sequences of the corpus that the study has not read, int32 (count, keys).
+    def select_held_out(self, count: int) -> NDArray[np.int32]:
+        """``count`` sequences of the corpus that the study has not read, int32 (count, keys).
 
         Raises
         ------
         UserError
-            If the corpus has fewer.
+            If the corpus has fewer such sequences.
         """
-        return corpora.held_out(self.corpus, self.tokenizer, self.tokens, self.seed, count)
+        return corpora.select_held_out(self.corpus, self.tokenizer, self.tokens, self.seed, count)
 
 
-@quiet()
+@silence_libraries()
 def open_study(settings: ExtractionSettings, store: SequenceStore) -> Opened:
-    """Load the model that a study's tensors were captured from; of a hub id, the commit that was read.
+    """Load the model that a study's tensors were captured from; for a hub id, at the commit that was read.
 
     Raises
     ------
     UserError
-        If the study is synthetic or not extracted whole, or its model has changed since or cannot be loaded.
+        If the study is synthetic or not completely extracted, or its model has changed since or cannot be loaded.
     UneditableError
         If the model is read in two passes, so that its heads cannot be changed.
     """
     if settings.model.id == SYNTHETIC:
-        msg = "A synthetic study has no model, whose heads could be changed; leave out effects"
+        msg = "A synthetic study has no model whose heads could be changed; leave out effects"
         raise UserError(msg)
-    inputs, tokens = store.whole().provenance["inputs"], store.read("tokens", slice(None))
-    description = models.describe(_as_read(settings, inputs["model"].get("commit")))
+    inputs, tokens = store.require_complete().provenance["inputs"], store.read("tokens", slice(None))
+    description = models.describe(_pin_commit(settings, inputs["model"].get("commit")))
     for name, now in description.provenance["model"].items():
         unrecorded = name == OTHER_FILES and name not in inputs["model"]
         if name != "id" and not unrecorded and now != inputs["model"].get(name):
-            msg = f"The model '{settings.model.id}' is not what the study was extracted from ({name} has changed); "
+            msg = f"The model '{settings.model.id}' has changed since the study was extracted ({name}); "
             raise UserError(msg + "extract it again with --fresh")
     model = models.load(description)
     attention = probe(model, torch.from_numpy(tokens[:1, :PROBE_TOKENS]))
@@ -97,7 +96,7 @@ def open_study(settings: ExtractionSettings, store: SequenceStore) -> Opened:
     return Opened(model, attention, description.tokenizer, corpus, settings.seed, tokens)
 
 
-def head_ablation(
+def ablate_heads(
     opened: Opened,
     *,
     sequences: int,
@@ -105,36 +104,36 @@ def head_ablation(
     heads: Sequence[tuple[int, int]] | None = None,
     done: Collection[tuple[int, int]] = (),
 ) -> Iterator[tuple[int, LayerEffects]]:
-    """Replace every head in turn, over the first sequences of a study, layer by layer.
+    """Replace every head in turn over the first sequences of a study, layer by layer.
 
-    Memory beside the model's as ``extract.ablation.ablate`` says, and layers * S * heads * head size float32 numbers of
-    means where they are asked for.
+    Memory in addition to the model's: that of ``extract.ablation.ablate``, and layers * S * heads * head size float32
+    numbers of means if ``kinds`` contains ``mean``.
 
     Parameters
     ----------
     sequences
-        How many sequences of the study.
+        Number of sequences of the study.
     kinds
-        What z of a head becomes: ``zero``, ``mean`` (over the positions of the other sequences of the study, all of
-        them), ``sink``.
+        Kinds of replacement of a head's z: ``zero``, ``mean`` (over all positions of all other sequences of the study),
+        ``sink``.
     heads
-        Heads to do, each as (layer, head); all if None.
+        Heads to replace, each as (layer, head); all if None.
     done
-        Pieces that are there already, each as (sequence, layer); they are not computed again.
+        Existing pieces, each as (sequence, layer); they are not computed again.
 
     Yields
     ------
     tuple of int and LayerEffects
-        The sequence, and what one of its layers does, as soon as it is known. A piece is the same whichever others are
-        done.
+        The sequence and the effects of one layer, as soon as they are measured. A piece does not depend on which
+        others exist.
 
     Raises
     ------
     UserError
-        If the study has fewer sequences, only one where means are asked for, a head does not exist, or memory does not
-        suffice.
+        If the study has fewer sequences, or only one and ``kinds`` contains ``mean``; if a head does not exist, or
+        there is not enough memory.
     """
-    ids, attention = opened.ids(sequences), opened.attention
+    ids, attention = opened.select_ids(sequences), opened.attention
     check_heads(attention, heads or ())
     attending = {layer for layer, size in enumerate(attention.layers) if size.heads}
     chosen = attending if heads is None else {layer for layer, _ in heads}
@@ -145,35 +144,36 @@ def head_ablation(
     }
     resumable, means = Resumable(opened.model, attention, ids[0]), None
     if "mean" in kinds and missing:
-        means = mean_outputs(opened.model, attention, opened.ids(len(opened.tokens)))
+        means = compute_mean_outputs(opened.model, attention, opened.select_ids(len(opened.tokens)))
     for sequence, layers in missing.items():
-        others = None if means is None else mean_of_others(means, sequence)
+        others = None if means is None else compute_mean_of_others(means, sequence)
         found = ablate(resumable, attention, ids[sequence], kinds=kinds, means=others, layers=layers, heads=heads)
         yield from ((sequence, effects) for effects in found)
 
 
-def known_heads(opened: Opened, *, sequences: int) -> Heads:
-    """What the first sequences of a study tell of its heads beside landed tables: keys in reach, and keys of mass.
+def measure_heads(opened: Opened, *, sequences: int) -> Heads:
+    """Measure what the tables of a study lack on its heads: numbers of visible keys, and of keys per share of weight.
 
-    Two plain passes for each sequence. Elbows, Recall and scores are for the caller to add, by ``dataclasses.replace``.
+    One plain pass for each sequence, and one more for the first. The caller adds elbows, Recall and scores with
+    ``dataclasses.replace``.
 
     Raises
     ------
     UserError
         If the study has fewer sequences.
     """
-    ids, layers, watched = opened.ids(sequences), opened.attention.layers, Watched()
-    with intervening(opened.model, opened.attention, watched), torch.inference_mode():
+    ids, layers, watched = opened.select_ids(sequences), opened.attention.layers, Watched()
+    with intervene(opened.model, opened.attention, watched), torch.inference_mode():
         opened.model.base_model(input_ids=ids[:1].to(opened.model.device), use_cache=False)
     counts = np.zeros((len(layers), ids.shape[1]), np.int64)
     for layer, count in watched.counts.items():
         counts[layer] = count.cpu().numpy()
     heads = np.array([size.heads for size in layers])
     present = np.arange(heads.max()) < heads[:, None]
-    return Heads(present, counts, mass_keys=mean_keys_of_mass(opened.model, opened.attention, ids, SHARES.tolist()))
+    return Heads(present, counts, mass_keys=count_mass_keys(opened.model, opened.attention, ids, SHARES.tolist()))
 
 
-def sparsified_losses(
+def measure_sparse_losses(
     opened: Opened,
     held_out: NDArray[np.int32],
     policies: Sequence[Policy],
@@ -183,36 +183,39 @@ def sparsified_losses(
 ) -> Iterator[tuple[int, PolicyLosses]]:
     """Let a study's model read sequences with full attention and under each policy, sequence by sequence.
 
-    Memory beside the model's as ``extract.sparsity.policy_losses`` says.
+    Memory in addition to the model's: that of ``extract.sparsity.measure_policy_losses``.
 
     Parameters
     ----------
     held_out
-        Token ids, int32 (sequences, keys), of sequences that no budget was taken from: see ``Opened.held_out``.
+        Token ids, int32 (sequences, keys), of sequences that no budget was derived from: see ``Opened.held_out``.
     policies
-        Such as ``extract.budgets.policies_at`` gives for each budget.
+        For example, those that ``extract.budgets.build_policies`` builds for each budget.
     renormalised
-        Whether the weights of the keys that are kept sum to 1 again.
+        Whether the weights of the kept keys are renormalised to sum to 1.
     done
-        Sequences that are there already; they are not computed again.
+        Sequences that exist already; they are not computed again.
 
     Yields
     ------
     tuple of int and PolicyLosses
-        The sequence, and what each policy loses over it.
+        The sequence, and the losses of each policy over it.
 
     Raises
     ------
     UserError
-        If memory does not suffice.
+        If there is not enough memory.
     """
     for sequence, ids in enumerate(torch.from_numpy(held_out.astype(np.int64))):
         if sequence not in done:
-            yield sequence, policy_losses(opened.model, opened.attention, ids, policies, renormalised=renormalised)
+            yield (
+                sequence,
+                measure_policy_losses(opened.model, opened.attention, ids, policies, renormalised=renormalised),
+            )
 
 
-def _as_read(settings: ExtractionSettings, commit: str | None) -> ExtractionSettings:
-    """The settings with the commit of a hub id that was read, should its branch have moved on."""
+def _pin_commit(settings: ExtractionSettings, commit: str | None) -> ExtractionSettings:
+    """The settings with the revision of a hub id set to the commit that was read, in case its branch has moved."""
     if commit is None:
         return settings
     return settings.model_copy(update={"model": settings.model.model_copy(update={"revision": commit})})

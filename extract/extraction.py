@@ -1,9 +1,8 @@
-"""Extraction: a model reads the chosen sequences, and what its heads saw lands in the tensor store.
+"""Extraction: a model reads the chosen sequences, and the captured attention is written to the tensor store.
 
-Holds the order of the work and the overlap of computing and writing. What does not belong here: how attention is
-captured (``extract.capture``), batches (``extract.batches``), models (``extract.models``), text (``extract.corpora``),
-what a synthetic study is drawn from (``extract.synthetic``), whether a store is still what would be made
-(``extract.standing``), the store's format (``storage``), and anything computed from the tensors (``geometry``).
+Holds the order of the steps and the overlap of computing and writing. The steps themselves are in ``extract.models``,
+``extract.corpora``, ``extract.capture``, ``extract.batches`` and ``extract.synthetic``; the checks of existing stores
+are in ``extract.standing``.
 """
 
 import errno
@@ -25,41 +24,49 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import PreTrainedModel
 
 from extract import corpora, models, synthetic
-from extract.batches import Batch, batch_size, batches, check_numbers, check_range, refuse_for_memory, widest
+from extract.batches import (
+    Batch,
+    check_numbers,
+    check_range,
+    choose_batch_size,
+    find_widest,
+    read_batches,
+    refuse_for_memory,
+)
 from extract.capture import Attention, probe
 from extract.corpora import Windows
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from extract.identity import SYNTHETIC_INPUTS
 from extract.models import Description
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings, Shard
-from extract.standing import PROBED, as_recorded, known_inputs, made_of
-from extract.terminal import harmless
-from extract.versions import device_name, versions
+from extract.standing import PROBED, build_provenance, combine_inputs, match_recorded
+from extract.terminal import escape_unprintable
+from extract.versions import describe_device, list_versions
 from storage.errors import UserError
 from storage.files.places import Place
-from storage.zarr.arrays import TENSORS, LayerSize, tensor_specs
-from storage.zarr.layers import present
+from storage.zarr.arrays import TENSORS, LayerSize, build_tensor_specs
+from storage.zarr.layers import find_present_heads
 from storage.zarr.sequences import SequenceStore
 
 PROBE_TOKENS = 64
-"""Length of the sequence a model is tried on before the work begins."""
+"""Length of the sequence on which a model is tried before extraction begins."""
 
 Before = Callable[[Mapping[str, int], Sequence[LayerSize], int], None]
-"""Is given the sizes of the store's axes, those of all layers, and how many sequences the store lacks, whoever is to
-write them; may refuse."""
+"""Callback that gets the sizes of the store's axes, those of all layers, and the number of sequences that the store
+lacks over all processes; it may raise an error to refuse."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ExtractionReport:
-    """What an extraction did."""
+    """Result of an extraction."""
 
     path: Place
     sequences: int
     """Sequences of the study."""
     written: int
-    """Sequences written this time."""
+    """Sequences written by this call."""
     missing: int
     """Sequences that the store still lacks: those of other shards."""
     bytes: int
@@ -69,13 +76,13 @@ class ExtractionReport:
     """Documents read that were too short for one sequence."""
     row_sum_deviation: float | None
     """Largest deviation from 1 of the sum of one head's weights and learned sink, over the finished sequences of the
-    shard as read from disk; None where the weights have been dropped."""
+    shard as read from disk; None if the weights have been dropped."""
     seconds: float
 
 
 @dataclass(frozen=True)
 class _Task:
-    """What is to be extracted, and to where."""
+    """What is extracted, and where to."""
 
     settings: ExtractionSettings
     study: str
@@ -85,18 +92,18 @@ class _Task:
 
     @property
     def sequences(self) -> range:
-        """The sequences that are this process's to do."""
+        """The sequences that this process extracts."""
         total = self.settings.sequences
-        return self.shard.sequences(total) if self.shard else range(total)
+        return self.shard.select_sequences(total) if self.shard else range(total)
 
-    def missing(self) -> list[int]:
-        """Those of them that are not in the store yet."""
+    def find_missing(self) -> list[int]:
+        """Those sequences of this process that are not in the store yet."""
         if not self.path.exists():
             return list(self.sequences)
-        return [index for index in SequenceStore.open(self.path, TENSORS).missing() if index in self.sequences]
+        return [index for index in SequenceStore.open(self.path, TENSORS).find_missing() if index in self.sequences]
 
-    def corpus(self) -> CorpusSettings:
-        """What is read: of a hub dataset, the commit that an earlier run has read, should a branch have moved on."""
+    def pin_corpus(self) -> CorpusSettings:
+        """The corpus; a hub dataset at the commit that an earlier run has read, in case its branch has moved."""
         corpus = self.settings.corpus
         if not self.path.exists():
             return corpus
@@ -107,22 +114,22 @@ class _Task:
         """Let the caller refuse before this process's ``missing`` sequences are written."""
         if self.before is None or not missing:
             return
-        there = SequenceStore.open(self.path, TENSORS).finished().sum() if self.path.exists() else 0
+        there = SequenceStore.open(self.path, TENSORS).read_ledger().sum() if self.path.exists() else 0
         self.before(sizes, layers, self.settings.sequences - int(there))
 
-    def store(
+    def open_store(
         self, sizes: Mapping[str, int], layers: Sequence[LayerSize] | None, inputs: Mapping[str, Any], device: str
     ) -> SequenceStore:
-        """The store, made where there is none."""
+        """Open the store, or make it if there is none."""
         settings = self.settings
-        specs = tensor_specs(values=settings.values, computed=settings.dtype, sink_measure=settings.sink_measure)
-        provenance = made_of(settings, self.study, inputs) | {"versions": versions(device)}
+        specs = build_tensor_specs(values=settings.values, computed=settings.dtype, sink_measure=settings.sink_measure)
+        provenance = build_provenance(settings, self.study, inputs) | {"versions": list_versions(device)}
         if self.path.exists():
-            provenance = as_recorded(self.settings, provenance, SequenceStore.open(self.path, TENSORS).provenance)
+            provenance = match_recorded(self.settings, provenance, SequenceStore.open(self.path, TENSORS).provenance)
         return SequenceStore.resume(self.path, specs, sizes, provenance, layers, alone=self.shard is None)
 
 
-@quiet()
+@silence_libraries()
 def extract(
     settings: ExtractionSettings,
     *,
@@ -133,54 +140,58 @@ def extract(
 ) -> ExtractionReport:
     """Extract a study into the tensor store at ``path``, or continue where an earlier run was stopped.
 
-    A sequence is always computed in the batch where an uninterrupted run would have it, so that a run that was stopped
-    and started again ends bit-identical to one that was not. Everything that can be refused is refused before anything
-    is made on disk. One batch is written while the next is computed. Memory beside the model's own: captured tensors of
-    at most two batches (``extract.batches.batches`` says how many bytes), and the value states of one sequence in the
-    type they are stored in, where that is not the model's. A finished store is only checked, without loading the model.
-    The model ``synthetic`` is none: its sequences are drawn one by one, each the same whichever were drawn before.
+    A sequence is always computed in the same batch as in an uninterrupted run, so that a run that was stopped and
+    started again ends bit-identical to one that was not. All checks that can refuse the study run before anything is
+    written to disk. One batch is written while the next is computed. Memory in addition to the model's: captured
+    tensors of at most two batches (for their size see ``extract.batches.read_batches``), and, if value states are
+    stored in another type than the model's, those of one sequence. A finished store is only checked, without loading
+    the model. For the model ``synthetic``, sequences are drawn one by one, each independent of those drawn before.
 
     Parameters
     ----------
     shard
-        The part of the sequences to do; several processes may do theirs at the same time in one store. None: all, and
-        no other process works on the store.
+        The part of the sequences to extract; several processes may extract theirs into one store at the same time.
+        None: all, and no other process writes to the store.
     before
-        Called once all sizes are known and before anything is written, if there is work to do.
+        Called when all sizes are known and before anything is written, unless nothing is missing.
 
     Raises
     ------
     UserError
-        If the model, the corpus or the device cannot be used as asked, the store was made with other settings, the
-        model's numbers are not finite or too large for the store, the memory does not suffice for one sequence, or the
+        If the model, the corpus or the device cannot be used as requested, the store was made with other settings, the
+        model's numbers are not finite or too large for the store, there is not enough memory for one sequence, or the
         disk is full or not writable.
     """
     started = time.monotonic()
     task = _Task(settings, study, path, shard, before)
-    store, written = _drawn(task) if settings.model.id == SYNTHETIC else _read(task)
+    store, written = _draw_synthetic(task) if settings.model.id == SYNTHETIC else _read(task)
     corpus = store.provenance["inputs"]["corpus"]
-    missing = store.missing()
+    missing = store.find_missing()
     return ExtractionReport(
         path=path,
         sequences=settings.sequences,
         written=written,
         missing=len(missing),
-        bytes=store.bytes_on_disk(),
+        bytes=store.measure_size(),
         documents_read=corpus["documents_read"],
         documents_skipped=corpus["documents_skipped"],
-        row_sum_deviation=_row_sum_deviation(store, sorted(set(task.sequences) - set(missing))),
+        row_sum_deviation=_compute_row_sum_deviation(store, sorted(set(task.sequences) - set(missing))),
         seconds=time.monotonic() - started,
     )
 
 
-def _drawn(task: _Task) -> tuple[SequenceStore, int]:
-    """Draw what is missing of a synthetic study; returns the store and how many sequences were written."""
-    settings, missing = task.settings, task.missing()
-    heads, sizes, layers = synthetic.planted(settings), synthetic.sizes(settings), synthetic.layers(settings)
+def _draw_synthetic(task: _Task) -> tuple[SequenceStore, int]:
+    """Draw the missing sequences of a synthetic study; return the store and the number of sequences written."""
+    settings, missing = task.settings, task.find_missing()
+    heads, sizes, layers = (
+        synthetic.plant_heads(settings),
+        synthetic.compute_sizes(settings),
+        synthetic.compute_layer_sizes(settings),
+    )
     task.ask(sizes, layers, missing)
-    with _explained(task):
-        store = task.store(sizes, layers, SYNTHETIC_INPUTS, "cpu")
-        for index in _bar(task, missing):
+    with _translate_errors(task):
+        store = task.open_store(sizes, layers, SYNTHETIC_INPUTS, "cpu")
+        for index in _make_bar(task, missing):
             arrays = synthetic.draw_sequence(settings, heads, index)
             for layer, values in enumerate(torch.from_numpy(arrays["values"])):
                 check_range(values, layer, settings)
@@ -189,95 +200,95 @@ def _drawn(task: _Task) -> tuple[SequenceStore, int]:
 
 
 def _read(task: _Task) -> tuple[SequenceStore, int]:
-    """Let the model read what is missing of a study; returns the store and how many sequences were written."""
+    """Let the model read the missing sequences; return the store and the number of sequences written."""
     description = models.describe(task.settings)
-    store = _finished(task, description)
+    store = _open_finished(task, description)
     return (store, 0) if store is not None else _extract(task, description)
 
 
-def _finished(task: _Task, description: Description) -> SequenceStore | None:
-    """The store if it lacks nothing of what is to be done and is made of the same things, None if there is work."""
+def _open_finished(task: _Task, description: Description) -> SequenceStore | None:
+    """The store if it has all sequences of this process and matches the inputs; None if sequences are missing."""
     if not task.path.exists():
         return None
     stored = SequenceStore.open(task.path, TENSORS)
-    asked = known_inputs(task.settings, description.provenance, stored.provenance["inputs"])
-    store = task.store(stored.sizes, stored.layers, asked, device_name(description.device))
-    return None if set(store.missing()) & set(task.sequences) else store
+    asked = combine_inputs(task.settings, description.provenance, stored.provenance["inputs"])
+    store = task.open_store(stored.sizes, stored.layers, asked, describe_device(description.device))
+    return None if set(store.find_missing()) & set(task.sequences) else store
 
 
 def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]:
-    """Compute and write the missing sequences; returns the store and how many were written."""
+    """Compute and write the missing sequences; return the store and the number of sequences written."""
     settings = task.settings
     if not description.provenance["tokenizer"]["bos"]:
-        name = harmless(settings.model.id, keep="")
+        name = escape_unprintable(settings.model.id, keep="")
         logger.warning("the tokenizer of '%s' has no BOS: the first key of every sequence is an ordinary token", name)
-    windows = corpora.windows(
-        task.corpus(), description.tokenizer, settings.context_length, settings.sequences, settings.seed
+    windows = corpora.select_windows(
+        task.pin_corpus(), description.tokenizer, settings.context_length, settings.sequences, settings.seed
     )
     _check_vocabulary(description, windows)
     model = models.load(description)
     attention = _probe(model, windows, settings)
     _check_sink_measure(model, attention, settings)
-    sizes, missing = _sizes(settings, attention), task.missing()
+    sizes, missing = _compute_sizes(settings, attention), task.find_missing()
     task.ask(sizes, attention.layers, missing)
-    read = batches(model, attention, windows.tokens, missing, settings, _first_size(task, attention, missing))
+    read = read_batches(model, attention, windows.tokens, missing, settings, _find_first_size(task, attention, missing))
     first = list(islice(read, 1))
-    _check_all(first, settings)  # before the store is made: a model that fails on it leaves nothing behind
-    with _explained(task):
-        inputs = _inputs(description, attention, windows)
-        store = task.store(sizes, attention.layers, inputs, device_name(description.device))
-        _write_all(_all_batches(first, read), partial(_write, store, settings), _bar(task, missing))
+    _check_all(first, settings)  # before the store is made: if the model fails, nothing is left on disk
+    with _translate_errors(task):
+        inputs = _describe_inputs(description, attention, windows)
+        store = task.open_store(sizes, attention.layers, inputs, describe_device(description.device))
+        _write_all(_iterate_batches(first, read), partial(_write, store, settings), _make_bar(task, missing))
     return store, len(missing)
 
 
 def _probe(model: PreTrainedModel, windows: Windows, settings: ExtractionSettings) -> Attention:
-    """How the model's attention is read, found on the beginning of the first sequence."""
+    """Find out how the model's attention is read, on the beginning of the first sequence."""
     try:
         return probe(model, torch.from_numpy(windows.tokens[:1, :PROBE_TOKENS]))
     except (RuntimeError, MemoryError) as error:
-        if models.out_of_memory(error):
+        if models.is_out_of_memory(error):
             refuse_for_memory(settings)
         raise
 
 
 def _check_sink_measure(model: PreTrainedModel, attention: Attention, settings: ExtractionSettings) -> None:
-    """Refuse a measure over all queries of a model that tells the weights of single queries only."""
+    """Refuse a measure over all queries for a model that returns only the weights of single queries."""
     if settings.sink_measure and attention.path == "two-pass":
         msg = (
-            f"{type(model).__name__} is read in two passes, which tell the weights of single queries only; "
+            f"{type(model).__name__} is read in two passes, which give only the weights of single queries; "
             "set sink_measure: false"
         )
         raise UserError(msg)
 
 
-def _first_size(task: _Task, attention: Attention, missing: Sequence[int]) -> int:
-    """Sequences of a batch at first: where an earlier run was stopped, as many as its last sequence was read with."""
+def _find_first_size(task: _Task, attention: Attention, missing: Sequence[int]) -> int:
+    """First batch size; that of the last sequence of an earlier run, if one was stopped."""
     if not missing or missing[0] == task.sequences.start:
-        return batch_size(task.settings, attention)
+        return choose_batch_size(task.settings, attention)
     return int(SequenceStore.open(task.path, TENSORS).read("batch", missing[0] - 1))
 
 
-def _bar(task: _Task, missing: Sequence[int]) -> tqdm:
-    """Progress over the sequences that are to be done."""
+def _make_bar(task: _Task, missing: Sequence[int]) -> tqdm:
+    """Progress bar over the sequences of this process."""
     total = len(task.sequences)
     return tqdm(missing, total=total, initial=total - len(missing), unit="sequence", disable=None)
 
 
 def _check_all(first: Sequence[Batch], settings: ExtractionSettings) -> None:
-    """Check batches without keeping one in memory."""
+    """Check batches without keeping a reference to one."""
     for batch in first:
         check_numbers(batch, settings)
 
 
-def _all_batches(first: list[Batch], rest: Iterator[Batch]) -> Iterator[Batch]:
-    """The batch taken out of the list ``first``, so that it does not stay in memory to the end, then the rest."""
+def _iterate_batches(first: list[Batch], rest: Iterator[Batch]) -> Iterator[Batch]:
+    """Iterate over the batch removed from the list ``first``, so that it is freed early, and then the rest."""
     while first:
         yield first.pop()
     yield from rest
 
 
 def _write_all(read: Iterable[Batch], write: Callable[[Batch], int], bar: tqdm) -> None:
-    """Write batches in a thread of their own, each while the next one is computed and before the one after that is."""
+    """Write batches in a separate thread, each while the next is computed and before the one after that is computed."""
     with bar, logging_redirect_tqdm(), ThreadPoolExecutor(max_workers=1) as writer:
         waiting: Future[int] | None = None
         for batch in read:
@@ -289,15 +300,15 @@ def _write_all(read: Iterable[Batch], write: Callable[[Batch], int], bar: tqdm) 
 
 
 def _write(store: SequenceStore, settings: ExtractionSettings, batch: Batch) -> int:
-    """Write those sequences of a batch that are missing; returns how many."""
+    """Write the missing sequences of a batch; return their number."""
     check_numbers(batch, settings)
     for index in batch.wanted:
-        store.write(index, _arrays(batch, index - batch.first, settings))
+        store.write(index, _build_arrays(batch, index - batch.first, settings))
     return len(batch.wanted)
 
 
-def _arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[str, NDArray[Any]]:
-    """The arrays of one sequence of a batch, as the store holds them; views, but for value states of another type."""
+def _build_arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[str, NDArray[Any]]:
+    """The arrays of one sequence of a batch as stored; views, except for value states of another type."""
     captured = batch.captured
     return {
         "attention": captured.weights[:, row].transpose(0, 1).numpy(),
@@ -314,9 +325,9 @@ def _arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[str, N
     }
 
 
-def _sizes(settings: ExtractionSettings, attention: Attention) -> dict[str, int]:
+def _compute_sizes(settings: ExtractionSettings, attention: Attention) -> dict[str, int]:
     """Sizes of the store's axes."""
-    heads, kv_heads, head_dim = widest(attention.layers)
+    heads, kv_heads, head_dim = find_widest(attention.layers)
     return {
         "sequence": settings.sequences,
         "query": len(settings.query_positions),
@@ -328,7 +339,7 @@ def _sizes(settings: ExtractionSettings, attention: Attention) -> dict[str, int]
     }
 
 
-def _inputs(description: Description, attention: Attention, windows: Windows) -> dict[str, Any]:
+def _describe_inputs(description: Description, attention: Attention, windows: Windows) -> dict[str, Any]:
     """The part of the provenance on model, tokenizer and corpus."""
     known = description.provenance
     probed = dict(zip(PROBED, (attention.path, list(attention.kinds)), strict=True))
@@ -342,19 +353,19 @@ def _inputs(description: Description, attention: Attention, windows: Windows) ->
 
 
 def _check_vocabulary(description: Description, windows: Windows) -> None:
-    """Refuse a tokenizer whose ids the model has no embeddings for."""
+    """Refuse a tokenizer with ids for which the model has no embeddings."""
     largest, known = int(windows.tokens.max()), description.config.get_text_config(decoder=True).vocab_size
     if largest >= known:
         msg = (
-            f"The tokenizer of the model '{description.source.name}' gives token id {largest}, the model knows {known} "
-            "tokens; save the tokenizer it was trained with beside it"
+            f"The tokenizer of the model '{description.source.name}' gives token id {largest}, but the model knows "
+            f"{known} tokens; save the tokenizer that it was trained with in its directory"
         )
         raise UserError(msg)
 
 
 @contextmanager
-def _explained(task: _Task) -> Iterator[None]:
-    """Raise what a user can mend as a ``UserError``: a full disk, a place that cannot be written."""
+def _translate_errors(task: _Task) -> Iterator[None]:
+    """Raise errors that a user can fix as a ``UserError``: a full disk, a location that cannot be written to."""
     try:
         yield
     except OSError as error:
@@ -363,32 +374,32 @@ def _explained(task: _Task) -> Iterator[None]:
 
 
 def _explain(error: OSError, task: _Task) -> None:
-    """Raise the ``UserError`` of a system error that a user can mend."""
+    """Raise the ``UserError`` of a system error that a user can fix."""
     path, total = task.path, task.settings.sequences
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        kept = int(SequenceStore.open(path, TENSORS).finished().sum()) if path.exists() else 0
+        kept = int(SequenceStore.open(path, TENSORS).read_ledger().sum()) if path.exists() else 0
         msg = (
             f"The disk is full: {path} keeps {kept} of {total} sequences; "
-            "free space and run again, it continues after them"
+            "free space and run again, the run continues after them"
         )
         raise UserError(msg) from error
     if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}:
         msg = (
-            f"The store {path} cannot be written ({error.strerror}); choose another place with --home, "
-            "or for tensors alone with ATTENTION_GEOMETRY_TENSORS"
+            f"The store {path} cannot be written ({error.strerror}); choose another location with --home, "
+            "or only for tensors with ATTENTION_GEOMETRY_TENSORS"
         )
         raise UserError(msg) from error
 
 
-def _row_sum_deviation(store: SequenceStore, sequences: Iterable[int] | None = None) -> float | None:
-    """Largest deviation from 1 of what a head gives to keys and learned sink, over some sequences or all of the store.
+def _compute_row_sum_deviation(store: SequenceStore, sequences: Iterable[int] | None = None) -> float | None:
+    """Largest deviation from 1 of a head's total weight of keys and learned sink, over some or all sequences.
 
-    Read one query of one sequence at a time; None where the weights have been dropped.
+    Reads one query of one sequence at a time; None if the weights have been dropped.
     """
     if "attention" in store.dropped:
         return None
     chosen = range(store.sizes["sequence"]) if sequences is None else sequences
-    there, largest = present(store, "head"), [0.0]
+    there, largest = find_present_heads(store, "head"), [0.0]
     for at in product(chosen, range(store.sizes["query"])):
         sums = store.read("attention", at).sum(axis=-1, dtype=np.float64) + store.read("learned_sink", at)
         largest.append(np.abs(sums[there] - 1).max())

@@ -1,7 +1,6 @@
-"""What models and corpora share in dealing with the Hugging Face libraries: ids, noise and error messages.
+"""Helpers of models and corpora for the Hugging Face libraries: ids, log output and error messages.
 
-What does not belong here: finding and reading models (``extract.models``) or text (``extract.corpora``). Importing this
-module loads none of their libraries.
+Importing this module loads none of these libraries.
 """
 
 import logging
@@ -13,8 +12,8 @@ from pathlib import Path
 _QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
 
 
-def means_a_path(name: str) -> bool:
-    """Whether an id names something local: because it is there, by its form, or because the hub allows no such id."""
+def is_local_id(name: str) -> bool:
+    """Whether an id is a local path: because it exists, by its form, or because the hub allows no such id."""
     if name[0] in "./~" or exists(name):
         return True
     from huggingface_hub.errors import HFValidationError
@@ -28,26 +27,26 @@ def means_a_path(name: str) -> bool:
 
 
 def exists(name: str) -> bool:
-    """Whether there is such a path; one that cannot be looked at, or is too long for one, is none."""
+    """Whether there is such a path; False if it cannot be accessed or is too long for a path."""
     try:
-        return local_path(name).exists()
+        return expand_path(name).exists()
     except (OSError, ValueError):
         return False
 
 
-def local_path(name: str) -> Path:
-    """The path that an id stands for, with a leading ``~`` replaced by the home directory, where there is one."""
+def expand_path(name: str) -> Path:
+    """The id as a path, with a leading ``~`` replaced by the home directory if there is one."""
     try:
         return Path(name).expanduser()
     except RuntimeError:  # ~NAME of a user that does not exist
         return Path(name)
 
 
-def one_line(error: BaseException) -> str:
-    """The first line of an error's message, without its full stop, and without what addresses have behind ``?``.
+def summarise_error(error: BaseException) -> str:
+    """The first line of an error's message, without its full stop and without the query strings of URLs.
 
-    Where that line only announces the next one (it ends with a colon), both. The address that the hub sends a client to
-    for a file carries a signature there, which lets anyone read the file.
+    Both of the first two lines if the first one ends with a colon. Query strings are removed because the hub's download
+    URLs contain a signature that lets anyone read the file.
     """
     lines = [line.strip() for line in str(error).strip().splitlines()]
     said = " ".join(lines[:2]) if lines and lines[0].endswith(":") else lines[0] if lines else type(error).__name__
@@ -55,10 +54,10 @@ def one_line(error: BaseException) -> str:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Keep what transformers and the hub client log, and the bars of loading weights, away from the terminal.
+def silence_libraries() -> Iterator[None]:
+    """Silence the logs of transformers and the hub client, and the progress bars of loading weights.
 
-    Bars of downloads stay; the hub client shows them on a terminal only.
+    Progress bars of downloads stay; the hub client shows them only on a terminal.
     """
     from huggingface_hub import logging as hub_logging
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars

@@ -1,14 +1,14 @@
-"""Forward passes in which something is done to the outputs of attention heads, before the output projection.
+"""Forward passes in which the outputs of attention heads are edited before the output projection.
 
-Holds ``intervening``, within which a model's attention answers to an ``Edit``, and the edits that are independent of
-any experiment: outputs of chosen heads replaced, and outputs looked at. What does not belong here: keys left out
-(``extract.sparsity``), losses (``extract.losses``), and which heads an experiment takes in turn (``extract.ablation``).
+Holds ``intervene``, a context in which a model's attention is computed by an ``Edit``, and the edits that are
+independent of any experiment: replacing outputs of chosen heads, and observing outputs. Removing keys is in
+``extract.sparsity``; the loop over heads is in ``extract.ablation``.
 
 An edit is called inside the attention function, with the vectors that are multiplied, and returns the weighted sums z
-of the layer, (B, K, H, D). What the model does after that (gates, the output projection with its bias, norms) is its
-own; replacing the projection's output instead would also remove the bias and could not tell heads apart. A layer that
-an edit leaves alone is computed by the attention function that the model would use without it, from the same arguments,
-so that a pass in which nothing is edited is the plain pass to the last bit.
+of the layer, (B, K, H, D). What follows (gates, the output projection with its bias, norms) is computed by the model;
+replacing the projection's output instead would also remove the bias and could not separate heads. A layer that an edit
+does not change is computed by the attention function that the model would otherwise use, from the same arguments, so
+that a pass without changes equals the plain pass bit by bit.
 """
 
 import dataclasses
@@ -24,16 +24,16 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from extract.attention import visible_keys
-from extract.capture import Attention, eager_attention, refuse_part_of_the_keys
-from extract.models import out_of_memory
+from extract.attention import find_visible_keys
+from extract.capture import Attention, find_eager_attention, refuse_part_of_the_keys
+from extract.models import is_out_of_memory
 from storage.errors import UserError
 
 ATTENTION = "attention_geometry_edited"
-"""Name of the attention function in transformers' registries, before that of the one it stands for."""
+"""Prefix of the attention function's name in transformers' registries; the name of the function it replaces follows."""
 
 Kind = Literal["zero", "mean", "sink"]
-"""What z becomes: 0; its mean; or the value state of position 0, as if a query attended to that alone."""
+"""What z is replaced by: 0; its mean; or the value state of position 0, as if a query attended only to that."""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -44,7 +44,7 @@ class Call:
 
     layer: int
     query: Tensor
-    """(B, H, K, D), as it is multiplied with the keys."""
+    """(B, H, K, D), as multiplied with the keys."""
     key: Tensor
     """(B, Hkv, K, D)."""
     value: Tensor
@@ -56,34 +56,34 @@ class Call:
     s_aux: Tensor | None
     """Logits of the heads' learned sinks, (H,)."""
     plain: Callable[[int], Tensor]
-    """The layer's own z, (first, K, H, Dv), of so many sequences from the first on, as the model computes it."""
+    """The layer's own z of the first so many sequences, (first, K, H, Dv), as the model computes it."""
 
     def output(self) -> Tensor:
         """The layer's own z, (B, K, H, Dv)."""
         return self.plain(len(self.query))
 
-    def of_first(self) -> "Call":
-        """The same of the first sequence alone."""
+    def select_first(self) -> "Call":
+        """The same call for the first sequence only."""
         mask = None if self.mask is None else self.mask[:1]
         return dataclasses.replace(self, query=self.query[:1], key=self.key[:1], value=self.value[:1], mask=mask)
 
-    def visible(self, rows: Tensor) -> Tensor:
+    def find_visible(self, rows: Tensor) -> Tensor:
         """Which keys the queries at the positions ``rows`` (Q,) see, bool (B or 1, H or 1, Q, K)."""
-        return visible_keys(self.mask, rows, self.key.shape[2])
+        return find_visible_keys(self.mask, rows, self.key.shape[2])
 
     def sees_first(self) -> Tensor:
-        """Which queries see position 0, bool (B or 1, K); of all heads alike."""
+        """Which queries see position 0, bool (B or 1, K); the same for all heads."""
         if self.mask is None:
             return torch.ones(1, self.key.shape[2], dtype=torch.bool, device=self.key.device)
         return self.mask[:, 0, :, 0]
 
-    def first_value(self, head: int) -> Tensor:
+    def select_first_value(self, head: int) -> Tensor:
         """The value state of position 0 that a query head reads, (B, Dv)."""
         return self.value[:, head // (self.query.shape[1] // self.key.shape[1]), 0]
 
 
 class Edit(Protocol):
-    """Decides what the heads of a layer put out."""
+    """Computes the output of the heads of a layer."""
 
     def output(self, call: Call) -> Tensor:
         """Z of a layer, (B, K, H, Dv) in the type of the value states."""
@@ -91,7 +91,7 @@ class Edit(Protocol):
 
 
 class Unedited:
-    """Leaves every layer as it is."""
+    """Leaves every layer unchanged."""
 
     def output(self, call: Call) -> Tensor:
         """The layer's own."""
@@ -100,7 +100,7 @@ class Unedited:
 
 @dataclass
 class Watched:
-    """Leaves every layer as it is, and tells what happens in it."""
+    """Leaves every layer unchanged, and records what happens in it."""
 
     means: dict[int, Tensor] = field(default_factory=dict)
     """By layer, the mean of z over the positions, float32 (B, H, Dv)."""
@@ -123,17 +123,16 @@ class Watched:
 class Replaced:
     """Replaces z of some heads, in every sequence of the batch and for every query.
 
-    By the value state of position 0 it is replaced for those queries that see position 0; of a query whose window hides
-    position 0 it stays as it is.
+    ``sink`` replaces z only for queries that see position 0; for a query whose window hides position 0, z is unchanged.
     """
 
     heads: Mapping[tuple[int, int], Kind]
-    """What becomes of which heads, each as (layer, head)."""
+    """Kind of replacement by head, each head as (layer, head)."""
     means: Mapping[int, Tensor] = field(default_factory=dict)
-    """By layer, z that ``mean`` replaces by, (H, Dv) or one for each sequence, (B, H, Dv)."""
+    """By layer, z that heads are replaced by under ``mean``, (H, Dv) or one for each sequence, (B, H, Dv)."""
 
     def output(self, call: Call) -> Tensor:
-        """The layer's own but for the heads replaced."""
+        """The layer's own, with the chosen heads replaced."""
         found = call.output()
         for (layer, head), kind in self.heads.items():
             if layer == call.layer:
@@ -149,17 +148,17 @@ def replace(output: Tensor, call: Call, head: int, kind: Kind, mean: Tensor | No
     output
         Z of the layer.
     mean
-        Z of the heads that ``mean`` replaces by, (H, Dv) or (B, H, Dv).
+        Z that heads are replaced by under ``mean``, (H, Dv) or (B, H, Dv).
 
     Raises
     ------
     ValueError
-        If it is to be replaced by a mean that is not given.
+        If ``kind`` is ``mean`` and no mean is given.
     """
     if kind == "zero":
         output[:, :, head] = 0
     elif kind == "sink":
-        first = call.first_value(head)[:, None].expand_as(output[:, :, head])
+        first = call.select_first_value(head)[:, None].expand_as(output[:, :, head])
         output[:, :, head] = torch.where(call.sees_first()[..., None], first, output[:, :, head])
     elif mean is None:
         msg = f"there is no mean of the outputs of layer {call.layer}"
@@ -170,7 +169,7 @@ def replace(output: Tensor, call: Call, head: int, kind: Kind, mean: Tensor | No
 
 @dataclass(frozen=True)
 class _Edited:
-    """Which edit the attention function answers to, and whom it stands for."""
+    """The edit that is applied, to which model, and the attention implementation that it replaces."""
 
     model: str
     edit: Edit
@@ -181,19 +180,19 @@ _edited: ContextVar[_Edited] = ContextVar("_edited")
 
 
 @contextmanager
-def intervening(model: PreTrainedModel, attention: Attention, edit: Edit) -> Iterator[None]:
-    """Within it every forward pass of the model has its attention edited; afterwards it is as before.
+def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Iterator[None]:
+    """Edit the attention of every forward pass of the model inside the context; restore it afterwards.
 
     Parameters
     ----------
     model, attention
-        A causal language model, and what ``extract.capture.probe`` said of it.
+        A causal language model, and what ``extract.capture.probe`` found out about it.
 
     Raises
     ------
     UserError
-        If the model is read in two passes, so that its attention cannot be edited; within it, if the attention has
-        keys chosen by an indexer, or memory runs out.
+        If the model is read in two passes, so that its attention cannot be edited; inside the context, if an indexer
+        chooses keys of the attention, or memory runs out.
     """
     refuse_two_passes(model, attention)
     before = model.config._attn_implementation
@@ -205,7 +204,7 @@ def intervening(model: PreTrainedModel, attention: Attention, edit: Edit) -> Ite
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if out_of_memory(error):
+        if is_out_of_memory(error):
             raise UserError(_NO_MEMORY.format(type(model).__name__)) from error
         raise
     finally:
@@ -214,13 +213,13 @@ def intervening(model: PreTrainedModel, attention: Attention, edit: Edit) -> Ite
 
 
 _NO_MEMORY = (
-    "The memory does not suffice for a forward pass of {} with its attention edited; lower context_length, set "
+    "There is not enough memory for a forward pass of {} with edited attention; lower context_length, set "
     "dtype: bfloat16 or device_map: auto, or leave out effects"
 )
 
 
 class UneditableError(UserError):
-    """The attention of a model cannot be edited, so that what its heads do cannot be measured; all else can."""
+    """The attention of a model cannot be edited, so the effects of its heads cannot be measured; all else can."""
 
 
 def refuse_two_passes(model: PreTrainedModel, attention: Attention) -> None:
@@ -233,7 +232,7 @@ def refuse_two_passes(model: PreTrainedModel, attention: Attention) -> None:
     """
     if attention.path == "two-pass":
         msg = (
-            f"{type(model).__name__} computes its attention by itself (it is read in two passes), so that its heads "
+            f"{type(model).__name__} computes attention in its own code (it is read in two passes), so its heads "
             "cannot be changed; leave out effects, all else can be computed"
         )
         raise UneditableError(msg)
@@ -245,7 +244,7 @@ def check_heads(attention: Attention, heads: Sequence[tuple[int, int]]) -> None:
     Raises
     ------
     UserError
-        If there is no such layer, no softmax attention in it, or no such head.
+        If a layer does not exist or has no softmax attention, or a head does not exist.
     """
     for layer, head in heads:
         if not 0 <= layer < len(attention.layers):
@@ -267,10 +266,10 @@ def _forward(
     attention_mask: Tensor | None,
     **given: Any,
 ) -> tuple[Tensor, None]:
-    """Attention of one layer as transformers calls it, answered by the edit."""
+    """Attention of one layer as transformers calls it, computed by the edit."""
     edited = _edited.get()
     refuse_part_of_the_keys(edited.model, query, key, given.get("indices"), given.get("block_indices"))
-    attend = ALL_ATTENTION_FUNCTIONS.get_interface(edited.implementation, eager_attention(edited.model, module))
+    attend = ALL_ATTENTION_FUNCTIONS.get_interface(edited.implementation, find_eager_attention(edited.model, module))
 
     def plain(first: int) -> Tensor:
         mask = attention_mask if attention_mask is None or len(attention_mask) == 1 else attention_mask[:first]
@@ -279,7 +278,7 @@ def _forward(
 
     scaling = given.get("scaling")
     call = Call(
-        layer=int(module.layer_idx),  # type: ignore[arg-type]  # a number, which probe has seen
+        layer=int(module.layer_idx),  # type: ignore[arg-type]  # a number, as probe has checked
         query=query,
         key=key,
         value=value,

@@ -1,7 +1,4 @@
-"""What a model's configuration says of its layers: of which kind each is, and which keys its window shows.
-
-What does not belong here: anything that runs the model (``extract.capture``, ``extract.two_pass``).
-"""
+"""Kinds of a model's layers, and the keys that their windows show, from its configuration alone."""
 
 from typing import Any
 
@@ -15,11 +12,10 @@ SLIDING = "sliding_attention"
 _OLD_NAMES = {"attention": "full_attention", "global": "full_attention", "local": SLIDING}
 
 
-def layer_kinds(config: PreTrainedConfig) -> tuple[str, ...]:
+def list_layer_kinds(config: PreTrainedConfig) -> tuple[str, ...]:
     """The kind of each layer, such as full_attention, sliding_attention or linear_attention.
 
-    Where the configuration says nothing of single layers, all are full_attention, or sliding_attention if it has a
-    window.
+    If the configuration does not list single layers, all are full_attention, or sliding_attention if it has a window.
     """
     text: Any = config.get_text_config(decoder=True)
     layers: int = text.num_hidden_layers
@@ -31,9 +27,9 @@ def layer_kinds(config: PreTrainedConfig) -> tuple[str, ...]:
     return (kind,) * layers
 
 
-def first_keys(config: PreTrainedConfig, query: int) -> list[int]:
+def find_first_keys(config: PreTrainedConfig, query: int) -> list[int]:
     """The first key that a query at a position sees in each layer, if only sliding windows hide keys from it."""
     text: Any = config.get_text_config(decoder=True)
     window = getattr(text, "window_size", None) or getattr(text, "sliding_window", None)
     hidden = 0 if window is None else max(0, query + 1 - window)
-    return [hidden if kind == SLIDING else 0 for kind in layer_kinds(config)]
+    return [hidden if kind == SLIDING else 0 for kind in list_layer_kinds(config)]

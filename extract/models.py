@@ -1,11 +1,10 @@
 """Models and tokenizers: finding them, describing them for the provenance, loading them safely.
 
-Holds everything between the settings and a model in memory that is ready to run. What does not belong here: which files
-of a directory may be read (``extract.checkpoints``), running a model (``extract.capture``, ``extract.extraction``) and
-text (``extract.corpora``).
+Holds all steps between the settings and a model in memory that is ready to run. The files of a directory that may be
+read are decided in ``extract.checkpoints``.
 
-Only safetensors are read and no code that comes with a checkpoint is ever run. A checkpoint of the hub is downloaded
-before transformers sees it, and then checked as a local one is.
+Only safetensors are read, and no code that comes with a checkpoint is ever run. A checkpoint of the hub is downloaded
+before transformers opens it, and then checked like a local one.
 """
 
 import hashlib
@@ -32,7 +31,7 @@ from huggingface_hub.errors import (
     RevisionNotFoundError,
     StrictDataclassError,
 )
-from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # the client it uses, whichever that is
+from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # the HTTP client that it uses
 from safetensors import SafetensorError
 from transformers import (
     CONFIG_MAPPING,
@@ -45,12 +44,12 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, first_weights, shards
+from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, list_first_weights, list_shards
 from extract.checks import check_checkpoint, check_positions
-from extract.hub import one_line, quiet
-from extract.identity import checkpoint, is_local_model, model_files, random_weights
+from extract.hub import silence_libraries, summarise_error
+from extract.identity import describe_model_files, describe_random_weights, is_local_model, open_checkpoint
 from extract.settings import SYNTHETIC, ExtractionSettings, ModelSettings
-from extract.tensors import check_sizes, elements, tensor_shapes
+from extract.tensors import check_sizes, count_elements, read_tensor_shapes
 from storage.errors import UserError
 
 LOADING_ERRORS = (
@@ -66,16 +65,16 @@ LOADING_ERRORS = (
     TypeError,
     ValueError,
 )
-"""What transformers and tokenizers raise on checkpoints that they cannot read."""
+"""Errors that transformers and tokenizers raise for checkpoints that they cannot read."""
 
 OVERSIZE = 2
-"""How many times as many parameters as the weights hold a configuration may describe; what lacks is named later."""
+"""Largest ratio of the parameters of a configuration to those of the weights; missing tensors are reported later."""
 
 PACKED = 8
-"""How many quantised weights one element may hold: 8 of 4 bits in 32."""
+"""Most quantised weights in one element: 8 of 4 bits in 32 bits."""
 
 DOWNLOADS = 4
-"""Weights files that are downloaded at the same time."""
+"""Number of weights files downloaded at the same time."""
 
 OUT_OF_MEMORY = (
     "out of memory",
@@ -84,8 +83,8 @@ OUT_OF_MEMORY = (
     "status_alloc_failed",
     "allocation_failed",
 )
-"""What is said when there is no more memory, in lower case: by torch's allocators on GPUs, on the CPU, and on the CPU
-under Windows; by cuBLAS and cuDNN, and by cuDNN from version 9 on."""
+"""Fragments of out-of-memory errors, in lower case: of torch's allocators on GPUs, on the CPU, and on the CPU under
+Windows; of cuBLAS and cuDNN, and of cuDNN from version 9 on."""
 
 
 @dataclass(frozen=True)
@@ -104,73 +103,78 @@ class Source:
 
 @dataclass(frozen=True)
 class Description:
-    """All that is known of a model without its weights."""
+    """All that is known about a model without its weights."""
 
     source: Source
     config: PreTrainedConfig
     tokenizer: PreTrainedTokenizerBase
     device: torch.device
     device_map: str | None
-    """How the layers are spread over several GPUs; None: all are on ``device``."""
+    """How the layers are spread over several GPUs; None if all are on ``device``."""
     dtype: torch.dtype
     provenance: dict[str, dict[str, Any]]
-    """``model``: id, commit or hashes of the files, architecture, what draws random weights
-    (``identity.random_weights``); ``tokenizer``: hashes, whether it has a BOS."""
+    """``model``: id, commit or hashes of the files, architecture, origin of random weights
+    (``identity.describe_random_weights``); ``tokenizer``: hashes, whether it has a BOS."""
     weights_seed: int | None = None
-    """Seed of random weights; None: those of the checkpoint."""
+    """Seed of random weights; None for the weights of the checkpoint."""
 
 
-@quiet()
+@silence_libraries()
 def describe(settings: ExtractionSettings) -> Description:
     """Find the model, read its configuration and tokenizer and hash its files; no weights are loaded.
 
-    A model with random weights is identified by its configuration, the seed and the versions that draw them: files of
-    weights need not be there, and are not read.
+    A model with random weights is identified by its configuration, the seed and the versions of the libraries that
+    draw them: weights files need not exist, and are not read.
 
     Raises
     ------
     UserError
-        If the device is absent, the model or its tokenizer is missing or cannot be read, needs code of its own, has
-        pickled weights only, is no causal language model, or reads fewer tokens than ``context_length``.
+        If the device does not exist, or the model or its tokenizer is missing or cannot be read, or the model needs its
+        own code, has only pickled weights, is not a causal language model, or reads fewer tokens than
+        ``context_length``.
     """
     device = find_device(settings.device)
     source = _locate(settings.model)
     if source.files:
         check_checkpoint(source.files)
         source.files.check_tokenizer()
-    config = _config(source)
+    config = _load_config(source)
     most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
     check_positions(source.name, most, settings.context_length)
-    tokenizer = _tokenizer(source)
-    known = model_files(source.files) if source.files else {"model": {"id": source.name, "commit": str(source.commit)}}
+    tokenizer = _load_tokenizer(source)
+    known = (
+        describe_model_files(source.files)
+        if source.files
+        else {"model": {"id": source.name, "commit": str(source.commit)}}
+    )
     architecture = (config.architectures or [type(config).__name__])[0]
     provenance: dict[str, dict[str, Any]] = {
-        "model": {**known["model"], "architecture": architecture, **random_weights(settings)},
-        "tokenizer": {**known.get("tokenizer", {}), **tokenizer_rules(tokenizer)},
+        "model": {**known["model"], "architecture": architecture, **describe_random_weights(settings)},
+        "tokenizer": {**known.get("tokenizer", {}), **describe_tokenizer(tokenizer)},
     }
     dtype = getattr(torch, settings.dtype)
     return Description(source, config, tokenizer, device, settings.device_map, dtype, provenance, settings.weights_seed)
 
 
-@quiet()
+@silence_libraries()
 def load(description: Description) -> PreTrainedModel:
-    """The described model in eval mode, in its dtype, on its device, or spread over all GPUs.
+    """Load the described model in eval mode, in its dtype, on its device, or spread over all GPUs.
 
-    Weights go from the files to where they stay; nowhere are there two copies of the model. Random ones are drawn on
-    the CPU, in the model's dtype, so that they are the same on every device.
+    Weights are read from the files directly to their device; there are never two copies of the model. Random weights
+    are drawn on the CPU, in the model's dtype, so that they are the same on every device.
 
     Raises
     ------
     UserError
-        If the weights cannot be read, do not cover the model, or do not fit into memory.
+        If the weights cannot be read, lack tensors of the model, or do not fit into memory.
     """
-    return _trained(description) if description.weights_seed is None else _random(description)
+    return _load_trained(description) if description.weights_seed is None else _load_random(description)
 
 
-def _trained(description: Description) -> PreTrainedModel:
+def _load_trained(description: Description) -> PreTrainedModel:
     """The model with the checkpoint's weights."""
     source = description.source
-    _check_size(description, source.files or _downloaded(source))
+    _check_size(description, source.files or _download(source))
     try:
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source.location,
@@ -180,60 +184,60 @@ def _trained(description: Description) -> PreTrainedModel:
             device_map=description.device_map or {"": description.device},
             use_safetensors=True,
             trust_remote_code=False,
-            ignore_mismatched_sizes=True,  # they are named and refused here
+            ignore_mismatched_sizes=True,  # they are refused below, by name
             output_loading_info=True,
         )
         model: PreTrainedModel = loaded[0].eval()
     except (*LOADING_ERRORS, MemoryError) as error:
-        raise _not_loaded(source, error) from error
+        raise _make_loading_error(source, error) from error
     _check_tensors(source, model.base_model_prefix, loaded[1])
     return model
 
 
-def _not_loaded(source: Source, error: BaseException, what: str = "The weights") -> UserError:
-    """What to say when weights cannot be brought into memory."""
-    remedy = "; set dtype: bfloat16 or device_map: auto, or use another device" if out_of_memory(error) else ""
-    return UserError(f"{what} of the model '{source.name}' cannot be loaded: {one_line(error)}{remedy}")
+def _make_loading_error(source: Source, error: BaseException, what: str = "The weights") -> UserError:
+    """The error for weights that cannot be loaded into memory."""
+    remedy = "; set dtype: bfloat16 or device_map: auto, or use another device" if is_out_of_memory(error) else ""
+    return UserError(f"{what} of the model '{source.name}' cannot be loaded: {summarise_error(error)}{remedy}")
 
 
-def _downloaded(source: Source) -> Checkpoint:
-    """The files of a checkpoint of the hub, downloaded to its cache as far as transformers reads them."""
+def _download(source: Source) -> Checkpoint:
+    """Download the files of a hub checkpoint that transformers reads to the cache, and check them."""
     fetch = partial(hf_hub_download, source.location, revision=source.commit)
     try:
         files = Folder(source.name, Path(fetch(CONFIG)).parent)
-        for name in first_weights(files, files.json(CONFIG)):
+        for name in list_first_weights(files, files.read_json(CONFIG)):
             with suppress(EntryNotFoundError):
                 fetch(name)
                 if name.endswith(INDEX_SUFFIX):
                     with ThreadPoolExecutor(max_workers=DOWNLOADS) as pool:
-                        list(pool.map(fetch, shards(files, name)))
+                        list(pool.map(fetch, list_shards(files, name)))
                 break
     except (*LOADING_ERRORS, httpx.HTTPError) as error:
-        raise _not_loaded(source, error) from error
+        raise _make_loading_error(source, error) from error
     found = Checkpoint.open(source.name, files.path)
     check_checkpoint(found)
     return found
 
 
 def _check_size(description: Description, files: Checkpoint) -> None:
-    """Refuse a configuration of far more parameters than the weights hold, or of more than fit into the memory."""
+    """Refuse a configuration with far more parameters than the weights hold, or than fit into memory."""
     source = description.source
-    if (model := _without_memory(description)) is None:
+    if (model := _build_on_meta(description)) is None:
         return
-    described, held = sum(tensor.numel() for tensor in model.parameters()), elements(tensor_shapes(files))
+    described, held = sum(tensor.numel() for tensor in model.parameters()), count_elements(read_tensor_shapes(files))
     if described > OVERSIZE * held * (PACKED if hasattr(description.config, "quantization_config") else 1):
         msg = (
             f"The config.json of the model '{source.name}' describes {described:,} parameters, "
-            f"its weights hold {held:,}; get the configuration that belongs to them"
+            f"but its weights hold {held:,}; get the configuration that belongs to them"
         )
         raise UserError(msg)
     _check_memory(description, model)
 
 
-def _without_memory(description: Description) -> PreTrainedModel | None:
-    """The model on torch's device ``meta``, which gives tensors no memory.
+def _build_on_meta(description: Description) -> PreTrainedModel | None:
+    """Build the model on torch's device ``meta``, on which tensors use no memory.
 
-    None if it cannot be built: that is left to transformers, which builds it there too and says why it cannot.
+    None if it cannot be built: transformers fails in the same way later and reports the reason.
     """
     try:
         with torch.device("meta"):
@@ -246,18 +250,18 @@ def _without_memory(description: Description) -> PreTrainedModel | None:
 
 
 def _check_memory(description: Description, model: PreTrainedModel) -> None:
-    """Refuse a model that does not fit into the memory of this machine, where it is on the CPU."""
+    """Refuse a model on the CPU that does not fit into the memory of this machine."""
     needed = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
-    if description.device.type == "cpu" and description.device_map is None and needed > machine_memory():
+    if description.device.type == "cpu" and description.device_map is None and needed > find_machine_memory():
         msg = (
-            f"The model '{description.source.name}' needs {needed / 1e9:,.1f} GB of memory, this machine has "
-            f"{machine_memory() / 1e9:,.1f} GB; set dtype: bfloat16 or choose a smaller model"
+            f"The model '{description.source.name}' needs {needed / 1e9:,.1f} GB of memory, but this machine has "
+            f"{find_machine_memory() / 1e9:,.1f} GB; set dtype: bfloat16 or choose a smaller model"
         )
         raise UserError(msg)
 
 
-def machine_memory() -> float:
-    """Bytes of memory of this machine; infinite where the system does not say."""
+def find_machine_memory() -> float:
+    """Bytes of memory of this machine; infinite if the system does not report it."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):
@@ -265,13 +269,13 @@ def machine_memory() -> float:
 
 
 def _check_tensors(source: Source, prefix: str, found: Mapping[str, Any]) -> None:
-    """Refuse weights of other shapes than the configuration has, or that lack tensors of the model but its head."""
+    """Refuse weights whose shapes contradict the configuration, or that lack tensors of the model except its head."""
     if mismatched := sorted(found["mismatched_keys"]):
         name, shape, wanted = mismatched[0]
         more = f" (and {len(mismatched) - 1} more)" if len(mismatched) > 1 else ""
         msg = (
             f"The weights of the model '{source.name}' do not match its config.json: {name} has the shape "
-            f"{list(shape)}, wanted is {list(wanted)}{more}; get the configuration that belongs to them"
+            f"{list(shape)}, expected {list(wanted)}{more}; get the configuration that belongs to them"
         )
         raise UserError(msg)
     if lacking := sorted(key for key in found["missing_keys"] if key.startswith(f"{prefix}.")):
@@ -282,10 +286,10 @@ def _check_tensors(source: Source, prefix: str, found: Mapping[str, Any]) -> Non
         raise UserError(msg)
 
 
-def _random(description: Description) -> PreTrainedModel:
-    """The model as its architecture initialises it, under the seed; the state of torch's generator is left alone."""
+def _load_random(description: Description) -> PreTrainedModel:
+    """The model as its architecture initialises it with the seed; the state of torch's generator does not change."""
     source, seed = description.source, description.weights_seed
-    if (sizes := _without_memory(description)) is not None:
+    if (sizes := _build_on_meta(description)) is not None:
         _check_memory(description, sizes)
     try:
         with torch.random.fork_rng(devices=[]), torch.device("cpu"):
@@ -296,12 +300,12 @@ def _random(description: Description) -> PreTrainedModel:
             _spread(made, description.device_map) if description.device_map else made.to(description.device)
         )
     except (*LOADING_ERRORS, MemoryError) as error:
-        raise _not_loaded(source, error, "Random weights") from error
+        raise _make_loading_error(source, error, "Random weights") from error
     return model
 
 
 def _spread(model: PreTrainedModel, device_map: str) -> PreTrainedModel:
-    """A model whose layers are spread over all GPUs as ``device_map`` says; left where it is without any."""
+    """Spread the layers of a model over all GPUs according to ``device_map``; without a GPU the model is not moved."""
     from accelerate import dispatch_model, infer_auto_device_map
     from accelerate.utils import get_balanced_memory, get_max_memory
 
@@ -314,20 +318,20 @@ def _spread(model: PreTrainedModel, device_map: str) -> PreTrainedModel:
     return spread
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that an allocation failed for lack of memory, of a device or of this machine."""
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error reports an allocation that failed for lack of memory, on a device or on this machine."""
     said = str(error).lower()
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and any(words in said for words in OUT_OF_MEMORY)
     )
 
 
-@quiet()
-def token_texts(model: ModelSettings, ids: Sequence[int]) -> list[str]:
-    """The text of each token id on its own, spaces included; bytes that are no whole character read as U+FFFD.
+@silence_libraries()
+def decode_tokens(model: ModelSettings, ids: Sequence[int]) -> list[str]:
+    """The text of each token id on its own, including spaces; incomplete characters are decoded as U+FFFD.
 
-    Reads the tokenizer only. Each id is decoded behind another token, since some tokenizers drop a leading space at
-    the beginning of a text. The tokens of a synthetic study are positions: p0, p1 and so on.
+    Reads only the tokenizer. Each id is decoded after another token, since some tokenizers drop a leading space at the
+    beginning of a text. The tokens of a synthetic study are positions: p0, p1 and so on.
 
     Raises
     ------
@@ -336,19 +340,19 @@ def token_texts(model: ModelSettings, ids: Sequence[int]) -> list[str]:
     """
     if model.id == SYNTHETIC:
         return [f"p{index}" for index in ids]
-    tokenizer = _tokenizer(_locate(model))
+    tokenizer = _load_tokenizer(_locate(model))
     before = tokenizer("a", add_special_tokens=False)["input_ids"]
     start = len(str(tokenizer.decode(before)))
     return [str(tokenizer.decode([*before, index]))[start:] for index in ids]
 
 
 def find_device(name: str) -> torch.device:
-    """The device ``name`` stands for, if it is there.
+    """The device with this name, or the best available one for ``auto``.
 
     Raises
     ------
     UserError
-        If it is not.
+        If this machine does not have it.
     """
     if name == "auto":
         return torch.device(
@@ -356,25 +360,25 @@ def find_device(name: str) -> torch.device:
         )
     device = torch.device(name)
     if device.type == "mps" and not torch.backends.mps.is_available():
-        msg = "The device 'mps' is asked for, but this machine has none; use device: auto or cpu"
+        msg = "The device 'mps' is requested, but this machine has none; use device: auto or cpu"
         raise UserError(msg)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         found = torch.cuda.device_count()
-        msg = f"The device '{name}' is asked for, but this machine has {found} CUDA devices; use device: auto or cpu"
+        msg = f"The device '{name}' is requested, but this machine has {found} CUDA devices; use device: auto or cpu"
         raise UserError(msg)
     return device
 
 
 def _locate(model: ModelSettings) -> Source:
-    """The directory of a local model, or the hub id with the commit its revision stands for."""
+    """The directory of a local model, or the hub id with the commit of its revision."""
     if is_local_model(model):
-        found = checkpoint(model)
+        found = open_checkpoint(model)
         return Source(model.id, str(found.files.path), None, found)
-    return Source(model.id, model.id, _commit(model))
+    return Source(model.id, model.id, _find_commit(model))
 
 
-def _commit(model: ModelSettings) -> str:
-    """The commit a hub id's revision stands for, from the hub or from the local cache."""
+def _find_commit(model: ModelSettings) -> str:
+    """The commit of a hub id's revision, from the hub or from the local cache."""
     name = f"The model '{model.id}' (revision {model.revision})"
     try:
         return Path(hf_hub_download(model.id, "config.json", revision=model.revision)).parent.name
@@ -403,54 +407,52 @@ def _commit(model: ModelSettings) -> str:
         msg = f"{name} has no config.json on the Hugging Face hub; choose a transformers model"
         raise UserError(msg) from error
     except OSError as error:
-        msg = f"{name} cannot be read from the Hugging Face hub: {one_line(error)}; try again later"
+        msg = f"{name} cannot be read from the Hugging Face hub: {summarise_error(error)}; try again later"
         raise UserError(msg) from error
 
 
-def _config(source: Source) -> PreTrainedConfig:
-    """The configuration of a causal language model that transformers itself knows."""
+def _load_config(source: Source) -> PreTrainedConfig:
+    """The configuration of a causal language model that is part of transformers."""
     where = {"revision": source.commit, "trust_remote_code": False}
     try:
         raw = PreTrainedConfig.get_config_dict(source.location, **where)[0]
         check_sizes(source.name, raw, None)
-        kind = _model_type(source, raw)
+        kind = _check_model_type(source, raw)
         config: PreTrainedConfig = AutoConfig.from_pretrained(source.location, **where)
     except LOADING_ERRORS as error:
-        msg = f"The config.json of the model '{source.name}' is not valid: {one_line(error)}"
+        msg = f"The config.json of the model '{source.name}' is not valid: {summarise_error(error)}"
         raise UserError(msg) from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         msg = (
-            f"The model '{source.name}' is of type '{kind}', which is no causal language model; "
+            f"The model '{source.name}' is of type '{kind}', which is not a causal language model; "
             "choose a decoder such as gpt2"
         )
         raise UserError(msg)
     return config
 
 
-def _model_type(source: Source, raw: Mapping[str, Any]) -> str:
-    """The architecture's name in transformers, from a configuration as it stands in config.json."""
+def _check_model_type(source: Source, raw: Mapping[str, Any]) -> str:
+    """The architecture's name in transformers, from the content of config.json."""
     kind = raw.get("model_type")
     if kind in CONFIG_MAPPING:
         return str(kind)
     if "auto_map" in raw:
-        why = (
-            "needs code of its own (trust_remote_code), which is never run; choose a model that is part of transformers"
-        )
+        why = "needs its own code (trust_remote_code), which is never run; choose a model that is part of transformers"
     else:
         why = f"is of type '{kind}', which transformers {transformers.__version__} does not know; upgrade transformers"
     msg = f"The model '{source.name}' {why}"
     raise UserError(msg)
 
 
-def _tokenizer(source: Source) -> PreTrainedTokenizerBase:
+def _load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
     """The model's tokenizer."""
     try:
         found = AutoTokenizer.from_pretrained(source.location, revision=source.commit, trust_remote_code=False)
         knows = set(found.get_vocab()) - set(found.all_special_tokens)
     except LOADING_ERRORS as error:
         msg = (
-            f"The model '{source.name}' has no tokenizer that can be read ({one_line(error)}); "
-            "write one beside it with tokenizer.save_pretrained"
+            f"The model '{source.name}' has no tokenizer that can be read ({summarise_error(error)}); "
+            "save one in its directory with tokenizer.save_pretrained"
         )
         raise UserError(msg) from error
     if not knows:
@@ -459,8 +461,8 @@ def _tokenizer(source: Source) -> PreTrainedTokenizerBase:
     return found
 
 
-def tokenizer_rules(tokenizer: PreTrainedTokenizerBase) -> dict[str, str | bool]:
-    """The part of the provenance on a tokenizer: SHA-256 of what decides the ids of a text; whether it has a BOS."""
+def describe_tokenizer(tokenizer: PreTrainedTokenizerBase) -> dict[str, str | bool]:
+    """The part of the provenance on a tokenizer: SHA-256 of its rules from text to ids; whether it has a BOS."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = backend.to_str() if backend else json.dumps(sorted(tokenizer.get_vocab().items()))
     digest = hashlib.sha256(f"{rules}{tokenizer.bos_token_id},{tokenizer.eos_token_id}".encode()).hexdigest()

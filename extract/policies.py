@@ -1,9 +1,9 @@
-"""Policies of sparse attention: which of its keys a query keeps.
+"""Policies of sparse attention: which keys each query keeps.
 
-Holds the policies, each with what it would have to know at inference. What does not belong here: their budgets
-(``extract.budgets``), and attention to the keys that are kept (``extract.sparsity``).
+Holds the policies, each with the information it would need at inference. Budgets are in ``extract.budgets``, attention
+to the kept keys is in ``extract.sparsity``.
 
-A policy is asked for a block of queries of one layer at a time, and keeps at least one key of each.
+A policy is called for a block of queries of one layer at a time, and keeps at least one key of each query.
 """
 
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from extract.attention import softmax
+from extract.attention import compute_softmax
 
 Needs = Literal["weights", "statistics"]
-"""What a policy has to know of a query beforehand: its weights, so that it is an oracle; or only past statistics of the
-head, so that it can be used at inference."""
+"""What a policy needs to know in advance: the weights of a query, which makes it an oracle; or only past statistics of
+the head, so that it can be used at inference."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some queries of a layer, as a policy sees them."""
+    """A block of queries of a layer, as passed to a policy."""
 
     layer: int
     positions: Tensor
@@ -40,10 +40,10 @@ class Block:
     @cached_property
     def weights(self) -> Tensor:
         """Softmax weights of the keys, float32 (B, H, Q, K); 0 where a key is hidden."""
-        return softmax(self.logits, self.visible, self.s_aux)[..., : self.logits.shape[-1]]
+        return compute_softmax(self.logits, self.visible, self.s_aux)[..., : self.logits.shape[-1]]
 
-    def of_heads(self, numbers: NDArray[Any]) -> Tensor:
-        """What an array has of the layer's heads, from (layers, heads), as a tensor (H,) where the block is."""
+    def select_heads(self, numbers: NDArray[Any]) -> Tensor:
+        """The layer's row of an array (layers, heads), as a tensor (H,) on the device of the block."""
         return torch.from_numpy(numbers[self.layer, : self.logits.shape[1]]).to(self.logits.device)
 
 
@@ -52,23 +52,23 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """What the policy is called in tables."""
+        """Name of the policy in tables."""
 
     @property
     def setting(self) -> str:
-        """Its parameters, in words."""
+        """Its parameters, as text."""
 
     @property
     def needs(self) -> Needs:
-        """What it has to know of a query beforehand."""
+        """What it needs to know in advance."""
 
     def keep(self, block: Block) -> Tensor:
-        """Which keys are kept, bool that broadcasts to (B, H, Q, K); hidden ones are left out whatever it says."""
+        """Which keys are kept, bool that broadcasts to (B, H, Q, K); hidden keys are never kept, even if marked."""
 
 
 @dataclass(frozen=True)
 class Largest:
-    """Keeps the N keys of the largest weights, ties going to the lower position; N of each head is given."""
+    """Keeps the N keys of the largest weights, N given for each head; of equal weights, the lower position wins."""
 
     name: str
     setting: str
@@ -78,12 +78,12 @@ class Largest:
 
     def keep(self, block: Block) -> Tensor:
         """The keys of the largest weights."""
-        return largest(block.weights, block.visible, block.of_heads(self.budgets)[:, None])
+        return select_largest(block.weights, block.visible, block.select_heads(self.budgets)[:, None])
 
 
 @dataclass(frozen=True)
 class Mass:
-    """Keeps, for each query, the fewest keys whose weights make a share of those of all keys."""
+    """Keeps, for each query, the fewest keys whose weights sum to a share of the weights of all keys."""
 
     share: float
     """From 0 to 1."""
@@ -96,26 +96,26 @@ class Mass:
         return f"m={self.share:.6g}"
 
     def keep(self, block: Block) -> Tensor:
-        """The keys of the largest weights, as many as it takes."""
-        return largest(block.weights, block.visible, fewest(block.weights, [self.share])[..., 0])
+        """The keys of the largest weights, as many as make up the share."""
+        return select_largest(block.weights, block.visible, count_fewest(block.weights, [self.share])[..., 0])
 
 
 @dataclass(frozen=True)
 class SinkAndRecent:
-    """Keeps the first keys and the most recent ones; all keys in some heads, if there are such.
+    """Keeps the first keys and the most recent ones; in some heads, if given, all keys.
 
-    Of a query whose window hides some of the first keys, as many more of the most recent ones are kept.
+    If a query's window hides some of the first keys, it keeps as many more of the most recent ones.
     """
 
     sink: int
     """Keys from position 0 on, 0 or more."""
     recent: int
-    """Keys up to the query's own, which is one of them, 1 or more."""
+    """Most recent keys, including the query's own position, 1 or more."""
     full: NDArray[np.bool_] | None = None
     """Heads that keep all keys, (layers, heads)."""
     name: str = "sink_recent"
     draw: str = ""
-    """Which of several draws it is, in the words of its setting."""
+    """Which of several draws it is; appended to the setting."""
     needs: Needs = "statistics"
 
     @property
@@ -125,18 +125,18 @@ class SinkAndRecent:
         return f"sink={self.sink}, recent={self.recent}{heads}{self.draw}"
 
     def keep(self, block: Block) -> Tensor:
-        """The same for every sequence and, but for the full ones, head."""
+        """The first and the most recent keys; the same for every sequence and every head that is not full."""
         keys = torch.arange(block.logits.shape[-1], device=block.logits.device)
         hidden = self.sink - block.visible[..., : self.sink].sum(dim=-1, keepdim=True)
         kept = (keys < self.sink) | (keys > block.positions[:, None] - self.recent - hidden)
-        return kept if self.full is None else kept | block.of_heads(self.full)[:, None, None]
+        return kept if self.full is None else kept | block.select_heads(self.full)[:, None, None]
 
 
-def largest(weights: Tensor, visible: Tensor, counts: Tensor) -> Tensor:
-    """The keys of the largest weights (B, H, Q, K), bool of the same shape: as many of each query as ``counts`` says.
+def select_largest(weights: Tensor, visible: Tensor, counts: Tensor) -> Tensor:
+    """Mask of the keys of the largest weights (B, H, Q, K), bool of the same shape: ``counts`` keys of each query.
 
-    All that are visible, if they are fewer. Of equal weights those of lower positions are taken first. ``counts`` are
-    1 or more and broadcast to (B, H, Q).
+    All visible keys if there are fewer. Of equal weights, those of lower positions are taken first. ``counts`` are 1 or
+    more and broadcast to (B, H, Q).
     """
     weights = weights.masked_fill(~visible, -1)
     most = min(int(counts.max()), weights.shape[-1])
@@ -150,8 +150,8 @@ def largest(weights: Tensor, visible: Tensor, counts: Tensor) -> Tensor:
     return kept
 
 
-def fewest(weights: Tensor, shares: Sequence[float]) -> Tensor:
-    """How many of the largest weights (B, H, Q, K) it takes to make shares of their sum, int64 (B, H, Q, shares)."""
+def count_fewest(weights: Tensor, shares: Sequence[float]) -> Tensor:
+    """Number of the largest weights (B, H, Q, K) that make up shares of their sum, int64 (B, H, Q, shares)."""
     sums = weights.sort(dim=-1, descending=True).values.cumsum(dim=-1, dtype=torch.float64)
     asked = torch.tensor(shares, dtype=torch.float64, device=weights.device) * sums[..., -1:]
     return torch.searchsorted(sums, asked) + 1

@@ -1,13 +1,12 @@
-"""Local corpora: the documents in the files that a path stands for.
+"""Local corpora: the documents in the files of a path.
 
-Holds reading ``.txt``, ``.jsonl`` and ``.parquet`` files, the first two compressed or not. What does not belong here:
-which files there are and their hash (``extract.text_files``), hub datasets (``extract.streams``) and choosing windows
-(``extract.corpora``).
+Reads ``.txt``, ``.jsonl`` and ``.parquet`` files, the first two compressed or not. The files of a path and their hash
+are found in ``extract.text_files``; hub datasets are read by ``extract.streams``.
 
-Everything is read as a stream. In memory at a time are one document, or one block of ``BLOCK`` to 2 ``BLOCK``
-characters of a ``.txt`` file, or ``ROWS`` rows of a column. A line of a ``.jsonl`` file has ``LONGEST_LINE`` characters
-at most, whatever it is compressed to; a longer one is refused once that many have been read, which takes at most 8
-bytes for each of them, 2 where they are ASCII.
+Everything is read as a stream. Memory at any time: one document, or one block of ``BLOCK`` to 2 ``BLOCK`` characters of
+a ``.txt`` file, or ``ROWS`` rows of a column. A line of a ``.jsonl`` file has at most ``LONGEST_LINE`` characters after
+decompression; a longer one is refused once that many have been read, which needs at most 8 bytes per character, 2 if
+they are ASCII.
 """
 
 import codecs
@@ -21,42 +20,42 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from extract.settings import CorpusSettings
-from extract.text_files import COMPRESSIONS, TextFile, files, readable
+from extract.text_files import COMPRESSIONS, TextFile, find_files, translate_errors
 from storage.errors import UserError
 
 LONGEST_LINE = 2**26
 """Most characters of a line of a ``.jsonl`` file."""
 
 BLOCK = 2**20
-"""Characters of a ``.txt`` file that make one document, up to the next line end."""
+"""Characters of a ``.txt`` file that form one document, extended to the next line end."""
 
 ROWS = 256
 """Rows read at a time from a Parquet file."""
 
 
-def documents(corpus: CorpusSettings) -> Iterator[str]:
-    """The documents of a local corpus, file by file, each in the order of the file.
+def read_documents(corpus: CorpusSettings) -> Iterator[str]:
+    """The documents of a local corpus, file by file, in the order of each file.
 
     Raises
     ------
     UserError
-        As ``extract.text_files.files``, at once; and as soon as a file turns out not to be what its name says.
+        As ``extract.text_files.find_files``, at once; during iteration, if a file is not of the format of its name.
     """
-    found = files(corpus)
-    return (text for file in found for text in _documents(file, corpus.column))
+    found = find_files(corpus)
+    return (text for file in found for text in _read_file(file, corpus.column))
 
 
-def text_of(record: dict[str, Any], column: str, name: str, where: str) -> str:
-    """The text in the column of one record of the corpus ``name``; a null reads as no text.
+def select_text(record: dict[str, Any], column: str, name: str, where: str) -> str:
+    """The text in the column of one record of the corpus ``name``; a null is read as an empty text.
 
     Raises
     ------
     UserError
-        If there is no such column in it, naming those there are, or it holds something else than text, or text with
-        half of a surrogate pair, which no encoding has.
+        If there is no such column (the message names the existing ones), or it holds anything but text, or text with
+        half of a surrogate pair, which cannot be encoded.
     """
     if column not in record:
-        raise UserError(no_column(column, list(record), name, where))
+        raise UserError(describe_missing_column(column, list(record), name, where))
     text = record[column]
     if text is not None and not isinstance(text, str):
         msg = (
@@ -69,55 +68,55 @@ def text_of(record: dict[str, Any], column: str, name: str, where: str) -> str:
     except UnicodeEncodeError as error:
         msg = (
             f"The corpus '{name}' has text that is not Unicode in {where}: half of a surrogate pair, "
-            f"\\u{ord(error.object[error.start]):04x}, at character {error.start}; mend or remove it"
+            f"\\u{ord(error.object[error.start]):04x}, at character {error.start}; fix or remove it"
         )
         raise UserError(msg) from error
     return text or ""
 
 
-def no_column(column: str, names: list[str], name: str, where: str) -> str:
-    """What to say when the column is lacking."""
+def describe_missing_column(column: str, names: list[str], name: str, where: str) -> str:
+    """The error message for a missing column."""
     return (
         f"The corpus '{name}' has no column '{column}' in {where}; "
         f"set column to one of: {', '.join(names) or '(there are none)'}"
     )
 
 
-def _documents(file: TextFile, column: str) -> Iterator[str]:
+def _read_file(file: TextFile, column: str) -> Iterator[str]:
     """The documents of one file."""
     kind = Path(file.path.stem).suffix if file.path.suffix in COMPRESSIONS else file.path.suffix
     if kind == ".parquet":
-        read = _parquet(file, column)
+        read = _read_parquet(file, column)
     else:
-        read = _jsonl(file, column) if kind == ".jsonl" else _text_blocks(file)
-    with readable(file.name, (pa.ArrowException, OSError)):
+        read = _read_jsonl(file, column) if kind == ".jsonl" else _read_blocks(file)
+    with translate_errors(file.name, (pa.ArrowException, OSError)):
         try:
             yield from read
         except UnicodeDecodeError as error:
-            raise UserError(_not_utf8(file)) from error
+            raise UserError(_describe_encoding_error(file)) from error
 
 
-def _opened(file: TextFile) -> io.TextIOWrapper:
-    """A text file, decompressed as its ending says."""
+def _open_text(file: TextFile) -> io.TextIOWrapper:
+    """Open a text file, decompressed according to its suffix."""
     return io.TextIOWrapper(pa.input_stream(str(file.path), compression="detect"), encoding="utf-8-sig")
 
 
-def _text_blocks(file: TextFile) -> Iterator[str]:
+def _read_blocks(file: TextFile) -> Iterator[str]:
     """A text file in blocks that end at line ends."""
-    with _opened(file) as text:
+    with _open_text(file) as text:
         while block := text.read(BLOCK) + text.readline(BLOCK):
             yield block
 
 
-def _jsonl(file: TextFile, column: str) -> Iterator[str]:
+def _read_jsonl(file: TextFile, column: str) -> Iterator[str]:
     """The field ``column`` of each line of a JSON Lines file."""
-    with _opened(file) as text:
-        for number, line in enumerate(_lines(file, text), start=1):
+    with _open_text(file) as text:
+        for number, line in enumerate(_read_lines(file, text), start=1):
             if line.strip():
-                yield text_of(_json_object(file, line, number), column, file.name, f"line {number}")
+                yield select_text(_parse_json_object(file, line, number), column, file.name, f"line {number}")
 
 
-def _lines(file: TextFile, text: io.TextIOWrapper) -> Iterator[str]:
+def _read_lines(file: TextFile, text: io.TextIOWrapper) -> Iterator[str]:
     """The lines of a file, none of which is longer than ``LONGEST_LINE``."""
     number = 0
     while line := text.readline(LONGEST_LINE + 1):
@@ -125,37 +124,37 @@ def _lines(file: TextFile, text: io.TextIOWrapper) -> Iterator[str]:
         if len(line) > LONGEST_LINE:
             msg = (
                 f"The corpus '{file.name}' has a line of more than {LONGEST_LINE} characters: line {number}; "
-                "write one document a line, or cut it into several"
+                "write one document per line, or split it into several"
             )
             raise UserError(msg)
         yield line
 
 
-def _json_object(file: TextFile, line: str, number: int) -> dict[str, Any]:
+def _parse_json_object(file: TextFile, line: str, number: int) -> dict[str, Any]:
     """One line as a JSON object."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        msg = f"The corpus '{file.name}' has a line that is no JSON: line {number}, {error}; mend or remove it"
+        msg = f"The corpus '{file.name}' has a line that is not JSON: line {number}, {error}; fix or remove it"
         raise UserError(msg) from error
     if not isinstance(record, dict):
-        msg = f"The corpus '{file.name}' has a line that is no JSON object: line {number}; write one object a line"
+        msg = f"The corpus '{file.name}' has a line that is not a JSON object: line {number}; write one object per line"
         raise UserError(msg)
     return record
 
 
-def _parquet(file: TextFile, column: str) -> Iterator[str]:
+def _read_parquet(file: TextFile, column: str) -> Iterator[str]:
     """The column ``column`` of a Parquet file, ``ROWS`` rows at a time; no other column is read."""
     with pq.ParquetFile(file.path) as opened:
         if column not in opened.schema_arrow.names:
-            raise UserError(no_column(column, opened.schema_arrow.names, file.name, "it"))
+            raise UserError(describe_missing_column(column, opened.schema_arrow.names, file.name, "it"))
         for batch in opened.iter_batches(batch_size=ROWS, columns=[column]):
             for record in batch.to_pylist():
-                yield text_of(record, column, file.name, "a row")
+                yield select_text(record, column, file.name, "a row")
 
 
-def _not_utf8(file: TextFile) -> str:
-    """What to say when text is not UTF-8, with the place of the first wrong byte where the file is text as a whole."""
+def _describe_encoding_error(file: TextFile) -> str:
+    """The error message for text that is not UTF-8, with the position of the first wrong byte of a text file."""
     if file.name.endswith(".parquet"):
         return f"The corpus '{file.name}' has a row whose text is not UTF-8; write it again"
     decoder, position = codecs.getincrementaldecoder("utf-8")(), 0

@@ -1,8 +1,7 @@
-"""Settings of an extraction: which model reads which text, how long, how many, on what.
+"""Settings of an extraction: model, text, length and number of sequences, and device.
 
-Holds the pydantic models that ``studies.yaml`` is validated with, as far as extraction is concerned, and which part of
-the sequences a process does. What does not belong here: analysis settings and the file itself
-(``dagster_project.study.studies``).
+Holds the pydantic models of the extraction settings in ``studies.yaml``, and the part of the sequences that a process
+extracts. Analysis settings and the file itself are in ``dagster_project.study.studies``.
 """
 
 import re
@@ -14,30 +13,30 @@ from typing import Annotated, Any, Literal, NoReturn, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
-from extract.hub import means_a_path
+from extract.hub import is_local_id
 from storage.errors import UserError
-from storage.files.differences import differences
+from storage.files.differences import find_differences
 
 EMBEDDED = "embedded"
 """The name of the model and of the corpus that are shipped with the package."""
 
 SYNTHETIC = "synthetic"
-"""The name of the model, and of its corpus, whose tensors are drawn from the paper's assumptions."""
+"""The name of the model, and of its corpus, of a study whose tensors are drawn from the paper's assumptions."""
 
 MAIN = "main"
-"""The branch of the hub that is read unless another revision is asked for."""
+"""The branch of the hub that is read unless another revision is given."""
 
 EXTRACTION_VERSION = 4
 """Version of the numbers in a tensor store; raised when their computation changes, so that stores are rebuilt."""
 
 SAME_NUMBERS = frozenset({3})
-"""Earlier versions that computed the same numbers: their stores are kept, and lack only optional arrays."""
+"""Earlier versions that computed the same numbers: their stores stay valid, and lack only optional arrays."""
 
 MOST_QUERIES = 64
-"""Most queries of a study: each has weights of its own in the store."""
+"""Largest number of queries of a study: each has its own weights in the store."""
 
 MOST_GROWTH = 60
-"""Most growth of the weights over the last phase, as an exponent: e⁶⁰ of the 10³⁸ that float32 spans."""
+"""Largest growth of the weights over the last phase, as an exponent: e⁶⁰, of the 10³⁸ that float32 spans."""
 
 
 class _Settings(BaseModel):
@@ -51,40 +50,40 @@ class ModelSettings(_Settings):
     revision: str = Field(MAIN, min_length=1, description="branch, tag or commit of the hub id")
     weights: Literal["trained", "random"] = Field(
         "trained",
-        exclude_if=lambda weights: weights == "trained",  # a study without it has the settings it had
-        description="`trained`: those of the checkpoint; `random`: drawn by the architecture's own initialisation, a "
-        "control that has learned nothing",
+        exclude_if=lambda weights: weights == "trained",  # keeps the stored settings of studies without it
+        description="`trained`: those of the checkpoint; `random`: drawn by the architecture's own initialisation, as "
+        "an untrained control",
     )
     weights_seed: int | None = Field(
         None,
         ge=0,
         exclude_if=lambda seed: seed is None,
-        description="decides the random weights; left out: the study's seed",
+        description="seed of the random weights; default: the study's seed",
     )
 
     @field_validator("weights")
     @classmethod
-    def _has_weights(cls, weights: str, known: ValidationInfo) -> str:
-        """A synthetic study has none."""
+    def _check_weights(cls, weights: str, known: ValidationInfo) -> str:
+        """Refuse random weights of a synthetic study, which has none."""
         if weights == "random" and known.data.get("id") == SYNTHETIC:
             _refuse("a synthetic study has no model and no weights; leave it out")
         return weights
 
     @field_validator("weights_seed")
     @classmethod
-    def _seeds(cls, seed: int | None, known: ValidationInfo) -> int | None:
-        """Only random weights are drawn."""
+    def _check_weights_seed(cls, seed: int | None, known: ValidationInfo) -> int | None:
+        """Refuse a seed unless the weights are random."""
         if seed is not None and known.data.get("weights", "random") != "random":
-            _refuse("input goes with `weights: random` only")
+            _refuse("input is only allowed with `weights: random`")
         return seed
 
     @field_validator("revision")
     @classmethod
-    def _belongs_to_the_hub(cls, revision: str, known: ValidationInfo) -> str:
-        """A model that is not of the hub has no revisions."""
+    def _check_revision(cls, revision: str, known: ValidationInfo) -> str:
+        """Refuse a revision of a model that is not on the hub."""
         name = known.data.get("id")
-        if revision != MAIN and name and (name in {EMBEDDED, SYNTHETIC} or means_a_path(name)):
-            _refuse("input goes with a hub id only, and the model '{name}' is local; leave it out", name=name)
+        if revision != MAIN and name and (name in {EMBEDDED, SYNTHETIC} or is_local_id(name)):
+            _refuse("input is only allowed with a hub id, but the model '{name}' is local; leave it out", name=name)
         return revision
 
 
@@ -103,8 +102,8 @@ class CorpusSettings(_Settings):
     pack: bool = Field(False, description="join documents end to end instead of skipping those that are too short")
 
 
-def _from_id(value: Any) -> Any:
-    """A plain string stands for the settings with that id."""
+def _expand_id(value: Any) -> Any:
+    """Expand a plain string to the settings with that id."""
     return {"id": value} if isinstance(value, str) else value
 
 
@@ -117,17 +116,17 @@ Frequency = Annotated[float, Field(gt=0, le=pi)]
 
 
 class SyntheticSettings(_Settings):
-    """What the tensors of a synthetic study are drawn from: sizes, and the range of each parameter over the heads.
+    """Parameters of the tensors of a synthetic study: sizes, and the range of each parameter over the heads.
 
-    Ranges are [first, last]; ``extract.synthetic`` says how heads are spread over them.
+    Ranges are [first, last]; ``extract.synthetic`` describes how heads are distributed over them.
     """
 
     layers: int = Field(4, ge=1, description="attention layers")
     heads: int = Field(8, ge=1, description="query heads in each layer")
     kv_heads: int = Field(4, ge=1, validate_default=True, description="KV heads in each layer, a divisor of heads")
     head_dim: int = Field(64, ge=2, description="length d of one value state")
-    value_scale: tuple[Positive, Positive] = Field((0.5, 4.0), description="C, norm of the value states but the sink's")
-    lambda_sink: tuple[Magnitude, Magnitude] = Field((0.1, 0.5), description="λ, norm of the sink's over C")
+    value_scale: tuple[Positive, Positive] = Field((0.5, 4.0), description="C, norm of all value states but the sink's")
+    lambda_sink: tuple[Magnitude, Magnitude] = Field((0.1, 0.5), description="λ, norm of the sink's value state over C")
     beta: tuple[Positive, Positive] = Field((0.02, 0.3), description="β, decay of the cosine with distance")
     rho_0: tuple[Cosine, Cosine] = Field((0.0, 0.3), description="ρ_0, cosine of the sink with every other key")
     p_sink: tuple[Share, Share] = Field((0.2, 0.6), description="weight of the sink")
@@ -144,70 +143,70 @@ class SyntheticSettings(_Settings):
 
     @field_validator("kv_heads")
     @classmethod
-    def _divides_heads(cls, kv_heads: int, known: ValidationInfo) -> int:
+    def _check_kv_heads(cls, kv_heads: int, known: ValidationInfo) -> int:
         if (heads := known.data.get("heads", kv_heads)) % kv_heads:
             _refuse("input should divide the {heads} heads", heads=heads)
         return kv_heads
 
     @field_validator("t_2")
     @classmethod
-    def _follows_t_1(cls, t_2: tuple[float, float], known: ValidationInfo) -> tuple[float, float]:
+    def _check_t_2(cls, t_2: tuple[float, float], known: ValidationInfo) -> tuple[float, float]:
         if min(t_2) < max(known.data.get("t_1", (0,))):
-            _refuse("input should not begin below t_1, which runs to {t_1}", t_1=max(known.data["t_1"]))
+            _refuse("input should not begin below t_1, whose range ends at {t_1}", t_1=max(known.data["t_1"]))
         return t_2
 
-    def steepest_growth(self) -> float:
+    def compute_steepest_growth(self) -> float:
         """The largest exponent of the last phase, η (i − T_2) at its end, per key of the query."""
         return max(self.eta_growth or self.eta) * (1 - min(self.t_2))
 
 
 class ExtractionSettings(_Settings):
-    """Everything that decides the extracted tensors."""
+    """All settings that determine the extracted tensors."""
 
-    model: Annotated[ModelSettings, BeforeValidator(_from_id)]
-    corpus: Annotated[CorpusSettings, BeforeValidator(_from_id)] = Field(None, validate_default=True)
+    model: Annotated[ModelSettings, BeforeValidator(_expand_id)]
+    corpus: Annotated[CorpusSettings, BeforeValidator(_expand_id)] = Field(None, validate_default=True)
     context_length: int = Field(ge=2, description="tokens in each sequence")
     sequences: int = Field(ge=1, description="number of sequences")
     queries: tuple[int, ...] | None = Field(
         None,
         description="positions of the queries whose weights are kept, in any order, such as [63, 127, 255]; the one at "
-        "position q chooses from q + 1 keys, so several compare sizes of context; left out: the last position alone",
+        "position q has q + 1 keys, so several queries compare sizes of context; default: only the last position",
     )
-    seed: int = Field(0, ge=0, description="decides which sequences of the corpus are read")
+    seed: int = Field(0, ge=0, description="seed of the choice of sequences from the corpus")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the model's weights")
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N")
     device_map: Literal["auto", "balanced", "balanced_low_0", "sequential"] | None = Field(
         None,
-        description="spread the model's layers over all GPUs, as accelerate's device_map does; left out: one device",
+        description="spread the model's layers over all GPUs, as accelerate's device_map does; default: one device",
     )
     batch_size: int | Literal["auto"] = Field(
         "auto",
-        description="sequences per forward pass at most, or auto: as many as make 1 GiB of captured tensors, 16 at "
-        "most; where memory runs out, half as many are tried",
+        description="most sequences per forward pass, or auto: as many as fit in 1 GiB of captured tensors, up to 16; "
+        "if memory runs out, the number is halved",
     )
     values: Literal["float32", "float16"] = Field(
-        "float32", description="type that value states are stored in; float16 takes half the space and rounds them"
+        "float32", description="type in which value states are stored; float16 rounds them and needs half the space"
     )
     sink_measure: bool = Field(
         False,
-        exclude_if=lambda asked: not asked,  # a study without it has the settings it had
-        description="also keep the mean weight that each key receives from later queries, which takes the weights of "
-        "all queries and so about as long again as the attention",
+        exclude_if=lambda asked: not asked,  # keeps the stored settings of studies without it
+        description="also keep the mean weight that each key receives from later queries, which needs the weights of "
+        "all queries and so about doubles the time of the attention",
     )
     synthetic: SyntheticSettings | None = Field(
-        None, validate_default=True, description="what the tensors of the model `synthetic` are drawn from"
+        None, validate_default=True, description="parameters of the tensors of the model `synthetic`"
     )
 
     @field_validator("corpus", mode="before")
     @classmethod
-    def _reads(cls, given: Any, known: ValidationInfo) -> Any:
-        """A synthetic study has a corpus of its own; any other must name one."""
+    def _check_corpus(cls, given: Any, known: ValidationInfo) -> Any:
+        """Give a synthetic study its own corpus; any other study must name one."""
         if not _is_synthetic(known):
             if given is None:
                 kind: Literal["missing"] = "missing"
                 raise PydanticKnownError(kind)
             if SYNTHETIC in (given, given.get("id") if isinstance(given, dict) else None):
-                _refuse("input goes with `model: {name}` only", name=SYNTHETIC)
+                _refuse("input is only allowed with `model: {name}`", name=SYNTHETIC)
             return given
         own = CorpusSettings.model_validate({"id": SYNTHETIC})
         if given not in (None, SYNTHETIC, own, own.model_dump()):
@@ -216,8 +215,8 @@ class ExtractionSettings(_Settings):
 
     @field_validator("queries", mode="before")
     @classmethod
-    def _asks(cls, given: Any, known: ValidationInfo) -> tuple[int, ...] | None:
-        """Positions that have keys to choose from, ascending; one alone needs no list."""
+    def _parse_queries(cls, given: Any, known: ValidationInfo) -> tuple[int, ...] | None:
+        """Positions of the queries, ascending; a single one may be given without a list."""
         if given is None:
             return None
         queries = tuple(given) if isinstance(given, list | tuple) else (given,)
@@ -226,63 +225,63 @@ class ExtractionSettings(_Settings):
         if not 1 <= len(queries) <= MOST_QUERIES:
             _refuse("input should name 1 to {most} positions, not {count}", most=MOST_QUERIES, count=len(queries))
         if len(set(queries)) < len(queries):
-            _refuse("input should name every position once")
+            _refuse("input should name every position only once")
         if min(queries) < 1:
-            _refuse("positions should be 1 or more: the query at 0 has one key, nothing to choose from")
+            _refuse("positions should be 1 or more: the query at 0 has only one key")
         if (end := known.data.get("context_length", inf)) <= max(queries):
             _refuse("positions should be below context_length, which is {end}", end=end)
         return tuple(sorted(queries))
 
     @field_validator("dtype", "device")
     @classmethod
-    def _runs(cls, given: str, known: ValidationInfo) -> str:
-        """Tensors are drawn in float32 on the CPU."""
+    def _check_runtime(cls, given: str, known: ValidationInfo) -> str:
+        """Refuse other types and devices for a synthetic study, which is drawn in float32 on the CPU."""
         if _is_synthetic(known) and given not in {"float32", "auto", "cpu"}:
             _refuse("a synthetic study is drawn in float32 on the CPU; leave it out")
         return given
 
     @field_validator("device_map")
     @classmethod
-    def _spreads(cls, given: str | None, known: ValidationInfo) -> str | None:
-        """Layers are spread over all GPUs, not over one."""
+    def _check_device_map(cls, given: str | None, known: ValidationInfo) -> str | None:
+        """Refuse a device map for a synthetic study and for a single device."""
         if given is not None and _is_synthetic(known):
             _refuse("a synthetic study is drawn on the CPU; leave it out")
         if given is not None and known.data.get("device", "auto") not in {"auto", "cuda"}:
-            _refuse("input goes with `device: auto` or `device: cuda` only")
+            _refuse("input is only allowed with `device: auto` or `device: cuda`")
         return given
 
     @field_validator("batch_size", mode="before")
     @classmethod
-    def _together(cls, given: Any) -> Any:
-        """At least one sequence."""
+    def _check_batch_size(cls, given: Any) -> Any:
+        """Refuse anything but ``auto`` and a whole number of at least 1."""
         if given != "auto" and (type(given) is not int or given < 1):
             _refuse("input should be auto or a whole number from 1")
         return given
 
     @field_validator("sink_measure")
     @classmethod
-    def _receives(cls, asked: bool, known: ValidationInfo) -> bool:
-        """Weights are drawn for the chosen queries alone."""
+    def _check_sink_measure(cls, asked: bool, known: ValidationInfo) -> bool:
+        """Refuse a synthetic study, whose weights are drawn only for the chosen queries."""
         if asked and _is_synthetic(known):
-            _refuse("a synthetic study has weights of the chosen queries alone; leave it out")
+            _refuse("a synthetic study has only the weights of the chosen queries; leave it out")
         return asked
 
     @field_validator("synthetic", mode="before")
     @classmethod
-    def _draws(cls, given: Any, known: ValidationInfo) -> Any:
-        """A synthetic study has defaults; any other has no such part."""
+    def _check_synthetic(cls, given: Any, known: ValidationInfo) -> Any:
+        """Give a synthetic study its defaults; any other study has no such part."""
         if _is_synthetic(known):
             return {} if given is None else given
         if given is not None and "model" in known.data:
-            _refuse("input goes with `model: {name}` only", name=SYNTHETIC)
+            _refuse("input is only allowed with `model: {name}`", name=SYNTHETIC)
         return given
 
     @field_validator("synthetic")
     @classmethod
-    def _grows(cls, drawn: SyntheticSettings | None, known: ValidationInfo) -> SyntheticSettings | None:
-        """The weights of the last query, which has the most keys, are numbers that float32 tells from 0."""
+    def _check_growth(cls, drawn: SyntheticSettings | None, known: ValidationInfo) -> SyntheticSettings | None:
+        """Refuse a growth that would make weights of the last query, which has the most keys, underflow in float32."""
         keys = 1 + max(known.data.get("queries") or (known.data.get("context_length", 0) - 1,))
-        growth = drawn.steepest_growth() * keys if drawn else 0
+        growth = drawn.compute_steepest_growth() * keys if drawn else 0
         if growth > MOST_GROWTH:
             message = "weights should grow by e^{most} at most from t_2 to the last query, not by e^{growth}"
             _refuse(message, most=MOST_GROWTH, growth=round(growth))
@@ -290,20 +289,20 @@ class ExtractionSettings(_Settings):
 
     @property
     def weights_seed(self) -> int | None:
-        """What decides the model's random weights; None where they are the checkpoint's."""
+        """Seed of the model's random weights; None if they are the checkpoint's."""
         if self.model.weights == "trained":
             return None
         return self.seed if self.model.weights_seed is None else self.model.weights_seed
 
     @property
     def query_positions(self) -> tuple[int, ...]:
-        """Positions of the queries, ascending: those asked for, or the last of the context."""
+        """Positions of the queries, ascending: those given, or the last of the context."""
         return self.queries or (self.context_length - 1,)
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The ``index``-th of ``count`` parts of a study's sequences, counted from 1; separate processes do one each."""
+    """The ``index``-th of ``count`` parts of a study's sequences, counted from 1; each process extracts one."""
 
     index: int
     count: int
@@ -323,32 +322,32 @@ class Shard:
         Raises
         ------
         UserError
-            If the text has another form, or there is no such part.
+            If the text has another form, or no such part exists.
         """
         found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
         if found is None:
-            msg = f"'{text}' is no shard; give K/N, the K-th of N parts counted from 1, such as 2/4"
+            msg = f"'{text}' is not a shard; give K/N, the K-th of N parts counted from 1, such as 2/4"
             raise UserError(msg)
         return cls(int(found[1]), int(found[2]))
 
-    def sequences(self, total: int) -> range:
-        """The sequences of this part, of ``total``: consecutive ones, and none where there are more parts than that."""
+    def select_sequences(self, total: int) -> range:
+        """The consecutive sequences of this part, of ``total``; may be empty if there are more parts than sequences."""
         return range(total * (self.index - 1) // self.count, total * self.index // self.count)
 
 
-def changes(now: Mapping[str, Any], was: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The settings in which ``now`` differs from ``was``, both as JSON, each in words."""
-    for name, before, after in differences(was, now, prefix):
+def describe_changes(now: Mapping[str, Any], was: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Describe each setting in which ``now`` differs from ``was``, both as JSON."""
+    for name, before, after in find_differences(was, now, prefix):
         yield f"setting '{name}' is {after!r}, was {before!r}"
 
 
 def _is_synthetic(known: ValidationInfo) -> bool:
-    """Whether the fields before belong to a synthetic study."""
+    """Whether the fields validated so far belong to a synthetic study."""
     model = known.data.get("model")
     return model is not None and model.id == SYNTHETIC
 
 
 def _refuse(message: Any, **numbers: Any) -> NoReturn:
-    """Raise the error of a field that does not go with the others."""
+    """Raise the error of a field that contradicts the others."""
     kind = "refused"
     raise PydanticCustomError(kind, message, numbers)

@@ -1,9 +1,9 @@
 """Sparse attention: forward passes in which every query attends only to the keys that a policy keeps.
 
-Holds the edit that does so, and what policies lose. What does not belong here: the policies (``extract.policies``), and
-which sequences they are tried on (``extract.effects``).
+Holds the edit that applies a policy, and the losses of policies over one sequence. The policies themselves are in
+``extract.policies``.
 
-Weights are computed, and keys chosen, for a block of queries at a time, so that memory is bounded at any context.
+Weights are computed and keys chosen for a block of queries at a time, so that memory is bounded for any context.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from extract.ablation import row_bytes
-from extract.attention import attention_logits, by_kv_head, softmax
+from extract.ablation import estimate_row_bytes
+from extract.attention import compute_logits, compute_softmax, group_by_kv_head
 from extract.capture import Attention
-from extract.interventions import Call, Edit, Unedited, intervening
-from extract.losses import compare, log_probabilities
-from extract.policies import Block, Policy, fewest
+from extract.interventions import Call, Edit, Unedited, intervene
+from extract.losses import compare, compute_log_probabilities
+from extract.policies import Block, Policy, count_fewest
 
 BLOCK_BYTES = 2**24
-"""Bytes of the float32 weights of a block of queries, one query at least."""
+"""Bytes of the float32 weights of a block of queries; at least one query."""
 
 BLOCKS = 16
-"""How many times that choosing keys takes at most."""
+"""Upper bound of the memory for choosing keys, in multiples of the bytes of a block."""
 
 
 @dataclass
@@ -35,8 +35,8 @@ class Sparsified:
 
     policy: Policy
     renormalised: bool = True
-    """Whether the weights of the keys that are kept sum to 1 again, with the learned sink's, as in every sparse method;
-    if not, they are those of full attention."""
+    """Whether the weights of the kept keys, with the learned sink's, are renormalised to sum to 1, as in every sparse
+    method; if not, they are those of full attention."""
     kept: int = field(default=0, init=False)
     """Keys kept so far, over all sequences, layers, heads and queries."""
     queries: int = field(default=0, init=False)
@@ -48,27 +48,27 @@ class Sparsified:
         return self.kept / self.queries
 
     def output(self, call: Call) -> Tensor:
-        """Z of a layer over the keys that are kept, (B, K, H, Dv)."""
+        """Z of a layer over the kept keys, (B, K, H, Dv)."""
         outputs = []
-        for block in blocks(call):
+        for block in iterate_blocks(call):
             kept = self.policy.keep(block) & block.visible
             self.kept += int(kept.expand(block.logits.shape).sum())
             self.queries += block.logits[..., 0].numel()
-            weights = self._weights(block, kept).to(call.value.dtype)
+            weights = self._compute_weights(block, kept).to(call.value.dtype)
             values = call.value[:, :, : weights.shape[-1]]
-            outputs.append((by_kv_head(weights, values) @ values).reshape(*weights.shape[:3], -1))
+            outputs.append((group_by_kv_head(weights, values) @ values).reshape(*weights.shape[:3], -1))
         return torch.cat(outputs, dim=2).transpose(1, 2).contiguous()
 
-    def _weights(self, block: Block, kept: Tensor) -> Tensor:
-        """Weights of the keys, (B, H, Q, K): 0 for those that are not kept."""
+    def _compute_weights(self, block: Block, kept: Tensor) -> Tensor:
+        """Weights of the keys, (B, H, Q, K); 0 for keys that are not kept."""
         if self.renormalised:
-            return softmax(block.logits, kept, block.s_aux)[..., : block.logits.shape[-1]]
+            return compute_softmax(block.logits, kept, block.s_aux)[..., : block.logits.shape[-1]]
         return block.weights * kept
 
 
 @dataclass
 class MassCounts:
-    """Leaves attention as it is, and counts the keys that it takes to make shares of the weights."""
+    """Leaves attention unchanged, and counts the keys that make up shares of the weights."""
 
     shares: Sequence[float]
     kept: NDArray[np.float64] = field(init=False)
@@ -80,15 +80,15 @@ class MassCounts:
 
     def output(self, call: Call) -> Tensor:
         """The layer's own."""
-        for block in blocks(call):
-            self.kept += fewest(block.weights, self.shares).sum(dim=(0, 1, 2)).cpu().numpy()
+        for block in iterate_blocks(call):
+            self.kept += count_fewest(block.weights, self.shares).sum(dim=(0, 1, 2)).cpu().numpy()
             self.queries += block.logits[..., 0].numel()
         return call.output()
 
 
 @dataclass(frozen=True)
 class PolicyLosses:
-    """What policies lose over one sequence, float64 (policies,)."""
+    """Losses of policies over one sequence, float64 (policies,)."""
 
     plain_loss: float
     """Mean next-token cross entropy of full attention, in nats."""
@@ -100,7 +100,7 @@ class PolicyLosses:
     """Mean number of keys that a query of a head keeps."""
 
 
-def policy_losses(
+def measure_policy_losses(
     model: PreTrainedModel,
     attention: Attention,
     ids: Tensor,
@@ -110,74 +110,74 @@ def policy_losses(
 ) -> PolicyLosses:
     """Let a model read one sequence with full attention, and once under each policy.
 
-    Memory beside that of a plain pass with its logits: K * V float32 numbers, and ``BLOCKS`` times ``BLOCK_BYTES`` or
-    what a query takes (``policy_bytes``).
+    Memory in addition to that of a plain pass with its logits: K * V float32 numbers, and ``BLOCKS`` times
+    ``BLOCK_BYTES`` or the size of one query (``estimate_policy_bytes``).
 
     Parameters
     ----------
     model, attention
-        A causal language model, and what ``extract.capture.probe`` said of it.
+        A causal language model, and what ``extract.capture.probe`` found out about it.
     ids
         Token ids, int64 (K,).
     renormalised
-        Whether the weights of the keys that are kept sum to 1 again.
+        Whether the weights of the kept keys are renormalised to sum to 1.
 
     Raises
     ------
     UserError
-        If the model is read in two passes, or memory does not suffice.
+        If the model is read in two passes, or there is not enough memory.
     """
-    logits = _logits(model, attention, ids, Unedited())
-    plain = log_probabilities(logits)
+    logits = _compute_logits(model, attention, ids, Unedited())
+    plain = compute_log_probabilities(logits)
     plain_loss = compare(logits[None], plain, ids).loss
     del logits
     found = []
     for policy in policies:
         edit = Sparsified(policy, renormalised)
-        losses = compare(_logits(model, attention, ids, edit)[None], plain, ids)
+        losses = compare(_compute_logits(model, attention, ids, edit)[None], plain, ids)
         found.append((float(losses.loss), float(losses.kl), edit.keys_kept))
     return PolicyLosses(float(plain_loss), *np.array(found, np.float64).reshape(-1, 3).T)
 
 
-def mean_keys_of_mass(
+def count_mass_keys(
     model: PreTrainedModel, attention: Attention, ids: Tensor, shares: Sequence[float]
 ) -> NDArray[np.float64]:
-    """How many keys a query takes on average to make shares of its weights, over sequences (S, K); float64 (shares,).
+    """Mean number of keys that make up shares of a query's weights, over sequences (S, K); float64 (shares,).
 
-    One plain pass for each sequence; memory as ``policy_losses``, without logits.
+    One plain pass for each sequence; memory as for ``measure_policy_losses``, without logits.
 
     Raises
     ------
     UserError
-        If the model is read in two passes, or memory does not suffice.
+        If the model is read in two passes, or there is not enough memory.
     """
     counts = MassCounts(shares)
     for one in ids:
-        with intervening(model, attention, counts), torch.inference_mode():
+        with intervene(model, attention, counts), torch.inference_mode():
             model.base_model(input_ids=one[None].to(model.device, torch.long), use_cache=False)
     return counts.kept / counts.queries
 
 
-def policy_bytes(model: PreTrainedModel, keys: int) -> int:
-    """Bytes that ``policy_losses`` takes at most beside the model's over ``keys`` tokens, from the model's sizes."""
+def estimate_policy_bytes(model: PreTrainedModel, keys: int) -> int:
+    """Most bytes that ``measure_policy_losses`` needs over ``keys`` tokens in addition to the model, from its sizes."""
     text = model.config.get_text_config(decoder=True)
     block = max(BLOCK_BYTES, text.num_attention_heads * keys * torch.float32.itemsize)
-    return int(row_bytes(model, keys) + keys * text.vocab_size * torch.float32.itemsize + BLOCKS * block)
+    return int(estimate_row_bytes(model, keys) + keys * text.vocab_size * torch.float32.itemsize + BLOCKS * block)
 
 
-def blocks(call: Call) -> Iterator[Block]:
-    """The queries of a layer, a block at a time, each with the keys up to its last query."""
+def iterate_blocks(call: Call) -> Iterator[Block]:
+    """Iterate over the queries of a layer in blocks, each with the keys up to its last query."""
     key = call.key.float()
     batch, heads, keys, _ = call.query.shape
     together = max(1, BLOCK_BYTES // (batch * heads * keys * torch.float32.itemsize))
     for rows in torch.arange(keys, device=key.device).split(together):
         end = int(rows[-1]) + 1
-        logits = attention_logits(call.query[:, :, rows], key[:, :, :end], call.scale, call.softcap)
-        yield Block(call.layer, rows, call.visible(rows)[..., :end], logits, call.s_aux)
+        logits = compute_logits(call.query[:, :, rows], key[:, :, :end], call.scale, call.softcap)
+        yield Block(call.layer, rows, call.find_visible(rows)[..., :end], logits, call.s_aux)
 
 
-def _logits(model: PreTrainedModel, attention: Attention, ids: Tensor, edit: Edit) -> Tensor:
+def _compute_logits(model: PreTrainedModel, attention: Attention, ids: Tensor, edit: Edit) -> Tensor:
     """Logits (K, V) of a pass over token ids (K,)."""
-    with intervening(model, attention, edit), torch.inference_mode():
+    with intervene(model, attention, edit), torch.inference_mode():
         logits: Tensor = model(input_ids=ids[None].to(model.device, torch.long), use_cache=False).logits
     return logits[0]

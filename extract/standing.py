@@ -1,11 +1,11 @@
-"""How a tensor store stands: whether it is what an extraction would make now, and if not, why.
+"""State of a tensor store: whether it is what an extraction would make now, and if not, why.
 
-Holds ``why_stale`` and ``why_replaced``, and what they and ``extract.extraction`` compare. What does not belong here:
-the hashes of models and corpora (``extract.identity``) and making a store (``extract.extraction``).
+Holds ``explain_staleness`` and ``explain_replacement``, and the provenance that they and ``extract.extraction``
+compare. The hashes of models and corpora are computed in ``extract.identity``.
 
-Importing this module loads none of torch, transformers and datasets, and neither does asking about a store that is
-finished. One that is not finished is compared with the libraries and the device that would go on with it, and a store
-that does not say which files its tokenizer came from needs transformers to read it.
+Importing this module loads none of torch, transformers and datasets, and neither does a check of a finished store. An
+unfinished store is compared with the libraries and the device that would continue it, which loads torch; a store that
+does not record the files of its tokenizer needs transformers to read the tokenizer.
 """
 
 from collections.abc import Mapping
@@ -14,27 +14,27 @@ from typing import Any
 from extract.identity import (
     OTHER_FILES,
     SYNTHETIC_INPUTS,
-    checkpoint,
-    corpus_sha256,
+    describe_model_files,
+    describe_random_weights,
+    hash_corpus,
     is_local_corpus,
     is_local_model,
-    model_files,
-    random_weights,
+    open_checkpoint,
 )
-from extract.settings import EXTRACTION_VERSION, SAME_NUMBERS, SYNTHETIC, ExtractionSettings, changes
+from extract.settings import EXTRACTION_VERSION, SAME_NUMBERS, SYNTHETIC, ExtractionSettings, describe_changes
 from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.places import Place
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import Provenance, SequenceStore
 
 PROBED = ("attention", "layer_kinds")
-"""What the provenance says of a model that only running it tells."""
+"""Fields of the model's provenance that are only known after running it."""
 
 VERSION = "extraction_version"
-"""Where the provenance has the version of the numbers."""
+"""Key in the provenance of the version of the numbers."""
 
 UNRECORDED = 3
-"""The version of a store whose provenance names none."""
+"""The version of a store whose provenance records none."""
 
 CHANGED = {
     ("corpus", "sha256"): "the corpus file has changed",
@@ -46,44 +46,44 @@ CHANGED = {
     ("tokenizer", "bos"): "the model's tokenizer has changed",
     ("tokenizer", OTHER_FILES): "the model's tokenizer has changed",
 }
-"""What it means that an input differs."""
+"""The reason shown for each input that differs."""
 
 
-def why_stale(settings: ExtractionSettings, *, study: str, path: Place) -> str | None:
-    """Why the store at ``path`` is not what ``extract`` would make now, in words; None if it is.
+def explain_staleness(settings: ExtractionSettings, *, study: str, path: Place) -> str | None:
+    """Describe why the store at ``path`` is not what ``extract`` would make now; None if it is.
 
-    No weights are loaded and no network is used: the files of a local model and corpus are hashed, and where they are
-    does not count; a model or dataset of the hub is taken to be as it was at the commit it was read at, so that a
-    branch moved on since is not noticed.
+    No weights are loaded and no network is used: the files of a local model and corpus are hashed, and their location
+    is ignored; a model or dataset of the hub is assumed to be at the commit that was read, so that a branch that has
+    moved since is not noticed.
 
     Raises
     ------
     UserError
         If a local model or corpus is missing or cannot be read, or an object store does not answer; if the store is
-        unfinished and cannot be continued with this device or these versions of libraries, which is no reason to
+        unfinished and cannot be continued with this device or these versions of libraries, which is not a reason to
         replace it.
     """
     if not path.exists():
         return "missing"
-    if replaced := why_replaced(settings, study=study, path=path):
+    if replaced := explain_replacement(settings, study=study, path=path):
         return replaced
     store = SequenceStore.open(path, TENSORS)
-    if not (missing := len(store.missing())):
+    if not (missing := len(store.find_missing())):
         return None
     lacking = f"{missing} of {settings.sequences} sequences missing"
-    if unlike := _changed_versions(settings, store.provenance):
+    if unlike := _describe_changed_versions(settings, store.provenance):
         msg = (
-            f"The store {path} has {lacking} and was made with another {unlike}; finish it where it was begun, "
-            f"or extract all of it here: attention-geometry run {study} --fresh"
+            f"The store {path} has {lacking} and was made with another {unlike}; finish it where it was started, "
+            f"or extract it again here: attention-geometry run {study} --fresh"
         )
         raise UserError(msg)
     return lacking
 
 
-def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> str | None:
-    """Why the store at ``path`` cannot be continued but has to be rebuilt; None if it can, or if there is none.
+def explain_replacement(settings: ExtractionSettings, *, study: str, path: Place) -> str | None:
+    """Describe why the store at ``path`` must be rebuilt instead of continued; None if it need not, or does not exist.
 
-    An unfinished one that another device or other versions of libraries can continue is not to be rebuilt.
+    An unfinished store that another device or other versions of libraries can continue need not be rebuilt.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> st
         return None
     try:
         store = SequenceStore.open(path, TENSORS)
-        store.missing()
+        store.find_missing()
         _check_provenance(store)
     except NewerError:
         raise
@@ -107,23 +107,23 @@ def why_replaced(settings: ExtractionSettings, *, study: str, path: Place) -> st
     refuse_newer(f"The store {path}", version_was, EXTRACTION_VERSION, study)
     if version_was not in {EXTRACTION_VERSION, *SAME_NUMBERS}:
         return f"made by version {version_was} of its code, now {EXTRACTION_VERSION}"
-    now = as_recorded(settings, made_of(settings, study, _inputs_now(settings, was["inputs"])), was)
-    if changed := "; ".join(changes(now["settings"], was["settings"])):
+    now = match_recorded(settings, build_provenance(settings, study, _find_inputs(settings, was["inputs"])), was)
+    if changed := "; ".join(describe_changes(now["settings"], was["settings"])):
         return changed
     if was["study"] != study:
         return f"made for the study '{was['study']}'"
-    return _changed_inputs(now["inputs"], was["inputs"])
+    return _describe_changed_inputs(now["inputs"], was["inputs"])
 
 
 def _check_provenance(store: SequenceStore) -> None:
-    """Raise a UserError if a store does not say what it was made of."""
+    """Raise a ``UserError`` if a store does not record what it was made from."""
     if lacking := {"study", "settings", "inputs", "versions"} - store.provenance.keys():
         msg = f"The store {store.path} is damaged (its provenance lacks {', '.join(sorted(lacking))}); use --fresh"
         raise UserError(msg)
 
 
-def made_of(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes a store, as JSON, but for versions; two runs with equal provenance and versions write equal bytes."""
+def build_provenance(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The provenance of a store without versions, as JSON; equal provenance and versions give equal bytes."""
     return {
         VERSION: EXTRACTION_VERSION,
         "study": study,
@@ -132,12 +132,12 @@ def made_of(settings: ExtractionSettings, study: str, inputs: Mapping[str, Any])
     }
 
 
-def as_recorded(settings: ExtractionSettings, now: Provenance, was: Provenance) -> dict[str, Any]:
-    """What makes a store ``now``, so that it equals what ``was`` recorded where the difference does not matter.
+def match_recorded(settings: ExtractionSettings, now: Provenance, was: Provenance) -> dict[str, Any]:
+    """The provenance ``now``, made equal to the recorded one, ``was``, where a difference does not matter.
 
-    Local inputs with the hash they had have the path they had: a model or a text that has only been moved is the same.
-    Hashes that an earlier version of the program did not record are left out. The versions in ``SAME_NUMBERS`` have
-    computed the same numbers: their stores are continued as they are.
+    Local inputs with an unchanged hash keep the recorded path: a model or text that has only been moved is the same.
+    Hashes that an earlier version of the program did not record are left out. Versions in ``SAME_NUMBERS`` computed the
+    same numbers, so their stores are continued and keep their version.
     """
     local = {"model": is_local_model(settings.model), "corpus": is_local_corpus(settings.corpus)}
     known, inputs = dict(now["settings"]), {part: dict(fields) for part, fields in now["inputs"].items()}
@@ -155,29 +155,29 @@ def as_recorded(settings: ExtractionSettings, now: Provenance, was: Provenance) 
     return made
 
 
-def known_inputs(settings: ExtractionSettings, known: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs of a store made of what is ``known`` now; what only reading tells is as it ``was``."""
-    checksum = corpus_sha256(settings.corpus)
+def combine_inputs(settings: ExtractionSettings, known: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs of a store from what is ``known`` now; fields that are only known after reading keep their value."""
+    checksum = hash_corpus(settings.corpus)
     corpus = {**was["corpus"], **({"sha256": checksum} if checksum else {})}
     probed = {name: was["model"][name] for name in PROBED if name in was["model"]}
     return {**known, "model": {**known["model"], **probed}, "corpus": corpus}
 
 
-def _inputs_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs as they are now; what comes from the hub is as it was."""
+def _find_inputs(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs as they are now; those from the hub keep their recorded value."""
     if settings.model.id == SYNTHETIC:
         return dict(SYNTHETIC_INPUTS)
     if is_local_model(settings.model):
-        return known_inputs(settings, _model_now(settings, was), was)
+        return combine_inputs(settings, _describe_model(settings, was), was)
     known = {part: was[part] for part in ("model", "tokenizer") if part in was}
-    return known_inputs(settings, known | {"model": known["model"] | random_weights(settings)}, was)
+    return combine_inputs(settings, known | {"model": known["model"] | describe_random_weights(settings)}, was)
 
 
-def _model_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
-    """A local model and its tokenizer as they are now; what files alone decide is told by their hashes."""
-    found = checkpoint(settings.model)
-    known: dict[str, Any] = model_files(found)
-    known["model"] |= random_weights(settings)
+def _describe_model(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
+    """A local model and its tokenizer as they are now, identified by the hashes of their files."""
+    found = open_checkpoint(settings.model)
+    known: dict[str, Any] = describe_model_files(found)
+    known["model"] |= describe_random_weights(settings)
     named = found.config.get("architectures")
     if isinstance(named, list) and named:
         known["model"]["architecture"] = named[0]
@@ -188,17 +188,17 @@ def _model_now(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str
     return known
 
 
-def _changed_inputs(now: Mapping[str, Any], was: Mapping[str, Any]) -> str | None:
-    """Which of the inputs of equal settings are not the same any more, in words; None if all are."""
+def _describe_changed_inputs(now: Mapping[str, Any], was: Mapping[str, Any]) -> str | None:
+    """Describe which inputs of equal settings have changed; None if none has."""
     unlike = [(part, name) for part in now for name in now[part] if now[part][name] != was[part].get(name)]
     return "; ".join(dict.fromkeys(CHANGED.get(key, f"the {'.'.join(key)} has changed") for key in unlike)) or None
 
 
-def _changed_versions(settings: ExtractionSettings, was: Mapping[str, Any]) -> str:
-    """What differs of the versions and the device of an unfinished store, which must not be mixed; "" if nothing."""
+def _describe_changed_versions(settings: ExtractionSettings, was: Mapping[str, Any]) -> str:
+    """The versions and device of an unfinished store that differ now and must not be mixed; "" if none."""
     from extract.models import find_device
-    from extract.versions import device_name, versions
+    from extract.versions import describe_device, list_versions
 
-    device = "cpu" if settings.model.id == SYNTHETIC else device_name(find_device(settings.device))
-    now = versions(device)
+    device = "cpu" if settings.model.id == SYNTHETIC else describe_device(find_device(settings.device))
+    now = list_versions(device)
     return " and ".join(name for name in now if now[name] != was["versions"].get(name))

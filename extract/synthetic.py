@@ -1,12 +1,13 @@
 """The synthetic study: tensors drawn from the paper's three assumptions instead of captured from a model.
 
-Holds what each head is drawn from and the drawing of one sequence. What does not belong here: the distributions
-themselves (``geometry.assumed``), the settings (``extract.settings``) and the store (``extract.extraction``).
+Holds the parameters of each head and the drawing of one sequence. The distributions themselves are in
+``geometry.assumed``.
 
-Every parameter runs through its range in equal steps, one step to a head (to a KV head for those of value states), in
-an order of its own drawn from the study's seed, so that no two parameters go together. Where there is one head, it has
-the first of the range. All queries of a head have the same parameters, except that T_1 and T_2 are shares of each one's
-own keys. The values of a sequence and the weights of each of its queries are drawn from random numbers of their own.
+Every parameter covers its range in equal steps, one step per head (per KV head for parameters of value states), in an
+order of its own drawn from the study's seed, so that no two parameters are correlated by design. A single head gets the
+first value of the range. All queries of a head have the same parameters, except that T_1 and T_2 are shares of the
+number of keys of each query. The values of a sequence and the weights of each of its queries are drawn from separate
+random streams.
 """
 
 from collections.abc import Sequence
@@ -21,18 +22,18 @@ from geometry.assumed import Assumed, draw_values, draw_weights
 from storage.zarr.arrays import LayerSize
 
 OF_VALUES = ("value_scale", "lambda_sink", "beta", "rho_0")
-"""Parameters of value states, one of each for every KV head."""
+"""Parameters of value states, one value for every KV head."""
 
 OF_WEIGHTS = ("p_sink", "eta", "eta_growth", "omega", "t_1", "t_2")
-"""Parameters of weights, one of each for every query head."""
+"""Parameters of weights, one value for every query head."""
 
 PLANTED, DRAWN = 0, 1
-"""Which random numbers of the seed are for what."""
+"""Keys of the seed's random streams: for the parameters, and for the tensors."""
 
 
 @dataclass(frozen=True)
 class Planted:
-    """What the tensors of one query head are drawn from, at one of the study's queries."""
+    """The parameters of one query head at one of the study's queries."""
 
     query: int
     """Position of the query, which has ``query`` + 1 keys."""
@@ -42,20 +43,22 @@ class Planted:
     assumed: Assumed
 
 
-def planted(settings: ExtractionSettings) -> list[Planted]:
-    """What every query head is drawn from, by query, layer and head.
+def plant_heads(settings: ExtractionSettings) -> list[Planted]:
+    """Parameters of every query head, ordered by query, layer and head.
 
-    Heads of one KV head share what concerns value states, and so do all queries.
+    Query heads of one KV head share the parameters of value states, and so do all queries.
 
     Raises
     ------
     ValueError
         If the study is not synthetic.
     """
-    part = _part(settings)
-    rng = _rng(settings, PLANTED)
-    values = {name: _spread(getattr(part, name), part.layers * part.kv_heads, rng) for name in OF_VALUES}
-    weights = {name: _spread(getattr(part, name) or part.eta, part.layers * part.heads, rng) for name in OF_WEIGHTS}
+    part = _require_synthetic(settings)
+    rng = _make_rng(settings, PLANTED)
+    values = {name: _spread_range(getattr(part, name), part.layers * part.kv_heads, rng) for name in OF_VALUES}
+    weights = {
+        name: _spread_range(getattr(part, name) or part.eta, part.layers * part.heads, rng) for name in OF_WEIGHTS
+    }
     if part.eta_growth is None:
         weights["eta_growth"] = weights["eta"]
     shares = {name: weights.pop(name) for name in ("t_1", "t_2")}
@@ -68,7 +71,7 @@ def planted(settings: ExtractionSettings) -> list[Planted]:
             Assumed(
                 **{name: spread[index // group].item() for name, spread in values.items()},
                 **{name: spread[index].item() for name, spread in weights.items()},
-                **{name: _position(share[index].item(), query + 1) for name, share in shares.items()},
+                **{name: _compute_position(share[index].item(), query + 1) for name, share in shares.items()},
             ),
         )
         for query in settings.query_positions
@@ -76,9 +79,9 @@ def planted(settings: ExtractionSettings) -> list[Planted]:
     ]
 
 
-def sizes(settings: ExtractionSettings) -> dict[str, int]:
+def compute_sizes(settings: ExtractionSettings) -> dict[str, int]:
     """Sizes of the axes of the store."""
-    part = _part(settings)
+    part = _require_synthetic(settings)
     return {
         "sequence": settings.sequences,
         "query": len(settings.query_positions),
@@ -90,23 +93,23 @@ def sizes(settings: ExtractionSettings) -> dict[str, int]:
     }
 
 
-def layers(settings: ExtractionSettings) -> tuple[LayerSize, ...]:
-    """Sizes of the layers, which are all alike."""
-    part = _part(settings)
+def compute_layer_sizes(settings: ExtractionSettings) -> tuple[LayerSize, ...]:
+    """Sizes of the layers, which are all equal."""
+    part = _require_synthetic(settings)
     return (LayerSize(part.heads, part.kv_heads, part.head_dim),) * part.layers
 
 
 def draw_sequence(settings: ExtractionSettings, heads: Sequence[Planted], index: int) -> dict[str, NDArray[Any]]:
-    """The arrays of sequence ``index``, the same whichever were drawn before it.
+    """Draw the arrays of sequence ``index``, which do not depend on the sequences drawn before.
 
-    ``heads`` are those that ``planted`` gives. The weights of a query are the same whichever other queries the study
-    has, and so are the values. Tokens are the positions; no window hides a key, no head has a learned sink. Memory: the
-    arrays, in float32, and one head's in float64.
+    ``heads`` is the result of ``plant_heads``. The values, and the weights of a query, do not depend on which other
+    queries the study has. Tokens are the positions; no window hides a key, and no head has a learned sink. Memory: the
+    arrays in float32, and those of one head in float64.
     """
-    size, positions = sizes(settings), settings.query_positions
+    size, positions = compute_sizes(settings), settings.query_positions
     return {
-        "attention": np.stack([_weights(settings, heads, index, query) for query in positions]),
-        "values": _values(settings, heads, index),
+        "attention": np.stack([_draw_query_weights(settings, heads, index, query) for query in positions]),
+        "values": _draw_value_states(settings, heads, index),
         "learned_sink": np.zeros([size[axis] for axis in ("query", "layer", "head")], np.float32),
         "tokens": np.arange(size["key"], dtype=np.int32),
         "first_key": np.zeros((size["query"], size["layer"]), np.int32),
@@ -115,9 +118,9 @@ def draw_sequence(settings: ExtractionSettings, heads: Sequence[Planted], index:
     }
 
 
-def _values(settings: ExtractionSettings, heads: Sequence[Planted], index: int) -> NDArray[np.float32]:
+def _draw_value_states(settings: ExtractionSettings, heads: Sequence[Planted], index: int) -> NDArray[np.float32]:
     """Value states of sequence ``index``, (layer, kv_head, key, head_dim)."""
-    size, rng = sizes(settings), _rng(settings, DRAWN, index)
+    size, rng = compute_sizes(settings), _make_rng(settings, DRAWN, index)
     values = np.empty([size[axis] for axis in ("layer", "kv_head", "key", "head_dim")], np.float32)
     group = size["head"] // size["kv_head"]
     for head in heads:
@@ -126,35 +129,37 @@ def _values(settings: ExtractionSettings, heads: Sequence[Planted], index: int) 
     return values
 
 
-def _weights(settings: ExtractionSettings, heads: Sequence[Planted], index: int, query: int) -> NDArray[np.float32]:
+def _draw_query_weights(
+    settings: ExtractionSettings, heads: Sequence[Planted], index: int, query: int
+) -> NDArray[np.float32]:
     """Weights of one query of sequence ``index``, (layer, head, key): 0 after the query."""
-    size, rng = sizes(settings), _rng(settings, DRAWN, index, query)
+    size, rng = compute_sizes(settings), _make_rng(settings, DRAWN, index, query)
     weights = np.zeros([size[axis] for axis in ("layer", "head", "key")], np.float32)
     for head in heads:
         if head.query == query:
-            drawn = draw_weights(head.assumed, query + 1, rng, noise=_part(settings).noise)
+            drawn = draw_weights(head.assumed, query + 1, rng, noise=_require_synthetic(settings).noise)
             weights[head.layer, head.head, : query + 1] = drawn
     return weights
 
 
-def _rng(settings: ExtractionSettings, *key: int) -> np.random.Generator:
-    """Random numbers of the study's seed for one purpose, independent of those with another key."""
+def _make_rng(settings: ExtractionSettings, *key: int) -> np.random.Generator:
+    """A generator of the study's seed for one purpose, independent of those with another key."""
     return np.random.default_rng(np.random.SeedSequence(settings.seed, spawn_key=key))
 
 
-def _part(settings: ExtractionSettings) -> SyntheticSettings:
-    """The settings of what is drawn."""
+def _require_synthetic(settings: ExtractionSettings) -> SyntheticSettings:
+    """The settings of a synthetic study's tensors."""
     if settings.synthetic is None:
         msg = f"the model '{settings.model.id}' is not '{SYNTHETIC}'"
         raise ValueError(msg)
     return settings.synthetic
 
 
-def _spread(ends: tuple[float, float], heads: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """A parameter of every head: equal steps from one end to the other, in random order."""
+def _spread_range(ends: tuple[float, float], heads: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Values of a parameter for every head: equal steps from one end to the other, in random order."""
     return rng.permutation(np.linspace(*ends, heads))
 
 
-def _position(share: float, keys: int) -> int:
-    """The position at a share of so many keys, neither the sink's nor beyond the query's."""
+def _compute_position(share: float, keys: int) -> int:
+    """The position at a share of the keys, after the sink's and not after the query's."""
     return min(max(round(share * keys), 1), keys - 1)

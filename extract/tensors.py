@@ -1,8 +1,6 @@
-"""Tensors of a checkpoint: their shapes, from the headers of the weights files, and whether the configuration has them.
+"""Shapes of the tensors of a checkpoint, read from the headers of the weights files, and checks of its configuration.
 
-Holds ``tensor_shapes`` and ``check_sizes``. What does not belong here: which files there are
-(``extract.checkpoints``) and what transformers makes of them (``extract.models``). Importing this module loads neither
-torch nor transformers.
+Importing this module loads neither torch nor transformers. Which files are read is decided in ``extract.checkpoints``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,60 +9,60 @@ from pathlib import Path
 from typing import Any
 
 from extract.checkpoints import Checkpoint
-from extract.hub import one_line
+from extract.hub import summarise_error
 from storage.errors import UserError
 
 HEADER_BYTES = 2**25
-"""Most bytes of the header of a safetensors file: names and places of some 300,000 tensors."""
+"""Largest size in bytes of the header of a safetensors file: names and offsets of some 300,000 tensors."""
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
 WIDTHS = ("hidden_size", "n_embd", "d_model", "emb_dim")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads", "attention_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads")
 POSITIONS = ("max_position_embeddings", "n_positions")
-"""Fields of configurations, as the architectures of transformers call them."""
+"""Names of fields in the configurations of transformers' architectures."""
 
 SIZES = (*LAYERS, *WIDTHS, *HEADS, *KV_HEADS, *POSITIONS, "head_dim", "vocab_size", "intermediate_size")
-"""Fields that hold a whole number from 1, or null."""
+"""Fields that hold a whole number of at least 1, or null."""
 
 LISTS = ("intermediate_size", *HEADS, *KV_HEADS)
-"""Those of them that may hold a list of such numbers, one a layer."""
+"""Those of ``SIZES`` that may also hold a list of such numbers, one per layer."""
 
 COUNTS = ("blocks", "codebooks", "experts", "groups", "heads", "labels", "layers")
-"""What other fields count whose names begin with ``num_`` or ``n_``."""
+"""Endings of other fields, beginning with ``num_`` or ``n_``, that hold a count."""
 
 COUNTED = 10**5
-"""What a configuration may count of them, however small the weights are."""
+"""Count that such a field may always hold, however small the weights are."""
 
 KERNELS = ("attn_implementation", "experts_implementation")
-"""Fields that may name code of the hub."""
+"""Fields that may name code on the hub."""
 
 PARTS = ("text_config", "decoder")
-"""Parts of a configuration of several models that describe the one for text."""
+"""Parts of the configuration of a composite model that describe its text model."""
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def tensor_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor of the weights by its name; headers are read, tensors are not.
+def read_tensor_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
+    """Read the shape of every tensor of the weights, by name, from the headers of the files; no tensor is read.
 
     Raises
     ------
     UserError
-        If a file is not valid safetensors, or its header has more than ``HEADER_BYTES``.
+        If a file is not valid safetensors, or its header is larger than ``HEADER_BYTES``.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for name in checkpoint.weights:
         try:
-            shapes.update(_header(checkpoint.files.path / name))
+            shapes.update(_read_header(checkpoint.files.path / name))
         except (OSError, ValueError) as error:
-            what = f"has weights that are not valid safetensors, '{name}' ({one_line(error)})"
+            what = f"has weights that are not valid safetensors, '{name}' ({summarise_error(error)})"
             checkpoint.files.refuse(f"{what}; copy them again")
     return shapes
 
 
-def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and shapes of the tensors of one file, which its header has found consistent with its size."""
+def _read_header(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes of the tensors of one file, whose header has been checked against the file's size."""
     from safetensors import SafetensorError, safe_open
 
     with path.open("rb") as file:
@@ -74,47 +72,51 @@ def _header(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
         raise ValueError(msg)
     try:
         with safe_open(path, framework="numpy") as opened:
-            for name in opened.keys():  # noqa: SIM118 (it is no mapping)
+            for name in opened.keys():  # noqa: SIM118 (not a mapping)
                 yield name, tuple(opened.get_slice(name).get_shape())
     except SafetensorError as error:
         raise ValueError(str(error)) from error
 
 
 def check_sizes(name: str, config: Mapping[str, Any], shapes: Shapes | None) -> None:
-    """Refuse a configuration with sizes of a wrong type, that contradict each other or that no tensor can have.
+    """Refuse a configuration whose sizes have a wrong type, contradict each other or do not fit the tensors.
 
     Parameters
     ----------
     name
         The id of the model as the user wrote it.
     config
-        What ``config.json`` says.
+        The content of ``config.json``.
     shapes
-        The shapes of the tensors by name; None: they are not known, only types and contradictions are looked at.
+        The shapes of the tensors by name; None if they are not known: then only types and contradictions are checked.
 
     Raises
     ------
     UserError
-        With the first such field, what it holds and what it may hold.
+        If a field is wrong; the message names the first such field, its value and what it may hold.
     """
-    for prefix, part in _parts(config):
+    for prefix, part in _iterate_parts(config):
         for field, value in part.items():
-            if why := _wrong_type(field, value) or _code(field, value) or _too_large(field, value, shapes):
+            if (
+                why := _find_type_error(field, value)
+                or _find_hub_code(field, value)
+                or _find_size_error(field, value, shapes)
+            ):
                 msg = f"The config.json of the model '{name}' is not valid: {prefix}{field} {why}"
                 raise UserError(msg)
-        if why := _indivisible(part):
+        if why := _find_divisor_error(part):
             msg = f"The config.json of the model '{name}' is not valid: {prefix}{why}"
             raise UserError(msg)
 
 
-def positions(config: Mapping[str, Any]) -> int | None:
-    """How many positions a configuration says that the model has; None if it does not say so."""
-    said = [part.get(field) for _, part in _parts(config) for field in reversed(POSITIONS)]
+def count_positions(config: Mapping[str, Any]) -> int | None:
+    """Number of positions that the configuration gives the model; None if it gives none."""
+    said = [part.get(field) for _, part in _iterate_parts(config) for field in reversed(POSITIONS)]
     return next((number for number in reversed(said) if isinstance(number, int)), None)
 
 
-def _parts(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The configuration and those of its parts that describe the model for text, with what their fields begin with."""
+def _iterate_parts(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The configuration and those of its parts that describe the text model, each with the prefix of its fields."""
     yield "", config
     for name in PARTS:
         part = config.get(name)
@@ -122,65 +124,67 @@ def _parts(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]
             yield f"{name}.", part
 
 
-def _wrong_type(field: str, value: object) -> str | None:
-    """What is wrong with the type of the architectures, or with the type or the sign of a size."""
+def _find_type_error(field: str, value: object) -> str | None:
+    """What is wrong with the type of the architectures, or with the type or sign of a size; None if nothing is."""
     if field == "architectures" and value is not None:
         names = value if isinstance(value, list) else [None]
-        return None if all(isinstance(name, str) for name in names) else f"should be names, found {_shown(value)}"
+        return (
+            None if all(isinstance(name, str) for name in names) else f"should be names, found {_format_value(value)}"
+        )
     if field not in SIZES or value is None:
         return None
     given = value if isinstance(value, list) and field in LISTS else [value]
     numbers = [number for number in given if isinstance(number, int) and not isinstance(number, bool)]
     if len(numbers) < len(given):
-        return f"should be a whole number, found {_shown(value)}"
+        return f"should be a whole number, found {_format_value(value)}"
     if any(number < 1 for number in numbers):
-        return f"should be 1 or more, found {_shown(value)}"
+        return f"should be 1 or more, found {_format_value(value)}"
     return None
 
 
-def _code(field: str, value: object) -> str | None:
-    """Whether a field asks for code from the hub."""
+def _find_hub_code(field: str, value: object) -> str | None:
+    """What is wrong with a field that asks for code from the hub; None if it does not."""
     if field in KERNELS and "/" in str(value):
-        return f"asks for code of the hub, which is never run: {_shown(value)}"
+        return f"asks for code from the hub, which is never run: {_format_value(value)}"
     return None
 
 
-def _too_large(field: str, value: object, shapes: Shapes | None) -> str | None:
-    """What is wrong with a number that the weights are too small for."""
+def _find_size_error(field: str, value: object, shapes: Shapes | None) -> str | None:
+    """What is wrong with a number that is too large for the weights; None if nothing is."""
     if shapes is None or not isinstance(value, int) or field in POSITIONS:
         return None
     longest = max((length for shape in shapes.values() for length in shape), default=0)
     if field in LAYERS and value > len(shapes):
-        return f"is {value}, the weights have {len(shapes)} tensors"
+        return f"is {value}, but the weights have {len(shapes)} tensors"
     if field in (*WIDTHS, *HEADS, *KV_HEADS, "head_dim", "vocab_size") and value > longest:
-        return f"is {value}, the longest axis of a tensor of the weights has {longest}"
+        return f"is {value}, but the longest axis of a tensor of the weights has length {longest}"
     if field.startswith(("num_", "n_")) and field.endswith(COUNTS) and value > max(longest, len(shapes), COUNTED):
         return f"is {value}, more than the weights can hold"
     return None
 
 
-def _indivisible(part: Mapping[str, Any]) -> str | None:
-    """Which sizes do not divide as they must; a length of heads that is said need not divide the width."""
-    width, heads, kv_heads = (_first(part, names) for names in (WIDTHS, HEADS, KV_HEADS))
+def _find_divisor_error(part: Mapping[str, Any]) -> str | None:
+    """Which sizes are not divisible as they must be; a head size that is given need not divide the width."""
+    width, heads, kv_heads = (_find_first(part, names) for names in (WIDTHS, HEADS, KV_HEADS))
     if heads and kv_heads and heads[1] % kv_heads[1]:
-        return f"{kv_heads[0]} is {kv_heads[1]}, which does not divide {heads[0]}, {heads[1]}"
+        return f"{kv_heads[0]} is {kv_heads[1]}, which does not divide {heads[0]} ({heads[1]})"
     said = any("head_dim" in field or field == "kv_channels" for field in part)
     if width and heads and not said and width[1] % heads[1]:
-        return f"{heads[0]} is {heads[1]}, which does not divide {width[0]}, {width[1]}"
+        return f"{heads[0]} is {heads[1]}, which does not divide {width[0]} ({width[1]})"
     return None
 
 
-def _first(part: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, int] | None:
-    """The first of some fields that holds a number."""
+def _find_first(part: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, int] | None:
+    """The first of the named fields that holds a number, with its number."""
     return next(((name, part[name]) for name in names if isinstance(part.get(name), int)), None)
 
 
-def _shown(value: object) -> str:
-    """A value in few characters."""
+def _format_value(value: object) -> str:
+    """A value as text of at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def elements(shapes: Shapes) -> int:
-    """How many numbers tensors of these shapes hold."""
+def count_elements(shapes: Shapes) -> int:
+    """Number of elements of all tensors of these shapes."""
     return sum(prod(shape) for shape in shapes.values())

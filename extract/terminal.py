@@ -1,13 +1,13 @@
-"""Text for terminals and logs that may come from anywhere: names of files, models and corpora."""
+"""Untrusted text for terminals and logs, such as the names of files, models and corpora."""
 
 
-def harmless(text: str, keep: str = "\n") -> str:
-    r"""Text in which control characters, marks of direction and the like show as escapes, such as \x1b.
+def escape_unprintable(text: str, keep: str = "\n") -> str:
+    r"""Replace control characters, direction marks and other unprintable characters by escapes such as \x1b.
 
     Parameters
     ----------
     keep
-        Characters that stay as they are although they are not printable; "" for what belongs on one line.
+        Unprintable characters that are not replaced; "" for text that must stay on one line.
     """
     return "".join(
         character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()

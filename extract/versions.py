@@ -1,4 +1,4 @@
-"""On what a store is made: the device, and the versions of the program and of the libraries that decide its numbers."""
+"""Environment that a store is made in: the device, and the versions of the program and its numerical libraries."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -6,26 +6,26 @@ from importlib.metadata import PackageNotFoundError, version
 import torch
 
 
-def versions(device: str) -> dict[str, str]:
-    """The part of the provenance on versions; ``device`` is what ``device_name`` gives."""
+def list_versions(device: str) -> dict[str, str]:
+    """The part of the provenance on versions; ``device`` is the result of ``describe_device``."""
     return {
-        "attention-geometry": _own_version(),
+        "attention-geometry": _find_own_version(),
         "device": device,
         "numpy": version("numpy"),
         "python": platform.python_version(),
         "tokenizers": version("tokenizers"),
-        "torch": torch.__version__,  # it names the build, which the version of the package may not
+        "torch": torch.__version__,  # includes the build, unlike the version of the package
         "transformers": version("transformers"),
         "zarr": version("zarr"),
     }
 
 
-def device_name(device: torch.device) -> str:
-    """The device with the name of its processor where it has one."""
+def describe_device(device: torch.device) -> str:
+    """The type of the device, for CUDA with the name of the GPU."""
     return f"{device.type} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else device.type
 
 
-def _own_version() -> str:
+def _find_own_version() -> str:
     """The installed version of this program."""
     try:
         return version("attention-geometry")

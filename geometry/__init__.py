@@ -1,7 +1,7 @@
-"""The geometry of token selection in attention heads: mathematics only, free of files and of any framework's I/O.
+"""The geometry of token selection in attention heads: mathematics only, without files or any framework's I/O.
 
-What a person needs is imported from here; it is loaded when it is first used, so that the declarations of
-``geometry.quantities`` are at hand without the libraries that compute.
+The public names are imported from here. Each is loaded when it is first used, so that the declarations of
+``geometry.quantities`` are available without loading the numerical libraries.
 """
 
 from importlib import import_module
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from geometry.quantities import ScaleFreeBounds as ScaleFreeBounds
     from geometry.quantities import SelectionCounts as SelectionCounts
     from geometry.quantities import SelectionProfile as SelectionProfile
-    from geometry.quantities import declared as declared
-    from geometry.quantities import derived as derived
+    from geometry.quantities import list_declared as list_declared
+    from geometry.quantities import list_derived as list_derived
     from geometry.scale_free import scale_free_lower_bounds as scale_free_lower_bounds
     from geometry.similarity import cosine_by_distance as cosine_by_distance
     from geometry.similarity import sink_cosines as sink_cosines
@@ -74,8 +74,8 @@ _MODULES = {
         "ScaleFreeBounds",
         "SelectionCounts",
         "SelectionProfile",
-        "declared",
-        "derived",
+        "list_declared",
+        "list_derived",
     ),
     "scale_free": ("scale_free_lower_bounds",),
     "power_law": ("PowerLaw", "fit_log_log"),
@@ -90,7 +90,7 @@ __all__ = list(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is asked for."""
+    """Load a public name when it is first used."""
     if name not in _MODULE_OF:
         msg = f"module '{__name__}' has no attribute '{name}'"
         raise AttributeError(msg)

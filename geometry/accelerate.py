@@ -1,8 +1,8 @@
-"""The one place that knows numba's options.
+"""Compilation of kernels with numba: all compiler options are set here.
 
-Kernels are compiled without the GIL, so that threads over heads run side by side; cached on disk, so that only the
-first run of an installed version pays for compilation; and divide as NumPy does, for a check for zero would keep a loop
-from being vectorised. What does not belong here: any kernel.
+Kernels release the GIL, so that threads over heads run in parallel. They are cached on disk, so that only the first run
+of an installed version compiles them. They divide as NumPy does, because a check for division by zero would prevent
+loops from being vectorised.
 """
 
 from collections.abc import Callable
@@ -17,26 +17,26 @@ R = TypeVar("R")
 _ALWAYS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 _FINITE = ("nnan", "nsz")
-"""Licence the compiler needs to vectorise a maximum: no NaN is met, and the sign of zero does not matter."""
+"""Fast-math flags that allow vectorising a maximum: there is no NaN, and the sign of zero does not matter."""
 
 _SUMS = {"nnan", "nsz", "reassoc", "contract"}
-"""Licence the compiler needs to vectorise a sum: terms may be added in any order."""
+"""Fast-math flags that allow vectorising a sum: terms may be added in any order."""
 
 
-def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel: no GIL, cached on disk, every rounding as IEEE 754 has it.
+def compile_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a kernel: without the GIL, cached on disk, with strict IEEE 754 rounding.
 
-    Kernels that compute the same error bound must round it alike, or a key is counted twice or never.
+    Kernels that compute the same error bound must round it identically; otherwise a key is counted twice or never.
     """
     decorated: Callable[P, R] = numba.njit(**_ALWAYS)(function)
     return decorated
 
 
-def compiled_sums(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel of float64 sums whose last digits do not matter: as ``compiled``, with sums in vector form.
+def compile_sum_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a kernel of float64 sums whose last digits do not matter: as ``compile_kernel``, with vectorised sums.
 
-    It becomes a part of the kernels that call it. A call would go to a copy of its own in the process that compiles
-    them, and to another, with other last digits, in those that read them from the disk.
+    The kernel is inlined into its callers. Otherwise the process that compiles the callers and the processes that load
+    them from disk would call different copies of it, whose last digits differ.
     """
     decorated: Callable[P, R] = numba.njit(**_ALWAYS, fastmath=_SUMS, forceinline=True)(function)
     return decorated
@@ -44,7 +44,7 @@ def compiled_sums(function: Callable[P, R]) -> Callable[P, R]:
 
 @intrinsic
 def _larger(_context: Any, a: Any, b: Any) -> Any:
-    """The typing and the code of ``larger``."""
+    """Return the type and the code generator of ``larger``."""
 
     def generate(_: Any, builder: Any, _signature: Any, pair: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", *pair, flags=_FINITE), *pair, flags=_FINITE)
@@ -53,4 +53,4 @@ def _larger(_context: Any, a: Any, b: Any) -> Any:
 
 
 larger = cast(Callable[[Any, Any], Any], _larger)
-"""The larger of two floats of one type, neither NaN, for kernels: unlike with ``max``, loops over it are vectorised."""
+"""The larger of two floats of the same type, neither NaN. Loops over it are vectorised, unlike loops over ``max``."""

@@ -1,6 +1,6 @@
-"""What Precision's and Recall's counts would be in plain arithmetic: a diagnostic, beside the exact ones.
+"""The counts of Precision and Recall in plain floating-point arithmetic, a diagnostic to compare with the exact counts.
 
-Holds ``plain_arithmetic``. What does not belong here: exact counts (``geometry.profile``).
+Holds ``plain_arithmetic``. The exact counts are those of ``geometry.profile``.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,26 +10,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from geometry.chance import each_head
+from geometry.chance import iterate_heads
 from geometry.comparison_kernels import I64
-from geometry.grids import grid_of
+from geometry.grids import choose_grid
 from geometry.kernels import F64, Floats
-from geometry.profile import _array, _check, selection_counts
+from geometry.profile import _check, _convert_array, selection_counts
 
 ARITHMETICS = ("float32_loop", "float32_cdist", "float64_literal")
-"""In order of an axis ``arithmetic``.
+"""The arithmetics, in the order of the axis ``arithmetic``.
 
-``float32_loop``: ‖s − y‖² from the differences, all in float32, as a loop over N has it. ``float32_cdist``:
+``float32_loop``: ‖s − y‖² from the differences, all in float32, as in a loop over N. ``float32_cdist``:
 ``torch.cdist`` in float32 with its matrix product, √(‖s‖² + ‖y‖² − 2⟨s, y⟩). ``float64_literal``: ‖s − y‖² from the
 differences, in float64. In each, s is the running sum of y in the same type.
 """
 
 CHUNK_BYTES = 2**26
-"""Size of the differences of some N, or of those of one N if that is larger."""
+"""Size of an array of differences, which holds those of several N; those of a single N may take more."""
 
 I32 = NDArray[np.int32]
 Distances = Callable[[Floats, Floats], Floats]
-"""From s (rows, d) and y (n, d) to something that orders their distances, (rows, n)."""
+"""Function of s (rows, d) and y (n, d): numbers that are ordered as their distances, (rows, n)."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,11 @@ class PlainArithmetic:
 
 
 def plain_arithmetic(weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I64 | None = None) -> PlainArithmetic:
-    """K_in and K_out as plain float32 and float64 arithmetic gives them, beside the exact ones.
+    """K_in and K_out in plain float32 and float64 arithmetic, together with the exact counts.
 
     ‖s_N‖² is common to all distances from s_N and can be a million times larger than the differences that decide the
-    counts; equal keys may come out unequally far, and unequal ones equally. How often, is what this tells.
+    counts, so keys at equal distances may be computed as unequal, and keys at different distances as equal. The result
+    shows how often this happens.
 
     Parameters
     ----------
@@ -97,24 +98,24 @@ def plain_arithmetic(weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I
 
     Notes
     -----
-    O(grid · n · d) operations for each head and arithmetic; beside y and s, differences of at most ``CHUNK_BYTES``, or
-    of one N (8 n d bytes).
+    O(grid · n · d) operations for each head and arithmetic. Memory: y, s, and differences of at most ``CHUNK_BYTES``,
+    or of one N (8 n d bytes) if those take more.
     """
-    alpha, states = _array(weights), _array(values)
+    alpha, states = _convert_array(weights), _convert_array(values)
     _check(alpha, states)
     keys = alpha.shape[-1]
-    sizes = np.arange(1, keys) if n is None else grid_of(n, keys)
+    sizes = np.arange(1, keys) if n is None else choose_grid(n, keys)
     exact = selection_counts(alpha, states)
     lead = exact.k_in.shape[:-1]
     counts = np.empty((*lead, 2, len(ARITHMETICS), len(sizes)), np.int32)
-    for head, row, of_keys in each_head(alpha, states):
-        counts[head] = np.stack([_counts(row, of_keys, sizes, name) for name in ARITHMETICS], axis=1)
+    for head, row, of_keys in iterate_heads(alpha, states):
+        counts[head] = np.stack([_count_keys(row, of_keys, sizes, name) for name in ARITHMETICS], axis=1)
     k_in, k_out = np.moveaxis(counts, -3, 0)
     return PlainArithmetic(sizes, exact.k_in[..., sizes - 1], exact.k_out[..., sizes - 1], k_in, k_out)
 
 
-def _counts(weights: Floats, values: Floats, sizes: I64, arithmetic: str) -> I32:
-    """K_in and K_out of one head, (2, grid)."""
+def _count_keys(weights: Floats, values: Floats, sizes: I64, arithmetic: str) -> I32:
+    """Count K_in and K_out of one head, (2, grid)."""
     order, of = np.argsort(-weights, kind="stable"), _DISTANCES[arithmetic]
     dtype: type[np.floating[Any]] = np.float64 if arithmetic == "float64_literal" else np.float32
     y: Floats = weights[order, None].astype(dtype) * values[order].astype(dtype)
@@ -130,14 +131,14 @@ def _counts(weights: Floats, values: Floats, sizes: I64, arithmetic: str) -> I32
     return counts
 
 
-def _by_differences(s: Floats, y: Floats) -> Floats:
-    """‖s − y‖² in the type of both."""
+def _measure_by_differences(s: Floats, y: Floats) -> Floats:
+    """‖s − y‖² in the dtype of s and y."""
     difference = s[:, None] - y
     squares: Floats = np.einsum("rnd,rnd->rn", difference, difference)
     return squares
 
 
-def _by_products(s: Floats, y: Floats) -> Floats:
+def _measure_by_products(s: Floats, y: Floats) -> Floats:
     """‖s − y‖ by ``torch.cdist``."""
     import torch
 
@@ -147,7 +148,7 @@ def _by_products(s: Floats, y: Floats) -> Floats:
 
 
 _DISTANCES: dict[str, Distances] = {
-    "float32_loop": _by_differences,
-    "float32_cdist": _by_products,
-    "float64_literal": _by_differences,
+    "float32_loop": _measure_by_differences,
+    "float32_cdist": _measure_by_products,
+    "float64_literal": _measure_by_differences,
 }

@@ -1,8 +1,8 @@
-"""Heads drawn from the paper's three assumptions.
+"""Random heads that satisfy the paper's three assumptions.
 
-Holds their parameters, the weights of Assumption 3, and the drawing of value states (Assumptions 1 and 2) and weights.
-What does not belong here: fits of the same parameters to data (``geometry.decay``, ``geometry.phases``) and what is
-done with the draws (``geometry.monte_carlo``, ``extract.synthetic``).
+Holds the parameters of the assumptions, the weights of Assumption 3, and the functions that draw value states
+(Assumptions 1 and 2) and weights. ``geometry.decay`` and ``geometry.phases`` fit the same parameters to data;
+``geometry.monte_carlo`` and ``extract.synthetic`` use the draws.
 """
 
 import math
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import compiled
+from geometry.accelerate import compile_kernel
 from geometry.threads import one_blas_thread
 
 F64 = NDArray[np.float64]
@@ -19,7 +19,7 @@ F64 = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Assumed:
-    """The parameters of Assumptions 1-3, under the paper's names.
+    """The parameters of Assumptions 1-3, named as in the paper.
 
     Raises
     ------
@@ -28,25 +28,25 @@ class Assumed:
     """
 
     value_scale: float = 1.0
-    """C > 0, the norm of every value state but the sink's."""
+    """C > 0, the norm of every value state except the sink's."""
     lambda_sink: float
-    """λ ≥ 0, the norm of the sink's value state over C."""
+    """λ ≥ 0, the norm of the sink's value state divided by C."""
     beta: float
     """β ≥ 0 of the cosines e^(−β|i−j|); infinity: independent directions; 0: one direction."""
     rho_0: float
-    """ρ_0, −1 to 1, the cosine of the sink's value state with each other; 0: a direction as independent as any."""
+    """ρ_0, −1 to 1, the cosine of the sink's value state with every other; 0: its direction is independent as well."""
     p_sink: float
     """Weight of the sink, 0 ≤ p_sink < 1."""
     eta: float
     """η of the oscillation, −1 < η < 1."""
     eta_growth: float
-    """η of the growth, per position; the paper has one η for both."""
+    """η of the growth, per position; the paper uses one η for oscillation and growth."""
     omega: float
     """ω of the oscillation in radians per position, 0 < ω ≤ π."""
     t_1: int
     """T_1 ≥ 0, the last position of the plateau."""
     t_2: int
-    """T_2 ≥ T_1, the last position of the oscillation; there is none where T_1 = T_2."""
+    """T_2 ≥ T_1, the last position of the oscillation; if T_1 = T_2 there is no oscillation."""
 
     def __post_init__(self) -> None:
         domains = {
@@ -67,8 +67,8 @@ class Assumed:
                 raise ValueError(msg)
 
     def p_base(self, n: int) -> float:
-        """Weight of a key on the plateau of a context of n keys: what makes all weights sum to 1."""
-        return float((1 - self.p_sink) * math.exp(-np.logaddexp.reduce(_log_shape(self, n))))
+        """Weight of a key on the plateau of a context of n keys, such that all weights sum to 1."""
+        return float((1 - self.p_sink) * math.exp(-np.logaddexp.reduce(_compute_log_shape(self, n))))
 
 
 def weight_profile(assumed: Assumed, n: int) -> F64:
@@ -82,13 +82,13 @@ def weight_profile(assumed: Assumed, n: int) -> F64:
     if n < 2:
         msg = f"n must be at least 2, got {n}"
         raise ValueError(msg)
-    shape = _log_shape(assumed, n)
-    others = np.exp(shape - shape.max())  # long contexts grow beyond what float64 holds
+    shape = _compute_log_shape(assumed, n)
+    others = np.exp(shape - shape.max())  # the growth of long contexts overflows float64
     return np.concatenate([[assumed.p_sink], (1 - assumed.p_sink) / others.sum() * others])
 
 
-def stretched(assumed: Assumed, n: int, n_keys: int) -> Assumed:
-    """The weights' parameters over n keys for ``n_keys``: phases keep their shares, their periods and their growth."""
+def stretch_phases(assumed: Assumed, n: int, n_keys: int) -> Assumed:
+    """Rescale the weight parameters from n to ``n_keys`` keys: phases keep their shares, periods and total growth."""
     share = n_keys / n
     t_1 = round(assumed.t_1 * share)
     return replace(
@@ -103,7 +103,7 @@ def stretched(assumed: Assumed, n: int, n_keys: int) -> Assumed:
 def draw_weights(assumed: Assumed, n: int, rng: np.random.Generator, noise: float = 0.0) -> F64:
     """Weights of one query, (n,) float64: the profile times lognormal noise, divided by the sum.
 
-    ``noise`` is the standard deviation of the logarithm of what each weight is multiplied by; the errors are those of
+    ``noise`` is the standard deviation of the logarithm of the factor of each weight. Raises the same errors as
     ``weight_profile``.
     """
     weights = weight_profile(assumed, n) * np.exp(noise * rng.standard_normal(n))
@@ -126,19 +126,19 @@ def draw_values(assumed: Assumed, n: int, head_dim: int, rng: np.random.Generato
 
     Notes
     -----
-    Both halves of Assumption 2 cannot hold exactly for all ρ_0, for a Gram matrix has no negative eigenvalue:
-    ``largest_rho_0`` is where they part. This construction keeps the sink's half for every ρ_0, and the mean cosine of
-    two other tokens is ρ_0² + (1 − ρ_0²) e^{−β|i−j|}: it has a floor of ρ_0².
+    The two halves of Assumption 2 cannot both hold exactly for every ρ_0, because a Gram matrix has no negative
+    eigenvalue; ``largest_rho_0`` is the limit. This construction satisfies the sink's half for every ρ_0, and the mean
+    cosine of two other tokens is ρ_0² + (1 − ρ_0²) e^{−β|i−j|}, which has a floor of ρ_0².
     """
     if min(n, head_dim) < 2:
         msg = f"n and head_dim must be at least 2, got {n} and {head_dim}"
         raise ValueError(msg)
-    sink = _uniform(1, head_dim, rng)
-    others = _uniform(n - 1, head_dim - (assumed.rho_0 != 0), rng)
+    sink = _draw_directions(1, head_dim, rng)
+    others = _draw_directions(n - 1, head_dim - (assumed.rho_0 != 0), rng)
     walk(others, math.exp(-assumed.beta))
     if assumed.rho_0 != 0:
         along = np.full((n - 1, 1), assumed.rho_0)
-        others = _turned(np.hstack([math.sqrt(1 - assumed.rho_0**2) * others, along]), sink[0])
+        others = _reflect_rows(np.hstack([math.sqrt(1 - assumed.rho_0**2) * others, along]), sink[0])
     return assumed.value_scale * np.concatenate([assumed.lambda_sink * sink, others])
 
 
@@ -151,7 +151,7 @@ def largest_rho_0(beta: float, n: int) -> float:
     return math.sqrt((1 + r) / ((n - 1) * (1 - r) + 2 * r))
 
 
-@compiled
+@compile_kernel
 def walk(directions: F64, r: float) -> None:
     """Correlate independent unit vectors (n, d) in place: u_i = r u_{i−1} + √(1 − r²) z_i, renormalised."""
     step = np.sqrt(1.0 - r * r)
@@ -164,23 +164,23 @@ def walk(directions: F64, r: float) -> None:
             directions[i, k] /= np.sqrt(square)
 
 
-def _uniform(vectors: int, dimension: int, rng: np.random.Generator) -> F64:
-    """Independent uniform directions, (vectors, dimension)."""
+def _draw_directions(vectors: int, dimension: int, rng: np.random.Generator) -> F64:
+    """Draw independent uniform directions, (vectors, dimension)."""
     normal = rng.standard_normal((vectors, dimension))
     unit: F64 = normal / np.linalg.norm(normal, axis=1, keepdims=True)
     return unit
 
 
-def _turned(vectors: F64, direction: F64) -> F64:
-    """Rows reflected so that the last axis comes to lie along ``direction``, a unit vector (Householder)."""
+def _reflect_rows(vectors: F64, direction: F64) -> F64:
+    """Reflect rows so that the last axis is mapped to ``direction``, a unit vector (Householder)."""
     mirror = direction.copy()
     mirror[-1] -= 1
     turned: F64 = vectors - np.outer(vectors @ mirror, 2 / (mirror @ mirror) * mirror)
     return turned
 
 
-def _log_shape(assumed: Assumed, n: int) -> F64:
-    """Logarithm of the weights over p_base at positions 1, …, n − 1."""
+def _compute_log_shape(assumed: Assumed, n: int) -> F64:
+    """Logarithm of the weights divided by p_base, at positions 1, …, n − 1."""
     position = np.arange(1, n)
     oscillating = (assumed.t_1 < position) & (position <= assumed.t_2)
     wave = np.where(oscillating, np.log1p(assumed.eta * np.cos(assumed.omega * position)), 0.0)

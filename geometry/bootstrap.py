@@ -1,12 +1,12 @@
 """Percentile bootstrap of means over sequences, in memory that does not grow with the number of sequences.
 
-Holds the resampling, an accumulator of one mean and its resampled means, the means of Precision, Recall and what else
-follows from the counts, of a layer's heads and of the whole model, and the correlation over heads of mean Recall and
-mean ρ_0. What does not belong here: where the counts come from (stores, Dask), and statistics of anything but means
-over sequences.
+Holds the resampling; an accumulator of a mean and its resampled means; the means of Precision, Recall and the other
+metrics that follow from the counts, for the heads of a layer and for the whole model; and the correlation over heads of
+mean Recall and mean ρ_0. What does not belong here: where the counts come from (stores, Dask), and statistics other
+than means over sequences.
 
-The same resampled sequences serve every head, N and metric of a study, so intervals of sums and differences of means
-can be taken from the same replicates.
+The same resampled sequences are used for every head, N and metric of a study, so intervals of sums and differences of
+means can be computed from the same replicates.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,21 +17,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.blas import dgemm, sgemm
 
-from geometry.accelerate import compiled
+from geometry.accelerate import compile_kernel
 from geometry.quantiles import quantiles_of_replicates
 from geometry.threads import one_blas_thread
 
 REPLICATES = 1000
-"""Resamplings of the sequences; the ends of a 95 % interval then vary by 9 % of a standard error."""
+"""Replicates; with this many the ends of a 95 % interval vary by 9 % of a standard error."""
 
 LEVEL = 0.95
-"""Share of the replicates that an interval holds."""
+"""Share of the replicates that an interval contains."""
 
 METRICS = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "precision_excess")
-"""What ``selection_means`` averages, in order of its first axis; the last follows from the first."""
+"""The metrics that ``selection_means`` averages, in the order of its first axis; the last follows from the first."""
 
 ACCUMULATOR_BYTES = 2**27
-"""Most memory that ``selection_means`` gives to resampled sums at a time, unless those of a single N take more."""
+"""Largest size of the resampled sums that ``selection_means`` holds at a time, unless those of one N take more."""
 
 BLOCK = 32
 """Sequences that are resampled with one matrix product."""
@@ -40,13 +40,13 @@ QUANTILE_ELEMENTS = 2**21
 """Resampled means that are sorted at a time."""
 
 LEAST_HEADS = 3
-"""A correlation of fewer heads says nothing: that of two is always 1 or −1."""
+"""Least number of heads of a correlation: that of two heads is always 1 or −1."""
 
 LEAST_SHARE = 0.5
-"""An interval of a correlation needs this share of the replicates to have one."""
+"""Share of the replicates that must have a correlation for there to be an interval."""
 
 SUMS = 6
-"""What is summed over heads for a correlation: 1, R, ρ, R², ρ², Rρ."""
+"""Number of sums over heads that a correlation needs: those of 1, R, ρ, R², ρ², Rρ."""
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
@@ -54,15 +54,15 @@ Counts = tuple[NDArray[np.integer], NDArray[np.integer]]
 """K_in and K_out of one sequence, integers (head, N)."""
 
 
-def resampling(sequences: int, replicates: int = REPLICATES, *, seed: int = 0) -> F32:
-    """How often each sequence is drawn in each replicate: whole numbers, float32 (sequences, replicates).
+def draw_sequences(sequences: int, replicates: int = REPLICATES, *, seed: int = 0) -> F32:
+    """Draw how often each sequence occurs in each replicate: whole numbers, float32 (sequences, replicates).
 
     Every column holds as many draws with replacement as there are sequences. Takes 4 · sequences · replicates bytes.
 
     Raises
     ------
     ValueError
-        If there are no sequences or no replicates, or more sequences than float32 counts exactly (2²⁴).
+        If there are no sequences or no replicates, or more sequences than float32 can count exactly (2²⁴).
     """
     if not 1 <= sequences <= 2**24 or replicates < 1:
         msg = f"sequences must be 1 to 2**24 and replicates at least 1, got {sequences} and {replicates}"
@@ -77,8 +77,8 @@ def resampling(sequences: int, replicates: int = REPLICATES, *, seed: int = 0) -
 class MeansAccumulator:
     """Means over sequences of an array of quantities, and the same means over resampled sequences.
 
-    Sums are kept of the differences to the first sequence, so that what is the same in all sequences has an interval of
-    width 0 at its very value, and float32 is enough for the replicates.
+    The sums are of differences to the first sequence. A quantity that is the same in all sequences therefore has an
+    interval of width 0 at exactly that value, and float32 is precise enough for the replicates.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ class MeansAccumulator:
         size = int(np.prod(shape))
         self._reference: F64 = np.zeros(size)
         self._sum: F64 = np.zeros(size)
-        nothing = 0 if len(drawn) > 1 else np.nan  # one sequence says nothing about how the mean varies
+        nothing = 0 if len(drawn) > 1 else np.nan  # with one sequence the variance of the mean is unknown
         self._resampled: F32 = np.full((size, drawn.shape[1]), nothing, np.float32)
 
     @one_blas_thread
@@ -105,7 +105,7 @@ class MeansAccumulator:
         Raises
         ------
         ValueError
-            If the shape is another, or there are more sequences than the resampling knows.
+            If the shape differs, or there are more sequences than in the resampling.
         """
         values = np.asarray(block, np.float64)
         first, after = self._added, self._added + len(values)
@@ -121,21 +121,21 @@ class MeansAccumulator:
         self._added = after
 
     def _resample(self, drawn: F32, difference: F32) -> None:
-        """Add (s, replicates) times (s, size) to the resampled sums, in their place."""
+        """Add (s, replicates) times (s, size) to the resampled sums, in place."""
         if difference.size:
             sgemm(1.0, drawn.T, difference.T, beta=1.0, c=self._resampled.T, trans_b=True, overwrite_c=True)
 
     @property
     def mean(self) -> F64:
         """The mean over all sequences, float64 of the given shape."""
-        return (self._reference + self._sum / self._sequences()).reshape(self.shape)
+        return (self._reference + self._sum / self._count_sequences()).reshape(self.shape)
 
     def deviations(self, axis: int) -> F32:
-        """Resampled means less the mean, summed along an axis of the shape; NaN for one sequence.
+        """Resampled means minus the mean, summed along an axis of the shape; NaN for one sequence.
 
-        float32, the shape without that axis and then replicates.
+        float32; the shape without that axis, followed by the axis of replicates.
         """
-        sequences = self._sequences()
+        sequences = self._count_sequences()
         deviations: F32 = self._resampled.reshape(*self.shape, -1).sum(axis=axis)
         deviations -= self._sum.reshape(self.shape).sum(axis=axis)[..., None].astype(np.float32)
         deviations /= sequences
@@ -147,19 +147,19 @@ class MeansAccumulator:
         Raises
         ------
         ValueError
-            If ``level`` is no share between 0 and 1, or sequences are missing.
+            If ``level`` is not between 0 and 1, or sequences are missing.
         """
-        ends = self._reference + _quantiles(self._resampled, level) / self._sequences()
+        ends = self._reference + _quantiles(self._resampled, level) / self._count_sequences()
         low, high = ends.reshape(2, *self.shape)
         return low, high
 
-    def _sequences(self) -> int:
-        """How many sequences were added.
+    def _count_sequences(self) -> int:
+        """Number of sequences that were added.
 
         Raises
         ------
         ValueError
-            If not all of the resampling were.
+            If not all sequences of the resampling were added.
         """
         if self._added != len(self._drawn):
             msg = f"{self._added} of {len(self._drawn)} sequences were added"
@@ -167,9 +167,9 @@ class MeansAccumulator:
         return self._added
 
 
-def accumulator_bytes(size: int, replicates: int) -> int:
-    """Upper bound of the memory of ``size`` means while ``BLOCK`` sequences are added or sorted, in bytes."""
-    adding = (8 + 8 + 8 + 4) * BLOCK  # as given, as an array, less the first, in float32
+def estimate_accumulator_bytes(size: int, replicates: int) -> int:
+    """Upper bound of the memory of ``size`` means while ``BLOCK`` sequences are being added or sorted, in bytes."""
+    adding = (8 + 8 + 8 + 4) * BLOCK  # as given, as an array, minus the first sequence, in float32
     return size * (4 * replicates + 16 + adding) + 3 * 4 * QUANTILE_ELEMENTS
 
 
@@ -184,7 +184,7 @@ class LayerMeans:
     high: F64
     """Upper end of that interval."""
     deviations: F32
-    """Resampled mean less the mean, summed over heads: (metric, N, replicates)."""
+    """Resampled mean minus the mean, summed over heads, (metric, N, replicates)."""
 
 
 def selection_means(
@@ -199,7 +199,7 @@ def selection_means(
     Parameters
     ----------
     sequences
-        Gives, every time it is called, K_in and K_out of all sequences in order, each an integer array (head, N) with
+        Returns, every time it is called, K_in and K_out of all sequences in order, each an integer array (head, N) with
         −1 beyond N = ``n_keys`` − 1. It is called once for every ``ACCUMULATOR_BYTES`` of resampled sums.
     heads
         Query heads of the layer.
@@ -208,18 +208,19 @@ def selection_means(
     drawn
         The resampling of the study, (sequences, replicates).
     level
-        Share of the replicates that the intervals hold.
+        Share of the replicates that the intervals contain.
 
     Raises
     ------
     ValueError
-        If sequences are not as many as were resampled, or one of them has other keys than ``n_keys``.
+        If the number of sequences differs from the resampling, or a sequence has a number of keys other than
+        ``n_keys``.
 
     Notes
     -----
-    Memory beside the result: ``accumulator_bytes`` of ``ACCUMULATOR_BYTES`` / (4 · replicates) quantities, 182 MiB for
-    1000 replicates, whatever the number of sequences, heads and keys. The deviations take
-    24 · (``n_keys`` − 1) · replicates bytes in the result, and no more than that once again.
+    Memory in addition to the result: ``estimate_accumulator_bytes`` of ``ACCUMULATOR_BYTES`` / (4 · replicates)
+    quantities, 182 MiB for 1000 replicates, for any number of sequences, heads and keys. The deviations take 24 ·
+    (``n_keys`` − 1) · replicates bytes in the result, and at most as much again while they are computed.
     """
     replicates, resampled = drawn.shape[1], len(METRICS) - 1
     means = np.empty((3, len(METRICS), heads, n_keys - 1))
@@ -227,30 +228,30 @@ def selection_means(
     step = max(1, ACCUMULATOR_BYTES // (4 * resampled * heads * replicates))
     for first in range(0, n_keys - 1, step):
         part = slice(first, min(first + step, n_keys - 1))
-        means[:, :-1, :, part], deviations[:-1, part] = _means_of(sequences(), part, heads, n_keys, drawn, level)
+        means[:, :-1, :, part], deviations[:-1, part] = _average_metrics(sequences(), part, heads, n_keys, drawn, level)
     floor = np.arange(1, n_keys) / n_keys
-    means[:, -1] = (means[:, 0] - floor) / (1 - floor)  # the same line for all sequences, and so for their means
+    means[:, -1] = (means[:, 0] - floor) / (1 - floor)  # the same linear map for all sequences, and so for their means
     deviations[-1] = deviations[0] / (1 - floor[:, None])
-    mean, low, high = _shares(means)
+    mean, low, high = _clip_shares(means)
     return LayerMeans(mean, low, high, deviations)
 
 
 class ModelMeans:
-    """Means over all heads of a model, layer by layer: the mean of the heads' means, each head counting once.
+    """Means over all heads of a model, added layer by layer: the mean of the means of the heads, equally weighted.
 
-    At each N the heads that attend to more than N keys take part.
+    The mean at N is over the heads that attend to more than N keys.
 
     Parameters
     ----------
     n_keys
-        Most keys that a query of the model may attend to.
+        Largest number of keys that a query of the model may attend to.
     replicates
-        Those of the resampling.
+        Number of replicates of the resampling.
     """
 
     def __init__(self, n_keys: int, replicates: int = REPLICATES) -> None:
         self.heads: NDArray[np.int64] = np.zeros(n_keys - 1, np.int64)
-        """Heads added that have N, (N)."""
+        """Number of added heads that have this N, (N,)."""
         self._sum: F64 = np.zeros((len(METRICS), n_keys - 1))
         self._deviations: F64 = np.zeros((len(METRICS), n_keys - 1, replicates))
 
@@ -263,8 +264,8 @@ class ModelMeans:
 
     @property
     def mean(self) -> F64:
-        """Mean over heads of their means, float64 (metric, N); NaN where no head has N."""
-        return _shares(np.where(self.heads > 0, self._sum / np.maximum(self.heads, 1), np.nan))
+        """Mean over heads of their means, float64 (metric, N); NaN where no head has this N."""
+        return _clip_shares(np.where(self.heads > 0, self._sum / np.maximum(self.heads, 1), np.nan))
 
     def interval(self, level: float = LEVEL) -> tuple[F64, F64]:
         """The percentile interval over sequences of that mean: its ends, (metric, N); NaN for one sequence.
@@ -272,40 +273,40 @@ class ModelMeans:
         Raises
         ------
         ValueError
-            If ``level`` is no share between 0 and 1.
+            If ``level`` is not between 0 and 1.
         """
         deviations = _quantiles(self._deviations.reshape(-1, self._deviations.shape[-1]), level)
-        low, high = _shares(self.mean + deviations.reshape(2, *self.mean.shape) / np.maximum(self.heads, 1))
+        low, high = _clip_shares(self.mean + deviations.reshape(2, *self.mean.shape) / np.maximum(self.heads, 1))
         return low, high
 
 
-def model_bytes(n_keys: int, replicates: int) -> int:
-    """Memory of a ``ModelMeans`` and of the deviations of the layer that is added, in bytes."""
+def estimate_model_bytes(n_keys: int, replicates: int) -> int:
+    """Memory of a ``ModelMeans`` and of the deviations of the layer being added, in bytes."""
     return len(METRICS) * (n_keys - 1) * (8 + 4) * (replicates + 1)
 
 
 class SinkEffect:
     """Pearson correlation over heads of mean Recall R(r_min, N) and mean ρ_0, for every N (Section 4.1, Figure 6).
 
-    Layer by layer. At each N the heads that attend to more than N keys and have a ρ_0 take part: one that is not NaN in
-    at least one sequence, and only such sequences are in its mean; the mean Recall is that over all sequences.
+    Layers are added one by one. The correlation at N is over the heads that attend to more than N keys and have a ρ_0
+    that is not NaN in at least one sequence. The mean ρ_0 is over these sequences, the mean Recall over all sequences.
 
     Parameters
     ----------
     n_keys
-        Most keys that a query of the model may attend to.
+        Largest number of keys that a query of the model may attend to.
     drawn
         The resampling of the study, (sequences, replicates).
 
     Notes
     -----
-    All sequences, each drawn once, are one replicate more, so the correlation and its replicates are made alike. Sums
-    over sequences are sums of whole numbers below 2⁵³, K_in and ρ_0 as a multiple of a power of two (2⁻⁴⁵ for 100
-    sequences, of which every float32 above 2⁻²² is one): exact in whatever order they are taken, so means that are
-    equal have a difference of 0, never of a rounding. Sums over heads are of differences to the first head that takes
-    part, so that the digits in which heads agree cost none.
+    The data, with each sequence drawn once, are an additional replicate, so the correlation and its replicates are
+    computed in the same way. Sums over sequences are sums of whole numbers below 2⁵³: K_in, and ρ_0 in multiples of a
+    power of two (2⁻⁴⁵ for 100 sequences; every float32 above 2⁻²² is such a multiple). They are exact in any order, so
+    equal means have a difference of exactly 0. Sums over heads are of differences to the first head that is included,
+    so that digits in which the heads agree do not reduce the precision.
 
-    Memory: ``sink_effect_bytes``, whatever the number of layers.
+    Memory: ``estimate_sink_effect_bytes``, for any number of layers.
     """
 
     def __init__(self, n_keys: int, drawn: F32) -> None:
@@ -321,56 +322,56 @@ class SinkEffect:
         Parameters
         ----------
         sequences
-            Gives, every time it is called, K_in of all sequences in order, each an integer array (head, N) with −1
+            Returns, every time it is called, K_in of all sequences in order, each an integer array (head, N) with −1
             beyond N = ``n_keys`` − 1. It is called once for every ``ACCUMULATOR_BYTES`` of resampled sums.
         rho_0
-            ρ_0 of every head, a cosine, (sequence, head); NaN where there is none.
+            ρ_0 of every head, a cosine, (sequence, head); NaN where it does not exist.
         n_keys
             Keys that the layer's queries may attend to, the same for every sequence.
 
         Raises
         ------
         ValueError
-            If sequences are not as many as were resampled, one of them has other keys than ``n_keys``, these are more
-            than the model's, or ``rho_0`` is no cosine.
+            If the number of sequences differs from the resampling, a sequence has a number of keys other than
+            ``n_keys``, ``n_keys`` exceeds that of the model, or ``rho_0`` is not a cosine.
         """
         if n_keys - 1 > len(self._sums):
-            msg = f"a layer cannot have {n_keys} keys in a model of {len(self._sums) + 1}"
+            msg = f"n_keys of a layer must be at most that of the model, {len(self._sums) + 1}, got {n_keys}"
             raise ValueError(msg)
-        means = _means_of_cosines(rho_0, self._drawn)
+        means = _average_cosines(rho_0, self._drawn)
         if not np.isfinite(means).any():
             return
         step = max(1, ACCUMULATOR_BYTES // (8 * means.size))
         for first in range(0, n_keys - 1, step):
             part = slice(first, min(first + step, n_keys - 1))
-            recalled = _recalled(sequences(), part, len(means), n_keys, self._drawn)
+            recalled = _sum_k_in(sequences(), part, len(means), n_keys, self._drawn)
             _add_heads(recalled, means, self._reference[part], self._sums[part])
-            del recalled  # before there is that of the next part
+            del recalled  # free it before the next part is allocated
 
     @property
     def heads(self) -> NDArray[np.int64]:
-        """Heads that take part, (N)."""
+        """Number of heads in the correlation, (N,)."""
         return self._sums[:, 0, 0].astype(np.int64)
 
     @property
     def correlation(self) -> F64:
-        """The correlation, float64 (N).
+        """The correlation, float64 (N,).
 
-        NaN for fewer than ``LEAST_HEADS`` heads, and where Recall or ρ_0 is the same in all of them, as Recall is at
+        NaN for fewer than ``LEAST_HEADS`` heads, and where Recall or ρ_0 is the same in all heads, as Recall is at
         N = 1.
         """
         return _correlations(self._sums[:, 0])
 
     def interval(self, level: float = LEVEL) -> tuple[F64, F64]:
-        """The percentile interval over sequences of the correlation: its ends, (N).
+        """The percentile interval over sequences of the correlation: its ends, (N,).
 
         Replicates without a correlation are left out. NaN for one sequence, where there is no correlation, and where
-        less than ``LEAST_SHARE`` of the replicates have one.
+        fewer than ``LEAST_SHARE`` of the replicates have one.
 
         Raises
         ------
         ValueError
-            If ``level`` is no share between 0 and 1.
+            If ``level`` is not between 0 and 1.
         """
         _check_level(level)
         ends = np.full((2, len(self._sums)), np.nan)
@@ -383,17 +384,17 @@ class SinkEffect:
         return ends[0], ends[1]
 
 
-def sink_effect_bytes(n_keys: int, sequences: int, heads: int, replicates: int) -> int:
-    """Upper bound of the memory of a ``SinkEffect`` while a layer is added, in bytes, beside counts of one sequence.
+def estimate_sink_effect_bytes(n_keys: int, sequences: int, heads: int, replicates: int) -> int:
+    """Upper bound of the memory of a ``SinkEffect`` while a layer is added, in bytes, without the counts of a sequence.
 
-    Of this, ``ACCUMULATOR_BYTES`` are more if the resampled sums of a single N are.
+    The part ``ACCUMULATOR_BYTES`` is larger if the resampled sums of a single N are.
     """
     kept = (SUMS + 2) * (n_keys - 1) + sequences + 4 * heads
     return 8 * (replicates + 1) * kept + ACCUMULATOR_BYTES + 2 * BLOCK * (ACCUMULATOR_BYTES // replicates)
 
 
-def _means_of_cosines(rho_0: NDArray[np.floating], drawn: F64) -> F64:
-    """Mean over resampled sequences of what is no NaN, (sequence, head) → (head, replicate), from exact sums."""
+def _average_cosines(rho_0: NDArray[np.floating], drawn: F64) -> F64:
+    """Mean over resampled sequences of values that are not NaN, (sequence, head) → (head, replicate), by exact sums."""
     known = ~np.isnan(rho_0)
     if len(rho_0) != len(drawn) or not (np.abs(rho_0[known]) <= 1).all():
         msg = f"rho_0 must be cosines ({len(drawn)} sequences, head), got {rho_0.dtype} {rho_0.shape}"
@@ -405,10 +406,10 @@ def _means_of_cosines(rho_0: NDArray[np.floating], drawn: F64) -> F64:
     return means
 
 
-def _recalled(sequences: Iterable[NDArray[np.integer]], part: slice, heads: int, n_keys: int, drawn: F64) -> F64:
-    """Sums of K_in over resampled sequences for the N of ``part``, (head, N, replicate), exact."""
+def _sum_k_in(sequences: Iterable[NDArray[np.integer]], part: slice, heads: int, n_keys: int, drawn: F64) -> F64:
+    """Exact sums of K_in over resampled sequences for the N of ``part``, (head, N, replicate)."""
     total, added = np.zeros((heads * (part.stop - part.start), drawn.shape[1])), 0
-    counts = (_flat(k_in, part, heads, n_keys) for k_in in sequences)
+    counts = (_flatten_k_in(k_in, part, heads, n_keys) for k_in in sequences)
     while block := list(islice(counts, BLOCK)):
         weights = drawn[added : added + len(block)]
         added += len(block)
@@ -420,18 +421,18 @@ def _recalled(sequences: Iterable[NDArray[np.integer]], part: slice, heads: int,
     return total.reshape(heads, -1, drawn.shape[1])
 
 
-def _flat(k_in: NDArray[np.integer], part: slice, heads: int, n_keys: int) -> F64:
-    """K_in of a sequence for the N of ``part``, (head · N), if its queries have that many keys."""
+def _flatten_k_in(k_in: NDArray[np.integer], part: slice, heads: int, n_keys: int) -> F64:
+    """K_in of a sequence for the N of ``part``, (head · N,), after a check that it is known for the right N."""
     _check("K_in", k_in, heads, n_keys)
     return k_in[:, part].astype(np.float64).ravel()
 
 
-@compiled
+@compile_kernel
 def _add_heads(recalled: F64, rho_0: F64, reference: F64, sums: F64) -> None:
-    """Add heads to sums over heads, of differences to the first head.
+    """Add heads to the sums over heads of differences to the first head.
 
     recalled: N times the Recall of all drawn sequences, (head, N, replicate); rho_0: (head, replicate), NaN for heads
-    that take no part; reference: (N, replicate, 2), R and ρ of the first head, set where there is none yet; sums:
+    that are left out; reference: (N, replicate, 2), R and ρ of the first head, set if not set yet; sums:
     (N, replicate, ``SUMS``).
     """
     heads, sizes, replicates = recalled.shape
@@ -463,49 +464,49 @@ def _correlations(sums: F64) -> F64:
     return np.where(known, np.clip((xy - x * y / count) / scale, -1, 1), np.nan)
 
 
-def _means_of(
+def _average_metrics(
     sequences: Iterable[Counts], part: slice, heads: int, n_keys: int, drawn: F32, level: float
 ) -> tuple[F64, F32]:
     """Mean and ends of its interval for the N of ``part``, (3, metric, head, N), and deviations summed over heads.
 
-    Of all metrics but the last.
+    The last metric is left out.
     """
     means = MeansAccumulator((len(METRICS) - 1, heads, part.stop - part.start), drawn)
-    metrics = (_metrics(*_checked(counts, heads, n_keys), part, n_keys) for counts in sequences)
+    metrics = (_compute_metrics(*_check_counts(counts, heads, n_keys), part, n_keys) for counts in sequences)
     while block := list(islice(metrics, BLOCK)):
         means.add(block)
     return np.stack([means.mean, *means.interval(level)]), means.deviations(axis=1)
 
 
-def _shares(means: F64) -> F64:
-    """Means of shares, and ends of their intervals, within [0, 1] despite the rounding of replicates in float32."""
+def _clip_shares(means: F64) -> F64:
+    """Clip means of shares, and ends of their intervals, to [0, 1]: replicates are rounded to float32."""
     return np.clip(means, 0, 1)
 
 
-def _checked(counts: Counts, heads: int, n_keys: int) -> Counts:
-    """The counts of a sequence, if its queries have that many keys."""
+def _check_counts(counts: Counts, heads: int, n_keys: int) -> Counts:
+    """The counts of a sequence, after a check that both are known for the right N."""
     for name, count in zip(("K_in", "K_out"), counts, strict=True):
         _check(name, count, heads, n_keys)
     return counts
 
 
 def _check(name: str, count: NDArray[np.integer], heads: int, n_keys: int) -> None:
-    """A ValueError unless a count of one sequence is known for just those N that such queries have."""
+    """Raise a ValueError unless a count of one sequence is known for exactly N = 1 to ``n_keys`` − 1."""
     known = count[:, : n_keys - 1] >= 0
     if known.shape != (heads, n_keys - 1) or not known.all() or (count[:, n_keys - 1 :] >= 0).any():
-        msg = f"{name} must be (head, N), of {heads} heads and known for N = 1 to {n_keys - 1}, got {count.shape}"
+        msg = f"{name} must be counts (head, N) of {heads} heads for exactly N = 1 to {n_keys - 1}, got {count.shape}"
         raise ValueError(msg)
 
 
-def _metrics(k_in: NDArray[np.integer], k_out: NDArray[np.integer], part: slice, n_keys: int) -> F64:
-    """All metrics of a sequence but the last, (metric, head, N)."""
+def _compute_metrics(k_in: NDArray[np.integer], k_out: NDArray[np.integer], part: slice, n_keys: int) -> F64:
+    """All metrics of a sequence except the last, (metric, head, N)."""
     n = np.arange(part.start + 1, part.stop + 1, dtype=np.float64)
     precision, recall, specificity = n / (n + k_out[:, part]), k_in[:, part] / n, 1 - k_out[:, part] / (n_keys - n)
     return np.stack([precision, recall, *(2 * other / (1 + other) for other in (precision, recall)), specificity])
 
 
 def _quantiles(resampled: NDArray[np.floating], level: float) -> F64:
-    """The two quantiles of the last axis that enclose ``level`` of it: (size, replicates) → (2, size)."""
+    """The two quantiles of the last axis that enclose a share ``level``: (size, replicates) → (2, size)."""
     _check_level(level)
     rows = max(1, QUANTILE_ELEMENTS // resampled.shape[1])
     ends = np.empty((2, len(resampled)))
@@ -516,7 +517,7 @@ def _quantiles(resampled: NDArray[np.floating], level: float) -> F64:
 
 
 def _check_level(level: float) -> None:
-    """A ValueError unless it is a share."""
+    """Raise a ValueError unless the level is between 0 and 1."""
     if not 0 < level < 1:
         msg = f"level must be between 0 and 1, got {level}"
         raise ValueError(msg)

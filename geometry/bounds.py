@@ -1,38 +1,38 @@
 """Compiled kernels of the bounds on Precision and Recall (Theorems 1-2): ingredients, ρ_out and the upper bounds.
 
-Letters as in ``geometry.kernels``. What does not belong here: counts, and lower bounds, which follow from the
-ingredients for any κ (in SQL).
+Letters as in ``geometry.kernels``. Lower bounds follow from the ingredients for any κ and are computed in SQL and in
+``geometry.lower``.
 
 Upper bounds. With s'_N, the sum without the sink, and g_l = a_l² − 2⟨s'_N, y_l⟩, eq. 9-11 are p(ξ_ij) with
 ξ_ij = c (g_j − g_i), c = √(2κd)/B. A selected key i with g_i > min g_j is *late* and has max_j p = 1/2; the others are
-*early*. p rises up to ξ* and falls from there, so for them it is largest at one of the two g_j that bracket g_i + ξ*/c.
-For most keys that is max g_j, because all g_j lie below, or min g_j, because all lie above; for the others the g_j in
-question are sorted once.
+*early*. p rises up to ξ* and falls beyond it, so for them it is largest at one of the two g_j that bracket g_i + ξ*/c.
+For most keys that is max g_j, because all g_j lie below, or min g_j, because all lie above; for the other keys the g_j
+within the range of g_i + ξ*/c are sorted once.
 """
 
 import math
 
 import numpy as np
 
-from geometry.accelerate import compiled, compiled_sums, larger
+from geometry.accelerate import compile_kernel, compile_sum_kernel, larger
 from geometry.kernels import F32, F64, Factors, Floats, count_row
 
 XI_STAR = math.sqrt(math.sqrt(2.0) - 1.0)
 """ξ*, where φ(ξ) ξ/(1 + ξ²) is largest."""
 
 XI_END = 9.0
-"""From here on p is less than 10⁻¹⁸."""
+"""For ξ from here on, p is less than 10⁻¹⁸."""
 
 DENSITY_0 = 1.0 / math.sqrt(2.0 * math.pi)
 """φ(0), the standard normal density at 0."""
 
 
-@compiled
+@compile_kernel
 def gather_ingredients(a: F64, sink: int, s_in: F64, a_min_in: F64, a_max_in: F64, a_max_out: F64) -> None:
     """S_in, a_min^in, a_max^in and a_max^out (eq. 7) for N = 1, …, n − 1.
 
     a: (n,) in order of falling weight; sink: rank of the sink, n or more if there is none; outputs (n − 1,). Where
-    nothing but the sink is selected, all but a_max^out are NaN.
+    nothing but the sink is selected, all outputs except a_max^out are NaN.
     """
     total, least, most = 0.0, np.inf, -np.inf
     for row in range(a.size - 1):
@@ -47,9 +47,9 @@ def gather_ingredients(a: F64, sink: int, s_in: F64, a_min_in: F64, a_max_in: F6
         a_max_out[row] = most
 
 
-@compiled
+@compile_kernel
 def largest_cosine(cosines: F32, reached: F32, selected: bool) -> np.float32:
-    """The largest of the running maxima ``reached`` over keys left out, after taking in a row of cosines (keys,)."""
+    """Update the running maxima ``reached`` over keys left out with a row of cosines (keys,); returns the largest."""
     best = np.float32(0.0)
     if selected:
         for k in range(cosines.size):
@@ -59,8 +59,8 @@ def largest_cosine(cosines: F32, reached: F32, selected: bool) -> np.float32:
     return best
 
 
-@compiled
-def cosine_tile(first: int, cosines: F32, sink: int, reached: F32, rho_out: F64) -> None:
+@compile_kernel
+def compute_rho_out(first: int, cosines: F32, sink: int, reached: F32, rho_out: F64) -> None:
     """ρ_out (eq. 7) for the rows N = first + 1, …, first + t of a tile.
 
     Parameters
@@ -68,7 +68,7 @@ def cosine_tile(first: int, cosines: F32, sink: int, reached: F32, rho_out: F64)
     cosines
         cos(v_k, v_j) of the tile's own keys k with the keys j of rank first + 1 and above, (t, n − first − 1).
     sink
-        Rank of the sink, which is no selected key; n or more if there is none.
+        Rank of the sink, which does not count as a selected key; n or more if there is none.
     reached
         Running maximum over the selected keys, for each key, (n,); updated.
     rho_out
@@ -80,13 +80,13 @@ def cosine_tile(first: int, cosines: F32, sink: int, reached: F32, rho_out: F64)
         rho_out[row] = np.nan if rank == 0 and sink == 0 else min(best, np.float32(1.0))
 
 
-@compiled_sums
+@compile_sum_kernel
 def bound_probability(xi: float) -> float:
     """p(ξ) = φ(ξ) ξ/(1 + ξ²) of eq. 9 for ξ ≥ 0, absolute error below 10⁻¹²; vectorised, unlike ``math.exp``.
 
     exp(−ξ²/2) is the Taylor polynomial of exp(−ξ²/128), squared six times.
     """
-    x = larger(0.0, -larger(-XI_END, -xi))  # held within [0, XI_END]
+    x = larger(0.0, -larger(-XI_END, -xi))  # clipped to [0, XI_END]
     square = x * x
     t = square * (-1.0 / 128.0)
     power = 1.0 + t * (1.0 + t * (1 / 2 + t * (1 / 6 + t * (1 / 24 + t * (1 / 120 + t * (1 / 720 + t * (1 / 5040)))))))
@@ -96,19 +96,19 @@ def bound_probability(xi: float) -> float:
     return probability
 
 
-@compiled_sums
+@compile_sum_kernel
 def outer_sum(g: F32, low: float, top: float, reach: float, c: float) -> tuple[float, float, int, int]:
-    """Over the early keys for which p is largest at the ends: (Σ_i p_i, max_i p_i, all early keys, those between).
+    """Sums over the early keys for which p is largest at an end: (Σ_i p_i, max_i p_i, all early keys, those between).
 
     Early keys are the selected ones with g_i ≤ low; g: (keys,). low and top are the ends of the g_j left out. For keys
-    with g_i + reach strictly between them some g_j in between may do better: they are counted, and left out of the sum.
+    with g_i + reach strictly between them, p may be larger at some g_j in between: they are only counted, not summed.
     """
     total, best, early, between = 0.0, 0.0, np.int64(0), np.int64(0)
     for k in range(g.size):
         value = np.float64(g[k])
         target = value + reach
         p = bound_probability(((top if target >= top else low) - value) * c)
-        # after the fact: a branch around p would keep it from being vectorised
+        # set to 0 afterwards: a branch around p would prevent vectorisation
         p = p if value <= low else 0.0
         p = 0.0 if (target > low) & (target < top) else p
         total += p
@@ -118,9 +118,9 @@ def outer_sum(g: F32, low: float, top: float, reach: float, c: float) -> tuple[f
     return total, best, int(early), int(between)
 
 
-@compiled
-def keys_between(g: F32, low: float, top: float, reach: float) -> F32:
-    """The g of the early keys that ``outer_sum`` leaves."""
+@compile_kernel
+def select_keys_between(g: F32, low: float, top: float, reach: float) -> F32:
+    """The g of the early keys that ``outer_sum`` leaves out."""
     found, place = np.empty(g.size, np.float32), 0
     for k in range(g.size):
         if g[k] <= low < g[k] + reach < top:
@@ -129,8 +129,8 @@ def keys_between(g: F32, low: float, top: float, reach: float) -> F32:
     return found[:place]
 
 
-@compiled
-def bracketing(g: F32, floor: float, ceiling: float) -> F32:
+@compile_kernel
+def bracket_values(g: F32, floor: float, ceiling: float) -> F32:
     """The g within [floor, ceiling], the largest below and the smallest above, in order."""
     found = np.empty(g.size, np.float32)
     below, above, count = -np.inf, np.inf, 0
@@ -149,9 +149,9 @@ def bracketing(g: F32, floor: float, ceiling: float) -> F32:
     return np.sort(found[:count])
 
 
-@compiled
+@compile_kernel
 def largest_probability(g: float, ordered: F32, reach: float, c: float) -> float:
-    """max_j p(c (g_j − g)) over keys left out, the g_j around g + reach being ``ordered``."""
+    """max_j p(c (g_j − g)) over keys left out, where ``ordered`` holds the g_j around g + reach, sorted."""
     above = int(np.searchsorted(ordered, g + reach))
     best = 0.0
     for j in range(max(above - 1, 0), min(above + 1, ordered.size)):
@@ -159,10 +159,10 @@ def largest_probability(g: float, ordered: F32, reach: float, c: float) -> float
     return best
 
 
-@compiled
+@compile_kernel
 def inner_sum(g: F32, left_out: F32, reach: float, c: float) -> tuple[float, float]:
-    """Over early keys, whichever g_j left out is best for each: (Σ_i p_i, max_i p_i)."""
-    ordered = bracketing(left_out, np.float64(g.min()) + reach, np.float64(g.max()) + reach)
+    """Sums over early keys of the largest p over all g_j left out: (Σ_i p_i, max_i p_i)."""
+    ordered = bracket_values(left_out, np.float64(g.min()) + reach, np.float64(g.max()) + reach)
     total, best = 0.0, 0.0
     for k in range(g.size):
         p = largest_probability(np.float64(g[k]), ordered, reach, c)
@@ -170,16 +170,16 @@ def inner_sum(g: F32, left_out: F32, reach: float, c: float) -> tuple[float, flo
     return total, best
 
 
-@compiled
-def upper_row(g: F32, split: int, late: int, c: float) -> tuple[float, float]:
+@compile_kernel
+def bound_row(g: F32, split: int, late: int, c: float) -> tuple[float, float]:
     """The upper bounds of Precision and Recall (eq. 13, 15) of one row, N = split; g: (n,), ``late`` is exact."""
     selected, left_out, reach = g[:split], g[split:], XI_STAR / c
     low, top = np.float64(left_out.min()), np.float64(left_out.max())
     total, best, early, between = outer_sum(selected, low, top, reach, c)
     if between > 0:
-        inner, largest = inner_sum(keys_between(selected, low, top, reach), left_out, reach, c)
+        inner, largest = inner_sum(select_keys_between(selected, low, top, reach), left_out, reach, c)
         total, best = total + inner, max(best, largest)
-    if split - late != early:  # float32 has keys on the wrong side of low; they lie there, to rounding
+    if split - late != early:  # float32 puts keys on the wrong side of low: up to rounding they are at low
         edge, _ = inner_sum(left_out[left_out == left_out.min()][:1], left_out, reach, c)
         total, best = max(total + (split - late - early) * edge, 0.0), max(best, edge)
     if late > 0:
@@ -187,8 +187,8 @@ def upper_row(g: F32, split: int, late: int, c: float) -> tuple[float, float]:
     return 1.0 - best / (split + 1), 1.0 - (0.5 * late + (total if late < split else 0.0)) / split
 
 
-@compiled
-def upper_tile(
+@compile_kernel
+def bound_tile(
     first: int,
     products: F32,
     s: F64,
@@ -221,5 +221,5 @@ def upper_tile(
         early, _, _, _ = count_row(split, products[row], nothing, s[row], size[row], alpha, states, factors, g)
         for index in range(curvature.shape[0]):
             if curvature[index, split - 1] > 0.0:
-                upper = upper_row(g, split, split - early, curvature[index, split - 1])
+                upper = bound_row(g, split, split - early, curvature[index, split - 1])
                 precision_upper[index, split - 1], recall_upper[index, split - 1] = upper

@@ -1,6 +1,6 @@
-"""AUC of a head's selection, and how far its measures lie from what chance would do: the public functions.
+"""AUC of a head's selection, and its measures compared with those of two null models: the public functions.
 
-Holds ``separation``, ``separability`` and what the latter returns. What does not belong here: how the numbers are
+Holds ``separation``, ``separability`` and the result type of the latter. What does not belong here: how the numbers are
 computed (``geometry.comparisons`` and ``geometry.nulls`` on the CPU, ``geometry.cuda_comparisons`` on a GPU), Dask
 (``geometry.lazy_separation``) and files.
 """
@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from geometry.comparison_kernels import I64
-from geometry.comparisons import MEASURES, auc_of, compare, keys_of
-from geometry.grids import grid_of
-from geometry.host import tile_rows
+from geometry.comparisons import MEASURES, arrange_keys, compare, compute_auc
+from geometry.grids import choose_grid
+from geometry.host import count_tile_rows
 from geometry.kernels import F64
 from geometry.nulls import NULLS, separability_of_head
-from geometry.profile import _array, _check, _known, _place, _tensor
+from geometry.profile import _check, _choose_device, _convert_array, _convert_dtype, _convert_tensor
 
-__all__ = ["MEASURES", "NULLS", "Separability", "scratch_bytes", "separability", "separation"]
+__all__ = ["MEASURES", "NULLS", "Separability", "estimate_scratch_bytes", "separability", "separation"]
 
 
 @dataclass(frozen=True)
 class Separability:
-    """The measures of a selection, and the mean of each over the draws of two nulls, for every N of a grid.
+    """The measures of a selection, and their means over the draws of two null models, for every N of a grid.
 
     Arrays are float64 (…, measure, grid), leading axes as given, measures in the order of ``MEASURES``: P(r_max, N),
     R(r_min, N), F(r_max, N), F(r_min, N), specificity 1 − K_out/(n − N), and AUC(N).
@@ -34,23 +34,23 @@ class Separability:
     n: I64
     """N, (grid,)."""
     observed: F64
-    """Of the N largest weights."""
+    """Measures of the selection of the N largest weights."""
     random_selection: F64
-    """Mean over draws: N keys at random, their weights and value states as they are. NaN without draws."""
+    """Mean over draws: N random keys, with their own weights and value states. NaN without draws."""
     shuffled_values: F64
-    """Mean over draws: the N largest weights, value states permuted at random among the keys but the sink and the
-    last token. NaN without draws."""
+    """Mean over draws: the N largest weights, value states permuted at random among the keys except the sink
+    and the last token. NaN without draws."""
 
 
 def separation(
     weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I64 | None = None, *, device: str | None = None
 ) -> F64:
-    """AUC(N): how likely a selected key is nearer to s_N than one left out, where both are drawn at random.
+    """AUC(N): the probability that a random selected key is nearer to s_N than a random key left out.
 
     AUC(N) = 1 − W/(N (n − N)) for n keys, where W is the number of pairs (i ∈ I_N, j ∉ I_N) with D_j < D_i and half of
-    those with D_j = D_i, D_l = ‖s_N − y_l‖²; the double sum of eq. 22 counts ties whole.
-    1/2 says that selection and distance have nothing to do with each other. A random selection has more than that: the
-    selected keys are parts of s_N, so chance is what ``separability`` gives for ``random_selection``.
+    those with D_j = D_i, D_l = ‖s_N − y_l‖²; the double sum of eq. 22 counts ties fully. AUC is 1/2 if selection and
+    distance are unrelated. A random selection has a larger AUC, because the selected keys are terms of s_N: compare
+    with the AUC that ``separability`` gives for ``random_selection``.
 
     Parameters
     ----------
@@ -68,30 +68,30 @@ def separation(
     -------
     ndarray
         float64 (…, grid). Exact: 2 W is a whole number that equals a float64 evaluation of the definition, up to
-        differences that float64 itself cannot tell; keys of equal y are ties.
+        differences that float64 cannot resolve; keys of equal y are ties.
 
     Raises
     ------
     ValueError
-        If ``n`` is not ascending within 1 to n − 1, or as ``selection_profile``.
+        If ``n`` is not ascending within 1 to n − 1, or for the reasons given in ``selection_profile``.
     RuntimeError
         If ``device`` is a GPU that PyTorch cannot use.
 
     Notes
     -----
-    O(grid · (n d + n log n)) per head and ``scratch_bytes`` of memory; one head after the other on one thread. Heads in
-    which many keys of different y are equally far to within float64 rounding take up to O(grid · n² d).
+    O(grid · (n d + n log n)) per head and ``scratch_bytes`` of memory; heads are computed one by one on one thread.
+    Heads in which many keys of different y are equally far, up to float64 rounding, take up to O(grid · n² d).
     """
-    alpha, states, on_gpu = _checked(weights, values, device)
+    alpha, states, on_gpu = _check_input(weights, values, device)
     keys = alpha.shape[-1]
-    sizes = grid_of(n, keys)
+    sizes = choose_grid(n, keys)
     if on_gpu:
         from geometry.cuda_comparisons import separation_of_heads
 
         return separation_of_heads(alpha, states, sizes)
-    found = np.empty((*_lead(alpha, states), len(sizes)))
-    for head, row, of_keys in each_head(alpha, states):
-        found[head] = auc_of(compare(keys_of(row, of_keys), sizes), sizes, keys)
+    found = np.empty((*_broadcast_lead(alpha, states), len(sizes)))
+    for head, row, of_keys in iterate_heads(alpha, states):
+        found[head] = compute_auc(compare(arrange_keys(row, of_keys), sizes), sizes, keys)
     return found
 
 
@@ -105,7 +105,7 @@ def separability(
     sink: bool = True,
     device: str | None = None,
 ) -> Separability:
-    """Precision, Recall, F, specificity and AUC on a grid of N, and what chance would do.
+    """Precision, Recall, F, specificity and AUC on a grid of N, and their means under two null models.
 
     Parameters
     ----------
@@ -114,13 +114,13 @@ def separability(
     draws
         Draws of each null, at least 0.
     seed
-        What tells the draws of a head from those of others: a whole number ≥ 0, to which the index of the head along
-        the leading axes is appended; or the words themselves, such as (seed, sequence, query, layer, head), whole
-        numbers ≥ 0 (…, words) whose leading axes broadcast against those of the heads. Draws depend on nothing but the
-        words, the null and the number of the draw, and are the same on every device.
+        Distinguishes the draws of different heads: a whole number ≥ 0, to which the index of the head along the leading
+        axes is appended; or the words themselves, such as (seed, sequence, query, layer, head), whole numbers ≥ 0
+        (…, words) whose leading axes broadcast against those of the heads. Draws depend only on the words, the null and
+        the number of the draw, and are the same on every device.
     sink
-        Whether the first key is position 0 of the sequence, whose value state shuffling leaves in place. If a window
-        hides position 0, only that of the last token stays.
+        Whether the first key is position 0 of the sequence, whose value state is not shuffled. If a window hides
+        position 0, only the value state of the last token is not shuffled.
 
     Returns
     -------
@@ -130,7 +130,7 @@ def separability(
     Raises
     ------
     ValueError
-        If ``draws`` is negative, ``seed`` is not as described, or as ``separation``.
+        If ``draws`` is negative, ``seed`` is not as described, or for the reasons given in ``separation``.
     RuntimeError
         If ``device`` is a GPU that PyTorch cannot use.
 
@@ -142,59 +142,59 @@ def separability(
     if draws < 0:
         msg = f"draws must be at least 0, got {draws}"
         raise ValueError(msg)
-    alpha, states, on_gpu = _checked(weights, values, device)
-    sizes, lead = grid_of(n, alpha.shape[-1]), _lead(alpha, states)
-    words = _words(seed, lead)
+    alpha, states, on_gpu = _check_input(weights, values, device)
+    sizes, lead = choose_grid(n, alpha.shape[-1]), _broadcast_lead(alpha, states)
+    words = _build_words(seed, lead)
     if on_gpu:
         from geometry.cuda_comparisons import separability_of_heads
 
         return Separability(sizes, *separability_of_heads(alpha, states, words, sizes, draws=draws, sink=sink))
     found = np.empty((*lead, 1 + len(NULLS), len(MEASURES), len(sizes)))
-    for head, row, of_keys in each_head(alpha, states):
+    for head, row, of_keys in iterate_heads(alpha, states):
         found[head] = separability_of_head(row, of_keys, words[head], sizes, draws=draws, sink=sink)
     return Separability(sizes, *np.moveaxis(found, -3, 0))
 
 
-def scratch_bytes(n: int, head_dim: int, grid: int) -> int:
-    """Upper bound of the memory ``separation`` and ``separability`` take beside inputs and results, in bytes.
+def estimate_scratch_bytes(n: int, head_dim: int, grid: int) -> int:
+    """Upper bound of the memory of ``separation`` and ``separability`` without inputs and results, in bytes.
 
-    However many heads and draws. Per component of a value state: y in float64 and, of shuffled keys, the value states
-    in the type they came in, in order, scaled and in float32 (40 bytes at most). One tile of intervals, and of inner
-    products or orders; s_N; vectors of n.
+    It does not depend on the number of heads and draws. Per component of a value state: y in float64 and, of shuffled
+    keys, the value states in the given dtype, sorted, scaled and in float32 (40 bytes at most). One tile of intervals,
+    and of inner products or orders; s_N; vectors of n.
     """
-    rows = min(grid, tile_rows(n))
+    rows = min(grid, count_tile_rows(n))
     return 40 * n * head_dim + rows * 24 * n + 16 * grid * head_dim + 512 * n + 512 * grid + 2**16
 
 
-def each_head(
+def iterate_heads(
     weights: NDArray[Any], values: NDArray[Any]
 ) -> Iterator[tuple[tuple[int, ...], NDArray[Any], NDArray[Any]]]:
-    """Each head's index along the leading axes, its weights (n,) and its values (n, d)."""
-    lead = _lead(weights, values)
+    """Iterate over heads: index along the leading axes, weights (n,) and values (n, d)."""
+    lead = _broadcast_lead(weights, values)
     weights = np.broadcast_to(weights, (*lead, weights.shape[-1]))
     values = np.broadcast_to(values, (*lead, *values.shape[-2:]))
     for head in np.ndindex(lead):
-        yield head, _known(weights[head]), _known(values[head])
+        yield head, _convert_dtype(weights[head]), _convert_dtype(values[head])
 
 
-def _checked(weights: Any, values: Any, device: str | None) -> tuple[Any, Any, bool]:
-    """Good input as arrays, or as tensors on a GPU, and whether it is there."""
-    place = _place(weights, values, device)
+def _check_input(weights: Any, values: Any, device: str | None) -> tuple[Any, Any, bool]:
+    """Convert and check the input: arrays, or tensors on a GPU, and whether they are on a GPU."""
+    place = _choose_device(weights, values, device)
     if place == "cpu":
-        alpha, states = _array(weights), _array(values)
+        alpha, states = _convert_array(weights), _convert_array(values)
     else:
-        alpha, states = _tensor(weights, place), _tensor(values, place)
+        alpha, states = _convert_tensor(weights, place), _convert_tensor(values, place)
     _check(alpha, states)
     return alpha, states, place != "cpu"
 
 
-def _lead(weights: Any, values: Any) -> tuple[int, ...]:
+def _broadcast_lead(weights: Any, values: Any) -> tuple[int, ...]:
     """The leading axes of arrays or tensors (…, n) and (…, n, d)."""
     return np.broadcast_shapes(tuple(weights.shape[:-1]), tuple(values.shape[:-2]))
 
 
-def _words(seed: Any, lead: tuple[int, ...]) -> I64:
-    """The words that identify each head, (*lead, words); a ValueError if the seed gives none."""
+def _build_words(seed: Any, lead: tuple[int, ...]) -> I64:
+    """The words that identify each head, (*lead, words); a ValueError if the seed is not valid."""
     words = np.asarray(seed)
     if not np.issubdtype(words.dtype, np.integer) or (words < 0).any() or words.shape[-1:] == (0,):
         msg = f"seed must be whole numbers ≥ 0, got {seed!r}"

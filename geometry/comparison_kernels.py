@@ -1,26 +1,27 @@
 """Compiled kernels that compare all pairs of a selected key and one left out, for some N: AUC, K_in and K_out.
 
-They know no Dask and no files, and assume good input. Letters: n keys, d components of a value state; y_l = α_l v_l;
-a_l = ‖y_l‖; t rows of a tile, each about one N. A *group* is a run of keys whose order an error bound leaves open.
+They do not validate their input. Letters: n keys, d components of a value state; y_l = α_l v_l;
+a_l = ‖y_l‖; t rows of a tile, each about one N. A *group* is a run of keys whose order the error bound does not decide.
 
-How a comparison is made exact. Distances from s are ordered by E_l = ‖y_l‖² − 2⟨s, y_l⟩, as in ``geometry.kernels``.
-The inner products of all rows with all keys are one float64 matrix product, which leaves E_l an error of at most
+Exact comparisons. Distances from s are ordered by E_l = ‖y_l‖² − 2⟨s, y_l⟩, as in ``geometry.kernels``.
+The inner products of all rows with all keys are one float64 matrix product, so that E_l has an error of at most
 
     δ_l = a_l (slope · ‖s‖ + bend · a_l),    slope = 2.02 (d + 8) u, bend = 1.01 (d + 16) u, u = 2⁻⁵³,
 
 for any order of summation (Higham, *Accuracy and Stability of Numerical Algorithms*, §3.1). In the order of their lower
 ends, intervals [E_l − δ_l, E_l + δ_l] that overlap form groups; keys of different groups are decided. In a group of
-selected keys and others every pair is decided by the product of differences ``geometry.kernels.farther_by``, which is
-exactly 0 for equal y. Keys of equal y are compared once, so true ties may come by the thousand.
+selected keys and others every pair is decided by the product of differences ``geometry.kernels.compare_distances``,
+which is exactly 0 for equal y. Keys of equal y are compared only once, so thousands of true ties cost little.
 
-A few rows of a grid do not pay for the float32 product and the second look that all N need (``geometry.kernels``).
+For the few rows of a grid, a float32 product with a second pass, as used for all N (``geometry.kernels``), would not
+be faster.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import compiled
-from geometry.kernels import F64, error_slope, farther_by
+from geometry.accelerate import compile_kernel
+from geometry.kernels import F64, compare_distances, error_slope
 
 I64 = NDArray[np.int64]
 
@@ -28,10 +29,10 @@ UNIT_ROUNDOFF = 2.0**-53
 """Largest relative error of one float64 rounding."""
 
 SMALLEST_NORM = 2.0**-465
-"""Smaller norms count as this in the error bound: their squares underflow. y = 0 has E = δ = 0 exactly."""
+"""Smaller norms are replaced by this in the error bound, because their squares underflow. y = 0 has E = δ = 0."""
 
 Comparison = tuple[int, int, int]
-"""Of some keys by themselves: (2 W, K_in, K_out).
+"""The comparisons among some keys alone: (2 W, K_in, K_out).
 
 W is the number of pairs of a selected key and one left out that is nearer, plus half of those equally far. K_in counts
 selected keys no farther than any key left out (all of them where none is left out), K_out keys left out that are no
@@ -44,7 +45,7 @@ def error_factors(head_dim: int) -> tuple[float, float]:
     return error_slope(head_dim, UNIT_ROUNDOFF), 1.01 * (head_dim + 16) * UNIT_ROUNDOFF
 
 
-@compiled
+@compile_kernel
 def sum_selected(order: I64, y: F64, sizes: I64, s: F64) -> None:
     """The sum of y over the first N keys of ``order`` for every N of ``sizes``, ascending; output (grid, d)."""
     running, taken = np.zeros(y.shape[1]), 0
@@ -55,7 +56,7 @@ def sum_selected(order: I64, y: F64, sizes: I64, s: F64) -> None:
         s[row] = running
 
 
-@compiled
+@compile_kernel
 def enclose_energies(products: F64, a: F64, size: F64, slope: float, bend: float, low: F64, high: F64) -> None:
     """The ends E − δ and E + δ of every key for the rows of a tile.
 
@@ -69,12 +70,12 @@ def enclose_energies(products: F64, a: F64, size: F64, slope: float, bend: float
             low[row, key], high[row, key] = energy - error, energy + error
 
 
-@compiled
-def group_from(start: int, order: I64, low: F64, high: F64, rank: I64, split: int) -> tuple[int, int]:
-    """The group of ``order`` that begins at ``start``: (where it stops, how many of its keys are selected).
+@compile_kernel
+def find_group(start: int, order: I64, low: F64, high: F64, rank: I64, split: int) -> tuple[int, int]:
+    """The group of ``order`` that begins at ``start``: (its end, the number of its keys that are selected).
 
-    order: keys by the lower end of their interval; low, high: the ends, by key; rank: place of a key in the order in
-    which keys are selected, below ``split`` for the selected ones.
+    order: keys by the lower end of their interval; low, high: the ends, by key; rank: place of a key in the order of
+    selection, below ``split`` for the selected ones.
     """
     key = order[start]
     reach, selected, stop = high[key], int(rank[key] < split), start + 1
@@ -84,7 +85,7 @@ def group_from(start: int, order: I64, low: F64, high: F64, rank: I64, split: in
     return stop, selected
 
 
-@compiled
+@compile_kernel
 def is_same(y: F64, a: F64, key: int, other: int) -> bool:
     """Whether two keys have equal y."""
     if a[key] == 0.0 and a[other] == 0.0:
@@ -95,9 +96,9 @@ def is_same(y: F64, a: F64, key: int, other: int) -> bool:
     return bool(k == y.shape[1])
 
 
-@compiled
+@compile_kernel
 def gather_equals(keys: I64, rank: I64, split: int, y: F64, a: F64, selected: I64, left_out: I64) -> int:
-    """Put one key of each y to the front of ``keys`` and count the keys of that y; returns how many y there are.
+    """Move one key of each y to the front of ``keys`` and count the keys of that y; returns the number of distinct y.
 
     selected, left_out: outputs, as long as ``keys``.
     """
@@ -116,56 +117,56 @@ def gather_equals(keys: I64, rank: I64, split: int, y: F64, a: F64, selected: I6
     return count
 
 
-@compiled
-def extreme(keys: I64, counts: I64, sign: float, s: F64, y: F64, ones: F64) -> int:
-    """The one of ``keys``, among those with ``counts``, whose ``sign`` · D is largest."""
+@compile_kernel
+def find_extreme(keys: I64, counts: I64, sign: float, s: F64, y: F64, ones: F64) -> int:
+    """The one of ``keys`` with the largest ``sign`` · D among those whose count in ``counts`` is above 0."""
     best = -1
     for i in range(counts.size):
-        if counts[i] > 0 and (best < 0 or sign * farther_by(s, ones, y, keys[i], best) > 0.0):
+        if counts[i] > 0 and (best < 0 or sign * compare_distances(s, ones, y, keys[i], best) > 0.0):
             best = keys[i]
     return best
 
 
-@compiled
+@compile_kernel
 def double_sum(keys: I64, selected: I64, left_out: I64, s: F64, y: F64, ones: F64) -> int:
-    """2 W of keys of different y, so many of each selected and left out."""
+    """2 W of keys of different y; ``selected`` and ``left_out`` are the numbers of keys of each y."""
     twice = 0
     for i in range(selected.size):
         for j in range(left_out.size):
             pairs = selected[i] * left_out[j]
             if pairs > 0:
-                by = 0.0 if i == j else farther_by(s, ones, y, keys[i], keys[j])
+                by = 0.0 if i == j else compare_distances(s, ones, y, keys[i], keys[j])
                 twice += 2 * pairs if by > 0.0 else pairs if by == 0.0 else 0
     return twice
 
 
-@compiled
+@compile_kernel
 def compare_by_differences(keys: I64, rank: I64, split: int, s: F64, y: F64, a: F64, ones: F64) -> Comparison:
     """Compare every pair of some keys, selected ones and others, by ``farther_by``; ``keys`` is reordered.
 
-    s: (d,); y: (n, d); a: ‖y‖, (n,); ones: the factors of y that ``farther_by`` asks for, (n,).
+    s: (d,); y: (n, d); a: ‖y‖, (n,); ones: the factors of y that ``farther_by`` takes, (n,).
     """
     selected, left_out = np.empty(keys.size, np.int64), np.empty(keys.size, np.int64)
     count = gather_equals(keys, rank, split, y, a, selected, left_out)
     selected, left_out = selected[:count], left_out[:count]
-    farthest, nearest = extreme(keys, selected, 1.0, s, y, ones), extreme(keys, left_out, -1.0, s, y, ones)
+    farthest, nearest = find_extreme(keys, selected, 1.0, s, y, ones), find_extreme(keys, left_out, -1.0, s, y, ones)
     k_in, k_out = 0, 0
     for i in range(count):
-        if selected[i] > 0 and farther_by(s, ones, y, keys[i], nearest) <= 0.0:
+        if selected[i] > 0 and compare_distances(s, ones, y, keys[i], nearest) <= 0.0:
             k_in += selected[i]
-        if left_out[i] > 0 and farther_by(s, ones, y, keys[i], farthest) <= 0.0:
+        if left_out[i] > 0 and compare_distances(s, ones, y, keys[i], farthest) <= 0.0:
             k_out += left_out[i]
     return double_sum(keys, selected, left_out, s, y, ones), k_in, k_out
 
 
-@compiled
+@compile_kernel
 def compare_row(
     order: I64, low: F64, high: F64, rank: I64, split: int, s: F64, y: F64, a: F64, ones: F64
 ) -> Comparison:
-    """Compare all pairs of one row, group by group from the nearest on; arguments as for ``compare_rows``."""
+    """Compare all pairs of one row, group by group from the nearest; arguments as for ``compare_rows``."""
     twice, k_in, k_out, left_out, start = 0, 0, 0, 0, 0
     while start < order.size:
-        stop, selected = group_from(start, order, low, high, rank, split)
+        stop, selected = find_group(start, order, low, high, rank, split)
         of_group = (0, selected, 0)
         if 0 < selected < stop - start:
             of_group = compare_by_differences(order[start:stop], rank, split, s, y, a, ones)
@@ -176,7 +177,7 @@ def compare_row(
     return twice, k_in, k_out
 
 
-@compiled
+@compile_kernel
 def compare_rows(order: I64, low: F64, high: F64, rank: I64, splits: I64, s: F64, y: F64, a: F64, counts: I64) -> None:
     """Compare all pairs of a selected key and one left out, for every row of a tile.
 
@@ -187,7 +188,7 @@ def compare_rows(order: I64, low: F64, high: F64, rank: I64, splits: I64, s: F64
     low, high
         The ends of the intervals, by key, (t, n).
     rank
-        Place of every key in the order in which keys are selected, (n,).
+        Place of every key in the order of selection, (n,).
     splits
         N of each row, (t,).
     s

@@ -1,7 +1,7 @@
-"""Comparisons of all pairs of a selected key and one left out, of one head on the CPU, and the measures they give.
+"""Comparisons of all pairs of a selected key and a key left out, of one head on the CPU, and the resulting measures.
 
-Holds what turns the weights and value states of a head into 2 W, K_in and K_out for some N, with NumPy and the compiled
-kernels, and these into Precision, Recall, F, specificity and AUC. What does not belong here: checks of the input
+Computes 2 W, K_in and K_out for some N from the weights and value states of a head, with NumPy and the compiled
+kernels, and from these Precision, Recall, F, specificity and AUC. What does not belong here: checks of the input
 (``geometry.chance``), random draws (``geometry.nulls``), and other devices (``geometry.cuda_comparisons``).
 """
 
@@ -14,7 +14,7 @@ from geometry.comparison_kernels import I64, compare_rows, enclose_energies, err
 from geometry.kernels import F64, Floats
 
 MEASURES = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "auc")
-"""P(r_max, N), R(r_min, N), F(r_max, N), F(r_min, N), 1 − K_out/(n − N) and AUC(N), in order of an axis ``measure``."""
+"""P(r_max, N), R(r_min, N), F(r_max, N), F(r_min, N), 1 − K_out/(n − N) and AUC(N), in order of axis ``measure``."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Keys:
     exponent: int
 
 
-def keys_of(weights: Floats, values: Floats) -> Keys:
-    """Sort the keys of a head, weights (n,) and values (n, d), and weigh their value states."""
+def arrange_keys(weights: Floats, values: Floats) -> Keys:
+    """Sort the keys of a head, weights (n,) and values (n, d), and multiply their value states by the weights."""
     head = host.arrange(weights, values, sink=False)
     return Keys(head.alpha[:, None] * head.states, head.alpha * head.norm, head.exponent)
 
@@ -48,8 +48,8 @@ def compare(keys: Keys, sizes: I64, order: I64 | None = None) -> I64:
 
     Notes
     -----
-    One float64 matrix product (grid × d × n), a sort of n keys for each N, and O(n) after it, unless groups of keys of
-    different y are equally far to within float64 rounding: m of these take O(m² d).
+    One float64 matrix product (grid × d × n), a sort of n keys for each N, and O(n) after the sort. A group of m keys
+    of different y that are equally far, up to float64 rounding, takes O(m² d).
     """
     n, d = keys.y.shape
     order = np.arange(n) if order is None else order
@@ -58,7 +58,7 @@ def compare(keys: Keys, sizes: I64, order: I64 | None = None) -> I64:
     s = np.empty((len(sizes), d))
     sum_selected(order, keys.y, sizes, s)
     counts = np.empty((3, len(sizes)), np.int64)
-    rows = host.tile_rows(n)
+    rows = host.count_tile_rows(n)
     for first in range(0, len(sizes), rows):
         part = slice(first, first + rows)
         compare_tile(keys, rank, sizes[part], s[part], counts[:, part])
@@ -66,21 +66,21 @@ def compare(keys: Keys, sizes: I64, order: I64 | None = None) -> I64:
 
 
 def compare_tile(keys: Keys, rank: I64, sizes: I64, s: F64, counts: I64) -> None:
-    """The comparisons of some rows, of which s is given, (t, d); output (3, t)."""
+    """Compare the keys for some rows, given their s, (t, d); output (3, t)."""
     low, high = np.empty((2, len(sizes), len(rank)))
     norms = np.sqrt(np.einsum("td,td->t", s, s))
     enclose_energies(s @ keys.y.T, keys.a, norms, *error_factors(s.shape[1]), low, high)
     compare_rows(np.argsort(low, axis=-1), low, high, rank, sizes, s, keys.y, keys.a, counts)
 
 
-def auc_of(counts: I64, sizes: I64, n: int) -> F64:
+def compute_auc(counts: I64, sizes: I64, n: int) -> F64:
     """AUC(N) = 1 − W/(N (n − N)) for every N of ``sizes``, (…, grid), from counts (3, …, grid)."""
     pairs = 2 * sizes * (n - sizes)
     auc: F64 = (pairs - counts[0]) / pairs
     return auc
 
 
-def measures_of(counts: I64, sizes: I64, n: int) -> F64:
+def compute_measures(counts: I64, sizes: I64, n: int) -> F64:
     """``MEASURES`` for every N of ``sizes``, (…, measure, grid), from counts (3, …, grid)."""
     _, k_in, k_out = counts
     found = (
@@ -89,6 +89,6 @@ def measures_of(counts: I64, sizes: I64, n: int) -> F64:
         2 * sizes / (2 * sizes + k_out),
         2 * k_in / (sizes + k_in),
         (n - sizes - k_out) / (n - sizes),
-        auc_of(counts, sizes, n),
+        compute_auc(counts, sizes, n),
     )
     return np.stack(found, axis=-2)

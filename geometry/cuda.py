@@ -1,22 +1,21 @@
 """The profile of many heads at once on a CUDA device: PyTorch for whole arrays, Triton kernels for the rest.
 
-Holds ``profile_heads``, ``profile_of_heads``, which brings its results to the host, and what they need. What does not
-belong here: checks of the input (``geometry.profile``), the kernels (``geometry.cuda_kernels``), the CPU
-(``geometry.host``).
+Holds ``profile_heads``, and ``profile_of_heads``, which copies its results to the host. What does not belong here:
+checks of the input (``geometry.profile``), the kernels (``geometry.cuda_kernels``), the CPU (``geometry.host``).
 
 Letters: n keys in order of falling weight, d components of a value state. Row N−1 of a head belongs to N, and s' is s
 without the sink's part.
 
-All arithmetic but that of ρ_out is float64, which a data centre's GPU multiplies matrices in as fast as in float32. The
-inner products ⟨s'_N, y_l⟩ of a tile of rows of many heads are one matrix product; one kernel then reads each row. It
-gives every comparison of energies the error bound
+All arithmetic except that of ρ_out is in float64, in which data-centre GPUs multiply matrices as fast as in float32.
+The inner products ⟨s'_N, y_l⟩ of a tile of rows of many heads are one matrix product; one kernel then reads each row.
+Every comparison of energies has the error bound
 
     δ_l = a_l (slope · size + bend · a_l),    a_l = ‖y_l‖,
 
-where size is at least the norm of the centre, ‖s'‖ or ‖s‖. Nothing is added for underflow: norms below 2⁻⁴⁶⁵ count as
-that, unless y is 0, whose energy is exactly 0. A row in which the bound leaves a comparison open is flagged, and worked
-out again by products of differences ⟨y − o, (y − s) + (o − s)⟩ = D_y − D_o, which keep their digits however near two
-keys are and are exactly 0 for equal ones. So true ties count as ties.
+where size is at least the norm of the centre, ‖s'‖ or ‖s‖. Nothing is added for underflow: norms below 2⁻⁴⁶⁵ are
+replaced by it, unless y is 0, whose energy is exactly 0. A row in which the bound leaves a comparison undecided is
+flagged and recomputed by products of differences ⟨y − o, (y − s) + (o − s)⟩ = D_y − D_o, which keep their digits
+however near two keys are and are exactly 0 for equal keys. So true ties count as ties.
 """
 
 import math
@@ -30,19 +29,19 @@ from torch import Tensor
 
 from geometry import kernels
 from geometry.bounds import DENSITY_0, XI_STAR
-from geometry.quantities import BY_KAPPA, BY_N, SelectionProfile, declared
+from geometry.quantities import BY_KAPPA, BY_N, SelectionProfile, list_declared
 
-COUNTS = tuple(name for name, quantity in declared(SelectionProfile, BY_N).items() if quantity.dtype == "int32")
+COUNTS = tuple(name for name, quantity in list_declared(SelectionProfile, BY_N).items() if quantity.dtype == "int32")
 """Names of the counts of a profile, in the order in which ``profile_rows`` stores them."""
 
-UPPER = tuple(declared(SelectionProfile, BY_KAPPA))
+UPPER = tuple(list_declared(SelectionProfile, BY_KAPPA))
 """Names of the upper bounds of a profile, in the order in which ``profile_rows`` stores them."""
 
-PER_HEAD = tuple(name for name, quantity in declared(SelectionProfile).items() if "n" not in quantity.axes)
+PER_HEAD = tuple(name for name, quantity in list_declared(SelectionProfile).items() if "n" not in quantity.axes)
 """Names of the arrays of a profile that have one element per head."""
 
 TILE_BYTES = 2**28
-"""Size of one tile of inner products, and of what flagged rows take at a time."""
+"""Size of one tile of inner products, and of the arrays for the flagged rows that are recomputed together."""
 
 UNIT_ROUNDOFF = 2.0**-53
 """Largest relative error of one float64 rounding."""
@@ -51,7 +50,7 @@ MOST_HEADS = 2**15
 """Heads of one kernel launch: fewer than CUDA's limit for the second axis of a grid."""
 
 ROW_BLOCK, ROW_WARPS = 64, 1
-"""Keys that ``profile_rows`` looks at together, and the warps of one of its programs."""
+"""Keys that ``profile_rows`` reads together, and the warps of one of its programs."""
 
 KEY_ROWS = 8
 """Keys of one program of ``order_keys``."""
@@ -64,25 +63,25 @@ COSINE_SIDE, COSINE_CHUNK = 64, 32
 
 
 def error_bend(head_dim: int) -> float:
-    """Factor of a_l² in the error bound: a_l² is itself rounded, by as much as a sum of ``head_dim`` squares is."""
+    """Factor of a_l² in the error bound: a_l² has the rounding error of a sum of ``head_dim`` squares."""
     return 1.01 * (head_dim + 16) * UNIT_ROUNDOFF
 
 
 def profile_of_heads(
     weights: Tensor, values: Tensor, *, kappas: Sequence[float], scale: Literal["unit", "raw"], sink: bool
 ) -> dict[str, NDArray[Any]]:
-    """As ``profile_heads``, for weights (…, n) and values (…, n, d) whose leading axes broadcast, in NumPy arrays."""
+    """``profile_heads`` as NumPy arrays, for weights (…, n) and values (…, n, d) whose leading axes broadcast."""
     n, d = values.shape[-2:]
     lead = torch.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
     heads = weights.expand(*lead, n).reshape(-1, n), values.expand(*lead, n, d).reshape(-1, n, d)
-    found = _profile(*heads, kappas=kappas, scale=scale, sink=sink).on_host().named()
+    found = _profile(*heads, kappas=kappas, scale=scale, sink=sink).copy_to_host().name_arrays()
     return {name: array.reshape((*lead, *array.shape[1:])).numpy() for name, array in found.items()}
 
 
 def profile_heads(
     weights: Tensor, values: Tensor, *, kappas: Sequence[float], scale: Literal["unit", "raw"], sink: bool
 ) -> dict[str, Tensor]:
-    """The arrays of ``SelectionProfile`` of many heads, on the device of the input, which is taken to be good.
+    """The arrays of ``SelectionProfile`` of many heads, on the device of the input, which is not checked.
 
     Parameters
     ----------
@@ -104,61 +103,63 @@ def profile_heads(
     RuntimeError
         If Triton is not installed.
     """
-    return _profile(weights, values, kappas=kappas, scale=scale, sink=sink).named()
+    return _profile(weights, values, kappas=kappas, scale=scale, sink=sink).name_arrays()
 
 
 def _profile(
     weights: Tensor, values: Tensor, *, kappas: Sequence[float], scale: Literal["unit", "raw"], sink: bool
 ) -> "Results":
-    """The results of ``profile_heads``, some heads at a time."""
+    """Compute the results of ``profile_heads``, a group of heads at a time."""
     weights, values = weights.detach(), values.detach()
     heads, n = weights.shape
     out = Results.empty(heads, n, len(kappas), weights.device)
-    at_once, rows = _extent(heads, n, values.shape[-1])
+    at_once, rows = _choose_extent(heads, n, values.shape[-1])
     with torch.cuda.device_of(weights):
         for start in range(0, heads, at_once):
             group = slice(start, start + at_once)
-            _profile_group(weights[group], values[group], rows, out.of(group), kappas=kappas, scale=scale, sink=sink)
+            _profile_group(
+                weights[group], values[group], rows, out.select_heads(group), kappas=kappas, scale=scale, sink=sink
+            )
     return out
 
 
 def _profile_group(
     weights: Tensor, values: Tensor, rows: int, out: "Results", *, kappas: Sequence[float], scale: str, sink: bool
 ) -> None:
-    """Fill ``out`` for some heads, so many rows of each at a time."""
+    """Fill ``out`` for a group of heads, ``rows`` rows of each at a time."""
     keys, n = _arrange(weights, values, sink=sink), weights.shape[-1]
-    torch.sum(weights, -1, dtype=torch.float64, out=out.of_head("weight_sum"))
-    value_scale = out.of_head("value_scale").copy_(_median_length(keys, sink=sink))
-    steepness = _steepness(keys, value_scale, kappas, scale)
-    _closest(keys, out.field("rho_out"))
+    torch.sum(weights, -1, dtype=torch.float64, out=out.select_head_array("weight_sum"))
+    value_scale = out.select_head_array("value_scale").copy_(_median_length(keys, sink=sink))
+    steepness = _compute_steepness(keys, value_scale, kappas, scale)
+    _fill_rho_out(keys, out.select_field("rho_out"))
     for first in range(0, n - 1, rows):
         _profile_tile(keys, slice(first, min(first + rows, n - 1)), steepness, out)
     out.multiply_lengths(keys.unit)
 
 
-def device_bytes(heads: int, n: int, head_dim: int, kappas: int = 1) -> int:
-    """Upper bound of the memory ``profile_heads`` takes on the device beside its input, results included, in bytes.
+def estimate_device_bytes(heads: int, n: int, head_dim: int, kappas: int = 1) -> int:
+    """Upper bound of the device memory of ``profile_heads`` without its input, results included, in bytes.
 
-    What the library of matrix products reserves for itself, once, is not part of it.
+    The workspace that the matrix library (cuBLAS) allocates once is not included.
     """
     # 20 bytes for a component of a key: y and s' in float64, a direction in float32
-    group, rows = _extent(heads, n, head_dim)
+    group, rows = _choose_extent(heads, n, head_dim)
     blocks = -(-n // COSINE_SIDE)
     of_keys = group * n * (20 * head_dim + 160)
     of_cosines = 4 * group * (2 * blocks * n + blocks**2 + blocks * COSINE_SIDE**2)
-    of_tile = group * rows * (8 * n + 64) + max(TILE_BYTES, _row_bytes(n, head_dim))
-    of_results = heads * n * (8 * (len(_kernels().FIELDS) + len(UPPER) * kappas) + 4 * len(COUNTS))
+    of_tile = group * rows * (8 * n + 64) + max(TILE_BYTES, _estimate_row_bytes(n, head_dim))
+    of_results = heads * n * (8 * (len(_import_kernels().FIELDS) + len(UPPER) * kappas) + 4 * len(COUNTS))
     return of_keys + max(of_cosines, of_tile) + of_results + 2**21
 
 
-def _extent(heads: int, n: int, head_dim: int) -> tuple[int, int]:
-    """How many heads are worked on together, and how many rows of each."""
+def _choose_extent(heads: int, n: int, head_dim: int) -> tuple[int, int]:
+    """Number of heads that are processed together, and the number of rows of each."""
     group = max(1, min(heads, MOST_HEADS, TILE_BYTES // (8 * n * max(n, head_dim))))
     return group, min(n - 1, max(1, TILE_BYTES // (8 * n * group)))
 
 
-def _kernels() -> Any:
-    """The module of the kernels."""
+def _import_kernels() -> Any:
+    """Import the module of the kernels; a RuntimeError if Triton is not installed."""
     try:
         from geometry import cuda_kernels
     except ModuleNotFoundError as error:
@@ -171,7 +172,7 @@ def _kernels() -> Any:
 
 @dataclass(frozen=True)
 class Results:
-    """Where the results of some heads go."""
+    """The output arrays of some heads."""
 
     counts: Tensor
     """The arrays named by ``COUNTS``, int32 (count, head, n − 1)."""
@@ -184,64 +185,64 @@ class Results:
 
     @classmethod
     def empty(cls, heads: int, n: int, kappas: int, device: torch.device) -> "Results":
-        """Room for the results of so many heads."""
+        """Allocate the results of ``heads`` heads."""
         per_head = torch.empty((len(PER_HEAD), heads), dtype=torch.float64, device=device)
         return cls(
             counts=torch.empty((len(COUNTS), heads, n - 1), dtype=torch.int32, device=device),
-            fields=per_head.new_empty((len(_kernels().FIELDS), heads, n - 1)),
+            fields=per_head.new_empty((len(_import_kernels().FIELDS), heads, n - 1)),
             upper=per_head.new_empty((len(UPPER), heads, kappas, n - 1)),
             per_head=per_head,
         )
 
-    def of(self, group: slice) -> "Results":
-        """The part that belongs to some of the heads."""
-        return Results(*(array[:, group] for array in self._arrays()))
+    def select_heads(self, group: slice) -> "Results":
+        """The results of some of the heads."""
+        return Results(*(array[:, group] for array in self._list_arrays()))
 
-    def on_host(self) -> "Results":
-        """The same in the memory of the host, page-locked, which takes a fraction of the time; waits for them."""
+    def copy_to_host(self) -> "Results":
+        """Copy the results to page-locked host memory, which is faster than to pageable memory, and wait for them."""
         if not self.counts.is_cuda:
             return self
-        copies = [torch.empty_like(array, device="cpu", pin_memory=True) for array in self._arrays()]
-        for copy, array in zip(copies, self._arrays(), strict=True):
+        copies = [torch.empty_like(array, device="cpu", pin_memory=True) for array in self._list_arrays()]
+        for copy, array in zip(copies, self._list_arrays(), strict=True):
             copy.copy_(array, non_blocking=True)
         torch.cuda.current_stream(self.counts.device).synchronize()
         return Results(*copies)
 
-    def _arrays(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _list_arrays(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The four tensors, in order."""
         return self.counts, self.fields, self.upper, self.per_head
 
-    def field(self, name: str) -> Tensor:
+    def select_field(self, name: str) -> Tensor:
         """One of the arrays (head, n − 1)."""
-        return self.fields[_kernels().FIELDS.index(name)]
+        return self.fields[_import_kernels().FIELDS.index(name)]
 
-    def of_head(self, name: str) -> Tensor:
+    def select_head_array(self, name: str) -> Tensor:
         """One of the arrays (head,)."""
         return self.per_head[PER_HEAD.index(name)]
 
     def multiply_lengths(self, unit: Tensor) -> None:
-        """Multiply what has the unit of the value states by a factor for each head."""
-        self.fields[: _kernels().LENGTHS].mul_(unit[:, None])
-        self.of_head("value_scale").mul_(unit)
+        """Multiply the arrays in the unit of the value states by a factor for each head."""
+        self.fields[: _import_kernels().LENGTHS].mul_(unit[:, None])
+        self.select_head_array("value_scale").mul_(unit)
 
-    def named(self) -> dict[str, Tensor]:
+    def name_arrays(self) -> dict[str, Tensor]:
         """All arrays by their names."""
-        names = (COUNTS, _kernels().FIELDS, UPPER, PER_HEAD)
+        names = (COUNTS, _import_kernels().FIELDS, UPPER, PER_HEAD)
         return {
             name: array
-            for of, arrays in zip(names, self._arrays(), strict=True)
+            for of, arrays in zip(names, self._list_arrays(), strict=True)
             for name, array in zip(of, arrays, strict=True)
         }
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of some heads in order of falling weight, value states divided by ``unit``; float64 if not said."""
+    """The keys of some heads in order of falling weight, value states divided by ``unit``; float64 unless stated."""
 
     values: Tensor
-    """v as they were given, in order of position, (head, n, d)."""
+    """v as given, in order of position, (head, n, d)."""
     unit: Tensor
-    """A power of two that the largest component of a head's value states is divided by, (head,)."""
+    """The power of two by which the value states of a head are divided, (head,)."""
     sink: Tensor
     """Rank of the sink, n if there is none, int64 (head,)."""
     last: Tensor
@@ -261,9 +262,9 @@ class Keys:
 
 
 def _arrange(weights: Tensor, values: Tensor, *, sink: bool) -> Keys:
-    """Sort the keys of some heads and work out everything about single keys, and their running sums."""
+    """Sort the keys of some heads and compute the quantities of single keys and their running sums."""
     heads, n, d = values.shape
-    sorted_weights, order = weights.abs().sort(dim=-1, descending=True, stable=True)  # no zero is negative
+    sorted_weights, order = weights.abs().sort(dim=-1, descending=True, stable=True)  # −0 becomes 0
     first, last = (weights > weights[:, :1]).sum(-1), (weights >= weights[:, -1:]).sum(-1) - 1
     largest = torch.linalg.vector_norm(values, math.inf, dim=(-2, -1)).double()
     keys = Keys(
@@ -279,7 +280,7 @@ def _arrange(weights: Tensor, values: Tensor, *, sink: bool) -> Keys:
         pulls=largest.new_empty((heads, n)),
     )
     of_single_keys = (keys.y, keys.directions, keys.lengths, keys.norms, keys.pulls)
-    _kernels().order_keys[-(-n // KEY_ROWS), heads](
+    _import_kernels().order_keys[-(-n // KEY_ROWS), heads](
         values,
         *values.stride(),
         order,
@@ -290,22 +291,22 @@ def _arrange(weights: Tensor, values: Tensor, *, sink: bool) -> Keys:
         n,
         d,
         rows=KEY_ROWS,
-        components=_power_of_two(d),
+        components=_round_to_power_of_two(d),
         enable_fp_fusion=True,
     )
-    _kernels().cumulate[-(-d // SUM_COMPONENTS), heads](
+    _import_kernels().cumulate[-(-d // SUM_COMPONENTS), heads](
         keys.y, keys.sink, keys.sums, n, d, rows=SUM_ROWS, components=SUM_COMPONENTS, enable_fp_fusion=True
     )
     return keys
 
 
-def _power_of_two(number: int) -> int:
-    """The least power of two that is not below ``number``."""
+def _round_to_power_of_two(number: int) -> int:
+    """The smallest power of two that is at least ``number``."""
     return 1 << (number - 1).bit_length()
 
 
 def _median_length(keys: Keys, *, sink: bool) -> Tensor:
-    """C, (head,): the median of ‖v‖ over all keys but the sink, or over all if there is none."""
+    """C, (head,): the median of ‖v‖ over all keys except the sink, or over all keys if there is no sink."""
     n = keys.lengths.shape[-1]
     ranks = torch.arange(n, device=keys.sink.device)
     lengths = keys.lengths.masked_fill(ranks == keys.sink[:, None], math.inf).sort().values
@@ -313,8 +314,8 @@ def _median_length(keys: Keys, *, sink: bool) -> Tensor:
     return lengths[:, (count - 1) // 2 : count // 2 + 1].mean(-1)
 
 
-def _steepness(keys: Keys, value_scale: Tensor, kappas: Sequence[float], scale: str) -> Tensor:
-    """What divided by B is the factor of g_j − g_i in ξ_ij (eq. 10), for each κ, (head, κ); NaN if C is 0 and used."""
+def _compute_steepness(keys: Keys, value_scale: Tensor, kappas: Sequence[float], scale: str) -> Tensor:
+    """B times the factor of g_j − g_i in ξ_ij (eq. 10), for each κ, (head, κ); NaN if C is used and 0."""
     factor = keys.unit
     if scale == "unit":
         factor = value_scale.reciprocal().masked_fill(value_scale == 0, math.nan)
@@ -324,15 +325,15 @@ def _steepness(keys: Keys, value_scale: Tensor, kappas: Sequence[float], scale: 
     return steepness.clamp_(max=torch.finfo(torch.float64).max)
 
 
-def _closest(keys: Keys, rho_out: Tensor) -> None:
-    """ρ_out for all N, into (head, n − 1)."""
+def _fill_rho_out(keys: Keys, rho_out: Tensor) -> None:
+    """Fill ρ_out for all N, (head, n − 1)."""
     heads, n, d = keys.y.shape
     blocks = -(-n // COSINE_SIDE)
     by_row, by_column = keys.directions.new_empty((2, heads, blocks, n))
     by_tile = keys.directions.new_empty((heads, blocks, blocks))
     diagonal = keys.directions.new_empty((heads, blocks, COSINE_SIDE, COSINE_SIDE))
     of_tiles = (by_row, by_column, by_tile, diagonal)
-    _kernels().cosine_tiles[blocks * blocks, heads](
+    _import_kernels().cosine_tiles[blocks * blocks, heads](
         keys.directions,
         keys.sink,
         *of_tiles,
@@ -343,13 +344,13 @@ def _closest(keys: Keys, rho_out: Tensor) -> None:
         chunk=COSINE_CHUNK,
         enable_fp_fusion=True,
     )
-    _kernels().closest_pairs[blocks, heads](
+    _import_kernels().closest_pairs[blocks, heads](
         *of_tiles, keys.sink, rho_out, n, blocks, side=COSINE_SIDE, num_warps=1, enable_fp_fusion=True
     )
 
 
 def _profile_tile(keys: Keys, tile: slice, steepness: Tensor, out: Results) -> None:
-    """Fill the rows ``tile`` of ``out`` but for ρ_out; lengths are in the unit of ``keys``."""
+    """Fill the rows ``tile`` of ``out`` except ρ_out; lengths are in the unit of ``keys``."""
     products = torch.bmm(keys.sums[:, tile], keys.y.transpose(1, 2))
     flags = _read(keys, tile.start, products, steepness, out)
     if bool(flags.any()):
@@ -357,11 +358,11 @@ def _profile_tile(keys: Keys, tile: slice, steepness: Tensor, out: Results) -> N
 
 
 def _read(keys: Keys, first: int, products: Tensor, steepness: Tensor, out: Results) -> Tensor:
-    """Read each row of a tile of inner products (head, row, n) into ``out``; returns the flags of its rows."""
+    """Fill ``out`` from each row of a tile of inner products (head, row, n); returns the flags of its rows."""
     heads, rows, n = products.shape
     d = keys.y.shape[-1]
     flags = torch.empty((heads, rows), dtype=torch.int32, device=products.device)
-    _kernels().profile_rows[rows, heads](
+    _import_kernels().profile_rows[rows, heads](
         products,
         keys.y,
         keys.sums,
@@ -389,7 +390,7 @@ def _read(keys: Keys, first: int, products: Tensor, steepness: Tensor, out: Resu
         slope=kernels.error_slope(d, UNIT_ROUNDOFF),
         bend=error_bend(d),
         block=ROW_BLOCK,
-        components=_power_of_two(d),
+        components=_round_to_power_of_two(d),
         num_warps=ROW_WARPS,
         enable_fp_fusion=True,
     )
@@ -418,10 +419,10 @@ class Rows:
 
     @property
     def place(self) -> tuple[Tensor, Tensor]:
-        """Where their results are in an array (head, n − 1)."""
+        """Indices of the rows in an array (head, n − 1)."""
         return self.head, self.split - 1
 
-    def centre(self, *, sink: bool) -> tuple[Tensor, Tensor]:
+    def compute_centre(self, *, sink: bool) -> tuple[Tensor, Tensor]:
         """s_N, or s'_N, (row, d), and the energies about it, (row, n)."""
         keys, head = self.keys, self.head
         s, energy = keys.sums[self.place], keys.norms[head] ** 2 - 2 * self.products
@@ -434,76 +435,76 @@ class Rows:
 
 
 def _settle(keys: Keys, first: int, products: Tensor, flags: Tensor, steepness: Tensor, out: Results) -> None:
-    """Work out again what the flagged rows of a tile (head, row, n) leave open."""
+    """Recompute the undecided results of the flagged rows of a tile (head, row, n)."""
     _, n, d = keys.y.shape
-    flag = _kernels()
+    flag = _import_kernels()
     late_in_doubt, needs_search = flag.LATE_IN_DOUBT.value, flag.NEEDS_SEARCH.value
 
     def rows(flagged: Tensor, components: int) -> Iterator[Rows]:
-        for head, row in (part.unbind(-1) for part in flagged.nonzero().split(_rows_at_once(n, components))):
+        for head, row in (part.unbind(-1) for part in flagged.nonzero().split(_count_rows_at_once(n, components))):
             yield Rows(keys, head, row + first + 1, products[head, row])
 
     for part in rows(flags & flag.COUNTS_IN_DOUBT.value > 0, d):
         _recount(part, out)
     for part in rows(flags & late_in_doubt > 0, d):
-        _search(part, _late(part), steepness, out)
+        _search(part, _find_late(part), steepness, out)
     for part in rows(flags & (late_in_doubt | needs_search) == needs_search, 0):
-        g = part.centre(sink=False)[1]
+        g = part.compute_centre(sink=False)[1]
         low = g.masked_fill(part.selected, math.inf).amin(-1, keepdim=True)
         _search(part, part.selected & (g > low), steepness, out)
 
 
-def _rows_at_once(n: int, components: int) -> int:
-    """How many flagged rows fit into TILE_BYTES, if so many components of each key are looked at."""
-    return max(1, TILE_BYTES // _row_bytes(n, components))
+def _count_rows_at_once(n: int, components: int) -> int:
+    """Number of flagged rows that fit into ``TILE_BYTES`` if ``components`` components of each key are used."""
+    return max(1, TILE_BYTES // _estimate_row_bytes(n, components))
 
 
-def _row_bytes(n: int, components: int) -> int:
-    """What a flagged row takes at most."""
+def _estimate_row_bytes(n: int, components: int) -> int:
+    """Upper bound of the memory of a flagged row, in bytes."""
     return 8 * n * (4 * components + 24)
 
 
-def _farther(y: Tensor, centre: Tensor, other: Tensor) -> Tensor:
+def _compare_distances(y: Tensor, centre: Tensor, other: Tensor) -> Tensor:
     """D_y − D_o by products of differences, (row, n): y (row, n, d), centre (row, d), o the y of rank ``other``."""
     o, centre = y[torch.arange(len(y), device=y.device), other][:, None], centre[:, None]
     return (y - o).mul_((y - centre).add_(o - centre)).sum(-1)
 
 
-def _extremal(y: Tensor, centre: Tensor, energy: Tensor, among: Tensor, sign: int) -> Tensor:
+def _find_extremal(y: Tensor, centre: Tensor, energy: Tensor, among: Tensor, sign: int) -> Tensor:
     """Rank of the key farthest from the centre (sign 1) or nearest to it (sign −1) ``among`` some, (row,)."""
     start = (sign * energy).masked_fill(~among, -math.inf).argmax(-1)
-    return (sign * _farther(y, centre, start)).masked_fill(~among, -math.inf).argmax(-1)
+    return (sign * _compare_distances(y, centre, start)).masked_fill(~among, -math.inf).argmax(-1)
 
 
 def _recount(rows: Rows, out: Results) -> None:
-    """Counts and radii by differences."""
+    """Recompute counts and radii by differences."""
     selected, y = rows.selected, rows.keys.y[rows.head]
-    s, energy = rows.centre(sink=True)
-    farthest = _extremal(y, s, energy, selected, 1)
-    nearest = _extremal(y, s, energy, ~selected, -1)
-    k_in = (selected & (_farther(y, s, nearest) <= 0)).sum(-1)
-    k_out = (~selected & (_farther(y, s, farthest) <= 0)).sum(-1)
+    s, energy = rows.compute_centre(sink=True)
+    farthest = _find_extremal(y, s, energy, selected, 1)
+    nearest = _find_extremal(y, s, energy, ~selected, -1)
+    k_in = (selected & (_compare_distances(y, s, nearest) <= 0)).sum(-1)
+    k_out = (~selected & (_compare_distances(y, s, farthest) <= 0)).sum(-1)
     out.counts[0][rows.place], out.counts[1][rows.place] = k_in.int(), k_out.int()
     for name, key in (("r_min", nearest), ("r_max", farthest)):
-        out.field(name)[rows.place] = torch.linalg.vector_norm(s - rows.keys.y[rows.head, key], dim=-1)
+        out.select_field(name)[rows.place] = torch.linalg.vector_norm(s - rows.keys.y[rows.head, key], dim=-1)
 
 
-def _late(rows: Rows) -> Tensor:
+def _find_late(rows: Rows) -> Tensor:
     """Which selected keys are late, g_i > min g_j, by differences, (row, n)."""
     selected, y = rows.selected, rows.keys.y[rows.head]
-    s, g = rows.centre(sink=False)
-    return selected & (_farther(y, s, _extremal(y, s, g, ~selected, -1)) > 0)
+    s, g = rows.compute_centre(sink=False)
+    return selected & (_compare_distances(y, s, _find_extremal(y, s, g, ~selected, -1)) > 0)
 
 
 def _search(rows: Rows, late: Tensor, steepness: Tensor, out: Results) -> None:
-    """Upper bounds, by a search for the two g_j that bracket g_i + ξ*/c for each selected key i that is not late."""
+    """Compute upper bounds by a search for the two g_j around g_i + ξ*/c for each selected key i that is not late."""
     selected, split = rows.selected, rows.split[:, None]
-    _, g = rows.centre(sink=False)
+    _, g = rows.compute_centre(sink=False)
     ordered = g.masked_fill(selected, math.inf).sort().values
     most = g.shape[-1] - split - 1
-    breadth = sum(out.field(name)[rows.place] for name in ("a_max_in", "a_max_out", "s_in"))
+    breadth = sum(out.select_field(name)[rows.place] for name in ("a_max_in", "a_max_out", "s_in"))
     for index, factor in enumerate(steepness[rows.head].unbind(-1)):
-        c = (factor / breadth).clamp(max=_kernels().STEEPEST.value)[:, None]
+        c = (factor / breadth).clamp(max=_import_kernels().STEEPEST.value)[:, None]
         above = torch.searchsorted(ordered, g + XI_STAR / c)
         ends = (ordered.gather(-1, end.clamp(min=0).minimum(most)) for end in (above - 1, above))
         low, high = (_bound_probability((end - g) * c) for end in ends)
@@ -514,6 +515,6 @@ def _search(rows: Rows, late: Tensor, steepness: Tensor, out: Results) -> None:
 
 def _bound_probability(xi: Tensor) -> Tensor:
     """p(ξ) = φ(ξ) ξ/(1 + ξ²) for ξ ≥ 0; ξ < 0 counts as 0."""
-    xi = xi.clamp(0, _kernels().XI_END.value)
+    xi = xi.clamp(0, _import_kernels().XI_END.value)
     density: Tensor = torch.exp(xi.square() / -2) * DENSITY_0
     return density * xi / (xi.square() + 1)

@@ -1,7 +1,7 @@
-"""Triton kernels that compare all pairs of a selected key and one left out. They assume good input.
+"""Triton kernels that compare all pairs of a selected key and a key left out. They do not validate their input.
 
-Holds what runs over the keys of every row; ``geometry.cuda_comparisons`` prepares the arguments and settles the rows
-that are flagged. What does not belong here: PyTorch, and choices of size.
+Holds the loops over the keys of every row; ``geometry.cuda_comparisons`` prepares the arguments and recomputes the
+flagged rows. What does not belong here: PyTorch, and choices of size.
 
 Letters and the error bound as in ``geometry.comparison_kernels``: n keys, t rows of a tile, each about one N. Arrays
 have a first axis for heads, which is not mentioned below, and are float64 unless said otherwise.
@@ -9,11 +9,11 @@ have a first axis for heads, which is not mentioned below, and are float64 unles
 
 import triton.language as tl
 
-from geometry.cuda_kernels import compiled, error_bound
+from geometry.cuda_kernels import compile_kernel, error_bound
 
 
-@compiled
-def intervals(
+@compile_kernel
+def enclose_energies(
     products: tl.tensor,
     norms: tl.tensor,
     key: tl.tensor,
@@ -22,14 +22,14 @@ def intervals(
     slope: tl.constexpr,
     bend: tl.constexpr,
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
-    """(a, E − δ, E + δ) of some keys of one row; size: ‖s‖."""
+    """Compute (a, E − δ, E + δ) of some keys of one row; size: ‖s‖."""
     a = tl.load(norms + key, mask=inside, other=0.0)
     energy = a * a - 2.0 * tl.load(products + key, mask=inside, other=0.0)
     error = error_bound(a, size, slope, bend)
     return a, energy - error, energy + error
 
 
-@compiled
+@compile_kernel
 def lower_ends(
     products: tl.tensor,
     norms: tl.tensor,
@@ -41,7 +41,7 @@ def lower_ends(
     bend: tl.constexpr,
     block: tl.constexpr,
 ) -> None:
-    """The lower ends of the intervals of all keys, by which they are sorted; a program per row.
+    """Store the lower ends of the intervals of all keys, by which the keys are sorted; one program per row.
 
     products: ⟨s, y⟩, (t, n); norms: ‖y‖, (n,); sizes: ‖s‖, (t,); output low (t, n).
     """
@@ -50,18 +50,18 @@ def lower_ends(
     norms, size = norms + head * n, tl.load(sizes + head * rows + row)
     for start in range(0, n, block):
         key = start + tl.arange(0, block)
-        _, lower, _ = intervals(products, norms, key, key < n, size, slope, bend)
+        _, lower, _ = enclose_energies(products, norms, key, key < n, size, slope, bend)
         tl.store(low + key, lower, mask=key < n)
 
 
-@compiled
+@compile_kernel
 def larger(a: tl.tensor, b: tl.tensor) -> tl.tensor:
-    """The larger of two."""
+    """The larger of two numbers."""
     return tl.maximum(a, b)
 
 
-@compiled
-def ends(
+@compile_kernel
+def find_ends(
     products: tl.tensor,
     norms: tl.tensor,
     rank: tl.tensor,
@@ -81,7 +81,7 @@ def ends(
         key = start + tl.arange(0, block)
         inside = key < n
         selected = tl.load(rank + key, mask=inside, other=0) < split
-        a, low, _ = intervals(products, norms, key, inside, size, slope, bend)
+        a, low, _ = enclose_energies(products, norms, key, inside, size, slope, bend)
         nearest = tl.where(inside & (selected == 0), tl.minimum(nearest, low), nearest)
         farthest = tl.where(inside & selected, tl.maximum(farthest, low), farthest)
         empty_in += (inside & selected & (a == 0.0)).to(tl.int64)
@@ -89,7 +89,7 @@ def ends(
     return tl.min(nearest, axis=0), tl.max(farthest, axis=0), tl.sum(empty_in, axis=0), tl.sum(empty_out, axis=0)
 
 
-@compiled
+@compile_kernel
 def compare_rows(
     products: tl.tensor,
     norms: tl.tensor,
@@ -105,18 +105,18 @@ def compare_rows(
     bend: tl.constexpr,
     block: tl.constexpr,
 ) -> None:
-    """2 W with ties halved, K_in and K_out of every row; a program per row.
+    """Store 2 W (ties count half), K_in and K_out of every row; one program per row.
 
     Inputs: products, norms and sizes as for ``lower_ends``; order: keys by their lower ends, int64 (t, n); rank: place
-    of every key in the order in which keys are selected, int64 (n,); splits: N of each row, int64 (t,), the same for
-    all heads. Outputs: counts, int64 (t, 3); flags, int32 (t,): 1 where intervals of a selected key and of one left out
-    overlap, unless both y are 0, which is a tie; the counts are void there.
+    of every key in the order of selection, int64 (n,); splits: N of each row, int64 (t,), the same for all heads.
+    Outputs: counts, int64 (t, 3); flags, int32 (t,): 1 where intervals of a selected key and of a key left out overlap,
+    unless both y are 0, which is a tie; the counts of flagged rows are not valid.
     """
     head, row = tl.program_id(1).to(tl.int64), tl.program_id(0)
     products, order = products + (head * rows + row) * n, order + (head * rows + row) * n
     norms, rank, size = norms + head * n, rank + head * n, tl.load(sizes + head * rows + row)
     split = tl.load(splits + row)
-    nearest, farthest, empty_in, empty_out = ends(products, norms, rank, split, size, n, slope, bend, block)
+    nearest, farthest, empty_in, empty_out = find_ends(products, norms, rank, split, size, n, slope, bend, block)
 
     pairs = tl.full((block,), 0, tl.int64)
     k_in, k_out, doubt = pairs, pairs, pairs
@@ -129,7 +129,7 @@ def compare_rows(
         key = tl.load(order + place, mask=inside, other=0)
         ranks = tl.load(rank + key, mask=inside, other=0)
         selected, others = inside & (ranks < split), inside & (ranks >= split)
-        a, low, high = intervals(products, norms, key, inside, size, slope, bend)
+        a, low, high = enclose_energies(products, norms, key, inside, size, slope, bend)
         empty = a == 0.0
 
         k_in += (selected & (low <= nearest)).to(tl.int64)
@@ -144,7 +144,7 @@ def compare_rows(
         high_out = tl.where(others & (a > 0.0), high, float("-inf"))
         reached_in = tl.maximum(tl.associative_scan(high_in, 0, larger), reach_in)
         reached_out = tl.maximum(tl.associative_scan(high_out, 0, larger), reach_out)
-        around = (a > 0.0) & (low <= 0.0) & (high >= 0.0)  # its interval holds that of y = 0
+        around = (a > 0.0) & (low <= 0.0) & (high >= 0.0)  # its interval contains that of y = 0
         open_in = selected & ((low <= reached_out) | (around & (empty_out > 0)))
         open_out = others & ((low <= reached_in) | (around & (empty_in > 0)))
         doubt += (open_in | open_out).to(tl.int64)

@@ -1,13 +1,13 @@
-"""Comparisons of all pairs of a selected key and one left out, of many heads at once on a CUDA device.
+"""Comparisons of all pairs of a selected key and a key left out, of many heads at once on a CUDA device.
 
-Holds ``separation_of_heads`` and ``separability_of_heads``, which bring their results to the host, and what they need.
-What does not belong here: checks of the input (``geometry.chance``), the kernels
-(``geometry.cuda_comparison_kernels``), the CPU (``geometry.comparisons``).
+Holds ``separation_of_heads`` and ``separability_of_heads``, which return their results on the host. What does not
+belong here: checks of the input (``geometry.chance``), the kernels (``geometry.cuda_comparison_kernels``), the CPU
+(``geometry.comparisons``).
 
-Letters and the error bound as in ``geometry.comparison_kernels``: all arithmetic is float64. Energies of a tile of rows
-of many heads are one matrix product; their intervals are sorted by PyTorch, and one kernel reads each row. A row in
-which intervals of a selected key and of one left out overlap is flagged, and settled on the host by the very kernels of
-the CPU: keys of equal y, or as good as equal, in both parts of a selection are rare.
+Letters and the error bound as in ``geometry.comparison_kernels``; all arithmetic is in float64. Energies of a tile of
+rows of many heads are one matrix product; their intervals are sorted by PyTorch, and one kernel reads each row. If
+intervals of a selected key and of a key left out overlap, the row is flagged and recomputed on the host by the kernels
+of the CPU. Such rows are rare: a selected key and a key left out must have an equal or nearly equal y.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,27 +19,27 @@ from torch import Tensor
 
 from geometry import cuda
 from geometry.comparison_kernels import I64, error_factors
-from geometry.comparisons import MEASURES, Keys, auc_of, compare_tile, measures_of
+from geometry.comparisons import MEASURES, Keys, compare_tile, compute_auc, compute_measures
 from geometry.kernels import F64
-from geometry.nulls import NULLS, U64, key_of, random_order, shuffled_places
+from geometry.nulls import NULLS, U64, draw_order, make_key, shuffle_places
 
 TILE_BYTES = 2**28
-"""Size of what the rows of a tile take: selections, inner products, lower ends, orders, and what sorting takes."""
+"""Size of the arrays of a tile: selections, inner products, lower ends, orders, and the workspace of sorting."""
 
 ELEMENT_BYTES = 96
-"""What one key of one row takes at most."""
+"""Upper bound of the memory of one key of one row."""
 
 ROW_BLOCK = 256
-"""Keys that a kernel looks at together."""
+"""Keys that a kernel reads together."""
 
 
 def separation_of_heads(weights: Tensor, values: Tensor, sizes: I64) -> F64:
     """AUC for every N of ``sizes``, (…, grid); weights (…, n), values (…, n, d) whose leading axes broadcast."""
     lead, n = torch.broadcast_shapes(weights.shape[:-1], values.shape[:-2]), weights.shape[-1]
     counts = np.empty((3, lead.numel(), len(sizes)), np.int64)
-    for group, alpha, states in _groups(weights, values, len(sizes)):
-        counts[:, group] = _compare(*_weighted(alpha, states), sizes)
-    return auc_of(counts, sizes, n).reshape(*lead, len(sizes))
+    for group, alpha, states in _iterate_groups(weights, values, len(sizes)):
+        counts[:, group] = _compare(*_weigh_values(alpha, states), sizes)
+    return compute_auc(counts, sizes, n).reshape(*lead, len(sizes))
 
 
 def separability_of_heads(weights: Tensor, values: Tensor, words: I64, sizes: I64, *, draws: int, sink: bool) -> F64:
@@ -48,59 +48,59 @@ def separability_of_heads(weights: Tensor, values: Tensor, words: I64, sizes: I6
     As ``geometry.nulls.separability_of_head``, for weights (…, n) and values (…, n, d) whose leading axes broadcast to
     those of ``words``, (…, words).
     """
-    keys = [key_of(of_head) for of_head in words.reshape(-1, words.shape[-1])]
+    keys = [make_key(of_head) for of_head in words.reshape(-1, words.shape[-1])]
     found = np.empty((1 + len(NULLS), len(keys), len(MEASURES), len(sizes)))
-    for group, alpha, states in _groups(weights, values, len(sizes)):
+    for group, alpha, states in _iterate_groups(weights, values, len(sizes)):
         found[:, group] = _separability(alpha, states, keys[group], sizes, draws=draws, sink=sink)
     return found.reshape(1 + len(NULLS), *words.shape[:-1], len(MEASURES), len(sizes))
 
 
-def device_bytes(heads: int, n: int, head_dim: int, grid: int) -> int:
-    """Upper bound of the memory the functions above take on the device beside their input, in bytes.
+def estimate_device_bytes(heads: int, n: int, head_dim: int, grid: int) -> int:
+    """Upper bound of the device memory of the functions above without their input, in bytes.
 
-    What the library of matrix products reserves for itself, once, is not part of it.
+    The workspace that the matrix library (cuBLAS) allocates once is not included.
     """
-    # for a component of a key, in bytes: 8 for y, 8 for a shuffled value state, 20 while keys are put in order
-    group, rows = _extent(heads, n, head_dim, grid)
+    # for a component of a key, in bytes: 8 for y, 8 for a shuffled value state, 20 while keys are sorted
+    group, rows = _choose_extent(heads, n, head_dim, grid)
     return group * (n * (40 * head_dim + 400) + rows * (ELEMENT_BYTES * n + 64 * head_dim)) + 2**21
 
 
-def _extent(heads: int, n: int, head_dim: int, grid: int) -> tuple[int, int]:
-    """How many heads are worked on together, and how many rows of each."""
+def _choose_extent(heads: int, n: int, head_dim: int, grid: int) -> tuple[int, int]:
+    """Number of heads that are processed together, and the number of rows of each."""
     group = max(1, min(heads, cuda.MOST_HEADS, TILE_BYTES // (ELEMENT_BYTES * n * max(grid, head_dim // 2))))
     return group, max(1, min(grid, TILE_BYTES // (ELEMENT_BYTES * n * group)))
 
 
-def _groups(weights: Tensor, values: Tensor, grid: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Some heads at a time: which they are, their weights (head, n) and their values (head, n, d)."""
+def _iterate_groups(weights: Tensor, values: Tensor, grid: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Iterate over groups of heads: their slice, weights (head, n) and values (head, n, d)."""
     n, d = values.shape[-2:]
     lead = torch.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
     weights = weights.detach().expand(*lead, n).reshape(-1, n)
     values = values.detach().expand(*lead, n, d).reshape(-1, n, d)
-    at_once, _ = _extent(len(weights), n, d, grid)
+    at_once, _ = _choose_extent(len(weights), n, d, grid)
     with torch.cuda.device_of(weights):
         for start in range(0, len(weights), at_once):
             group = slice(start, start + at_once)
             yield group, weights[group], values[group]
 
 
-def _weighted(weights: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """The y (head, n, d) and ‖y‖ (head, n), float64, in order of falling weight, times a power of two of each head."""
+def _weigh_values(weights: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """The y (head, n, d) and ‖y‖ (head, n), float64, in order of falling weight, times a power of two per head."""
     keys = cuda._arrange(weights, values, sink=False)
     return keys.y, keys.norms
 
 
 def _separability(weights: Tensor, values: Tensor, keys: Sequence[U64], sizes: I64, *, draws: int, sink: bool) -> F64:
     """The results of some heads, (1 + nulls, head, measure, grid)."""
-    n, weighted = weights.shape[-1], _weighted(weights, values)
+    n, weighted = weights.shape[-1], _weigh_values(weights, values)
     total = np.zeros((1 + len(NULLS), len(keys), len(MEASURES), len(sizes)))
-    total[0] = measures_of(_compare(*weighted, sizes), sizes, n)
+    total[0] = compute_measures(_compare(*weighted, sizes), sizes, n)
     for draw in range(draws):
-        ranks = np.argsort([random_order(key, draw, n) for key in keys], axis=-1)
-        total[1] += measures_of(_compare(*weighted, sizes, ranks), sizes, n)
-        places = np.stack([shuffled_places(key, draw, n, sink=sink) for key in keys])
+        ranks = np.argsort([draw_order(key, draw, n) for key in keys], axis=-1)
+        total[1] += compute_measures(_compare(*weighted, sizes, ranks), sizes, n)
+        places = np.stack([shuffle_places(key, draw, n, sink=sink) for key in keys])
         shuffled = values.take_along_dim(torch.as_tensor(places, device=values.device)[..., None], 1)
-        total[2] += measures_of(_compare(*_weighted(weights, shuffled), sizes), sizes, n)
+        total[2] += compute_measures(_compare(*_weigh_values(weights, shuffled), sizes), sizes, n)
     total[1:] = total[1:] / draws if draws else np.nan
     return total
 
@@ -108,12 +108,12 @@ def _separability(weights: Tensor, values: Tensor, keys: Sequence[U64], sizes: I
 def _compare(y: Tensor, norms: Tensor, sizes: I64, ranks: I64 | None = None) -> I64:
     """(2 W, K_in, K_out) of some heads for every N of ``sizes``, (3, head, grid).
 
-    ranks: the place of every key in the order in which keys are selected, (head, n); by default that of falling weight.
+    ranks: the place of every key in the order of selection, (head, n); by default that of falling weight.
     """
     heads, n, d = y.shape
     ranks = np.broadcast_to(np.arange(n), (heads, n)) if ranks is None else ranks
     counts = np.empty((3, heads, len(sizes)), np.int64)
-    _, rows = _extent(heads, n, d, len(sizes))
+    _, rows = _choose_extent(heads, n, d, len(sizes))
     for first in range(0, len(sizes), rows):
         part = slice(first, first + rows)
         counts[..., part] = _compare_tile(y, norms, sizes[part], ranks)
@@ -121,7 +121,7 @@ def _compare(y: Tensor, norms: Tensor, sizes: I64, ranks: I64 | None = None) -> 
 
 
 def _compare_tile(y: Tensor, norms: Tensor, sizes: I64, ranks: I64) -> I64:
-    """The same for the rows of a tile."""
+    """(2 W, K_in, K_out) of some heads for the rows of a tile, (3, head, row)."""
     heads, n, d = y.shape
     rank, splits = (torch.tensor(array, device=y.device) for array in (ranks, sizes))
     s = torch.bmm((rank[:, None] < splits[:, None]).double(), y)
@@ -129,12 +129,12 @@ def _compare_tile(y: Tensor, norms: Tensor, sizes: I64, ranks: I64) -> I64:
     slope, bend = error_factors(d)
     settings = {"slope": slope, "bend": bend, "block": ROW_BLOCK, "enable_fp_fusion": True}
     grid, low = (len(sizes), heads), torch.empty_like(products)
-    _kernels().lower_ends[grid](products, norms, lengths, low, len(sizes), n, **settings)
+    _import_kernels().lower_ends[grid](products, norms, lengths, low, len(sizes), n, **settings)
     order = low.argsort(dim=-1)
     counts = torch.empty((heads, len(sizes), 3), dtype=torch.int64, device=y.device)
     flags = torch.empty((heads, len(sizes)), dtype=torch.int32, device=y.device)
     arguments = (products, norms, lengths, order, rank, splits, counts, flags, len(sizes), n)
-    _kernels().compare_rows[grid](*arguments, **settings)
+    _import_kernels().compare_rows[grid](*arguments, **settings)
     found = counts.permute(2, 0, 1).cpu().numpy()
     _settle(y, norms, s, sizes, ranks, flags.cpu().numpy() > 0, found)
     return found
@@ -150,9 +150,9 @@ def _settle(y: Tensor, norms: Tensor, s: Tensor, sizes: I64, ranks: I64, flags: 
         counts[:, head, rows] = settled
 
 
-def _kernels() -> Any:
-    """The module of the kernels; a RuntimeError if Triton is not installed."""
-    cuda._kernels()
+def _import_kernels() -> Any:
+    """Import the module of the kernels; a RuntimeError if Triton is not installed."""
+    cuda._import_kernels()
     from geometry import cuda_comparison_kernels
 
     return cuda_comparison_kernels

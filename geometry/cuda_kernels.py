@@ -1,15 +1,15 @@
-"""Triton kernels of the profile of many heads. They know no shapes beyond their arguments, and assume good input.
+"""Triton kernels of the profile of many heads. They do not validate their input.
 
-Holds what runs over all pairs of keys and over the components of value states; ``geometry.cuda`` says what the results
-mean and prepares the arguments. What does not belong here: PyTorch, choices of size, and anything that a row flagged by
-``profile_rows`` needs.
+Holds the loops over all pairs of keys and over the components of value states; ``geometry.cuda`` documents the results
+and prepares the arguments. What does not belong here: PyTorch, choices of size, and the recomputation of rows that
+``profile_rows`` flags.
 
 Letters: n keys in order of falling weight, d components of a value state. Row N−1 belongs to N. Arrays have a first
 axis for heads, which is not mentioned below, and are float64 unless said otherwise. The rank of the sink is n if there
 is none.
 
-Triton takes a constant that multiplies a float64 operand as float64, but one that is compared with it, or an argument
-of a function, as float32 wherever that has the range.
+Triton converts a constant that multiplies a float64 operand to float64, but a constant that is compared with one, or
+passed to a function, to float32 if it is within the range of float32.
 """
 
 from collections.abc import Callable
@@ -19,10 +19,10 @@ import triton
 import triton.language as tl
 
 from geometry import bounds
-from geometry.quantities import BY_N, MODEL_UNITS, SelectionProfile, declared
+from geometry.quantities import BY_N, MODEL_UNITS, SelectionProfile, list_declared
 
 SMALLEST_NORM = tl.constexpr(2.0**-465)
-"""Smaller norms count as this in error bounds: their squares underflow."""
+"""Smaller norms are replaced by this in error bounds, because their squares underflow."""
 
 SMALLEST_COMPONENT = tl.constexpr(2.0**-1000)
 """Value states whose largest component is not above this are not normalised: the reciprocal might overflow."""
@@ -31,21 +31,21 @@ XI_STAR = tl.constexpr(bounds.XI_STAR)
 """Where p(ξ) is largest for ξ ≥ 0."""
 
 XI_END = tl.constexpr(40.0)
-"""From here on p(ξ) is 0 in float64."""
+"""For ξ from here on, p(ξ) is 0 in float64."""
 
 DENSITY_0 = tl.constexpr(bounds.DENSITY_0)
 """The standard normal density at 0."""
 
 STEEPEST = tl.constexpr(2.0**1000)
-"""Larger factors of g_j − g_i count as this: 0 times infinity is no number."""
+"""Larger factors of g_j − g_i are replaced by this, because 0 times infinity is NaN."""
 
-_BY_N = {name: quantity for name, quantity in declared(SelectionProfile, BY_N).items() if quantity.dtype != "int32"}
+_BY_N = {name: made for name, made in list_declared(SelectionProfile, BY_N).items() if made.dtype != "int32"}
 
 FIELDS = tuple(sorted(_BY_N, key=lambda name: _BY_N[name].unit != MODEL_UNITS))
-"""Names of the arrays of ``fields``, an argument of ``profile_rows``, by their place in it: lengths come first."""
+"""Names of the arrays of ``fields``, an argument of ``profile_rows``, in order: lengths come first."""
 
 LENGTHS = sum(quantity.unit == MODEL_UNITS for quantity in _BY_N.values())
-"""How many of them, the first ones, have the unit of the value states."""
+"""Number of the first arrays of ``FIELDS`` that have the unit of the value states."""
 
 R_MIN = tl.constexpr(FIELDS.index("r_min"))
 R_MAX = tl.constexpr(FIELDS.index("r_max"))
@@ -62,15 +62,15 @@ COS_SINK = tl.constexpr(FIELDS.index("cos_sink"))
 COS_LAST = tl.constexpr(FIELDS.index("cos_last"))
 
 COUNTS_IN_DOUBT, LATE_IN_DOUBT, NEEDS_SEARCH = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4)
-"""What a row may be flagged with, added up: see ``profile_rows``."""
+"""Flags of a row, combined by addition: see ``profile_rows``."""
 
 
-def compiled(function: Callable[..., Any]) -> Any:
-    """Compile for the device, or interpret where TRITON_INTERPRET=1."""
+def compile_kernel(function: Callable[..., Any]) -> Any:
+    """Compile for the device, or interpret if TRITON_INTERPRET=1."""
     return triton.jit(function)
 
 
-@compiled
+@compile_kernel
 def order_keys(
     values: tl.tensor,
     head_stride: tl.tensor,
@@ -90,7 +90,7 @@ def order_keys(
     rows: tl.constexpr,
     components: tl.constexpr,
 ) -> None:
-    """Everything about single keys, in order of falling weight; a program per rows keys of a head.
+    """Compute the quantities of single keys, in order of falling weight; one program per ``rows`` keys of a head.
 
     values: any float type, any strides, in order of position; order: positions by rank, int64; alpha: weights by rank;
     unit: a power of two for each head, by which values are divided; sink: its rank, int64. Outputs: y = αv (n, d),
@@ -126,7 +126,7 @@ def order_keys(
     tl.store(pulls + key, tl.sum(product * sink_product[None, :], axis=1), mask=known)
 
 
-@compiled
+@compile_kernel
 def cumulate(
     y: tl.tensor,
     sink: tl.tensor,
@@ -136,7 +136,7 @@ def cumulate(
     rows: tl.constexpr,
     components: tl.constexpr,
 ) -> None:
-    """Running sums of y over the keys but the sink, (n, d); a program per components components of a head."""
+    """Running sums of y over the keys except the sink, (n, d); one program per ``components`` components of a head."""
     head = tl.program_id(1).to(tl.int64)
     component = tl.program_id(0) * components + tl.arange(0, components)
     place = tl.load(sink + head)
@@ -150,14 +150,14 @@ def cumulate(
         total += tl.sum(part, axis=0)
 
 
-@compiled
+@compile_kernel
 def error_bound(a: tl.tensor, size: tl.tensor, slope: tl.constexpr, bend: tl.constexpr) -> tl.tensor:
     """δ, the error bound of the energies of keys of norm a about a centre of norm size."""
     lifted = tl.where(a > 0.0, tl.maximum(a, SMALLEST_NORM), 0.0)
     return lifted * (size * slope + lifted * bend)
 
 
-@compiled
+@compile_kernel
 def energies(
     products: tl.tensor, norms: tl.tensor, pulls: tl.tensor, taken: tl.tensor, key: tl.tensor, inside: tl.tensor
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
@@ -167,8 +167,8 @@ def energies(
     return a, g, g - 2.0 * taken * tl.load(pulls + key, mask=inside, other=0.0)
 
 
-@compiled
-def selected_extremes(
+@compile_kernel
+def find_selected_extremes(
     products: tl.tensor,
     norms: tl.tensor,
     pulls: tl.tensor,
@@ -177,7 +177,7 @@ def selected_extremes(
     split: tl.tensor,
     block: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:
-    """Of the selected keys: the first one of largest E, this E, and sum, least and largest a without the sink."""
+    """For the selected keys: the first key of largest E, this E, and sum, least and largest a without the sink."""
     lane = tl.arange(0, block)
     highest = tl.full((block,), float("-inf"), tl.float64)
     holder = tl.full((block,), 0, tl.int32)
@@ -200,8 +200,8 @@ def selected_extremes(
     return farthest, top, tl.sum(total, axis=0), tl.min(least, axis=0), tl.max(most, axis=0)
 
 
-@compiled
-def left_out_extremes(
+@compile_kernel
+def find_left_out_extremes(
     products: tl.tensor,
     norms: tl.tensor,
     pulls: tl.tensor,
@@ -213,7 +213,7 @@ def left_out_extremes(
     bend: tl.constexpr,
     block: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:
-    """Of the keys left out: the first one of least E, this E, two ends of least g, largest g, largest a.
+    """For the keys left out: the first key of least E, this E, two ends of least g, largest g, largest a.
 
     size: norm of s without the sink; the true least g lies between the two ends.
     """
@@ -241,7 +241,7 @@ def left_out_extremes(
     return nearest, bottom, least_low, least_high, tl.max(most_g, axis=0), tl.max(most, axis=0)
 
 
-@compiled
+@compile_kernel
 def decide(
     products: tl.tensor,
     norms: tl.tensor,
@@ -259,10 +259,10 @@ def decide(
     bend: tl.constexpr,
     block: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:
-    """What the error bound can tell of keys start to stop: (candidates, surely within, in doubt).
+    """Count what the error bound decides for the keys start to stop: (candidates, surely within, in doubt).
 
     Candidates may have the largest sign · E, where ``best`` is the E of one of them; those of norm 0 are equal and
-    count as one. The others are about E being at most a threshold. size: at least the norm of s.
+    count as one. The other two are about whether E is at most a threshold. size: at least the norm of s.
     """
     lane = tl.arange(0, block)
     reach = best * sign - best_error
@@ -285,7 +285,7 @@ def decide(
     return several, within_all, tl.sum(doubt, axis=0) - within_all
 
 
-@compiled
+@compile_kernel
 def bound_probability(xi: tl.tensor) -> tl.tensor:
     """p(ξ) = φ(ξ) ξ/(1 + ξ²) for ξ ≥ 0; ξ < 0 counts as 0."""
     held = tl.minimum(tl.maximum(xi, 0.0), XI_END)
@@ -293,8 +293,8 @@ def bound_probability(xi: tl.tensor) -> tl.tensor:
     return tl.exp(square * -0.5) * DENSITY_0 * held / (square + 1.0)
 
 
-@compiled
-def worst_pairs(
+@compile_kernel
+def sum_worst_pairs(
     products: tl.tensor,
     norms: tl.tensor,
     size: tl.tensor,
@@ -307,10 +307,10 @@ def worst_pairs(
     bend: tl.constexpr,
     block: tl.constexpr,
 ) -> tuple[tl.tensor, ...]:
-    """Late keys, those in doubt, Σ_i and max_i of max_j p_ij over the early keys i, keys that need a search.
+    """Late keys, keys in doubt, Σ_i and max_i of max_j p_ij over the early keys i, keys that need a search.
 
-    A key is late if its g is above the least one left out, which lies in [low, high]; its max_j p_ij is 1/2, which is
-    not part of sum and maximum. most_g is the largest one left out. size: norm of s without the sink.
+    A key is late if its g is above the least g left out, which lies in [low, high]; its max_j p_ij is 1/2, which is not
+    included in the sum and the maximum. most_g is the largest g left out. size: norm of s without the sink.
     """
     lane = tl.arange(0, block)
     least_g, peak = (low + high) * 0.5, tl.full((), XI_STAR, tl.float64)
@@ -342,21 +342,21 @@ def worst_pairs(
     )
 
 
-@compiled
+@compile_kernel
 def norm(vector: tl.tensor) -> tl.tensor:
     """‖vector‖."""
     return tl.sqrt(tl.sum(vector * vector, axis=0))
 
 
-@compiled
+@compile_kernel
 def cosine(vector: tl.tensor, length: tl.tensor, other: tl.tensor, other_length: tl.tensor) -> tl.tensor:
     """Cosine of two vectors of known lengths, NaN if one of them is 0."""
     both = length * other_length
     return tl.where(both > 0.0, tl.sum(vector * other, axis=0) / tl.where(both > 0.0, both, 1.0), float("nan"))
 
 
-@compiled
-def direct(
+@compile_kernel
+def store_directions(
     s: tl.tensor,
     without: tl.tensor,
     whole: tl.tensor,
@@ -376,8 +376,8 @@ def direct(
 ) -> None:
     """Store norms of s_N, its distance from the rest and its cosines with the sink and the last token.
 
-    without: s without the sink; whole: s_n without the sink; y, lengths: of the head, by rank; value: points at the
-    components of the first value, the others follow by position.
+    without: s without the sink; whole: s_n without the sink; y, lengths: of the head, by rank; value: points to
+    the components of the first value; the others follow in order of position.
     """
     component = tl.arange(0, components)
     last_y = tl.load(y + last_place * d + component, mask=component < tl.where(last_place < split, d, 0), other=0.0)
@@ -394,7 +394,7 @@ def direct(
     tl.store(field + COS_LAST * stride, cosine(s, size, last_state, tl.load(lengths + last_place)))
 
 
-@compiled
+@compile_kernel
 def bound_row(
     products: tl.tensor,
     norms: tl.tensor,
@@ -413,16 +413,16 @@ def bound_row(
     bend: tl.constexpr,
     block: tl.constexpr,
 ) -> tl.tensor:
-    """Store the upper bounds of one row for every κ; returns what has to be flagged.
+    """Store the upper bounds of one row for every κ, and return the flags of the row.
 
-    low, high, most_g: as for ``worst_pairs``; breadth: B, 0 where there are no bounds.
+    low, high, most_g: as for ``sum_worst_pairs``; breadth: B, 0 where there are no bounds.
     """
     flag = tl.full((), 0, tl.int32)
     for kappa in range(kappas):
         factor = tl.load(steepness + kappa)
         there = (breadth > 0.0) & (factor > 0.0)
         c = tl.where(there, tl.minimum(factor / tl.where(there, breadth, 1.0), STEEPEST), 0.0)
-        late, doubt, total, most, lacking = worst_pairs(
+        late, doubt, total, most, lacking = sum_worst_pairs(
             products, norms, size, split, low, high, most_g, c, slope, bend, block
         )
         precision = 1.0 - tl.where(late > 0, 0.5, most) / (split + 1)
@@ -433,7 +433,7 @@ def bound_row(
     return flag
 
 
-@compiled
+@compile_kernel
 def profile_rows(
     products: tl.tensor,
     y: tl.tensor,
@@ -466,16 +466,16 @@ def profile_rows(
     block: tl.constexpr,
     components: tl.constexpr,
 ) -> None:
-    """Everything about one N of one head but ρ_out; a program per row of a tile that begins with row ``first``.
+    """Store all quantities of one N of one head except ρ_out; one program per row of a tile that begins at ``first``.
 
-    Inputs: products ⟨s'_N, y_l⟩ of the tile (head, rows, n), s' being s without the sink; what ``order_keys`` and
-    ``cumulate`` were given and gave; last: rank of the last token; steepness: c · B for each head and κ, c being the
-    factor of g_j − g_i in ξ_ij.
+    Inputs: products ⟨s'_N, y_l⟩ of the tile (head, rows, n), s' being s without the sink; the inputs and
+    outputs of ``order_keys`` and ``cumulate``; last: rank of the last token; steepness: c · B for each head and κ, c
+    being the factor of g_j − g_i in ξ_ij.
 
     Outputs: counts K_in and K_out, int32, ``count_stride`` apart; fields, ``stride`` apart; upper bounds of Precision
     and Recall (head, κ, n − 1), ``upper_stride`` apart; flags (head, rows), int32. COUNTS_IN_DOUBT: counts and radii
-    are void. LATE_IN_DOUBT or NEEDS_SEARCH: upper bounds are void, because keys may or may not be late, or because p is
-    largest neither for the largest nor for the least g left out.
+    are not valid. LATE_IN_DOUBT or NEEDS_SEARCH: upper bounds are not valid, because it is undecided which keys are
+    late, or because p is largest neither for the largest nor for the least g left out.
     """
     head, row = tl.program_id(1).to(tl.int64), first + tl.program_id(0)
     split = row + 1
@@ -491,7 +491,7 @@ def profile_rows(
     without = tl.load(sums + component, mask=component < d, other=0.0)
     sink_y = tl.load(y + place * d + component, mask=component < tl.where(place < split, d, 0), other=0.0)
     s, size = without + sink_y, norm(without)
-    direct(
+    store_directions(
         s,
         without,
         whole,
@@ -511,8 +511,8 @@ def profile_rows(
     )
 
     taken, reach = (place < split).to(tl.float64), size + norm(sink_y)
-    farthest, top, s_in, a_min_in, a_max_in = selected_extremes(products, norms, pulls, taken, place, split, block)
-    nearest, bottom, low, high, most_g, a_max_out = left_out_extremes(
+    farthest, top, s_in, a_min_in, a_max_in = find_selected_extremes(products, norms, pulls, taken, place, split, block)
+    nearest, bottom, low, high, most_g, a_max_out = find_left_out_extremes(
         products, norms, pulls, taken, size, split, n, slope, bend, block
     )
     top_error = error_bound(tl.load(norms + farthest), reach, slope, bend)
@@ -561,7 +561,7 @@ def profile_rows(
     tl.store(flags + head * rows + tl.program_id(0), flag | tl.where(in_doubt, COUNTS_IN_DOUBT, 0))
 
 
-@compiled
+@compile_kernel
 def cosine_tiles(
     directions: tl.tensor,
     sink: tl.tensor,
@@ -575,11 +575,11 @@ def cosine_tiles(
     side: tl.constexpr,
     chunk: tl.constexpr,
 ) -> None:
-    """Largest cosines cos(v_k, v_j) in each tile of ranks k < j, k not the sink; a program per tile of side × side.
+    """Largest cosines cos(v_k, v_j) in each tile of ranks k < j, k not the sink; one program per tile (side × side).
 
     directions: float32 (n, d). Outputs, float32: by_row (block of j, k), by_column (block of k, j), by_tile (block of
-    k, block of j), and diagonal (block, side, side), the cosines themselves of the tiles on the diagonal. Tiles below
-    it are left as they are.
+    k, block of j), and diagonal (block, side, side), the cosines of the tiles on the diagonal. Tiles below the
+    diagonal are not written.
     """
     head = tl.program_id(1).to(tl.int64)
     upper = tl.program_id(0) // blocks
@@ -607,7 +607,7 @@ def cosine_tiles(
             tl.store(diagonal + spot, cosines)
 
 
-@compiled
+@compile_kernel
 def closest_pairs(
     by_row: tl.tensor,
     by_column: tl.tensor,
@@ -619,7 +619,7 @@ def closest_pairs(
     blocks: tl.tensor,
     side: tl.constexpr,
 ) -> None:
-    """ρ_out of every N, from what ``cosine_tiles`` gives; a program per block of N. Clipped to [0, 1]; NaN for J empty.
+    """ρ_out of every N from the outputs of ``cosine_tiles``, clipped to [0, 1]; NaN if J is empty. A program per block.
 
     A pair of ranks k < N ≤ j lies in a tile whose rows and columns are both outside the block of N, or in one of its
     columns, or in one of its rows, or in its tile on the diagonal, whose rows join one at a time.

@@ -1,7 +1,6 @@
 """The curve of one selection over all radii: Precision, Recall, the share of false positives, and AUC.
 
-Holds ``separation_curve``, for single heads. What does not belong here: grids of N and many heads
-(``geometry.chance``).
+Holds ``separation_curve``, for single heads. For grids of N and many heads see ``geometry.chance``.
 """
 
 from collections.abc import Iterator
@@ -13,18 +12,18 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from geometry.chance import separation
-from geometry.comparison_kernels import enclose_energies, error_factors, group_from, sum_selected
-from geometry.comparisons import keys_of
-from geometry.kernels import F64, distance, farther_by
-from geometry.profile import _array, _check, _known
+from geometry.comparison_kernels import enclose_energies, error_factors, find_group, sum_selected
+from geometry.comparisons import arrange_keys
+from geometry.kernels import F64, compare_distances, distance
+from geometry.profile import _check, _convert_array, _convert_dtype
 
 
 @dataclass(frozen=True)
 class SeparationCurve:
     """Precision and Recall of one selection within every radius about s_N at which they change (eq. 2, 3 and 32).
 
-    Arrays are float64 (points,), one point for each distance at which there are keys, ascending; keys equally far make
-    one point. At r_min Precision is not 1, as eq. 4 has it, for the ball is closed and holds a key left out.
+    Arrays are float64 (points,), one point for each distance at which there are keys, ascending; keys at equal
+    distances make one point. At r_min Precision is not 1 as in eq. 4, because the closed ball contains a key left out.
     """
 
     radius: F64
@@ -36,7 +35,7 @@ class SeparationCurve:
     false_positive_share: F64
     """The share of the keys left out that is within r."""
     auc: float
-    """AUC(N), the area under Recall over the share of false positives, joined by straight lines from (0, 0) on."""
+    """AUC(N), the area under Recall over the share of false positives, joined by straight lines starting at (0, 0)."""
 
 
 def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> SeparationCurve:
@@ -55,12 +54,12 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
     Returns
     -------
     SeparationCurve
-        ``auc`` is that of ``separation``. Keys are in exact order, as for it: keys of equal y are equally far.
+        ``auc`` is that of ``separation``. As there, keys are in exact order, and keys of equal y are equally far.
 
     Raises
     ------
     ValueError
-        If ``weights`` has more than one axis, or as ``separation``.
+        If ``weights`` has more than one axis, or for the reasons given in ``separation``.
 
     Notes
     -----
@@ -70,16 +69,16 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
     ----------
     *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, eq. 2, 3, 32.
     """
-    alpha, states = _array(weights), _array(values)
+    alpha, states = _convert_array(weights), _convert_array(values)
     _check(alpha, states)
     if alpha.ndim != 1 or states.ndim != 2:
-        msg = f"a curve is of one head, weights (n,) and values (n, d), got {alpha.shape} and {states.shape}"
+        msg = f"separation_curve takes one head, weights (n,) and values (n, d), got {alpha.shape} and {states.shape}"
         raise ValueError(msg)
     auc = separation(alpha, states, [n])
-    keys = keys_of(_known(alpha), _known(states))
+    keys = arrange_keys(_convert_dtype(alpha), _convert_dtype(states))
     s = np.empty((1, states.shape[1]))
     sum_selected(np.arange(len(alpha)), keys.y, np.array([n]), s)
-    ends = list(_distinct(keys.y, keys.a, s))
+    ends = list(_iterate_by_distance(keys.y, keys.a, s))
     order, last = np.array([key for key, _ in ends]), np.array([is_last for _, is_last in ends])
     selected, left_out = (np.cumsum(part)[last] for part in (order < n, order >= n))
     ones = np.ones(len(alpha))
@@ -93,18 +92,18 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
     )
 
 
-def _distinct(y: F64, a: F64, s: F64) -> Iterator[tuple[int, bool]]:
-    """Every key from the nearest to s on, (1, d), and whether the next is farther."""
+def _iterate_by_distance(y: F64, a: F64, s: F64) -> Iterator[tuple[int, bool]]:
+    """Iterate over the keys by distance from s, (1, d): each key, and whether the next one is farther."""
     low, high = np.empty((2, 1, len(a)))
     enclose_energies(s @ y.T, a, np.linalg.norm(s, axis=1), *error_factors(s.shape[1]), low, high)
     order, ones, start = np.argsort(low[0]), np.ones(len(a)), 0
     rank = np.zeros_like(order)
 
     def farther(key: int, other: int) -> int:
-        return int(np.sign(farther_by(s[0], ones, y, key, other)))
+        return int(np.sign(compare_distances(s[0], ones, y, key, other)))
 
     while start < len(order):
-        stop, _ = group_from(start, order, low[0], high[0], rank, 0)
+        stop, _ = find_group(start, order, low[0], high[0], rank, 0)
         group = sorted(map(int, order[start:stop]), key=cmp_to_key(farther))
         for key, following in pairwise(group):
             yield key, farther(following, key) > 0

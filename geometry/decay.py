@@ -1,10 +1,11 @@
-"""How the similarity of value states falls with distance: the fit of Assumption 2, with and without a floor.
+"""Decay of the similarity of value states with distance: the fit of Assumption 2, with and without a floor.
 
-Holds the two curves, their least-squares fits and how a fit moves with its data. What does not belong here: the cosines
-(``geometry.similarity``), and means or standard errors over sequences.
+Holds the two curves, their least-squares fits and the influence of the data on a fit. What does not belong here: the
+cosines (``geometry.similarity``), and means or standard errors over sequences.
 
-Both curves read 1 − y = s (1 − e^{−βk}): the exponential with s = 1, the one with floor c with s = 1 − c. For a given β
-the best s is known, so either fit is a search along β alone, and all its minima are found between the points of a grid.
+Both curves have the form 1 − y = s (1 − e^{−βk}): the exponential with s = 1, the one with floor c with s = 1 − c. For
+a given β the best s is known, so either fit is a search over β alone, and all minima are found between the points of a
+grid.
 """
 
 import math
@@ -19,27 +20,27 @@ from geometry.kernels import F64
 from geometry.residuals import effective_points
 
 RESOLUTION = 1e-9
-"""Cosines of float32 value states are not told apart below this: rates and residuals beyond it are not either."""
+"""Smallest difference of cosines that float32 value states resolve; it limits rates and residuals as well."""
 
 SLACK = 1e-6
 """Means of cosines may exceed 1 by this much: they may have been stored as float32."""
 
 LEAST_DISTANCES = 3
-"""Distances that a fit needs: one more than the larger form has parameters."""
+"""Least number of distances of a fit: one more than the larger form has parameters."""
 
 STEPS = 4
-"""Points of the grid per factor e in β: each curve bends over about such a factor."""
+"""Points of the grid per factor e in β, over which the shape of a curve changes noticeably."""
 
 LARGEST_DROP = 2.0
-"""s where the floor is −1, the least of all cosines."""
+"""The s of a floor of −1, the least possible cosine."""
 
 DecayStatus = Literal["ok", "too_short", "undefined", "constant", "unbounded", "out_of_domain"]
-"""What a fit is worth.
+"""Status of a fit.
 
-ok: all its parameters are known. too_short: fewer than three distances have a cosine. undefined: none has.
-constant: all cosines are 1, so β = 0 and a floor cannot be told. unbounded: the curve is at its floor (0 for the
-exponential) from the first distance on, so β is NaN: it has no upper end. out_of_domain: the floor would have to lie
-at −1 or below, for the distances end before it shows; floor and its β are NaN.
+ok: all its parameters are known. too_short: fewer than three distances have a cosine. undefined: no distance has one.
+constant: all cosines are 1, so β = 0 and the floor is not determined. unbounded: the curve is at its floor (0 for the
+exponential) from the first distance on, so β has no upper end and is NaN. out_of_domain: the best floor is −1 or less,
+because the distances end before the curve approaches its floor; the floor and its β are NaN.
 """
 
 DecayForm = Literal["exponential", "floor"]
@@ -49,12 +50,12 @@ DecayForm = Literal["exponential", "floor"]
 class DecayFit:
     """Fits of e^{−βk} and of c + (1 − c) e^{−βk} to mean cosines by distance k.
 
-    A parameter that the data leave open is NaN, with a status. ``mae`` and ``bic`` are those of the best curve of a
-    form, also where that is the limit of an unbounded β; NaN without any fit.
+    A parameter that the data do not determine is NaN; the status gives the reason. ``mae`` and ``bic`` are those of the
+    best curve of a form, even if that is the limit of an unbounded β; NaN without a fit.
 
-    An influence holds the derivative of a parameter by every element of the curve, (n,): 0 for elements not fitted, NaN
-    where the parameter is NaN or at its end. With the curves of S sequences, the standard error of a parameter is the
-    standard deviation (divisor S − 1) of influence · curve_s over s, divided by √S.
+    An influence contains the derivative of a parameter by every element of the curve, (n,): 0 for elements not fitted,
+    NaN where the parameter is NaN or at its end. With the curves of S sequences, the standard error of a parameter is
+    the standard deviation (divisor S − 1) of influence · curve_s over s, divided by √S.
     """
 
     status: DecayStatus
@@ -62,9 +63,9 @@ class DecayFit:
     status_floor: DecayStatus
     """Of the form with a floor."""
     distances: int
-    """How many distances were fitted, m."""
+    """Number of fitted distances, m."""
     effective_points: float
-    """How many independent distances they are worth, m_e ≤ m, by the autocorrelation of the residuals with a floor."""
+    """Effective number of independent distances, m_e ≤ m, from the autocorrelation of the residuals with a floor."""
     beta: float
     """β of e^{−βk}, per token, ≥ 0."""
     mae: float
@@ -80,7 +81,7 @@ class DecayFit:
     bic_floor: float
     """m_e ln(RSS/m) + 2 ln m of the form with a floor."""
     preferred: DecayForm | None
-    """The form of the smaller BIC; None without any fit."""
+    """The form with the smaller BIC; None without a fit."""
     beta_influence: F64
     floor_influence: F64
     beta_floor_influence: F64
@@ -88,7 +89,7 @@ class DecayFit:
 
 @dataclass(frozen=True)
 class _Curve:
-    """What is fitted: distances k, (m,), and 1 − y, (m,)."""
+    """The fitted data: distances k, (m,), and 1 − y, (m,)."""
 
     distance: F64
     drop: F64
@@ -106,7 +107,7 @@ class _Curve:
 
 @dataclass(frozen=True)
 class _Form:
-    """One best curve: β (∞ if unbounded), s, what remains of 1 − y, (m,), and whether s was free."""
+    """A best curve: β (∞ if unbounded), s, the residuals of 1 − y, (m,), and whether s was free."""
 
     beta: float
     scale: float
@@ -115,7 +116,7 @@ class _Form:
 
     @property
     def rss(self) -> float:
-        """Sum of squares, not below what the data resolve, so that an exact fit has a BIC as well."""
+        """Sum of squares, at least that of the resolution of the data, so that an exact fit has a BIC as well."""
         return max(float(self.residual @ self.residual), self.residual.size * RESOLUTION**2)
 
     @property
@@ -123,7 +124,7 @@ class _Form:
         return float(np.abs(self.residual).mean())
 
     def bic(self, effective: float) -> float:
-        """The criterion where the residuals are worth ``effective`` independent ones."""
+        """The BIC if the residuals are worth ``effective`` independent residuals."""
         m = self.residual.size
         return effective * math.log(self.rss / m) + (2 if self.free else 1) * math.log(m)
 
@@ -135,29 +136,29 @@ def decay(distance: ArrayLike, beta: float, floor: float = 0.0) -> F64:
 
 
 def fit_decay(cosine: ArrayLike) -> DecayFit:
-    """Least squares of both forms, every distance k ≥ 1 that has a cosine counting alike.
+    """Fit both forms by least squares, with equal weights for all distances k ≥ 1 that have a cosine.
 
     Parameters
     ----------
     cosine
-        Mean cosine by distance, (n,), averaged over sequences; element 0 is not fitted, nor is NaN.
+        Mean cosine by distance, (n,), averaged over sequences; element 0 and NaN are not fitted.
 
     Returns
     -------
     DecayFit
-        β is the global minimum within [0, −ln ``RESOLUTION``]; beyond, no cosine shows it.
+        β is the global minimum within [0, −ln ``RESOLUTION``]; the cosines do not resolve larger β.
 
     Raises
     ------
     ValueError
-        If ``cosine`` has not one axis, or a cosine is outside [−1, 1].
+        If ``cosine`` does not have exactly one axis, or a cosine is outside [−1, 1].
 
     Notes
     -----
-    Mean cosines at neighbouring distances err alike, for they are of the same tokens: of some hundred distances ten may
-    be independent. The criterion therefore takes the logarithm of the likelihood for as many points as the residuals
-    with a floor are worth (``geometry.residuals``). The penalty keeps ln m: with ln m_e every eighth of the heads drawn
-    without a floor would show one, for a few effective points tell little of how few they are.
+    Mean cosines at neighbouring distances have similar errors, because they are of the same tokens: of some hundred
+    distances, ten may be independent. The BIC therefore uses the logarithm of the likelihood for the effective number
+    of points of the residuals with a floor (``geometry.residuals``). The penalty uses ln m: with ln m_e, one in eight
+    of the heads drawn without a floor would be assigned one, because a small effective number is estimated imprecisely.
 
     Influences are the exact derivatives of the minimum (implicit function theorem), with the second derivatives of the
     curve: residuals of a curve that does not fit are not small.
@@ -174,14 +175,14 @@ def fit_decay(cosine: ArrayLike) -> DecayFit:
     fitted[:1] = False
     distances = int(fitted.sum())
     if distances < LEAST_DISTANCES:
-        return _no_fit("too_short" if distances else "undefined", given.size, distances)
+        return _make_empty_fit("too_short" if distances else "undefined", given.size, distances)
     curve = _Curve(np.flatnonzero(fitted).astype(np.float64), 1.0 - given[fitted])
-    plain, floored = _best(curve, free=False), _best(curve, free=True)
+    plain, floored = _fit_form(curve, free=False), _fit_form(curve, free=True)
     residual = np.zeros(given.size)
     residual[fitted] = floored.residual
     effective = effective_points(residual[1:], fitted[1:])
     bic, bic_floor = plain.bic(effective), floored.bic(effective)
-    status, status_floor = _status(plain), _status(floored)
+    status, status_floor = _classify_fit(plain), _classify_fit(floored)
     influence = _influence(curve, plain, status, fitted)
     influence_floor = _influence(curve, floored, status_floor, fitted)
     return DecayFit(
@@ -203,8 +204,8 @@ def fit_decay(cosine: ArrayLike) -> DecayFit:
     )
 
 
-def _no_fit(status: DecayStatus, n: int, distances: int) -> DecayFit:
-    """The row of a curve that cannot be fitted."""
+def _make_empty_fit(status: DecayStatus, n: int, distances: int) -> DecayFit:
+    """Make the row of a curve that cannot be fitted."""
     unknown = np.full(n, np.nan)
     return DecayFit(
         status=status,
@@ -225,8 +226,8 @@ def _no_fit(status: DecayStatus, n: int, distances: int) -> DecayFit:
     )
 
 
-def _status(form: _Form) -> DecayStatus:
-    """What the fit is worth, once there are distances enough."""
+def _classify_fit(form: _Form) -> DecayStatus:
+    """Status of a fit to enough distances."""
     if form.beta == 0:
         return "constant"
     if math.isinf(form.beta):
@@ -234,8 +235,8 @@ def _status(form: _Form) -> DecayStatus:
     return "out_of_domain" if form.free and form.scale >= LARGEST_DROP else "ok"
 
 
-def _best(curve: _Curve, *, free: bool) -> _Form:
-    """The best curve of a form; β = ∞ unless a finite one does better by what the data resolve.
+def _fit_form(curve: _Curve, *, free: bool) -> _Form:
+    """Find the best curve of a form; β = ∞ unless a finite β has a smaller ``rss``.
 
     As no cosine exceeds 1, the sum of squares falls from β = 0 on, unless all are 1.
     """
@@ -244,15 +245,15 @@ def _best(curve: _Curve, *, free: bool) -> _Form:
     least, most = math.log(RESOLUTION / curve.distance[-1]), math.log(-math.log(RESOLUTION))
     grid = np.linspace(least, most, math.ceil(STEPS * (most - least)) + 1)
     slopes = np.array([_slope(log_beta, curve, free) for log_beta in grid])
-    best = _form(curve, math.inf, free=free)
+    best = _fit_scale(curve, math.inf, free=free)
     for index in np.flatnonzero((slopes[:-1] < 0) & (slopes[1:] >= 0)):
         root = brentq(_slope, grid[index], grid[index + 1], args=(curve, free), xtol=1e-14)
-        form = _form(curve, math.exp(root), free=free)
+        form = _fit_scale(curve, math.exp(root), free=free)
         best = form if form.rss < best.rss else best
     return best
 
 
-def _form(curve: _Curve, beta: float, *, free: bool) -> _Form:
+def _fit_scale(curve: _Curve, beta: float, *, free: bool) -> _Form:
     """The best curve of a form for a given β."""
     shape = curve.shape(beta)
     scale = min(max(float(shape @ curve.drop / (shape @ shape)), 0.0), LARGEST_DROP) if free else 1.0
@@ -262,7 +263,7 @@ def _form(curve: _Curve, beta: float, *, free: bool) -> _Form:
 def _slope(log_beta: float, curve: _Curve, free: bool) -> float:
     """The derivative of the sum of squares by ln β with the best s, up to a positive factor."""
     beta = math.exp(log_beta)
-    form = _form(curve, beta, free=free)
+    form = _fit_scale(curve, beta, free=free)
     return -form.scale * float(form.residual @ curve.slope(beta))
 
 

@@ -1,11 +1,10 @@
-"""Principal directions of value states: along which axes their unit vectors lie, and how many they really use.
+"""Principal directions of the unit vectors of value states, and their effective dimension.
 
 Holds the second moments of the unit vectors of a KV head, summed block by block, their principal directions, and the
-components of unit vectors along the first three (Figure 9). What does not belong here: cosines of pairs
-(``geometry.similarity``), and where the value states come from.
+components of unit vectors along the first three (Figure 9). For cosines of pairs see ``geometry.similarity``.
 
-Moments are taken about the origin, not about the mean: directions on a sphere are the question, and a mean far from the
-origin is the largest part of the answer.
+Moments are about the origin, not about the mean: they describe directions on a sphere, and a mean far from the origin
+is their main feature.
 """
 
 from dataclasses import dataclass
@@ -18,10 +17,10 @@ from geometry.similarity import unit_vectors
 from geometry.threads import one_blas_thread
 
 AXES = 3
-"""Principal directions that are kept: what a picture can show."""
+"""Number of principal directions that are kept, as many as a figure can show."""
 
 BALANCED = 1e-12
-"""A mean of unit vectors whose component along an axis is no larger has no side."""
+"""Largest component of the mean of unit vectors along an axis that counts as 0 when the axis is oriented."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +28,13 @@ class PrincipalDirections:
     """The principal directions of the unit vectors of a head, in order of falling share; d components each."""
 
     axes: F64
-    """The first ``AXES``, orthonormal rows, (3, d); rows beyond d are 0."""
+    """The first ``AXES`` directions, orthonormal rows, (3, d); rows beyond d are 0."""
     shares: F64
-    """Share of the squared length along each of all directions, summing to 1, (max(d, 3),); 0 beyond d."""
+    """Share of the squared length along each direction, summing to 1, (max(d, 3),); 0 beyond d."""
 
     @property
     def effective_dimension(self) -> float:
-        """Participation ratio 1 / Σ share², from 1 (one direction) to d (all alike)."""
+        """Participation ratio 1 / Σ share², from 1 (one direction) to d (equal shares)."""
         return float(1 / (self.shares**2).sum())
 
     @one_blas_thread
@@ -50,7 +49,7 @@ class PrincipalDirections:
         Returns
         -------
         ndarray
-            float64 (n, 3), points of the ball of radius 1; NaN where a value state has norm 0.
+            float64 (n, 3), points in the unit ball; NaN where a value state has norm 0.
         """
         unit, directed = unit_vectors(values)
         points = np.clip(unit @ self.axes.T, -1.0, 1.0)
@@ -59,7 +58,7 @@ class PrincipalDirections:
 
 
 class DirectionMoments:
-    """First and second moments about the origin of unit vectors, block by block; (d + d²) numbers in memory.
+    """First and second moments about the origin of unit vectors, added block by block; (d + d²) numbers in memory.
 
     Parameters
     ----------
@@ -73,12 +72,12 @@ class DirectionMoments:
 
     @one_blas_thread
     def add(self, values: NDArray[np.floating]) -> None:
-        """Add the unit vectors of some value states, (n, d), of any unit; those of norm 0 have none.
+        """Add the unit vectors of some value states, (n, d), of any unit; value states of norm 0 are skipped.
 
         Raises
         ------
         ValueError
-            If they have another length than d, or are not finite.
+            If their length is not d, or they are not finite.
         """
         if values.shape[1:] != self._sum.shape or not np.isfinite(values).all():
             msg = f"values must be finite numbers (n, {self._sum.size}), got {values.dtype} {values.shape}"
@@ -88,26 +87,26 @@ class DirectionMoments:
         self._squares += unit.T @ unit
 
     @one_blas_thread
-    def principal(self) -> PrincipalDirections | None:
-        """The principal directions of all that was added; None if nothing had a direction.
+    def compute_directions(self) -> PrincipalDirections | None:
+        """Compute the principal directions of all added unit vectors; None if there are none.
 
-        Axes point to the side of the mean of the unit vectors; where the mean has no side, their largest component is
-        positive.
+        Axes are oriented towards the mean of the unit vectors; if the component of the mean along an axis is 0, the
+        largest component of the axis is positive.
         """
-        added = np.trace(self._squares)  # the number of unit vectors, but for rounding
+        added = np.trace(self._squares)  # the number of unit vectors, up to rounding
         if added == 0:
             return None
         ascending, columns = np.linalg.eigh(self._squares)
         strength, rows = np.maximum(ascending[::-1], 0), columns.T[::-1]
         kept = min(AXES, len(rows))
         axes, shares = np.zeros((AXES, len(rows))), np.zeros(max(AXES, len(rows)))
-        axes[:kept] = _oriented(rows[:kept], self._sum / added)
+        axes[:kept] = _orient_axes(rows[:kept], self._sum / added)
         shares[: len(rows)] = strength / strength.sum()
         return PrincipalDirections(axes, shares)
 
 
-def _oriented(axes: F64, mean: F64) -> F64:
-    """Each axis, (axis, d), or its opposite, whichever has the mean on its side."""
+def _orient_axes(axes: F64, mean: F64) -> F64:
+    """Orient each axis, (axis, d), towards the mean."""
     along = axes @ mean
     largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=1)[:, None], axis=1)[:, 0]
     side = np.where(np.abs(along) > BALANCED, along, largest)

@@ -1,10 +1,10 @@
-"""The distance of what is selected from what is left out, beside that of a random selection.
+"""Distance between the selected keys and the rest, compared with that of a random selection.
 
-Holds the distance for some N, the closed form for random selections and the N at which both meet, in float64 NumPy.
-What does not belong here: the distance for every N, which ``geometry.selection_profile`` computes as ``distance_rest``.
+Holds the distance for some N, the closed form for random selections and the N at which both are equal, in float64
+NumPy. ``geometry.selection_profile`` computes the distance for every N, as ``distance_rest``.
 
-The question is that of *Limitations of Normalization in Attention Mechanism* (arXiv 2508.17821): whether attention by
-softmax still tells the selected keys from the rest as their number and the context grow.
+The question is that of *Limitations of Normalization in Attention Mechanism* (arXiv 2508.17821): whether softmax
+attention still separates the selected keys from the rest as their number and the context grow.
 """
 
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from geometry.chance import each_head
-from geometry.grids import I64, grid_of
-from geometry.profile import _array, _check
+from geometry.chance import iterate_heads
+from geometry.grids import I64, choose_grid
+from geometry.profile import _check, _convert_array
 from geometry.quantities import F64
 
 SLACK = 1e-6
-"""Distances that differ by less than this share are equal: they may have been stored in float32."""
+"""Relative difference below which distances are equal: they may have been stored in float32."""
 
 
 def rest_distance(weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I64 | None = None) -> F64:
@@ -32,7 +32,7 @@ def rest_distance(weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I64 
     Returns
     -------
     ndarray
-        float64 (…, grid), in the unit of ``values``: what ``selection_profile`` gives as ``distance_rest`` at these N.
+        float64 (…, grid), in the unit of ``values``: the ``distance_rest`` of ``selection_profile`` at these N.
 
     Raises
     ------
@@ -47,11 +47,11 @@ def rest_distance(weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I64 
     ----------
     *Limitations of Normalization in Attention Mechanism*, arXiv 2508.17821.
     """
-    alpha, states = _array(weights), _array(values)
+    alpha, states = _convert_array(weights), _convert_array(values)
     _check(alpha, states)
-    sizes = grid_of(n, alpha.shape[-1])
+    sizes = choose_grid(n, alpha.shape[-1])
     found = np.empty((*np.broadcast_shapes(alpha.shape[:-1], states.shape[:-2]), sizes.size))
-    for head, row, of_keys in each_head(alpha, states):
+    for head, row, of_keys in iterate_heads(alpha, states):
         order = np.argsort(-row, kind="stable")
         contributions = row[order, None].astype(np.float64) * of_keys[order]
         sums = np.cumsum(np.add.reduceat(contributions, np.append(0, sizes), axis=0), axis=0)  # the last one is s_n
@@ -100,15 +100,15 @@ def random_subset_distance(
 
 
 def critical_n(distance_rest: ArrayLike, random_distance: ArrayLike) -> F64:
-    """The first N at which the selected keys are no farther from the rest than a random selection is.
+    """The first N at which the selected keys are no farther from the rest than a random selection.
 
     Parameters
     ----------
     distance_rest
-        d̃(N) = ‖s_n − 2 s_N‖ for N = 1, 2, … along the last axis, as ``geometry.selection_profile`` gives it; NaN beyond
-        a head's own N.
+        d̃(N) = ‖s_n − 2 s_N‖ for N = 1, 2, … along the last axis, as ``geometry.selection_profile`` gives it; NaN
+        beyond the last N of a head.
     random_distance
-        The same of random selections, as ``random_subset_distance`` gives it; broadcasts against ``distance_rest``.
+        The same for random selections, as ``random_subset_distance`` gives it; broadcasts against ``distance_rest``.
 
     Returns
     -------

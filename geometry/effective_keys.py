@@ -1,7 +1,7 @@
-"""How concentrated attention is: over how many keys the weights, and the contributions to the output, are spread.
+"""Concentration of attention: how many keys share the weights, and how many share the contributions to the output.
 
-Holds ``concentration`` for one query of each head. What does not belong here: means over sequences (they are means of
-these numbers, never these numbers of averaged weights), Dask (``geometry.lazy``) and files.
+Holds ``concentration`` for one query of each head. Means over sequences are means of these numbers, never these numbers
+computed from averaged weights.
 """
 
 from bisect import bisect_left
@@ -12,28 +12,28 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from geometry.accelerate import compiled
-from geometry.host import _scaled, length
+from geometry.accelerate import compile_kernel
+from geometry.host import _scale_states, length
 from geometry.kernels import Floats
-from geometry.profile import _array, _check, _known, _plain
+from geometry.profile import _check, _convert_array, _convert_dtype, _reject_masked
 from geometry.quantities import F64, I32, ROLES, Concentration
 
 SHARES = ((1, 2), (9, 10), (99, 100))
-"""Numerators and denominators of the shares that ``n_50``, ``n_90`` and ``n_99`` are about."""
+"""Numerators and denominators of the shares of ``n_50``, ``n_90`` and ``n_99``."""
 
 
 def concentration(weights: ArrayLike, values: ArrayLike, *, sink: bool = True) -> Concentration:
-    """Over how many keys the weights of each head, and the norms of its contributions, are spread.
+    """Entropy, largest share and fewest keys of given shares, of the weights and of the contributions of each head.
 
-    With p_i = α_i / Σα and q_i = ‖α_i v_i‖ / Σ‖α v‖: the entropies of p and q, and their exponentials, the numbers of
-    keys that would have them if all counted equally; the largest p and q, whose they are, and the fewest keys that
-    hold 50, 90 and 99 % of Σα and of Σ‖α v‖.
+    With p_i = α_i / Σα and q_i = ‖α_i v_i‖ / Σ‖α v‖: the entropies of p and q, and their exponentials, the effective
+    numbers of keys; the largest p and q and the keys that have them; and the fewest keys that hold 50, 90 and 99 % of
+    Σα and of Σ‖α v‖.
 
     Parameters
     ----------
     weights
-        Attention weights α of one query over the keys it may attend to, in order of position, (…, n), n ≥ 1. What a
-        learned sink takes is not part of p. A NumPy array, which must not be a masked one, or a PyTorch tensor.
+        Attention weights α of one query over the keys it may attend to, in order of position, (…, n), n ≥ 1. The
+        weight of a learned sink is not part of p. A NumPy array, but not a masked array, or a PyTorch tensor.
     values
         Value states v of the same keys, (…, n, d). Leading axes broadcast against those of ``weights``, so query heads
         of one KV group share theirs: weights (kv_head, group, n), values (kv_head, 1, n, d).
@@ -43,29 +43,29 @@ def concentration(weights: ArrayLike, values: ArrayLike, *, sink: bool = True) -
     Returns
     -------
     Concentration
-        float64 and int32 arrays (…). Where all contributions are 0, what is about them is NaN or −1. Ties go to the
-        lower position.
+        float64 and int32 arrays (…). If all contributions are 0, the numbers about them are NaN or −1. Ties go to
+        the lower position.
 
     Raises
     ------
     ValueError
-        As ``geometry.selection_profile``, but for n = 1.
+        For the reasons given in ``geometry.selection_profile``, except that n = 1 is allowed.
 
     Notes
     -----
-    The numbers of keys that hold a share are exact for the weights and for the norms as float64 has them; sums of
-    different norms that tie in real arithmetic alone, such as √18 and √2 + √2 + √2, may fall either way. Equal α v have
-    equal norms. O(n log n + n d) per head; ``concentration_bytes`` is the memory it takes.
+    The numbers of keys that hold a share are exact for the weights and for the norms rounded to float64; sums of
+    different norms that tie in real arithmetic only, such as √18 and √2 + √2 + √2, may compare either way. Equal α v
+    have equal norms. O(n log n + n d) per head, with ``estimate_concentration_bytes`` of memory.
     """
-    alpha, states = _array(_plain("weights", weights)), _array(_plain("values", values))
+    alpha, states = _convert_array(_reject_masked("weights", weights)), _convert_array(_reject_masked("values", values))
     _check(alpha, states, least_keys=1)
     lead, n = np.broadcast_shapes(alpha.shape[:-1], states.shape[:-2]), alpha.shape[-1]
     p = np.broadcast_to(alpha.astype(np.float64), (*lead, n))
     states = np.broadcast_to(states, (*lead, *states.shape[-2:]))
     a = np.zeros((*lead, n))
     for head in np.ndindex(lead):
-        contribution_norms(p[head], _scaled(_known(states[head]))[0], a[head])
-    keys, contributors = _spread(p, sink=sink), _spread(a, sink=sink)
+        contribution_norms(p[head], _scale_states(_convert_dtype(states[head]))[0], a[head])
+    keys, contributors = _measure_spread(p, sink=sink), _measure_spread(a, sink=sink)
     return Concentration(
         entropy_keys=keys.entropy,
         effective_keys=np.exp(keys.entropy),
@@ -87,19 +87,19 @@ def concentration(weights: ArrayLike, values: ArrayLike, *, sink: bool = True) -
     )
 
 
-def concentration_bytes(heads: int, n: int) -> int:
-    """Upper bound of the memory ``concentration`` takes beside its inputs, in bytes.
+def estimate_concentration_bytes(heads: int, n: int) -> int:
+    """Upper bound of the memory of ``concentration`` without its inputs, in bytes.
 
     Eight float64 numbers per weight, and one head's weights as whole numbers of up to 1100 bits.
     """
     return 8 * 8 * heads * n + 512 * n + 2**16
 
 
-@compiled
+@compile_kernel
 def contribution_norms(alpha: F64, states: Floats, a: F64) -> None:
     """‖α v‖ of every key; alpha (n,), states (n, d), output a (n,).
 
-    The products are taken before the norm, so that equal α v have equal norms, whatever α and v.
+    Products are computed before the norm, so that equal α v have equal norms for any α and v.
     """
     y = np.empty(states.shape[1])
     for key in range(a.size):
@@ -110,7 +110,7 @@ def contribution_norms(alpha: F64, states: Floats, a: F64) -> None:
 
 @dataclass(frozen=True)
 class _Spread:
-    """How one kind of mass is spread over the keys; arrays (…), NaN or −1 where there is none."""
+    """How weights or norms are spread over the keys; arrays (…), NaN or −1 where all are 0."""
 
     entropy: F64
     top: F64
@@ -122,8 +122,8 @@ class _Spread:
     """Largest difference of a key's share from 1/n."""
 
 
-def _spread(mass: F64, *, sink: bool) -> _Spread:
-    """How mass (…, n), finite and not negative, is spread over the keys."""
+def _measure_spread(mass: F64, *, sink: bool) -> _Spread:
+    """Measure how ``mass`` (…, n), finite and not negative, is spread over the keys."""
     *lead, n = mass.shape
     mass = mass.reshape(-1, n)
     ordered = -np.sort(-mass, axis=-1)
@@ -133,7 +133,7 @@ def _spread(mass: F64, *, sink: bool) -> _Spread:
     index = mass.argmax(axis=-1)
     role = np.where(index == n - 1, ROLES.index("last"), ROLES.index("other"))
     role = np.where(sink & (index == 0) & (n > 1), ROLES.index("sink"), role)
-    sizes = np.stack([_fewest(ordered, sums, *part) for part in SHARES])
+    sizes = np.stack([_count_fewest_keys(ordered, sums, *part) for part in SHARES])
     return _Spread(
         entropy=special.entr(share).sum(axis=-1).reshape(lead),
         top=share[:, 0].reshape(lead),
@@ -144,10 +144,11 @@ def _spread(mass: F64, *, sink: bool) -> _Spread:
     )
 
 
-def _fewest(ordered: F64, sums: F64, numerator: int, denominator: int) -> NDArray[np.int64]:
-    """The fewest keys whose mass is a share of the whole, exactly: (head,); mass in falling order (head, n), its sums.
+def _count_fewest_keys(ordered: F64, sums: F64, numerator: int, denominator: int) -> NDArray[np.int64]:
+    """Count the fewest keys whose mass is a share of the total, exactly, (head,).
 
-    Comparisons that the rounding of the sums leaves open are made again in whole numbers.
+    ordered: mass in falling order, (head, n); sums: its running sums. Comparisons that the rounding of the sums leaves
+    undecided are repeated in integer arithmetic.
     """
     n = ordered.shape[-1]
     wanted, held = numerator * sums[:, -1:], denominator * sums
@@ -155,13 +156,13 @@ def _fewest(ordered: F64, sums: F64, numerator: int, denominator: int) -> NDArra
     least = 1 + (held < wanted - rounding).sum(axis=-1)
     most = 1 + (held < wanted + rounding).sum(axis=-1)
     for head in np.flatnonzero(least != most):
-        whole = _whole_sums(ordered[head].tolist())
+        whole = _sum_exactly(ordered[head].tolist())
         least[head] = 1 + bisect_left(whole, -(-numerator * whole[-1] // denominator))
     return np.asarray(least)
 
 
-def _whole_sums(numbers: list[float]) -> list[int]:
-    """The running sums of float64 numbers, exactly, in units of the last bit of any of them."""
+def _sum_exactly(numbers: list[float]) -> list[int]:
+    """Exact running sums of float64 numbers, in units of the smallest last bit among them."""
     ratios = [number.as_integer_ratio() for number in numbers]
     unit = max(denominator for _, denominator in ratios)  # all are powers of two
     return list(accumulate(numerator * (unit // denominator) for numerator, denominator in ratios))

@@ -1,6 +1,6 @@
-"""The values of N at which curves over N are computed where every N would cost too much.
+"""The values of N at which curves over N are computed if computing every N would be too expensive.
 
-Holds ``log_grid`` and the check of a grid. What does not belong here: what is computed at them.
+Holds ``log_grid`` and the check of a grid.
 """
 
 import math
@@ -15,7 +15,7 @@ I64 = NDArray[np.int64]
 def log_grid(n_keys: int, points: int = 48) -> I64:
     """Whole numbers from 1 to n_keys − 1, evenly spaced on a log axis.
 
-    The same numbers as the SQL macro ``log_grid(n_keys - 1, points := points)`` gives: (n_keys − 1)^(i/(points − 1))
+    The same numbers as those of the SQL macro ``log_grid(n_keys - 1, points := points)``: (n_keys − 1)^(i/(points − 1))
     for i = 0, …, points − 1, halves rounded up, each number once.
 
     Parameters
@@ -23,8 +23,8 @@ def log_grid(n_keys: int, points: int = 48) -> I64:
     n_keys
         n, the number of keys, at least 2.
     points
-        How many numbers there are before repetitions are left out, at least 2. Small numbers repeat: of 48 points
-        41 are left at n = 1024.
+        Number of points before duplicates are removed, at least 2. Small numbers repeat: of 48 points, 41 are left at
+        n = 1024.
 
     Returns
     -------
@@ -40,12 +40,12 @@ def log_grid(n_keys: int, points: int = 48) -> I64:
         msg = f"a grid needs n_keys ≥ 2 and points ≥ 2, got n_keys = {n_keys} and points = {points}"
         raise ValueError(msg)
     largest = float(n_keys - 1)
-    # Python's power is the C library's, as DuckDB's is; NumPy's own may differ in the last digit
+    # Python, like DuckDB, uses the power function of the C library; NumPy's may differ in the last digit
     return np.unique([math.floor(largest ** (step / (points - 1)) + 0.5) for step in range(points)])
 
 
-def grid_of(n: Any, n_keys: int) -> I64:
-    """The N that are asked for, int64 (grid,); ``log_grid`` where none are.
+def choose_grid(n: Any, n_keys: int) -> I64:
+    """Check the requested N and return them, int64 (grid,); ``log_grid`` by default.
 
     Raises
     ------

@@ -1,7 +1,7 @@
 """The profile of one head on the CPU: order of the keys, tiles of matrix products, kernels over them.
 
-Holds what turns the weights and value states of a head into the arrays of ``SelectionProfile`` with NumPy and the
-compiled kernels. What does not belong here: checks of the input (``geometry.profile``), and other devices
+Computes the arrays of ``SelectionProfile`` from the weights and value states of a head with NumPy and the compiled
+kernels. What does not belong here: checks of the input (``geometry.profile``), and other devices
 (``geometry.cuda``).
 """
 
@@ -14,27 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geometry import bounds, kernels
-from geometry.accelerate import compiled, compiled_sums
+from geometry.accelerate import compile_kernel, compile_sum_kernel
 from geometry.kernels import F32, F64, I64, Factors, Floats, inner
-from geometry.quantities import MODEL_UNITS, SelectionCounts, SelectionProfile, declared
+from geometry.quantities import MODEL_UNITS, SelectionCounts, SelectionProfile, list_declared
 
 Arrays = Mapping[str, NDArray[Any]]
 """The arrays of a profile by their names."""
 
-COUNTS = tuple(declared(SelectionCounts))
-"""What ``kernels.count_tile`` computes, in the order of its outputs."""
+COUNTS = tuple(list_declared(SelectionCounts))
+"""Names of the arrays that ``kernels.count_tile`` computes, in the order of its outputs."""
 
 INGREDIENTS = ("s_in", "a_min_in", "a_max_in", "a_max_out")
-"""What ``bounds.gather_ingredients`` computes, in the order of its outputs."""
+"""Names of the arrays that ``bounds.gather_ingredients`` computes, in the order of its outputs."""
 
-LENGTHS = frozenset(name for name, made in declared(SelectionProfile).items() if made.unit == MODEL_UNITS)
-"""What has the unit of the value states."""
+LENGTHS = frozenset(name for name, made in list_declared(SelectionProfile).items() if made.unit == MODEL_UNITS)
+"""Names of the arrays in the unit of the value states."""
 
 TILE_BYTES = 2**20
-"""Size of one tile of inner products: small enough to stay in a core's cache while it is read."""
+"""Size of one tile of inner products: small enough to stay in the cache of a core."""
 
 TILE_ROWS = 32
-"""A tile has at least so many rows, or a matrix product spends its time packing."""
+"""Least number of rows of a tile: with fewer, a matrix product spends most of its time on packing."""
 
 LARGEST_EXPONENT = 20
 """Value states whose largest component is beyond 2^±20 are scaled by a power of two, so that no float32 overflows."""
@@ -52,7 +52,7 @@ class Head:
     states: Floats
     """Value states times 2^−exponent, (n, d)."""
     states32: F32
-    """The same in float32."""
+    """``states`` in float32."""
     norm: F64
     """‖v‖, (n,), times 2^−exponent."""
     exponent: int
@@ -68,9 +68,9 @@ class Head:
 
     @cached_property
     def twins(self) -> I64:
-        """For each key the first one of the same weight and value state, (n,); empty if no two keys are equal.
+        """For each key the first key of the same weight and value state, (n,); empty if no two keys are equal.
 
-        Their products in float32 may differ in the last digit, because edges of a matrix are rounded otherwise.
+        Their float32 products may differ in the last digit, because rounding differs at the edges of a matrix.
         """
         keys, first = np.arange(self.alpha.size), dict[tuple[float, bytes], int]()
         equal = (self.alpha[1:] == self.alpha[:-1]) & (self.alpha[1:] > 0)
@@ -82,11 +82,11 @@ class Head:
 
 
 def arrange(weights: Floats, values: Floats, *, sink: bool) -> Head:
-    """Sort the keys of a head, weights (n,) and values (n, d), and work out the factors of its energies."""
+    """Sort the keys of a head, weights (n,) and values (n, d), and compute the factors of its energies."""
     order = np.argsort(-weights, kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)
-    states, exponent, size = _scaled(values[order])
+    states, exponent, size = _scale_states(values[order])
     alpha = weights[order].astype(np.float64)
     place = int(rank[0]) if sink else order.size
     norm, along = np.empty(order.size), np.zeros(order.size)
@@ -95,7 +95,7 @@ def arrange(weights: Floats, values: Floats, *, sink: bool) -> Head:
         along *= 2 * alpha[place] * alpha
     lift = LIFT - 2 * size
     a, d = alpha * norm, states.shape[1]
-    trifle = underflow(alpha, d, size, lift) * (a > 0)
+    trifle = bound_underflow(alpha, d, size, lift) * (a > 0)
     factors = np.ldexp([2 * alpha, a * a, kernels.error_slope(d) * a, kernels.ERROR_BEND * a * a], lift)
     factors[3] += trifle
     return Head(
@@ -112,30 +112,30 @@ def arrange(weights: Floats, values: Floats, *, sink: bool) -> Head:
     )
 
 
-def underflow(alpha: F64, head_dim: int, size: int, lift: int) -> F64:
-    """What underflow in float32 can cost in one lifted energy, (n,).
+def bound_underflow(alpha: F64, head_dim: int, size: int, lift: int) -> F64:
+    """Upper bound of the error of one lifted energy due to underflow in float32, (n,).
 
-    Centres and value states have components below 2^size. Subnormal numbers are off by 2⁻¹⁵⁰ at most: components of a
-    centre or of a value state, and products of both, which reach the energy times 2α · 2^lift; and the factors of
-    ``Factors``, which reach it times an inner product or as they are.
+    Centres and value states have components below 2^size. Subnormal numbers have an error of at most 2⁻¹⁵⁰. They may be
+    components of a centre or of a value state, and products of both, which enter the energy times 2α · 2^lift; and the
+    elements of ``Factors``, which enter it multiplied by an inner product or unchanged.
     """
     excess = max(size, 0)
     trifle: F64 = np.ldexp(alpha * head_dim, lift + excess - 146) + np.ldexp(float(head_dim), 2 * excess - 145)
     return trifle
 
 
-def _scaled(states: Floats) -> tuple[Floats, int, int]:
-    """Value states that float32 can hold, the exponent taken out of them, and that of the largest component left."""
+def _scale_states(states: Floats) -> tuple[Floats, int, int]:
+    """Scale value states to the range of float32: states, exponent removed, and exponent of the largest component."""
     largest = max(float(states.max()), -float(states.min()))
     size = int(np.frexp(largest)[1])
-    if states.dtype == np.float32 and abs(size) <= LARGEST_EXPONENT:  # float32 holds them as they are
+    if states.dtype == np.float32 and abs(size) <= LARGEST_EXPONENT:  # float32 represents them exactly
         return np.ascontiguousarray(states), 0, size
     return np.ldexp(states.astype(np.float64), -size), size, 0
 
 
-@compiled
+@compile_kernel
 def length(vector: Floats) -> float:
-    """‖vector‖, (d,), also where the squares of its components vanish; none of them overflows."""
+    """‖vector‖ of a vector (d,), accurate even if the squares of its components underflow; they must not overflow."""
     square = inner(vector, vector)
     if square > 1e-200:
         return float(np.sqrt(square))
@@ -149,7 +149,7 @@ def length(vector: Floats) -> float:
     return float(largest * np.sqrt(square))
 
 
-@compiled
+@compile_kernel
 def measure(states: Floats, sink: int, norm: F64, along: F64) -> None:
     """Norm of each value state, and its inner product with the sink's if there is one; outputs (n,)."""
     for key in range(states.shape[0]):
@@ -176,14 +176,14 @@ class Tile:
 
     @property
     def rows(self) -> slice:
-        """Where the rows stand among all N."""
+        """The rows as a slice of all N."""
         return slice(self.first, self.first + len(self.s))
 
 
-def tiles(head: Head) -> Iterator[Tile]:
-    """The tiles of a head, one after the other in the same memory."""
+def iterate_tiles(head: Head) -> Iterator[Tile]:
+    """Iterate over the tiles of a head, which share the same memory."""
     n, d = head.states32.shape
-    rows = tile_rows(n)
+    rows = count_tile_rows(n)
     s, rest, sizes, running = np.empty((rows, d)), np.empty((rows, d)), np.empty((2, rows)), np.zeros((3, d))
     rest32, products = np.empty((rows, d), np.float32), np.empty((rows, n), np.float32)
     for first in range(0, n - 1, rows):
@@ -191,24 +191,24 @@ def tiles(head: Head) -> Iterator[Tile]:
         accumulate(first, head.alpha, head.states, head.sink, head.last, running, s[:t], rest[:t], rest32[:t], sizes)
         np.matmul(rest32[:t], head.states32.T, out=products[:t])
         if head.twins.size:
-            share(products[:t], head.twins)
+            share_products(products[:t], head.twins)
         yield Tile(first, s[:t], rest[:t], sizes[0, :t], sizes[1, :t], products[:t])
 
 
-@compiled
-def share(products: F32, twins: I64) -> None:
-    """Give equal keys equal inner products, (t, n), in place; twins: the first key that is equal to each, (n,)."""
+@compile_kernel
+def share_products(products: F32, twins: I64) -> None:
+    """Set the inner products (t, n) of equal keys to the same value, in place; twins: the first equal key, (n,)."""
     for row in range(products.shape[0]):
         for key in range(twins.size):
             products[row, key] = products[row, twins[key]]
 
 
-def tile_rows(n: int) -> int:
+def count_tile_rows(n: int) -> int:
     """Rows of a tile of n keys, at most n − 1."""
     return min(n - 1, max(TILE_ROWS, TILE_BYTES // (4 * n)))
 
 
-@compiled
+@compile_kernel
 def accumulate(
     first: int,
     alpha: F64,
@@ -242,17 +242,17 @@ def accumulate(
         sizes[1, row] = np.sqrt(inner(running[2], running[2]))
 
 
-@compiled
-def output(alpha: F64, states: Floats, whole: F64) -> None:
-    """s_n, the sum of all y, added up as ``accumulate`` does; whole: output, (d,)."""
+@compile_kernel
+def sum_contributions(alpha: F64, states: Floats, whole: F64) -> None:
+    """s_n, the sum of all y, added in the order of ``accumulate``; whole: output, (d,)."""
     whole[:] = 0.0
     for key in range(states.shape[0]):
         for k in range(states.shape[1]):
             whole[k] += alpha[key] * np.float64(states[key, k])
 
 
-@compiled_sums
-def direct(
+@compile_sum_kernel
+def compute_directions(
     s: F64,
     whole: F64,
     states: Floats,
@@ -266,7 +266,7 @@ def direct(
 ) -> None:
     """‖s_N‖, ‖s_n − 2 s_N‖ and cosines of s_N with the sink and the last token for the rows of a tile (§4.2).
 
-    whole: s_n, (d,); sink, last: their ranks; outputs (t,), left as they are wherever a quantity does not exist.
+    whole: s_n, (d,); sink, last: their ranks; outputs (t,), not written where a quantity does not exist.
     """
     for row in range(s.shape[0]):
         size, square = np.sqrt(inner(s[row], s[row])), 0.0
@@ -279,23 +279,23 @@ def direct(
             cos_sink[row] = inner(s[row], states[sink]) / (size * norm[sink])
 
 
-def centre_sizes(head: Head, tile: Tile) -> F32:
-    """At least ‖s_N‖ for a tile's rows, (t,): ‖s_N‖ without the sink and the sink's, which both enter the energies."""
+def bound_centre_norms(head: Head, tile: Tile) -> F32:
+    """Upper bounds of ‖s_N‖ for a tile's rows, (t,): ‖s_N‖ without the sink plus the sink's norm."""
     size = tile.size.copy()
     if head.sink < tile.rows.stop:
         size[max(0, head.sink - tile.first) :] += head.alpha[head.sink] * head.norm[head.sink]
     return size.astype(np.float32)
 
 
-def count(head: Head, tile: Tile, out: Arrays) -> None:
-    """K_in, K_out and the radii of a tile's rows, into the arrays ``out`` (n − 1,)."""
+def fill_counts(head: Head, tile: Tile, out: Arrays) -> None:
+    """Fill K_in, K_out and the radii of a tile's rows in the arrays ``out`` (n − 1,)."""
     kernels.count_tile(
         tile.first,
         tile.products,
         head.less,
         head.sink,
         tile.s,
-        centre_sizes(head, tile),
+        bound_centre_norms(head, tile),
         head.alpha,
         head.states,
         head.factors,
@@ -303,59 +303,59 @@ def count(head: Head, tile: Tile, out: Arrays) -> None:
     )
 
 
-def counts_of_head(weights: Floats, values: Floats, out: Arrays) -> None:
+def fill_head_counts(weights: Floats, values: Floats, out: Arrays) -> None:
     """Fill the arrays of ``SelectionCounts``, (n − 1,) each; weights (n,), values (n, d)."""
     head = arrange(weights, values, sink=False)
-    for tile in tiles(head):
-        count(head, tile, out)
-    _restore(out, head.exponent)
+    for tile in iterate_tiles(head):
+        fill_counts(head, tile, out)
+    _restore_lengths(out, head.exponent)
 
 
-def profile_of_head(
+def fill_head_profile(
     weights: Floats, values: Floats, out: Arrays, *, kappas: Sequence[float], scale: str, sink: bool
 ) -> None:
     """Fill the arrays of ``SelectionProfile`` for one head; weights (n,), values (n, d).
 
-    out: arrays (n − 1,), (κ, n − 1) or (), NaN wherever a quantity may not exist.
+    out: arrays (n − 1,), (κ, n − 1) or (), filled with NaN where a quantity may not exist.
     """
     head = arrange(weights, values, sink=sink)
     out["value_scale"][()] = np.median(np.delete(head.norm, head.sink) if sink else head.norm)
     out["weight_sum"][()] = head.alpha.sum()
-    gather(head, out)
-    span(head, out["rho_out"])
+    fill_ingredients(head, out)
+    fill_rho_out(head, out["rho_out"])
     unit = float(out["value_scale"]) if scale == "unit" else 2.0 ** min(-head.exponent, 1000)
-    curvature, whole = curvatures(head, out, kappas, unit), np.empty(head.states.shape[1])
-    output(head.alpha, head.states, whole)
-    for tile in tiles(head):
-        count(head, tile, out)
-        towards(head, tile, whole, out)
+    curvature, whole = compute_curvatures(head, out, kappas, unit), np.empty(head.states.shape[1])
+    sum_contributions(head.alpha, head.states, whole)
+    for tile in iterate_tiles(head):
+        fill_counts(head, tile, out)
+        fill_directions(head, tile, whole, out)
         if len(kappas):
-            bound(head, tile, curvature, out)
-    _restore(out, head.exponent)
+            fill_upper_bounds(head, tile, curvature, out)
+    _restore_lengths(out, head.exponent)
 
 
-def towards(head: Head, tile: Tile, whole: F64, out: Arrays) -> None:
-    """Norms, distances and directions of a tile's rows, into ``out``; ``whole`` is s_n, (d,)."""
+def fill_directions(head: Head, tile: Tile, whole: F64, out: Arrays) -> None:
+    """Fill norms, distances and directions of a tile's rows in ``out``; ``whole`` is s_n, (d,)."""
     rows = tile.rows
     results = (out[name][rows] for name in ("norm_s", "distance_rest", "cos_sink", "cos_last"))
-    direct(tile.s, whole, head.states, head.norm, head.sink, head.last, *results)
+    compute_directions(tile.s, whole, head.states, head.norm, head.sink, head.last, *results)
     out["norm_s_without_last"][rows] = tile.without_last
     if head.sink < head.norm.size:
         out["norm_s_without_sink"][rows] = tile.size
 
 
-def gather(head: Head, out: Arrays) -> None:
-    """The ingredients of the bounds that are sums and extremes of a = ‖y‖ (eq. 7), and a_0."""
+def fill_ingredients(head: Head, out: Arrays) -> None:
+    """Fill the ingredients of the bounds that are sums and extremes of a = ‖y‖ (eq. 7), and a_0."""
     a = head.alpha * head.norm
     bounds.gather_ingredients(a, head.sink, *(out[name] for name in INGREDIENTS))
     if head.sink < a.size:
         out["a_0"][head.sink :] = a[head.sink]
 
 
-def curvatures(head: Head, out: Arrays, kappas: Sequence[float], unit: float) -> F64:
+def compute_curvatures(head: Head, out: Arrays, kappas: Sequence[float], unit: float) -> F64:
     """√(2κd)/B, the c of eq. 10, for lifted energies, (κ, n − 1); NaN where there is no bound.
 
-    unit: what the values are divided by.
+    unit: the divisor of the values.
     """
     b = (out["a_max_in"] + out["a_max_out"] + out["s_in"]) * unit
     root = np.sqrt(np.asarray(kappas, np.float64)) * np.sqrt(2 * head.states32.shape[1])
@@ -366,9 +366,9 @@ def curvatures(head: Head, out: Arrays, kappas: Sequence[float], unit: float) ->
     return held
 
 
-def bound(head: Head, tile: Tile, curvature: F64, out: Arrays) -> None:
-    """The upper bounds of a tile's rows into ``out``."""
-    bounds.upper_tile(
+def fill_upper_bounds(head: Head, tile: Tile, curvature: F64, out: Arrays) -> None:
+    """Fill the upper bounds of a tile's rows in ``out``."""
+    bounds.bound_tile(
         tile.first,
         tile.products,
         tile.rest,
@@ -382,10 +382,10 @@ def bound(head: Head, tile: Tile, curvature: F64, out: Arrays) -> None:
     )
 
 
-def span(head: Head, rho_out: F64) -> None:
-    """ρ_out (eq. 7) for every N: running maxima over a triangle of cosines, tile by tile; output (n − 1,)."""
+def fill_rho_out(head: Head, rho_out: F64) -> None:
+    """Fill ρ_out (eq. 7) for every N: running maxima over a triangle of cosines, tile by tile; output (n − 1,)."""
     n = head.norm.size
-    rows = tile_rows(n)
+    rows = count_tile_rows(n)
     inverse = np.divide(1.0, head.norm, out=np.zeros(n), where=head.norm > 0)
     unit = (head.states * inverse[:, None]).astype(np.float32)
     reached, room = np.zeros(n, np.float32), np.empty(rows * n, np.float32)
@@ -393,11 +393,11 @@ def span(head: Head, rho_out: F64) -> None:
         tile, later = slice(first, min(first + rows, n - 1)), unit[first + 1 :]
         cosines = room[: len(unit[tile]) * len(later)].reshape(-1, len(later))
         np.matmul(unit[tile], later.T, out=cosines)
-        bounds.cosine_tile(first, cosines, head.sink, reached, rho_out[tile])
+        bounds.compute_rho_out(first, cosines, head.sink, reached, rho_out[tile])
 
 
-def _restore(out: Arrays, exponent: int) -> None:
-    """Give lengths back the power of two that the value states were divided by."""
+def _restore_lengths(out: Arrays, exponent: int) -> None:
+    """Multiply lengths by the power of two by which the value states were divided."""
     if exponent:
         for name in LENGTHS.intersection(out):
             np.ldexp(out[name], exponent, out=out[name])

@@ -1,7 +1,6 @@
 """A selection small enough to see: keys on a circle, their weights, and the two balls around the representative vector.
 
-Holds the example behind Figure 1. What does not belong here: its picture (``reports.charts``), and how its counts are
-computed (``geometry.profile``).
+Holds the example of Figure 1. It is drawn in ``reports.charts``.
 """
 
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ ANGLES = (4, 33, 56, 95, 113, 145, 183, 212, 238, 276, 296, 336)
 """Direction of each value state, in degrees."""
 
 SCORES = (1.7, 0.5, 0.2, 0.6, 0.8, 0.8, 0.7, -0.5, 1.5, -0.4, 0.8, 1.4)
-"""What each key's weight is the softmax of."""
+"""Logit of each key, whose softmax is its weight."""
 
 SELECTED = 3
 """N of the example."""
@@ -25,7 +24,7 @@ SELECTED = 3
 
 @dataclass(frozen=True)
 class Intuition:
-    """Keys on the unit circle, of which the heaviest are selected (Section 3, Figure 1); n keys, in order of angle."""
+    """Keys on the unit circle; those with the largest weights are selected (Section 3, Figure 1). n keys, by angle."""
 
     values: F64
     """Value states v, unit vectors, (n, 2)."""
@@ -51,10 +50,10 @@ class Intuition:
     """R(r_min, N) = K_in/N (Definition 2), 2/3 as in the paper's example."""
 
 
-def intuition() -> Intuition:
-    """The example of Figure 1: one of three selected keys points away from the others and lies far from s.
+def build_intuition() -> Intuition:
+    """Build the example of Figure 1: one of three selected keys points away from the others and lies far from s.
 
-    The paper prints its Precision, 3/8, and Recall, 2/3, and no coordinates; these are chosen to give the same.
+    The paper prints its Precision, 3/8, and Recall, 2/3, but no coordinates; these are chosen to give the same values.
     """
     angles, scores = np.radians(ANGLES), np.array(SCORES)
     values = np.stack([np.cos(angles), np.sin(angles)], axis=1)

@@ -1,7 +1,7 @@
-"""How far attention weights move when their logits do: the spectral norm of the softmax Jacobian, and its bounds.
+"""Sensitivity of attention weights to their logits: the spectral norm of the softmax Jacobian, and its bounds.
 
-Holds the norm of (diag α − α αᵀ) / T and the bounds that it is held against. What does not belong here: the weights at
-another temperature (``geometry.temperature``).
+Holds the norm of (diag α − α αᵀ) / T and the bounds with which it is compared. The weights at another temperature are
+computed in ``geometry.temperature``.
 """
 
 import math
@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from geometry.kernels import F64
-from geometry.temperature import TEMPERATURES, check_temperature, over_largest, rows_of
+from geometry.temperature import TEMPERATURES, check_rows, check_temperature, divide_by_largest
 
 BLOCK = 2**14
-"""Weights of so many heads at a time that their arrays stay in a core's cache."""
+"""Number of weights that are processed together, so that their arrays stay in the cache of a core."""
 
 MOST_STEPS = 64
-"""Steps of the iteration, at most; most heads take four or five."""
+"""Largest number of steps of the iteration; most heads take four or five."""
 
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -30,8 +30,8 @@ BOUNDS: Mapping[str, Callable[[float], float]] = {
 """Bounds of the norm as functions of T.
 
 quarter: 1/(4T), which bounds every entry of the Jacobian, but not its norm. half: 1/(2T), which always holds, with
-equality where two keys share all the weight. root: √2. reported: min{1/(4T), √2}, as given for the gradient in accounts
-of arXiv 2508.17821.
+equality if two keys share all the weight equally. root: √2. reported: min{1/(4T), √2}, as given for the gradient in
+accounts of arXiv 2508.17821.
 """
 
 
@@ -43,20 +43,20 @@ def jacobian_norm(weights: ArrayLike, learned_sink: ArrayLike | None = None) -> 
     weights
         Attention weights α, (…, n).
     learned_sink
-        What a learned sink takes of every row, (…); none by default. The Jacobian is then that of the keys by their own
+        Weight of a learned sink in every row, (…); none by default. The Jacobian is then that of the keys by their own
         logits: the same matrix, with α that sum to less than 1.
 
     Returns
     -------
     ndarray
-        float64 (…), within [0, 1/2], with a relative error of a few units in the last place for every head, saturated
-        ones as well. Weights are first divided by their sum, the share of the sink included, so that what the largest
-        leaves of 1 is exactly what the others have.
+        float64 (…), within [0, 1/2], with a relative error of a few units in the last place for every head, including
+        saturated heads. Weights are first divided by their sum, including the share of the sink, so that 1 minus the
+        largest weight is exactly the sum of the others.
 
     Raises
     ------
     ValueError
-        If weights or shares are negative or not finite, the shapes do not match, or a row is 0 throughout.
+        If weights or shares are negative or not finite, the shapes do not match, or all weights of a row are 0.
 
     Notes
     -----
@@ -67,16 +67,16 @@ def jacobian_norm(weights: ArrayLike, learned_sink: ArrayLike | None = None) -> 
 
     the secular equation times α₁ − λ. h rises and is concave, so Newton's step from any λ ends at or below the root. S
     replaced by c / (λ − α₂) + e of the same value and slope at λ is at least S, so the root of that quadratic equation
-    is at or above the one sought. Either converges quadratically; they enclose the root until they meet. Where
-    α₁ = α₂, λ is that weight; zero weights do not count. O(n) per head and step, four or five steps; memory as
-    ``scratch_bytes`` says.
+    is at or above that of h. Both sequences converge quadratically and enclose the root until they meet. If α₁ = α₂, λ
+    is that weight; zero weights are ignored. O(n) per head and step, four or five steps; ``estimate_scratch_bytes`` of
+    memory.
 
     References
     ----------
     J. R. Bunch, C. P. Nielsen, D. C. Sorensen, *Rank-one Modification of the Symmetric Eigenproblem*, Numerische
     Mathematik 31, 1978.
     """
-    alpha, share = rows_of(weights, learned_sink)
+    alpha, share = check_rows(weights, learned_sink)
     return _norms(alpha, share)
 
 
@@ -97,27 +97,27 @@ def sensitivity(
     Returns
     -------
     ndarray
-        float64 (…, temperature), at most 1/(2T). Keys that underflowed in the model do not count at any T.
+        float64 (…, temperature), at most 1/(2T). Keys whose weight underflowed in the model are ignored at every T.
 
     Raises
     ------
     ValueError
-        As ``jacobian_norm`` and ``geometry.temperature.temper`` do.
+        For the reasons given in ``jacobian_norm`` and ``geometry.temperature.temper``.
 
     References
     ----------
-    *Limitations of Normalization in Attention Mechanism*, arXiv 2508.17821, of which accounts were at hand.
+    *Limitations of Normalization in Attention Mechanism*, arXiv 2508.17821, as cited in secondary accounts.
     """
-    alpha, share = rows_of(weights, learned_sink)
+    alpha, share = check_rows(weights, learned_sink)
     norms = np.empty((*share.shape, len(temperatures)))
     for index, temperature in enumerate(temperatures):
         check_temperature(temperature)
-        norms[..., index] = _norms(*over_largest(alpha, share, temperature)) / temperature
+        norms[..., index] = _norms(*divide_by_largest(alpha, share, temperature)) / temperature
     return norms
 
 
 def bounds_held(norm: F64, temperatures: Sequence[float] = TEMPERATURES) -> dict[str, NDArray[np.bool_]]:
-    """Which of ``BOUNDS`` hold for norms (…, temperature): name to an array of that shape.
+    """Which of ``BOUNDS`` hold for norms (…, temperature): a mapping from name to an array of that shape.
 
     A norm above its bound by no more than four units in the last place counts as equal to it.
     """
@@ -127,8 +127,8 @@ def bounds_held(norm: F64, temperatures: Sequence[float] = TEMPERATURES) -> dict
     }
 
 
-def scratch_bytes(heads: int, n: int) -> int:
-    """Upper bound of the memory that either function takes beside its input and output, in bytes.
+def estimate_scratch_bytes(heads: int, n: int) -> int:
+    """Upper bound of the memory of either function without its input and output, in bytes.
 
     Four float64 copies of the weights, and five arrays of one block of heads.
     """
@@ -154,31 +154,31 @@ def _largest_eigenvalues(alpha: F64, share: F64) -> F64:
     second = others.max(axis=1, initial=0.0)
     left = others.sum(axis=1) + share / total  # 1 − α₁, with all its digits
     least = first * left
-    found = np.where(second > 0, first, least)  # what holds where α₁ = α₂, and where α₂ = 0
+    found = np.where(second > 0, first, least)  # the norm if α₁ = α₂, and if α₂ = 0
     open_ = np.flatnonzero((second > 0) & (first > second))
-    found[open_] = _roots(others[open_], first[open_], second[open_], least[open_])
+    found[open_] = _find_roots(others[open_], first[open_], second[open_], least[open_])
     norms: F64 = np.minimum(found, 0.5)
     return norms
 
 
-def _roots(others: F64, first: F64, second: F64, least: F64) -> F64:
+def _find_roots(others: F64, first: F64, second: F64, least: F64) -> F64:
     """The roots of h between the second and the first weight, (heads,); ``least`` is α₁ (1 − α₁)."""
     low = np.maximum(second, least)
     high: F64 = np.minimum(first, 2.0 * np.maximum(least, second * (1.0 - second)))  # Gershgorin's discs
     moving = high > low
     for _ in range(MOST_STEPS):
-        below, above = _step(others, first, second, least, high)
+        below, above = _enclose_roots(others, first, second, least, high)
         low = np.fmax(low, below)
-        lower = np.fmax(np.fmin(above, high), low)  # NaN where λ is α₂ to the last digit: it stays
+        lower = np.fmax(np.fmin(above, high), low)  # NaN where λ equals α₂ to the last digit: high is kept
         moving &= (lower < high) & (high - low > 2.0 * EPSILON * high)
         if not moving.any():
             break
-        high[moving] = lower[moving]  # a head that rests stays, whatever others are computed with it
+        high[moving] = lower[moving]  # a converged head is not changed, whichever heads are computed with it
     return high
 
 
-def _step(others: F64, first: F64, second: F64, least: F64, at: F64) -> tuple[F64, F64]:
-    """What a step from ``at`` encloses the roots of h by, (heads,) each: Newton's below, the quadratic's above."""
+def _enclose_roots(others: F64, first: F64, second: F64, least: F64, at: F64) -> tuple[F64, F64]:
+    """Enclose the roots of h by a step from ``at``, (heads,) each: Newton's from below, the quadratic's from above."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = others / (at[:, None] - others)
         value, slope = np.einsum("hi,hi->h", others, ratio), np.einsum("hi,hi->h", ratio, ratio)  # S and −S'

@@ -1,19 +1,19 @@
-"""Compiled kernels of the all-N selection counts. They know no Dask and no files, and assume good input.
+"""Compiled kernels of the all-N selection counts. They do not validate their input.
 
 Letters: n keys in order of falling weight, d components of a value state, t rows of a tile. Row N−1 belongs to N. A
 *centre* is s_N, or s_N without the sink's part.
 
-How a count is made exact. Distances from a centre s are ordered by E_l = ‖y_l‖² − 2⟨s, y_l⟩ (``D_l`` without the
+Exact counts. Distances from a centre s are ordered by E_l = ‖y_l‖² − 2⟨s, y_l⟩ (``D_l`` without the
 common term ‖s‖²). The inner products of all N with all keys are one float32 matrix product; a rigorous bound δ_l of the
 error of each E_l comes with it:
 
-    δ_l = a_l (slope · size + bend · a_l) + what underflow can cost,    a_l = ‖y_l‖,
+    δ_l = a_l (slope · size + bend · a_l) + a bound of underflow,    a_l = ‖y_l‖,
 
 where size is at least ‖s‖, ``slope`` is 2 (d + 8) u for any order of summation (Higham, *Accuracy and Stability of
 Numerical Algorithms*, §3.1) with u = 2⁻²⁴, and ``bend`` covers the rounding of ‖y_l‖² and of E_l itself. Where y_l = 0,
-E_l and δ_l are exactly 0. A comparison that the bound decides is decided; the few others are made again in float64 with
-``farther_by``, a product of differences that keeps its digits however near two keys are. Equal y give 0 there, so true
-ties are ties. The float32 product thus decides speed, never the result.
+E_l and δ_l are exactly 0. The few comparisons that the bound does not decide are repeated in float64 with
+``compare_distances``, a product of differences that keeps its digits however near two keys are. It is 0 for equal y, so
+true ties are ties. The float32 product thus affects speed, never the result.
 """
 
 import math
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import compiled, compiled_sums, larger
+from geometry.accelerate import compile_kernel, compile_sum_kernel, larger
 
 UNIT_ROUNDOFF = 2.0**-24
 """Largest relative error of one float32 rounding."""
@@ -36,13 +36,13 @@ I32 = NDArray[np.int32]
 I64 = NDArray[np.int64]
 Floats = NDArray[np.floating[Any]]
 Factors = F32
-"""What turns inner products into energies and their error bounds, (4, n): 2α, a², slope · a and bend · a² + underflow.
+"""Coefficients of energies and their error bounds, (4, n): 2α, a², slope · a and bend · a² + underflow.
 
-All times one power of two, the lift.
+All are multiplied by one power of two, the lift.
 """
 
-# Leaf kernels take whole arrays and the range of keys they are about, start to stop: passing slices costs more than
-# the work on them.
+# Leaf kernels take whole arrays and a range of keys, start to stop: passing slices would take longer than the work on
+# them.
 
 
 def error_slope(head_dim: int, unit_roundoff: float = UNIT_ROUNDOFF) -> float:
@@ -50,7 +50,7 @@ def error_slope(head_dim: int, unit_roundoff: float = UNIT_ROUNDOFF) -> float:
     return 2.02 * (head_dim + 8) * unit_roundoff
 
 
-@compiled_sums
+@compile_sum_kernel
 def inner(a: Floats, b: Floats) -> float:
     """⟨a, b⟩ summed in float64; a, b: (d,)."""
     total = 0.0
@@ -59,12 +59,12 @@ def inner(a: Floats, b: Floats) -> float:
     return total
 
 
-@compiled
-def farther_by(s: F64, alpha: F64, states: Floats, key: int, other: int) -> float:
+@compile_kernel
+def compare_distances(s: F64, alpha: F64, states: Floats, key: int, other: int) -> float:
     """How much farther y of one key is from s than o of another, squared: ⟨y − o, (y − s) + (o − s)⟩ = D_y − D_o.
 
-    s: (d,); alpha: (n,); states: (n, d); y_l = α_l v_l. Taken in this order the second factor keeps the last digits of
-    y and o near s, which y + o − 2s would round away.
+    s: (d,); alpha: (n,); states: (n, d); y_l = α_l v_l. Evaluated in this order, the second factor keeps the last
+    digits of y and o near s, which y + o − 2s would round away.
     """
     total = 0.0
     if alpha[key] > 0.0 or alpha[other] > 0.0:
@@ -74,7 +74,7 @@ def farther_by(s: F64, alpha: F64, states: Floats, key: int, other: int) -> floa
     return total
 
 
-@compiled_sums
+@compile_sum_kernel
 def distance(s: F64, alpha: F64, states: Floats, key: int) -> float:
     """‖s − y_key‖ in float64 from the differences themselves; s: (d,)."""
     total = 0.0
@@ -83,14 +83,14 @@ def distance(s: F64, alpha: F64, states: Floats, key: int) -> float:
     return math.sqrt(total)
 
 
-@compiled
+@compile_kernel
 def enclose(
     products: F32, less: F32, factors: Factors, size: np.float32, sign: np.float32, energy: F32, start: int, stop: int
 ) -> tuple[np.float32, np.float32]:
     """Turn inner products ⟨s, v_l⟩ into E_l, and enclose the maximum of ``sign`` · E: (lower, upper).
 
-    products are those with s without the sink's part; less is 2α_l ⟨y_0, v_l⟩, lifted, where s has that part, and 0
-    elsewhere; energy receives E; (n,) each; sign is 1 or −1.
+    products are those with s without the sink's part; less is 2α_l ⟨y_0, v_l⟩, lifted, if s includes that part, and 0
+    otherwise; energy: output, E; (n,) each; sign is 1 or −1.
     """
     product, subtract, out = products[start:stop], less[start:stop], energy[start:stop]
     weight2, square = factors[0, start:stop], factors[1, start:stop]
@@ -105,7 +105,7 @@ def enclose(
     return lower, upper
 
 
-@compiled
+@compile_kernel
 def survey(
     energy: F32,
     factors: Factors,
@@ -116,7 +116,7 @@ def survey(
     start: int,
     stop: int,
 ) -> tuple[int, int, int, int]:
-    """Count what the error bound can tell: (candidates, the first of them, surely within, perhaps within).
+    """Count the cases that the error bound decides: (candidates, the first of them, surely within, perhaps within).
 
     Candidates may attain the maximum of ``sign`` · E, known to be at least ``reach``. The last two count the keys whose
     E is surely, and perhaps, at most a threshold that lies in ``interval``.
@@ -135,8 +135,8 @@ def survey(
     return int(candidates), start + int(first), int(sure), int(possible)
 
 
-@compiled
-def extremal_key(
+@compile_kernel
+def find_extremal_key(
     s: F64,
     alpha: F64,
     states: Floats,
@@ -154,13 +154,13 @@ def extremal_key(
         error = factors[2, k] * size + factors[3, k]
         if sign * energy[k] + error >= reach and not (empty and factors[3, k] == 0.0):
             empty = empty or factors[3, k] == 0.0
-            if sign * farther_by(s, alpha, states, k, best) > 0.0:
+            if sign * compare_distances(s, alpha, states, k, best) > 0.0:
                 best = k
     return best
 
 
-@compiled
-def doubtful_within(
+@compile_kernel
+def count_doubtful(
     s: F64,
     alpha: F64,
     states: Floats,
@@ -172,22 +172,22 @@ def doubtful_within(
     start: int,
     stop: int,
 ) -> int:
-    """How many keys that ``survey`` leaves in doubt are exactly no farther from s than the key ``threshold``."""
+    """Count, exactly, the keys in doubt after ``survey`` that are no farther from s than the key ``threshold``."""
     lower, upper = interval
-    count, empty = 0, -1  # whether y = 0 is within, once that is known
+    count, empty = 0, -1  # whether y = 0 is within; −1: not known yet
     for k in range(start, stop):
         error = factors[2, k] * size + factors[3, k]
         if energy[k] - error <= upper and not energy[k] + error <= lower:
             if factors[3, k] > 0.0:
-                count += farther_by(s, alpha, states, k, threshold) <= 0.0
+                count += compare_distances(s, alpha, states, k, threshold) <= 0.0
             else:
                 if empty < 0:
-                    empty = int(farther_by(s, alpha, states, k, threshold) <= 0.0)
+                    empty = int(compare_distances(s, alpha, states, k, threshold) <= 0.0)
                 count += empty
     return count
 
 
-@compiled
+@compile_kernel
 def count_row(
     split: int,
     products: F32,
@@ -201,7 +201,7 @@ def count_row(
 ) -> tuple[int, int, int, int]:
     """One row, N = split: (K_in, K_out, the nearest key left out, the farthest selected key).
 
-    products, less: (n,); s: (d,); the others as for ``count_tile``; energy receives E, (n,).
+    products, less: (n,); s: (d,); the others as for ``count_tile``; energy: output, E, (n,).
     """
     most, least, n = np.float32(1.0), np.float32(-1.0), alpha.size
     low, high = enclose(products, less, factors, size, most, energy, 0, split)
@@ -210,19 +210,19 @@ def count_row(
     several, farthest, k_in, possible = survey(energy, factors, size, most, low, nearest_out, 0, split)
     doubt_in = possible > k_in
     if several > 1:
-        farthest = extremal_key(s, alpha, states, energy, factors, size, most, low, farthest, split)
+        farthest = find_extremal_key(s, alpha, states, energy, factors, size, most, low, farthest, split)
     several, nearest, k_out, possible = survey(energy, factors, size, least, reach, farthest_in, split, n)
     doubt_out = possible > k_out
     if several > 1:
-        nearest = extremal_key(s, alpha, states, energy, factors, size, least, reach, nearest, n)
+        nearest = find_extremal_key(s, alpha, states, energy, factors, size, least, reach, nearest, n)
     if doubt_in:
-        k_in += doubtful_within(s, alpha, states, energy, factors, size, nearest_out, nearest, 0, split)
+        k_in += count_doubtful(s, alpha, states, energy, factors, size, nearest_out, nearest, 0, split)
     if doubt_out:
-        k_out += doubtful_within(s, alpha, states, energy, factors, size, farthest_in, farthest, split, n)
+        k_out += count_doubtful(s, alpha, states, energy, factors, size, farthest_in, farthest, split, n)
     return k_in, k_out, nearest, farthest
 
 
-@compiled
+@compile_kernel
 def count_tile(
     first: int,
     products: F32,

@@ -1,7 +1,7 @@
 """The profile over whole studies: the same numbers as lazy Dask arrays, block by block.
 
-Holds the lifting of ``selection_profile`` and of the per-position statistics to Dask arrays of any size. What does not
-belong here: kernels, and where the arrays come from or go to; nothing here opens a file or computes.
+Builds lazy Dask arrays of any size of ``selection_profile`` and of the per-position statistics. Nothing here opens a
+file or computes an array. What does not belong here: kernels, and reading or writing the arrays.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,10 +11,10 @@ import dask.array as da
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.effective_keys import concentration, concentration_bytes
+from geometry.effective_keys import concentration, estimate_concentration_bytes
 from geometry.kernels import F32
 from geometry.parts import output_parts
-from geometry.profile import Scale, scratch_bytes, selection_profile
+from geometry.profile import Scale, estimate_scratch_bytes, selection_profile
 from geometry.quantiles import quantile_over_ln_n
 from geometry.quantities import (
     BY_HEAD,
@@ -26,28 +26,28 @@ from geometry.quantities import (
     OutputParts,
     ScaleFreeBounds,
     SelectionProfile,
-    declared,
+    list_declared,
 )
 from geometry.scale_free import scale_free_lower_bounds
 from geometry.similarity import cosine_by_distance, cosines_with, sink_cosines
 
-PROFILE = tuple(declared(SelectionProfile, BY_N))
+PROFILE = tuple(list_declared(SelectionProfile, BY_N))
 """The arrays of a profile with one number per N."""
 
-PER_KAPPA = tuple(declared(SelectionProfile, BY_KAPPA))
+PER_KAPPA = tuple(list_declared(SelectionProfile, BY_KAPPA))
 """The arrays of a profile with one number per κ and N."""
 
-PER_HEAD = (*declared(SelectionProfile, BY_HEAD), *declared(OutputParts), *declared(Concentration))
+PER_HEAD = (*list_declared(SelectionProfile, BY_HEAD), *list_declared(OutputParts), *list_declared(Concentration))
 """The arrays with one number per query and head."""
 
-PER_KV_HEAD = (*declared(SelectionProfile, BY_KV_HEAD), "rho_0_of_keys")
+PER_KV_HEAD = (*list_declared(SelectionProfile, BY_KV_HEAD), "rho_0_of_keys")
 """The arrays with one number per query and KV head."""
 
 Index = NDArray[np.integer]
-"""What tells a block its query's keys: the first, and the position of the query."""
+"""The keys of the query of a block: the first key, and the position of the query."""
 
 
-def selection_arrays(
+def build_selection_arrays(
     attention: da.Array,
     values: da.Array,
     first_key: da.Array,
@@ -57,7 +57,7 @@ def selection_arrays(
     scale: Scale = "unit",
     device: str | None = None,
 ) -> dict[str, da.Array]:
-    """``selection_profile`` of every sequence, query, layer and head, and what else is about a query's keys, lazily.
+    """``selection_profile`` of every sequence, query, layer and head, and other quantities of a query's keys, lazily.
 
     Parameters
     ----------
@@ -67,36 +67,36 @@ def selection_arrays(
         Value states, float32 (sequence, layer, kv_head, key, head_dim). Query head h reads KV head
         h // (head / kv_head).
     first_key
-        First key a query may attend to, int (sequence, query, layer); keys before it are no tokens of the query.
+        First key a query may attend to, int (sequence, query, layer); earlier keys are not used.
     queries
-        Position of each query, the same in every sequence; keys after it are no tokens of the query.
+        Position of each query, the same in every sequence; later keys are not used.
     kappas, scale, device
         As for ``selection_profile``.
 
     Returns
     -------
     dict
-        By name and in the types that ``geometry.quantities.SELECTION`` declares. The axes are (sequence, query, layer,
-        head) and N up to the last of ``queries`` for the arrays of ``PROFILE``, κ and N for those of ``PER_KAPPA``;
-        elements beyond a query's own n − 1 hold −1 or NaN. ``PER_HEAD`` and ``cos_last_p05`` have (sequence, query,
-        layer, head), ``PER_KV_HEAD`` (sequence, query, layer, kv_head), ``n_keys`` (sequence, query, layer),
-        ``cos_last_of_keys`` (sequence, query, layer, kv_head, key) and ``cos_sink_of_keys`` (sequence, layer, kv_head,
-        key). One block is one layer of one query of one sequence (or some of its heads, if ``values`` is chunked along
-        kv_head).
+        Arrays by name, in the dtypes that ``geometry.quantities.SELECTION`` declares. The axes are (sequence, query,
+        layer, head) and N up to the last of ``queries`` for the arrays of ``PROFILE``, κ and N for those of
+        ``PER_KAPPA``; elements beyond the n − 1 of a query are −1 or NaN. ``PER_HEAD`` and ``cos_last_p05`` have
+        (sequence, query, layer, head), ``PER_KV_HEAD`` (sequence, query, layer, kv_head), ``n_keys`` (sequence, query,
+        layer), ``cos_last_of_keys`` (sequence, query, layer, kv_head, key) and ``cos_sink_of_keys`` (sequence, layer,
+        kv_head, key). One block is one layer of one query of one sequence (or some of its heads, if ``values`` is
+        chunked along kv_head).
 
     Raises
     ------
     ValueError
-        If axes that must agree do not, or a query is no position.
+        If axes that must agree do not, or a query is not a valid position.
     """
     _check(attention, values, first_key, queries)
-    values = _chunked(values, {0: 1, 1: 1, 3: -1, 4: -1})
+    values = _rechunk(values, {0: 1, 1: 1, 3: -1, 4: -1})
     group = attention.shape[3] // values.shape[2]
     head_chunks = tuple(group * length for length in values.chunks[2])
-    of_heads = (_chunked(attention, (1, 1, 1, head_chunks, -1)), "sqlhk")
-    of_values = (values, "slhkd")  # h here counts KV heads: their blocks pair off with those of the query heads
-    of_keys = _keys(first_key, queries)
-    stacked = _over_queries(
+    of_heads = (_rechunk(attention, (1, 1, 1, head_chunks, -1)), "sqlhk")
+    of_values = (values, "slhkd")  # h counts KV heads here: their blocks are paired with those of the query heads
+    of_keys = _make_key_arguments(first_key, queries)
+    stacked = _map_queries(
         _profile_block,
         "msqlhn",
         *(*of_heads, *of_values, *of_keys),
@@ -106,33 +106,41 @@ def selection_arrays(
         device=device,
         longest=max(queries),
     )
-    totals = _over_queries(_head_block, "msqlh", *of_heads, *of_values, *of_keys, new_axes={"m": len(PER_HEAD)})
-    profile = _named(PROFILE, stacked)
-    kv_totals = _over_queries(
-        _kv_head_block, "msqlh", value_norms(values), "slhk", *of_values, *of_keys, new_axes={"m": len(PER_KV_HEAD)}
+    totals = _map_queries(_compute_head_block, "msqlh", *of_heads, *of_values, *of_keys, new_axes={"m": len(PER_HEAD)})
+    profile = _name_arrays(PROFILE, stacked)
+    kv_totals = _map_queries(
+        _compute_kv_head_block,
+        "msqlh",
+        value_norms(values),
+        "slhk",
+        *of_values,
+        *of_keys,
+        new_axes={"m": len(PER_KV_HEAD)},
     )
     return {
         **profile,
-        "cos_last_p05": _over_queries(_low_quantile_block, "sqlh", profile["cos_last"], "sqlhn", *of_keys),
+        "cos_last_p05": _map_queries(_compute_quantile_block, "sqlh", profile["cos_last"], "sqlhn", *of_keys),
         **{
             name: da.moveaxis(stacked[len(PROFILE) + index :: len(PER_KAPPA)], 0, 4)
             for index, name in enumerate(PER_KAPPA)
         },
-        **_named(PER_HEAD, totals),
-        **_named(PER_KV_HEAD, kv_totals),
+        **_name_arrays(PER_HEAD, totals),
+        **_name_arrays(PER_KV_HEAD, kv_totals),
         "n_keys": (1 - first_key + np.asarray(queries)[:, None]).astype(np.int32),
-        "cos_last_of_keys": _over_queries(_cos_last_block, "sqlhk", *of_values, *of_keys),
-        "cos_sink_of_keys": da.map_blocks(_cos_sink_block, values, dtype=np.float32, drop_axis=4, meta=_empty(4)),
+        "cos_last_of_keys": _map_queries(_compute_cos_last_block, "sqlhk", *of_values, *of_keys),
+        "cos_sink_of_keys": da.map_blocks(
+            _compute_cos_sink_block, values, dtype=np.float32, drop_axis=4, meta=_make_meta(4)
+        ),
     }
 
 
-def _named(names: Sequence[str], stacked: da.Array) -> dict[str, da.Array]:
-    """The first arrays of a stack by their names, each in the type in which it is stored."""
+def _name_arrays(names: Sequence[str], stacked: da.Array) -> dict[str, da.Array]:
+    """The first arrays of a stack by name, each in the dtype in which it is stored."""
     return {name: stacked[index].astype(SELECTION[name].dtype) for index, name in enumerate(names)}
 
 
 def _check(attention: da.Array, values: da.Array, first_key: da.Array, queries: Sequence[int]) -> None:
-    """A ValueError if axes that must agree do not."""
+    """Raise a ValueError if axes that must agree do not."""
     sequences, asked, layers, heads, keys = attention.shape
     if values.shape[:2] != (sequences, layers) or values.shape[3] != keys or heads % values.shape[2]:
         msg = f"values {values.shape} do not match attention {attention.shape} along sequence, layer, head or key"
@@ -148,33 +156,40 @@ def _check(attention: da.Array, values: da.Array, first_key: da.Array, queries: 
         raise ValueError(msg)
 
 
-def _keys(first_key: da.Array, queries: Sequence[int]) -> tuple[da.Array, str, da.Array, str]:
-    """What tells a block its query's keys, for ``_over_queries``: the first, and the position of the query."""
-    return _chunked(first_key, (1, 1, 1)), "sql", da.from_array(np.asarray(queries), chunks=1), "q"
+def _make_key_arguments(first_key: da.Array, queries: Sequence[int]) -> tuple[da.Array, str, da.Array, str]:
+    """Arguments of ``_map_queries`` for the keys of a query: the first key, and the position of the query."""
+    return _rechunk(first_key, (1, 1, 1)), "sql", da.from_array(np.asarray(queries), chunks=1), "q"
 
 
-def _over_queries(block: Callable[..., F32], axes: str, *arrays: object, **settings: Any) -> da.Array:
-    """Blockwise float32 results over ``arrays``, each followed by its axes: a block to a query and layer."""
+def _map_queries(block: Callable[..., F32], axes: str, *arrays: object, **settings: Any) -> da.Array:
+    """Apply ``block`` to blocks of ``arrays``, each followed by its axes, one query and layer to a block; float32."""
     result: da.Array = da.blockwise(
-        block, axes, *arrays, concatenate=True, align_arrays=False, dtype=np.float32, meta=_empty(len(axes)), **settings
+        block,
+        axes,
+        *arrays,
+        concatenate=True,
+        align_arrays=False,
+        dtype=np.float32,
+        meta=_make_meta(len(axes)),
+        **settings,
     )
     return result
 
 
-def _chunked(array: da.Array, chunks: Any) -> da.Array:
-    """``array`` in these chunks, by tasks; to choose between these and shuffles, Dask loads all of distributed."""
+def _rechunk(array: da.Array, chunks: Any) -> da.Array:
+    """Rechunk by tasks: without an explicit method, Dask would import the distributed package to choose one."""
     result: da.Array = array.rechunk(chunks, method="tasks")
     return result
 
 
 def value_norms(values: da.Array) -> da.Array:
     """‖v_i‖ of every value state: float32 (sequence, layer, kv_head, key), in model units."""
-    norms: da.Array = da.map_blocks(_norm_block, _chunked(values, {4: -1}), dtype=np.float32, drop_axis=4)
+    norms: da.Array = da.map_blocks(_compute_norm_block, _rechunk(values, {4: -1}), dtype=np.float32, drop_axis=4)
     return norms
 
 
-def similarities(values: da.Array) -> dict[str, da.Array]:
-    """How the value states of a sequence lie to each other (Assumption 2), lazily, one layer of a sequence to a block.
+def build_similarities(values: da.Array) -> dict[str, da.Array]:
+    """Cosines of the value states of a sequence (Assumption 2), lazily; a block is one layer of one sequence.
 
     Parameters
     ----------
@@ -187,13 +202,15 @@ def similarities(values: da.Array) -> dict[str, da.Array]:
         ``mean_cosine``, float32 (sequence, layer, kv_head, key): ``cosine_by_distance``, element i for distance i;
         ``rho_0`` and ``rho_0_sd``, float32 (sequence, layer, kv_head): ``sink_cosines``.
     """
-    whole: Any = _chunked(values, {0: 1, 1: 1, 3: -1, 4: -1})
-    cosines: da.Array = whole.map_blocks(_cosine_block, dtype=np.float32, drop_axis=4, meta=_empty(4))
-    sinks: da.Array = whole.map_blocks(_sink_block, dtype=np.float32, drop_axis=4, chunks=_pairs(whole), meta=_empty(4))
+    whole: Any = _rechunk(values, {0: 1, 1: 1, 3: -1, 4: -1})
+    cosines: da.Array = whole.map_blocks(_compute_cosine_block, dtype=np.float32, drop_axis=4, meta=_make_meta(4))
+    sinks: da.Array = whole.map_blocks(
+        _compute_sink_block, dtype=np.float32, drop_axis=4, chunks=_pair_chunks(whole), meta=_make_meta(4)
+    )
     return {"mean_cosine": cosines, "rho_0": sinks[..., 0], "rho_0_sd": sinks[..., 1]}
 
 
-def scale_free_bounds(
+def build_scale_free_bounds(
     attention: da.Array, norms: da.Array, first_key: da.Array, queries: Sequence[int], *, head_dim: int
 ) -> dict[str, da.Array]:
     """``scale_free_lower_bounds`` of every sequence, query, layer and head, lazily.
@@ -201,7 +218,7 @@ def scale_free_bounds(
     Parameters
     ----------
     attention, first_key, queries
-        As for ``selection_arrays``.
+        As for ``build_selection_arrays``.
     norms
         ``value_norms`` of the value states, (sequence, layer, kv_head, key).
     head_dim
@@ -211,31 +228,32 @@ def scale_free_bounds(
     -------
     dict
         ``precision_lower_scale_free`` and ``recall_lower_scale_free``, float32 (sequence, query, layer, head, N), N up
-        to the last of ``queries``; elements beyond a query's own n − 1 hold NaN. One block is one layer of one query of
+        to the last of ``queries``; elements beyond the n − 1 of a query are NaN. One block is one layer of one query of
         one sequence.
     """
-    stacked = _over_queries(
-        _scale_free_block,
+    stacked = _map_queries(
+        _compute_scale_free_block,
         "msqlhn",
-        _chunked(attention, (1, 1, 1, -1, -1)),
+        _rechunk(attention, (1, 1, 1, -1, -1)),
         "sqlhk",
-        _chunked(norms, (1, 1, -1, -1)),
+        _rechunk(norms, (1, 1, -1, -1)),
         "slgk",
-        *_keys(first_key, queries),
-        new_axes={"m": len(declared(ScaleFreeBounds)), "n": max(queries)},
+        *_make_key_arguments(first_key, queries),
+        new_axes={"m": len(list_declared(ScaleFreeBounds)), "n": max(queries)},
         head_dim=head_dim,
         longest=max(queries),
     )
-    return {f"{name}_scale_free": stacked[index] for index, name in enumerate(declared(ScaleFreeBounds))}
+    return {f"{name}_scale_free": stacked[index] for index, name in enumerate(list_declared(ScaleFreeBounds))}
 
 
-def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int = 1) -> int:
-    """Upper bound of the memory one block of ``selection_arrays`` takes while it is computed on the CPU, in bytes.
+def estimate_block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int = 1) -> int:
+    """Upper bound of the memory of one block of ``build_selection_arrays`` while it is computed on the CPU, in bytes.
 
-    The input of this block and of the next; the profile in its stacked form, that of the block before and its copies by
-    name; and the larger of the profile in float64 with the scratch of one head, and of what ``concentration`` takes. A
-    run of one query on T threads holds at most T of these at once, however long the study. Queries that are computed
-    together share value states, which Dask then reads ahead of their blocks: compute them one after the other.
+    It includes the input of this block and of the next; the stacked profile, that of the previous block and its copies
+    by name; and the larger of the profile in float64 with the scratch memory of one head, and the memory of
+    ``concentration``. A run of one query on T threads holds at most T of these at a time, for a study of any length.
+    Queries that are computed together share value states, which Dask then reads ahead of their blocks: compute queries
+    one by one.
 
     Parameters
     ----------
@@ -244,20 +262,20 @@ def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int
     heads, kv_heads
         Query heads and KV heads of one block.
     kappas
-        How many κ there are.
+        Number of κ.
     """
     n, head_dim = sizes["key"], sizes["head_dim"]
     loaded = 2 * 4 * n * (heads + kv_heads * head_dim)
     numbers = (len(PROFILE) + len(PER_KAPPA) * kappas) * heads * n
-    computing = max(8 * numbers + scratch_bytes(n, head_dim), concentration_bytes(heads, n))
+    computing = max(8 * numbers + estimate_scratch_bytes(n, head_dim), estimate_concentration_bytes(heads, n))
     return loaded + 3 * 4 * numbers + computing
 
 
-def similarity_bytes(sizes: Mapping[str, int], kv_heads: int) -> int:
-    """Upper bound of the memory one block of ``similarities`` takes while it is computed, in bytes.
+def estimate_similarity_bytes(sizes: Mapping[str, int], kv_heads: int) -> int:
+    """Upper bound of the memory of one block of ``build_similarities`` while it is computed, in bytes.
 
-    The input of this block and of the next, and for one head the directions, their transpose, what the Fourier
-    transform pads them to, and its result.
+    It includes the input of this block and of the next, and for one head the directions, their transpose, the padded
+    input of the Fourier transform, and its result.
 
     Parameters
     ----------
@@ -283,14 +301,14 @@ def _profile_block(
 ) -> F32:
     """One block: (1, 1, 1, head, key), (1, 1, kv_head, key, head_dim), (1, 1, 1), (1) → (m, 1, 1, 1, head, longest).
 
-    m counts the arrays of ``PROFILE``, then those of ``PER_KAPPA`` for one κ after the other. float32 holds counts
-    exactly, up to 2²⁴ keys.
+    m runs over the arrays of ``PROFILE``, then over those of ``PER_KAPPA`` for each κ. float32 represents counts of up
+    to 2²⁴ keys exactly.
     """
-    weights, states = _of_group(attention, values.shape[2]), values[0, 0, :, None]
+    weights, states = _group_heads(attention, values.shape[2]), values[0, 0, :, None]
     stacked = np.full((len(PROFILE) + len(PER_KAPPA) * len(kappas), *weights.shape[:2], longest), np.nan, np.float32)
     for row, name in zip(stacked, PROFILE, strict=False):
         row[:] = SELECTION[name].fill
-    keys = _attended(first_key, query)
+    keys = _find_attended_keys(first_key, query)
     n = keys.stop - keys.start
     if n >= 2:
         seen = selection_profile(
@@ -304,37 +322,37 @@ def _profile_block(
     return stacked.reshape(-1, 1, 1, 1, attention.shape[3], longest)
 
 
-def _attended(first_key: Index, query: Index) -> slice:
-    """The keys of the query of one block."""
+def _find_attended_keys(first_key: Index, query: Index) -> slice:
+    """The keys of the query of one block, as a slice."""
     return slice(int(first_key[0, 0, 0]), int(query[0]) + 1)
 
 
-def _of_group(attention: F32, kv_heads: int) -> F32:
+def _group_heads(attention: F32, kv_heads: int) -> F32:
     """The weights of one block by KV head: (1, 1, 1, head, key) → (kv_head, group, key)."""
     return attention.reshape(kv_heads, -1, attention.shape[-1])
 
 
-def _head_block(attention: F32, values: F32, first_key: Index, query: Index) -> F32:
+def _compute_head_block(attention: F32, values: F32, first_key: Index, query: Index) -> F32:
     """The arrays of ``PER_HEAD`` of one block, arguments as for ``_profile_block`` → (m, 1, 1, 1, head)."""
-    keys = _attended(first_key, query)
-    seen = _of_group(attention, values.shape[2])[..., keys], values[0, 0, :, None, keys]
+    keys = _find_attended_keys(first_key, query)
+    seen = _group_heads(attention, values.shape[2])[..., keys], values[0, 0, :, None, keys]
     of_query = [of(*seen, sink=keys.start == 0) for of in (output_parts, concentration)]
     found = vars(of_query[0]) | vars(of_query[1]) | {"weight_sum": seen[0].sum(axis=-1, dtype=np.float64)}
     return np.stack([found[name].ravel() for name in PER_HEAD]).astype(np.float32)[:, None, None, None]
 
 
-def _low_quantile_block(curves: F32, first_key: Index, query: Index) -> F32:
+def _compute_quantile_block(curves: F32, first_key: Index, query: Index) -> F32:
     """The 5 % quantile over ln N of one block: (1, 1, 1, head, N) → (1, 1, 1, head)."""
-    keys = _attended(first_key, query)
+    keys = _find_attended_keys(first_key, query)
     return quantile_over_ln_n(curves[..., : max(keys.stop - keys.start - 1, 0)], 0.05).astype(np.float32)
 
 
-def _kv_head_block(norms: F32, values: F32, first_key: Index, query: Index) -> F32:
+def _compute_kv_head_block(norms: F32, values: F32, first_key: Index, query: Index) -> F32:
     """The arrays of ``PER_KV_HEAD`` of one block, ``norms`` (1, 1, kv_head, key) → (m, 1, 1, 1, kv_head).
 
-    C is NaN where the sink is the only key, ρ_0 where a window hides it.
+    C is NaN if the sink is the only key, ρ_0 if a window hides the sink.
     """
-    keys = _attended(first_key, query)
+    keys = _find_attended_keys(first_key, query)
     found = np.full((len(PER_KV_HEAD), 1, 1, 1, values.shape[2]), np.nan, np.float32)
     others = norms[0, 0, :, max(keys.start, 1) : keys.stop]
     if others.shape[-1]:
@@ -344,40 +362,40 @@ def _kv_head_block(norms: F32, values: F32, first_key: Index, query: Index) -> F
     return found
 
 
-def _cos_last_block(values: F32, first_key: Index, query: Index) -> F32:
-    """One layer of one query: (1, 1, kv_head, key, head_dim), … → (1, 1, 1, kv_head, key)."""
-    keys = _attended(first_key, query)
+def _compute_cos_last_block(values: F32, first_key: Index, query: Index) -> F32:
+    """Cosines with the last token of one layer and query: (1, 1, kv_head, key, d), … → (1, 1, 1, kv_head, key)."""
+    keys = _find_attended_keys(first_key, query)
     found = np.full((1, *values.shape[:-1]), np.nan, np.float32)
     found[..., keys] = cosines_with(values[..., keys, :], -1)
     return found
 
 
-def _cos_sink_block(values: F32) -> F32:
-    """(…, key, head_dim) → (…, key)."""
+def _compute_cos_sink_block(values: F32) -> F32:
+    """Cosines with the sink: (…, key, head_dim) → (…, key)."""
     return cosines_with(values, 0).astype(np.float32)
 
 
-def _empty(axes: int) -> F32:
-    """What Dask takes a block's type from."""
+def _make_meta(axes: int) -> F32:
+    """An empty array, from which Dask takes the type of a block."""
     return np.empty((0,) * axes, np.float32)
 
 
-def _pairs(values: da.Array) -> tuple[tuple[int, ...], ...]:
+def _pair_chunks(values: da.Array) -> tuple[tuple[int, ...], ...]:
     """Chunks of an array with two numbers for every head of ``values``."""
     return (*values.chunks[:3], (2,))
 
 
-def _cosine_block(values: F32) -> F32:
-    """(…, key, head_dim) → (…, key)."""
+def _compute_cosine_block(values: F32) -> F32:
+    """Mean cosines by distance: (…, key, head_dim) → (…, key)."""
     return cosine_by_distance(values).astype(np.float32)
 
 
-def _sink_block(values: F32) -> F32:
-    """(…, key, head_dim) → (…, 2): mean and spread."""
+def _compute_sink_block(values: F32) -> F32:
+    """Mean and standard deviation of the sink's cosines: (…, key, head_dim) → (…, 2)."""
     return np.stack(sink_cosines(values), axis=-1).astype(np.float32)
 
 
-def _scale_free_block(
+def _compute_scale_free_block(
     attention: F32,
     norms: F32,
     first_key: Index,
@@ -386,18 +404,18 @@ def _scale_free_block(
     head_dim: int,
     longest: int,
 ) -> F32:
-    """One layer of one query: (1, 1, 1, head, key), (1, 1, kv_head, key), … → (m, 1, 1, 1, head, longest)."""
-    weights, keys = _of_group(attention, norms.shape[2]), _attended(first_key, query)
-    found = np.full((len(declared(ScaleFreeBounds)), *weights.shape[:2], longest), np.nan, np.float32)
+    """Bounds, one layer of one query: (1, 1, 1, head, key), (1, 1, kv_head, key), … → (m, 1, 1, 1, head, longest)."""
+    weights, keys = _group_heads(attention, norms.shape[2]), _find_attended_keys(first_key, query)
+    found = np.full((len(list_declared(ScaleFreeBounds)), *weights.shape[:2], longest), np.nan, np.float32)
     n = keys.stop - keys.start
     if n >= 2:
         bounds = scale_free_lower_bounds(weights[..., keys], norms[0, 0, :, None, keys], head_dim)
-        for row, name in zip(found, declared(ScaleFreeBounds), strict=True):
+        for row, name in zip(found, list_declared(ScaleFreeBounds), strict=True):
             row[..., : n - 1] = getattr(bounds, name)
     return found.reshape(-1, 1, 1, 1, attention.shape[3], longest)
 
 
-def _norm_block(values: F32) -> F32:
+def _compute_norm_block(values: F32) -> F32:
     """Norms along the last axis, summed in float64."""
     norms: F32 = np.sqrt(np.einsum("...d,...d->...", values, values, dtype=np.float64)).astype(np.float32)
     return norms

@@ -1,7 +1,7 @@
-"""Measures beside chance over whole studies: ``separability`` as lazy Dask arrays, block by block.
+"""Measures and their null models over whole studies: ``separability`` as lazy Dask arrays, block by block.
 
-Holds the lifting of ``geometry.chance.separability`` to Dask arrays. What does not belong here: kernels, and where the
-arrays come from or go to; nothing here opens a file or computes.
+Builds lazy Dask arrays of ``geometry.chance.separability``. Nothing here opens a file or computes an array. What does
+not belong here: kernels, and reading or writing the arrays.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 import dask.array as da
 import numpy as np
 
-from geometry.chance import scratch_bytes, separability
+from geometry.chance import estimate_scratch_bytes, separability
 from geometry.comparison_kernels import I64
 from geometry.comparisons import MEASURES
 from geometry.kernels import F32
-from geometry.lazy import Index, _attended, _check, _chunked, _keys, _of_group, _over_queries
+from geometry.lazy import Index, _check, _find_attended_keys, _group_heads, _make_key_arguments, _map_queries, _rechunk
 from geometry.nulls import NULLS
 
 SOURCES = ("observed", *NULLS)
-"""What is measured, in order: the selections themselves, and the nulls."""
+"""Sources of the measures, in order: the selections themselves, and the null models."""
 
 
-def separability_arrays(
+def build_separability_arrays(
     attention: da.Array,
     values: da.Array,
     first_key: da.Array,
@@ -38,11 +38,11 @@ def separability_arrays(
     Parameters
     ----------
     attention, values, first_key, queries
-        As for ``geometry.lazy.selection_arrays``: float32 (sequence, query, layer, head, key), float32 (sequence,
+        As for ``geometry.lazy.build_selection_arrays``: float32 (sequence, query, layer, head, key), float32 (sequence,
         layer, kv_head, key, head_dim), int (sequence, query, layer), and the position of each query.
     sequences, layers
-        What sequences and layers of the study these are. With ``seed``, the position of the query and the head they
-        identify the random draws, which are thus the same however a study is cut into arrays.
+        Numbers of these sequences and layers in the study. With ``seed``, the position of the query and the head, they
+        identify the random draws, which are therefore the same for any division of a study into arrays.
     n
         N, ascending, (grid,), the same for all queries; ``log_grid`` of the longest query's number of keys.
     draws
@@ -62,23 +62,23 @@ def separability_arrays(
     Raises
     ------
     ValueError
-        If axes that must agree do not, or a query is no position.
+        If axes that must agree do not, or a query is not a valid position.
     """
     _check(attention, values, first_key, queries)
     if (len(sequences), len(layers)) != values.shape[:2]:
         msg = f"{len(sequences)} sequences and {len(layers)} layers do not match values {values.shape}"
         raise ValueError(msg)
-    values = _chunked(values, {0: 1, 1: 1, 3: -1, 4: -1})
+    values = _rechunk(values, {0: 1, 1: 1, 3: -1, 4: -1})
     group = attention.shape[3] // values.shape[2]
     head_chunks = tuple(group * length for length in values.chunks[2])
     places = np.meshgrid(sequences, queries, layers, np.arange(attention.shape[3]), indexing="ij")
     words = np.stack([np.full_like(places[0], seed), *places], axis=-1)
-    stacked = _over_queries(
-        _separability_block,
+    stacked = _map_queries(
+        _compute_separability_block,
         "xsqlhmn",
-        *(_chunked(attention, (1, 1, 1, head_chunks, -1)), "sqlhk"),
-        *(values, "slhkd"),  # h here counts KV heads: their blocks pair off with those of the query heads
-        *_keys(first_key, queries),
+        *(_rechunk(attention, (1, 1, 1, head_chunks, -1)), "sqlhk"),
+        *(values, "slhkd"),  # h counts KV heads here: their blocks are paired with those of the query heads
+        *_make_key_arguments(first_key, queries),
         *(da.from_array(words, chunks=(1, 1, 1, head_chunks, -1)), "sqlhw"),
         new_axes={"x": len(SOURCES), "m": len(MEASURES), "n": len(n)},
         n=np.asarray(n),
@@ -88,12 +88,12 @@ def separability_arrays(
     return {name: stacked[index] for index, name in enumerate(SOURCES)}
 
 
-def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int) -> int:
-    """Upper bound of the memory one block of ``separability_arrays`` takes while it is computed on the CPU, in bytes.
+def estimate_block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int) -> int:
+    """Upper bound in bytes of the memory of one block of ``build_separability_arrays``, computed on the CPU.
 
-    The input of this block and of the next; the measures in float64 and in their stacked form, those of the block
-    before and their copies by name; and the scratch of one head. A run of one query on T threads holds at most T of
-    these at once, as for ``geometry.lazy.block_bytes``.
+    It includes the input of this block and of the next; the measures in float64 and stacked, those of the previous
+    block and their copies by name; and the scratch memory of one head. A run of one query on T threads holds at most T
+    of these at a time, as for ``geometry.lazy.estimate_block_bytes``.
 
     Parameters
     ----------
@@ -102,15 +102,15 @@ def block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int) 
     heads, kv_heads
         Query heads and KV heads of one block.
     grid
-        How many N there are.
+        Number of N.
     """
     keys, head_dim = sizes["key"], sizes["head_dim"]
     loaded = 2 * 4 * keys * (heads + kv_heads * head_dim)
     results = (2 * 8 + 3 * 4) * len(SOURCES) * len(MEASURES) * heads * grid
-    return loaded + results + scratch_bytes(keys, head_dim, grid)
+    return loaded + results + estimate_scratch_bytes(keys, head_dim, grid)
 
 
-def _separability_block(
+def _compute_separability_block(
     attention: F32,
     values: F32,
     first_key: Index,
@@ -121,8 +121,8 @@ def _separability_block(
     draws: int,
     device: str | None,
 ) -> F32:
-    """One block, the first arguments as for ``geometry.lazy``; (1, 1, 1, head, words) → (x, 1, 1, 1, head, m, grid)."""
-    weights, keys = _of_group(attention, values.shape[2]), _attended(first_key, query)
+    """One block; the first arguments as in ``geometry.lazy``, (1, 1, 1, head, words) → (x, 1, 1, 1, head, m, grid)."""
+    weights, keys = _group_heads(attention, values.shape[2]), _find_attended_keys(first_key, query)
     found = np.full((len(SOURCES), *weights.shape[:2], len(MEASURES), len(n)), np.nan, np.float32)
     below = n < keys.stop - keys.start
     if below.any():

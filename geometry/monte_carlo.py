@@ -1,10 +1,10 @@
-"""The bounds in expectation, on heads drawn from the paper's assumptions; and Table 1.
+"""Monte Carlo tests of the bounds in expectation and of Table 1, on heads drawn from the paper's assumptions.
 
-Holds what holds each bound against the means of what it bounds, and what moves one parameter at a time. What does not
-belong here: the drawing (``geometry.assumed``), the bounds themselves (``geometry.lower``, ``geometry.scale_free``,
-``geometry.bounds``), and which grid of parameters is taken.
+Holds the comparison of each bound with the mean of the quantity that it bounds, and the changes of one parameter at a
+time. What does not belong here: drawing heads (``geometry.assumed``), the bounds themselves (``geometry.lower``,
+``geometry.scale_free``, ``geometry.bounds``), and the choice of a grid of parameters.
 
-``monte_carlo`` and ``parameter_effects`` give rows: a list of dicts from column to number, None where there is none.
+``monte_carlo`` and ``parameter_effects`` return rows: a list of dicts from column to value, None for missing values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,22 +28,22 @@ F64 = NDArray[np.float64]
 Row = dict[str, Any]
 
 STANDARD_ERRORS = 3.0
-"""An inequality between means fails if it is broken by more than so many standard errors of the difference."""
+"""An inequality between means fails if it is violated by more than this many standard errors of the difference."""
 
 LEAST_CHANGE = 1e-9
-"""A change of ln miss that is below this is rounding."""
+"""Changes of ln miss below this are attributed to rounding."""
 
 RATES = tuple(2.0 ** (step / 2) for step in range(-4, 7))
-"""β that ``within_premise`` tries, from 1/4 to 8."""
+"""β that ``find_premise_point`` tries, from 1/4 to 8."""
 
 MOST_DIM = 1024
-"""Largest d that it tries: in few dimensions some of many directions always lie close to each other."""
+"""Largest d that ``find_premise_point`` tries: in few dimensions, some of many directions are always similar."""
 
 LEAST_DRAWS = 4
-"""Heads that it draws at each."""
+"""Heads that ``find_premise_point`` draws at each point."""
 
 PARAMETERS_OF_WEIGHTS: Mapping[str, Any] = {"eta": 0.0, "eta_growth": 0.0, "omega": 1.0, "t_1": 0, "t_2": 0}
-"""Parameters that act through ``weight_profile`` alone, with values at which none does anything."""
+"""Parameters that only affect ``weight_profile``, with values at which they have no effect."""
 
 PAPER_EFFECTS: Mapping[str, int | None] = {
     "d": 1,
@@ -74,22 +74,22 @@ class Draws:
 
 @dataclass(frozen=True)
 class Bounds:
-    """One family of bounds on the heads of ``Draws``; arrays that broadcast against (draws, N), NaN where none."""
+    """One family of bounds on the heads of ``Draws``; arrays that broadcast against (draws, N), NaN for no bound."""
 
     family: str
     kappa: float | None
     scale: str | None
     meets_assumptions: NDArray[np.bool_]
-    """Whether what the family assumes holds, (N,)."""
+    """Whether the assumptions of the family hold, (N,)."""
     premise: F64
-    """1 where Δ > 0, 0 where not."""
+    """1 where Δ > 0, 0 elsewhere."""
     lower: Mapping[str, F64]
     """By ``precision`` and ``recall``."""
     upper: Mapping[str, F64]
 
 
 @one_blas_thread
-def monte_carlo(
+def compare_bounds(
     assumed: Assumed,
     n: int,
     head_dim: int,
@@ -100,18 +100,18 @@ def monte_carlo(
     kappas: Sequence[float] = (0.5,),
     scales: Sequence[Scale] = ("unit", "raw"),
 ) -> list[Row]:
-    """Mean Precision and Recall of drawn heads beside the means of their bounds.
+    """Compare mean Precision and Recall of drawn heads with the means of their bounds.
 
     Parameters
     ----------
     assumed, n, head_dim
-        What heads are drawn from, their number of keys and the dimension d of their value states: one grid point.
+        Parameters of the heads, their number of keys and the dimension d of their value states: one grid point.
     draws
-        Number of heads, at least 2; one at a time is held in memory.
+        Number of heads, at least 2; they are held in memory one at a time.
     seed
-        The draws depend on it and on the grid point alone, not on other points computed before.
+        The draws depend only on the seed and the grid point, not on points computed before.
     sizes
-        The N wanted, 1 ≤ N < n.
+        The N to compute, 1 ≤ N < n.
     kappas, scales
         Of the printed bounds (Theorems 1 and 2).
 
@@ -122,28 +122,28 @@ def monte_carlo(
         over pairs of keys for Gaussian directions with the assumed mean cosines. Columns:
 
         head_dim, n_keys, n, beta, lambda_sink, rho_0, family, kappa, scale, draws
-            What the row is about; ``n`` is N, kappa and scale are None but for the printed family.
+            Identify the row; ``n`` is N, kappa and scale are None except for the printed family.
         premise_share
             Share of draws with Δ > 0, the premise of the theorems; None for other families.
         meets_assumptions
-            Whether what the family assumes holds: Δ > 0 in every draw (printed); independent directions (scale_free);
-            never quite (correlated), for directions are unit vectors.
+            Whether the assumptions of the family hold: Δ > 0 in every draw (printed); independent directions
+            (scale_free); always False (correlated), because directions are unit vectors, not Gaussian.
         precision, precision_se, precision_lower, precision_upper
             Mean of P(r_max, N), its standard error, means of its bounds; None where the bound does not exist.
         precision_lower_share, precision_upper_share
             Shares of draws on the right side of their bound.
         precision_gap, precision_upper_gap
-            Mean minus lower bound, upper bound minus mean: negative where the inequality fails, by so much.
+            Mean minus lower bound, upper bound minus mean; negative if the inequality is violated.
         precision_holds, precision_upper_holds
             Whether the gap is above −3 standard errors of the difference.
         recall, …
-            The same of R(r_min, N).
+            The same for R(r_min, N).
 
     Raises
     ------
     ValueError
-        If ``draws`` < 2, ``sizes`` is empty or an N is outside 1 … n − 1, or as ``geometry.selection_profile`` and
-        ``draw_values`` do.
+        If ``draws`` < 2, ``sizes`` is empty or an N is outside 1 … n − 1, or for the reasons given in
+        ``geometry.selection_profile`` and ``draw_values``.
 
     References
     ----------
@@ -151,24 +151,28 @@ def monte_carlo(
     ``geometry/scale_free.md``.
     """
     _check(draws, sizes, n)
-    random = _random(assumed, n, head_dim, seed)
+    random = _make_seed(assumed, n, head_dim, seed)
     drawn = draw(assumed, n, head_dim, draws=draws, random=random, sizes=sizes, kappas=kappas, scales=scales)
     families = [
-        *(printed(drawn, assumed, n, head_dim, sizes, kappa, scale) for scale in scales for kappa in kappas),
-        scale_free(assumed, n, head_dim, sizes),
-        correlated(assumed, n, head_dim, sizes),
+        *(
+            compute_printed_bounds(drawn, assumed, n, head_dim, sizes, kappa, scale)
+            for scale in scales
+            for kappa in kappas
+        ),
+        compute_scale_free_bounds(assumed, n, head_dim, sizes),
+        compute_correlated_bounds(assumed, n, head_dim, sizes),
     ]
     point = {"head_dim": head_dim, "n_keys": n}
     shown = {name: getattr(assumed, name) for name in ("beta", "lambda_sink", "rho_0")}
     return [
-        point | {"n": size} | shown | held(drawn, bounds, index)
+        point | {"n": size} | shown | describe_bounds(drawn, bounds, index)
         for bounds in families
         for index, size in enumerate(sizes)
     ]
 
 
 @one_blas_thread
-def parameter_effects(
+def measure_parameter_effects(
     assumed: Assumed,
     n: int,
     head_dim: int,
@@ -179,42 +183,42 @@ def parameter_effects(
     draws: int,
     seed: int,
 ) -> list[Row]:
-    """Table 1: what one parameter does to the printed lower bounds while the others stay, on drawn heads.
+    """Measure the effects of Table 1 on drawn heads: of one parameter on the printed lower bounds, all others fixed.
 
     Parameters
     ----------
     assumed, n, head_dim, size
-        What heads are drawn from, their number of keys, d, and N: the values the others stay at.
+        Parameters of the heads, their number of keys, d, and N: the base values, at which all others are fixed.
     kappa, scale, draws, seed
         As for ``monte_carlo``.
 
     Returns
     -------
     list of dict
-        One row per parameter of Table 1, from ``low`` to ``high``: half and twice the value at which the others stay,
-        within the parameter's domain (N at least 2, ω at most π, η halfway to 1 at most). L, the number of keys but the
-        sink, takes from the plateau or adds to it, so T_1 and T_2 move with the end of the context. η is that of the
-        oscillation, and the growth's changes in proportion. T_1 and T_2 move halfway to what limits them: position 0,
-        each other, the last position. a_0, a_min_in and a_max_out are multiplied by 1/2 and by 2 themselves, everything
-        else held, as Table 1 has it. Columns:
+        One row per parameter of Table 1, from ``low`` to ``high``: half and twice the base value, within the
+        parameter's domain (N at least 2, ω at most π, η at most halfway to 1). L, the number of keys except the sink,
+        shortens or lengthens the plateau, so T_1 and T_2 move with the end of the context. η is that of the
+        oscillation; that of the growth changes in proportion. T_1 and T_2 move halfway to their limits: position 0,
+        each other, the last position. a_0, a_min_in and a_max_out themselves are multiplied by 1/2 and by 2 with
+        everything else fixed, as in Table 1. Columns:
 
         parameter, n, kappa, scale, draws, base, low, high
-            What the row is about; ``n`` is the N at which the others are held, ``base`` what the parameter is held at
-            while others change.
+            Identify the row; ``n`` is the N at which the other parameters are tested, ``base`` the value of the
+            parameter while others change.
         precision_lower_low, precision_lower_high, recall_lower_low, recall_lower_high
-            Means over draws of the bounds of eq. 12 and 14; None where they do not exist.
+            Means over draws of the bounds of eq. 12 and 14; None if they do not exist.
         log_miss_low, log_miss_high
-            Means of ln miss, which still tells where the bounds have reached 0 or 1.
+            Means of ln miss, which still varies where the bounds have reached 0 or 1.
         effect
-            Sign of the change of the lower bounds as the parameter grows, from ln miss: 1 they rise, −1 they fall, 0 if
-            it changes by no more than 3 standard errors. So it is 0 where Δ ≤ 0 and Δ_0 ≤ 0 at both ends, but for N
-            and L. None where a bound does not exist, and where nothing was changed: β = 0 or infinite, or a parameter
-            of phases that the weights lack, as ω and T_1 without an oscillation.
+            Sign of the change of the lower bounds as the parameter grows, from ln miss: 1 if they rise, −1 if they
+            fall, 0 if ln miss changes by no more than 3 standard errors. So it is 0 if Δ ≤ 0 and Δ_0 ≤ 0 at both ends,
+            except for N and L. None if a bound does not exist or nothing was changed: β is 0 or infinite, or the
+            parameter is of a phase that the weights lack, such as ω and T_1 without an oscillation.
         untested
             Why the parameter is not tested here, although it has an effect to compare: its term is absent from the
-            bounds, or has reached its trivial value at both ends in every draw; None if it is tested.
+            bounds, or has its trivial value at both ends in every draw; None if it is tested.
         paper_effect, agrees
-            The arrow of Table 1, and whether it is the same; None where the paper says that it depends, there is no
+            The arrow of Table 1, and whether it equals the effect; None if Table 1 has no definite arrow, there is no
             effect to compare, or the parameter is not tested.
 
     Raises
@@ -224,7 +228,7 @@ def parameter_effects(
     """
     _check(draws, [size], n)
     base = Setting(assumed, n, head_dim, size)
-    random = _random(assumed, n, head_dim, seed)
+    random = _make_seed(assumed, n, head_dim, seed)
 
     @cache
     def ingredients(assumed: Assumed, n: int, head_dim: int, size: int) -> Ingredients:
@@ -232,30 +236,32 @@ def parameter_effects(
 
     def end(setting: Setting) -> End:
         parts = ingredients(setting.assumed, setting.n, setting.head_dim, setting.size)
-        return _printed_at(parts, setting, kappa, scale)
+        return _evaluate_end(parts, setting, kappa, scale)
 
     given = {"n": size, "kappa": kappa, "scale": scale, "draws": draws}
     return [
-        {"parameter": change.parameter} | given | _effect(change, end(change.at_low), end(change.at_high))
-        for change in changes(base)
+        {"parameter": change.parameter} | given | _compare_ends(change, end(change.at_low), end(change.at_high))
+        for change in iterate_changes(base)
     ]
 
 
 @one_blas_thread
-def within_premise(assumed: Assumed, n: int, head_dim: int, *, seed: int) -> tuple[Assumed, int, int]:
-    """A point at which the theorems say something, Δ > 0, for ``parameter_effects``: elsewhere few parameters matter.
+def find_premise_point(assumed: Assumed, n: int, head_dim: int, *, seed: int) -> tuple[Assumed, int, int]:
+    """Find a point within the premise of the theorems, Δ > 0, for ``parameter_effects``: elsewhere few have an effect.
 
-    First β is raised along ``RATES``, then d doubled up to ``MOST_DIM``, until some N above 1 has Δ > 0 in every draw.
+    First β is increased along ``RATES``, then d is doubled up to ``MOST_DIM``, until some N above 1 has Δ > 0 in every
+    draw.
 
     Parameters
     ----------
     assumed, n, head_dim, seed
-        As for ``monte_carlo``; where the search begins.
+        As for ``monte_carlo``; the starting point of the search.
 
     Returns
     -------
     assumed, head_dim, size
-        Parameters, d and N; of several N that of the largest mean Δ/B. If there is none, those given and the least N.
+        Parameters, d and N; of several N, the one with the largest mean Δ/B. If there is no such point, the given
+        parameters and d, and the least N.
 
     Raises
     ------
@@ -285,14 +291,14 @@ def draw(
     kappas: Sequence[float] = (),
     scales: Sequence[Scale] = ("raw",),
 ) -> Draws:
-    """Draw heads and take their counts, ingredients and upper bounds; parameters as for ``monte_carlo``."""
+    """Draw heads and compute their counts, ingredients and upper bounds; parameters as for ``monte_carlo``."""
     rng = np.random.default_rng(random)
     wanted, weights = np.asarray(sizes), weight_profile(assumed, n)
     found: list[Draws] = []
     for _ in range(draws):
         values = draw_values(assumed, n, head_dim, rng)
         profiles = {scale: selection_profile(weights, values, kappas=kappas, scale=scale) for scale in scales}
-        found.append(_of_draw(profiles, wanted, kappas))
+        found.append(_select_sizes(profiles, wanted, kappas))
     return Draws(
         precision=np.stack([one.precision for one in found]),
         recall=np.stack([one.recall for one in found]),
@@ -306,7 +312,7 @@ def draw(
     )
 
 
-def printed(
+def compute_printed_bounds(
     drawn: Draws, assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int], kappa: float, scale: Scale
 ) -> Bounds:
     """The bounds of Theorems 1 and 2 for each drawn head."""
@@ -320,24 +326,24 @@ def printed(
     return Bounds("printed", kappa, scale, met, premise, {"precision": precision, "recall": recall}, upper)
 
 
-def scale_free(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
-    """The bounds of ``geometry.scale_free``, which depend on no draw."""
+def compute_scale_free_bounds(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
+    """The bounds of ``geometry.scale_free``, which do not depend on the draws."""
     bounds = scale_free_lower_bounds(weight_profile(assumed, n), norms(assumed, n), head_dim)
     wanted = np.asarray(sizes) - 1
     met = np.full(len(sizes), np.isinf(assumed.beta) and assumed.rho_0 == 0)
     values = {"precision": bounds.precision_lower[wanted], "recall": bounds.recall_lower[wanted]}
-    return _without_upper("scale_free", met, values)
+    return _make_lower_family("scale_free", met, values)
 
 
-def correlated(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
-    """The bounds by a union over pairs for Gaussian directions with the assumed mean cosines, correlations and all."""
+def compute_correlated_bounds(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
+    """The bounds by a union over pairs for Gaussian directions with the assumed mean cosines as correlations."""
     weights = weight_profile(assumed, n)
     order = np.argsort(-weights, kind="stable")
     a = (weights * norms(assumed, n))[order]
     products = a[:, None] * mean_cosines(assumed, n)[np.ix_(order, order)] * a
-    found = np.array([pair_union(products, size, head_dim) for size in sizes])
+    found = np.array([bound_by_pair_union(products, size, head_dim) for size in sizes])
     values = {"precision": found[:, 0], "recall": found[:, 1]}
-    return _without_upper("correlated", np.zeros(len(sizes), np.bool_), values)
+    return _make_lower_family("correlated", np.zeros(len(sizes), np.bool_), values)
 
 
 def norms(assumed: Assumed, n: int) -> F64:
@@ -348,7 +354,7 @@ def norms(assumed: Assumed, n: int) -> F64:
 
 
 def mean_cosines(assumed: Assumed, n: int) -> F64:
-    """Mean cosines of the value states that ``draw_values`` draws, (n, n), but for O(1/d)."""
+    """Mean cosines of the value states that ``draw_values`` draws, (n, n), up to O(1/d)."""
     position = np.arange(n)
     with np.errstate(invalid="ignore"):  # ∞ · 0 on the diagonal
         decay = np.exp(-assumed.beta * np.abs(position - position[:, None]))
@@ -359,7 +365,7 @@ def mean_cosines(assumed: Assumed, n: int) -> F64:
     return cosines
 
 
-def pair_union(products: F64, size: int, head_dim: int) -> tuple[float, float]:
+def bound_by_pair_union(products: F64, size: int, head_dim: int) -> tuple[float, float]:
     """Lower bounds of Precision and Recall from P(D_j ≤ D_i) of every pair, exact for Gaussian directions (note, 12).
 
     products: mean inner products of the y, keys in order of falling weight, (n, n).
@@ -367,7 +373,7 @@ def pair_union(products: F64, size: int, head_dim: int) -> tuple[float, float]:
     n, diagonal = len(products), products.diagonal()
     centre = products[:size].sum(axis=0)
     square = centre[:size].sum()
-    offset = diagonal - 2 * centre  # mean squared distances less ‖c‖², beside which small keys would drown
+    offset = diagonal - 2 * centre  # mean squared distances minus ‖c‖², which would cancel the digits of small keys
     outside, inside = offset[None, size:], offset[:size, None]
     gap = outside - inside  # P − Q
     apart = diagonal[None, size:] + diagonal[:size, None] - 2 * products[:size, size:]  # E‖p − q‖² = P + Q − 2M
@@ -381,8 +387,8 @@ def pair_union(products: F64, size: int, head_dim: int) -> tuple[float, float]:
     return size / (size + min(expected, n - size)), 1.0 - missed
 
 
-def held(drawn: Draws, bounds: Bounds, index: int) -> Row:
-    """The columns of one row that tell how the bounds fare at the N of the given index."""
+def describe_bounds(drawn: Draws, bounds: Bounds, index: int) -> Row:
+    """The columns of one row that compare the bounds with the draws at the N of the given index."""
     premise = np.broadcast_to(bounds.premise, drawn.precision.shape)[:, index]
     row: Row = {
         "family": bounds.family,
@@ -396,47 +402,47 @@ def held(drawn: Draws, bounds: Bounds, index: int) -> Row:
         measured = getattr(drawn, name)
         low = np.broadcast_to(bounds.lower[name], measured.shape)[:, index]
         high = np.broadcast_to(bounds.upper[name], measured.shape)[:, index]
-        row |= _statistic(name, measured[:, index], low, high)
+        row |= _describe_statistic(name, measured[:, index], low, high)
     return row
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What the lower bounds of Table 1 are taken at."""
+    """The parameters at which the lower bounds of Table 1 are computed."""
 
     assumed: Assumed
     n: int
     head_dim: int
     size: int
     factored: str | None = None
-    """An ingredient that is multiplied."""
+    """Name of an ingredient that is multiplied by ``factor``."""
     factor: float = 1.0
 
 
 @dataclass(frozen=True)
 class Change:
-    """One parameter from low to high."""
+    """The change of one parameter from low to high."""
 
     parameter: str
     base: float
-    """Where it stays while others change."""
+    """Value while other parameters change."""
     low: float
     high: float
     at_low: Setting
     at_high: Setting
 
 
-def changes(base: Setting) -> Iterator[Change]:
-    """The change of every parameter of Table 1, in its order."""
+def iterate_changes(base: Setting) -> Iterator[Change]:
+    """Iterate over the changes of the parameters of Table 1, in its order."""
     d, n, size, assumed = base.head_dim, base.n, base.size, base.assumed
-    yield _of_setting(base, "d", "head_dim", max(2, d // 2), 2 * d)
+    yield _change_setting(base, "d", "head_dim", max(2, d // 2), 2 * d)
     shorter = min(n // 2, assumed.t_1, n - 1 - size)
-    yield Change("L", n - 1, n - 1 - shorter, 2 * n - 1, _longer(base, -shorter), _longer(base, n))
-    yield _of_setting(base, "N", "size", max(2, size // 2) if size > 1 else 1, min(2 * size, n - 1))
+    yield Change("L", n - 1, n - 1 - shorter, 2 * n - 1, _lengthen_context(base, -shorter), _lengthen_context(base, n))
+    yield _change_setting(base, "N", "size", max(2, size // 2) if size > 1 else 1, min(2 * size, n - 1))
     for name in ("a_0", "a_min_in", "a_max_out"):
         ends = (replace(base, factored=name, factor=factor) for factor in (0.5, 2.0))
         yield Change(name, 1.0, 0.5, 2.0, *ends)
-    yield _of_assumed(base, "beta", "beta", assumed.beta / 2, assumed.beta * 2)
+    yield _change_assumption(base, "beta", "beta", assumed.beta / 2, assumed.beta * 2)
     most = min(2.0, (1 + abs(assumed.eta)) / (2 * abs(assumed.eta))) if assumed.eta else 2.0
     ends = (
         replace(base, assumed=replace(assumed, eta=factor * assumed.eta, eta_growth=factor * assumed.eta_growth))
@@ -444,34 +450,34 @@ def changes(base: Setting) -> Iterator[Change]:
     )
     shown = assumed.eta or assumed.eta_growth  # without oscillation η is that of the growth
     yield Change("eta", shown, 0.5 * shown, most * shown, *ends)
-    yield _of_assumed(base, "omega", "omega", assumed.omega / 2, min(2 * assumed.omega, np.pi))
+    yield _change_assumption(base, "omega", "omega", assumed.omega / 2, min(2 * assumed.omega, np.pi))
     middle = (assumed.t_1 + assumed.t_2) // 2
-    yield _of_assumed(base, "T_1", "t_1", assumed.t_1 // 2, middle)
-    yield _of_assumed(base, "T_2", "t_2", middle, max(assumed.t_2, (assumed.t_2 + n - 1) // 2))
+    yield _change_assumption(base, "T_1", "t_1", assumed.t_1 // 2, middle)
+    yield _change_assumption(base, "T_2", "t_2", middle, max(assumed.t_2, (assumed.t_2 + n - 1) // 2))
 
 
-def _of_setting(base: Setting, parameter: str, field: str, low: int, high: int) -> Change:
+def _change_setting(base: Setting, parameter: str, field: str, low: int, high: int) -> Change:
     """A change of one field of a setting."""
     settings: list[dict[str, Any]] = [{field: low}, {field: high}]
     return Change(parameter, getattr(base, field), low, high, *(replace(base, **changed) for changed in settings))
 
 
-def _of_assumed(base: Setting, parameter: str, field: str, low: float, high: float) -> Change:
+def _change_assumption(base: Setting, parameter: str, field: str, low: float, high: float) -> Change:
     """A change of one parameter of the assumptions."""
     settings: list[dict[str, Any]] = [{field: low}, {field: high}]
     ends = (replace(base, assumed=replace(base.assumed, **changed)) for changed in settings)
     return Change(parameter, getattr(base.assumed, field), low, high, *ends)
 
 
-def _longer(base: Setting, keys: int) -> Setting:
-    """A context with so many more keys on the plateau."""
+def _lengthen_context(base: Setting, keys: int) -> Setting:
+    """A context with ``keys`` more keys on the plateau."""
     moved = replace(base.assumed, t_1=base.assumed.t_1 + keys, t_2=base.assumed.t_2 + keys)
     return replace(base, n=base.n + keys, assumed=moved)
 
 
 @dataclass(frozen=True)
 class End:
-    """One end of a change; arrays are of every draw, (draws, 1)."""
+    """One end of a change; arrays have one element per draw, (draws, 1)."""
 
     setting: Setting
     parts: Ingredients
@@ -481,7 +487,7 @@ class End:
 
     @property
     def positive(self) -> tuple[bool, bool]:
-        """Whether Δ, and whether Δ_0, is above 0 in some draw: elsewhere their terms have their trivial value."""
+        """Whether Δ, and whether Δ_0, is above 0 in some draw: if not, their terms have their trivial value."""
         delta = lower.delta(self.parts)
         of_sink = lower.delta_sink(self.parts)
         return bool((delta > 0).any()), bool((of_sink > 0).any())
@@ -493,7 +499,7 @@ class End:
         return bool(np.asarray(self.parts.rho_out).mean() > noise)
 
 
-def _printed_at(parts: Ingredients, setting: Setting, kappa: float, scale: Scale) -> End:
+def _evaluate_end(parts: Ingredients, setting: Setting, kappa: float, scale: Scale) -> End:
     """Lower bounds of Precision and Recall, and ln miss, of every draw."""
     factors = {} if setting.factored is None else {setting.factored: setting.factor}
     moved = replace(parts, **{name: np.multiply(getattr(parts, name), factor) for name, factor in factors.items()})
@@ -502,21 +508,21 @@ def _printed_at(parts: Ingredients, setting: Setting, kappa: float, scale: Scale
     return End(setting, moved, *lower.lower_bounds(moved, **given), lower.log_miss(moved, **given))
 
 
-def _effect(change: Change, low: End, high: End) -> Row:
+def _compare_ends(change: Change, low: End, high: End) -> Row:
     """The columns of Table 1 from both ends of a change."""
     row: Row = {"base": float(change.base), "low": float(change.low), "high": float(change.high)}
     for name in ("precision_lower", "recall_lower", "log_miss"):
         row |= {f"{name}_{which}": _mean(getattr(end, name)) for which, end in (("low", low), ("high", high))}
     fall = (low.log_miss - high.log_miss).ravel()
-    effect = None if np.isnan(fall).any() or _unchanged(change) else _sign(fall)
+    effect = None if np.isnan(fall).any() or _is_unchanged(change) else _sign(fall)
     paper = PAPER_EFFECTS[change.parameter]
-    untested = None if effect is None or paper is None else _untested(change.parameter, low, high)
-    agrees = None if untested else _same(effect, paper)
+    untested = None if effect is None or paper is None else _explain_untested(change.parameter, low, high)
+    agrees = None if untested else _compare_effects(effect, paper)
     return row | {"effect": effect, "untested": untested, "paper_effect": paper, "agrees": agrees}
 
 
-def _untested(parameter: str, low: End, high: End) -> str | None:
-    """Why a change does not test what the paper says of a parameter: its term is absent or trivial at both ends."""
+def _explain_untested(parameter: str, low: End, high: End) -> str | None:
+    """Why a change does not test the paper's claim about a parameter: its term is absent or trivial at both ends."""
     margins, of_sink = (any(positive) for positive in zip(low.positive, high.positive, strict=True))
     if parameter == "a_0":
         if np.isnan(np.asarray(low.parts.a_0)).all():
@@ -531,8 +537,8 @@ def _untested(parameter: str, low: End, high: End) -> str | None:
     return None
 
 
-def _unchanged(change: Change) -> bool:
-    """Whether both ends are one: nothing differs but parameters of the weights, and the weights are the same."""
+def _is_unchanged(change: Change) -> bool:
+    """Whether both ends are equal: they differ only in parameters of the weights, and the weights are the same."""
     low, high = (
         replace(setting, assumed=replace(setting.assumed, **PARAMETERS_OF_WEIGHTS))
         for setting in (change.at_low, change.at_high)
@@ -543,62 +549,64 @@ def _unchanged(change: Change) -> bool:
 
 
 def _sign(change: F64) -> int:
-    """Sign of the mean of a change, 0 if it is within its standard errors or rounding."""
+    """Sign of the mean of a change, 0 if it is within ``STANDARD_ERRORS`` or rounding."""
     mean = change.mean()
     return int(np.sign(mean)) if abs(mean) > STANDARD_ERRORS * _standard_error(change) + LEAST_CHANGE else 0
 
 
-def _same(effect: int | None, paper: int | None) -> bool | None:
+def _compare_effects(effect: int | None, paper: int | None) -> bool | None:
     """Whether two effects are the same, None if one is unknown."""
     return None if effect is None or paper is None else effect == paper
 
 
-def _statistic(name: str, measured: F64, low: F64, high: F64) -> Row:
-    """Mean of what is measured, means of its bounds, and whether they hold; arrays (draws,)."""
+def _describe_statistic(name: str, measured: F64, low: F64, high: F64) -> Row:
+    """Mean of a measured quantity, means of its bounds, and whether they hold; arrays (draws,)."""
     gap, upper_gap = measured - low, high - measured
     return {
         name: float(measured.mean()),
         f"{name}_se": _standard_error(measured),
         f"{name}_lower": _mean(low),
         f"{name}_upper": _mean(high),
-        f"{name}_lower_share": _share(gap),
-        f"{name}_upper_share": _share(upper_gap),
+        f"{name}_lower_share": _compute_share(gap),
+        f"{name}_upper_share": _compute_share(upper_gap),
         f"{name}_gap": _mean(gap),
         f"{name}_upper_gap": _mean(upper_gap),
-        f"{name}_holds": _holds(gap),
-        f"{name}_upper_holds": _holds(upper_gap),
+        f"{name}_holds": _is_satisfied(gap),
+        f"{name}_upper_holds": _is_satisfied(upper_gap),
     }
 
 
 def _mean(array: F64) -> float | None:
-    """The mean, or None if a draw has no number."""
+    """The mean, or None if a draw has no value."""
     return None if np.isnan(array).any() else float(array.mean())
 
 
-def _share(gap: F64) -> float | None:
-    """Share of draws with a gap that is not negative, beyond rounding."""
+def _compute_share(gap: F64) -> float | None:
+    """Share of draws whose gap is not negative, up to rounding."""
     return None if np.isnan(gap).any() else float((gap >= -LEAST_CHANGE).mean())
 
 
-def _holds(gap: F64) -> bool | None:
-    """Whether the mean of a gap is no more than some standard errors below 0."""
+def _is_satisfied(gap: F64) -> bool | None:
+    """Whether the mean of a gap is at most ``STANDARD_ERRORS`` standard errors below 0."""
     if np.isnan(gap).any():
         return None
     return bool(gap.mean() >= -STANDARD_ERRORS * _standard_error(gap) - LEAST_CHANGE)
 
 
 def _standard_error(array: F64) -> float:
-    """Of the mean over draws."""
+    """Standard error of the mean over draws."""
     return float(array.std(ddof=1) / np.sqrt(len(array)))
 
 
-def _without_upper(family: str, met: NDArray[np.bool_], values: Mapping[str, F64]) -> Bounds:
-    """A family of lower bounds alone, with neither κ nor scale nor premise."""
+def _make_lower_family(family: str, met: NDArray[np.bool_], values: Mapping[str, F64]) -> Bounds:
+    """A family of lower bounds only, without κ, scale and premise."""
     none = np.full(len(met), np.nan)
     return Bounds(family, None, None, met, none, values, {"precision": none, "recall": none})
 
 
-def _of_draw(profiles: Mapping[Scale, SelectionProfile], wanted: NDArray[np.int64], kappas: Sequence[float]) -> Draws:
+def _select_sizes(
+    profiles: Mapping[Scale, SelectionProfile], wanted: NDArray[np.int64], kappas: Sequence[float]
+) -> Draws:
     """One drawn head, from its profiles by scale; arrays (N,)."""
     profile = next(iter(profiles.values()))
     at = wanted - 1
@@ -615,7 +623,7 @@ def _of_draw(profiles: Mapping[Scale, SelectionProfile], wanted: NDArray[np.int6
 
 
 def _check(draws: int, sizes: Sequence[int], n: int) -> None:
-    """A ValueError that says what is wrong with the draws or the N asked for."""
+    """Raise a ValueError if the number of draws or the requested N are invalid."""
     if draws < 2:
         msg = f"draws must be at least 2 for a standard error, got {draws}"
         raise ValueError(msg)
@@ -624,7 +632,7 @@ def _check(draws: int, sizes: Sequence[int], n: int) -> None:
         raise ValueError(msg)
 
 
-def _random(assumed: Assumed, n: int, head_dim: int, seed: int) -> np.random.SeedSequence:
-    """The random numbers of one grid point, independent of those of any other."""
+def _make_seed(assumed: Assumed, n: int, head_dim: int, seed: int) -> np.random.SeedSequence:
+    """The seed of one grid point, whose random numbers are independent of those of other points."""
     settings = np.array([*asdict(assumed).values(), n, head_dim], np.float64)
     return np.random.SeedSequence(seed, spawn_key=settings.view(np.uint32).tolist())

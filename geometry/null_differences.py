@@ -1,8 +1,8 @@
-"""Measures of selections beside those of a null: means over sequences, their differences, and intervals of these.
+"""Measures of selections compared with those of a null model: means over sequences, differences, and their intervals.
 
-Holds what is true of any measure and any null: the statistics of single heads, and those of all heads of a model, added
-layer by layer. What does not belong here: measures and nulls themselves (``geometry.chance``), the draws of sequences
-and heads (``geometry.resampling``), and where the numbers come from.
+Holds the statistics for any measure and any null: of single heads, and of all heads of a model, added layer by layer.
+What does not belong here: measures and nulls themselves (``geometry.chance``), and the draws of sequences and heads
+(``geometry.resampling``).
 
 Differences are paired: a null is drawn for each sequence, query and head. Letters in shapes as in
 ``geometry.resampling``: S sequences, G clusters of heads, H heads, R replicates; … are the axes of the measures.
@@ -20,14 +20,14 @@ from geometry.resampling import (
     LEAST_KNOWN,
     LEVEL,
     Resampling,
-    means_bytes,
+    estimate_means_bytes,
     percentile_ends,
     weighted_means,
 )
 from geometry.threads import one_blas_thread
 
 DOMAIN = (-1.0, 1.0)
-"""Differences of measures between 0 and 1."""
+"""Range of differences of measures between 0 and 1."""
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class NullDifferences:
     """Means over sequences, or over sequences and heads; float64 arrays of one shape."""
 
     value: F64
-    """Of the selections."""
+    """Mean of the selections."""
     null_value: F64
-    """Of the null, each sequence with the mean over its draws."""
+    """Mean of the null; each sequence enters with the mean over its draws."""
     difference: F64
-    """The first less the second."""
+    """``value`` minus ``null_value``."""
     se: F64
-    """Standard error of the difference over sequences (of a model: over sequences and clusters of heads); NaN for one
-    of them."""
+    """Standard error of the difference over sequences (of a model: over sequences and clusters of heads); NaN for
+    one sequence or cluster."""
     low: F64
     """Lower end of the difference's interval; NaN for one sequence or cluster."""
     high: F64
-    """Its upper end."""
+    """Upper end of the difference's interval."""
 
 
 def head_differences(observed: Floats, null: Floats, drawn: F64, *, level: float = LEVEL) -> NullDifferences:
@@ -55,12 +55,11 @@ def head_differences(observed: Floats, null: Floats, drawn: F64, *, level: float
     Parameters
     ----------
     observed, null
-        Measures of the selections and of the null, each sequence with the mean over its draws, from 0 to 1, without
-        NaN, (S, …).
+        Measures of the selections and of the null, the latter as means over draws, from 0 to 1, without NaN, (S, …).
     drawn
         How often each sequence is drawn, (S, R + 1), as ``Resampling.sequences``.
     level
-        Probability with which an interval holds.
+        Probability that an interval covers the true value.
 
     Returns
     -------
@@ -70,11 +69,11 @@ def head_differences(observed: Floats, null: Floats, drawn: F64, *, level: float
     Raises
     ------
     ValueError
-        If there are not as many sequences as were drawn.
+        If the number of sequences differs from that of ``drawn``.
 
     Notes
     -----
-    At most ``difference_bytes`` beside the arguments.
+    Takes at most ``estimate_difference_bytes`` in addition to the arguments.
     """
     sequences = len(observed)
     value, null_value = (given.mean(axis=0, dtype=np.float64) for given in (observed, null))
@@ -84,20 +83,20 @@ def head_differences(observed: Floats, null: Floats, drawn: F64, *, level: float
     return NullDifferences(value, null_value, value - null_value, spread / np.sqrt(sequences), low, high)
 
 
-def difference_bytes(sequences: int, size: int, replicates: int) -> int:
-    """Upper bound of the memory of ``head_differences`` of ``size`` measures beside its arguments, in bytes."""
-    return means_bytes(sequences, size, replicates) + 8 * size * (2 * sequences + 2 * replicates + 16)
+def estimate_difference_bytes(sequences: int, size: int, replicates: int) -> int:
+    """Upper bound of the memory of ``head_differences`` of ``size`` measures without its arguments, in bytes."""
+    return estimate_means_bytes(sequences, size, replicates) + 8 * size * (2 * sequences + 2 * replicates + 16)
 
 
 class ModelDifferences:
     """Differences of the mean over all heads of a model, layer by layer, with intervals over sequences and KV groups.
 
-    At each place along the last axis the heads that are added there take part, each counting once.
+    The mean at each index of the last axis is over the heads that have a measure there, equally weighted.
 
     Parameters
     ----------
     shape
-        Shape of the measures of one head; the last axis is that along which heads may lack some.
+        Shape of the measures of one head; along the last axis, heads may have fewer elements.
     resampling
         The draws of sequences and of clusters, which are the KV groups of all layers together, in order.
     """
@@ -109,7 +108,7 @@ class ModelDifferences:
         self._replicates: F64 = np.zeros((*shape, resampling.sequences.shape[1]))
         self._drawn: F64 = np.zeros((shape[-1], resampling.sequences.shape[1]))
         self.heads: I64 = np.zeros(shape[-1], np.int64)
-        """Heads that take part, (last axis)."""
+        """Number of heads in the mean, (last axis,)."""
 
     def add(self, observed: F64, null: F64, heads: int) -> None:
         """Add the heads of a layer.
@@ -117,8 +116,8 @@ class ModelDifferences:
         Parameters
         ----------
         observed, null
-            Sums over the heads of each cluster of the layer, (S, clusters of the layer, …), the last axis as far as the
-            layer's heads go.
+            Sums over the heads of each cluster of the layer, (S, clusters of the layer, …), the last axis
+            as long as that of the layer's heads.
         heads
             Heads in each cluster of the layer.
 
@@ -143,12 +142,12 @@ class ModelDifferences:
         self.heads[:reach] += heads * (after - first)
         self._clusters = after
 
-    def result(self, *, level: float = LEVEL) -> NullDifferences:
-        """The means over heads, of the given shape; NaN where no head takes part.
+    def compute_differences(self, *, level: float = LEVEL) -> NullDifferences:
+        """The means over heads, of the given shape; NaN where there is no head.
 
-        There is no interval where so few heads take part that less than ``LEAST_KNOWN`` of the replicates draw one.
+        There is no interval where fewer than ``LEAST_KNOWN`` of the replicates draw one of the heads.
         """
-        with np.errstate(invalid="ignore"):  # 0/0 where no head is
+        with np.errstate(invalid="ignore"):  # 0/0 where there is no head
             value, null_value = self._sums / self.heads
         units = self._resampling.units
         se, low, high = np.full((3, *value.shape), np.nan)
@@ -162,6 +161,6 @@ class ModelDifferences:
         return NullDifferences(value, null_value, value - null_value, se, low, high)
 
 
-def model_bytes(size: int, replicates: int) -> int:
+def estimate_model_bytes(size: int, replicates: int) -> int:
     """Upper bound of the memory of a ``ModelDifferences`` of ``size`` measures, and of its result, in bytes."""
     return 8 * (3 * size + 64) * (replicates + 8)

@@ -1,18 +1,18 @@
-"""What the sink, the last token and all other keys contribute to a head's output.
+"""Contributions of the sink, the last token and all other keys to a head's output.
 
-Holds ``output_parts``, the norms of the parts of Σ y_i (Section 4.2). What does not belong here: selections of the N
-largest weights (``geometry.profile``), Dask (``geometry.lazy``) and files.
+Holds ``output_parts``, the norms of the parts of Σ y_i (Section 4.2). For selections of the N largest weights see
+``geometry.profile``.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.profile import _plain
+from geometry.profile import _reject_masked
 from geometry.quantities import F64, OutputParts
 
 
 def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *, sink: bool = True) -> OutputParts:
-    """What sink, last token and rest contribute to the output of each head (Section 4.2).
+    """Norms of the contributions of the sink, the last token and the rest to the output of each head (Section 4.2).
 
     Parameters
     ----------
@@ -23,8 +23,8 @@ def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *,
         Value states v of the same keys, (…, n, d). Leading axes broadcast against those of ``weights``, so query heads
         of one KV group share theirs: weights (kv_head, group, n), values (kv_head, 1, n, d).
     sink
-        Whether the first key is position 0 of the sequence. A query that sees nothing but the sink is the sink: both
-        norms are those of its only key.
+        Whether the first key is position 0 of the sequence. If the sink is the only key, it is also the last token,
+        and both norms are those of this key.
 
     Raises
     ------
@@ -33,10 +33,10 @@ def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *,
 
     Notes
     -----
-    All sums are taken in float64 over the keys they are about. None is the difference of others, so the rest keeps its
-    digits however much the sink outweighs it, and squares of what float32 can hold stay in the range of float64.
+    All sums are computed in float64 directly over their keys, never as differences of other sums, so the rest keeps its
+    precision however dominant the sink is. Squares of float32 numbers stay in the range of float64.
     """
-    weights, values = _plain("weights", weights), _plain("values", values)
+    weights, values = _reject_masked("weights", weights), _reject_masked("values", values)
     if 0 in values.shape[-2:] or weights.shape[-1:] != values.shape[-2:-1]:
         msg = f"weights (…, n) and values (…, n, d) must have the same n ≥ 1 keys, got {weights.shape}, {values.shape}"
         raise ValueError(msg)
@@ -54,7 +54,7 @@ def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *,
         norm_y_0=first if sink else np.full_like(first, np.nan),
         norm_y_last=weights[..., -1] * _norms(values[..., -1, :]),
         norm_rest=norm_rest,
-        total_rest=np.maximum(lengths, norm_rest),  # where they are equal, rounding must not tell otherwise
+        total_rest=np.maximum(lengths, norm_rest),  # at least norm_rest, despite rounding
         norm_output=_norms(np.einsum("...n,...nd->...d", weights, values, dtype=np.float64)),
         norm_output_without_sink=_norms(others + last_part) if sink else np.full_like(norm_rest, np.nan),
         norm_output_without_last=_norms(others + sink_part),

@@ -1,11 +1,10 @@
 """Compiled kernels of the fit of the four phases: sums over positions, searches over edges, and the last descent.
 
-Holds loops over positions, frequencies and pairs of edges. What does not belong here: which of them a fit needs, and
-the choice between variants (``geometry.phases``). Letters are those of ``geometry.phases``.
+Holds loops over positions, frequencies and pairs of edges. Letters are those of ``geometry.phases``, which fits and
+selects the variants.
 
-Two habits keep a first run short and loops in vector form: no slice is assigned as a whole, for that would compile the
-text of NumPy's errors as well (3 s for one kernel), and inner loops run from 0 over slices, for then no index can be
-negative.
+Two rules keep compilation short and loops vectorised: no slice is assigned as a whole, because that would also compile
+NumPy's error messages (3 s for one kernel), and inner loops run from 0 over slices, so that no index can be negative.
 """
 
 import math
@@ -13,42 +12,42 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import compiled_sums, larger
+from geometry.accelerate import compile_sum_kernel, larger
 from geometry.kernels import F64
 
 TILE = 256
-"""Frequencies that are summed together, so that their sums stay in the nearest cache."""
+"""Frequencies that are summed together, so that their sums stay in the L1 cache."""
 
 LEAST_SQUARE = 1e-9
-"""Σ cos² of an oscillation counts as no less: below it the amplitude is not determined."""
+"""Lower limit of Σ cos² of an oscillation: below it the amplitude is not determined."""
 
 LARGEST_ETA = 1.0 - 1e-6
-"""|η| of an oscillation; at 1 its valleys are 0."""
+"""Largest |η| of an oscillation; at 1 its valleys are 0."""
 
 MOST_STEPS = 100
-"""Steps of one descent; most take fewer than ten."""
+"""Largest number of steps of one descent; most take fewer than ten."""
 
 LARGEST_STEP = 0.5
-"""Most of the way to ±1 that one step of η goes, and most radians by which one step turns the last position's phase."""
+"""Largest step of η, as a share of the distance to ±1, and of the phase at the last position, in radians."""
 
 LEAST_STEP = 1e-9
-"""A step of η, and of the last position's phase, after which a descent ends: the error left is of its square."""
+"""A descent ends after steps of η and of the last position's phase of at most this: the error is about its square."""
 
 LEAST_GAIN = 2.0**-50
-"""What the last step lowers the sum of squares by, as a share of it: no more than rounding does."""
+"""A descent ends if a step lowers the sum of squares by no more than this share of it, which is within rounding."""
 
 LEAST_CURVATURE = 1e-12
-"""Curvatures count as no less, as a share of the largest."""
+"""Lower limit of curvatures, as a share of the largest."""
 
 MOST_HALVINGS = 40
-"""Halvings of a step that does not descend, before the descent is given up."""
+"""Largest number of halvings of a step that does not descend."""
 
 
-@compiled_sums
+@compile_sum_kernel
 def cosine_sums(z: F64, known: F64, start: float, omegas: F64, edges: NDArray[np.int64], out: F64) -> None:
     """Σ z cos(ωx), Σ cos(ωx) and Σ cos²(ωx) over the positions before every edge, into ``out``: (3, edges, ω).
 
-    Positions are start, start + 1, …; a rotation takes the cosine from one to the next.
+    Positions are start, start + 1, …; a rotation advances the cosine from one to the next.
     """
     cosine, sine, turn_cosine, turn_sine = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
     weighted, plain, square = np.empty(TILE), np.empty(TILE), np.empty(TILE)
@@ -76,9 +75,9 @@ def cosine_sums(z: F64, known: F64, start: float, omegas: F64, edges: NDArray[np
                 out[2, index, tile + w] = square[w]
 
 
-@compiled_sums
+@compile_sum_kernel
 def least_squares_by_frequency(prefix: F64, first: NDArray[np.int64], columns: F64) -> F64:
-    """For every ω the smallest sum of squares over pairs of edges, (ω,); ∞ where there is no pair.
+    """The smallest sum of squares over pairs of edges for every ω, (ω,); ∞ if there is no pair.
 
     Parameters
     ----------
@@ -88,8 +87,8 @@ def least_squares_by_frequency(prefix: F64, first: NDArray[np.int64], columns: F
         For every pair of edges, T_2 and T_1, the index of the least ω that has a period between them, (edges, edges);
         −1 for pairs that are left out.
     columns
-        For every edge of T_2, (6, edges): the sum of squares without oscillation; what the growth adds to the sums of
-        z times the cosine, of the cosine and of its square, where one amplitude serves both; level; count.
+        For every edge of T_2, (6, edges): the sum of squares without oscillation; the terms of the growth in the sums
+        of z times the cosine, of the cosine and of its square, if one amplitude is used for both; level; count.
     """
     best = np.empty(prefix.shape[2])
     for w in range(best.size):
@@ -113,7 +112,7 @@ def least_squares_by_frequency(prefix: F64, first: NDArray[np.int64], columns: F
     return best
 
 
-@compiled_sums
+@compile_sum_kernel
 def _lower(
     weighted_high: F64,
     cosine_high: F64,
@@ -124,7 +123,7 @@ def _lower(
     column: F64,
     best: F64,
 ) -> None:
-    """Lower the smallest sums of squares to those of one pair of edges, whose sums are given, (ω,) each."""
+    """Update the smallest sums of squares with those of one pair of edges, whose sums are given, (ω,) each."""
     base, z_growth, growth, growth_square, level = column[0], column[1], column[2], column[3], column[4]
     inverse = 1.0 / column[5]
     for w in range(best.size):
@@ -134,8 +133,8 @@ def _lower(
         best[w] = -larger(-best[w], weighted * weighted / larger(square, LEAST_SQUARE) - base)
 
 
-@compiled_sums
-def best_edges(
+@compile_sum_kernel
+def find_best_edges(
     waves: F64, gains: F64, base: F64, slack: F64, count: F64, least_edge: int, shortest: int
 ) -> tuple[int, int]:
     """The pair of edges, at least ``shortest`` apart, with the smallest sum of squares; −1 if there is none.
@@ -152,7 +151,9 @@ def best_edges(
         if base[high] < np.inf:
             last = high - shortest + 1
             offset, inverse = slack[high] - waves[high], 1.0 / count[high]
-            rss = base[high] - gains[high] + _least(waves[least_edge:last], gains[least_edge:last], offset, inverse)
+            rss = (
+                base[high] - gains[high] + _find_least(waves[least_edge:last], gains[least_edge:last], offset, inverse)
+            )
             if rss < best:
                 best, best_high = rss, high
     if best_high < 0:
@@ -167,9 +168,9 @@ def best_edges(
     return best_low, best_high
 
 
-@compiled_sums
-def _least(waves: F64, gains: F64, offset: float, inverse: float) -> float:
-    """The least of gains − (offset + waves)² · inverse."""
+@compile_sum_kernel
+def _find_least(waves: F64, gains: F64, offset: float, inverse: float) -> float:
+    """The minimum of gains − (offset + waves)² · inverse."""
     most = -np.inf
     for low in range(waves.size):
         t = offset + waves[low]
@@ -177,11 +178,11 @@ def _least(waves: F64, gains: F64, offset: float, inverse: float) -> float:
     return -most
 
 
-@compiled_sums
+@compile_sum_kernel
 def descend(
     z: F64, known: F64, first: float, low: int, high: int, behind: F64, tied: bool, eta: float, omega: float
 ) -> tuple[float, float, float, float]:
-    """The nearest minimum of the sum of squares over η and ω, edges held: level, η, rate and ω there.
+    """Find the nearest minimum of the sum of squares over η and ω with fixed edges: its level, η, rate and ω.
 
     Parameters
     ----------
@@ -190,30 +191,31 @@ def descend(
     first
         The position of element 0.
     behind
-        ``geometry.phases._Search.sums`` at the edge ``high``, (5,), of all positions, (1,), behind them: (6,).
+        ``geometry.phases._Search.sums`` at the edge ``high``, (5,), followed by the number of all positions with
+        weight: (6,).
     tied
-        Whether the rate of growth is η; else it is free.
+        Whether the rate of growth is η; otherwise it is free.
 
     Returns
     -------
     level, eta, rate, omega
-        All NaN where the descent does not come to an end, or ends beyond ``LARGEST_ETA``.
+        All NaN if the descent does not converge, or ends beyond ``LARGEST_ETA``.
 
     Notes
     -----
     Level and free rate follow from η and ω (variable projection), so two parameters are left. Newton's method with the
-    exact second derivatives: a direction in which the curve bends down is taken with its sign turned, steps are
-    halved until they descend.
+    exact second derivatives: along a direction of negative curvature the step is reversed, and steps are halved until
+    they descend.
     """
     reach = first + high - 1.0
     waves = np.empty((2, high - low))
     here, there = np.empty(8), np.empty(8)
-    reduced(z, known, first, low, high, behind, tied, eta, omega, waves, here)
+    evaluate_reduced(z, known, first, low, high, behind, tied, eta, omega, waves, here)
     for _ in range(MOST_STEPS):
-        step_eta, step_omega, gain = _newton(here, eta, reach)
+        step_eta, step_omega, gain = _compute_newton_step(here, eta, reach)
         last = gain <= LEAST_GAIN * here[0] or max(abs(step_eta), abs(step_omega) * reach) <= LEAST_STEP
         for _ in range(MOST_HALVINGS):
-            reduced(z, known, first, low, high, behind, tied, eta + step_eta, omega + step_omega, waves, there)
+            evaluate_reduced(z, known, first, low, high, behind, tied, eta + step_eta, omega + step_omega, waves, there)
             if last or there[0] <= here[0]:
                 break
             step_eta, step_omega = 0.5 * step_eta, 0.5 * step_omega
@@ -226,11 +228,11 @@ def descend(
     return np.nan, np.nan, np.nan, np.nan
 
 
-@compiled_sums
-def _newton(state: F64, eta: float, reach: float) -> tuple[float, float, float]:
-    """One step of η and of ω, and by how much it lowers half the sum of squares if that is a paraboloid.
+@compile_sum_kernel
+def _compute_newton_step(state: F64, eta: float, reach: float) -> tuple[float, float, float]:
+    """One step of η and of ω, and the decrease of half the sum of squares in the quadratic approximation.
 
-    Steps are measured in units of the way to ±1, and of radians at the last position.
+    Steps are measured in units of the distance of η to ±1, and in radians at the last position.
     """
     unit_eta, unit_omega = 1.0 - abs(eta), 1.0 / reach
     g_eta, g_omega = state[1] * unit_eta, state[2] * unit_omega
@@ -247,8 +249,8 @@ def _newton(state: F64, eta: float, reach: float) -> tuple[float, float, float]:
     return short * step_eta * unit_eta, short * step_omega * unit_omega, gain
 
 
-@compiled_sums
-def reduced(
+@compile_sum_kernel
+def evaluate_reduced(
     z: F64,
     known: F64,
     first: float,
@@ -261,10 +263,10 @@ def reduced(
     waves: F64,
     state: F64,
 ) -> None:
-    """Half the sum of squares at η and ω with the best level and rate, its derivatives, and these two, into ``state``.
+    """Half the sum of squares at η and ω with the best level and rate, its derivatives, level and rate, into ``state``.
 
     state: half the sum, its first derivatives by η and ω, its second by η twice, by both, and by ω twice, level, rate.
-    waves: room for cosines and the logarithms of the oscillation, (2, high − low).
+    waves: workspace for cosines and logarithms of the oscillation, (2, high − low).
     """
     total = 0.0
     for j in range(high - low):

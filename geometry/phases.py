@@ -1,16 +1,17 @@
 """Attention weight by position: the fit of the four phases of Assumption 3, in four variants.
 
-Holds the curve, its least-squares fits on the log scale, the choice between them and how a fit moves with its data.
-What does not belong here: means and standard errors over sequences.
+Holds the curve, its least-squares fits on the log scale, the choice between them and the influence of the data on a
+fit. What does not belong here: means and standard errors over sequences.
 
 With T_1, T_2 and ω given, log weight is nearly linear in log p_base, in the amplitude of a cosine and in the rate of
 growth, so the sum of squares follows from sums over positions. Those of z cos(ωx) over blocks of positions give, for
-every frequency of a fine grid, the best pair of block edges; where the sum of squares dips over ω, there is a start.
-From each start on, two steps take turns until nothing moves: the best T_1 and T_2 of all pairs for the current η and ω,
-and the best η, ω, p_base and rate of growth for the current T_1 and T_2 (Newton's method with exact derivatives).
+every frequency of a fine grid, the best pair of block edges; each local minimum of the sum of squares over ω is a
+starting point. From each starting point, two steps alternate until nothing changes: the best T_1 and T_2 of all pairs
+for the current η and ω, and the best η, ω, p_base and rate of growth for the current T_1 and T_2 (Newton's method with
+exact derivatives).
 
-Letters: z is log weight minus its mean, x a position, u = x − T_2 that of the growth; m counts positions from the first
-one that is fitted; an *edge* k stands for the T with k of the m positions up to it.
+Letters: z is log weight minus its mean, x a position, u = x − T_2 that of the growth; m is the number of
+positions from the first fitted one; an *edge* k stands for the T with k of the m positions up to it.
 """
 
 import math
@@ -23,54 +24,55 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from geometry.kernels import F64
-from geometry.phase_kernels import LEAST_SQUARE, best_edges, cosine_sums, descend, least_squares_by_frequency
+from geometry.phase_kernels import LEAST_SQUARE, cosine_sums, descend, find_best_edges, least_squares_by_frequency
 from geometry.residuals import effective_points
 
 RESOLUTION = 2.0**-24
-"""Relative rounding of a float32 weight: residuals of log weight below it are as good as 0."""
+"""Relative rounding error of a float32 weight: residuals of log weight below it count as 0."""
 
 LEAST_POSITIONS = 8
-"""Positions with weight that a fit needs, more than any variant has parameters."""
+"""Least number of positions with weight of a fit, more than any variant has parameters."""
 
 LEAST_OSCILLATION = 8
-"""Positions of an oscillation, at least; nor may it be shorter than one period."""
+"""Least number of positions of an oscillation, which must also last at least one period."""
 
 FREQUENCIES = 4
-"""Grid points of ω per position: at the far end the phase of neighbours differs by π/4."""
+"""Grid points of ω per position: at the last position the phases of adjacent grid points differ by π/4."""
 
 BLOCKS = 32
-"""Blocks of positions whose edges are tried as T_1 and T_2 at first."""
+"""Number of blocks of positions whose edges are tried as T_1 and T_2 in the first search."""
 
 STARTS = 8
-"""Dips of the first search that are followed."""
+"""Number of local minima of the first search that are used as starting points."""
 
 MOST_ROUNDS = 20
-"""Turns of edges and parameters from one start, at most; most starts come to rest after three."""
+"""Largest number of alternations of edges and parameters from one starting point; most converge after three."""
 
 PhaseStatus = Literal["ok", "too_short", "no_weight", "undefined"]
-"""What a fit is worth.
+"""Status of a fit.
 
-ok: a variant was fitted. too_short: fewer than eight positions beside the sink. no_weight: positions enough, but fewer
-than eight have a weight above 0. undefined: a weight is NaN or infinite.
+ok: a variant was fitted. too_short: fewer than eight positions in addition to the sink. no_weight: enough positions,
+but fewer than eight have a weight above 0. undefined: a weight is NaN or infinite.
 """
 
 PhaseVariant = Literal["plateau", "growth", "tied", "untied"]
-"""plateau: p_base alone. growth: T_1 = T_2, no oscillation. tied: all phases with one η as printed or, where T_2 is the
-last position, no growth at all. untied: all phases, one η for the oscillation and one for the growth.
+"""plateau: p_base alone. growth: T_1 = T_2, no oscillation. tied: all phases with one η as printed or, if T_2 is the
+last position, without growth. untied: all phases, one η for the oscillation and one for the growth.
 """
 PHASE_VARIANTS: tuple[PhaseVariant, ...] = get_args(PhaseVariant)
 
 PENALTIES: dict[PhaseVariant, int] = {"plateau": 1, "growth": 4, "tied": 9, "untied": 10}
-"""p of the BIC: 1 for the level, each η and rate, 2 for T_1 and T_2, 3 for ω; p_sink is read off, not fitted.
+"""p of the BIC: 1 for the level, each η and rate, 2 for T_1 and T_2, 3 for ω; p_sink is taken from the data, not
+fitted.
 
-p ln m stands for the logarithm of the parameters' information, which is of the order m for the first, but m² for a
+p ln m approximates the logarithm of the information on the parameters, which is of order m for the first, but m² for a
 change point and m³ for a frequency (P. M. Djurić, A model selection rule for sinusoids in white Gaussian noise, IEEE
-Transactions on Signal Processing 44, 1996). With 1 for each, white noise behind a planted growth passes for an
-oscillation in half of the heads, because there are so many T_1, T_2 and ω to choose from.
+Transactions on Signal Processing 44, 1996). With 1 for each, white noise beyond a planted growth is taken for an
+oscillation in half of the heads, because of the large number of candidate T_1, T_2 and ω.
 """
 
 Theta = tuple[float, float, float, float]
-"""log p_base less the mean of log weight, η, rate of growth, ω."""
+"""log p_base minus the mean of log weight, η, rate of growth, ω."""
 
 Edges = tuple[int, int]
 
@@ -80,40 +82,40 @@ DESIGNS: dict[PhaseVariant, F64] = {
     "tied": np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
     "untied": np.eye(4),
 }
-"""Which free parameters make up theta, (4, free)."""
+"""Theta as a linear function of the free parameters, (4, free)."""
 
 
 @dataclass(frozen=True)
 class PhaseFit:
-    """The variant of Assumption 3 with the smallest criterion (BIC), and how well all of them do.
+    """The variant of Assumption 3 with the smallest BIC, and the BIC of all variants.
 
-    Positions are absolute; weights are shares of 1. What the curve lacks is NaN: ``eta``, ``omega`` without an
-    oscillation, ``eta_growth`` without growth: on a plateau, and in the variant tied where T_2 is the last position.
-    Without any fit T_1 and T_2 are None and all other parameters but ``p_sink`` NaN.
+    Positions are absolute; weights are shares of 1. Parameters that the curve lacks are NaN: ``eta`` and ``omega``
+    without an oscillation, ``eta_growth`` without growth (on a plateau, and in the variant tied if T_2 is the last
+    position). Without a fit, T_1 and T_2 are None and all other parameters except ``p_sink`` are NaN.
     """
 
     status: PhaseStatus
     variant: PhaseVariant | None
     positions: int
-    """How many positions were fitted, m."""
+    """Number of fitted positions, m."""
     effective_points: float
-    """How many independent positions they are worth, m_e ≤ m, by the autocorrelation of the closest fit's residuals."""
+    """Effective number of independent positions, m_e ≤ m, from the autocorrelation of the closest fit's residuals."""
     zero_positions: int
-    """How many beside the sink have weight 0 (underflow): no log, so they were left out."""
+    """Number of positions except the sink with weight 0 (underflow), which are left out because they have no log."""
     p_sink: float
     """Weight of position 0; NaN if a window hides it."""
     p_base: float
-    """Level of the plateau: a geometric mean, for the fit is to log weight."""
+    """Level of the plateau: a geometric mean, because log weight is fitted."""
     eta: float
     """η of the oscillation, within (−1, 1)."""
     eta_growth: float
     """η of the growth, per position; equal to ``eta`` if tied, where there is growth."""
     omega: float
-    """ω, radians per position, within (0, π] and at least one period in the oscillation."""
+    """ω, radians per position, within (0, π], with at least one period in the oscillation."""
     t_1: int | None
-    """Last position of the plateau; 0 if there is none."""
+    """Last position of the plateau; 0 if there is no plateau."""
     t_2: int | None
-    """Last position before the growth; the last of all if there is none."""
+    """Last position before the growth; the last position if there is no growth."""
     bic_plateau: float
     bic_growth: float
     bic_tied: float
@@ -124,7 +126,7 @@ class PhaseFit:
     mae_log: float
     """Mean absolute residual of log weight (natural logarithm)."""
     influence: F64
-    """Derivatives of log p_base, η, η of the growth and ω by every log weight, T_1 and T_2 held, (4, n).
+    """Derivatives of log p_base, η, η of the growth and ω by every log weight with T_1 and T_2 fixed, (4, n).
 
     0 for positions not fitted. NaN for parameters that are NaN, for ω at π, the end of its domain, and for all four
     where the matrix of second derivatives of the sum of squares is not positive definite. With the weights of S
@@ -135,7 +137,7 @@ class PhaseFit:
 
 @dataclass(frozen=True)
 class _Search:
-    """What is fitted: z and whether a position has weight, (m,), and sums over positions."""
+    """The fitted data: z and whether a position has weight, (m,), and sums over positions."""
 
     z: F64
     """0 where there is no weight."""
@@ -146,20 +148,20 @@ class _Search:
     position: F64
     """x, (m,)."""
     sums: F64
-    """Sums over the positions behind every edge: of 1, u, u², z and u z, (5, m + 1), with u = 1 right behind it."""
+    """Sums over the positions behind every edge: of 1, u, u², z and u z, (5, m + 1), with u = 1 directly behind it."""
     square: float
     """Σ z²."""
     least_edge: int
-    """The edge of the smallest T_1: 0 beside a sink, else 1."""
+    """The edge of the smallest T_1: 0 if there is a sink, otherwise 1."""
 
     @property
     def count(self) -> float:
-        """Positions with weight."""
+        """Number of positions with weight."""
         return float(self.sums[0, 0])
 
 
 class _Fit(NamedTuple):
-    """One fitted variant: its edges, its sum of squares and its parameters, 0 where it has none."""
+    """One fitted variant: its edges, its sum of squares and its parameters, 0 for those that it lacks."""
 
     variant: PhaseVariant
     edges: Edges
@@ -167,9 +169,9 @@ class _Fit(NamedTuple):
     theta: Theta
 
     def bic(self, count: float, effective: float) -> float:
-        """The criterion over ``count`` positions that are worth ``effective`` independent ones.
+        """The BIC over ``count`` positions that are worth ``effective`` independent positions.
 
-        The sum of squares counts as no less than what weights resolve: an exact fit has a criterion as well.
+        The sum of squares is at least that of the resolution of weights, so that an exact fit has a BIC as well.
         """
         rss = max(self.rss, count * RESOLUTION**2)
         return effective * math.log(rss / count) + PENALTIES[self.variant] * math.log(count)
@@ -199,33 +201,33 @@ def phase_curve(
 
 
 def fit_phases(weight: ArrayLike, *, first: int = 0) -> PhaseFit:
-    """Least squares of log weight for every variant, and the one with the smallest BIC.
+    """Fit every variant to log weight by least squares, and select the one with the smallest BIC.
 
     Parameters
     ----------
     weight
         Mean attention weight of the last query over sequences, by position, (n,): positions first to first + n − 1.
     first
-        The first position that the query may attend to; above 0 a window hides the sink.
+        The first position that the query may attend to; if above 0, a window hides the sink.
 
     Returns
     -------
     PhaseFit
-        Every position with weight counts alike. An oscillation lasts at least one period and eight positions. The same
-        input gives the same fit.
+        All positions with weight have equal weights in the fit. An oscillation lasts at least one period and eight
+        positions. The fit is deterministic.
 
     Raises
     ------
     ValueError
-        If ``weight`` has not one axis, a weight is negative, or ``first`` is.
+        If ``weight`` does not have exactly one axis, or a weight or ``first`` is negative.
 
     Notes
     -----
     Time O(n (first + n)).
 
-    Weights of neighbouring positions deviate from the curve alike, and what is alike over some positions passes for an
-    oscillation if it counts once for each. The criterion takes the logarithm of the likelihood for as many points as
-    the residuals of the closest fit are worth (``geometry.residuals``); the penalty is that of all positions.
+    Weights of neighbouring positions have correlated residuals, which would be taken for an oscillation if every
+    position counted as independent. The BIC therefore uses the logarithm of the likelihood for the effective number of
+    points of the residuals of the closest fit (``geometry.residuals``); the penalty is that of all positions.
 
     Influences are the exact derivatives of the minimum (implicit function theorem), with the second derivatives of the
     curve: residuals of a curve that does not fit are not small.
@@ -236,19 +238,19 @@ def fit_phases(weight: ArrayLike, *, first: int = 0) -> PhaseFit:
     """
     given = np.asarray(weight, np.float64)
     if given.ndim != 1 or (given < 0).any() or first < 0:
-        msg = f"weight must be weights (n,) from a position first ≥ 0 on, got the shape {given.shape}, first={first}"
+        msg = f"weight must be non-negative weights (n,) and first ≥ 0, got shape {given.shape} and first = {first}"
         raise ValueError(msg)
     sinks = 1 if first == 0 else 0
     content = given[sinks:]
     known = content > 0
     count = int(known.sum())
     if count < LEAST_POSITIONS or not np.isfinite(given).all():
-        return _no_fit(given, content, sinks)
-    search = _prepared(content, known, first + sinks, least_edge=1 - sinks)
-    return _described(search, _fits(search), given, first)
+        return _make_empty_fit(given, content, sinks)
+    search = _prepare_search(content, known, first + sinks, least_edge=1 - sinks)
+    return _describe_fit(search, _fit_variants(search), given, first)
 
 
-def _described(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, first: int) -> PhaseFit:
+def _describe_fit(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, first: int) -> PhaseFit:
     """The row of the fit with the smallest BIC."""
     count = search.count
     closest = min(fits.values(), key=lambda fit: fit.rss)
@@ -259,7 +261,7 @@ def _described(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, firs
     sinks = given.size - search.z.size
     influence = np.zeros((4, given.size))
     influence[:, sinks:] = _influence(search, best, residual)
-    present = _present(search, best)
+    present = _find_present(search, best)
     influence[~present | np.isnan(influence).any(axis=1)] = np.nan
     level, eta, rate, omega = np.where(present, best.theta, np.nan)
     before = first + sinks - 1
@@ -288,20 +290,20 @@ def _described(search: _Search, fits: dict[PhaseVariant, _Fit], given: F64, firs
 
 
 def _residual(search: _Search, fit: _Fit) -> F64:
-    """What a fit leaves of z, (m,)."""
+    """Residuals of z, (m,)."""
     left: F64 = search.z - _log_curve(search, fit.edges, fit.theta)
     return left
 
 
-def _present(search: _Search, fit: _Fit) -> NDArray[np.bool_]:
-    """Which of theta the curve has, (4,): those of the variant, but no rate of growth where nothing lies behind T_2."""
+def _find_present(search: _Search, fit: _Fit) -> NDArray[np.bool_]:
+    """Which of theta the curve has, (4,): those of the variant, without the rate if T_2 is the last position."""
     grows = fit.edges[1] < search.z.size
     present: NDArray[np.bool_] = DESIGNS[fit.variant].any(axis=1) & np.array([True, True, grows, True])
     return present
 
 
-def _no_fit(given: F64, content: F64, sinks: int) -> PhaseFit:
-    """The row of a head that cannot be fitted."""
+def _make_empty_fit(given: F64, content: F64, sinks: int) -> PhaseFit:
+    """Make the row of a head that cannot be fitted."""
     finite = bool(np.isfinite(given).all())
     status: PhaseStatus = "undefined"
     if finite:
@@ -329,18 +331,18 @@ def _no_fit(given: F64, content: F64, sinks: int) -> PhaseFit:
     )
 
 
-def _prepared(content: F64, known: NDArray[np.bool_], start: int, *, least_edge: int) -> _Search:
-    """What the search for the phases needs, from the weights of positions from ``start`` on."""
+def _prepare_search(content: F64, known: NDArray[np.bool_], start: int, *, least_edge: int) -> _Search:
+    """Prepare the search for the phases from the weights of positions from ``start``."""
     mask = known.astype(np.float64)
     z = np.log(content, out=np.zeros_like(content), where=known)
     mean = float(z.sum() / mask.sum())
     z[known] -= mean
     position = np.arange(start, start + z.size, dtype=np.float64)
-    return _Search(z, mean, mask, position, _growth_sums(z, mask), float(z @ z), least_edge)
+    return _Search(z, mean, mask, position, _sum_growth(z, mask), float(z @ z), least_edge)
 
 
-def _growth_sums(z: F64, known: F64) -> F64:
-    """``_Search.sums``: those of u from those of the positions behind the next edge, where u is 1 less."""
+def _sum_growth(z: F64, known: F64) -> F64:
+    """Compute ``_Search.sums``: those of u from those of the positions behind the next edge, where u is 1 less."""
 
     def behind(terms: F64) -> F64:
         sums: F64 = np.append(np.cumsum(terms[::-1])[::-1], 0.0)
@@ -353,7 +355,7 @@ def _growth_sums(z: F64, known: F64) -> F64:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Frequencies and block edges that are tried at first, and what sums over positions tell of them."""
+    """Frequencies and block edges of the first search, and their sums over positions."""
 
     omegas: F64
     """Ascending, the last π, (ω,)."""
@@ -365,8 +367,8 @@ class _Grid:
     """``cosine_sums``, (3, edges, ω)."""
 
 
-def _grid(search: _Search, growth: _Fit | None) -> _Grid | None:
-    """The grid of a head; none where no oscillation fits in."""
+def _make_grid(search: _Search, growth: _Fit | None) -> _Grid | None:
+    """The grid of a head; None if it has too few positions for an oscillation."""
     size = search.z.size
     if size < LEAST_OSCILLATION:
         return None
@@ -382,41 +384,41 @@ def _grid(search: _Search, growth: _Fit | None) -> _Grid | None:
     return _Grid(omegas, edges, first, prefix)
 
 
-def _fits(search: _Search) -> dict[PhaseVariant, _Fit]:
+def _fit_variants(search: _Search) -> dict[PhaseVariant, _Fit]:
     """The best curve of every variant that has one."""
     size = search.z.size
-    growth = _growth(search)
+    growth = _fit_growth(search)
     plateau = _Fit("plateau", (size, size), search.square, (0.0, 0.0, 0.0, 0.0))
-    grid = _grid(search, growth)
-    tied = _oscillating(search, "tied", _starts(search, "tied", grid))
-    # untied contains tied, but for one without growth: where its own starts miss, it must not end above
+    grid = _make_grid(search, growth)
+    tied = _fit_oscillation(search, "tied", _find_starts(search, "tied", grid))
+    # untied contains tied, except without growth: if its own starts miss the minimum, it must not end above tied
     nested = () if tied is None else ((tied.theta[1], tied.theta[3]),)
-    untied = _oscillating(search, "untied", chain(_starts(search, "untied", grid), nested))
+    untied = _fit_oscillation(search, "untied", chain(_find_starts(search, "untied", grid), nested))
     fits = (plateau, growth, tied, untied)
     return {fit.variant: fit for fit in fits if fit is not None}
 
 
 @dataclass(frozen=True)
 class _Reduced:
-    """The sum of squares as a function of what an oscillation adds, for every edge of T_2; each (m + 1,).
+    """The sum of squares as a function of the added oscillation, for every edge of T_2; each (m + 1,).
 
     With h the oscillation on the log scale, the best level and, if free, the best rate of growth:
     RSS = base − Σ (2 z − h) h − (slack − Σ h)² / count.
     """
 
     base: F64
-    """∞ where the rate is not determined."""
+    """∞ where the rate of growth is not determined."""
     slack: F64
     count: F64
 
     def rss(self) -> F64:
-        """Without an oscillation."""
+        """The sum of squares without an oscillation."""
         values: F64 = self.base - self.slack**2 / self.count
         return values
 
 
-def _free_growth(search: _Search) -> _Reduced:
-    """The rate of growth as the data have it."""
+def _reduce_free_growth(search: _Search) -> _Reduced:
+    """The sum of squares with a free rate of growth."""
     total, u, u_squares, _, u_z = search.sums
     grows = u_squares > 0
     squares = np.where(grows, u_squares, 1.0)
@@ -427,48 +429,48 @@ def _free_growth(search: _Search) -> _Reduced:
     )
 
 
-def _given_growth(search: _Search, rate: float) -> _Reduced:
-    """A given rate of growth."""
+def _reduce_given_growth(search: _Search, rate: float) -> _Reduced:
+    """The sum of squares with a given rate of growth."""
     total, u, u_squares, _, u_z = search.sums
     return _Reduced(search.square - 2 * rate * u_z + rate**2 * u_squares, -rate * u, np.full_like(u, total[0]))
 
 
-def _growth(search: _Search) -> _Fit | None:
-    """The best of all T_1 = T_2."""
-    reduced = _free_growth(search)
+def _fit_growth(search: _Search) -> _Fit | None:
+    """The best fit of the variant growth over all T_1 = T_2."""
+    reduced = _reduce_free_growth(search)
     rss = reduced.rss()
     rss[: search.least_edge] = np.inf
     edge = int(np.argmin(rss))
     if np.isinf(rss[edge]):
         return None
     level = float(reduced.slack[edge] / reduced.count[edge])
-    rate = _rate(search, edge, level)
+    rate = _fit_rate(search, edge, level)
     return _Fit("growth", (edge, edge), float(rss[edge]), (level, 0.0, rate, 0.0))
 
 
-def _rate(search: _Search, edge: int, level: float) -> float:
+def _fit_rate(search: _Search, edge: int, level: float) -> float:
     """The best rate of growth behind an edge for a given level."""
     _, u, u_squares, _, u_z = search.sums[:, edge]
     return float((u_z - level * u) / u_squares)
 
 
-def _oscillating(search: _Search, variant: PhaseVariant, starts: Iterable[tuple[float, float]]) -> _Fit | None:
-    """The best curve with an oscillation: the best end of all starts, η and ω each."""
-    ends = [_followed(search, variant, eta, omega) for eta, omega in starts]
+def _fit_oscillation(search: _Search, variant: PhaseVariant, starts: Iterable[tuple[float, float]]) -> _Fit | None:
+    """The best curve with an oscillation over all starts, each η and ω."""
+    ends = [_follow_start(search, variant, eta, omega) for eta, omega in starts]
     return min((end for end in ends if end is not None), key=lambda end: end.rss, default=None)
 
 
-def _starts(search: _Search, variant: PhaseVariant, grid: _Grid | None) -> Iterator[tuple[float, float]]:
-    """η and ω where the sum of squares over ω dips deepest, with a plain cosine for the oscillation of log weight."""
+def _find_starts(search: _Search, variant: PhaseVariant, grid: _Grid | None) -> Iterator[tuple[float, float]]:
+    """η and ω at the deepest minima over ω of the sum of squares, with a cosine for the oscillation of log weight."""
     if grid is None:
         return
-    columns = _columns(search, variant)[:, grid.edges]
+    columns = _make_columns(search, variant)[:, grid.edges]
     rss = least_squares_by_frequency(grid.prefix, grid.first, columns)
     padded = np.pad(rss, 1, constant_values=np.inf)
     dips = np.flatnonzero((rss < np.inf) & (rss <= padded[:-2]) & (rss < padded[2:]))
     dips = dips[np.argsort(rss[dips], kind="stable")[:STARTS]]
     for amplitude, omega in zip(_amplitudes(grid, columns, dips), grid.omegas[dips], strict=True):
-        yield _eta(float(amplitude)), float(omega)
+        yield _estimate_eta(float(amplitude)), float(omega)
 
 
 def _amplitudes(grid: _Grid, columns: F64, index: NDArray[np.intp]) -> F64:
@@ -485,17 +487,17 @@ def _amplitudes(grid: _Grid, columns: F64, index: NDArray[np.intp]) -> F64:
     return chosen
 
 
-def _columns(search: _Search, variant: PhaseVariant) -> F64:
-    """What ``least_squares_by_frequency`` needs to know of the growth, for every edge, (6, m + 1)."""
+def _make_columns(search: _Search, variant: PhaseVariant) -> F64:
+    """The ``columns`` of ``least_squares_by_frequency``, which describe the growth, for every edge, (6, m + 1)."""
     none = np.zeros(search.z.size + 1)
     if variant == "tied":
         _, u, u_squares, _, u_z = search.sums
         return np.stack([none + search.square, u_z, u, u_squares, none, none + search.count])
-    reduced = _free_growth(search)
+    reduced = _reduce_free_growth(search)
     return np.stack([reduced.rss(), none, none, none, reduced.slack / reduced.count, reduced.count])
 
 
-def _eta(amplitude: float) -> float:
+def _estimate_eta(amplitude: float) -> float:
     """η of the oscillation whose logarithm has a fundamental of this amplitude.
 
     With η = 2r/(1 + r²), log(1 + η cos θ) = 2r cos θ − r² cos 2θ + … − log(1 + r²).
@@ -504,14 +506,14 @@ def _eta(amplitude: float) -> float:
     return 2 * r / (1 + r**2)
 
 
-def _followed(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> _Fit | None:
-    """Edges and parameters in turns from a start on; None if that leads out of the domain at once."""
+def _follow_start(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> _Fit | None:
+    """Alternate edges and parameters from a start; None if the first step leaves the domain."""
     fit = None
     for _ in range(MOST_ROUNDS):
-        edges = _best_edges(search, variant, eta, omega)
+        edges = _find_best_edges(search, variant, eta, omega)
         if edges is None or (fit is not None and edges == fit.edges):
             break
-        descended = _descended(search, variant, edges, eta, omega)
+        descended = _fit_at_edges(search, variant, edges, eta, omega)
         if descended is None:
             break
         fit = descended
@@ -519,14 +521,14 @@ def _followed(search: _Search, variant: PhaseVariant, eta: float, omega: float) 
     return fit
 
 
-def _best_edges(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> Edges | None:
-    """The best pair of edges for an oscillation; none if it is too short."""
+def _find_best_edges(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> Edges | None:
+    """The best pair of edges for an oscillation; None if there are too few positions."""
     wave = np.log1p(eta * np.cos(omega * search.position)) * search.known
     waves = np.append(0.0, np.cumsum(wave))
     gains = np.append(0.0, np.cumsum((2 * search.z - wave) * wave))
-    reduced = _given_growth(search, eta) if variant == "tied" else _free_growth(search)
+    reduced = _reduce_given_growth(search, eta) if variant == "tied" else _reduce_free_growth(search)
     shortest = max(LEAST_OSCILLATION, math.ceil(2 * math.pi / omega))
-    low, high = best_edges(waves, gains, reduced.base, reduced.slack, reduced.count, search.least_edge, shortest)
+    low, high = find_best_edges(waves, gains, reduced.base, reduced.slack, reduced.count, search.least_edge, shortest)
     if low < 0:
         return None
     if search.sums[0, high] == 0:  # no weight behind it: the same curve without growth
@@ -535,7 +537,7 @@ def _best_edges(search: _Search, variant: PhaseVariant, eta: float, omega: float
 
 
 def _log_curve(search: _Search, edges: Edges, theta: Theta) -> F64:
-    """Log weight less its mean as theta has it, (m,), 0 where there is no weight."""
+    """Log weight minus its mean according to theta, (m,), 0 where there is no weight."""
     level, eta, rate, omega = theta
     low, high = edges
     curve = np.full(search.z.size, level)
@@ -545,7 +547,7 @@ def _log_curve(search: _Search, edges: Edges, theta: Theta) -> F64:
 
 
 def _jacobian(search: _Search, edges: Edges, theta: Theta) -> F64:
-    """Derivatives of ``_log_curve`` by theta, (4, m); exactly 0 by ω at π, on both sides of which cosines are alike."""
+    """Derivatives of ``_log_curve`` by theta, (4, m); exactly 0 by ω at π, about which the cosine is symmetric."""
     _, eta, _, omega = theta
     low, high = edges
     x = search.position[low:high]
@@ -558,8 +560,8 @@ def _jacobian(search: _Search, edges: Edges, theta: Theta) -> F64:
     return rows * search.known
 
 
-def _descended(search: _Search, variant: PhaseVariant, edges: Edges, eta: float, omega: float) -> _Fit | None:
-    """The nearest minimum over all but the edges; None where that is not within the domain."""
+def _fit_at_edges(search: _Search, variant: PhaseVariant, edges: Edges, eta: float, omega: float) -> _Fit | None:
+    """The nearest minimum over all parameters except the edges; None if it is not within the domain."""
     low, high = edges
     behind = np.append(search.sums[:, high], search.count)
     level, eta, rate, omega = descend(
@@ -575,12 +577,12 @@ def _descended(search: _Search, variant: PhaseVariant, edges: Edges, eta: float,
 
 
 def _influence(search: _Search, fit: _Fit, residual: F64) -> F64:
-    """Derivatives of theta by z, edges held, (4, m); NaN for parameters that the variant lacks and for ω at its end."""
+    """Derivatives of theta by z with fixed edges, (4, m); NaN for parameters that the variant lacks and for ω at π."""
     design = DESIGNS[fit.variant]
     if fit.theta[3] == math.pi:
         design = design[:, :-1]
     rows = design.T @ _jacobian(search, fit.edges, fit.theta)
-    hessian = rows @ rows.T - design.T @ _bend(search, fit, residual) @ design
+    hessian = rows @ rows.T - design.T @ _sum_curvature(search, fit, residual) @ design
     if np.linalg.eigvalsh(hessian)[0] <= 0:
         return np.full((4, search.z.size), np.nan)
     influence: F64 = design @ np.linalg.solve(hessian, rows)
@@ -588,7 +590,7 @@ def _influence(search: _Search, fit: _Fit, residual: F64) -> F64:
     return influence
 
 
-def _bend(search: _Search, fit: _Fit, residual: F64) -> F64:
+def _sum_curvature(search: _Search, fit: _Fit, residual: F64) -> F64:
     """Second derivatives of ``_log_curve`` by theta, summed with the residuals as weights, (4, 4)."""
     _, eta, _, omega = fit.theta
     low, high = fit.edges

@@ -13,20 +13,20 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from geometry.host import counts_of_head, profile_of_head, tile_rows
-from geometry.quantities import Quantity, SelectionCounts, SelectionProfile, declared
+from geometry.host import count_tile_rows, fill_head_counts, fill_head_profile
+from geometry.quantities import Quantity, SelectionCounts, SelectionProfile, list_declared
 from geometry.threads import one_blas_thread
 
 __all__ = ["SCALES", "Scale", "SelectionCounts", "SelectionProfile", "selection_counts", "selection_profile"]
 
 ROW_SUM_SLACK = 2.0**-7
-"""Rows may exceed 1 by this much: weights of half precision are accepted."""
+"""Largest excess of the sum of a row over 1: weights in half precision are accepted."""
 
 LEAST_ROW_SUM = 1e-120
-"""A row that sums to less is as good as 0: float64 could not hold the squares."""
+"""Least sum of a row: below it the squares underflow in float64."""
 
 Scale = Literal["unit", "raw"]
-"""What value states are divided by in the bounds: C of the head, or nothing, as the paper prints them."""
+"""Scale of the value states in the bounds: divided by C of the head, or not divided, as the paper prints them."""
 SCALES: tuple[str, ...] = get_args(Scale)
 
 Result = TypeVar("Result", bound=SelectionCounts)
@@ -41,14 +41,14 @@ def selection_profile(
     sink: bool = True,
     device: str | None = None,
 ) -> SelectionProfile:
-    """Precision's and Recall's counts, the geometry of s_N and the parts of the bounds for every N.
+    """Counts of Precision and Recall, the geometry of s_N and the ingredients of the bounds for every N.
 
     Parameters
     ----------
     weights
         Attention weights α of one query over the keys it may attend to, in order of position, (…, n); each row is a
-        softmax. Rows of learned sinks sum to less than 1. Keys that the mask hides must be left out, not set to 0.
-        A NumPy array, which must not be a masked one, or a PyTorch tensor.
+        softmax. Rows with a learned sink sum to less than 1. Keys that the mask hides must be left out, not set to 0.
+        A NumPy array, but not a masked array, or a PyTorch tensor.
     values
         Value states v of the same keys, (…, n, d). Leading axes broadcast against those of ``weights``, so query heads
         of one KV group share theirs: weights (kv_head, group, n), values (kv_head, 1, n, d).
@@ -56,8 +56,9 @@ def selection_profile(
         Concentration constants κ of the upper bounds; the paper gives none. Lower bounds need no list: they follow
         from the ingredients for any κ.
     scale
-        Whether the bounds are taken of values divided by C of the head (``unit``), as Assumption 1 has them, or as
-        they are (``raw``), which makes bounds, unlike Precision and Recall, depend on the unit of the values.
+        Whether the bounds are computed from values divided by C of the head (``unit``), as in Assumption 1, or from the
+        values as given (``raw``), in which case the bounds, unlike Precision and Recall, depend on the unit of the
+        values.
     sink
         Whether the first key is position 0 of the sequence. If a window hides position 0 there is no sink and every
         sink quantity is NaN.
@@ -68,8 +69,8 @@ def selection_profile(
     -------
     SelectionProfile
         NumPy arrays of shape (…, n − 1), on every device. Upper bounds are NaN where J is empty, where B = 0, and in
-        unit scale where C = 0. Counts are exact: they equal a float64 evaluation of the
-        definitions, up to differences that float64 itself cannot tell. Ties between weights go to the lower position.
+        unit scale where C = 0. Counts are exact: they equal a float64 evaluation of the definitions, up to differences
+        that float64 cannot resolve. Ties between weights go to the lower position.
 
     Raises
     ------
@@ -81,102 +82,103 @@ def selection_profile(
 
     Notes
     -----
-    On the CPU one float32 matrix product (n × d × n) per head, half of another for ρ_out, and O(n²) after them;
-    ``scratch_bytes`` is the memory it takes. One head after the other, on one BLAS thread whatever the process has, so
-    that results do not depend on it: threads over heads are the caller's (``geometry.lazy``).
+    On the CPU one float32 matrix product (n × d × n) per head, half of another for ρ_out, and O(n²) after them, with
+    ``estimate_scratch_bytes`` of memory. Heads are computed one by one on one BLAS thread, so that results do not
+    depend on the number of threads; callers may use threads over heads (``geometry.lazy``).
 
     References
     ----------
     *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, eq. 1-20.
     """
-    if not _all_positive(kappas):
+    if not _is_positive_sequence(kappas):
         msg = f"kappas must be a sequence of positive numbers, got {kappas!r}"
         raise ValueError(msg)
     if scale not in SCALES:
         msg = f"scale must be one of {', '.join(SCALES)}, got '{scale}'"
         raise ValueError(msg)
-    weights, values = _plain("weights", weights), _plain("values", values)
-    place = _place(weights, values, device)
+    weights, values = _reject_masked("weights", weights), _reject_masked("values", values)
+    place = _choose_device(weights, values, device)
     if place != "cpu":
         from geometry.cuda import profile_of_heads
 
-        on_device = _tensor(weights, place), _tensor(values, place)
+        on_device = _convert_tensor(weights, place), _convert_tensor(values, place)
         _check(*on_device)
         return SelectionProfile(**profile_of_heads(*on_device, kappas=kappas, scale=scale, sink=sink))
-    alpha, states = _array(weights), _array(values)
+    alpha, states = _convert_array(weights), _convert_array(values)
     _check(alpha, states)
     with one_blas_thread:
-        return _each_head(SelectionProfile, alpha, states, kappas=kappas, scale=scale, sink=sink)
+        return _compute_heads(SelectionProfile, alpha, states, kappas=kappas, scale=scale, sink=sink)
 
 
 def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
-    """K_in, K_out and the radii alone, for every N, at half the price of ``selection_profile``.
+    """K_in, K_out and the radii only, for every N, in half the time of ``selection_profile``.
 
     From them follow Precision N/(N + K_out), Recall K_in/N and F (Definitions 1-3). Parameters and errors as for
-    ``selection_profile``; computed on the CPU, with as many BLAS threads as the process has: no result depends on it.
+    ``selection_profile``; computed on the CPU with all BLAS threads of the process, on whose number the results do not
+    depend.
 
     Returns
     -------
     SelectionCounts
         NumPy arrays of shape (…, n − 1), the same as those of ``selection_profile``.
     """
-    alpha, states = _array(_plain("weights", weights)), _array(_plain("values", values))
+    alpha, states = _convert_array(_reject_masked("weights", weights)), _convert_array(_reject_masked("values", values))
     _check(alpha, states)
-    return _each_head(SelectionCounts, alpha, states)
+    return _compute_heads(SelectionCounts, alpha, states)
 
 
-def scratch_bytes(n: int, head_dim: int) -> int:
-    """Upper bound of the memory ``selection_profile`` takes beside inputs and outputs, in bytes, however many heads.
+def estimate_scratch_bytes(n: int, head_dim: int) -> int:
+    """Upper bound of the memory of ``selection_profile`` without inputs and outputs, in bytes, for any number of heads.
 
-    Per component of a value state: its place among the sorted ones in the type it came in and in float32, a unit vector
-    and what making it takes (32 bytes at most). One tile of inner products with the sums of its rows. Vectors of n.
+    Per component of a value state: the sorted value states in the given dtype and in float32, a unit vector and its
+    temporaries (32 bytes at most). One tile of inner products with the sums of its rows. Vectors of n.
     """
-    rows = tile_rows(n)
+    rows = count_tile_rows(n)
     return 32 * n * head_dim + rows * (4 * n + 20 * head_dim) + 512 * n + 2**16
 
 
-def _all_positive(given: Any) -> bool:
+def _is_positive_sequence(given: Any) -> bool:
     """Whether it is a sequence of finite numbers above 0."""
     return isinstance(given, Sequence | np.ndarray) and all(
         isinstance(x, Real) and 0 < float(x) < np.inf for x in given
     )
 
 
-def _place(weights: Any, values: Any, device: str | None) -> str:
+def _choose_device(weights: Any, values: Any, device: str | None) -> str:
     """Where to compute: ``cpu``, or the name of a CUDA device."""
     given = [str(array.device) for array in (values, weights) if getattr(array, "is_cuda", False)]
     place = str(device) if device is not None else given[0] if given else "cpu"
     if not re.fullmatch(r"cpu(:0)?|cuda(:\d+)?", place):
-        msg = f"device must be 'cpu', 'cuda' or 'cuda:' and a number, got '{place}'"
+        msg = f"device must be 'cpu', 'cuda' or 'cuda:N' with a device number N, got '{place}'"
         raise ValueError(msg)
     return place.removesuffix(":0") if place.startswith("cpu") else place
 
 
-def _tensor(given: Any, place: str) -> Any:
-    """What was given as a tensor on a GPU, in single precision at least: sums in half precision are rounded."""
+def _convert_tensor(given: Any, place: str) -> Any:
+    """Convert to a tensor on a GPU, at least in single precision: sums in half precision are rounded."""
     import torch
 
     if not torch.cuda.is_available():
-        msg = f"there is no CUDA device that PyTorch can use for device='{place}'; leave it out to use the CPU"
+        msg = f"there is no CUDA device that PyTorch can use for device='{place}'; leave device out to use the CPU"
         raise RuntimeError(msg)
     if not _is_tensor(given):
-        given = np.ascontiguousarray(_known(np.asarray(given)))
-    return _widened(torch.as_tensor(given, device=place).detach())
+        given = np.ascontiguousarray(_convert_dtype(np.asarray(given)))
+    return _widen_tensor(torch.as_tensor(given, device=place).detach())
 
 
-def _plain(name: str, given: Any) -> Any:
-    """What was given, unless it is a masked array: NumPy would take what it hides for numbers."""
+def _reject_masked(name: str, given: Any) -> Any:
+    """Return the argument, or raise a ValueError for a masked array: NumPy would use the masked numbers."""
     if np.ma.isMaskedArray(given):
         msg = f"{name} must not be a masked array, got one of shape {given.shape}; leave out the keys that it hides"
         raise ValueError(msg)
     return given
 
 
-def _array(given: Any) -> NDArray[Any]:
-    """What was given as a NumPy array."""
+def _convert_array(given: Any) -> NDArray[Any]:
+    """Convert an array or a tensor to a NumPy array."""
     if _is_tensor(given):  # NumPy has no bfloat16
-        given = _widened(given.detach().cpu())
-    return np.asarray(_plain("input", given))
+        given = _widen_tensor(given.detach().cpu())
+    return np.asarray(_reject_masked("input", given))
 
 
 def _is_tensor(array: Any) -> bool:
@@ -184,13 +186,13 @@ def _is_tensor(array: Any) -> bool:
     return hasattr(array, "detach")
 
 
-def _widened(tensor: Any) -> Any:
-    """A tensor of half precision in single precision; any other as it is."""
+def _widen_tensor(tensor: Any) -> Any:
+    """Convert a tensor in half precision to single precision; others are returned unchanged."""
     return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
 
 
 def _check(weights: Any, values: Any, *, least_keys: int = 2) -> None:
-    """A ValueError that names what is wrong with which of the two arrays, or tensors."""
+    """Raise a ValueError if the arrays or tensors have invalid dtypes, shapes or numbers."""
     for name, array in (("weights", weights), ("values", values)):
         if not (array.is_floating_point() if _is_tensor(array) else np.issubdtype(array.dtype, np.floating)):
             wanted = "(…, n)" if name == "weights" else "(…, n, d)"
@@ -213,11 +215,11 @@ def _check(weights: Any, values: Any, *, least_keys: int = 2) -> None:
 
 
 def _check_numbers(weights: Any, values: Any) -> None:
-    """A ValueError if weights are no rows of a softmax or values are not finite; neither is empty."""
+    """Raise a ValueError if weights are not rows of a softmax or values are not finite; neither may be empty."""
     sums = weights.sum(-1) if _is_tensor(weights) else weights.sum(-1, dtype=np.float64)
     finite = (values.min() > -np.inf) & (values.max() < np.inf)  # false for NaN
     rows = (weights.min() >= 0) & (sums.min() > LEAST_ROW_SUM) & (sums.max() <= 1 + ROW_SUM_SLACK)
-    if bool(finite & rows):  # asked once, because a GPU has to be waited for
+    if bool(finite & rows):  # evaluated once, because it waits for the GPU
         return
     if not bool(finite):
         shape = tuple(values.shape)
@@ -230,35 +232,35 @@ def _check_numbers(weights: Any, values: Any) -> None:
     raise ValueError(msg)
 
 
-def _each_head(result: type[Result], weights: NDArray[Any], values: NDArray[Any], **settings: Any) -> Result:
-    """The result for every head, one after the other, on the CPU."""
+def _compute_heads(result: type[Result], weights: NDArray[Any], values: NDArray[Any], **settings: Any) -> Result:
+    """Compute the result of every head, one by one, on the CPU."""
     n = weights.shape[-1]
     lead = np.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
     weights = np.broadcast_to(weights, (*lead, n))
     values = np.broadcast_to(values, (*lead, *values.shape[-2:]))
     kappas = len(settings.get("kappas", ()))
-    arrays = {name: _unknown(quantity, lead, n, kappas) for name, quantity in declared(result).items()}
-    fill = profile_of_head if result is SelectionProfile else counts_of_head
+    arrays = {name: _make_unknown(quantity, lead, n, kappas) for name, quantity in list_declared(result).items()}
+    fill = fill_head_profile if result is SelectionProfile else fill_head_counts
     for head in np.ndindex(lead):
         fill(
-            _known(weights[head]),
-            _known(values[head]),
+            _convert_dtype(weights[head]),
+            _convert_dtype(values[head]),
             {name: array[(*head, ...)] for name, array in arrays.items()},
             **settings,
         )
     return result(**arrays)
 
 
-def _known(array: NDArray[Any]) -> NDArray[Any]:
-    """An array in a type that the kernels know: float32 or float64, whichever holds its numbers; others stay."""
+def _convert_dtype(array: NDArray[Any]) -> NDArray[Any]:
+    """Convert floating-point arrays to float32 or float64, the dtypes of the kernels; others are unchanged."""
     if not np.issubdtype(array.dtype, np.floating):
         return array
     single = array.dtype.itemsize < np.dtype(np.float64).itemsize
     return array.astype(np.float32 if single else np.float64, copy=False)
 
 
-def _unknown(quantity: Quantity, lead: tuple[int, ...], n: int, kappas: int) -> NDArray[Any]:
-    """An array of a profile before anything is known: −1 for counts, NaN for all else."""
+def _make_unknown(quantity: Quantity, lead: tuple[int, ...], n: int, kappas: int) -> NDArray[Any]:
+    """An array of a profile filled with missing values: −1 for counts, NaN for all others."""
     lengths = {"kappa": kappas, "n": n - 1}
     shape = (*lead, *(lengths[axis] for axis in quantity.axes if axis in lengths))
     return np.full(shape, quantity.fill, np.int32 if quantity.dtype == "int32" else np.float64)

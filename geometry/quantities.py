@@ -1,11 +1,11 @@
 """Declarations of every quantity of a selection: name, unit, domain, meaning and source, each declared once.
 
-Holds ``Quantity``, the dataclasses whose fields are declared with it, and ``SELECTION``, all that is stored for a
-selection. The lists of outputs of the kernels, the arrays of the Dask blocks and everything that stores, documents or
-checks these numbers follow from the declarations. A new quantity per N is a field of ``SelectionProfile`` here, its
-computation in ``geometry.host`` and its computation in ``geometry.cuda_kernels``.
+Holds ``Quantity``, the dataclasses whose fields are declared with it, and ``SELECTION``, all quantities that are stored
+for a selection. The lists of outputs of the kernels, the arrays of the Dask blocks and everything that stores,
+documents or checks these numbers are derived from the declarations. To add a quantity per N, add a field to
+``SelectionProfile`` here and compute it in ``geometry.host`` and in ``geometry.cuda_kernels``.
 
-Importing this module loads NumPy and nothing else. What does not belong here: how the numbers are computed.
+Importing this module loads only NumPy. What does not belong here: how the numbers are computed.
 """
 
 import math
@@ -40,15 +40,15 @@ BY_LAYER: Axes = ("query", "layer")
 BY_SEEN_KEY: Axes = ("query", "layer", "kv_head", "key")
 """One number per query, KV head and key that the query attends to."""
 BY_KEY: Axes = ("layer", "kv_head", "key")
-"""One number per KV head and key, whatever the query."""
+"""One number per KV head and key, the same for all queries."""
 OF_SEQUENCE: Axes = ("layer", "kv_head")
-"""One number per KV head, whatever the query."""
+"""One number per KV head, the same for all queries."""
 
 ROLES = ("sink", "last", "other")
-"""What a key may be to a query, by code: position 0, the query's own position, any other."""
+"""Roles of a key for a query, by code: position 0, the query's own position, any other."""
 
 MODEL_UNITS = "model units"
-"""The unit of the value states, and of every length that is made of them."""
+"""The unit of the value states, and of every length computed from them."""
 
 Bound = float | str
 """An end of a domain: a number, or an expression over ``n`` (N), ``n_keys``, ``query`` and quantities of the same axes.
@@ -59,10 +59,10 @@ Expressions use names, numbers, ``+ - * /`` and parentheses, so that SQL and Num
 
 @dataclass(frozen=True, kw_only=True)
 class Quantity:
-    """One quantity: what it is, what values it may have, how it is stored."""
+    """One quantity: its meaning, its domain and how it is stored."""
 
     meaning: str
-    """One line of plain English without a full stop."""
+    """One line of text without a full stop."""
     unit: str
     axes: Axes
     source: str = ""
@@ -71,35 +71,35 @@ class Quantity:
     """Type in which it is stored; it is computed in float64 unless it is an integer."""
     low: Bound = -math.inf
     high: Bound = math.inf
-    """Ends of the domain. No value is infinite, whatever the ends."""
+    """Ends of the domain. Values are never infinite, even if the ends are."""
     closed: Literal["both", "left", "right", "neither"] = "both"
     """Which ends belong to the domain."""
     slack: float = 0.0
-    """How far rounding may carry a stored value beyond an end, as a share of that end."""
+    """Largest excess of a stored value beyond an end because of rounding, as a share of that end."""
     missing: str | None = None
-    """When there is no value, in words that follow "NULL"; None if there always is one."""
+    """When the value is missing, as text that follows "NULL"; None if it is never missing."""
     name: str = ""
-    """Set by ``declared`` and ``derived``."""
+    """Set by ``list_declared`` and ``list_derived``."""
 
     @property
     def fill(self) -> float:
-        """What stands for a missing value in an array: −1 for integers, NaN for all else."""
+        """Missing value in an array: −1 for integers, NaN for all others."""
         return -1 if self.dtype == "int32" else math.nan
 
     def describe(self, absent: str = "NULL") -> str:
-        """One line for a comment: meaning, source, unit of a length, and when there is no value.
+        """One line for a comment: meaning, source, unit of a length, and when the value is missing.
 
         Parameters
         ----------
         absent
-            What a missing value is called: ``NULL`` in SQL, ``NaN`` in arrays.
+            Name of a missing value: ``NULL`` in SQL, ``NaN`` in arrays.
         """
         source = f" ({self.source})" if self.source else ""
         unit = f", in {self.unit}" if self.unit == MODEL_UNITS else ""
         return f"{self.meaning}{source}{unit}" + (f"; {absent} {self.missing}" if self.missing else "")
 
 
-def declared(record: type, axes: Axes | None = None) -> Mapping[str, Quantity]:
+def list_declared(record: type, axes: Axes | None = None) -> Mapping[str, Quantity]:
     """The quantities that the fields of a dataclass declare, by name and in order.
 
     Parameters
@@ -109,36 +109,36 @@ def declared(record: type, axes: Axes | None = None) -> Mapping[str, Quantity]:
     axes
         Only the quantities with these axes; all by default.
     """
-    return _of_fields(record, axes)
+    return _read_fields(record, axes)
 
 
 @cache
-def _of_fields(record: type, axes: Axes | None) -> Mapping[str, Quantity]:
+def _read_fields(record: type, axes: Axes | None) -> Mapping[str, Quantity]:
     """The quantities that the fields of a dataclass declare."""
     hints = get_type_hints(record, include_extras=True)
-    found = {field.name: _quantity(hints[field.name], field.name) for field in fields(record)}
+    found = {field.name: _read_quantity(hints[field.name], field.name) for field in fields(record)}
     kept = {name: quantity for name, quantity in found.items() if axes in {None, quantity.axes}}
     return MappingProxyType(kept)
 
 
-def derived(record: type) -> Mapping[str, Quantity]:
+def list_derived(record: type) -> Mapping[str, Quantity]:
     """The quantities that the properties of a dataclass declare, which follow from its fields, by name and in order."""
-    return _of_properties(record)
+    return _read_properties(record)
 
 
 @cache
-def _of_properties(record: type) -> Mapping[str, Quantity]:
+def _read_properties(record: type) -> Mapping[str, Quantity]:
     """The quantities that the properties of a dataclass declare."""
     found: dict[str, Quantity] = {}
     for base in reversed(record.__mro__):
         for name, member in vars(base).items():
             if isinstance(member, property) and member.fget is not None:
-                found[name] = _quantity(get_type_hints(member.fget, include_extras=True)["return"], name)
+                found[name] = _read_quantity(get_type_hints(member.fget, include_extras=True)["return"], name)
     return MappingProxyType(found)
 
 
-def _quantity(hint: Any, name: str) -> Quantity:
-    """The declaration in an ``Annotated`` type."""
+def _read_quantity(hint: Any, name: str) -> Quantity:
+    """Read the declaration in an ``Annotated`` type."""
     quantity: Quantity = hint.__metadata__[0]
     return replace(quantity, name=name)
 
@@ -146,9 +146,9 @@ def _quantity(hint: Any, name: str) -> Quantity:
 Record = TypeVar("Record", bound=type)
 
 
-def _documented(record: Record) -> Record:
+def _document_fields(record: Record) -> Record:
     """Add the declared quantities to the docstring of a dataclass, and keep them out of its signature."""
-    described = (f"{name}\n        {quantity.describe('NaN')}." for name, quantity in declared(record).items())
+    described = (f"{name}\n        {quantity.describe('NaN')}." for name, quantity in list_declared(record).items())
     record.__doc__ = f"{(record.__doc__ or '').rstrip()}\n\n    Attributes\n    ----------\n    " + "\n    ".join(
         described
     )
@@ -156,34 +156,34 @@ def _documented(record: Record) -> Record:
     return record
 
 
-def _length(meaning: str, source: str, axes: Axes = BY_N, **settings: Any) -> Quantity:
-    """A length in the unit of the value states."""
+def _declare_length(meaning: str, source: str, axes: Axes = BY_N, **settings: Any) -> Quantity:
+    """Declare a length in the unit of the value states."""
     return Quantity(meaning=meaning, source=source, axes=axes, unit=MODEL_UNITS, **{"low": 0.0} | settings)
 
 
-def _cosine(meaning: str, source: str, axes: Axes = BY_N, **settings: Any) -> Quantity:
-    """A cosine."""
+def _declare_cosine(meaning: str, source: str, axes: Axes = BY_N, **settings: Any) -> Quantity:
+    """Declare a cosine."""
     domain = {"low": -1.0, "high": 1.0, "slack": 1e-6}
     return Quantity(meaning=meaning, source=source, axes=axes, unit="cosine", **domain | settings)
 
 
-def _ratio(meaning: str, source: str, axes: Axes = BY_N, **settings: Any) -> Quantity:
-    """A share of one number of keys in another, or a bound of one."""
+def _declare_ratio(meaning: str, source: str, axes: Axes = BY_N, **settings: Any) -> Quantity:
+    """Declare a ratio of two numbers of keys, or a bound of such a ratio."""
     domain = {"low": 0.0, "high": 1.0, "slack": 1e-6}
     return Quantity(meaning=meaning, source=source, axes=axes, unit="ratio", **domain | settings)
 
 
-def _keys(meaning: str, source: str, axes: Axes = BY_N, **settings: Any) -> Quantity:
-    """A number of keys."""
+def _declare_keys(meaning: str, source: str, axes: Axes = BY_N, **settings: Any) -> Quantity:
+    """Declare a number of keys."""
     return Quantity(meaning=meaning, source=source, axes=axes, unit="keys", dtype="int32", **settings)
 
 
-def _metric(meaning: str, source: str, **settings: Any) -> Quantity:
-    """A share that follows from the counts."""
-    return _ratio(meaning, source, dtype="float64", **settings)
+def _declare_metric(meaning: str, source: str, **settings: Any) -> Quantity:
+    """Declare a ratio that follows from the counts."""
+    return _declare_ratio(meaning, source, dtype="float64", **settings)
 
 
-_N_KEYS = _keys(
+_N_KEYS = _declare_keys(
     "number of keys the query may attend to",
     "",
     BY_LAYER,
@@ -192,41 +192,50 @@ _N_KEYS = _keys(
     missing="in a layer without attention",
 )
 _NO_SINK = "if a window hides the sink"
-_EMPTY_J = "if nothing but the sink is selected"
-_NO_BOUND = "if nothing but the sink is selected, all weighted norms are 0, or they are divided by a value_scale of 0"
-_NO_DIRECTION = "if the sink's value state or every other has norm 0"
+_EMPTY_J = "if only the sink is selected"
+_NO_BOUND = "if only the sink is selected, all weighted norms are 0, or the values are divided by a value_scale of 0"
+_NO_DIRECTION = "if the sink's value state or every other value state has norm 0"
 
 
-_Selected = Annotated[I32, _keys("N, the number of selected keys", "", low=1, high="n_keys - 1")]
+_Selected = Annotated[I32, _declare_keys("N, the number of selected keys", "", low=1, high="n_keys - 1")]
 _NumberOfKeys = Annotated[I32, _N_KEYS]
 _Precision = Annotated[
-    F64, _metric("Precision P(r_max, N), the selected share of the keys within r_max", "eq. 2", low="n / n_keys")
+    F64,
+    _declare_metric("Precision P(r_max, N), the selected share of the keys within r_max", "eq. 2", low="n / n_keys"),
 ]
-_Recall = Annotated[F64, _metric("Recall R(r_min, N), the share of the selected keys within r_min", "eq. 3")]
-_FScoreAtRMax = Annotated[F64, _metric("F(r_max, N), harmonic mean of Precision and Recall at r_max", "eq. 5")]
-_FScoreAtRMin = Annotated[F64, _metric("F(r_min, N), harmonic mean of Precision and Recall at r_min", "eq. 5")]
-_Specificity = Annotated[F64, _metric("specificity, the share of the keys left out that are farther than r_max", "")]
+_Recall = Annotated[F64, _declare_metric("Recall R(r_min, N), the share of the selected keys within r_min", "eq. 3")]
+_FScoreAtRMax = Annotated[F64, _declare_metric("F(r_max, N), harmonic mean of Precision and Recall at r_max", "eq. 5")]
+_FScoreAtRMin = Annotated[F64, _declare_metric("F(r_min, N), harmonic mean of Precision and Recall at r_min", "eq. 5")]
+_Specificity = Annotated[
+    F64, _declare_metric("specificity, the share of the keys left out that are farther than r_max", "")
+]
 _PrecisionExcess = Annotated[
-    F64, _metric("Precision above its floor n / n_keys, as a share of what is possible: (P - floor) / (1 - floor)", "")
+    F64,
+    _declare_metric(
+        "Precision above its floor n / n_keys, as a share of its possible range: (P - floor) / (1 - floor)", ""
+    ),
 ]
 
 
-@_documented
+@_document_fields
 @dataclass(frozen=True, repr=False)
 class SelectionCounts:
     """Counts and radii of the selection of the N largest weights; element i of the last axis is N = i + 1.
 
     All arrays have the shape (…, n − 1), leading axes as given, n the number of keys; counts are int32, radii float64.
-    Precision, Recall and what else follows from the counts are properties. Where heads have different numbers of keys,
-    both counts are −1 beyond a head's own n − 1, and what follows from them is NaN.
+    Precision, Recall and the other quantities that follow from the counts are properties. If heads have different
+    numbers of keys, both counts are −1 beyond the n − 1 of a head, and the properties are NaN.
     """
 
-    k_in: Annotated[I32, _keys("K_in, selected keys no farther from s_N than r_min", "eq. 20", low=0, high="n")]
+    k_in: Annotated[I32, _declare_keys("K_in, selected keys no farther from s_N than r_min", "eq. 20", low=0, high="n")]
     k_out: Annotated[
-        I32, _keys("K_out, keys left out that are no farther from s_N than r_max", "eq. 20", low=0, high="n_keys - n")
+        I32,
+        _declare_keys(
+            "K_out, keys left out that are no farther from s_N than r_max", "eq. 20", low=0, high="n_keys - n"
+        ),
     ]
-    r_min: Annotated[F64, _length("distance from s_N to the nearest key left out", "eq. 19")]
-    r_max: Annotated[F64, _length("distance from s_N to the farthest selected key", "eq. 19")]
+    r_min: Annotated[F64, _declare_length("distance from s_N to the nearest key left out", "eq. 19")]
+    r_max: Annotated[F64, _declare_length("distance from s_N to the farthest selected key", "eq. 19")]
 
     @property
     def n(self) -> _Selected:
@@ -242,36 +251,36 @@ class SelectionCounts:
     def precision(self) -> _Precision:
         """N / (N + K_out); P(r_min, N) is 1 by convention (eq. 4).
 
-        At N = 1 it is 1, unless keys left out have the very weighted value state of the selected one.
+        At N = 1 it is 1, unless a key left out has the same weighted value state as the selected key.
         """
-        return self.n / (self.n + _number(self.k_out))
+        return self.n / (self.n + _convert_count(self.k_out))
 
     @property
     def recall(self) -> _Recall:
         """K_in / N; R(r_max, N) is 1 by convention (eq. 4). At N = 1 it is 1."""
-        return _number(self.k_in) / self.n
+        return _convert_count(self.k_in) / self.n
 
     @property
     def f_r_max(self) -> _FScoreAtRMax:
         """Harmonic mean of P(r_max, N) and R(r_max, N) = 1, which is 2P / (1 + P)."""
-        return 2 * self.n / (2 * self.n + _number(self.k_out))
+        return 2 * self.n / (2 * self.n + _convert_count(self.k_out))
 
     @property
     def f_r_min(self) -> _FScoreAtRMin:
         """Harmonic mean of P(r_min, N) = 1 and R(r_min, N), which is 2R / (1 + R)."""
-        k_in = _number(self.k_in)
+        k_in = _convert_count(self.k_in)
         return 2 * k_in / (self.n + k_in)
 
     @property
     def specificity(self) -> _Specificity:
         """1 − K_out / (n − N), which has no floor that rises with N, unlike Precision."""
-        return 1 - _number(self.k_out) / (self.n_keys[..., None] - self.n)
+        return 1 - _convert_count(self.k_out) / (self.n_keys[..., None] - self.n)
 
     @property
     def precision_excess(self) -> _PrecisionExcess:
-        """(P − N/n) / (1 − N/n), 0 where Precision is as low as it can be for this N."""
+        """(P − N/n) / (1 − N/n), which is 0 at the least possible Precision for this N."""
         floor = self.n / self.n_keys[..., None]
-        with np.errstate(divide="ignore", invalid="ignore"):  # N = n, beyond a head's own N, where P is NaN
+        with np.errstate(divide="ignore", invalid="ignore"):  # N = n, beyond the last N of a head, where P is NaN
             excess: F64 = (self.precision - floor) / (1 - floor)
         return excess
 
@@ -299,14 +308,14 @@ class SelectionCounts:
         Returns
         -------
         pyarrow.Table
-            Columns: the indices of the leading axes, int32; ``n``, ``n_keys`` and what follows from the counts; the
-            arrays, those of one number per head repeated for every N, those of one number per κ as lists. What is
-            missing is NULL. The description and the unit of each quantity are the metadata of its field.
+            Columns: the indices of the leading axes, int32; ``n``, ``n_keys`` and the quantities that follow from the
+            counts; the arrays, those of one number per head repeated for every N, those of one number per κ as lists.
+            Missing values are NULL. The description and the unit of each quantity are the metadata of its field.
 
         Raises
         ------
         ValueError
-            If there are not as many names as leading axes.
+            If the number of names differs from the number of leading axes.
         """
         import pyarrow as pa
 
@@ -319,62 +328,75 @@ class SelectionCounts:
             name: pa.array(place.astype(np.int32)) for name, place in zip(names, np.nonzero(known), strict=False)
         }
         described = [pa.field(name, pa.int32(), nullable=False) for name in names]
-        for name, quantity in {**derived(type(self)), **declared(type(self))}.items():
-            columns[name] = _column(getattr(self, name), quantity, known)
+        for name, quantity in {**list_derived(type(self)), **list_declared(type(self))}.items():
+            columns[name] = _build_column(getattr(self, name), quantity, known)
             comment = {"description": quantity.describe(), "unit": quantity.unit}
             described.append(pa.field(name, columns[name].type, metadata=comment))
         return pa.table(columns, schema=pa.schema(described))
 
 
-@_documented
+@_document_fields
 @dataclass(frozen=True, repr=False)
 class SelectionProfile(SelectionCounts):
-    """Everything about the selection of the N largest weights, for every N; element i of the last axis is N = i + 1.
+    """All quantities of the selection of the N largest weights, for every N; element i of the last axis is N = i + 1.
 
     Arrays have the shape (…, n − 1), those of one number per κ (…, κ, n − 1), those of one number per head (…): leading
-    axes as given, n the number of keys. Counts are int32, all else is float64. The weighted norm of a key is ‖α v‖.
+    axes as given, n the number of keys. Counts are int32, all others float64. The weighted norm of a key is ‖α v‖.
     """
 
-    norm_s: Annotated[F64, _length("norm of s_N, the sum of the selected weighted value states", "eq. 1")]
-    norm_s_without_sink: Annotated[F64, _length("norm of s_N without the sink's part", "Figure 7", missing=_NO_SINK)]
-    norm_s_without_last: Annotated[F64, _length("norm of s_N without the last token's part", "Figure 7")]
+    norm_s: Annotated[F64, _declare_length("norm of s_N, the sum of the selected weighted value states", "eq. 1")]
+    norm_s_without_sink: Annotated[
+        F64, _declare_length("norm of s_N without the sink's part", "Figure 7", missing=_NO_SINK)
+    ]
+    norm_s_without_last: Annotated[F64, _declare_length("norm of s_N without the last token's part", "Figure 7")]
     distance_rest: Annotated[
-        F64, _length("distance of s_N from the sum of the weighted value states left out", "arXiv 2508.17821")
+        F64, _declare_length("distance of s_N from the sum of the weighted value states left out", "arXiv 2508.17821")
     ]
     cos_sink: Annotated[
         F64,
-        _cosine(
+        _declare_cosine(
             "cosine of s_N and the sink's value state", "Figure 7", missing=f"{_NO_SINK} or one of them has norm 0"
         ),
     ]
     cos_last: Annotated[
-        F64, _cosine("cosine of s_N and the last token's value state", "Figure 7", missing="if one of them has norm 0")
+        F64,
+        _declare_cosine(
+            "cosine of s_N and the last token's value state", "Figure 7", missing="if one of them has norm 0"
+        ),
     ]
     a_0: Annotated[
-        F64, _length("a_0, weighted norm of the sink", "eq. 8", missing="while the sink is not selected, or hidden")
+        F64,
+        _declare_length(
+            "a_0, weighted norm of the sink", "eq. 8", missing="if the sink is not selected or is hidden by a window"
+        ),
     ]
     s_in: Annotated[
-        F64, _length("S_in, sum of the weighted norms of the selected keys but the sink", "eq. 7", missing=_EMPTY_J)
+        F64,
+        _declare_length(
+            "S_in, sum of the weighted norms of the selected keys except the sink", "eq. 7", missing=_EMPTY_J
+        ),
     ]
     a_min_in: Annotated[
         F64,
-        _length("smallest weighted norm of the selected keys but the sink", "eq. 7", high="a_max_in", missing=_EMPTY_J),
+        _declare_length(
+            "smallest weighted norm of the selected keys except the sink", "eq. 7", high="a_max_in", missing=_EMPTY_J
+        ),
     ]
     a_max_in: Annotated[
         F64,
-        _length(
-            "largest weighted norm of the selected keys but the sink",
+        _declare_length(
+            "largest weighted norm of the selected keys except the sink",
             "eq. 8",
             high="s_in",
             slack=1e-5,
             missing=_EMPTY_J,
         ),
     ]
-    a_max_out: Annotated[F64, _length("largest weighted norm of the keys left out", "eq. 7")]
+    a_max_out: Annotated[F64, _declare_length("largest weighted norm of the keys left out", "eq. 7")]
     rho_out: Annotated[
         F64,
-        _cosine(
-            "ρ_out, largest cosine of a selected key but the sink with a key left out, at least 0",
+        _declare_cosine(
+            "ρ_out, largest cosine of a selected key except the sink with a key left out, at least 0",
             "eq. 7",
             low=0.0,
             missing=_EMPTY_J,
@@ -382,7 +404,7 @@ class SelectionProfile(SelectionCounts):
     ]
     precision_upper: Annotated[
         F64,
-        _ratio(
+        _declare_ratio(
             "upper bound of the expected Precision P(r_max, N)",
             "eq. 13",
             BY_KAPPA,
@@ -391,12 +413,15 @@ class SelectionProfile(SelectionCounts):
         ),
     ]
     recall_upper: Annotated[
-        F64, _ratio("upper bound of the expected Recall R(r_min, N)", "eq. 15", BY_KAPPA, low=0.5, missing=_NO_BOUND)
+        F64,
+        _declare_ratio(
+            "upper bound of the expected Recall R(r_min, N)", "eq. 15", BY_KAPPA, low=0.5, missing=_NO_BOUND
+        ),
     ]
     value_scale: Annotated[
         F64,
-        _length(
-            "C, median norm of the value states of the keys attended to but the sink's",
+        _declare_length(
+            "C, median norm of the value states of the keys attended to, without the sink",
             "Assumption 1",
             BY_KV_HEAD,
             missing="if the sink is the only key",
@@ -416,7 +441,7 @@ class SelectionProfile(SelectionCounts):
     ]
 
 
-@_documented
+@_document_fields
 @dataclass(frozen=True)
 class ScaleFreeBounds:
     """Lower bounds of expectations for every N; element i of the last axis is N = i + 1, float64 (…, n − 1).
@@ -426,7 +451,7 @@ class ScaleFreeBounds:
 
     precision_lower: Annotated[
         F64,
-        _ratio(
+        _declare_ratio(
             "scale-free lower bound of the expected Precision P(r_max, N), at least N / n_keys",
             "geometry/scale_free.md",
             low="n / n_keys",
@@ -435,7 +460,7 @@ class ScaleFreeBounds:
     ]
     recall_lower: Annotated[
         F64,
-        _ratio(
+        _declare_ratio(
             "scale-free lower bound of the expected Recall R(r_min, N)",
             "geometry/scale_free.md",
             missing="if the norm of a value state is not finite in float32",
@@ -443,18 +468,20 @@ class ScaleFreeBounds:
     ]
 
 
-@_documented
+@_document_fields
 @dataclass(frozen=True)
 class OutputParts:
     """Norms of the parts of a head's output, the sum of all weighted value states; float64 of the leading axes (…)."""
 
     norm_y_0: Annotated[
-        F64, _length("norm of the sink's weighted value state", "Section 4.2", BY_HEAD, missing=_NO_SINK)
+        F64, _declare_length("norm of the sink's weighted value state", "Section 4.2", BY_HEAD, missing=_NO_SINK)
     ]
-    norm_y_last: Annotated[F64, _length("norm of the last token's weighted value state", "Section 4.2", BY_HEAD)]
+    norm_y_last: Annotated[
+        F64, _declare_length("norm of the last token's weighted value state", "Section 4.2", BY_HEAD)
+    ]
     norm_rest: Annotated[
         F64,
-        _length(
+        _declare_length(
             "norm of the sum of all other weighted value states, 0 if there are none",
             "Section 4.2",
             BY_HEAD,
@@ -463,27 +490,32 @@ class OutputParts:
         ),
     ]
     total_rest: Annotated[
-        F64, _length("sum of the norms of all other weighted value states, 0 if there are none", "Section 4.2", BY_HEAD)
+        F64,
+        _declare_length(
+            "sum of the norms of all other weighted value states, 0 if there are none", "Section 4.2", BY_HEAD
+        ),
     ]
-    norm_output: Annotated[F64, _length("norm of the sum of all weighted value states", "eq. 1 with N = n", BY_HEAD)]
+    norm_output: Annotated[
+        F64, _declare_length("norm of the sum of all weighted value states", "eq. 1 with N = n", BY_HEAD)
+    ]
     norm_output_without_sink: Annotated[
-        F64, _length("norm of that sum without the sink's part", "Section 4.2", BY_HEAD, missing=_NO_SINK)
+        F64, _declare_length("norm of that sum without the sink's part", "Section 4.2", BY_HEAD, missing=_NO_SINK)
     ]
     norm_output_without_last: Annotated[
-        F64, _length("norm of that sum without the last token's part", "Section 4.2", BY_HEAD)
+        F64, _declare_length("norm of that sum without the last token's part", "Section 4.2", BY_HEAD)
     ]
     norm_contributions: Annotated[
-        F64, _length("root of the sum of the squared norms of all weighted value states", "", BY_HEAD)
+        F64, _declare_length("square root of the sum of the squared norms of all weighted value states", "", BY_HEAD)
     ]
 
 
-def _number(count: I32) -> F64:
-    """A count as a float; NaN where it is unknown."""
+def _convert_count(count: I32) -> F64:
+    """Convert a count to float; NaN where it is unknown."""
     return np.where(count < 0, np.nan, count)
 
 
-def _column(array: NDArray[Any], quantity: Quantity, known: NDArray[np.bool_]) -> "pa.Array":
-    """The column of a table of one row per True of ``known`` (…, N); NULL for NaN."""
+def _build_column(array: NDArray[Any], quantity: Quantity, known: NDArray[np.bool_]) -> "pa.Array":
+    """Build a column with one row per True of ``known`` (…, N); NULL for NaN."""
     import pyarrow as pa
 
     if "n" not in quantity.axes:
@@ -495,64 +527,66 @@ def _column(array: NDArray[Any], quantity: Quantity, known: NDArray[np.bool_]) -
     return pa.ListArray.from_arrays(offsets, pa.array(rows.ravel(), from_pandas=True))
 
 
-def _index(meaning: str, **settings: Any) -> Quantity:
-    """Which of the keys, counted from the first that the query attends to."""
+def _declare_index(meaning: str, **settings: Any) -> Quantity:
+    """Declare the index of a key, counted from the first key that the query attends to."""
     place = "index among the keys, the first of which is at position query + 1 - n_keys"
     return Quantity(
         meaning=f"{meaning}: {place}", unit="index", axes=BY_HEAD, dtype="int32", low=0, high="n_keys - 1", **settings
     )
 
 
-def _role(meaning: str, **settings: Any) -> Quantity:
-    """What a key is to the query."""
+def _declare_role(meaning: str, **settings: Any) -> Quantity:
+    """Declare the role of a key for the query."""
     codes = ", ".join(f"{code} {role}" for code, role in enumerate(ROLES))
     text = f"{meaning}: {codes}; the query's own position is last, even if it is the sink's"
     return Quantity(meaning=text, unit="code", axes=BY_HEAD, dtype="int32", low=0, high=len(ROLES) - 1, **settings)
 
 
-def _entropy(meaning: str, **settings: Any) -> Quantity:
-    """An entropy."""
+def _declare_entropy(meaning: str, **settings: Any) -> Quantity:
+    """Declare an entropy."""
     return Quantity(meaning=meaning, unit="nats", axes=BY_HEAD, low=0.0, **settings)
 
 
-def _effective(meaning: str, **settings: Any) -> Quantity:
-    """A number of keys that need not be whole."""
+def _declare_effective(meaning: str, **settings: Any) -> Quantity:
+    """Declare an effective number of keys, which need not be whole."""
     domain: dict[str, Any] = {"low": 1.0, "high": "n_keys", "slack": 1e-6}
     return Quantity(meaning=meaning, unit="keys", axes=BY_HEAD, **domain, **settings)
 
 
-def _top(meaning: str, **settings: Any) -> Quantity:
-    """The largest of shares that sum to 1."""
-    return _ratio(meaning, "", BY_HEAD, low="1 / n_keys", **settings)
+def _declare_top(meaning: str, **settings: Any) -> Quantity:
+    """Declare the largest of shares that sum to 1."""
+    return _declare_ratio(meaning, "", BY_HEAD, low="1 / n_keys", **settings)
 
 
-def _fewest(meaning: str, high: str, **settings: Any) -> Quantity:
-    """The fewest keys that hold a share of something."""
-    return _keys(meaning, "", BY_HEAD, low=1, high=high, **settings)
+def _declare_fewest(meaning: str, high: str, **settings: Any) -> Quantity:
+    """Declare the fewest keys that hold a share of a total."""
+    return _declare_keys(meaning, "", BY_HEAD, low=1, high=high, **settings)
 
 
 _NO_OUTPUT = "if all weighted norms are 0"
 
 
-@_documented
+@_document_fields
 @dataclass(frozen=True)
 class Concentration:
     """How the weights and the contributions ‖α v‖ of one query are spread over its keys.
 
-    Arrays of the leading axes (…); whole numbers are int32, all else is float64.
+    Arrays of the leading axes (…); whole numbers are int32, all others float64.
     """
 
-    entropy_keys: Annotated[F64, _entropy("entropy of the weights, each divided by their sum")]
-    effective_keys: Annotated[F64, _effective("exponential of entropy_keys, the effective number of keys attended to")]
-    top_weight: Annotated[F64, _top("largest weight, divided by the sum of the weights")]
-    top_key: Annotated[I32, _index("the key of the largest weight, the first of equals")]
-    top_role: Annotated[I32, _role("what the key of the largest weight is to the query")]
-    n_50: Annotated[I32, _fewest("fewest keys that hold 50 % of the sum of the weights", "n_90")]
-    n_90: Annotated[I32, _fewest("fewest keys that hold 90 % of the sum of the weights", "n_99")]
-    n_99: Annotated[I32, _fewest("fewest keys that hold 99 % of the sum of the weights", "n_keys")]
+    entropy_keys: Annotated[F64, _declare_entropy("entropy of the weights, each divided by their sum")]
+    effective_keys: Annotated[
+        F64, _declare_effective("exponential of entropy_keys, the effective number of keys attended to")
+    ]
+    top_weight: Annotated[F64, _declare_top("largest weight, divided by the sum of the weights")]
+    top_key: Annotated[I32, _declare_index("the key of the largest weight, the first if several are equal")]
+    top_role: Annotated[I32, _declare_role("role of the key of the largest weight for the query")]
+    n_50: Annotated[I32, _declare_fewest("fewest keys that hold 50 % of the sum of the weights", "n_90")]
+    n_90: Annotated[I32, _declare_fewest("fewest keys that hold 90 % of the sum of the weights", "n_99")]
+    n_99: Annotated[I32, _declare_fewest("fewest keys that hold 99 % of the sum of the weights", "n_keys")]
     largest_deviation: Annotated[
         F64,
-        _ratio(
+        _declare_ratio(
             "largest difference of a weight, divided by the sum of the weights, from the uniform 1 / n_keys",
             "arXiv 2508.17821",
             BY_HEAD,
@@ -560,80 +594,85 @@ class Concentration:
         ),
     ]
     entropy_contributors: Annotated[
-        F64, _entropy("entropy of the weighted norms, each divided by their sum", missing=_NO_OUTPUT)
+        F64, _declare_entropy("entropy of the weighted norms, each divided by their sum", missing=_NO_OUTPUT)
     ]
     effective_contributors: Annotated[
         F64,
-        _effective(
+        _declare_effective(
             "exponential of entropy_contributors, the effective number of keys that contribute", missing=_NO_OUTPUT
         ),
     ]
     top_contribution: Annotated[
-        F64, _top("largest weighted norm, divided by the sum of the weighted norms", missing=_NO_OUTPUT)
+        F64, _declare_top("largest weighted norm, divided by the sum of the weighted norms", missing=_NO_OUTPUT)
     ]
     top_contributor: Annotated[
-        I32, _index("the key of the largest weighted norm, the first of equals", missing=_NO_OUTPUT)
+        I32, _declare_index("the key of the largest weighted norm, the first if several are equal", missing=_NO_OUTPUT)
     ]
     top_contributor_role: Annotated[
-        I32, _role("what the key of the largest weighted norm is to the query", missing=_NO_OUTPUT)
+        I32, _declare_role("role of the key of the largest weighted norm for the query", missing=_NO_OUTPUT)
     ]
     contributors_50: Annotated[
         I32,
-        _fewest("fewest keys that hold 50 % of the sum of the weighted norms", "contributors_90", missing=_NO_OUTPUT),
+        _declare_fewest(
+            "fewest keys that hold 50 % of the sum of the weighted norms", "contributors_90", missing=_NO_OUTPUT
+        ),
     ]
     contributors_90: Annotated[
         I32,
-        _fewest("fewest keys that hold 90 % of the sum of the weighted norms", "contributors_99", missing=_NO_OUTPUT),
+        _declare_fewest(
+            "fewest keys that hold 90 % of the sum of the weighted norms", "contributors_99", missing=_NO_OUTPUT
+        ),
     ]
     contributors_99: Annotated[
-        I32, _fewest("fewest keys that hold 99 % of the sum of the weighted norms", "n_keys", missing=_NO_OUTPUT)
+        I32,
+        _declare_fewest("fewest keys that hold 99 % of the sum of the weighted norms", "n_keys", missing=_NO_OUTPUT),
     ]
 
 
 _OTHERS: Mapping[str, Quantity] = {
-    "cos_last_p05": _cosine(
-        "5 % quantile of cos_last over ln N: what it reaches over at least 95 % of ln N, every N weighing 1/N",
+    "cos_last_p05": _declare_cosine(
+        "5 % quantile of cos_last over ln N: exceeded or equalled over at least 95 % of ln N, each N with weight 1/N",
         "Section 4.2",
         BY_HEAD,
         missing="for one key, or if cos_last is missing over more than 5 % of ln N",
     ),
-    "rho_0_of_keys": _cosine(
+    "rho_0_of_keys": _declare_cosine(
         "ρ_0, mean cosine of the sink's value state with those of the other keys attended to",
         "Section 4.1",
         BY_KV_HEAD,
-        missing="if a window hides the sink, or its value state or every other has norm 0",
+        missing="if a window hides the sink, or its value state or every other value state has norm 0",
     ),
     "learned_sink": Quantity(
-        meaning="weight of the head's learned sink, which is not a key: what weight_sum lacks to 1, 0 without one",
+        meaning="weight of the head's learned sink, which is not a key: 1 - weight_sum, or 0 without a learned sink",
         unit="probability",
         axes=BY_HEAD,
         low=0.0,
         high=1.0,
     ),
     "n_keys": _N_KEYS,
-    "cos_last_of_keys": _cosine(
+    "cos_last_of_keys": _declare_cosine(
         "cosine of the key's value state with that of the query's own position",
         "Figure 10",
         BY_SEEN_KEY,
         missing="if the query may not attend to the key, or one of them has norm 0",
     ),
-    "cos_sink_of_keys": _cosine(
+    "cos_sink_of_keys": _declare_cosine(
         "cosine of the key's value state with the sink's", "Figure 10", BY_KEY, missing="if one of them has norm 0"
     ),
-    "value_norm": _length("norm of the key's value state", "Assumption 1", BY_KEY),
-    "mean_cosine": _cosine(
+    "value_norm": _declare_length("norm of the key's value state", "Assumption 1", BY_KEY),
+    "mean_cosine": _declare_cosine(
         "mean cosine of two value states, neither the sink's; element i along key belongs to distance i",
         "Assumption 2",
         BY_KEY,
-        missing="if no two of them with a norm above 0 are at this distance",
+        missing="if there is no pair with norms above 0 at this distance",
     ),
-    "rho_0": _cosine(
+    "rho_0": _declare_cosine(
         "ρ_0, mean cosine of the sink's value state with all others",
         "Assumption 2",
         OF_SEQUENCE,
         missing=_NO_DIRECTION,
     ),
-    "rho_0_sd": _cosine(
+    "rho_0_sd": _declare_cosine(
         "standard deviation of the sink's cosine over the other value states (divisor: their number)",
         "Assumption 2",
         OF_SEQUENCE,
@@ -643,13 +682,13 @@ _OTHERS: Mapping[str, Quantity] = {
 }
 
 SELECTION: Mapping[str, Quantity] = {
-    **declared(SelectionProfile),
+    **list_declared(SelectionProfile),
     **{
         f"{name}_scale_free": replace(quantity, name=f"{name}_scale_free")
-        for name, quantity in declared(ScaleFreeBounds).items()
+        for name, quantity in list_declared(ScaleFreeBounds).items()
     },
-    **declared(OutputParts),
-    **declared(Concentration),
+    **list_declared(OutputParts),
+    **list_declared(Concentration),
     **{name: replace(quantity, name=name) for name, quantity in _OTHERS.items()},
 }
 """Every quantity that is stored for the selections of a study, by name."""

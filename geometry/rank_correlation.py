@@ -1,8 +1,8 @@
 """Spearman's rank correlation over heads, with heads of one KV group as a cluster.
 
 Holds ``rank_correlation``. Heads of a group read the same keys and value states and are not independent: intervals
-resample groups, and permutations exchange whole groups. What does not belong here: correlations of means over sequences
-(``geometry.bootstrap``).
+resample groups, and permutations exchange whole groups. For correlations of means over sequences see
+``geometry.bootstrap``.
 """
 
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 REPLICATES = 1000
-"""Resamplings of the groups, and as many permutations."""
+"""Number of resamplings of the groups, and of permutations."""
 
 LEVEL = 0.95
-"""Share of the replicates that an interval holds."""
+"""Share of the replicates that an interval contains."""
 
 LEAST_HEADS = 3
-"""A correlation of fewer heads says nothing: that of two is always 1 or −1."""
+"""Least number of heads of a correlation: that of two heads is always 1 or −1."""
 
 LEAST_SHARE = 0.5
-"""An interval needs this share of the replicates to have a correlation."""
+"""Share of the replicates that must have a correlation for there to be an interval."""
 
 F64 = NDArray[np.float64]
 
@@ -32,14 +32,15 @@ class RankCorrelation:
     correlation: float
     """Spearman's, with mean ranks for ties; NaN for fewer than ``LEAST_HEADS`` heads, or where one side is constant."""
     low: float
-    """95 % percentile interval over resampled groups; NaN for one group, or where most replicates have none."""
+    """Lower end of the 95 % percentile interval over resampled groups; NaN for one group, or if most replicates are."""
     high: float
+    """Upper end of that interval."""
     p: float
-    """Two-sided: share of permutations of groups, the data among them, whose correlation is as far from 0."""
+    """Two-sided: share of permutations of groups, including the data, whose correlation is at least as far from 0."""
     heads: int
-    """Heads that have both numbers."""
+    """Number of heads that have both numbers."""
     groups: int
-    """Their groups."""
+    """Number of their groups."""
 
 
 def rank_correlation(
@@ -52,13 +53,13 @@ def rank_correlation(
     Parameters
     ----------
     x, y
-        Numbers of the heads, (heads,); heads without one of them, NaN, take no part.
+        Numbers of the heads, (heads,); heads for which either is NaN are left out.
     groups
         Number of each head's KV group, (heads,).
     replicates
-        Resamplings, and permutations.
+        Number of resamplings, and of permutations.
     seed
-        Decides both.
+        Seed of both.
 
     Raises
     ------
@@ -67,7 +68,7 @@ def rank_correlation(
     """
     xs, ys, labels = np.asarray(x, np.float64), np.asarray(y, np.float64), np.asarray(groups)
     if xs.ndim != 1 or xs.shape != ys.shape or xs.shape != labels.shape:
-        msg = f"x, y and groups must be of one length, got {xs.shape}, {ys.shape} and {labels.shape}"
+        msg = f"x, y and groups must have the same length, got {xs.shape}, {ys.shape} and {labels.shape}"
         raise ValueError(msg)
     known = np.isfinite(xs) & np.isfinite(ys)
     xs, ys = xs[known], ys[known]
@@ -77,14 +78,14 @@ def rank_correlation(
         return RankCorrelation(np.nan, np.nan, np.nan, np.nan, int(xs.size), len(members))
     rng = np.random.default_rng(seed)
     low, high = _interval(xs, ys, members, replicates, rng)
-    permuted = _spearman(np.stack([xs[_exchanged(members, rng)] for _ in range(replicates)]), ys[None])
+    permuted = _spearman(np.stack([xs[_exchange_groups(members, rng)] for _ in range(replicates)]), ys[None])
     as_far = (np.abs(permuted) >= abs(found) - 1e-12).sum()
     return RankCorrelation(found, low, high, float((1 + as_far) / (1 + replicates)), int(xs.size), len(members))
 
 
 def _spearman(x: F64, y: F64) -> F64:
     """Rank correlations along the last axis, (R, heads) or (1, heads) each; NaN where one side is constant."""
-    from scipy.stats import rankdata  # which takes longer to load than most commands take
+    from scipy.stats import rankdata  # imported here because it is slow to import
 
     ranks = [rankdata(part, axis=-1) for part in (x, y)]
     one, other = (part - part.mean(axis=-1, keepdims=True) for part in ranks)
@@ -110,8 +111,8 @@ def _interval(
     return float(low), float(high)
 
 
-def _exchanged(members: list[NDArray[np.int64]], rng: np.random.Generator) -> NDArray[np.int64]:
-    """Indices of the heads where groups of equal size have changed places at random."""
+def _exchange_groups(members: list[NDArray[np.int64]], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Indices of the heads after a random permutation of groups of equal size."""
     index = np.empty(sum(map(len, members)), np.int64)
     for size in {len(group) for group in members}:
         alike = np.stack([group for group in members if len(group) == size])

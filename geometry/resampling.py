@@ -1,12 +1,12 @@
-"""Intervals of statements about sequences and heads: a bootstrap over both, and a jackknife where refitting is costly.
+"""Intervals of statistics over sequences and heads: a bootstrap over both, and a jackknife where refitting is costly.
 
 Holds the draws, weighted statistics over sequences and over heads for all replicates at once, and the intervals. What
-does not belong here: which statistic belongs to which claim, and where the numbers come from.
+does not belong here: the choice of the statistic of a claim.
 
 A replicate draws sequences with replacement and, independently, clusters of heads (KV groups) with replacement: the
-pigeonhole bootstrap (Owen 2007), which errs on the side of wide intervals. A draw is a vector of whole-number weights,
-so a replicate of a mean over sequences is a matrix product, and replicate 0 is the data as they are. Letters in shapes:
-S sequences, G clusters, H heads, R replicates, R + 1 with the data.
+pigeonhole bootstrap (Owen 2007), which is conservative: its intervals tend to be too wide. A draw is a vector of
+whole-number weights, so a replicate of a mean over sequences is a matrix product, and replicate 0 is the data
+themselves. Letters in shapes: S sequences, G clusters, H heads, R replicates, R + 1 with the data.
 
 References
 ----------
@@ -29,22 +29,22 @@ I64 = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
 REPLICATES = 2000
-"""Replicates of an interval; the ends of a 95 % interval then vary by 6 % of a standard error."""
+"""Replicates of an interval; with this many the ends of a 95 % interval vary by 6 % of a standard error."""
 
 LEVEL = 0.95
-"""Probability with which all intervals of a family hold at once."""
+"""Probability that all intervals of a family cover the true values simultaneously."""
 
 LEAST_KNOWN = 0.95
 """Share of the replicates that must have a value for there to be an interval."""
 
 LEAST_HEADS = 3
-"""A correlation of fewer heads says nothing: that of two is always 1 or −1."""
+"""Least number of heads of a correlation: that of two heads is always 1 or −1."""
 
 GROUPS = 10
-"""Groups of a jackknife that leaves out one group at a time, at most."""
+"""Largest number of groups of a jackknife that leaves out one group at a time."""
 
 _RESOLUTION = 1e-12
-"""A spread below this share of the values' size is rounding."""
+"""Relative spread of values below which it is attributed to rounding."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +58,15 @@ class Resampling:
 
     @property
     def replicates(self) -> int:
-        """R, the replicates beside the data."""
+        """R, the number of replicates without the data."""
         return int(self.sequences.shape[1]) - 1
 
     @property
     def units(self) -> int:
-        """The fewer of sequences and clusters, on which the uncertainty of an interval's width rests."""
+        """The smaller of the numbers of sequences and clusters, which limits the precision of an interval's width."""
         return min(len(self.sequences), len(self.clusters))
 
-    def of_heads(self, clusters: ArrayLike) -> F64:
+    def count_head_draws(self, clusters: ArrayLike) -> F64:
         """How often each head is drawn, (H, R + 1), from the index of its cluster, (H,)."""
         return self.clusters[np.asarray(clusters, np.int64)]
 
@@ -81,11 +81,11 @@ def resample(sequences: int, clusters: int, replicates: int = REPLICATES, *, see
     Parameters
     ----------
     sequences, clusters
-        How many there are, at least 1.
+        Numbers of sequences and clusters, at least 1.
     replicates
-        Draws beside the data as they are.
+        Number of draws in addition to the data.
     seed
-        The draws depend on it and on the three numbers alone.
+        The draws depend only on the seed and the three numbers.
 
     Raises
     ------
@@ -100,10 +100,10 @@ def resample(sequences: int, clusters: int, replicates: int = REPLICATES, *, see
         msg = f"sequences, clusters and replicates must be at least 1, got {sequences}, {clusters} and {replicates}"
         raise ValueError(msg)
     rng = np.random.default_rng([seed, sequences, clusters, replicates])
-    return Resampling(*(_draws(rng, count, replicates) for count in (sequences, clusters)))
+    return Resampling(*(_draw_units(rng, count, replicates) for count in (sequences, clusters)))
 
 
-def _draws(rng: np.random.Generator, count: int, replicates: int) -> F64:
+def _draw_units(rng: np.random.Generator, count: int, replicates: int) -> F64:
     """How often each of ``count`` units is drawn, (count, replicates + 1), the first column ones."""
     drawn = np.ones((count, replicates + 1))
     for replicate in range(1, replicates + 1):
@@ -112,19 +112,19 @@ def _draws(rng: np.random.Generator, count: int, replicates: int) -> F64:
 
 
 def weighted_means(values: ArrayLike, weights: F64) -> F64:
-    """Means over the first axis of what is not NaN: (S, …) and (S, R) → (…, R); NaN where the weights are all 0.
+    """Means over the first axis, without NaN: (S, …) and (S, R) → (…, R); NaN where the weights are all 0.
 
-    The same on any number of threads. Differences to the first known value are averaged, so that what is the same in
-    all of S is so in every replicate.
+    Does not depend on the number of threads. Differences to the first known value are averaged, so that a value that is
+    the same in all of S is also exactly that in every replicate.
 
     Raises
     ------
     ValueError
-        If there are other weights than values.
+        If the numbers of weights and values differ.
 
     Notes
     -----
-    Takes at most ``means_bytes`` beside its arguments.
+    Takes at most ``estimate_means_bytes`` in addition to its arguments.
     """
     given = np.asarray(values, np.float64)
     if len(given) != len(weights):
@@ -142,13 +142,13 @@ def weighted_means(values: ArrayLike, weights: F64) -> F64:
     return means.reshape(*given.shape[1:], weights.shape[1])
 
 
-def means_bytes(sequences: int, size: int, replicates: int) -> int:
-    """Upper bound of the memory of ``weighted_means`` of ``size`` quantities beside its arguments, in bytes."""
+def estimate_means_bytes(sequences: int, size: int, replicates: int) -> int:
+    """Upper bound of the memory of ``weighted_means`` of ``size`` quantities without its arguments, in bytes."""
     return 8 * size * (2 * (replicates + 1) + 4 * sequences + 4) + 2**20
 
 
-def over_heads(values: F64, weights: F64) -> F64:
-    """Weighted means over heads of what is not NaN: (…, H, R) and (H, R) → (…, R); NaN where none is drawn."""
+def mean_over_heads(values: F64, weights: F64) -> F64:
+    """Weighted means over heads, without NaN: (…, H, R) and (H, R) → (…, R); NaN where none is drawn."""
     known = ~np.isnan(values)
     total = np.where(known, weights, 0.0).sum(axis=-2)
     with np.errstate(invalid="ignore"):  # 0/0 where nothing is drawn
@@ -157,9 +157,9 @@ def over_heads(values: F64, weights: F64) -> F64:
 
 
 def median_over_heads(values: F64, weights: F64) -> F64:
-    """Weighted medians over heads of what is not NaN: (H, R) twice → (R,); NaN where none is drawn.
+    """Weighted medians over heads, without NaN: (H, R) twice → (R,); NaN where none is drawn.
 
-    With equal weights the usual median: the mean of the two in the middle of an even number.
+    With equal weights this is the usual median: the mean of the two middle values of an even number.
     """
     order = np.argsort(values, axis=0, kind="stable")  # NaN last
     ordered = np.take_along_axis(values, order, axis=0)
@@ -178,7 +178,7 @@ def correlation_over_heads(x: F64, y: F64, weights: F64) -> F64:
     """
     known = ~(np.isnan(x) | np.isnan(y))
     drawn = np.where(known, weights, 0.0)
-    apart_x, apart_y = (_apart(values, drawn) for values in (x, y))
+    apart_x, apart_y = (_centre_values(values, drawn) for values in (x, y))
     spread_x, spread_y, both = (
         (drawn * first * second).sum(axis=-2)
         for first, second in ((apart_x, apart_x), (apart_y, apart_y), (apart_x, apart_y))
@@ -189,8 +189,8 @@ def correlation_over_heads(x: F64, y: F64, weights: F64) -> F64:
     return np.where(correlated, np.clip(both / np.where(correlated, scale, 1.0), -1, 1), np.nan)
 
 
-def _apart(values: F64, weights: F64) -> F64:
-    """Differences to the weighted mean over heads; 0 where all are alike but for rounding."""
+def _centre_values(values: F64, weights: F64) -> F64:
+    """Differences to the weighted mean over heads; 0 where all values are equal up to rounding."""
     total = np.maximum(weights.sum(axis=-2, keepdims=True), 1.0)
     filled = np.where(weights > 0, values, 0.0)
     apart = np.where(weights > 0, filled - (weights * filled).sum(axis=-2, keepdims=True) / total, 0.0)
@@ -200,7 +200,7 @@ def _apart(values: F64, weights: F64) -> F64:
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its interval; NaN where there is none."""
+    """An estimate with its interval; NaN if missing."""
 
     value: float
     low: float
@@ -208,7 +208,7 @@ class Interval:
 
 
 NOTHING = Interval(math.nan, math.nan, math.nan)
-"""No estimate at all."""
+"""A missing estimate."""
 
 
 def percentile_interval(
@@ -219,30 +219,30 @@ def percentile_interval(
     level: float = LEVEL,
     domain: tuple[float, float] = (-math.inf, math.inf),
 ) -> Interval:
-    """The interval of a statistic from its replicates, which holds together with the others of a family.
+    """The interval of a statistic from its replicates, simultaneous with the others of a family.
 
-    The percentile interval at ``level``, either half-width times t/z · √(units/(units − 1)): Student's t with
-    units − 1 degrees of freedom at level 1 − (1 − level)/family over the normal quantile at ``level``. Where the
-    percentiles at that level lie further out, as they may for a statistic of few values, they are the ends.
+    The percentile interval at ``level``, with each half-width multiplied by t/z · √(units/(units − 1)): Student's t
+    with units − 1 degrees of freedom at level 1 − (1 − level)/family over the normal quantile at ``level``. If the
+    percentiles at that level are further out, as is possible for a statistic with few values, they are the ends.
 
     Parameters
     ----------
     replicates
-        The statistic of the data, then of each replicate, (R + 1,); NaN where a replicate has none.
+        The statistic of the data, then of each replicate, (R + 1,); NaN for a replicate without a value.
     units
-        Independent units that were drawn, the fewer where two kinds were (``Resampling.units``).
+        Number of independent units that were drawn; the smaller number for two kinds (``Resampling.units``).
     family
-        How many intervals are to hold at once (Bonferroni).
+        Number of simultaneous intervals (Bonferroni).
     level
-        Probability with which they do.
+        Probability that all of them cover the true values.
     domain
-        Values the statistic can have; the ends of the interval are within.
+        Range of the statistic, to which the ends of the interval are clipped.
 
     Returns
     -------
     Interval
-        Ends are NaN for a single unit, where the data have no value, and where fewer than ``LEAST_KNOWN`` of the
-        replicates have one.
+        Ends are NaN for a single unit, if the data have no value, and if fewer than ``LEAST_KNOWN`` of the replicates
+        have one.
 
     Raises
     ------
@@ -253,7 +253,7 @@ def percentile_interval(
     value, drawn = float(found[0]), found[1:]
     known = drawn[~np.isnan(drawn)]
     if math.isnan(value) or known.size < LEAST_KNOWN * drawn.size or not known.size:
-        _each(level, family)
+        _adjust_level(level, family)
         return Interval(value, math.nan, math.nan)
     data = np.concatenate([[value], known])
     low, high = percentile_ends(data, units=units, family=family, level=level, domain=domain)
@@ -268,7 +268,7 @@ def percentile_ends(
     level: float = LEVEL,
     domain: tuple[float, float] = (-math.inf, math.inf),
 ) -> tuple[F64, F64]:
-    """The ends of ``percentile_interval`` of many statistics, each of which all replicates have.
+    """The ends of ``percentile_interval`` for many statistics, without missing replicates.
 
     Parameters
     ----------
@@ -285,15 +285,15 @@ def percentile_ends(
     Raises
     ------
     ValueError
-        As ``percentile_interval``.
+        For the reasons given in ``percentile_interval``.
     """
-    each = _each(level, family)
+    each = _adjust_level(level, family)
     value, drawn = replicates[..., 0], replicates[..., 1:]
     if units < 2:
         return np.full(value.shape, np.nan), np.full(value.shape, np.nan)
     tails = [(1 - level) / 2, (1 + level) / 2, (1 - each) / 2, (1 + each) / 2]
     low, high, far_low, far_high = quantiles_of_replicates(drawn, tails)
-    factor = _student(units - 1, each) / stats.norm.ppf((1 + level) / 2) * math.sqrt(units / (units - 1))
+    factor = _student_quantile(units - 1, each) / stats.norm.ppf((1 + level) / 2) * math.sqrt(units / (units - 1))
     below = np.minimum.reduce([value - factor * (value - low), far_low, value])
     above = np.maximum.reduce([value + factor * (high - value), far_high, value])
     return np.clip(below, *domain), np.clip(above, *domain)
@@ -313,37 +313,37 @@ def jackknife_interval(
     value
         The statistic of all data.
     left_out
-        For each kind of groups, such as those of sequences and those of heads, the statistic without each, (groups,).
-        The variances of the kinds are added.
+        For each kind of groups, such as groups of sequences and groups of heads, the statistic with each group left
+        out, (groups,). The variances of the kinds are added.
     family, level, domain
         As for ``percentile_interval``.
 
     Returns
     -------
     Interval
-        Ends are NaN where a kind has a single group, or a value is NaN.
+        Ends are NaN if a kind has a single group, or a value is NaN.
 
     Raises
     ------
     ValueError
-        As ``percentile_interval``.
+        For the reasons given in ``percentile_interval``.
     """
-    each, kinds = _each(level, family), [np.asarray(values, np.float64) for values in left_out]
+    each, kinds = _adjust_level(level, family), [np.asarray(values, np.float64) for values in left_out]
     fewest = min(len(values) for values in kinds)
     if fewest < 2 or math.isnan(value):
         return Interval(value, math.nan, math.nan)
     error = math.sqrt(sum(((len(values) - 1) * values.var()) for values in kinds))
-    reach = _student(fewest - 1, each) * error
+    reach = _student_quantile(fewest - 1, each) * error
     return Interval(value, *(float(np.clip(end, *domain)) for end in (value - reach, value + reach)))
 
 
-def groups_of(units: int, groups: int = GROUPS) -> I64:
-    """Group of each unit, (units,): as many groups as units, ``groups`` at most, of sizes that differ by 1 at most."""
+def assign_groups(units: int, groups: int = GROUPS) -> I64:
+    """Group of each unit, (units,): one group per unit, but at most ``groups``, of sizes that differ by at most 1."""
     return np.arange(units, dtype=np.int64) % min(units, groups)
 
 
-def linearised(value: F64, left_out: F64, weights: F64) -> F64:
-    """Replicates of a statistic, to first order, from its values with one group left out at a time.
+def linearise(value: F64, left_out: F64, weights: F64) -> F64:
+    """First-order replicates of a statistic from its values with one group left out at a time.
 
     Parameters
     ----------
@@ -352,7 +352,7 @@ def linearised(value: F64, left_out: F64, weights: F64) -> F64:
     left_out
         The statistic without each group, (groups, …).
     weights
-        How often each group is drawn, (groups, R + 1), as ``Resampling.sequences`` of as many groups.
+        How often each group is drawn, (groups, R + 1), as ``Resampling.sequences`` for that number of groups.
 
     Returns
     -------
@@ -366,7 +366,7 @@ def linearised(value: F64, left_out: F64, weights: F64) -> F64:
     return replicates
 
 
-def _each(level: float, family: int) -> float:
+def _adjust_level(level: float, family: int) -> float:
     """The level of each interval of a family."""
     if not 0 < level < 1 or family < 1:
         msg = f"level must be between 0 and 1 and family at least 1, got {level} and {family}"
@@ -374,16 +374,16 @@ def _each(level: float, family: int) -> float:
     return 1 - (1 - level) / family
 
 
-def _student(degrees: int, level: float) -> float:
-    """Student's t that encloses ``level`` of the distribution."""
+def _student_quantile(degrees: int, level: float) -> float:
+    """Quantile of Student's t such that ± the quantile encloses ``level`` of the distribution."""
     return float(stats.t.ppf((1 + level) / 2, degrees))
 
 
-def log_cells(n: ArrayLike, first: int, last: int) -> F64:
-    """Weights of the numbers of a grid by which ln N counts evenly from ``first`` to ``last``, (grid,); their sum is 1.
+def compute_log_weights(n: ArrayLike, first: int, last: int) -> F64:
+    """Weights of the numbers of a grid, uniform in ln N from ``first`` to ``last``, (grid,); their sum is 1.
 
-    The weight of a number is the length over ln N of what is nearer to it than to its neighbours, within the range from
-    ``first`` − 1/2 to ``last`` + 1/2; 0 outside.
+    The weight of a number is proportional to the length in ln N of the points that are nearer to it than to its
+    neighbours, within ``first`` − 1/2 to ``last`` + 1/2; 0 outside.
 
     Parameters
     ----------
@@ -395,12 +395,12 @@ def log_cells(n: ArrayLike, first: int, last: int) -> F64:
     Raises
     ------
     ValueError
-        If no number of the grid is within the range.
+        If ``n`` has no number within the range.
     """
     grid = np.asarray(n, np.float64)
     inside = (grid >= first) & (grid <= last)
     if not inside.any():
-        msg = f"no number of the grid lies from {first} to {last}"
+        msg = f"n must have a number from {first} to {last}, but all of its {grid.size} numbers are outside"
         raise ValueError(msg)
     chosen = grid[inside]
     edges = np.concatenate([[math.log(first - 0.5)], np.log(chosen[1:] * chosen[:-1]) / 2, [math.log(last + 0.5)]])

@@ -1,7 +1,6 @@
-"""How many independent values a series of correlated residuals is worth.
+"""The effective sample size of a series of correlated residuals.
 
-Holds the effective sample size that choices between fitted curves rest on. What does not belong here: the fits
-(``geometry.decay``, ``geometry.phases``).
+It is used for the choice between fitted curves in ``geometry.decay`` and ``geometry.phases``.
 """
 
 import numpy as np
@@ -19,18 +18,18 @@ def effective_points(residual: F64, known: NDArray[np.bool_] | None = None) -> f
     residual
         Residuals of a fit at equal steps, (n,), of mean about 0.
     known
-        Which of them are there, (n,); all by default. The others may hold any finite number.
+        Which of them are known, (n,); all by default. The others may be any finite number.
 
     Returns
     -------
     float
-        Between 1 and m; m where all residuals are 0.
+        Between 1 and m; m if all residuals are 0.
 
     Notes
     -----
     τ = 1 + 2 Σ_l r_l with r_l the autocorrelation at lag l, an average over the pairs that are known, times 1 − l/n.
-    The sum ends before the first pair r_2k + r_2k+1 that is not positive: beyond it there is mostly noise. The variance
-    of the residuals' mean is that of m/τ independent ones. O(n log n).
+    The sum ends before the first pair r_2k + r_2k+1 that is not positive: beyond it the terms are mostly noise. The
+    variance of the residuals' mean is that of m/τ independent ones. O(n log n).
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Running means and deviations of arrays that come one after the other."""
+"""Running means and deviations of arrays that are added one by one."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,30 +10,30 @@ F64 = NDArray[np.float64]
 
 
 class Mean:
-    """A running mean of arrays of one shape, element by element, without NaN."""
+    """A running mean of arrays of the same shape, element by element, without NaN."""
 
     def __init__(self) -> None:
         self._total: Any = 0.0
         self._known: Any = 0
 
     def add(self, part: F64) -> None:
-        """Take in one array."""
+        """Add one array."""
         self._total = self._total + np.nan_to_num(part)
         self._known = self._known + ~np.isnan(part)
 
     def value(self) -> F64:
-        """The mean; NaN where every element was."""
+        """The mean; NaN where all elements were NaN."""
         return _divide(self._total, self._known)
 
-    def over_heads(self) -> F64:
-        """The mean over the first axis as well, which keeps length 1."""
+    def mean_over_heads(self) -> F64:
+        """The mean also over the first axis, which is kept with length 1."""
         return _divide(self._total.sum(axis=0, keepdims=True), self._known.sum(axis=0, keepdims=True))
 
 
 class Spread:
-    """A running mean and standard deviation of arrays of one shape, element by element, without NaN.
+    """A running mean and standard deviation of arrays of the same shape, element by element, without NaN.
 
-    Welford's recurrence, so that a deviation small beside the mean loses no digits.
+    Computed by Welford's recurrence, which is accurate even if the deviation is much smaller than the mean.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Spread:
         self._known: Any = 0
 
     def add(self, part: F64) -> None:
-        """Take in one array."""
+        """Add one array."""
         known = ~np.isnan(part)
         self._known = self._known + known
         before = np.where(known, part - self._mean, 0)
@@ -50,11 +50,11 @@ class Spread:
         self._squares = self._squares + before * np.where(known, part - self._mean, 0)
 
     def value(self) -> F64:
-        """The mean; NaN where every element was."""
+        """The mean; NaN where all elements were NaN."""
         return np.where(self._known > 0, self._mean, np.nan)
 
     def deviation(self) -> F64:
-        """The standard deviation, divided by the number of elements that were not NaN; NaN where every one was."""
+        """The standard deviation (divisor: number of elements that were not NaN); NaN where all elements were NaN."""
         return np.sqrt(_divide(self._squares, self._known))
 
     def standard_error(self) -> F64:
@@ -62,8 +62,8 @@ class Spread:
         return np.sqrt(_divide(self._squares, self._known * np.maximum(self._known - 1, 0)))
 
 
-def mean_of(parts: Iterable[F64]) -> F64:
-    """Mean of arrays of one shape, element by element, without NaN."""
+def average_arrays(parts: Iterable[F64]) -> F64:
+    """Mean of arrays of the same shape, element by element, without NaN."""
     mean = Mean()
     for part in parts:
         mean.add(part)
@@ -79,7 +79,7 @@ def standard_error(values: F64) -> F64:
 
 
 def variation(values: F64) -> F64:
-    """Coefficient of variation along the last axis (divisor: their number); NaN for fewer than two, or if all are 0."""
+    """Coefficient of variation along the last axis (divisor: number of values); NaN for fewer than two, or all 0."""
     mean = values.mean(axis=-1)
     varied = (mean > 0) & (values.shape[-1] > 1)
     found: F64 = np.divide(values.std(axis=-1), mean, out=np.full(mean.shape, np.nan), where=varied)

@@ -1,35 +1,35 @@
 """A lower bound of Precision and Recall that does not depend on the unit of the value states, and has no constant.
 
-Holds the bound for every N of a head, from a = ‖α v‖ and the dimension alone. Its statement, assumptions and proof are
-in ``scale_free.md`` beside this file. What does not belong here: the bounds the paper prints (``geometry.lower``,
-``geometry.bounds``), and how often either holds (``geometry.monte_carlo``).
+Holds the bound for every N of a head, which depends only on a = ‖α v‖ and the dimension. Its statement, assumptions and
+proof are in ``scale_free.md`` in the same directory. The bounds printed in the paper are in ``geometry.lower`` and
+``geometry.bounds``; ``geometry.monte_carlo`` tests how often each holds.
 
 Letters of the proof: for one N, A is the sum of a² over the selected keys and A_i = A − a_i². A key j left out *passes*
-a selected key i if X_ij = D_j − D_i ≤ 0. X_ij = U_i + V_j, U_i being the part that only selected keys enter, and τ is a
-level at which the two parts are told apart. Φ(γ) is the rate of the tails: each bound is exp(−d Φ(γ)).
+a selected key i if X_ij = D_j − D_i ≤ 0. X_ij = U_i + V_j, where only selected keys enter U_i, and τ is the level that
+separates the two parts. Φ(γ) is the rate of the tails: each bound is exp(−d Φ(γ)).
 """
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from geometry.accelerate import compiled
+from geometry.accelerate import compile_kernel
 from geometry.quantities import F64, ScaleFreeBounds
 
 TAILS = 0.75 * 1.5 ** np.arange(9)
-"""Levels τ are those at which the largest key left out passes with probability e^−t for these t; any τ is valid."""
+"""The t of the levels τ at which the largest key left out passes with probability e^−t; any τ is valid."""
 
 SLACK = 1e-12
-"""A_i is taken larger by this part of A: more than rounding can make it too small."""
+"""A_i is increased by this share of A, which exceeds the rounding error."""
 
 TRIFLE = 1e-3
-"""Keys passing, in number or beside those counted already, that are not worth telling from fewer."""
+"""Number of passing keys, or their share of those already counted, that is small enough to stop a refinement."""
 
 LEAST = 1e-100
-"""Sums of squares below this part of the largest a² count as 0, so that products of them do not underflow."""
+"""Sums of squares below this share of the largest a² count as 0, so that their products do not underflow."""
 
 
 def scale_free_lower_bounds(weights: ArrayLike, norms: ArrayLike, head_dim: int) -> ScaleFreeBounds:
-    """Lower bounds of Precision and Recall for every N, whatever the unit of the value states.
+    """Lower bounds of Precision and Recall for every N, independent of the unit of the value states.
 
     Parameters
     ----------
@@ -45,9 +45,9 @@ def scale_free_lower_bounds(weights: ArrayLike, norms: ArrayLike, head_dim: int)
     Returns
     -------
     ScaleFreeBounds
-        float64 arrays (…, n − 1), in [0, 1]. A head with a weight or norm that is not finite is NaN throughout. Where
-        nothing follows from the assumptions the bounds are the trivial ones, N/n and 0; so they are where all α‖v‖ of
-        a selection are 0.
+        float64 arrays (…, n − 1), in [0, 1]. All bounds of a head with a weight or norm that is not finite are NaN.
+        Where nothing follows from the assumptions, or all α‖v‖ of a selection are 0, the bounds are the trivial ones,
+        N/n and 0.
 
     Raises
     ------
@@ -56,15 +56,15 @@ def scale_free_lower_bounds(weights: ArrayLike, norms: ArrayLike, head_dim: int)
 
     Notes
     -----
-    The bounds hold in expectation if the directions of the value states, the sink's too, are independent and uniform
-    on the sphere, and independent of weights and norms. Where directions are correlated they are no more than a
-    yardstick.
+    The bounds hold in expectation if the directions of the value states, including the sink's, are independent and
+    uniform on the sphere, and independent of weights and norms. If directions are correlated, the bounds are only a
+    reference.
 
     References
     ----------
     ``geometry/scale_free.md``; the reduction to pairs is that of eq. 21-24 of arXiv 2602.01893.
     """
-    alpha, lengths = _checked(weights, norms, head_dim)
+    alpha, lengths = _check_input(weights, norms, head_dim)
     lead, n = alpha.shape[:-1], alpha.shape[-1]
     order = np.argsort(-alpha, axis=-1, kind="stable")
     a = np.take_along_axis(alpha * lengths, order, axis=-1)
@@ -73,12 +73,12 @@ def scale_free_lower_bounds(weights: ArrayLike, norms: ArrayLike, head_dim: int)
         if np.isfinite(a[head]).all():
             largest = a[head].max()
             square = (a[head] / largest) ** 2 if largest > 0 else a[head]
-            lower_rows(square, float(head_dim), precision[head], recall[head])
+            bound_rows(square, float(head_dim), precision[head], recall[head])
     return ScaleFreeBounds(precision, recall)
 
 
-def _checked(weights: ArrayLike, norms: ArrayLike, head_dim: int) -> tuple[F64, F64]:
-    """Weights and norms as float64 arrays of one shape (…, n), or a ValueError that says what is wrong."""
+def _check_input(weights: ArrayLike, norms: ArrayLike, head_dim: int) -> tuple[F64, F64]:
+    """Weights and norms as float64 arrays of one shape (…, n), or a ValueError if they are invalid."""
     alpha, lengths = np.asarray(weights, np.float64), np.asarray(norms, np.float64)
     if head_dim < 1:
         msg = f"head_dim must be at least 1, got {head_dim}"
@@ -93,14 +93,14 @@ def _checked(weights: ArrayLike, norms: ArrayLike, head_dim: int) -> tuple[F64, 
     return alpha, lengths
 
 
-@compiled
+@compile_kernel
 def rate(square: float) -> float:
     """Φ(γ) = max over z of γz + ln(1 − z²)/2, from γ² (equation 2 of the note)."""
     h = 2.0 * square / (1.0 + np.sqrt(1.0 + 4.0 * square))
     return float(h - 0.5 * np.log1p(h))
 
 
-@compiled
+@compile_kernel
 def pair_square(own: float, total: float, least: float, most: float) -> float:
     """The least γ² of X_ij over keys left out with a_j² between ``least`` and ``most`` (equation 5 of the note).
 
@@ -112,15 +112,15 @@ def pair_square(own: float, total: float, least: float, most: float) -> float:
     return float(g * g / (4.0 * (g * (total - own + SLACK * total) + own * (g - own))))
 
 
-@compiled
+@compile_kernel
 def own_square(own: float, total: float, tau: float) -> float:
-    """γ² of U_i ≤ τ, 0 where it says nothing (equation 6); own: a_i²."""
+    """γ² of U_i ≤ τ, 0 where the bound is trivial (equation 6); own: a_i²."""
     if own <= max(tau, LEAST):
         return 0.0
     return (own - tau) ** 2 / (4.0 * own * (total - own + SLACK * total))
 
 
-@compiled
+@compile_kernel
 def level(tail: float, total: float, most: float, dim: float) -> float:
     """τ at which no key left out with a_j² ≤ ``most`` has V_j ≤ −τ with probability above e^−tail (equation 8)."""
     square = np.expm1(2.0 * tail / dim)
@@ -129,11 +129,11 @@ def level(tail: float, total: float, most: float, dim: float) -> float:
     return float(square * total)
 
 
-@compiled
-def passing(tau: float, total: float, left: F64, dim: float) -> float:
+@compile_kernel
+def count_passing(tau: float, total: float, left: F64, dim: float) -> float:
     """Bound of the expected number of keys left out with V_j ≤ −τ (equation 7); left: their a², rising.
 
-    From the largest down, keys are taken in groups of 1, 2, 4, …, each as likely as the largest of its group.
+    From the largest down, keys form groups of 1, 2, 4, …, and each key has the probability of the largest of its group.
     """
     expected, group, start = 0.0, 1, left.size
     while start > 0:
@@ -147,28 +147,28 @@ def passing(tau: float, total: float, left: F64, dim: float) -> float:
     return expected
 
 
-@compiled
-def useful_levels(largest: float, total: float, left: F64, dim: float, taus: F64, passes: F64) -> int:
-    """Fill in the levels of one N and their ``passing``, and return their number.
+@compile_kernel
+def fill_levels(largest: float, total: float, left: F64, dim: float, taus: F64, passes: F64) -> int:
+    """Fill in the levels of one N and their ``count_passing``, and return their number.
 
-    largest: the largest a² selected, which no useful level exceeds; nor is there use in one beyond a level that hardly
-    any key passes.
+    largest: the largest a² selected, which no useful level exceeds. Levels beyond one that hardly any key passes are
+    not useful either.
     """
     for m in range(TAILS.size):
         taus[m] = level(TAILS[m], total, left[-1], dim)
         if taus[m] >= largest:
             return m
-        passes[m] = passing(taus[m], total, left, dim)
+        passes[m] = count_passing(taus[m], total, left, dim)
         if passes[m] < TRIFLE:
             return m + 1
     return int(TAILS.size)
 
 
-@compiled
-def outdone(own: float, total: float, left: F64, taus: F64, passes: F64, dim: float) -> float:
-    """q_i, a bound of the probability that any key left out passes the selected key i (equation 9).
+@compile_kernel
+def bound_outdone(own: float, total: float, left: F64, taus: F64, passes: F64, dim: float) -> float:
+    """q_i, an upper bound of the probability that any key left out passes the selected key i (equation 9).
 
-    own: a_i²; left: a² of the keys left out, rising; taus, passes: levels and ``passing``.
+    own: a_i²; left: a² of the keys left out, rising; taus, passes: levels and ``count_passing``.
     """
     union = left.size * np.exp(-dim * rate(pair_square(own, total, left[0], left[-1])))
     least = min(1.0, union)
@@ -178,31 +178,31 @@ def outdone(own: float, total: float, left: F64, taus: F64, passes: F64, dim: fl
     return float(least)
 
 
-@compiled
+@compile_kernel
 def recall_row(own: F64, total: float, left: F64, taus: F64, passes: F64, dim: float) -> float:
-    """1 − Σ_i q_i / N; own: a² of the selected keys, (N,), the others as for ``outdone``.
+    """1 − Σ_i q_i / N; own: a² of the selected keys, (N,), the others as for ``bound_outdone``.
 
-    A key with a_i² ≤ A_i / 2d has d Φ ≤ 1/16 for U_i ≤ 0: its q_i is taken as 1, which spares most of the work.
+    A key with a_i² ≤ A_i / 2d has d Φ ≤ 1/16 for U_i ≤ 0: its q_i is taken as 1, which saves most of the work.
     """
     kept = 0.0
     for i in range(own.size):
         if (2.0 * dim + 1.0) * own[i] > total:
-            kept += 1.0 - outdone(own[i], total, left, taus, passes, dim)
+            kept += 1.0 - bound_outdone(own[i], total, left, taus, passes, dim)
     return kept / own.size
 
 
-@compiled
+@compile_kernel
 def pair_precision(own: F64, total: float, left: F64, dim: float) -> float:
     """Lower bound of Precision by a union over pairs (equation 10); parameters as for ``recall_row``."""
     probability = 0.0
-    for i in range(own.size - 1, -1, -1):  # the least weights first: they soon exceed 1
+    for i in range(own.size - 1, -1, -1):  # the smallest weights first: their sum soon exceeds 1
         probability += np.exp(-dim * rate(pair_square(own[i], total, left[0], left[-1])))
         if probability >= 1.0:
             break
     return own.size / (own.size + left.size * min(1.0, probability))
 
 
-@compiled
+@compile_kernel
 def level_precision(own: F64, total: float, n: int, tau: float, expected: float, dim: float) -> float:
     """Lower bound of Precision by one level τ that ``expected`` keys left out pass (equation 11), or N/n."""
     floor = own.size / n
@@ -214,15 +214,15 @@ def level_precision(own: F64, total: float, n: int, tau: float, expected: float,
     return bound
 
 
-@compiled
+@compile_kernel
 def remove(ordered: F64, element: float) -> None:
-    """Take one element out of a rising array: those above it move down by one."""
+    """Remove one element of a rising array: the elements above it move down by one."""
     for k in range(np.searchsorted(ordered, element), ordered.size - 1):
         ordered[k] = ordered[k + 1]
 
 
-@compiled
-def lower_rows(square: F64, dim: float, precision: F64, recall: F64) -> None:
+@compile_kernel
+def bound_rows(square: F64, dim: float, precision: F64, recall: F64) -> None:
     """The bounds for N = 1, …, n − 1.
 
     square: a² in order of falling weight, the largest 1 or all 0, (n,); outputs (n − 1,).
@@ -230,7 +230,7 @@ def lower_rows(square: F64, dim: float, precision: F64, recall: F64) -> None:
     n, total = square.size, square[0]
     ordered, taus, passes = np.sort(square), np.empty(TAILS.size), np.empty(TAILS.size)
     remove(ordered, square[0])
-    # the one selected key has D = 0, and no other has, almost surely
+    # the one selected key has D = 0; almost surely no other key has
     precision[0] = 1.0 if dim > 1.0 and total > 0.0 else 1.0 / n
     recall[0], largest = 1.0, square[0]
     for size in range(2, n):
@@ -241,7 +241,7 @@ def lower_rows(square: F64, dim: float, precision: F64, recall: F64) -> None:
         precision[size - 1], recall[size - 1] = size / n, 0.0
         if total < LEAST:
             continue
-        levels = useful_levels(largest, total, left, dim, taus, passes)
+        levels = fill_levels(largest, total, left, dim, taus, passes)
         recall[size - 1] = recall_row(own, total, left, taus[:levels], passes[:levels], dim)
         best = max(size / n, pair_precision(own, total, left, dim))
         for m in range(levels):

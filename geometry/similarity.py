@@ -1,7 +1,7 @@
-"""How alike value states are: the mean cosine at every distance, and cosines of all of them with one.
+"""Similarity of value states: the mean cosine at every distance, and the cosines of all value states with one of them.
 
-Holds what Assumption 2 is fitted to, ρ_0 (Section 4.1), and the cosines with the sink and the last token. What does not
-belong here: the fit (``geometry.decay``) and means over sequences.
+Holds the cosines to which Assumption 2 is fitted, ρ_0 (Section 4.1), and the cosines with the sink and the last token.
+What does not belong here: the fit (``geometry.decay``) and means over sequences.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ def cosine_by_distance(values: NDArray[np.floating]) -> F64:
     -------
     ndarray
         float64 (…, n): element k is the mean over the pairs at distance k, within [−1, 1]; element 0 is 1. A value
-        state of norm 0 has no direction and takes part in no pair. NaN where there is no pair: always for n − 1.
+        state of norm 0 has no direction and is in no pair. NaN where there is no pair: always for n − 1.
 
     Raises
     ------
@@ -33,8 +33,8 @@ def cosine_by_distance(values: NDArray[np.floating]) -> F64:
 
     Notes
     -----
-    Sums over pairs are autocorrelations of unit vectors: exact but for rounding, O(n d log n) per head. Memory beside
-    the result is O(n d), however many heads.
+    Sums over pairs are autocorrelations of unit vectors: exact up to rounding, O(n d log n) per head. Memory without
+    the result is O(n d), for any number of heads.
     """
     _check(values)
     cosines = np.full(values.shape[:-1], np.nan)
@@ -51,7 +51,7 @@ def cosine_by_distance(values: NDArray[np.floating]) -> F64:
 
 @one_blas_thread
 def sink_cosines(values: NDArray[np.floating]) -> tuple[F64, F64]:
-    """ρ_0, the mean over j > 0 of cos(v_0, v_j), and its spread over j (Section 4.1).
+    """ρ_0, the mean over j > 0 of cos(v_0, v_j), and the standard deviation over j (Section 4.1).
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ def sink_cosines(values: NDArray[np.floating]) -> tuple[F64, F64]:
     Returns
     -------
     mean, spread
-        float64 (…); spread is the standard deviation over j, divisor their number. A value state of norm 0 takes no
-        part; NaN where the sink's has norm 0, and where there is no other.
+        float64 (…); spread is the standard deviation over j (divisor: their number). Value states of norm 0 are left
+        out; NaN if that of the sink has norm 0, or all others have.
 
     Raises
     ------
@@ -87,20 +87,20 @@ def cosines_with(values: NDArray[np.floating], index: int) -> F64:
     values
         Value states of some positions, (…, n, d), of any unit.
     index
-        Position along n of the one: 0 for the first, −1 for the last.
+        Index along n of the one: 0 for the first, −1 for the last.
 
     Returns
     -------
     ndarray
         float64 (…, n), within [−1, 1]; 1 for the one itself. NaN where a value state has norm 0, and everywhere if the
-        one has. Those of a part of the positions are the same to the last bit.
+        one has. Computed from a part of the positions, the cosines are the same to the last bit.
 
     Raises
     ------
     ValueError
         As for ``cosine_by_distance``.
     IndexError
-        If there is no such position.
+        If ``index`` is out of range.
     """
     _check(values)
     cosines = np.full(values.shape[:-1], np.nan)
@@ -114,7 +114,7 @@ def cosines_with(values: NDArray[np.floating], index: int) -> F64:
 
 
 def _check(values: NDArray[np.floating]) -> None:
-    """A ValueError unless it is a finite floating-point array (…, n, d)."""
+    """Raise a ValueError unless ``values`` is a finite floating-point array (…, n, d)."""
     if values.ndim < 2 or 0 in values.shape[-2:] or not np.issubdtype(values.dtype, np.floating):
         msg = f"values must be floating-point numbers (…, n, d), got {values.dtype} {values.shape}"
         raise ValueError(msg)
@@ -124,9 +124,9 @@ def _check(values: NDArray[np.floating]) -> None:
 
 
 def unit_vectors(values: NDArray[np.floating]) -> tuple[F64, NDArray[np.bool_]]:
-    """Unit vectors (n, d), 0 where the norm is 0, and where it is not, (n,).
+    """Unit vectors (n, d), 0 where the norm is 0, and a mask of where it is not 0, (n,).
 
-    Each vector is divided by its largest component first: squares of very large or small numbers are no float64.
+    Each vector is first divided by its largest component: squares of very large or small numbers are out of range.
     """
     states = values.astype(np.float64)
     largest = np.abs(states).max(axis=1, keepdims=True)

@@ -1,8 +1,7 @@
-"""Attention at other temperatures, from stored weights alone.
+"""Attention at other temperatures, computed from stored weights.
 
-Holds the weights softmax(l / T) that follow from softmax(l), and the counts of the selection over several T. What does
-not belong here: how sensitive weights are to their logits (``geometry.jacobian``) and the counts themselves
-(``geometry.profile``).
+Holds the weights softmax(l / T) that follow from softmax(l), and the counts of the selection over several T. For the
+sensitivity of weights to their logits see ``geometry.jacobian``.
 """
 
 import math
@@ -16,10 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from geometry import kernels
 from geometry.host import Head, arrange
 from geometry.kernels import F64, I32
-from geometry.profile import _array, _check, _known, selection_counts
+from geometry.profile import _check, _convert_array, _convert_dtype, selection_counts
 
 TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Temperatures that are looked at by default; at 1 the model's own weights."""
+"""Default temperatures; 1 gives the weights of the model."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class CountsByTemperature:
 
 
 def temper(weights: ArrayLike, temperature: float, learned_sink: ArrayLike | None = None) -> F64:
-    """The weights that the same logits have at another temperature: α_i(T) ∝ α_i^(1/T), from softmax(l / T).
+    """The weights of the same logits at another temperature: softmax(l / T), α_i(T) ∝ α_i^(1/T).
 
     Parameters
     ----------
@@ -52,45 +51,44 @@ def temper(weights: ArrayLike, temperature: float, learned_sink: ArrayLike | Non
         Attention weights at temperature 1, (…, n), each row a softmax of its keys; rows of learned sinks sum to less
         than 1.
     temperature
-        T > 0: below 1 weights sharpen, above 1 they level out.
+        T > 0: below 1 weights become sharper, above 1 more uniform.
     learned_sink
-        What a learned sink takes of every row, (…); none by default. Its logit is divided by T as well.
+        Weight of a learned sink in every row, (…); none by default. Its logit is divided by T as well.
 
     Returns
     -------
     ndarray
         float64 (…, n). At T = 1 the weights as given. At any other T rows sum to 1, or with a learned sink to 1 minus
-        its share at T. Weights that are 0 stay 0: a key that underflowed in the model is lost at every temperature, for
-        its logit is not known.
+        its share at T. Weights of 0 stay 0: the logit of a key whose weight underflowed in the model is not known.
 
     Raises
     ------
     ValueError
-        If T is not a positive number, weights or shares are negative or not finite, the shapes do not match, or a row
-        is 0 throughout.
+        If T is not a positive number, weights or shares are negative or not finite, the shapes do not match, or all
+        weights of a row are 0.
 
     Notes
     -----
-    In logarithms, so nothing overflows. A float32 weight has a relative error of 2⁻²⁴, which becomes 2⁻²⁴ / T. Weights
-    below 10⁻³⁰⁸ at T are 0.
+    Computed with logarithms, so nothing overflows. A float32 weight has a relative error of 2⁻²⁴, which becomes
+    2⁻²⁴ / T. Weights below 10⁻³⁰⁸ at T are 0.
 
     References
     ----------
     *Limitations of Normalization in Attention Mechanism*, arXiv 2508.17821: temperature; softmax(l / T) by definition.
     """
-    alpha, share = rows_of(weights, learned_sink)
+    alpha, share = check_rows(weights, learned_sink)
     check_temperature(temperature)
     if temperature == 1:
         return alpha.copy()
-    tempered, sink = over_largest(alpha, share, temperature)
+    tempered, sink = divide_by_largest(alpha, share, temperature)
     tempered /= tempered.sum(axis=-1, keepdims=True) + sink[..., None]
     return tempered
 
 
-def over_largest(alpha: F64, share: F64, temperature: float) -> tuple[F64, F64]:
-    """The weights at a temperature and what a learned sink takes, both over the largest of them: (…, n) and (…).
+def divide_by_largest(alpha: F64, share: F64, temperature: float) -> tuple[F64, F64]:
+    """The weights at a temperature and that of a learned sink, both divided by the largest of them: (…, n) and (…).
 
-    What ``temper`` divides by the sum; it keeps the digits of what the largest leaves of 1.
+    ``temper`` divides them by their sum. They keep the digits of 1 minus the largest weight.
     """
     with np.errstate(divide="ignore"):
         logits, sink = np.log(alpha) / temperature, np.log(share) / temperature
@@ -114,24 +112,23 @@ def counts_by_temperature(
     temperatures
         Each T > 0.
     n
-        The N wanted, ascending, each between 1 and n − 1; all of them by default. For some N the matrix product has as
-        many rows instead of n − 1.
+        The N to compute, ascending, each between 1 and n − 1; all by default. The matrix product has one row per N.
     learned_sink
         As for ``temper``.
 
     Returns
     -------
     CountsByTemperature
-        Exact, as those of ``selection_counts``, for weights at T rounded to float64. The order of the keys is the same
-        at every T, and so is I_N, but for keys whose weights underflow at T: they tie, so those at lower positions come
-        first.
+        Exact, as those of ``selection_counts``, for weights at T rounded to float64. The order of the keys, and
+        so I_N, is the same at every T, except for keys whose weights underflow at T: they tie and are ordered by
+        position.
 
     Raises
     ------
     ValueError
-        As ``temper`` and ``selection_counts`` do, or if ``n`` is not what it must be.
+        For the reasons given in ``temper`` and ``selection_counts``, or if ``n`` is not as described.
     """
-    alpha, states = _array(weights), _array(values)
+    alpha, states = _convert_array(weights), _convert_array(values)
     _check(alpha, states)
     keys = alpha.shape[-1]
     sizes = np.arange(1, keys) if n is None else np.asarray(n)
@@ -141,8 +138,8 @@ def counts_by_temperature(
     parts = []
     for temperature in temperatures:
         tempered = temper(alpha, temperature)
-        k_in, k_out, r_min, r_max = _of_heads(tempered, states, sizes, every=n is None)
-        if learned_sink is not None and temperature != 1:  # it takes the same share of every key
+        k_in, k_out, r_min, r_max = _measure_heads(tempered, states, sizes, every=n is None)
+        if learned_sink is not None and temperature != 1:  # it takes the same share from every key
             kept = temper(alpha, temperature, learned_sink).sum(axis=-1, keepdims=True)
             r_min, r_max = kept * r_min, kept * r_max
         parts.append((k_in, k_out, r_min, r_max))
@@ -150,8 +147,8 @@ def counts_by_temperature(
     return CountsByTemperature(np.array(temperatures, np.float64), sizes.astype(np.int32), *arrays)
 
 
-def _of_heads(alpha: F64, states: NDArray[Any], sizes: NDArray[np.integer], *, every: bool) -> list[NDArray[Any]]:
-    """The measures of all heads, (…, N) each, where ``every`` N is wanted or some; alpha (…, n), states (…, n, d)."""
+def _measure_heads(alpha: F64, states: NDArray[Any], sizes: NDArray[np.integer], *, every: bool) -> list[NDArray[Any]]:
+    """The measures of all heads, (…, N) each, for ``every`` N or only ``sizes``; alpha (…, n), states (…, n, d)."""
     if every:
         counts = selection_counts(alpha, states)
         return [counts.k_in, counts.k_out, counts.r_min, counts.r_max]
@@ -161,14 +158,14 @@ def _of_heads(alpha: F64, states: NDArray[Any], sizes: NDArray[np.integer], *, e
     kinds = (np.int32, np.int32, np.float64, np.float64)
     out: list[NDArray[Any]] = [np.empty((*lead, sizes.size), kind) for kind in kinds]
     for head in np.ndindex(lead):
-        rows = _of_head(arrange(alpha[head], _known(states[head]), sink=False), sizes)
+        rows = _measure_head(arrange(alpha[head], _convert_dtype(states[head]), sink=False), sizes)
         for array, row in zip(out, rows, strict=True):
             array[head] = row
     return out
 
 
-def _of_head(head: Head, sizes: NDArray[np.integer]) -> Iterator[tuple[float, ...]]:
-    """The measures of one head for some N: products of as many centres with all keys, then a row each."""
+def _measure_head(head: Head, sizes: NDArray[np.integer]) -> Iterator[tuple[float, ...]]:
+    """The measures of one head for some N: products of the centres with all keys, then one row per N."""
     weighted = head.alpha[: sizes[-1], None] * head.states[: sizes[-1]]
     s = np.cumsum(np.add.reduceat(weighted, np.append(0, sizes[:-1]), axis=0), axis=0)
     norm, products = np.linalg.norm(s, axis=1).astype(np.float32), s.astype(np.float32) @ head.states32.T
@@ -183,16 +180,16 @@ def _of_head(head: Head, sizes: NDArray[np.integer]) -> Iterator[tuple[float, ..
 
 
 def check_temperature(temperature: float) -> None:
-    """A ValueError if it is not a positive number."""
+    """Raise a ValueError if the temperature is not a positive number."""
     if not 0 < temperature < math.inf:
         msg = f"temperature must be a positive number, got {temperature!r}"
         raise ValueError(msg)
 
 
-def rows_of(weights: ArrayLike, learned_sink: ArrayLike | None) -> tuple[F64, F64]:
-    """Weights (…, n) and shares of learned sinks (…), 0 by default, in float64; a ValueError says what is wrong."""
-    alpha = np.asarray(_array(weights), np.float64)
-    share = np.zeros(alpha.shape[:-1]) if learned_sink is None else np.asarray(_array(learned_sink), np.float64)
+def check_rows(weights: ArrayLike, learned_sink: ArrayLike | None) -> tuple[F64, F64]:
+    """Weights (…, n) and shares of learned sinks (…), 0 by default, in float64; a ValueError if invalid."""
+    alpha = np.asarray(_convert_array(weights), np.float64)
+    share = np.zeros(alpha.shape[:-1]) if learned_sink is None else np.asarray(_convert_array(learned_sink), np.float64)
     if alpha.ndim < 1 or share.shape != alpha.shape[:-1]:
         msg = f"weights (…, n) and learned_sink (…) must match, got {alpha.shape} and {share.shape}"
         raise ValueError(msg)
@@ -201,6 +198,6 @@ def rows_of(weights: ArrayLike, learned_sink: ArrayLike | None) -> tuple[F64, F6
             msg = f"{name} must be finite and not negative"
             raise ValueError(msg)
     if not (alpha.max(axis=-1, initial=0.0) > 0).all():
-        msg = "weights must be rows of a softmax; there is one without any weight"
+        msg = "weights must be rows of a softmax, but all weights of a row are 0"
         raise ValueError(msg)
     return alpha, share

@@ -1,8 +1,9 @@
-"""One BLAS thread, so that results do not depend on how many threads a machine or a setting gives BLAS.
+"""One BLAS thread, so that results do not depend on the number of BLAS threads of a machine or a setting.
 
-Matrix products on several threads are cut into other pieces, whose edges are rounded otherwise. What must be the same
-everywhere is computed within ``one_blas_thread``; heads, layers and sequences are what runs side by side. What does not
-belong here: limits of the whole process, which are the caller's.
+The number of threads determines how matrix products are divided into blocks, and so how they are rounded. Results that
+must be the same everywhere are computed inside ``one_blas_thread``; heads, layers and sequences run in parallel
+instead.
+What does not belong here: limits of the whole process, which the caller sets.
 """
 
 from contextlib import ContextDecorator
@@ -12,9 +13,10 @@ import threadpoolctl
 
 
 class _OneBlasThread(ContextDecorator):
-    """Limits BLAS to one thread as long as any thread of the process is within it; also a decorator.
+    """Limits BLAS to one thread while any thread of the process is inside the context; also a decorator.
 
-    The limit is the process's, so the first to enter sets it and the last to leave restores what was there before.
+    The limit applies to the process: the first thread to enter sets it, and the last to leave restores the previous
+    limit.
     """
 
     def __init__(self) -> None:
@@ -26,7 +28,7 @@ class _OneBlasThread(ContextDecorator):
     def __enter__(self) -> None:
         with self._lock:
             if self._inside == 0:
-                threads = [(library, library.get_num_threads()) for library in self._blas()]
+                threads = [(library, library.get_num_threads()) for library in self._find_blas()]
                 self._before = [(library, number) for library, number in threads if number not in {1, None}]
                 _set_threads([(library, 1) for library, _ in self._before])
             self._inside += 1
@@ -37,19 +39,20 @@ class _OneBlasThread(ContextDecorator):
             if self._inside == 0:
                 _set_threads(self._before)
 
-    def _blas(self) -> list[threadpoolctl.LibController]:
+    def _find_blas(self) -> list[threadpoolctl.LibController]:
         """The BLAS libraries of the process, looked up once."""
         if self._libraries is None:
-            import scipy.linalg  # noqa: F401  brings a library of its own, which must be there by then
+            import scipy.linalg  # noqa: F401  loads its own BLAS library, which must be found as well
 
             self._libraries = threadpoolctl.ThreadpoolController().select(user_api="blas").lib_controllers
         return self._libraries
 
 
 def _set_threads(wanted: list[tuple[threadpoolctl.LibController, int]]) -> None:
-    """Give each library its number of threads.
+    """Set the number of threads of each library.
 
-    Newer versions of threadpoolctl let only the thread that set one before change it, unless it gives up control.
+    Newer versions of threadpoolctl allow only the thread that set the number last to change it, unless it releases
+    control.
     """
     clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", lambda **_: None)
     for library, number in wanted:

@@ -1,4 +1,4 @@
-"""Reports: what the warehouse holds of a study, as charts, words and tables on one page.
+"""Reports: the results of a study as charts, sentences and tables on one HTML page.
 
-``page.write_report`` makes the page.
+``page.write_report`` writes the page.
 """

@@ -1,7 +1,7 @@
-"""What a page needs to draw charts in a browser without a network.
+"""Scripts and data with which a page draws its charts in a browser without network access.
 
-Holds the Vega bundle, data that is small and safe inside HTML, and the security policy that lets exactly these scripts
-run.
+Holds the Vega bundle, an encoding that makes data small and safe inside HTML, and the security policy under which
+exactly these scripts run.
 """
 
 import gzip
@@ -19,28 +19,28 @@ import vl_convert
 def bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed as one JavaScript module that sets ``window.vegaEmbed`` (about 0.9 MB).
 
-    Making it takes about a second; it is kept for the life of the process.
+    Building it takes about a second; the result is cached for the life of the process.
     """
     major, minor, *_ = alt.SCHEMA_VERSION.removeprefix("v").split(".")
     text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=f"{major}.{minor}")
     return text.replace("</script", "<\\/script")
 
 
-def packed(value: Any) -> str:
-    """JSON, compressed and in letters and digits alone: a third of its size, and inert wherever it stands in a page.
+def pack(value: Any) -> str:
+    """Compress JSON and encode it in base 64: about a third of its size, and inert anywhere in a page.
 
     The same value gives the same text; ``report.js`` unpacks it.
 
     Raises
     ------
     ValueError
-        If ``value`` holds a number that is not finite: JSON has none.
+        If ``value`` has a number that is not finite, which JSON cannot hold.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
-def policy(*scripts: str) -> str:
+def make_policy(*scripts: str) -> str:
     """A Content-Security-Policy under which only these inline scripts run, if any, and nothing is fetched."""
     hashes = (
         " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts) or "'none'"

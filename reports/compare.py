@@ -1,7 +1,4 @@
-"""One page that sets several studies side by side.
-
-Holds what is on that page.
-"""
+"""The HTML page that compares several studies."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,20 +17,20 @@ from storage.files.staging import write_atomically
 def write_comparison(
     connection: duckdb.DuckDBPyConnection, studies: Sequence[str], path: Path, *, home: str, reports: dict[str, str]
 ) -> Path:
-    """Write the comparison of some studies, whole or not at all; one that stands at ``path`` is replaced.
+    """Write the comparison of several studies atomically; an existing file at ``path`` is replaced.
 
     Parameters
     ----------
     connection
         Open warehouse; only read from.
     studies
-        Names of two studies or more, in the order they are shown.
+        Names of two or more studies, in the order in which they are shown.
     path
-        The HTML file; its folder is made.
+        The HTML file; its folder is created.
     home
         Relative link to the index of all studies.
     reports
-        Relative links to the reports that there are, by study.
+        Relative links to the existing reports, by study.
 
     Raises
     ------
@@ -41,18 +38,20 @@ def write_comparison(
         If the warehouse holds nothing of one of them, or the file cannot be written.
     """
     sources = [find_source(connection, study, map_n=1) for study in studies]
-    claims = {source.study: source.of_study("claims").rows() for source in sources}
+    claims = {source.study: source.ask_study("claims").rows() for source in sources}
     shared = set.intersection(*({row["claim"] for row in rows} for rows in claims.values()))
     claims = {study: [row for row in rows if row["claim"] in shared] for study, rows in claims.items()}
     html = render(
         "compare.html.j2",
-        across.sections(sources),
+        across.build_sections(sources),
         name="+".join(studies),
         studies=[(source.study, reports.get(source.study)) for source in sources],
         home=home,
-        agreement=claims_findings.agreement(claims),
-        claims=listings.claims_of_studies(claims),
-        settings=listings.settings({source.study: settings_findings.facts(source.overview) for source in sources}),
+        agreement=claims_findings.describe_agreement(claims),
+        claims=listings.tabulate_studies(claims),
+        settings=listings.tabulate_settings(
+            {source.study: settings_findings.list_facts(source.overview) for source in sources}
+        ),
     )
     write_atomically(path, html.encode(), remedy="name another folder with --home DIR")
     return path

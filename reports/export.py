@@ -1,7 +1,4 @@
-"""Charts as pictures and tables as files, for papers, slides, notebooks and Dagster's web UI.
-
-Holds ``write_images``, ``draw_previews`` and ``write_tables``.
-"""
+"""Export of charts as images and of tables as files, for papers, slides, notebooks and Dagster's web UI."""
 
 import json
 from collections.abc import Sequence
@@ -14,35 +11,35 @@ from pyarrow import csv, parquet
 from tqdm import tqdm
 
 from reports.figures import Chart, Figure, Section
-from reports.rendering import figures
+from reports.rendering import iterate_figures
 from storage.files.staging import write_atomically
 
 SCALE = 2
-"""Pixels of a PNG for each pixel of a chart on the page."""
+"""Pixels of a PNG per pixel of the chart on the page."""
 
 WIDTHS = {"alone": 640, "broad": 960, "beside": 440, "many": 280}
-"""Widths of the plotting area of charts that take the width of their place on the page, in pixels."""
+"""Widths of the plotting area, in pixels, for charts that are as wide as their container on the page."""
 
 Png = bytes
-"""A picture."""
+"""A PNG image."""
 
 PREVIEWS = ("recall-by-n", "kinds-plane")
-"""The figures that show what a study came to where there is no room for a page."""
+"""Keys of the figures that summarise a study if there is no room for the page."""
 
 REMEDY = "name a folder that can be written"
 
 
 def write_images(sections: Sequence[Section], folder: Path) -> list[Path]:
-    """Write each chart as SVG, PDF and PNG, interactive ones as they are before a reader chooses.
+    """Write each chart as SVG, PDF and PNG; interactive charts are in their initial state.
 
-    Files are named after their figures and replace those that stand there.
+    Files are named after their figures and replace existing ones.
 
     Raises
     ------
     UserError
         If the folder cannot be written.
     """
-    drawn = [(key, _sized(figure, chart)) for figure in figures(sections) for key, chart in figure.drawn]
+    drawn = [(key, _set_width(figure, chart)) for figure in iterate_figures(sections) for key, chart in figure.drawn]
     written = []
     for key, chart in tqdm(drawn, desc="pictures", unit="chart", disable=None):
         svg, pdf, png = StringIO(), BytesIO(), BytesIO()
@@ -56,12 +53,12 @@ def write_images(sections: Sequence[Section], folder: Path) -> list[Path]:
 
 
 def draw_previews(sections: Sequence[Section]) -> dict[str, Png]:
-    """Draw the charts of ``PREVIEWS``, as far as a study has them: PNGs by the titles of their figures."""
+    """Draw the charts of ``PREVIEWS`` that a study has: PNGs by the titles of their figures."""
     pictures = {}
-    for figure in figures(sections):
+    for figure in iterate_figures(sections):
         for chart in figure.charts if figure.key in PREVIEWS else ():
             png = BytesIO()
-            _sized(figure, chart).save(png, format="png", engine="vl-convert")
+            _set_width(figure, chart).save(png, format="png", engine="vl-convert")
             pictures[figure.title] = png.getvalue()
     return pictures
 
@@ -69,7 +66,7 @@ def draw_previews(sections: Sequence[Section]) -> dict[str, Png]:
 def write_tables(sections: Sequence[Section], folder: Path) -> list[Path]:
     """Write the table behind each figure, with all its rows, as CSV and Parquet; lists are JSON in CSV.
 
-    Files are named after their figures and replace those that stand there.
+    Files are named after their figures and replace existing ones.
 
     Raises
     ------
@@ -77,16 +74,16 @@ def write_tables(sections: Sequence[Section], folder: Path) -> list[Path]:
         If the folder cannot be written.
     """
     written = []
-    for figure in tqdm(list(figures(sections)), desc="tables", unit="table", disable=None):
+    for figure in tqdm(list(iterate_figures(sections)), desc="tables", unit="table", disable=None):
         table = figure.table if figure.whole is None else figure.whole
-        for ending, content in (("csv", _csv(table)), ("parquet", _parquet(table))):
+        for ending, content in (("csv", _encode_csv(table)), ("parquet", _encode_parquet(table))):
             written.append(folder / f"{figure.key}.{ending}")
             write_atomically(written[-1], content, remedy=REMEDY)
     return written
 
 
-def _sized(figure: Figure, chart: Chart) -> Chart:
-    """A chart with a width of its own, in place of that of the page."""
+def _set_width(figure: Figure, chart: Chart) -> Chart:
+    """Give a chart a fixed width in place of that of its container."""
     if isinstance(chart, alt.ConcatChart) or chart.width != "container":
         return chart
     place = "many" if len(figure.charts) > 3 else "beside" if len(figure.charts) > 1 else "alone"
@@ -94,7 +91,7 @@ def _sized(figure: Figure, chart: Chart) -> Chart:
     return sized
 
 
-def _csv(table: pa.Table) -> bytes:
+def _encode_csv(table: pa.Table) -> bytes:
     nested = [name for name in table.column_names if pa.types.is_nested(table[name].type)]
     for name in nested:
         texts = [None if value is None else json.dumps(value) for value in table[name].to_pylist()]
@@ -104,7 +101,7 @@ def _csv(table: pa.Table) -> bytes:
     return buffer.getvalue()
 
 
-def _parquet(table: pa.Table) -> bytes:
+def _encode_parquet(table: pa.Table) -> bytes:
     buffer = BytesIO()
     parquet.write_table(table, buffer)
     return buffer.getvalue()

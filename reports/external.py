@@ -1,7 +1,6 @@
-"""Scores of heads by other people's tools: reading their files, and how they go together with our measures.
+"""Scores of heads from other tools: reads their files and correlates the scores with the measures of a study.
 
-Holds ``read_scores`` and ``correlations``. What does not belong here: writing such files (``reports.head_files``), and
-landing (``storage.warehouse.additions``).
+Such files are written by ``reports.head_files``, and scores are landed by ``storage.warehouse.additions``.
 """
 
 import json
@@ -24,10 +23,10 @@ from reports.queries import ask
 from storage.errors import UserError
 
 FILE_BYTES = 2**28
-"""Most bytes of a file of scores."""
+"""Largest size of a file of scores, in bytes."""
 
 PATTERN = "full_attention_heads.tsv"
-"""The file of a pattern of DuoAttention, in its folder."""
+"""File of a DuoAttention pattern in its folder."""
 
 _HEAD = re.compile(r"(\d{1,6})-(\d{1,6})")
 
@@ -40,16 +39,16 @@ class Heads:
     """The query heads of a study's model."""
 
     kv_head: Mapping[Place, int]
-    """By layer and head."""
+    """KV head of each query head, by layer and head."""
 
     @classmethod
     def of(cls, connection: duckdb.DuckDBPyConnection, study: str) -> "Heads":
-        """Those of a landed study.
+        """Read those of a landed study.
 
         Raises
         ------
         UserError
-            If it has not landed.
+            If the study has not been landed.
         """
         rows = ask(connection, "heads_of_study", study=study).rows()
         if not rows:
@@ -57,8 +56,8 @@ class Heads:
             raise UserError(msg)
         return cls({(row["layer"], row["head"]): row["kv_head"] for row in rows})
 
-    def by_kv_head(self) -> NDArray[np.int64]:
-        """How many KV heads each layer has, (layers,), those without attention 0."""
+    def count_kv_heads(self) -> NDArray[np.int64]:
+        """Count the KV heads of each layer, (layers,); 0 for layers without attention."""
         counts = np.zeros(1 + max(layer for layer, _ in self.kv_head), np.int64)
         for (layer, _), kv_head in self.kv_head.items():
             counts[layer] = max(counts[layer], kv_head + 1)
@@ -66,7 +65,7 @@ class Heads:
 
 
 def read_scores(path: Path, form: str, heads: Heads) -> dict[Place, float]:
-    """The score of each query head that a file has; those of KV heads are repeated for their query heads.
+    """Read the score of each query head; scores of KV heads are repeated for their query heads.
 
     Parameters
     ----------
@@ -78,7 +77,7 @@ def read_scores(path: Path, form: str, heads: Heads) -> dict[Place, float]:
     Raises
     ------
     UserError
-        If there is no such format or file, or the file is malformed or has other heads than the model.
+        If there is no such format or file, or the file is malformed or has heads that the model does not have.
     """
     if form not in READERS:
         msg = f"There is no format '{form}' of scores; choose from {', '.join(READERS)}"
@@ -104,30 +103,30 @@ def read_scores(path: Path, form: str, heads: Heads) -> dict[Place, float]:
     return found
 
 
-def _duo(file: Path, text: str, heads: Heads) -> dict[Place, float]:
-    """A line for each layer, numbers between tabs, one a KV head."""
+def _parse_duo(file: Path, text: str, heads: Heads) -> dict[Place, float]:
+    """Parse one line per layer, with one number per KV head, separated by tabs."""
     lines = [line.split("\t") for line in text.splitlines() if line.strip()]
     try:
         scores = [[float(cell) for cell in line] for line in lines]
     except ValueError as error:
-        _refuse(file, f"{error}; a pattern has numbers between tabs alone")
-    counts, given = heads.by_kv_head(), [len(line) for line in scores]
+        _refuse(file, f"{error}; a pattern has only numbers, separated by tabs")
+    counts, given = heads.count_kv_heads(), [len(line) for line in scores]
     if given != counts.tolist():
         most = max(given, default=0)
-        _refuse(file, f"it has {len(given)} lines of up to {most} numbers, the model {len(counts)} layers of KV heads: "
-                      f"{_shape(counts)}")  # fmt: skip
+        _refuse(file, f"it has {len(given)} lines of up to {most} numbers, but the model has {len(counts)} layers with "
+                      f"these numbers of KV heads: {_describe_counts(counts)}")  # fmt: skip
     return {(layer, head): scores[layer][kv_head] for (layer, head), kv_head in heads.kv_head.items()}
 
 
-def _shape(counts: NDArray[np.int64]) -> str:
-    """How many KV heads layers have, in words."""
+def _describe_counts(counts: NDArray[np.int64]) -> str:
+    """Describe the numbers of KV heads of the layers."""
     if (counts == counts[0]).all():
         return f"{counts[0]} in each"
     return ", ".join(map(str, counts.tolist()))
 
 
-def _retrieval(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # noqa: ARG001 (readers are alike)
-    """A JSON object of lists of scores by "layer-head"; their means."""
+def _parse_retrieval(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # noqa: ARG001 (readers share a signature)
+    """Parse a JSON object of lists of scores by "layer-head", and average each list."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -140,7 +139,7 @@ def _retrieval(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # no
         if place is None:
             _refuse(file, f"'{name[:40]}' should be a layer and a head, as in 3-17")
         if not isinstance(scores, list) or not scores or not all(_is_number(score) for score in scores):
-            _refuse(file, f"'{name}' should have a list of numbers, one at least")
+            _refuse(file, f"'{name}' should have a list of at least one number")
         found[int(place[1]), int(place[2])] = fmean(scores)
     return found
 
@@ -149,8 +148,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _csv(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # noqa: ARG001 (readers are alike)
-    """Columns layer, head and score."""
+def _parse_csv(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # noqa: ARG001 (readers share a signature)
+    """Parse the columns layer, head and score."""
     kinds = {"layer": pa.int64(), "head": pa.int64(), "score": pa.float64()}
     try:
         options = csv.ConvertOptions(column_types=kinds, include_columns=list(kinds))
@@ -163,29 +162,29 @@ def _csv(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # noqa: AR
         if None in row.values():
             _refuse(file, "a layer, head or score is missing")
         if place in found:
-            _refuse(file, f"it has head {place[1]} in layer {place[0]} twice")
+            _refuse(file, f"head {place[1]} in layer {place[0]} occurs twice")
         found[place] = row["score"]
     return found
 
 
 READERS: Mapping[str, Callable[[Path, str, Heads], dict[Place, float]]] = {
-    "duo": _duo,
-    "retrieval": _retrieval,
-    "csv": _csv,
+    "duo": _parse_duo,
+    "retrieval": _parse_retrieval,
+    "csv": _parse_csv,
 }
-"""What reads each format."""
+"""Reader of each format."""
 
 
 def _refuse(file: Path, why: str) -> NoReturn:
-    """Say what is wrong with a file."""
+    """Raise an error that says what is wrong with a file."""
     msg = f"The scores {file} cannot be used: {why}"
     raise UserError(msg)
 
 
-def correlations(
+def correlate_scores(
     connection: duckdb.DuckDBPyConnection, study: str, scores: Mapping[Place, float]
 ) -> dict[str, RankCorrelation]:
-    """How scores go together over heads with each measure of a landed study, by the measure's name."""
+    """Correlate scores over heads with each measure of a landed study; results by the measure's name."""
     heads = Heads.of(connection, study)
     places = list(heads.kv_head)
     given = np.array([scores.get(place, np.nan) for place in places])

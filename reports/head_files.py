@@ -1,20 +1,19 @@
-"""Measures of heads as files that other tools read, from the tables of a landed study alone.
+"""Files of head measures for other tools, written from the tables of a landed study.
 
-Holds ``write``. What does not belong here: the measures themselves (``sql/views/head_measures.sql``), and scores that
-come from elsewhere (``reports.external``).
+The measures are defined in ``sql/views/head_measures.sql``; scores from other tools are read by ``reports.external``.
 
-Formats, as their readers take them:
+Formats, as their readers expect them:
 
 - ``duo``: a folder with ``full_attention_heads.tsv``, a line for each layer with a number from 0 to 1 for each KV head,
   1 for full attention, and ``config.json`` with ``sink_size`` and ``recent_size``, as ``load_attn_pattern`` of
   DuoAttention (mit-han-lab/duo-attention, ``duo_attn/utils.py``) reads them.
-- ``lukv``: a NumPy array (99, layers, KV heads): element i has the shares of keys to prune where (i + 1) % of all are
-  pruned, as ``LUKVPress`` of kvpress (NVIDIA/kvpress, ``kvpress/presses/lukv_press.py``) reads it.
-- ``retrieval``: one line of JSON, ``{"layer-head": [score of each sequence]}``, layer by layer, as the files
-  ``head_score/*.json`` of nightdessert/Retrieval_Head are.
+- ``lukv``: a NumPy array (99, layers, KV heads): element i has the shares of keys to prune if (i + 1) % of all keys
+  are pruned, as ``LUKVPress`` of kvpress (NVIDIA/kvpress, ``kvpress/presses/lukv_press.py``) reads it.
+- ``retrieval``: one line of JSON, ``{"layer-head": [score of each sequence]}``, layer by layer, as in the
+  files ``head_score/*.json`` of nightdessert/Retrieval_Head.
 - ``csv``, ``parquet``, ``json``: rows of ``head_measures``.
 
-Beside each file stands ``NAME.made_from.json``, in the folder of ``duo`` ``made_from.json``.
+``NAME.made_from.json`` is written next to each file; in the folder of ``duo`` it is ``made_from.json``.
 """
 
 import json
@@ -30,6 +29,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import csv, parquet
 
+from reports.findings.numbers import count
 from reports.queries import ask
 from storage.errors import UserError
 from storage.files.staging import write_atomically
@@ -44,7 +44,7 @@ SHARES = np.arange(1, 100) / 100
 """Shares of all keys that are pruned, one for each element of ``lukv``."""
 
 ABLATION = ("delta_loss_", "kl_")
-"""How the measures begin that a study has only where it asks for effects."""
+"""Prefixes of the measures that a study has only if it asks for effects."""
 
 REMEDY = "name a place that can be written"
 
@@ -59,62 +59,62 @@ class Choice:
     measure: str | None
     """The measure; None for all of them, in the formats that hold rows."""
     group: Group = "max"
-    """How query heads of one KV head become one number."""
+    """How the values of the query heads of one KV head are combined."""
     inverted: bool = False
-    """Whether heads of the lowest measure come first."""
+    """Whether heads with the lowest values rank first."""
     sink_size: int = 128
     recent_size: int = 256
-    """Keys of the heads without full attention, for ``duo``; those of the published patterns."""
+    """Keys that heads without full attention keep, for ``duo``; defaults as in the published patterns."""
 
 
 def write(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, path: Path) -> list[Path]:
-    """Write a measure of all heads of a landed study, or all measures; returns the files that were written.
+    """Write one measure of all heads of a landed study, or all measures; return the files written.
 
     Raises
     ------
     UserError
-        If the study has not landed, has no such measure, lacks it for some heads, or has layers that the format cannot
-        hold; if the place cannot be written.
+        If the study has not been landed, has no such measure, lacks it for some heads, or has layers that the format
+        cannot hold; or if the files cannot be written.
     """
     if not ask(connection, "measures_of_heads", study=study).table.num_rows:
         msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
         raise UserError(msg)
     if choice.form in {"csv", "parquet", "json"}:
-        rows, content = _rows(connection, study, choice)
+        rows, content = _encode_rows(connection, study, choice)
         files = {path: content}
     elif choice.measure is None:
         msg = f"The format '{choice.form}' holds one measure; name it with --by, such as --by effective_keys"
         raise UserError(msg)
     else:
-        rows = _measured(connection, study, choice.measure)
-        files = _for_tools(connection, study, choice, rows, path)
+        rows = _read_measure(connection, study, choice.measure)
+        files = _encode_for_tools(connection, study, choice, rows, path)
     beside = path / "made_from.json" if choice.form == "duo" else path.with_name(f"{path.name}.made_from.json")
-    files[beside] = _json(_made_from(connection, study, choice, rows))
+    files[beside] = _encode_json(_describe_origin(connection, study, choice, rows))
     for file, content in files.items():
         write_atomically(file, content, remedy=REMEDY)
     return list(files)
 
 
-def _for_tools(
+def _encode_for_tools(
     connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table, path: Path
 ) -> dict[Path, bytes]:
-    """The content of each file, in one of the formats of other tools."""
+    """Encode the content of each file in one of the formats of other tools."""
     if choice.form == "retrieval":
-        return {path: _retrieval(connection, study, choice, rows)}
-    scores = _by_kv_head(connection, study, choice, rows)
+        return {path: _encode_retrieval(connection, study, choice, rows)}
+    scores = _group_by_kv_head(connection, study, choice, rows)
     if choice.form == "lukv":
         buffer = BytesIO()
-        np.save(buffer, pruned_shares(scores), allow_pickle=False)
+        np.save(buffer, compute_pruned_shares(scores), allow_pickle=False)
         return {path: buffer.getvalue()}
-    text = "".join("\t".join(f"{share:.9f}" for share in layer) + "\n" for layer in ranks(scores))
+    text = "".join("\t".join(f"{share:.9f}" for share in layer) + "\n" for layer in rank_scores(scores))
     sizes = {"sink_size": choice.sink_size, "recent_size": choice.recent_size}
-    return {path / "full_attention_heads.tsv": text.encode(), path / "config.json": _json(sizes)}
+    return {path / "full_attention_heads.tsv": text.encode(), path / "config.json": _encode_json(sizes)}
 
 
-def ranks(scores: F64) -> F64:
-    """Scores of heads as numbers from 0, the lowest, to 1, the highest: shares of the other heads that are lower.
+def rank_scores(scores: F64) -> F64:
+    """Rank heads from 0, the lowest score, to 1, the highest: the share of the other heads that are lower.
 
-    Equal heads count half. Order is all that a threshold on a share of heads looks at, and measures of any unit fit.
+    Equal heads count half. A threshold on a share of heads depends on the order alone, so a measure may have any unit.
 
     Parameters
     ----------
@@ -127,11 +127,11 @@ def ranks(scores: F64) -> F64:
     return found
 
 
-def pruned_shares(scores: F64) -> F64:
-    """Shares of keys to prune of every head, whose mean over heads is each of ``SHARES``; (99, layers, KV heads).
+def compute_pruned_shares(scores: F64) -> F64:
+    """Compute shares of keys to prune in each head, with means over heads of ``SHARES``; (99, layers, KV heads).
 
-    A head keeps keys in proportion to its score, and at most all of them; what such heads do not take goes to the
-    others. So no head prunes less where more is pruned overall.
+    A head keeps keys in proportion to its score, and at most all of them; the remainder is shared among the other
+    heads. So no head prunes less if more is pruned overall.
 
     Parameters
     ----------
@@ -141,25 +141,25 @@ def pruned_shares(scores: F64) -> F64:
     flat = scores.ravel() / scores.max()
     ascending = np.sort(flat)
     count, sums = flat.size, np.append(0.0, ascending.cumsum())
-    whole = count - np.arange(count)  # heads that keep all keys where the scale is 1 / score of the head
+    whole = count - np.arange(count)  # heads that keep all keys if the scale is 1 / score of the head
     kept_at = sums[:-1] / ascending + whole  # keys kept there, falling with the score of the first that keeps all
     found = np.empty((len(SHARES), count))
     for index, share in enumerate(SHARES):
         keys = count * (1 - share)
-        partly = int((kept_at >= keys).sum())  # so many of the lowest keep fewer than all
+        partly = int((kept_at >= keys).sum())  # number of the lowest heads that keep fewer than all
         scale = (keys - (count - partly)) / sums[partly]
         found[index] = 1 - np.minimum(1, scale * flat)
     return found.reshape(len(SHARES), *scores.shape)
 
 
-def _measured(connection: duckdb.DuckDBPyConnection, study: str, measure: str) -> pa.Table:
-    """One measure of every head, none of them missing."""
+def _read_measure(connection: duckdb.DuckDBPyConnection, study: str, measure: str) -> pa.Table:
+    """Read one measure of every head; raise an error if any is missing."""
     rows = ask(connection, "head_measure", study=study, measure=measure).table
     values = rows["value"].to_numpy()
     lacking = int(np.isnan(values.astype(np.float64)).sum())
     if rows["measure"].null_count == len(rows):
         known = sorted(set(ask(connection, "measures_of_heads", study=study).table["measure"].to_pylist()))
-        asked = " (heads are ablated where its `analysis` has `effects`)" if measure.startswith(ABLATION) else ""
+        asked = " (heads are ablated only if its `analysis` has `effects`)" if measure.startswith(ABLATION) else ""
         msg = f"The study '{study}' has no measure '{measure}'{asked}; it has {', '.join(known)}"
         raise UserError(msg)
     if lacking:
@@ -169,28 +169,32 @@ def _measured(connection: duckdb.DuckDBPyConnection, study: str, measure: str) -
 
 
 def _check_layers(connection: duckdb.DuckDBPyConnection, study: str, form: str, heads: NDArray[np.int64]) -> None:
-    """Refuse a model some of whose layers have no attention, or other numbers of heads: there is no row for them."""
+    """Refuse a model in which some layers have no attention or fewer heads: the format has no row for them."""
     (origin,) = ask(connection, "origin_of_study", study=study).rows()
     counts = np.bincount(heads[:, 0], minlength=origin["layers"])
     if (odd := np.flatnonzero(counts != counts.max())).size:
-        what = "no softmax attention" if not counts[odd[0]] else f"{counts[odd[0]]} heads, others {counts.max()}"
-        msg = f"The format '{form}' needs the same heads in every layer, but layer {odd[0]} of '{study}' has {what}"
+        found = int(counts[odd[0]])
+        what = f"{count(found, 'head')}, and others {counts.max()}" if found else "no softmax attention"
+        msg = (
+            f"The format '{form}' needs the same number of heads in every layer, but layer {odd[0]} of '{study}' has "
+            f"{what}; choose the format csv, parquet or json"
+        )
         raise UserError(msg)
 
 
-def _by_kv_head(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table) -> F64:
-    """Scores of KV heads, (layers, KV heads); the higher, the more keys."""
+def _group_by_kv_head(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table) -> F64:
+    """Combine scores by KV head, (layers, KV heads); higher scores keep more keys."""
     layer, head, value = (rows[name].to_numpy().astype(kind) for name, kind in _COLUMNS.items())
     places = np.unique(np.stack([layer, head], axis=1), axis=0)
     _check_layers(connection, study, choice.form, places)
     shape = (layer.max() + 1, head.max() + 1)
     if choice.form == "duo" and 1 in shape:
-        msg = f"DuoAttention reads no pattern of one layer or one KV head in each, as '{study}' has"
+        msg = f"DuoAttention cannot read a pattern with one layer or one KV head per layer, as '{study}' has"
         raise UserError(msg)
     if choice.form == "lukv" and value.min() <= 0:
         msg = (
-            f"The measure '{choice.measure}' is {value.min():.4g} for a head, and a share of keys needs a number above "
-            "0; choose a number of keys, such as effective_keys or elbow"
+            f"The measure '{choice.measure}' is {value.min():.4g} for a head, but shares of keys need values above 0; "
+            "choose a number of keys, such as effective_keys or elbow"
         )
         raise UserError(msg)
     if choice.inverted:
@@ -208,8 +212,8 @@ def _by_kv_head(connection: duckdb.DuckDBPyConnection, study: str, choice: Choic
 _COLUMNS: Mapping[str, type[np.generic]] = {"layer": np.int64, "kv_head": np.int64, "value": np.float64}
 
 
-def _retrieval(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table) -> bytes:
-    """One line: the scores of every query head, one a sequence, or one where the measure is of all together."""
+def _encode_retrieval(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table) -> bytes:
+    """Encode one line of JSON: scores of each query head, one per sequence, or one if the measure covers them all."""
     heads = np.array([rows["layer"].to_numpy(), rows["head"].to_numpy()], np.int64).T
     _check_layers(connection, study, choice.form, heads)
     sign = -1 if choice.inverted else 1
@@ -223,23 +227,25 @@ def _retrieval(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice
     return json.dumps(found, allow_nan=False).encode() + b"\n"
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice) -> tuple[pa.Table, bytes]:
-    """Rows of ``head_measures``, and them as a file."""
+def _encode_rows(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice) -> tuple[pa.Table, bytes]:
+    """Read rows of ``head_measures`` and encode them as a file."""
     if choice.measure is None:
         rows = ask(connection, "measures_of_heads", study=study).table
     else:
         rows = ask(connection, "head_measure", study=study, measure=choice.measure).table
         if rows["measure"].null_count == len(rows):
-            _measured(connection, study, choice.measure)  # says which there are
+            _read_measure(connection, study, choice.measure)  # raises an error that lists the existing measures
     if choice.form == "json":
-        return rows, _json(rows.to_pylist())
+        return rows, _encode_json(rows.to_pylist())
     buffer = BytesIO()
     (csv.write_csv if choice.form == "csv" else parquet.write_table)(rows, buffer)
     return rows, buffer.getvalue()
 
 
-def _made_from(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table) -> dict[str, Any]:
-    """What a file was made from, as JSON: the study, what is in it, and the intervals of its numbers."""
+def _describe_origin(
+    connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, rows: pa.Table
+) -> dict[str, Any]:
+    """Describe the origin of a file for JSON: the study, what was exported, and the intervals of the values."""
     (known,) = ask(connection, "origin_of_study", study=study).rows()
     known["versions"] = json.loads(known["versions"] or "null")
     intervals = [
@@ -250,6 +256,6 @@ def _made_from(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice
     return {"study": study, **known, **asdict(choice), "intervals": intervals}
 
 
-def _json(content: Any) -> bytes:
-    """A JSON document for people to read."""
+def _encode_json(content: Any) -> bytes:
+    """Encode indented JSON."""
     return json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n"

@@ -1,7 +1,4 @@
-"""The page that lists every study.
-
-Holds what is on that page.
-"""
+"""The HTML page that lists all studies."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,18 +15,18 @@ from storage.files.staging import write_atomically
 def write_index(
     connection: duckdb.DuckDBPyConnection, path: Path, *, reports: Mapping[str, str], comparisons: Mapping[str, str]
 ) -> Path:
-    """Write the index of the studies of a warehouse, whole or not at all; one that stands at ``path`` is replaced.
+    """Write the index of the studies of a warehouse atomically; an existing file at ``path`` is replaced.
 
     Parameters
     ----------
     connection
         Open warehouse; only read from.
     path
-        The HTML file; its folder is made.
+        The HTML file; its folder is created.
     reports
-        Relative links to the reports that there are, by study.
+        Relative links to the existing reports, by study.
     comparisons
-        Relative links to the comparisons that there are, by the name they are shown with.
+        Relative links to the existing comparisons, by the name under which they are shown.
 
     Raises
     ------
@@ -37,7 +34,7 @@ def write_index(
         If the file cannot be written.
     """
     studies = [
-        {**row, "report": reports.get(row["study"]), "kinds": _kinds(row)}
+        {**row, "report": reports.get(row["study"]), "kinds": _list_kind_shares(row)}
         for row in ask(connection, "studies_overview").rows()
     ]
     html = render("index.html.j2", studies=studies, comparisons=comparisons)
@@ -45,7 +42,7 @@ def write_index(
     return path
 
 
-def _kinds(study: numbers.Row) -> list[tuple[str, float]]:
-    """The share of each kind of head (``studies_overview``); empty if unknown."""
+def _list_kind_shares(study: numbers.Row) -> list[tuple[str, float]]:
+    """List the share of each kind of head (``studies_overview``); empty if unknown."""
     shares = [(label, study[f"{label.lower()}_share"]) for label in findings.LABELS]
     return [] if any(share is None for _, share in shares) else shares

@@ -1,8 +1,7 @@
-"""Tables that are read, not looked up: a few rows in words and arrows, shown in the open.
+"""Short tables that are shown on the page in words and symbols.
 
-Holds one function per such table: rows in, headings and cells out.
-
-A verdict is a word and a symbol, never a colour alone; NULL is a dash.
+One function per table takes rows and returns headings and cells. A verdict is a word and a symbol, never a colour
+alone; NULL is a dash.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,9 +12,9 @@ from statistics import median
 from geometry.rank_correlation import RankCorrelation
 from reports.findings.bounds import EFFECTS, FAMILIES
 from reports.findings.chance import ARITHMETICS
-from reports.findings.claims import VERDICTS, interval, needed
-from reports.findings.numbers import Row, known, number, percent
-from reports.findings.recovery import PARAMETERS, compared
+from reports.findings.claims import VERDICTS, format_interval, format_threshold
+from reports.findings.numbers import Row, drop_nulls, number, percent
+from reports.findings.recovery import PARAMETERS, select_compared
 
 DASH = "–"
 
@@ -28,10 +27,10 @@ class Listing:
     rows: tuple[tuple[str, ...], ...]
     """As many cells as headings; the first one names the row."""
     links: tuple[str, ...] = ()
-    """For each row the key of a figure that its first cell leads to; none if empty."""
+    """For each row the key of the figure to which its first cell links; no links if empty."""
 
 
-def claims(rows: Iterable[Row], shown_by: Mapping[str, str]) -> Listing:
+def tabulate_claims(rows: Iterable[Row], shown_by: Mapping[str, str]) -> Listing:
     """Claims of the paper with what this study shows, by verdict (``claims``).
 
     Parameters
@@ -43,15 +42,15 @@ def claims(rows: Iterable[Row], shown_by: Mapping[str, str]) -> Listing:
     """
     ordered = sorted(rows, key=lambda row: list(VERDICTS).index(row["verdict"]))
     return Listing(
-        ("In the paper", "What it says", "Verdict", "Random weights", "Value (interval)", "Needs"),
+        ("In the paper", "Claim", "Verdict", "Random weights", "Value (interval)", "Required"),
         tuple(
             (
                 row["figure"],
                 row["statement"],
-                _verdict(row["verdict"]),
-                _verdict(row["twin_verdict"]),
-                (row["reason"] or DASH) if row["verdict"] == "not testable" else interval(row),
-                needed(row),
+                _format_verdict(row["verdict"]),
+                _format_verdict(row["twin_verdict"]),
+                (row["reason"] or DASH) if row["verdict"] == "not testable" else format_interval(row),
+                format_threshold(row),
             )
             for row in ordered
         ),
@@ -59,23 +58,23 @@ def claims(rows: Iterable[Row], shown_by: Mapping[str, str]) -> Listing:
     )
 
 
-def claims_of_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
+def tabulate_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
     """Claims of the paper with what each study shows (``claims`` of each)."""
     return Listing(
-        ("What it says", "In the paper", "Needs", *rows),
+        ("Claim", "In the paper", "Required", *rows),
         tuple(
             (
                 same[0]["statement"],
                 same[0]["figure"],
-                needed(same[0]),
-                *(_judged(row) for row in same),
+                format_threshold(same[0]),
+                *(_format_judgement(row) for row in same),
             )
             for same in zip(*rows.values(), strict=True)
         ),
     )
 
 
-def correlations(found: Mapping[str, RankCorrelation]) -> Listing:
+def tabulate_correlations(found: Mapping[str, RankCorrelation]) -> Listing:
     """Rank correlations by the name of the measure."""
     return Listing(
         ("Measure", "Rank correlation", "95 % interval", "p", "Heads", "KV groups"),
@@ -93,27 +92,27 @@ def correlations(found: Mapping[str, RankCorrelation]) -> Listing:
     )
 
 
-def settings(facts: Mapping[str, Mapping[str, str]]) -> Listing:
-    """What each study was run with (``words.facts`` of each)."""
+def tabulate_settings(facts: Mapping[str, Mapping[str, str]]) -> Listing:
+    """Settings of each study, by name."""
     names = dict.fromkeys(name for told in facts.values() for name in told)
     return Listing(
         ("Setting", *facts), tuple((name, *(told.get(name, DASH) for told in facts.values())) for name in names)
     )
 
 
-def _judged(claim: Row) -> str:
-    return f"{_verdict(claim['verdict'])}\u2002{interval(claim)}".rstrip()
+def _format_judgement(claim: Row) -> str:
+    return f"{_format_verdict(claim['verdict'])}\u2002{format_interval(claim)}".rstrip()
 
 
-def _verdict(verdict: str | None) -> str:
+def _format_verdict(verdict: str | None) -> str:
     """A verdict with its symbol."""
     return DASH if verdict is None else f"{VERDICTS[verdict][0]}\u00a0{verdict}"
 
 
-def arithmetic(rows: Iterable[Row]) -> Listing:
-    """How far plain arithmetic is off (``arithmetic``)."""
+def tabulate_arithmetic(rows: Iterable[Row]) -> Listing:
+    """Error of plain arithmetic (``arithmetic``)."""
     return Listing(
-        ("Distances by", "Recall differs at", "by, on average", "Precision differs at", "by, on average"),
+        ("Distances computed by", "Recall differs at", "Mean difference", "Precision differs at", "Mean difference"),
         tuple(
             (
                 ARITHMETICS[row["arithmetic"]],
@@ -128,14 +127,14 @@ def arithmetic(rows: Iterable[Row]) -> Listing:
 
 
 _ROLES = {
-    "d": "length of one value state",
+    "d": "components of a value state",
     "L": "number of keys",
     "N": "number of selected keys",
     "a_0": "weighted norm of the sink",
-    "a_min_in": "least weighted norm among the selected",
+    "a_min_in": "smallest weighted norm among the selected",
     "a_max_out": "largest weighted norm among the others",
     "beta": "decay of similarity",
-    "eta": "height of the oscillation",
+    "eta": "amplitude of the oscillation",
     "omega": "frequency of the oscillation",
     "T_1": "end of the plateau",
     "T_2": "start of the growth",
@@ -149,38 +148,40 @@ _OF_OSCILLATION = {"omega", "T_1"}
 _ARROWS = {1: "↑", -1: "↓", 0: DASH}
 
 
-def effects(rows: Iterable[Row], *, oscillates: bool) -> Listing:
-    """Table 1: how each parameter moves the lower bounds, beside the paper's arrow (``parameter_effects``).
+def tabulate_effects(rows: Iterable[Row], *, oscillates: bool) -> Listing:
+    """Table 1: effect of each parameter on the lower bounds, next to the paper's arrow (``parameter_effects``).
 
-    Where the weights do not oscillate, η is that of the growth, and there is neither ω nor T_1 to move.
+    If the weights do not oscillate, η is that of the growth, and there is no ω or T_1 to vary.
     """
     headings = (
         "Parameter",
-        "Its part",
-        "Held at",
+        "Meaning",
+        "Base value",
         "From, to",
         "Lower bound of Precision",
-        "of Recall",
+        "Lower bound of Recall",
         "Change of the log miss",
     )
-    return Listing((*headings, "Here", "Paper", "Agrees"), tuple(_effect(row, oscillates=oscillates) for row in rows))
+    return Listing(
+        (*headings, "Here", "Paper", "Agrees"), tuple(_build_effect_row(row, oscillates=oscillates) for row in rows)
+    )
 
 
-def _effect(row: Row, *, oscillates: bool) -> tuple[str, ...]:
+def _build_effect_row(row: Row, *, oscillates: bool) -> tuple[str, ...]:
     paper = _ARROWS.get(row["paper_effect"], "mixed")
     name, role = EFFECTS[row["parameter"]], _ROLES[row["parameter"]]
     if not oscillates and row["parameter"] in _OF_OSCILLATION:
         return (name, role, *[DASH] * 6, paper, DASH)
     if not oscillates and row["parameter"] == "eta":
-        name, role = f"{name} (of the growth)", "rate of the growth"
+        name, role = f"{name} (growth)", "rate of the growth"
     return (
         name,
         role,
         DASH if row["parameter"] in _FACTORS or row["base"] is None else number(row["base"]),
-        _from_to(row["low"], row["high"], "×" if row["parameter"] in _FACTORS else ""),
-        _from_to(row["precision_lower_low"], row["precision_lower_high"]),
-        _from_to(row["recall_lower_low"], row["recall_lower_high"]),
-        _change(row["log_miss_low"], row["log_miss_high"]),
+        _format_change(row["low"], row["high"], "×" if row["parameter"] in _FACTORS else ""),
+        _format_change(row["precision_lower_low"], row["precision_lower_high"]),
+        _format_change(row["recall_lower_low"], row["recall_lower_high"]),
+        _format_difference(row["log_miss_low"], row["log_miss_high"]),
         _ARROWS.get(row["effect"], DASH),
         paper,
         {True: "✓ yes", False: "✗ no", None: DASH}[row["agrees"]],
@@ -190,7 +191,7 @@ def _effect(row: Row, *, oscillates: bool) -> tuple[str, ...]:
 _TRENDS = {1: "↗", -1: "↘", 0: "→"}
 
 
-def regimes(model: Iterable[Row], counts: Iterable[Row]) -> Listing:
+def tabulate_regimes(model: Iterable[Row], counts: Iterable[Row]) -> Listing:
     """Table 2: regimes of the selection (``regimes_of_model``), with how many heads have each (``regime_counts``)."""
     heads = {row["regime"]: row for row in counts}
     return Listing(
@@ -200,29 +201,29 @@ def regimes(model: Iterable[Row], counts: Iterable[Row]) -> Listing:
             "N",
             "Δ/B, from, to",
             "Trend",
-            "Paper",
+            "Trend in the paper",
             "Share of N with Δ > 0",
             "Heads with it",
-            "rising, falling",
+            "Rising, falling",
         ),
-        tuple((*_regime(row), *_over_heads(heads.get(row["regime"]))) for row in model),
+        tuple((*_build_regime_cells(row), *_count_heads(heads.get(row["regime"]))) for row in model),
     )
 
 
-def _regime(row: Row) -> tuple[str, ...]:
+def _build_regime_cells(row: Row) -> tuple[str, ...]:
     first, last = row["first_n"], row["last_n"]
     return (
         row["regime"],
         row["composition"],
         DASH if first is None else f"{first}" if first == last else f"{first}\u00a0to\u00a0{last}",
-        DASH if first is None else _from_to(row["margin_first"], row["margin_last"]),
+        DASH if first is None else _format_change(row["margin_first"], row["margin_last"]),
         _TRENDS.get(row["trend"], DASH),
         _TRENDS.get(row["paper_trend"], "n/a"),
-        _share(row["positive_share"]),
+        _format_share(row["positive_share"]),
     )
 
 
-def _over_heads(row: Row | None) -> tuple[str, str]:
+def _count_heads(row: Row | None) -> tuple[str, str]:
     return ("0", DASH) if row is None else (str(row["heads"]), f"{row['rising']}, {row['falling']}")
 
 
@@ -234,43 +235,43 @@ _INEQUALITIES = {
 }
 
 
-def monte_carlo(rows: Iterable[Row]) -> Listing:
-    """At which share of the grid each inequality holds in expectation, with its worst gap (``monte_carlo_summary``)."""
+def tabulate_monte_carlo(rows: Iterable[Row]) -> Listing:
+    """Share of the grid at which each inequality holds in expectation, with its worst gap (``monte_carlo_summary``)."""
     return Listing(
         ("Family", "κ", "Scale", "Points", *_INEQUALITIES.values()),
         tuple(
             (
                 FAMILIES[row["family"]],
-                _number(row["kappa"]),
+                _format_number(row["kappa"]),
                 row["scale"] or DASH,
                 str(row["points"]),
-                *(_in_expectation(row, inequality) for inequality in _INEQUALITIES),
+                *(_format_expectation(row, inequality) for inequality in _INEQUALITIES),
             )
             for row in sorted(rows, key=lambda row: list(FAMILIES).index(row["family"]))
         ),
     )
 
 
-def _in_expectation(row: Row, inequality: str) -> str:
-    """One inequality over all points, over those that meet its assumptions, and over single draws."""
+def _format_expectation(row: Row, inequality: str) -> str:
+    """Format one inequality: over all points, over those that meet its assumptions, and over single draws."""
     name = inequality.removesuffix("_lower")
     if not row[f"{name}_points"]:
         return DASH
-    met = _share_of(row[f"{name}_holds_meeting"], row[f"{name}_points_meeting"])
+    met = _format_share_of(row[f"{name}_holds_meeting"], row[f"{name}_points_meeting"])
     told = [
-        f"{_share_of(row[f'{name}_holds'], row[f'{name}_points'])} ({_number(row[f'worst_{name}_gap'])})",
+        f"{_format_share_of(row[f'{name}_holds'], row[f'{name}_points'])} ({_format_number(row[f'worst_{name}_gap'])})",
         f"met: {met}" if met != DASH else "",
-        f"of draws {_share(row[f'{inequality}_share'])}",
+        f"of draws {_format_share(row[f'{inequality}_share'])}",
     ]
     return "; ".join(part for part in told if part)
 
 
-def _share_of(share: float | None, points: int) -> str:
+def _format_share_of(share: float | None, points: int) -> str:
     return DASH if share is None else f"{percent(share)} of\u00a0{points:,}"
 
 
-def failures(rows: Sequence[Row]) -> Listing:
-    """Which inequalities fail, at how many points, and where worst (``monte_carlo_failures``)."""
+def tabulate_failures(rows: Sequence[Row]) -> Listing:
+    """Inequalities that fail, at how many points, and their worst point (``monte_carlo_failures``)."""
     kinds = ("Bound", "Family", "κ", "Scale", "Fails at", "Fails where met")
     worst = ("Worst at", "Share with Δ > 0", "Mean", "Its bound", "Gap")
     return Listing(
@@ -279,12 +280,12 @@ def failures(rows: Sequence[Row]) -> Listing:
             (
                 _INEQUALITIES[row["inequality"]],
                 FAMILIES[row["family"]],
-                _number(row["kappa"]),
+                _format_number(row["kappa"]),
                 row["scale"] or DASH,
                 f"{row['failing']:,} of\u00a0{row['points']:,}",
                 f"{row['failing_meeting']:,} of\u00a0{row['points_meeting']:,}",
-                _point(row),
-                _share(row["premise_share"]),
+                _format_point(row),
+                _format_share(row["premise_share"]),
                 number(row["mean"]),
                 number(row["bound"]),
                 number(row["gap"]),
@@ -294,7 +295,7 @@ def failures(rows: Sequence[Row]) -> Listing:
     )
 
 
-def _point(row: Row) -> str:
+def _format_point(row: Row) -> str:
     """The parameters of a point of the grid."""
     beta = "∞" if isinf(row["beta"]) else number(row["beta"])
     return (
@@ -303,10 +304,10 @@ def _point(row: Row) -> str:
     )
 
 
-def sensitivity(rows: Iterable[Row]) -> Listing:
-    """How many labels depend on each threshold of the taxonomy (``taxonomy_thresholds``)."""
+def tabulate_sensitivity(rows: Iterable[Row]) -> Listing:
+    """Number of labels that depend on each threshold of the taxonomy (``taxonomy_thresholds``)."""
     return Listing(
-        ("Threshold", "What it decides", "Value", "Labels changed at −10\u00a0%", "at +10\u00a0%"),
+        ("Threshold", "What it decides", "Value", "Labels changed at −10\u00a0%", "Labels changed at +10\u00a0%"),
         tuple(
             (
                 row["threshold"],
@@ -319,44 +320,44 @@ def sensitivity(rows: Iterable[Row]) -> Listing:
     )
 
 
-def recovery(rows: Sequence[Row]) -> Listing:
-    """How far each fitted parameter lies from what was planted (``planted_recovery``)."""
+def tabulate_recovery(rows: Sequence[Row]) -> Listing:
+    """Errors of each fitted parameter against its planted values (``planted_recovery``)."""
     return Listing(
         ("Parameter", "Heads fitted", "Planted from, to", "Median error", "Largest error", "Median standard error"),
-        tuple(_recovered(name, [row for row in rows if row["parameter"] == name]) for name in PARAMETERS),
+        tuple(_build_recovery_row(name, [row for row in rows if row["parameter"] == name]) for name in PARAMETERS),
     )
 
 
-def _recovered(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
-    errors = [abs(row["difference"]) for row in compared(rows)]
+def _build_recovery_row(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
+    errors = [abs(row["difference"]) for row in select_compared(rows)]
     planted = [row["planted"] for row in rows]
-    standard = [row["standard_error"] for row in known(rows, "standard_error")]
+    standard = [row["standard_error"] for row in drop_nulls(rows, "standard_error")]
     return (
         PARAMETERS[name],
         f"{len(errors)} of {len(rows)}",
-        _from_to(min(planted, default=None), max(planted, default=None)),
-        _number(median(errors) if errors else None),
-        _number(max(errors, default=None)),
-        _number(median(standard) if standard else None),
+        _format_change(min(planted, default=None), max(planted, default=None)),
+        _format_number(median(errors) if errors else None),
+        _format_number(max(errors, default=None)),
+        _format_number(median(standard) if standard else None),
     )
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return DASH if value is None else number(value)
 
 
-def _share(value: float | None) -> str:
+def _format_share(value: float | None) -> str:
     return DASH if value is None else percent(value)
 
 
-def _from_to(first: float | None, last: float | None, sign: str = "") -> str:
-    """Two values as they follow each other, or one and its change where both are written alike; a dash if none."""
+def _format_change(first: float | None, last: float | None, sign: str = "") -> str:
+    """Format two values as ``a → b``, or the first and the change if both round to the same; a dash if none."""
     if first is None and last is None:
         return DASH
     if first is not None and last is not None and first != last and number(first) == number(last):
         return f"{sign}{number(first)} ({'+' if last > first else ''}{number(last - first)})"
-    return f"{sign}{_number(first)}\u00a0→\u00a0{sign}{_number(last)}"
+    return f"{sign}{_format_number(first)}\u00a0→\u00a0{sign}{_format_number(last)}"
 
 
-def _change(first: float | None, last: float | None) -> str:
+def _format_difference(first: float | None, last: float | None) -> str:
     return DASH if first is None or last is None else number(last - first)

@@ -1,7 +1,4 @@
-"""One self-contained HTML page per study.
-
-Holds what is on the page of a study.
-"""
+"""The report of a study: one self-contained HTML page."""
 
 import json
 import re
@@ -18,15 +15,15 @@ from reports.figures import Section, Source, find_source, sections
 from reports.findings import headlines as headlines_findings
 from reports.findings import numbers
 from reports.findings import settings as settings_findings
-from reports.queries import ask, literal
-from reports.rendering import figures, render, unvalidated
+from reports.queries import ask, quote_literal
+from reports.rendering import iterate_figures, render, unvalidated
 from reports.summary import summarise
 from storage.files.staging import write_atomically
 
 REMEDY = "name another folder with --home DIR"
 
 TEXTS, TOKENS = 24, 48
-"""At most so many sequences are shown, with at most so many of their first tokens."""
+"""Largest number of sequences shown, and of the first tokens of each."""
 
 
 EXAMPLES = {
@@ -34,7 +31,7 @@ EXAMPLES = {
         "SELECT n, avg(precision) AS precision, avg(recall) AS recall FROM selection "
         "WHERE study = $study AND query = $query AND n IN (1, 2, 4, 8, 16, 32, 64) GROUP BY n ORDER BY n"
     ),
-    "The ten heads that lean on the sink most": (
+    "The ten heads with the largest weight on the sink": (
         "SELECT layer, head, mean_weight FROM attention_by_position "
         "WHERE study = $study AND query = $query AND position = 0 ORDER BY mean_weight DESC LIMIT 10"
     ),
@@ -42,23 +39,23 @@ EXAMPLES = {
         "SELECT sequence, n, k_in, k_out, precision, recall, norm_s, cos_sink FROM selection "
         "WHERE study = $study AND query = $query AND layer = 0 AND head = 0 AND n <= 4 ORDER BY sequence, n"
     ),
-    "The paper's lower bounds at another κ, in the scale it prints": (
+    "The paper's lower bounds at another κ, in the scale as printed": (
         "SELECT n, avg(margin) AS margin, avg(precision_lower) AS precision_lower, avg(recall_lower) AS recall_lower "
         "FROM lower_bounds(2.5, 'raw') WHERE study = $study AND query = $query AND n <= 8 GROUP BY n ORDER BY n"
     ),
-    "Where a mean lies outside its bounds": (
+    "Heads and N whose mean lies outside its bounds": (
         "SELECT layer, head, n, family, kappa, precision, precision_lower, precision_upper FROM bounds_comparison "
         "WHERE study = $study AND query = $query AND NOT precision_inside ORDER BY ALL LIMIT 20"
     ),
-    "Kinds of heads by other thresholds": (
+    "Kinds of heads with other thresholds": (
         "SELECT label, count(*) AS heads FROM taxonomy(last_high := 0.6) "
         "WHERE study = $study AND query = $query GROUP BY label ORDER BY label"
     ),
-    "Context sizes side by side": (
+    "Precision and Recall by context size": (
         "SELECT query, n, avg(precision) AS precision, avg(recall) AS recall FROM selection "
         "WHERE study = $study AND n IN (1, 2, 4, 8) GROUP BY query, n ORDER BY query, n"
     ),
-    "What columns there are, and what they mean": (
+    "All columns and their meaning": (
         "SELECT table_name, column_name, comment FROM duckdb_columns() "
         "WHERE comment IS NOT NULL ORDER BY table_name, column_index"
     ),
@@ -68,7 +65,7 @@ EXAMPLES = {
 
 @dataclass(frozen=True)
 class ReportSummary:
-    """What was written."""
+    """Summary of a written report."""
 
     path: Path
     bytes: int
@@ -88,7 +85,7 @@ def write_report(
     home: str | None = None,
     origin: str = "",
 ) -> ReportSummary:
-    """Write the report of a study, whole or not at all; a report that stands at ``path`` is replaced.
+    """Write the report of a study atomically; an existing report at ``path`` is replaced.
 
     Parameters
     ----------
@@ -97,13 +94,13 @@ def write_report(
     study
         Name of the study.
     path
-        The HTML file; its folder is made.
+        The HTML file; its folder is created.
     map_n
-        N of the maps of Precision and Recall, at least 1. Beyond the largest N of the study the maps show that one.
+        N of the maps of Precision and Recall, at least 1; if it exceeds the largest N of the study, the maps show that.
     home
-        Relative link to the index of all studies; ``None``: there is none.
+        Relative link to the index of all studies; ``None`` if there is none.
     origin
-        What the page is made from, in words of the caller's; kept in its head.
+        What the page is made from, as the caller describes it; written to the head of the page.
 
     Raises
     ------
@@ -117,14 +114,14 @@ def write_report(
         raise ValueError(msg)
     source = find_source(connection, study, map_n=map_n)
     parts = sections(source)
-    html = _page(source, parts, home, origin)
-    charts = sum(len(figure.charts) for figure in figures(parts))
+    html = _render_page(source, parts, home, origin)
+    charts = sum(len(figure.charts) for figure in iterate_figures(parts))
     written = write_atomically(path, html.encode(), remedy=REMEDY)
     return ReportSummary(path, written, charts, draw_previews(parts))
 
 
-def _page(source: Source, parts: tuple[Section, ...], home: str | None, origin: str) -> str:
-    """The page as text."""
+def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, origin: str) -> str:
+    """Render the page as text."""
     study = source.overview
     return render(
         "study.html.j2",
@@ -133,55 +130,53 @@ def _page(source: Source, parts: tuple[Section, ...], home: str | None, origin: 
         study=study,
         home=home,
         origin=origin,
-        sentence=_sentence(source),
-        headlines=_headlines(source),
+        sentence=_describe_model(source),
+        headlines=_build_headlines(source),
         outstanding=summarise(source.connection, source.study),
-        facts=settings_findings.facts(study).items(),
-        provenance=settings_findings.entries(json.loads(study["provenance"])),
-        texts=_texts(source.connection, source.study) if study["model"] != "synthetic" else [],
-        examples=_examples(source.study, source.query),
+        facts=settings_findings.list_facts(study).items(),
+        provenance=settings_findings.iterate_entries(json.loads(study["provenance"])),
+        texts=_read_texts(source.connection, source.study) if study["model"] != "synthetic" else [],
+        examples=_list_examples(source.study, source.query),
     )
 
 
-def _headlines(source: Source) -> list[headlines_findings.Headline]:
-    return headlines_findings.headlines(
-        source.of_study("claims").rows(),
-        _numbers(source),
-        None if source.twin is None else _numbers(source.twin),
-        source.of_query("separability_by_n").rows(),
+def _build_headlines(source: Source) -> list[headlines_findings.Headline]:
+    return headlines_findings.build_headlines(
+        source.ask_study("claims").rows(),
+        _read_measured(source),
+        None if source.twin is None else _read_measured(source.twin),
+        source.ask_query("separability_by_n").rows(),
         source.n,
     )
 
 
-def _sentence(source: Source) -> str:
-    """What the model does, in one sentence."""
-    heads = source.of_query("heads_at_n", n=source.n).rows()
-    twins = [] if source.twin is None else source.twin.of_query("heads_at_n", n=source.n).rows()
-    return headlines_findings.separates(heads, twins, source.of_query("separability_by_n").rows(), source.n)
+def _describe_model(source: Source) -> str:
+    """Describe in one sentence how well the model separates what it selects."""
+    heads = source.ask_query("heads_at_n", n=source.n).rows()
+    twins = [] if source.twin is None else source.twin.ask_query("heads_at_n", n=source.n).rows()
+    return headlines_findings.describe_separation(heads, twins, source.ask_query("separability_by_n").rows(), source.n)
 
 
-def _numbers(source: Source) -> headlines_findings.Measured:
-    """What the numbers at the top of a page are taken from."""
+def _read_measured(source: Source) -> headlines_findings.Measured:
+    """Read the rows behind the numbers at the top of the page."""
     return headlines_findings.Measured(
-        source.of_query("heads_at_n", n=source.n).rows(),
-        source.of_query("sink_by_head").rows(),
-        source.of_study("norm_variation_by_head").rows(),
+        source.ask_query("heads_at_n", n=source.n).rows(),
+        source.ask_query("sink_by_head").rows(),
+        source.ask_study("norm_variation_by_head").rows(),
     )
 
 
-def _texts(connection: duckdb.DuckDBPyConnection, study: str) -> list[tuple[int, list[numbers.Row]]]:
-    """The first tokens of the first sequences: (sequence, tokens)."""
+def _read_texts(connection: duckdb.DuckDBPyConnection, study: str) -> list[tuple[int, list[numbers.Row]]]:
+    """Read the first tokens of the first sequences: (sequence, tokens)."""
     rows = ask(connection, "opening_tokens", study=study, sequences=TEXTS, positions=TOKENS).rows()
     return [(sequence, list(tokens)) for sequence, tokens in groupby(rows, key=lambda row: row["sequence"])]
 
 
-def _examples(study: str, position: int) -> list[tuple[str, str]]:
-    """Questions a reader may have, each with the command that answers it, for the query that the report shows."""
+def _list_examples(study: str, position: int) -> list[tuple[str, str]]:
+    """List questions a reader may have with the commands that answer them, for the query that the report shows."""
     quote = '"{}"'.format if re.fullmatch(r"[\w.-]+", study) else shlex.quote
+    name = quote_literal(study)
     return [
-        (
-            question,
-            f"attention-geometry sql {quote(query.replace('$query', str(position)).replace('$study', literal(study)))}",
-        )
+        (question, f"attention-geometry sql {quote(query.replace('$query', str(position)).replace('$study', name))}")
         for question, query in EXAMPLES.items()
     ]

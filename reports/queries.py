@@ -1,7 +1,4 @@
-"""Asking the warehouse a named question.
-
-Holds the running of ``sql/queries`` with bound parameters.
-"""
+"""Named queries: runs the files of ``sql/queries`` with bound parameters."""
 
 import re
 from dataclasses import dataclass
@@ -12,14 +9,14 @@ import pyarrow as pa
 
 import sql
 from storage.errors import UserError
-from storage.warehouse.connection import damage
+from storage.warehouse.connection import describe_damage
 
 Parameter = str | int | None
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a named query gave, with all one needs to ask it again."""
+    """Result of a named query, with what is needed to run it again."""
 
     query: str
     """Name of the file in ``sql/queries``."""
@@ -29,17 +26,17 @@ class Answer:
     @property
     def text(self) -> str:
         """The SQL that was run."""
-        return sql.statement("queries", self.query).text
+        return sql.read_statement("queries", self.query).text
 
     @property
     def sql(self) -> str:
-        """The SQL with its parameters filled in, to be run as it stands."""
+        """The SQL with its parameters filled in, ready to be run."""
 
-        def filled(match: re.Match[str]) -> str:
+        def fill(match: re.Match[str]) -> str:
             value = self.parameters[match[1]]
-            return "NULL" if value is None else literal(value) if isinstance(value, str) else str(value)
+            return "NULL" if value is None else quote_literal(value) if isinstance(value, str) else str(value)
 
-        return re.sub(r"\$(\w+)", filled, sql.statement("queries", self.query).code)
+        return re.sub(r"\$(\w+)", fill, sql.read_statement("queries", self.query).code)
 
     def rows(self) -> list[dict[str, Any]]:
         """The table as plain rows; NULL is ``None``."""
@@ -47,8 +44,8 @@ class Answer:
         return rows
 
 
-def literal(text: str) -> str:
-    """A SQL string literal."""
+def quote_literal(text: str) -> str:
+    """Quote text as a SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -60,14 +57,14 @@ def ask(connection: duckdb.DuckDBPyConnection, query: str, /, **parameters: Para
     KeyError
         If there is no such query.
     duckdb.InvalidInputException
-        If a parameter is missing, or is none of the query's.
+        If a parameter is missing, or the query does not have it.
     UserError
         If a file of the warehouse is damaged.
     """
-    text = sql.statement("queries", query).text
+    text = sql.read_statement("queries", query).text
     try:
         return Answer(query, parameters, connection.sql(text, params=parameters).to_arrow_table())
     except duckdb.Error as error:
-        if said := damage(connection, str(error)):
+        if said := describe_damage(connection, str(error)):
             raise UserError(said) from error
         raise

@@ -1,8 +1,7 @@
-"""Pages as text: the templates, their filters, and the charts as JSON beside the scripts that draw them.
+"""Rendering of pages: the templates, their filters, and the charts as JSON with the scripts that draw them.
 
-Holds what every page is made with.
-
-Tokens, names and provenance are untrusted: they reach a page through Jinja's escaping or ``browser.packed`` only.
+Tokens, names and provenance are untrusted: they reach a page only through Jinja's escaping or the encoding of
+``reports.browser``.
 """
 
 import re
@@ -22,35 +21,35 @@ from reports.figures import Figure, Section
 from reports.findings import numbers
 
 unvalidated = debug_mode(False)
-"""Decorates what makes pages: Altair holds no chart against Vega-Lite's schema there, as the tests of charts do."""
+"""Decorator of functions that write pages: Altair does not validate charts in them; the tests of charts do."""
 
 
 def render(template: str, sections: Sequence[Section] = (), *, name: str = "", **context: Any) -> str:
-    """A page as text.
+    """Render a page as text.
 
     Parameters
     ----------
     template
         File in ``reports/templates``.
     sections
-        The figures that the template shows; a page without charts has no scripts.
+        The sections that the template shows; a page without charts has no scripts.
     name
-        What the files of saved charts begin with.
+        Prefix of the file names of saved charts.
     context
-        What else the template names.
+        Other variables of the template.
     """
     folder = files(__package__) / "templates"
-    drawn = any(figure.charts for figure in figures(sections))
+    drawn = any(figure.charts for figure in iterate_figures(sections))
     scripts = [browser.bundle(), (folder / "report.js").read_text(encoding="utf-8")] if drawn else []
     return (
-        _environment()
+        _make_environment()
         .get_template(template)
         .render(
             sections=sections,
-            numbered=numbered(sections),
-            charts=_charts(name, sections),
+            numbered=number_figures(sections),
+            charts=_pack_charts(name, sections),
             scripts=scripts,
-            policy=browser.policy(*scripts),
+            policy=browser.make_policy(*scripts),
             light=theme.LIGHT,
             dark=theme.DARK,
             font=theme.FONT,
@@ -60,17 +59,17 @@ def render(template: str, sections: Sequence[Section] = (), *, name: str = "", *
     )
 
 
-def figures(sections: Sequence[Section]) -> Iterator[Figure]:
-    """The figures of some sections, in reading order."""
+def iterate_figures(sections: Sequence[Section]) -> Iterator[Figure]:
+    """Iterate over the figures of sections, in reading order."""
     for section in sections:
         yield from section.figures
 
 
-def numbered(sections: Sequence[Section]) -> dict[str, str]:
-    """What each figure with something to show is called on its page, by its key: ``Figure 3``, ``Table 1``."""
+def number_figures(sections: Sequence[Section]) -> dict[str, str]:
+    """Number the figures that are not empty, by key: ``Figure 3``, ``Table 1``."""
     found: dict[str, str] = {}
     counts = {"Figure": 0, "Table": 0}
-    for figure in figures(sections):
+    for figure in iterate_figures(sections):
         if not figure.empty:
             kind = "Figure" if figure.charts else "Table"
             counts[kind] += 1
@@ -79,42 +78,42 @@ def numbered(sections: Sequence[Section]) -> dict[str, str]:
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def _make_environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__), autoescape=True, undefined=jinja2.StrictUndefined
     )
     environment.filters |= {
-        "cells": _cells,
-        "same": _same,
+        "cells": _render_cells,
+        "same": _find_constants,
         "typeset": _typeset,
         "count_of": numbers.count,
         "percent": numbers.percent,
     }
-    environment.filters |= {"number": numbers.number, "together": _together, "visible": _visible}
-    environment.tests["numbers"] = _numeric
+    environment.filters |= {"number": numbers.number, "together": _keep_together, "visible": _replace_controls}
+    environment.tests["numbers"] = _is_numeric
     return environment
 
 
-def _charts(name: str, sections: Sequence[Section]) -> str:
-    """Specifications of all charts; the theme stands beside them once for light and once for dark."""
+def _pack_charts(name: str, sections: Sequence[Section]) -> str:
+    """Pack the specifications of all charts, with the theme once for light and once for dark."""
     specs = []
-    for figure in figures(sections):
+    for figure in iterate_figures(sections):
         for key, chart in figure.drawn:
-            spec = chart.to_dict(validate=False)  # tests do, of the charts of every figure
+            spec = chart.to_dict(validate=False)  # the tests validate the charts of every figure
             del spec["config"]
             if len(figure.charts) == 1 and not figure.titled:
-                del spec["title"]  # it stands above the chart, where it can wrap
+                del spec["title"]  # it is shown above the chart, where it can wrap
             specs.append({"key": key, "spec": spec})
-    configs = {"light": theme.config(theme.LIGHT), "dark": theme.config(theme.DARK)}
-    return browser.packed({"name": name, "charts": specs, **configs})
+    configs = {"light": theme.make_config(theme.LIGHT), "dark": theme.make_config(theme.DARK)}
+    return browser.pack({"name": name, "charts": specs, **configs})
 
 
 LONG = 100
-"""Tables with more rows tell a value that is the same in all of them once, above."""
+"""Tables with more rows show a value that is the same in all rows only once, above the table."""
 
 
-def _same(table: pa.Table) -> dict[str, str]:
-    """The columns of a long table that have one value in all rows, with that value as its cells would show it."""
+def _find_constants(table: pa.Table) -> dict[str, str]:
+    """Find the columns of a long table with one value in all rows, and that value as its cells would show it."""
     if table.num_rows <= LONG:
         return {}
     ends = {name: pc.min_max(table[name]).as_py() for name in table.column_names}
@@ -122,14 +121,14 @@ def _same(table: pa.Table) -> dict[str, str]:
     return {name: f"{value:.6g}" if isinstance(value, float) else str(value) for name, value in found.items()}
 
 
-def _cells(table: pa.Table) -> Markup:
-    """The rows of a table as HTML without the end tags that it may leave out: a page may have thousands of them."""
+def _render_cells(table: pa.Table) -> Markup:
+    """Render the rows of a table as HTML without optional end tags: a page may have thousands of rows."""
     rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-    return Markup("\n").join(Markup("<tr>") + Markup("").join(_cell(value) for value in row) for row in rows)
+    return Markup("\n").join(Markup("<tr>") + Markup("").join(_render_cell(value) for value in row) for row in rows)
 
 
-def _cell(value: Any) -> Markup:
-    """A value in a table: six significant digits, a dash for NULL; what is no number has a class."""
+def _render_cell(value: Any) -> Markup:
+    """Render a value: six significant digits, a dash for NULL; a value that is not a number has a class."""
     if value is None:
         return Markup("<td>–")
     if isinstance(value, float):
@@ -139,8 +138,8 @@ def _cell(value: Any) -> Markup:
     return Markup('<td class="text">{}').format(value)
 
 
-def _together(sentence: str) -> str:
-    """A sentence that no line break parts at an equals sign: ``N = 4``."""
+def _keep_together(sentence: str) -> str:
+    """Keep equations such as ``N = 4`` on one line."""
     return sentence.replace(" = ", "\u00a0=\u00a0")
 
 
@@ -149,12 +148,12 @@ _SUBSCRIPT = re.compile(r"(?<!\w)([A-Za-zρμ])_(min|max|in|out|[A-Za-z0-9])\b")
 
 
 def _typeset(text: str) -> Markup:
-    """A sentence as HTML, indices of symbols as subscripts."""
+    """Convert a sentence to HTML, with indices of symbols as subscripts."""
     return Markup(_SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(Markup.escape(text))))  # noqa: S704 (escaped first)
 
 
-def _numeric(column: pa.ChunkedArray) -> bool:
-    """Whether a column holds numbers, for its heading to stand above them."""
+def _is_numeric(column: pa.ChunkedArray) -> bool:
+    """Whether a column holds numbers, so that its heading is aligned with them."""
     return bool(pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
 
 
@@ -162,6 +161,6 @@ _PICTURES: dict[int, int | str] = {code: 0x2400 + code for code in range(0x20)}
 _PICTURES |= {0x7F: 0x2421, ord("\n"): "↵", ord("\t"): "⇥"}
 
 
-def _visible(token: str) -> str:
-    """A token with its control characters as pictures, so that each stays on its line."""
+def _replace_controls(token: str) -> str:
+    """Replace the control characters of a token by visible symbols, so that each token stays on its line."""
     return token.translate(_PICTURES)

@@ -1,13 +1,13 @@
-"""The sentences with which a report begins and a run ends."""
+"""Summary sentences at the top of a report and at the end of a run."""
 
 import duckdb
 
-from reports.findings.headlines import outstanding
+from reports.findings.headlines import describe_highlights
 from reports.queries import ask
 
 
 def summarise(connection: duckdb.DuckDBPyConnection, study: str) -> list[str]:
-    """Say in a few sentences what stands out in a study, at its last query.
+    """Summarise the main results of a study, at its last query, in a few sentences.
 
     Parameters
     ----------
@@ -20,4 +20,4 @@ def summarise(connection: duckdb.DuckDBPyConnection, study: str) -> list[str]:
     claims = ask(connection, "claims", study=study).rows()
     names = ("sink_by_head", "learned_sinks", "taxonomy_of_heads")
     answers = (ask(connection, name, study=study, query=overview["query"] or 0) for name in names)
-    return outstanding(claims, *(answer.rows() for answer in answers))
+    return describe_highlights(claims, *(answer.rows() for answer in answers))

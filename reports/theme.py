@@ -1,13 +1,12 @@
-"""The one look of every chart: colours, type and sizes, for light and for dark surfaces.
+"""Theme of all charts: colours, type and sizes, for light and dark surfaces.
 
 Holds the two palettes and the registered Altair theme. Charts name a style (``mean``, ``band``, ``accent`` ...) and
-never a colour, so that a page can switch between light and dark by exchanging the configuration. What does not belong
-here: charts (``reports.charts``) and the page's own layout (``reports/templates``).
+never a colour, so that a page can switch between light and dark by exchanging the configuration.
 
-The series colours stay apart under every kind of colour blindness: blue and orange by their hue, the third by its
-lightness too, the fourth by being grey. Whatever they tell apart also differs in dashes, shapes or letters. The ramp
-grows monotonically in lightness, so that it survives a grey-scale print; the diverging one does so from its middle to
-either end, and its middle still stands out from the surface, for it also colours points.
+The series colours can be told apart under every kind of colour blindness: blue and orange by their hue, the third by
+its lightness too, the fourth by being grey. Series also differ in dashes, shapes or letters. The ramp is monotonic in
+lightness, so that it survives a grey-scale print; the diverging ramp is so from its middle to either end, and its
+middle still stands out from the surface, since it also colours points.
 """
 
 from dataclasses import dataclass
@@ -19,23 +18,23 @@ NAME = "attention_geometry"
 """Name of the registered theme."""
 
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", "DejaVu Sans", sans-serif'
-"""Typefaces of charts and page: what the reader's system has, since nothing is loaded."""
+"""Fonts of charts and page: those of the reader's system, since nothing is loaded."""
 
 
 HEIGHT = 235
 """Height of a chart's plotting area, in pixels; its width is its container's."""
 
 MAP_HEIGHT = 300
-"""Height a layer × head map aims at, in pixels; rows stay between ``ROW_HEIGHTS``."""
+"""Target height of a layer × head map, in pixels; the height of a row stays within ``ROW_HEIGHTS``."""
 
 PANEL_HEIGHT = 150
-"""Height of one of many charts that stand side by side."""
+"""Height of one of many charts that are shown side by side, in pixels."""
 
 ROW_HEIGHTS = (11, 34)
 """Least and greatest height of one layer on a map, in pixels."""
 
 FIRST_SEEN = 4
-"""Which colour of the ramp is the first that a line on the surface is seen in; ordered lines begin there."""
+"""Index of the first colour of the ramp in which a line is visible on the surface; ordered lines begin there."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +46,17 @@ class Palette:
     surface: str
     """Background of charts and cards."""
     ink: str
-    """Text that is read."""
+    """Primary text."""
     muted: str
-    """Text beside it: axes, captions, notes."""
+    """Secondary text: axes, captions, notes."""
     line: str
     """Grid lines, rules and borders."""
     accent: str
     """Links, and the marks of the sink."""
     series: tuple[str, str, str, str]
-    """What lines and bars are told apart by, in the order of their legend."""
+    """Colours of lines and bars, in the order of their legend."""
     ramp: tuple[str, ...]
-    """Small to large values on a map; the small end lies near the surface."""
+    """Small to large values on a map; the small end is close to the surface colour."""
     diverging: tuple[str, ...]
     """Values from −1 to 1, as cosines: orange, grey at 0, blue."""
 
@@ -86,7 +85,7 @@ DARK = Palette(
 )
 
 
-def config(palette: Palette) -> dict[str, Any]:
+def make_config(palette: Palette) -> dict[str, Any]:
     """Vega-Lite configuration that draws every chart of this package in ``palette``."""
     return {
         "background": palette.surface,
@@ -94,7 +93,7 @@ def config(palette: Palette) -> dict[str, Any]:
         "padding": 4,
         "view": {"stroke": None, "continuousHeight": HEIGHT},
         "title": {"anchor": "start", "color": palette.ink, "fontSize": 15, "fontWeight": 600, "offset": 14},
-        "axis": _axis(palette),
+        "axis": _make_axis(palette),
         "axisXPoint": {"grid": False},
         "axisBand": {"grid": False, "ticks": False, "domain": False},
         "legend": {
@@ -121,11 +120,11 @@ def config(palette: Palette) -> dict[str, Any]:
         "point": {"opacity": 1},
         "line": {"strokeWidth": 2.25, "strokeCap": "round", "strokeJoin": "round"},
         "rect": {"stroke": palette.surface, "strokeWidth": 1},
-        "style": _styles(palette),
+        "style": _make_styles(palette),
     }
 
 
-def _axis(palette: Palette) -> dict[str, Any]:
+def _make_axis(palette: Palette) -> dict[str, Any]:
     return {
         "domain": False,
         "ticks": False,
@@ -140,8 +139,8 @@ def _axis(palette: Palette) -> dict[str, Any]:
     }
 
 
-def _styles(palette: Palette) -> dict[str, Any]:
-    """Named styles: a mark says what it is, this says how that looks."""
+def _make_styles(palette: Palette) -> dict[str, Any]:
+    """Named styles: a mark names its role, and the style sets its appearance."""
     return {
         "mean": {"color": palette.series[0]},
         "band": {"color": palette.series[0]},
@@ -173,5 +172,5 @@ def _styles(palette: Palette) -> dict[str, Any]:
 
 @alt.theme.register(NAME, enable=True)
 def attention_geometry() -> alt.theme.ThemeConfig:
-    """Draw on a light surface: what a chart looks like when it is saved or shown on its own."""
-    return {"config": config(LIGHT)}  # type: ignore[typeddict-item]
+    """Theme for a light surface, used if a chart is saved or shown on its own."""
+    return {"config": make_config(LIGHT)}  # type: ignore[typeddict-item]

@@ -1,22 +1,21 @@
 """The SQL of the warehouse: one statement per file, rendered by Jinja.
 
 - ``schema``: the tables.
-- ``macros``: functions of scalars and of tables, which views, derived tables and anyone's own queries share.
-- ``views``: what follows from the tables while one looks at it.
-- ``derived``: a SELECT for each table that follows from the others when a study lands; its name is the table's.
+- ``macros``: scalar and table functions, for views, derived tables and the users' own queries.
+- ``views``: relations that are computed from the tables when they are read.
+- ``derived``: a SELECT for each table that is computed from other tables when a study lands; its name is the table's.
 - ``queries``: named questions, with named parameters (``$study``).
-- ``tour``: worked examples, in the order of their numbers, from which one learns to ask; parameter ``$study``.
-- ``checks``: violations of what must be true; no row when all is well.
-- ``findings``: a sentence of what an asset's tables hold, for the line that ``run`` prints once they are computed; its
+- ``tour``: worked examples of queries, in the order of their numbers; parameter ``$study``.
+- ``checks``: violations of conditions that must hold; no rows if there are none.
+- ``findings``: a sentence about the contents of an asset's tables, which ``run`` prints once they are computed; its
   name is the asset's.
 
-Every file opens with a header of three comments, ``grain``, ``inputs`` and ``meaning``, indented lines of which go on
-with the one before. ``inputs`` names every table, view and macro that the statement reads; ``in_order`` relies on it.
-In ``schema`` and ``views`` a comment at the end of a column's line is that column's COMMENT in the database.
+Every file begins with a header of three comments, ``grain``, ``inputs`` and ``meaning``; an indented line continues the
+one before. ``inputs`` names every table, view and macro that the statement reads; ``sort_statements`` relies on it. In
+``schema`` and ``views`` a comment at the end of a column's line is that column's COMMENT in the database.
 
-A file ``NAME.sql`` whose template asks for ``model`` holds two statements: ``NAME``, about every head, and
-``NAME_model``, about the whole model. Templates take columns, domains and thresholds from ``sql.columns`` and
-``sql.thresholds``.
+A file ``NAME.sql`` whose template uses ``model`` holds two statements: ``NAME``, for every head, and ``NAME_model``,
+for the whole model. Templates take columns, domains and thresholds from ``sql.columns`` and ``sql.thresholds``.
 """
 
 import re
@@ -37,13 +36,13 @@ Kind = Literal["schema", "macros", "views", "derived", "queries", "tour", "check
 
 _HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning):\s*(?P<text>.*)$")
 _UNFINISHED = re.compile(r"\n-- {6,}")
-"""Where a line of a header goes on in the next."""
+"""Line break before a continuation line of a header."""
 _NAME = re.compile(r"[a-z_0-9]+")
 _COLUMN = re.compile(r"^    (?:.*\bAS )?(?P<name>[a-z_0-9]+)\b[^-]*-- (?P<comment>.+)$")
 _TWIN = re.compile(r"\{[{%][^}]*\bmodel\b")
-"""What a file holds that is a template of two statements."""
+"""Matches in templates of two statements."""
 _SUFFIX = "_model"
-"""How the name of the second ends."""
+"""Suffix of the name of the second statement."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Statement:
     inputs: str
     meaning: str
     columns: dict[str, str]
-    """Comment of each column, from the ends of its lines; empty but for ``schema`` and ``views``."""
+    """Comment of each column, from the end of its line; empty except for ``schema`` and ``views``."""
 
     @property
     def code(self) -> str:
@@ -67,14 +66,14 @@ class Statement:
 
 
 @cache
-def names(kind: Kind) -> tuple[str, ...]:
+def list_names(kind: Kind) -> tuple[str, ...]:
     """Names of all statements of a kind, in alphabetical order."""
-    return tuple(sorted(_templates(kind)))
+    return tuple(sorted(_find_templates(kind)))
 
 
 @cache
-def _templates(kind: Kind) -> dict[str, str]:
-    """The name of each statement of a kind, and of the file that it is in."""
+def _find_templates(kind: Kind) -> dict[str, str]:
+    """Name of each statement of a kind, and of its file."""
     found = {}
     for entry in (files(__package__) / kind).iterdir():
         if entry.name.endswith(".sql"):
@@ -86,7 +85,7 @@ def _templates(kind: Kind) -> dict[str, str]:
 
 
 @cache
-def statement(kind: Kind, name: str) -> Statement:
+def read_statement(kind: Kind, name: str) -> Statement:
     """Read one statement.
 
     Raises
@@ -94,28 +93,28 @@ def statement(kind: Kind, name: str) -> Statement:
     KeyError
         If there is no such statement, or its header lacks a line.
     """
-    templates = _templates(kind)
+    templates = _find_templates(kind)
     if name not in templates:
         msg = f"there is no sql/{kind}/{name}.sql"
         raise KeyError(msg)
     source = (files(__package__) / kind / templates[name]).read_text(encoding="utf-8")
     text = source
     if "{{" in source or "{%" in source:
-        text = _environment().from_string(source).render(model=f"{name}.sql" != templates[name])
+        text = _make_environment().from_string(source).render(model=f"{name}.sql" != templates[name])
     matches = [_HEADER.match(line) for line in _UNFINISHED.sub(" ", text).splitlines()]
     header = {match["key"]: match["text"] for match in matches if match}
-    return Statement(kind, name, text, header["grain"], header["inputs"], header["meaning"], _columns(kind, text))
+    return Statement(kind, name, text, header["grain"], header["inputs"], header["meaning"], _parse_columns(kind, text))
 
 
 @cache
-def _environment() -> "Environment":
-    """What templates may use."""
+def _make_environment() -> "Environment":
+    """The Jinja environment, with the globals that templates may use."""
     from jinja2 import Environment, StrictUndefined
 
     from geometry import quantities
     from sql import columns
 
-    environment = Environment(  # noqa: S701 (SQL is not HTML; nothing of a user is rendered)
+    environment = Environment(  # noqa: S701 (SQL is not HTML; no user input is rendered)
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.globals |= {
@@ -128,12 +127,12 @@ def _environment() -> "Environment":
         "roles": quantities.ROLES,
         "concentration": columns.CONCENTRATION,
         "stored": quantities.SELECTION,
-        "by_n": _stored(quantities.BY_N),
-        "by_kappa": _stored(quantities.BY_KAPPA),
+        "by_n": _select_quantities(quantities.BY_N),
+        "by_kappa": _select_quantities(quantities.BY_KAPPA),
         "of_attention": columns.OF_ATTENTION,
         "of_kinds": columns.OF_KINDS,
-        "by_kv_head": _stored(quantities.BY_KV_HEAD),
-        "followed": dict(quantities.derived(quantities.SelectionCounts)),
+        "by_kv_head": _select_quantities(quantities.BY_KV_HEAD),
+        "followed": dict(quantities.list_derived(quantities.SelectionCounts)),
         "metrics": columns.METRICS,
         "means": columns.MEANS,
         **{
@@ -147,29 +146,30 @@ def _environment() -> "Environment":
     return environment
 
 
-def _stored(axes: tuple[str, ...]) -> list[object]:
-    """The declared quantities with these axes, in order."""
+def _select_quantities(axes: tuple[str, ...]) -> list[object]:
+    """The declared quantities with these axes, in the order of their declaration."""
     from geometry.quantities import SELECTION
 
     return [quantity for quantity in SELECTION.values() if quantity.axes == axes]
 
 
-def in_order(*kinds: Kind) -> Iterator[Statement]:
-    """All statements of some kinds, each after those of them that its ``inputs`` name.
+def sort_statements(*kinds: Kind) -> Iterator[Statement]:
+    """All statements of some kinds, each after the statements that its ``inputs`` name.
 
     Raises
     ------
     graphlib.CycleError
-        If statements read one another in a circle.
+        If statements depend on each other in a circle.
     """
-    found = {name: statement(kind, name) for kind in kinds for name in names(kind)}
+    found = {name: read_statement(kind, name) for kind in kinds for name in list_names(kind)}
     inputs = {
         name: [used for used in _NAME.findall(described.inputs) if used in found] for name, described in found.items()
     }
     return (found[name] for name in TopologicalSorter(inputs).static_order())
 
 
-def _columns(kind: Kind, text: str) -> dict[str, str]:
+def _parse_columns(kind: Kind, text: str) -> dict[str, str]:
+    """Comment of each column of a table or view."""
     if kind not in {"schema", "views"}:
         return {}
     matches = [_COLUMN.match(line) for line in text.splitlines()]

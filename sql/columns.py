@@ -1,9 +1,9 @@
-"""What templates take columns and checks from: those that tables share, and those that follow from quantities."""
+"""Columns and checks for the SQL templates: those that tables share, and those derived from declared quantities."""
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
 
-from geometry.quantities import BY_HEAD, SELECTION, Concentration, Quantity, declared
+from geometry.quantities import BY_HEAD, SELECTION, Concentration, Quantity, list_declared
 from sql.thresholds import SIGNATURE
 
 KEYS: Mapping[str, tuple[str, str]] = {
@@ -13,12 +13,12 @@ KEYS: Mapping[str, tuple[str, str]] = {
     "layer": ("SMALLINT", "layer, from 0"),
     "head": ("SMALLINT", "query head, from 0"),
     "kv_head": ("SMALLINT", "KV head, from 0"),
-    "temperature": ("DOUBLE", "T, by which logits are divided; at 1 the model's own weights"),
+    "temperature": ("DOUBLE", "T, by which logits are divided; T = 1 gives the model's own weights"),
     "n": ("INTEGER", "N, the number of selected keys"),
     "sequences": ("INTEGER", "number of sequences averaged"),
     "heads": ("INTEGER", "number of heads averaged"),
 }
-"""Type and comment of the columns by which rows are told apart."""
+"""Type and comment of the columns that identify a row."""
 
 METRICS: Mapping[str, str] = {
     "precision": "Precision P(r_max, N)",
@@ -26,40 +26,42 @@ METRICS: Mapping[str, str] = {
     "f_r_max": "F(r_max, N)",
     "f_r_min": "F(r_min, N)",
 }
-"""The metrics that are averaged and bounded, and what comments call them."""
+"""The metrics that are averaged and bounded, and their names in comments."""
 
 FIT: Mapping[str, tuple[str, str]] = {
     "status": ("VARCHAR NOT NULL", "'ok'; 'too_few': fewer than two points; 'one_x': all points have the same x"),
     "slope": ("DOUBLE", "b of y = e^a x^b, by least squares of ln y over ln x; NULL unless status is 'ok'"),
-    "slope_se": ("DOUBLE", "its standard error, by the jackknife over clusters; NULL for fewer than two of them"),
+    "slope_se": ("DOUBLE", "its standard error, by the jackknife over clusters; NULL for fewer than two clusters"),
     "slope_low": (
         "DOUBLE",
-        "lower end of its 95 % interval, by Student's t with one degree of freedom per cluster less 1",
+        "lower end of its 95 % interval, by Student's t with clusters - 1 degrees of freedom",
     ),
     "slope_high": ("DOUBLE", "upper end of that interval"),
     "intercept": ("DOUBLE", "a, ln y at x = 1"),
     "intercept_se": ("DOUBLE", "its standard error"),
-    "r2": ("DOUBLE", "share of the variance of ln y that the line explains; NULL where ln y does not vary"),
+    "r2": ("DOUBLE", "share of the variance of ln y that the line explains; NULL if ln y does not vary"),
     "points": ("INTEGER NOT NULL", "number of points fitted"),
-    "left_out": ("INTEGER NOT NULL", "number of points without a logarithm: y is 0 or missing"),
-    "clusters": ("INTEGER NOT NULL", "number of clusters of the points fitted"),
+    "left_out": ("INTEGER NOT NULL", "number of points left out because y is 0 or missing"),
+    "clusters": ("INTEGER NOT NULL", "number of clusters that the fitted points belong to"),
 }
 """Type and comment of the columns of a fit on two logarithmic axes, as ``geometry.power_law.PowerLaw`` has them."""
 
 MEANS: Mapping[str, str] = {
     **METRICS,
     "specificity": "specificity, the share of the keys left out that are farther than r_max",
-    "precision_excess": "Precision above its floor n / n_keys, as a share of what is possible",
+    "precision_excess": "Precision above its floor n / n_keys, as a share of the possible range",
 }
-"""The metrics that are averaged, in the order of ``geometry.bootstrap.METRICS``, and what comments call them."""
+"""The metrics that are averaged, in the order of ``geometry.bootstrap.METRICS``, and their names in comments."""
 
 CONCENTRATION = tuple(
-    quantity for quantity in declared(Concentration).values() if quantity.unit not in {"index", "code"}
+    quantity for quantity in list_declared(Concentration).values() if quantity.unit not in {"index", "code"}
 )
-"""The quantities that are columns of ``concentration``, which has positions and roles of the top keys beside them."""
+"""The quantities that are columns of ``concentration``, in addition to the positions and roles of the top keys."""
 
 OF_ATTENTION = tuple(
-    SELECTION[name] for name in SELECTION if SELECTION[name].axes == BY_HEAD and name not in declared(Concentration)
+    quantity
+    for name, quantity in SELECTION.items()
+    if quantity.axes == BY_HEAD and name not in list_declared(Concentration)
 )
 """The quantities that are columns of ``attention_rows``."""
 
@@ -75,7 +77,7 @@ _REQUIRED = {"n_keys", "norm_y_last", "norm_rest", "change_without_last"}
 TYPES = {"int32": "INTEGER", "float32": "FLOAT", "float64": "DOUBLE"}
 
 SMALLEST = "1e-37"
-"""Near this, float32 has fewer digits."""
+"""Magnitude near which float32 loses digits."""
 
 
 def key_columns(*names: str) -> str:
@@ -89,7 +91,7 @@ def key_names(*names: str) -> str:
 
 
 def quantity_columns(quantities: Iterable[Quantity], *, last: bool = False) -> str:
-    """The lines of a table definition for quantities; ``last``: nothing follows them."""
+    """The lines of a table definition for quantities; ``last``: these are the last columns."""
     lines = [_define(quantity) for quantity in quantities]
     if last:
         lines[-1] = lines[-1].replace(", -- ", " -- ", 1)
@@ -102,7 +104,7 @@ def _define(quantity: Quantity) -> str:
 
 
 def fit_columns() -> str:
-    """The lines of a table definition for a fit on two logarithmic axes; nothing follows them."""
+    """The lines of a table definition for a fit on two logarithmic axes; these must be the last columns."""
     lines = [f"    {name} {kind}, -- {meaning}" for name, (kind, meaning) in FIT.items()]
     lines[-1] = lines[-1].replace(", -- ", " -- ", 1)
     return "\n".join(lines)
@@ -118,7 +120,7 @@ def mean_columns(quantities: Iterable[Quantity]) -> str:
 
 
 def signature_columns() -> str:
-    """The lines of a table definition for what the taxonomy of heads looks at; nothing follows them."""
+    """The lines of a table definition for the inputs of the taxonomy of heads; these must be the last columns."""
     lines = [
         f"    {name} DOUBLE{' NOT NULL' if name in _REQUIRED else ''}, -- {meaning}"
         for name, meaning in SIGNATURE.items()
@@ -134,11 +136,11 @@ def quantity_names(quantities: Iterable[Quantity]) -> str:
 
 def violations(quantities: Iterable[Quantity]) -> str:
     """The condition that a row has a value outside the domain of one of its quantities."""
-    conditions = [condition for quantity in quantities for condition in _outside(quantity)]
+    conditions = [condition for quantity in quantities for condition in _list_conditions(quantity)]
     return "\n        OR ".join(conditions)
 
 
-def _outside(quantity: Quantity) -> Iterable[str]:
+def _list_conditions(quantity: Quantity) -> Iterable[str]:
     """The conditions that one value is outside its domain; NULL meets none of them."""
     name = quantity.name
     if quantity.dtype != "int32":

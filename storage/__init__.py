@@ -1,6 +1,6 @@
-"""Stores of a study: tensors and metrics in Zarr, tables in DuckDB; the only package that touches files.
+"""Stores of a study: tensors and metrics in Zarr, tables in DuckDB; the only package that touches their files.
 
-Holds the way in from Python and notebooks (``connect``).
+From Python and notebooks, ``connect`` opens the tables of all published studies.
 """
 
 from pathlib import Path
@@ -19,23 +19,24 @@ def connect(root: Path | str | None = None, *, unlocked: bool = False) -> "duckd
     Parameters
     ----------
     root
-        The data root; by default the one that ``ATTENTION_GEOMETRY_HOME`` names, else ``./data``.
+        The data root; by default the folder that ``ATTENTION_GEOMETRY_HOME`` names, else ``./data``.
     unlocked
         Whether the connection may reach other files and the network: ``COPY … TO``, ``read_parquet``, ``ATTACH``,
-        and a folder ``.tmp`` for what does not fit in memory. The published databases are attached for reading only,
-        either way; but a ``COPY … TO`` that names such a file replaces it. Without it no SQL opens any file, and what
-        does not fit in memory is a ``duckdb.OutOfMemoryException``.
+        and a folder ``.tmp`` for results that do not fit in memory. The published databases are attached read-only in
+        either case, but a ``COPY … TO`` that names one of their files replaces it. If it is False, SQL cannot open any
+        file, and a query that does not fit in memory raises ``duckdb.OutOfMemoryException``.
 
     Returns
     -------
     duckdb.DuckDBPyConnection
-        The studies as they are published now, each whole; it keeps them while others land. It holds no lock that a
-        landing would wait for. One connection serves one thread; others take ``connection.cursor()``.
+        The studies as they are published now, each complete; the connection keeps these versions while studies land
+        again. It holds no lock that a landing would wait for. Use it in one thread; other threads need a
+        ``connection.cursor()`` each.
 
     Raises
     ------
     UserError
-        If there is no such data root.
+        If the data root does not exist.
     """
     from storage.warehouse.connection import connect as connect_folder
 

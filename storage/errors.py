@@ -1,6 +1,6 @@
-"""The one exception for mistakes a user can mend.
+"""The one exception for mistakes that a user can fix.
 
-Every layer that meets such a mistake raises it; the command line prints its message as one line and exits with a
+Every layer that finds such a mistake raises it; the command line prints its message as one line and exits with a
 non-zero code.
 """
 
@@ -8,19 +8,19 @@ import re
 
 
 class UserError(Exception):
-    """A mistake a user can mend: its message is one line that says what is wrong, where, and what to do."""
+    """A mistake that a user can fix; its message is one line that says what is wrong, where, and what to do."""
 
 
 class DerivedDamageError(UserError):
-    """Damage of what is computed again from what is there: of a metrics store, which ``run`` rebuilds by itself."""
+    """Damage of data that can be recomputed from other stores: of a metrics store, which ``run`` rebuilds by itself."""
 
 
 class QuotingError(UserError):
-    """One whose message quotes lines of SQL or YAML, with a caret under the place; its line breaks are kept."""
+    """An error whose message quotes lines of SQL or YAML, with a caret under the position; its line breaks are kept."""
 
 
 class NewerError(UserError):
-    """What is stored was made by a newer version of the program than this one, which does not replace it unasked."""
+    """Stored data were made by a newer version of the program; this version replaces them only if asked to."""
 
 
 _VERSION = re.compile(r"(\d{1,6})(-[0-9a-f]+)?")
@@ -32,28 +32,28 @@ def refuse_newer(what: str, was: object, now: object, study: str) -> None:
     Parameters
     ----------
     what
-        What is stored, as the subject of a sentence.
+        The stored data, as the subject of a sentence.
     was, now
-        The version that made it and this one's: numbers, perhaps followed by a hyphen and a digest. Others are not
-        ordered, and so not refused.
+        The version that made it and the current one: numbers, optionally followed by a hyphen and a digest. Versions
+        of another form have no order, so they are not refused.
     study
         Name of the study.
 
     Raises
     ------
     NewerError
-        If it is newer.
+        If the version that made it is newer.
     """
     numbers = [int(found[1]) if (found := _VERSION.fullmatch(str(version))) else 0 for version in (was, now)]
     if numbers[0] > numbers[1] > 0:
         msg = (
             f"{what} was made by a newer version of attention-geometry (version {was} of its code, here {now}); "
-            f"upgrade, or replace it all the same: attention-geometry run {study} --fresh"
+            f"upgrade, or replace it anyway: attention-geometry run {study} --fresh"
         )
         raise NewerError(msg)
 
 
-def in_a_line(error: Exception) -> str:
-    """An error in one line; one that is no user's mistake with its kind."""
+def format_error(error: Exception) -> str:
+    """Format an error as one line, which begins with the type of the error unless it is a ``UserError``."""
     said = " ".join(str(error).split())
     return said if isinstance(error, UserError) else f"{type(error).__name__}: {said}"

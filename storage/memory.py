@@ -1,6 +1,6 @@
-"""The memory that this process may still take: of the machine, of its control group and of its address space.
+"""The memory that this process can still allocate: of the machine, of its control group and of its address space.
 
-Holds ``free_memory`` and ``free_addresses``; what a study needs of them is stated in ``dagster_project.steps.memory``.
+What a study needs is estimated in ``dagster_project.steps.memory``.
 """
 
 import os
@@ -14,12 +14,12 @@ PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
 
 
-def free_memory() -> int:
+def measure_free_memory() -> int:
     """Bytes of memory that are free on this machine, or less if the process's control group has less left."""
-    return min([_of_machine(), *_of_groups()])
+    return min([_measure_machine(), *_measure_groups()])
 
 
-def free_addresses() -> int | None:
+def measure_free_addresses() -> int | None:
     """Bytes by which the address space of this process may still grow; None if it has no limit (``ulimit -v``)."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
@@ -30,26 +30,26 @@ def free_addresses() -> int | None:
     return max(limit - taken, 0)
 
 
-def _of_machine() -> int:
-    """Bytes that the system can give without swapping, or all that it has where it does not say."""
+def _measure_machine() -> int:
+    """Bytes that the system can allocate without swapping; all of its memory if it does not report them."""
     with suppress(OSError):
         if found := re.search(r"^MemAvailable: +(\d+) kB$", (PROC / "meminfo").read_text(), re.MULTILINE):
             return int(found[1]) * 1024
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _of_groups() -> Iterator[int]:
-    """Bytes that each control group of this process has left, of version 1 or 2, pages of files not counted."""
+def _measure_groups() -> Iterator[int]:
+    """Bytes that each control group of this process, of version 1 or 2, has left; its file cache counts as free."""
     names = ("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
-    for folder in _groups():
+    for folder in _find_group_folders():
         for most, taken in names:
-            with suppress(OSError, ValueError):  # there is none, or it says "max"
+            with suppress(OSError, ValueError):  # the file does not exist, or contains "max"
                 left = int((folder / most).read_text()) - int((folder / taken).read_text())
-                yield max(left + _pages_of_files(folder), 0)
+                yield max(left + _measure_file_cache(folder), 0)
 
 
-def _groups() -> Iterator[Path]:
-    """The folders of the control groups that bound the memory of this process, and those above them."""
+def _find_group_folders() -> Iterator[Path]:
+    """The folders of the control groups that limit the memory of this process, and those above them."""
     with suppress(OSError):
         for line in (PROC / "self" / "cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -60,8 +60,8 @@ def _groups() -> Iterator[Path]:
             yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(root))
 
 
-def _pages_of_files(folder: Path) -> int:
-    """Bytes of a group that the system takes back when they are needed: the cache of files."""
+def _measure_file_cache(folder: Path) -> int:
+    """Bytes of the inactive file cache of a group, which the system frees when memory is needed."""
     with suppress(OSError):
         if found := re.search(r"^(?:total_)?inactive_file (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE):
             return int(found[1])

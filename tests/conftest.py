@@ -12,7 +12,7 @@ import duckdb
 import pytest
 import torch
 
-from dagster_project.command.loading import loading
+from dagster_project.command.loading import suspend_gc
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
@@ -24,7 +24,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a shell's job in 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Leave what is collected, which stays to the end, out of what the garbage collector visits again and again."""
-    with loading():
+    with suspend_gc():
         return (yield)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.steps.documentation import assets_section
+from dagster_project.steps.documentation import render_assets_section
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGES = ("dagster_project", "extract", "geometry", "reports", "sql", "storage")
@@ -68,13 +68,17 @@ def test_a_metric_that_is_declared_and_computed_is_in_stores_tables_and_checks(c
     study = "run --name toy --model embedded --corpus embedded --context-length 24 --sequences 2 --home data"
     in_copy(copy, "-c", command, *study.split())
     assert in_copy(copy, "-c", FOUND) == f"0|True|{COMMENT}; NULL if one of the cosines is missing\n"
-    checks = "import sql; print(*(n for n in sql.names('checks') if 'cos_sum' in sql.statement('checks', n).text))"
+    checks = (
+        "import sql; print(*(n for n in sql.list_names('checks') if 'cos_sum' in sql.read_statement('checks', n).text))"
+    )
     assert in_copy(copy, "-c", checks).split()
 
 
 def test_the_page_on_the_architecture_lists_the_assets() -> None:
     page = (CHECKOUT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    assert page.endswith(assets_section()), "run the command that the page names, and put what it prints at the end"
+    assert page.endswith(render_assets_section()), (
+        "run the command that the page names, and put what it prints at the end"
+    )
 
 
 def test_the_files_that_the_pages_for_contributors_name_exist() -> None:

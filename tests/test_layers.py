@@ -1,4 +1,4 @@
-"""Packages, and rooms within them, import downwards only; no modules import one another in a circle."""
+"""Packages, and sub-packages within them, import downwards only; no modules import one another in a circle."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ PACKAGES = {
 
 STUDY, RECORDS, STEPS = "dagster_project.study", "dagster_project.records", "dagster_project.steps"
 UPKEEP, DEFS = "dagster_project.upkeep", "dagster_project.defs"
-ROOMS = {
+SUB_PACKAGES = {
     STUDY: set(),
     RECORDS: {STUDY},
     STEPS: {STUDY},
@@ -39,7 +39,7 @@ ROOMS = {
     "storage.warehouse": {"storage.errors", "storage.files", "storage.memory", "storage.zarr"},
     "storage": {"storage.errors", "storage.files", "storage.warehouse"},
 }
-"""The rooms of the packages that have some, and what each may import of its own package."""
+"""The sub-packages, and what each may import of its own package."""
 
 HEAVY = {
     "altair", "dagster", "dask", "datasets", "distributed", "duckdb", "jinja2", "numba", "numpy", "obstore", "pyarrow",
@@ -48,7 +48,7 @@ HEAVY = {
 """Libraries that take longer to import than all of the command line without them."""
 
 ATTENDED = ("dagster_project.command.program", "dagster_project.command.cli")
-"""An import in a function that is there so that Ctrl-C is attended to before."""
+"""Modules that are imported in a function so that Ctrl-C is handled before."""
 
 
 @pytest.fixture(scope="module")
@@ -60,19 +60,19 @@ def lies_in(module: str, place: str) -> bool:
     return module == place or module.startswith(f"{place}.")
 
 
-def room_of(module: str, rooms: Mapping[str, set[str]]) -> str:
-    """The room that a module lies in."""
-    return max((room for room in rooms if lies_in(module, room)), key=len)
+def find_sub_package(module: str, sub_packages: Mapping[str, set[str]]) -> str:
+    """The sub-package that contains a module."""
+    return max((sub_package for sub_package in sub_packages if lies_in(module, sub_package)), key=len)
 
 
-def upwards(imports: Imports, rooms: Mapping[str, set[str]]) -> Iterator[tuple[str, str]]:
-    """The imports from one room into another that are not allowed."""
-    divided = {room.split(".")[0] for room in rooms}
+def upwards(imports: Imports, sub_packages: Mapping[str, set[str]]) -> Iterator[tuple[str, str]]:
+    """The imports from one sub-package into another that are not allowed."""
+    divided = {sub_package.split(".")[0] for sub_package in sub_packages}
     for module, imported in imports.graph.items():
         package = module.split(".")[0]
         for other in sorted(other for other in imported if package in divided and lies_in(other, package)):
-            here = room_of(module, rooms)
-            if room_of(other, rooms) not in rooms[here] | {here}:
+            here = find_sub_package(module, sub_packages)
+            if find_sub_package(other, sub_packages) not in sub_packages[here] | {here}:
                 yield module, other
 
 
@@ -102,12 +102,14 @@ def test_packages_import_only_what_lies_below_them(imports: Imports) -> None:
     assert list(of_packages(imports)) == []
 
 
-def test_rooms_import_only_what_lies_below_them(imports: Imports) -> None:
-    own = {room.split(".")[0] for room in ROOMS}
+def test_sub_packages_import_only_what_lies_below_them(imports: Imports) -> None:
+    own = {sub_package.split(".")[0] for sub_package in SUB_PACKAGES}
     inside = {module for module in imports.modules if module.split(".")[0] in own}
-    assert {room_of(module, ROOMS) for module in inside} == ROOMS.keys(), "a room is not listed, or does not exist"
+    assert {find_sub_package(module, SUB_PACKAGES) for module in inside} == SUB_PACKAGES.keys(), (
+        "a sub_package is not listed, or does not exist"
+    )
     assert all((ROOT / package).is_dir() for package in own)
-    assert list(upwards(imports, ROOMS)) == []
+    assert list(upwards(imports, SUB_PACKAGES)) == []
 
 
 def test_no_modules_import_one_another_in_a_circle(imports: Imports) -> None:
@@ -143,8 +145,8 @@ BROKEN = {
     "a circle": ("storage/errors.py", "from storage.files.places import Place", "circle"),
     "a circle in a function": ("storage/errors.py", "def f():\n    from storage.files import places", "circle"),
     "a circle of a package": ("storage/files/__init__.py", "import storage.zarr.arrays", "circle"),
-    "upwards": ("storage/files/places.py", "import storage.zarr.light", "room"),
-    "upwards in a function": ("storage/errors.py", "async def f():\n    import storage.zarr.light as l", "room"),
+    "upwards": ("storage/files/places.py", "import storage.zarr.light", "sub_package"),
+    "upwards in a function": ("storage/errors.py", "async def f():\n    import storage.zarr.light as l", "sub_package"),
     "another package": ("geometry/lazy.py", "from storage.errors import UserError", "package"),
     "more than declarations": ("storage/errors.py", "from geometry import lazy", "package"),
     "light in a function": ("storage/zarr/arrays.py", IN_FUNCTION + "from storage.zarr import light", "function"),
@@ -161,7 +163,7 @@ def broken(root: Path, files: Mapping[str, str]) -> set[str]:
     found = Imports(root, ("storage", "geometry"))
     rules = {
         "circle": found.circle(),
-        "room": list(upwards(found, ROOMS)),
+        "sub_package": list(upwards(found, SUB_PACKAGES)),
         "package": list(of_packages(found)),
         "function": list(needless(found)),
     }

@@ -1,4 +1,4 @@
-"""What the shell completes: studies, formats, assets, tables. A data root that cannot be read completes nothing."""
+"""Shell completion of studies, formats, assets and tables; a data root that cannot be read completes nothing."""
 
 from collections.abc import Callable, Iterable
 
@@ -10,37 +10,39 @@ from storage.errors import UserError
 
 
 def complete_study(context: typer.Context, incomplete: str) -> list[str]:
-    """The studies that begin so, of the data root that was named."""
-    from dagster_project.study.studies import readable_studies
+    """The studies of the named data root that begin with a prefix."""
+    from dagster_project.study.studies import list_readable_studies
 
     named = context.params.get("home")
     try:
-        found = readable_studies(Home(named.expanduser().resolve()) if named else Home.from_environment())[0]
+        found = list_readable_studies(Home(named.expanduser().resolve()) if named else Home.from_environment())[0]
     except (UserError, OSError):
         return []
-    return _beginning(incomplete, found)
+    return _filter_by_prefix(incomplete, found)
 
 
 def complete_relation(incomplete: str) -> list[str]:
-    """The tables, views and macros that begin so."""
-    return _beginning(incomplete, [name for kind in ("schema", "views", "macros") for name in sql.names(kind)])
+    """The tables, views and macros that begin with a prefix."""
+    return _filter_by_prefix(
+        incomplete, [name for kind in ("schema", "views", "macros") for name in sql.list_names(kind)]
+    )
 
 
 def complete_asset(incomplete: str) -> list[str]:
-    """The assets of a study that begin so."""
+    """The assets of a study that begin with a prefix."""
     from dagster_project.steps.catalogue import ASSETS
 
-    return _beginning(incomplete, [asset.name for asset in ASSETS])
+    return _filter_by_prefix(incomplete, [asset.name for asset in ASSETS])
 
 
 def complete_one_of(*known: str) -> Callable[[str], list[str]]:
-    """What completes one of some words."""
+    """Make a function that completes one of some words."""
 
     def complete(incomplete: str) -> list[str]:
-        return _beginning(incomplete, known)
+        return _filter_by_prefix(incomplete, known)
 
     return complete
 
 
-def _beginning(incomplete: str, known: Iterable[str]) -> list[str]:
+def _filter_by_prefix(incomplete: str, known: Iterable[str]) -> list[str]:
     return sorted(name for name in known if name.startswith(incomplete))

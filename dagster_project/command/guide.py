@@ -1,4 +1,4 @@
-"""What the commands ``tour``, ``schema`` and ``assets`` print."""
+"""The commands ``tour``, ``schema`` and ``assets``."""
 
 import sys
 from collections.abc import Sequence
@@ -8,102 +8,109 @@ import duckdb
 import pyarrow as pa
 
 import sql
-from dagster_project.command.output import PROSE, console, harmless, rich_table, write
+from dagster_project.command.output import PROSE, build_table, escape_control_codes, make_console, write
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.warehouse.connection import connect
-from storage.warehouse.documentation import Relation, pasteable, relations, schema_page, tour, tour_page
+from storage.warehouse.documentation import (
+    Relation,
+    list_examples,
+    list_relations,
+    render_example,
+    render_schema_page,
+    render_tour_page,
+)
 from storage.warehouse.query import query
 
 FORMATS = ("table", "markdown")
 
 FIRST_CHOICE = "embedded"
-"""The study the tour asks about unless told otherwise, if it has landed."""
+"""The study that the tour queries by default, if it has landed."""
 
 
 def show_tour(home: Home, number: int | None, study: str | None, *, only_sql: bool, form: str) -> None:
-    """Print the list of questions, one of them with its answer, its statement alone, or the page of all of them.
+    """Print the list of questions, one of them with its answer, only its statement, or a page of all of them.
 
     Raises
     ------
     UserError
-        If there is no such number, study or format, or no study has landed; if the options contradict one another.
+        If the number, study or format does not exist, no study has landed, or the options contradict one another.
     """
-    _check(form)
+    _check_format(form)
     if form == "markdown" and (number is not None or only_sql):
-        msg = "--format markdown is the page of all questions; leave it out to ask one, or to see its --sql"
+        msg = "--format markdown prints the page of all questions; omit it to answer one, or to print its --sql"
         raise UserError(msg)
     if only_sql and number is None:
-        msg = "--sql prints the statement of one question; name it, as in: attention-geometry tour 7 --sql"
+        msg = "--sql prints the statement of one question; give its number, as in: attention-geometry tour 7 --sql"
         raise UserError(msg)
     if number is None and form == "table":
-        questions = [(place, example.meaning) for place, example in enumerate(tour(), start=1)]
+        questions = [(place, example.meaning) for place, example in enumerate(list_examples(), start=1)]
         _print_rows(("number", "question"), questions)
         return
-    example = None if number is None else _example(number)
+    example = None if number is None else _find_example(number)
     with closing(connect(home.warehouse)) as connection:
-        chosen = _landed(connection, study)
+        chosen = _select_landed_study(connection, study)
         if example is None:
-            sys.stdout.write(tour_page(connection, chosen))
+            sys.stdout.write(render_tour_page(connection, chosen))
         elif only_sql:
-            sys.stdout.write(f"-- {example.meaning}\n{pasteable(example, chosen)}\n")
+            sys.stdout.write(f"-- {example.meaning}\n{render_example(example, chosen)}\n")
         else:
-            _answer(connection, example, chosen)
+            _print_answer(connection, example, chosen)
 
 
 def show_assets(form: str) -> None:
-    """Print what a study consists of, or the section of the architecture's page about it.
+    """Print the assets of a study as a table, or as the section of docs/architecture.md.
 
     Raises
     ------
     UserError
-        If there is no such format.
+        If the format does not exist.
     """
     from dagster_project.steps.catalogue import ASSETS
-    from dagster_project.steps.documentation import assets_section
+    from dagster_project.steps.documentation import render_assets_section
 
-    _check(form)
+    _check_format(form)
     if form == "markdown":
-        sys.stdout.write(assets_section())
+        sys.stdout.write(render_assets_section())
         return
     rows = [(asset.name, ", ".join(parent.name for parent in asset.parents), asset.about) for asset in ASSETS]
-    _print_rows(("asset", "made from", "what it is"), rows)
+    _print_rows(("asset", "made from", "description"), rows)
 
 
 def show_schema(name: str | None, form: str) -> None:
-    """Print what tables, views and macros there are, the columns of one of them, or the page of all of them.
+    """Print the list of tables, views and macros, the columns of one of them, or a page of all of them.
 
     Raises
     ------
     UserError
-        If there is no such relation or format, or one is named for the page of all.
+        If the relation or format does not exist, or a relation is named together with the page of all.
     """
-    _check(form)
+    _check_format(form)
     if form == "markdown" and name is not None:
-        msg = f"--format markdown is the page of all relations; leave it out to see '{name}'"
+        msg = f"--format markdown prints the page of all relations; omit it to see '{name}'"
         raise UserError(msg)
     if form == "markdown":
-        sys.stdout.write(schema_page())
+        sys.stdout.write(render_schema_page())
     elif name is None:
-        rows = [(relation.kind, relation.name, relation.meaning) for relation in relations()]
+        rows = [(relation.kind, relation.name, relation.meaning) for relation in list_relations()]
         _print_rows(("kind", "name", "meaning"), rows)
     else:
-        _print_relation(_relation(name))
+        _print_relation(_find_relation(name))
 
 
-def _answer(connection: duckdb.DuckDBPyConnection, example: sql.Statement, study: str) -> None:
-    """Print a question, its statement in colours, and its result."""
+def _print_answer(connection: duckdb.DuckDBPyConnection, example: sql.Statement, study: str) -> None:
+    """Print a question, its statement with syntax highlighting, and its result."""
     from rich.syntax import Syntax
 
-    text = pasteable(example, study)
-    console(PROSE).print(f"{example.meaning}\n")
-    console(PROSE).print(Syntax("", "sql").highlight(harmless(text)))
+    text = render_example(example, study)
+    make_console(PROSE).print(f"{example.meaning}\n")
+    make_console(PROSE).print(Syntax("", "sql").highlight(escape_control_codes(text)))
     write(query(connection, text), "table")
 
 
 def _print_relation(relation: Relation) -> None:
-    """Print what a relation means and its columns."""
-    console(PROSE).print(f"{relation.kind} {relation.signature}\n{relation.grain}\n{relation.meaning}")
+    """Print the meaning of a relation and its columns."""
+    make_console(PROSE).print(f"{relation.kind} {relation.signature}\n{relation.grain}\n{relation.meaning}")
     if relation.columns:
         _print_rows(("column", "type", "meaning"), relation.columns)
 
@@ -111,25 +118,27 @@ def _print_relation(relation: Relation) -> None:
 def _print_rows(names: tuple[str, ...], rows: Sequence[Sequence[object]]) -> None:
     """Print rows as a table."""
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
-    console(PROSE).print(rich_table(pa.table(columns)))
+    make_console(PROSE).print(build_table(pa.table(columns)))
 
 
-def _check(form: str) -> None:
+def _check_format(form: str) -> None:
     if form not in FORMATS:
-        msg = f"--format {form} is unknown; there are: {', '.join(FORMATS)}"
+        msg = f"--format {form} is unknown; choose from {', '.join(FORMATS)}"
         raise UserError(msg)
 
 
-def _example(number: int) -> sql.Statement:
-    """The worked example of a number."""
-    if not 1 <= number <= len(tour()):
-        msg = f"The tour has no question {number}; there are 1 to {len(tour())}, see: attention-geometry tour"
+def _find_example(number: int) -> sql.Statement:
+    """Find the example with this number."""
+    if not 1 <= number <= len(list_examples()):
+        msg = (
+            f"The tour has no question {number}; choose from 1 to {len(list_examples())}, see: attention-geometry tour"
+        )
         raise UserError(msg)
-    return tour()[number - 1]
+    return list_examples()[number - 1]
 
 
-def _landed(connection: duckdb.DuckDBPyConnection, study: str | None) -> str:
-    """The study asked for, else the first choice, else the first by name."""
+def _select_landed_study(connection: duckdb.DuckDBPyConnection, study: str | None) -> str:
+    """The requested study, else the default one, else the first by name."""
     landed = [name for (name,) in connection.execute("SELECT study FROM studies ORDER BY study").fetchall()]
     if not landed:
         msg = f"No study has landed yet; run one: attention-geometry run {study or FIRST_CHOICE}"
@@ -137,14 +146,14 @@ def _landed(connection: duckdb.DuckDBPyConnection, study: str | None) -> str:
     if study is None:
         return FIRST_CHOICE if FIRST_CHOICE in landed else landed[0]
     if study not in landed:
-        msg = f"There is no landed study '{study}'; there are: {', '.join(landed)}"
+        msg = f"There is no landed study '{study}'; choose from {', '.join(landed)}"
         raise UserError(msg)
     return study
 
 
-def _relation(name: str) -> Relation:
-    """The table, view or macro of a name."""
-    for relation in relations():
+def _find_relation(name: str) -> Relation:
+    """Find a table, view or macro by name."""
+    for relation in list_relations():
         if relation.name == name:
             return relation
     msg = f"There is no table, view or macro '{name}'; see: attention-geometry schema"

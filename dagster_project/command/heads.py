@@ -1,4 +1,4 @@
-"""What the commands ``export`` and ``scores`` do: measures of heads as files, and scores from elsewhere beside them."""
+"""The commands ``export`` and ``scores``: measures of heads as files, and scores of other tools in the warehouse."""
 
 from contextlib import closing
 from pathlib import Path
@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.steps.landing import external_scores, keep_external_scores
+from dagster_project.steps.landing import keep_external_scores, read_external_scores
 from dagster_project.study.home import Home
 from geometry.rank_correlation import RankCorrelation
-from reports.external import Heads, correlations, read_scores
+from reports.external import Heads, correlate_scores, read_scores
 from reports.head_files import FORMS, GROUPS, Choice, write
 from storage.errors import UserError
 from storage.warehouse.additions import replace_rows
@@ -29,12 +29,12 @@ def export_heads(
     sink_size: int,
     recent_size: int,
 ) -> list[Path]:
-    """Write one measure of every head, or all of them; returns the files that were written.
+    """Write one measure of every head, or all measures; return the files that were written.
 
     Raises
     ------
     UserError
-        If there is no such format or rule, or as ``reports.head_files.write``.
+        If the format or rule does not exist, or as ``reports.head_files.write``.
     """
     named = next((known for known in FORMS if known == form), None)
     rule = next((known for known in GROUPS if known == group), None)
@@ -42,10 +42,10 @@ def export_heads(
         msg = f"There is no format '{form}'; choose from {', '.join(FORMS)}"
         raise UserError(msg)
     if rule is None:
-        msg = f"There is no rule '{group}' for heads of one KV head; choose from {', '.join(GROUPS)}"
+        msg = f"There is no rule '{group}' to combine heads of one KV head; choose from {', '.join(GROUPS)}"
         raise UserError(msg)
     if min(sink_size, recent_size) < 1:
-        msg = f"--sink-size {sink_size} and --recent-size {recent_size} are numbers of keys; give 1 or more"
+        msg = f"--sink-size {sink_size} and --recent-size {recent_size} are numbers of keys; set both to 1 or more"
         raise UserError(msg)
     choice = Choice(named, measure, rule, inverted, sink_size, recent_size)
     with closing(connect(home.warehouse)) as connection:
@@ -53,13 +53,13 @@ def export_heads(
 
 
 def add_scores(home: Home, study: str, path: Path, *, form: str, source: str | None) -> pa.Table:
-    """Land the scores of a file beside a study, in place of those of the same source; say how they go with measures.
+    """Land the scores of a file for a study, replacing those of the same source; correlate them with all measures.
 
     Returns
     -------
     pyarrow.Table
-        For each measure its rank correlation with the scores over heads, the interval, p, and how many heads have both;
-        the furthest from 0 first.
+        For each measure its rank correlation with the scores over heads, the interval, p, and the number of heads that
+        have both; the strongest correlation first.
 
     Raises
     ------
@@ -69,21 +69,21 @@ def add_scores(home: Home, study: str, path: Path, *, form: str, source: str | N
     name = source or (path.parent if path.name == "full_attention_heads.tsv" else path).stem
     with closing(connect(home.warehouse)) as connection:
         scores = read_scores(path, form, Heads.of(connection, study))
-        found = correlations(connection, study, scores)
+        found = correlate_scores(connection, study, scores)
     rows = [
         {"source": name, "format": form, "layer": layer, "head": head, "score": score}
         for (layer, head), score in sorted(scores.items())
     ]
-    with home.claimed(study):
-        others = [row for row in external_scores(home, study) if row["source"] != name]
+    with home.claim(study):
+        others = [row for row in read_external_scores(home, study) if row["source"] != name]
         replace_rows(home.warehouse, study, "external_scores", pa.Table.from_pylist(others + rows))
         keep_external_scores(home, study, others + rows)
     ordered = sorted(found.items(), key=lambda item: -abs(np.nan_to_num(item[1].correlation)))
-    return pa.Table.from_pylist([_shown(measure, one) for measure, one in ordered])
+    return pa.Table.from_pylist([_build_row(measure, one) for measure, one in ordered])
 
 
-def _shown(measure: str, found: RankCorrelation) -> dict[str, Any]:
-    """A row of what is printed."""
+def _build_row(measure: str, found: RankCorrelation) -> dict[str, Any]:
+    """A row of the printed table."""
     says = "together" if found.low > 0 else "opposed" if found.high < 0 else "none" if found.low <= 0 else None
     numbers = {name: getattr(found, name) for name in ("correlation", "low", "high", "p")}
     known = {name: None if np.isnan(number) else number for name, number in numbers.items()}

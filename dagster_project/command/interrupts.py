@@ -1,6 +1,6 @@
-"""Ctrl-C in a process of its own: one line, and the end within two seconds, whatever the process is doing.
+"""Ctrl-C for the console script: print one line and end within two seconds, whatever the process is doing.
 
-Imports nothing but Python's own, so that it can be set up before typer, PyTorch or Dagster are loaded.
+Imports only the standard library, so that it can be set up before typer, PyTorch or Dagster are loaded.
 """
 
 import os
@@ -12,23 +12,23 @@ from threading import Event, Lock, Thread
 from typing import NoReturn
 
 GRACE = 1.2
-"""Seconds that a command has, once it is interrupted, to end by itself: to record that, to remove its files."""
+"""Seconds that an interrupted command has to end by itself: to record the interrupt and remove its files."""
 
 STOPPED = "attention-geometry: stopped; run the same command again to continue\n"
 
 _stopping = Event()
-"""Set once the line has been written, and what follows is hidden."""
+"""Set once the line has been written; later output is hidden."""
 
 _writing = Lock()
-"""Held while the line is written, so that the process does not end within it."""
+"""Held while the line is written, so that the process does not end in the middle of it."""
 
 
 def watch() -> None:
-    """Attend to SIGINT in a thread, whatever the main thread does; also to SIGTERM while a library has a handler.
+    """Handle SIGINT in a thread, whatever the main thread does; also SIGTERM while a library has a handler for it.
 
-    The main thread gets ``KeyboardInterrupt``, as ever. If it has not ended the process after ``GRACE`` seconds, or at
-    the next signal, the process ends where it is: what is stored survives that, as it survives being killed. What
-    libraries say of the interrupt is not shown.
+    The main thread gets ``KeyboardInterrupt`` as usual. If it has not ended the process after ``GRACE`` seconds, or at
+    the next signal, the process ends at once: stored data survives that as it survives a kill. What libraries print
+    about the interrupt is hidden.
     """
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -39,18 +39,18 @@ def watch() -> None:
 
 
 def leave() -> None:
-    """Leave SIGINT to the main thread from here on: to a prompt, where it stops a statement and not the program."""
+    """Leave SIGINT to the main thread from now on: at a prompt, it stops a statement and not the program."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def stopping(within: float = 0.0) -> bool:
-    """Whether the process has been interrupted, and its user been told, now or within some seconds."""
+def is_stopping(within: float = 0.0) -> bool:
+    """Whether the process has been interrupted and the line been written, now or within some seconds."""
     return _stopping.wait(within)
 
 
 def end(number: int = signal.SIGINT) -> NoReturn:
-    """End the process now, as one that a signal of this number has ended."""
+    """End the process now, with the exit code of one that this signal has ended."""
     _writing.acquire(timeout=GRACE)
     os._exit(128 + number)
 
@@ -62,13 +62,13 @@ def _interrupt(number: int, frame: object) -> NoReturn:  # noqa: ARG001 (a handl
 
 
 def _hide_interrupts(raised: "sys.UnraisableHookArgs") -> None:
-    """Say nothing of an interrupt that met a callback or a destructor, where it cannot be passed on."""
+    """Hide an interrupt that was raised in a callback or a destructor, from which it cannot propagate."""
     if issubclass(raised.exc_type, Exception):
         sys.__unraisablehook__(raised)
 
 
 def _watch(reading: int) -> None:
-    """Wait for the first signal, say that the command stops, and end the process if it does not end itself."""
+    """Wait for the first signal, print that the command stops, and end the process if it does not end by itself."""
     while (number := os.read(reading, 1)[0]) not in {signal.SIGINT, signal.SIGTERM}:
         pass
     try:

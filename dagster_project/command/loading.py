@@ -1,4 +1,4 @@
-"""Heavy libraries, which stay loaded to the end of the process, and the garbage collector."""
+"""Garbage collection while heavy libraries are imported, which stay loaded until the process ends."""
 
 import gc
 from collections.abc import Iterator
@@ -6,12 +6,12 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def loading() -> Iterator[None]:
-    """Collect no garbage while libraries are imported, and leave what they hold out of what is visited later.
+def suspend_gc() -> Iterator[None]:
+    """Suspend garbage collection while libraries are imported, and exclude their objects from later collections.
 
-    A collection visits all objects, and the libraries of a run hold a million of them for good.
+    A collection visits all objects, and the libraries of a run hold a million of them permanently.
     """
-    gc.collect()  # else what is garbage by now would be kept as well
+    gc.collect()  # otherwise existing garbage would be kept as well
     gc.disable()
     try:
         yield

@@ -1,7 +1,4 @@
-"""Results of SQL on the terminal and in files' formats, and the interactive prompt.
-
-Holds the printing of Arrow data.
-"""
+"""Printing of SQL results, as tables on the terminal and in file formats, and the interactive prompt."""
 
 import json
 import math
@@ -24,19 +21,19 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "vertical", "csv", "json", "parquet")
 WIDE, PROSE = 10_000, 120
-"""Characters in a line of a table of data, and of one of sentences, in a file or a pipe, unless COLUMNS is set."""
+"""Width in characters of a table of data, and of one of sentences, in a file or a pipe, unless COLUMNS is set."""
 
 LONGEST = 60
-"""Characters of a value that a table shows; names are shorter, documents such as a provenance are not."""
+"""Most characters of a value that a table shows; only documents such as a provenance are longer."""
 
 GAP = 3
 """Characters that a table puts around a column."""
 
 LEAVING = {"exit", "quit", ".exit", ".quit"}
-"""What ends the prompt, beside Ctrl-D."""
+"""Words that close the prompt, like Ctrl-D."""
 
 TABLE_ROWS = 1000
-"""A table shows so many rows at most and says so; the other formats have no limit."""
+"""Most rows that a table shows, with a note if there are more; the file formats have no limit."""
 
 HELP, TURN = "help", r"\x"
 COMMANDS = {
@@ -49,19 +46,19 @@ SELECT table_name, comment FROM duckdb_tables() WHERE database_name = current_da
 ORDER BY name;
 """,
 }
-"""Commands of the prompt, and the SQL of those that are short for it."""
+"""Commands of the prompt, and the SQL of those that stand for a statement."""
 
 MANUAL = r"""\
-.tables      every table and view with its meaning
-\x           one value a line, or tables again
-help         this list
-exit, quit   leave, as Ctrl-D does
-Everything else is SQL and ends with a semicolon: FROM studies;
+.tables      list all tables and views with their meaning
+\x           toggle between tables and one line per value
+help         show this list
+exit, quit   close the prompt (also Ctrl-D)
+Anything else is SQL and ends with a semicolon: FROM studies;
 """
 
 
 def check_format(form: str) -> None:
-    """Refuse an unknown format, or bytes on a terminal.
+    """Refuse an unknown format, or a binary one on a terminal.
 
     Raises
     ------
@@ -69,20 +66,20 @@ def check_format(form: str) -> None:
         In either case.
     """
     if form not in FORMATS:
-        msg = f"--format {form} is unknown; there are: {', '.join(FORMATS)}"
+        msg = f"--format {form} is unknown; choose from {', '.join(FORMATS)}"
         raise UserError(msg)
     if form == "parquet" and sys.stdout.isatty():
-        msg = 'Parquet is no text; send it to a file: attention-geometry sql "…" --format parquet > FILE'
+        msg = 'Parquet is a binary format; redirect it to a file: attention-geometry sql "…" --format parquet > FILE'
         raise UserError(msg)
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things in words, with a plural where there is not one: ``1 file``, ``2 files``."""
+def format_count(number: int, what: str) -> str:
+    """Format a number of things, with the plural if there is not exactly one: ``1 file``, ``2 files``."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def check_text(statement: str) -> None:
-    """Refuse a statement with bytes that are not UTF-8, which come from the command line as lone surrogates.
+    """Refuse a statement with bytes that are not UTF-8, which Python decodes from arguments as lone surrogates.
 
     Raises
     ------
@@ -92,20 +89,20 @@ def check_text(statement: str) -> None:
     try:
         statement.encode()
     except UnicodeEncodeError as error:
-        msg = f"The statement is not UTF-8 at character {error.start + 1}; write it in UTF-8"
+        msg = f"The statement is not UTF-8 at character {error.start + 1}; encode it as UTF-8"
         raise UserError(msg) from error
 
 
-def rows_of(table: "Table") -> list[dict[str, str]]:
-    """The rows of a table for the terminal, by its headings."""
+def list_rows(table: "Table") -> list[dict[str, str]]:
+    """The rows of a terminal table, as dictionaries keyed by its headings."""
     names = [str(column.header) for column in table.columns]
     cells = zip(*(column.cells for column in table.columns), strict=True)
     return [dict(zip(names, map(str, row), strict=True)) for row in cells]
 
 
 def write_object(found: object) -> None:
-    """Write one JSON document in a line to standard output, as UTF-8 whatever the terminal's encoding."""
-    _write_line(json.dumps(_json(found), default=_plain, ensure_ascii=False))
+    """Write one JSON document in a line to standard output, as UTF-8 regardless of the terminal's encoding."""
+    _write_line(json.dumps(_replace_non_finite(found), default=_convert_to_json, ensure_ascii=False))
 
 
 def _write_line(text: str) -> None:
@@ -120,47 +117,50 @@ def write(reader: "pa.RecordBatchReader", form: str) -> None:
     Raises
     ------
     UserError
-        If the query fails after its first rows, or a column has a type that the format has no place for.
+        If the query fails after its first rows, or a column has a type that the format does not support.
     """
     import pyarrow as pa
 
     try:
         WRITERS[form](reader)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        msg = f"The result cannot be written as {form}: {error}; cast the column to VARCHAR, or choose --format json"
+        msg = f"The result cannot be written as {form}: {error}; cast the column to VARCHAR, or use --format json"
         raise UserError(msg) from error
 
 
-def console(width: int = WIDE) -> "Console":
-    """Standard output for tables: text is never markup; a file or a pipe has ``width``, unless COLUMNS is set."""
+def make_console(width: int = WIDE) -> "Console":
+    """A console on standard output: text is never markup; a file or a pipe has ``width``, unless COLUMNS is set."""
     from rich.console import Console
 
     wide = not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal()
     return Console(markup=False, highlight=False, width=width if wide else None)
 
 
-def harmless(text: str) -> str:
-    """Text whose control codes show as escapes, so that no terminal acts on them; line breaks stay."""
+def escape_control_codes(text: str) -> str:
+    """Text with its control codes escaped, so that no terminal acts on them; line breaks stay."""
     return "".join(
         character if character.isprintable() or character == "\n" else character.encode("unicode_escape").decode()
         for character in text
     )
 
 
-def rich_table(rows: "pa.Table", title: str | None = None, room: int | None = None) -> "Table":
-    """A result as a table for the terminal; text is shown as it is, never as markup, and control codes as escapes.
+def build_table(rows: "pa.Table", title: str | None = None, room: int | None = None) -> "Table":
+    """A result as a table for the terminal; text is never taken as markup, and control codes are escaped.
 
-    Where ``room`` is given, in characters, a row is one line: long values are cut, and columns without a place are left
-    out from the middle and counted. Otherwise values are wrapped.
+    If ``room`` is given, in characters, each row is one line: long values are cut, and columns that do not fit are
+    left out from the middle and counted. Otherwise values are wrapped.
     """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    cells = [[_shorten(harmless(_shown(value)), room) for value in column.to_pylist()] for column in rows.columns]
-    names = [harmless(name) for name in rows.schema.names]
+    cells = [
+        [_shorten(escape_control_codes(_format_value(value)), room) for value in column.to_pylist()]
+        for column in rows.columns
+    ]
+    names = [escape_control_codes(name) for name in rows.schema.names]
     widths = [max(map(len, [name, *column])) for name, column in zip(names, cells, strict=True)]
-    before, after = (len(widths), 0) if room is None else _outermost(widths, room)
+    before, after = (len(widths), 0) if room is None else _count_outer_columns(widths, room)
     left_out = len(names) - before - after
     table = Table(title=title, box=box.SIMPLE_HEAD)
     columns: list[list[str]] = []
@@ -178,8 +178,8 @@ def rich_table(rows: "pa.Table", title: str | None = None, room: int | None = No
     return table
 
 
-def _outermost(widths: Sequence[int], room: int) -> tuple[int, int]:
-    """How many columns from the left and from the right a table of ``room`` characters has a place for."""
+def _count_outer_columns(widths: Sequence[int], room: int) -> tuple[int, int]:
+    """How many columns from the left and from the right fit into a table of ``room`` characters."""
     taken = [width + GAP for width in widths]
     if sum(taken) <= room:
         return len(taken), 0
@@ -189,30 +189,30 @@ def _outermost(widths: Sequence[int], room: int) -> tuple[int, int]:
 
 
 def _shorten(text: str, room: int | None) -> str:
-    """The beginning of a long value where there is little room."""
+    """The beginning of a long value, if the width is limited."""
     return text if room is None or len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
 
 
-def prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
-    """Ask for statements, each ended by a semicolon, and print their results until the input ends.
+def run_prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
+    """Read statements, each ended by a semicolon, and print their results until the input ends.
 
-    Before each statement, what has landed meanwhile is opened and named on standard error.
+    Before each statement, newly landed studies are opened and named on standard error.
     """
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import WordCompleter
     from prompt_toolkit.lexers import PygmentsLexer
     from pygments.lexers.sql import SqlLexer
 
-    from storage.warehouse.query import interruptible
+    from storage.warehouse.query import translate_interrupts
 
     names = "SELECT DISTINCT unnest([table_name, column_name]) FROM duckdb_columns()"
     words = [word for (word,) in reader.connection.execute(names).fetchall()]
     session: PromptSession[str] = PromptSession(
         lexer=PygmentsLexer(SqlLexer), completer=WordCompleter(words, ignore_case=True)
     )
-    sys.stderr.write("Reading only; end a statement with ';', leave with Ctrl-D; 'help' lists what else there is.\n")
+    sys.stderr.write("Read-only. End statements with ';'. Type 'help' for commands, Ctrl-D to exit.\n")
     sys.stderr.write("Start with: FROM studies;\n")
-    for text in _statements(session):
+    for text in _read_statements(session):
         if text == TURN:
             form = "table" if form == "vertical" else "vertical"
             continue
@@ -220,14 +220,14 @@ def prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
             sys.stderr.write(MANUAL)
             continue
         try:
-            with interruptible():
+            with translate_interrupts():
                 answer(reader, text, form, unlocked=unlocked)
         except KeyboardInterrupt:
-            sys.stderr.write("stopped\n")
+            sys.stderr.write("Interrupted\n")
 
 
 def answer(reader: "Reader", text: str, form: str, *, unlocked: bool = False) -> None:
-    """Print the results of what was typed, over the studies that are published now; a mistake is a line."""
+    """Print the results of a typed statement over the currently published studies; an error is one line."""
     from rich.console import Console
 
     from storage.warehouse.query import query
@@ -235,18 +235,18 @@ def answer(reader: "Reader", text: str, form: str, *, unlocked: bool = False) ->
     try:
         news = reader.refresh()
     except UserError as error:
-        news = harmless(str(error))
+        news = escape_control_codes(str(error))
     if news:
         Console(stderr=True, markup=False, highlight=False, soft_wrap=True).print(news, style="dim")
     try:
         with closing(reader.connection.cursor()) as cursor:
             write(query(cursor, text, unlocked=unlocked), form)
     except UserError as error:
-        sys.stderr.write(f"{harmless(str(error))}\n")
+        sys.stderr.write(f"{escape_control_codes(str(error))}\n")
 
 
-def _statements(session: Any) -> Iterable[str]:
-    """What is typed, statement by statement, or a command of the prompt as it is."""
+def _read_statements(session: Any) -> Iterable[str]:
+    """Yield what is typed, statement by statement, with commands of the prompt replaced by their SQL."""
     text = ""
     while True:
         try:
@@ -271,12 +271,12 @@ def _is_text(kind: "pa.DataType") -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_nested(kind))
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     return "NULL" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _first_rows(reader: "pa.RecordBatchReader") -> "pa.Table":
-    """So many rows as are shown."""
+def _read_first_rows(reader: "pa.RecordBatchReader") -> "pa.Table":
+    """The first ``TABLE_ROWS`` rows, with a note on standard error if there are more."""
     import pyarrow as pa
 
     batches, rows = [], 0
@@ -284,25 +284,25 @@ def _first_rows(reader: "pa.RecordBatchReader") -> "pa.Table":
         batches.append(batch)
         rows += batch.num_rows
         if rows > TABLE_ROWS:
-            sys.stderr.write(f"Only the first {TABLE_ROWS} rows are shown; --format csv gives all of them\n")
+            sys.stderr.write(f"Showing the first {TABLE_ROWS} rows; use --format csv for all rows\n")
             break
     return pa.Table.from_batches(batches, reader.schema).slice(0, TABLE_ROWS)
 
 
 def _write_table(reader: "pa.RecordBatchReader") -> None:
-    place = console()
-    place.print(rich_table(_first_rows(reader), room=place.width))
+    place = make_console()
+    place.print(build_table(_read_first_rows(reader), room=place.width))
 
 
 def _write_vertical(reader: "pa.RecordBatchReader") -> None:
-    """A line for each value, and a heading for each row."""
-    rows, place = _first_rows(reader), console()
-    names = [harmless(name) for name in rows.schema.names]
+    """Write one line for each value, and a heading for each row."""
+    rows, place = _read_first_rows(reader), make_console()
+    names = [escape_control_codes(name) for name in rows.schema.names]
     wide = max(map(len, names), default=0)
     for number, row in enumerate(zip(*(column.to_pylist() for column in rows.columns), strict=True), 1):
         place.rule(f"row {number}", align="left", characters="-") if place.is_terminal else place.print(f"row {number}")
         for name, value in zip(names, row, strict=True):
-            place.print(f"{name:>{wide}} | {harmless(_shown(value))}", soft_wrap=True)
+            place.print(f"{name:>{wide}} | {escape_control_codes(_format_value(value))}", soft_wrap=True)
 
 
 def _write_csv(reader: "pa.RecordBatchReader") -> None:
@@ -315,9 +315,13 @@ def _write_csv(reader: "pa.RecordBatchReader") -> None:
 
 def _write_json(reader: "pa.RecordBatchReader") -> None:
     if doubles := sorted({name for name in reader.schema.names if reader.schema.names.count(name) > 1}):
-        msg = f"Several columns are called '{doubles[0]}'; JSON needs a name for each: SELECT … AS …"
+        msg = f"Several columns are named '{doubles[0]}'; JSON needs distinct names: SELECT … AS …"
         raise UserError(msg)
-    rows = (json.dumps(_json(row), default=_plain, ensure_ascii=False) for batch in reader for row in batch.to_pylist())
+    rows = (
+        json.dumps(_replace_non_finite(row), default=_convert_to_json, ensure_ascii=False)
+        for batch in reader
+        for row in batch.to_pylist()
+    )
     before = "[" + "".join(islice(rows, 1))
     for row in rows:
         _write_line(f"{before},")
@@ -325,17 +329,17 @@ def _write_json(reader: "pa.RecordBatchReader") -> None:
     _write_line(f"{before}]")
 
 
-def _json(value: Any) -> Any:
-    """A value with null for every number that JSON has no word for."""
+def _replace_non_finite(value: Any) -> Any:
+    """A value with None for every infinity and NaN, which JSON cannot represent."""
     if isinstance(value, dict):
-        return {name: _json(inner) for name, inner in value.items()}
+        return {name: _replace_non_finite(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_json(inner) for inner in value]
+        return [_replace_non_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _plain(value: object) -> object:
-    """What JSON has no type for: large and decimal numbers stay numbers, bytes are hexadecimal, all else is text."""
+def _convert_to_json(value: object) -> object:
+    """Convert a value without a JSON type: decimals to numbers, bytes to hexadecimal, anything else to text."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     return value.hex() if isinstance(value, bytes) else str(value)
@@ -356,4 +360,4 @@ WRITERS: Mapping[str, Callable[["pa.RecordBatchReader"], None]] = {
     "json": _write_json,
     "parquet": _write_parquet,
 }
-"""What writes each of the formats."""
+"""The writer of each format."""

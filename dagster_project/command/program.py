@@ -1,4 +1,4 @@
-"""The console script: the command line in a process of its own."""
+"""The console script: runs the command line in its own process."""
 
 import atexit
 import os
@@ -9,40 +9,40 @@ from dagster_project.command import interrupts, streams
 
 
 def program() -> None:
-    """Run the command line, which Ctrl-C ends at any moment."""
+    """Run the command line so that Ctrl-C can end it at any moment."""
     streams.prepare()
     interrupts.watch()
     status = _Status()
     try:
-        from dagster_project.command.cli import main  # here, so that Ctrl-C is attended to while it is imported
+        from dagster_project.command.cli import main  # here, so that Ctrl-C is handled during the import
 
-        atexit.register(status.end)  # the first that is registered runs last
+        atexit.register(status.end)  # handlers registered first run last
         main()
         status.code = 0
     except KeyboardInterrupt:
-        if not interrupts.stopping(within=interrupts.GRACE / 2):  # a library's handler raises it before that is told
+        if not interrupts.is_stopping(within=interrupts.GRACE / 2):  # a library's handler raises it earlier
             raise
     except SystemExit as end:
-        if not interrupts.stopping():
+        if not interrupts.is_stopping():
             status.code = end.code if isinstance(end.code, int) else int(end.code is not None)
             raise
     except BaseException:
-        if not interrupts.stopping():
+        if not interrupts.is_stopping():
             raise
-    if interrupts.stopping():
+    if interrupts.is_stopping():
         interrupts.end()
 
 
 class _Status:
-    """What the process ends with; 1 where an error passes out of it."""
+    """The exit code of the process; 1 if an exception leaves it."""
 
     code = 1
 
     def end(self) -> None:
-        """End the process once all exit handlers have run, without the end of the interpreter.
+        """End the process once all exit handlers have run, without finalising the interpreter.
 
-        There PyTorch, Dagster and what they have loaded would be taken apart, which takes 2 to 3 seconds in which
-        nothing is left to do, and DuckDB's binding would report some hundred leaked objects.
+        Finalisation would tear down PyTorch, Dagster and what they have loaded, which takes 2 to 3 seconds to no
+        purpose, and DuckDB's binding would report about a hundred leaked objects.
         """
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):  # it is full, or closed

@@ -1,4 +1,4 @@
-"""Refreshing in this process: what of all studies is missing or stale is rebuilt."""
+"""Refreshing in this process: rebuild what is missing or stale in all studies."""
 
 import logging
 import time
@@ -7,24 +7,24 @@ from dataclasses import replace
 
 from dagster_project.command.runs import run_assets
 from dagster_project.study.home import Home
-from dagster_project.study.studies import find_study, readable_studies
+from dagster_project.study.studies import find_study, list_readable_studies
 from dagster_project.upkeep.plan import Entry, Report, plan, write
-from storage.errors import in_a_line
+from storage.errors import format_error
 
 logger = logging.getLogger(__name__)
 
 
 def refresh(home: Home, names: Sequence[str] = (), *, dry_run: bool = False) -> Report:
-    """Rebuild what is stale of all studies, or of those named, one after the other in this process.
+    """Rebuild what is stale in all studies, or in those named, one after the other in this process.
 
-    A study that fails does not stop the others. The report is written before the first and after each.
+    A study that fails does not stop the others. The report is written before the first run and after each.
 
     Raises
     ------
     UserError
         If a study is named that does not exist.
     """
-    unreadable = readable_studies(home)[1] if names else {}
+    unreadable = list_readable_studies(home)[1] if names else {}
     for name in set(names) - unreadable.keys():
         find_study(home, name)
     from dagster_project.records.opening import open_records
@@ -45,13 +45,13 @@ def refresh(home: Home, names: Sequence[str] = (), *, dry_run: bool = False) -> 
 
 
 def _run(home: Home, report: Report, entry: Entry) -> Entry:
-    """Run what is stale of one study."""
+    """Rebuild what is stale in one study."""
     logger.info("%s: %s", entry.study, entry.reasons)
     started = time.monotonic()
     try:
         run_assets(home, entry.study, list(entry.why), report.tags(entry))
         outcome, message = "done", ""
-    except Exception as error:  # noqa: BLE001 (whatever it is, the other studies go on)
-        outcome, message = "failed", in_a_line(error)
+    except Exception as error:  # noqa: BLE001 (the other studies are still refreshed)
+        outcome, message = "failed", format_error(error)
         logger.warning("%s: %s", entry.study, message)
     return replace(entry, outcome=outcome, message=message, seconds=time.monotonic() - started)

@@ -5,37 +5,37 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dagster_project.command.loading import loading
+from dagster_project.command.loading import suspend_gc
 from dagster_project.steps.assets import UNREADABLE
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.steps.memory import check_start
 from dagster_project.study.home import Home
 from dagster_project.study.studies import check_twin, find_study
-from dagster_project.study.twins import twin_of
-from dagster_project.upkeep.freshness import needed_of_twin, stale, stale_of_twin
+from dagster_project.study.twins import find_twin_name
+from dagster_project.upkeep.freshness import find_stale_assets, find_stale_of_twin, select_twin_assets
 from storage.errors import DerivedDamageError, UserError
 
 logger = logging.getLogger(__name__)
 
 METRICS = "selection_metrics"
-"""The asset that is rebuilt where its store is damaged."""
+"""The asset that is rebuilt if its store is damaged."""
 
 QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 """Run configuration that keeps Dagster's own event log off the terminal; the records hold all of it."""
 
 
 def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None = None) -> list[str]:
-    """Make what is missing or stale of a study, and first of its twin; tensors that cannot be continued are replaced.
+    """Make what is missing or stale in a study, and first in its twin; tensors that cannot be continued are replaced.
 
-    Of the twin that is the tables, and what shows them only if it has a page.
-    Where nothing is, no file is written, and neither Dagster nor PyTorch is loaded.
+    For the twin these are its tables; its page is made only if it exists already. If nothing is missing or stale, no
+    file is written, and neither Dagster nor PyTorch is loaded.
 
     Parameters
     ----------
     fresh
-        Whether everything is made again, as if nothing were stored; what is published stays until it is replaced.
+        Whether everything is rebuilt, as if nothing were stored; what is published stays until it is replaced.
     force
-        An asset to rebuild, with what follows from it, even if it is current; not of the twin.
+        An asset to rebuild, with everything that depends on it, even if it is current; not of the twin.
 
     Returns
     -------
@@ -53,26 +53,26 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
         msg = f"There is no asset '{force}'; the assets of a study are {', '.join(known)}"
         raise UserError(msg)
     check_twin(home, name, study)
-    if (twin := twin_of(name, study)) is not None:
-        _make_stale(home, twin, needed_of_twin(home, twin), partial(stale_of_twin, home, twin))
+    if (twin := find_twin_name(name, study)) is not None:
+        _rebuild_stale(home, twin, select_twin_assets(home, twin), partial(find_stale_of_twin, home, twin))
     if fresh:
         home.prepare()
-        with home.running(name), home.without_stores(name):
+        with home.reserve(name), home.set_stores_aside(name):
             _materialise(home, name, known, force="warehouse")
         return known
-    return _make_stale(home, name, known, partial(stale, home, name, study), force)
+    return _rebuild_stale(home, name, known, partial(find_stale_assets, home, name, study), force)
 
 
-def _make_stale(
+def _rebuild_stale(
     home: Home,
     name: str,
     needed: Sequence[str],
     find_stale: Callable[[str | None], Mapping[str, str]],
     force: str | None = None,
 ) -> list[str]:
-    """Say what of the needed assets of a study is current, and make the others; return their names.
+    """Log which of the needed assets of a study are current, and make the others; return their names.
 
-    Where the metrics turn out to be damaged, these too and what follows from them.
+    If the metrics turn out to be damaged, they and everything that depends on them are rebuilt as well.
 
     Raises
     ------
@@ -83,23 +83,23 @@ def _make_stale(
     logger.info("%s: %s", name, _describe_current(needed, list(reasons)))
     for asset in ASSETS:
         if reasons.get(asset.name) == UNREADABLE:
-            logger.warning("%s: %s cannot be read, and is rebuilt", name, ", ".join(map(str, asset.places(home, name))))
+            logger.warning("%s: %s cannot be read; rebuilding it", name, ", ".join(map(str, asset.places(home, name))))
     if reasons:
         try:
             run_assets(home, name, list(reasons), force=force)
         except DerivedDamageError as error:
-            logger.warning("%s: %s, and is rebuilt", name, str(error).partition(";")[0])
+            logger.warning("%s: %s; rebuilding it", name, str(error).partition(";")[0])
             run_assets(home, name, list(find_stale(METRICS)), force=METRICS)
     return list(reasons)
 
 
 def _describe_current(known: Sequence[str], stale: Sequence[str]) -> str:
-    """What need not be made, in a line; the shorter list is told."""
+    """Describe in one line which assets are current, by naming those or the others, whichever are fewer."""
     if not stale:
         return f"all {len(known)} assets are current"
     if len(stale) < len(known) / 2:
         return f"current: all but {', '.join(stale)}"
-    return f"current: {', '.join(asset for asset in known if asset not in stale) or 'nothing'}"
+    return f"current: {', '.join(asset for asset in known if asset not in stale) or 'none'}"
 
 
 def run_assets(
@@ -113,7 +113,7 @@ def run_assets(
         As ``run_study``.
     """
     home.prepare()
-    with home.running(name):
+    with home.reserve(name):
         _materialise(home, name, assets, tags=tags, force=force)
 
 
@@ -139,7 +139,7 @@ def _materialise(
 ) -> None:
     """Run some assets of the job ``study`` for one partition, and wait."""
     check_start()
-    with loading():
+    with suspend_gc():
         import dagster as dg
         from dagster._core.errors import (  # Dagster exports no names for them
             DagsterAssetCheckFailedError,
@@ -150,11 +150,11 @@ def _materialise(
         from dagster_project.definitions import defs
         from dagster_project.defs.assets import configure_assets
         from dagster_project.records.opening import open_records
-        from dagster_project.records.registration import living_run
+        from dagster_project.records.registration import hold_run_lock
 
     try:
         run_id = make_new_run_id()
-        with open_records(home) as instance, living_run(home, run_id) as living:
+        with open_records(home) as instance, hold_run_lock(home, run_id) as living:
             defs().resolve_job_def("study").execute_in_process(
                 instance=instance,
                 run_id=run_id,
@@ -165,7 +165,7 @@ def _materialise(
             )
     except DagsterAssetCheckFailedError as error:
         found = " ".join(str(error).split())
-        msg = f"Study '{name}' stopped at a check: {found}; look at the run with `attention-geometry ui`"
+        msg = f"Study '{name}' failed a check: {found}; see the run in `attention-geometry ui`"
         raise UserError(msg) from error
     except DagsterExecutionInterruptedError as error:
         raise KeyboardInterrupt from error

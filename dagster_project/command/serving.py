@@ -1,4 +1,4 @@
-"""Dagster's web UI and daemon as children of the command line, which end with it."""
+"""Dagster's web UI and daemon as child processes of the command line, which end with it."""
 
 import os
 import signal
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 PATIENCE = 10
-"""Seconds that they have to end by themselves once they are asked to."""
+"""Seconds that they have to end by themselves after a signal."""
 
 ASKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end them."""
 
 
 def serve(command: Sequence[str]) -> int:
-    """Run a command in a session of its own until it ends, or one of ``ASKED`` arrives; then all of its processes end.
+    """Run a command in its own session until it ends or a signal of ``ASKED`` arrives; then end all its processes.
 
     Returns
     -------
@@ -42,6 +42,6 @@ def serve(command: Sequence[str]) -> int:
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """Kill all processes of a session that are left."""
+    """Kill all remaining processes of a session."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Standard input, output and error as they are found: closed, full, or of an encoding without the paper's letters."""
+"""Standard input, output and error that are closed, full, or in an encoding without the paper's symbols."""
 
 import codecs
 import io
@@ -8,23 +8,23 @@ import unicodedata
 from typing import Any
 
 SPELLED = "attention-geometry.spelled"
-"""Name of the handler of characters that an encoding lacks."""
+"""Name of the error handler for characters that an encoding lacks."""
 
 OUTPUT = "standard output"
-"""The file that an error of writing to standard output names."""
+"""The file name in errors of writing to standard output."""
 
 WORDS = {
     "≤": "<=", "≥": ">=", "≠": "!=", "≈": "~", "∞": "inf", "−": "-", "–": "-", "—": "-", "…": "...", "·": "*", "×": "x",
     "‖": "||", "→": "->", "∈": "in", "∖": "\\", "∑": "sum", "√": "sqrt", "∪": "and", "±": "+-", "’": "'", "⟨": "<",
     "⟩": ">", "│": "|", "─": "-",
 }  # fmt: skip
-"""How signs are written in ASCII."""
+"""How symbols are written in ASCII."""
 
 
 def prepare() -> None:
-    """Open what is closed on nothing, and spell what an encoding lacks.
+    """Open closed streams on ``/dev/null``, and spell characters that an encoding lacks in ASCII.
 
-    What is printed to a closed stream is lost, as if it went to ``/dev/null``; no other file takes its number.
+    So what is printed to a closed stream is lost, and no other file takes its number.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -34,17 +34,17 @@ def prepare() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
     codecs.register_error(SPELLED, _spell)
-    sys.stdout = _text(_Output(1, "w", closefd=False), sys.stdout.encoding, lines=sys.stdout.isatty())
-    sys.stderr = _text(io.FileIO(2, "w", closefd=False), sys.stderr.encoding, lines=True)
+    sys.stdout = _open_text(_Output(1, "w", closefd=False), sys.stdout.encoding, lines=sys.stdout.isatty())
+    sys.stderr = _open_text(io.FileIO(2, "w", closefd=False), sys.stderr.encoding, lines=True)
 
 
-def _text(file: io.FileIO, encoding: str, *, lines: bool) -> io.TextIOWrapper:
-    """Text in an encoding, what it lacks spelled; written line by line, or when there is much of it."""
+def _open_text(file: io.FileIO, encoding: str, *, lines: bool) -> io.TextIOWrapper:
+    """Open a file as text; characters that the encoding lacks are spelled in ASCII; line- or block-buffered."""
     return io.TextIOWrapper(io.BufferedWriter(file), encoding=encoding, errors=SPELLED, line_buffering=lines)
 
 
 class _Output(io.FileIO):
-    """Standard output, whose errors can be told from those of files."""
+    """Standard output, whose errors can be distinguished from those of files."""
 
     def write(self, content: Any, /) -> int:
         """Write bytes; an error names ``OUTPUT`` as its file."""
@@ -55,20 +55,20 @@ class _Output(io.FileIO):
             raise
 
 
-def give_up_output() -> None:
-    """Lose what is still to be written to standard output, which cannot be written."""
+def discard_output() -> None:
+    """Discard what is buffered for standard output, which cannot be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _spell(error: UnicodeError) -> tuple[str, int]:
-    """What to write in place of characters that an encoding lacks, and where to go on."""
+    """Spell characters that an encoding lacks: the replacement, and the position at which to continue."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    return "".join(map(spelled, error.object[error.start : error.end])), error.end
+    return "".join(map(spell_in_ascii, error.object[error.start : error.end])), error.end
 
 
-def spelled(character: str) -> str:
-    """A character in ASCII: a Greek letter by its name, an accented one without its accent, others by their code."""
+def spell_in_ascii(character: str) -> str:
+    """Spell a character in ASCII: Greek letters by name, accented letters without accent, others by their code."""
     if character in WORDS:
         return WORDS[character]
     name = unicodedata.name(character, "")

@@ -18,18 +18,18 @@ from storage.files.places import Local, Remote
 
 
 class MakeConfig(dg.Config):
-    """How a run of an asset treats what is there already."""
+    """How a run of an asset treats existing results."""
 
     replace: bool = Field(
         default=False,
-        description="extract again where the stored tensors are of other settings or inputs, damaged or dropped; what "
-        "is published stays until it is replaced; without it, such a run is refused",
+        description="extract again if the stored tensors have other settings or inputs, are damaged or were dropped; "
+        "published results stay until they are replaced. If false, such a run is refused",
     )
     force: bool = Field(default=False, description="rebuild the asset even if it is current")
 
 
 def configure_assets(assets: Iterable[str], force: str | None = None) -> dict[str, Any]:
-    """Run configuration for some assets: tensors that cannot be continued are replaced, and one asset may be forced."""
+    """Run configuration of some assets: tensors that cannot be continued are replaced, and one asset may be forced."""
     config = {asset: {"replace": True} | ({"force": True} if asset == force else {}) for asset in assets}
     return {"ops": {asset: {"config": given} for asset, given in config.items()}}
 
@@ -55,29 +55,31 @@ def build_asset(record: Asset) -> dg.AssetsDefinition:
     def make_asset(context: dg.AssetExecutionContext, config: MakeConfig, data_root: DataRoot) -> dg.MaterializeResult:
         made = make(data_root.home(), context.partition_key, record, replace=config.replace, force=config.force)
         return dg.MaterializeResult(
-            metadata={name: _as_metadata(value) for name, value in made.metadata.items()},
-            check_results=[_as_result(result, checks[result.name], context.partition_key) for result in made.checks],
+            metadata={name: _convert_metadata(value) for name, value in made.metadata.items()},
+            check_results=[
+                _convert_result(result, checks[result.name], context.partition_key) for result in made.checks
+            ],
         )
 
     return make_asset
 
 
-def _as_result(result: Checked, check: Check, study: str) -> dg.AssetCheckResult:
-    """A check's result; a failure that blocks nothing is a warning.
+def _convert_result(result: Checked, check: Check, study: str) -> dg.AssetCheckResult:
+    """The result of a check; a failure of a non-blocking check is a warning.
 
-    It names its study: Dagster keeps the results of all partitions together, and plots a number over time by its name.
+    It names its study: Dagster stores the results of all partitions together, and plots numbers over time by name.
     """
     return dg.AssetCheckResult(
         check_name=result.name,
         passed=result.passed,
         severity=dg.AssetCheckSeverity.ERROR if check.blocking else dg.AssetCheckSeverity.WARN,
         description=": ".join(filter(None, (study, result.description))),
-        metadata={f"{study}: {name}": _as_metadata(value) for name, value in result.metadata.items()},
+        metadata={f"{study}: {name}": _convert_metadata(value) for name, value in result.metadata.items()},
     )
 
 
-def _as_metadata(value: Any) -> Any:
-    """A value as Dagster shows it."""
+def _convert_metadata(value: Any) -> Any:
+    """A value as Dagster metadata."""
     match value:
         case Path() | Local() | Remote():
             return dg.MetadataValue.path(str(value))

@@ -1,6 +1,6 @@
-"""The resources: where the data root is, held by a run as long as its process lives.
+"""The resources: the data root, in which a run holds its lock and its study while its process lives.
 
-Add here what assets need from their surroundings.
+Add other resources of assets here.
 https://docs.dagster.io/guides/build/external-resources
 """
 
@@ -11,11 +11,11 @@ from pathlib import Path
 import dagster as dg
 from pydantic import PrivateAttr
 
-from dagster_project.records.registration import LOCK_TAG, PARTITION_TAG, living_run
+from dagster_project.records.registration import LOCK_TAG, PARTITION_TAG, hold_run_lock
 from dagster_project.study.home import Home
 
 _LIVING = ExitStack()
-"""Marks of the runs of this process."""
+"""Locks of the runs of this process."""
 
 atexit.register(_LIVING.close)
 
@@ -24,13 +24,13 @@ class DataRoot(dg.ConfigurableResource[None]):
     """The data root as a resource."""
 
     path: str = ""
-    """The folder; empty: what the environment variable ``ATTENTION_GEOMETRY_HOME`` names, else ``./data``."""
+    """The folder; if empty, the one that ``ATTENTION_GEOMETRY_HOME`` names, else ``./data``."""
 
     _kept: ExitStack = PrivateAttr(default_factory=ExitStack)
-    """The study that this run keeps."""
+    """The reservation of the study by this run."""
 
     def home(self) -> Home:
-        """The data root, made if need be.
+        """The data root, created if it does not exist.
 
         Raises
         ------
@@ -42,18 +42,18 @@ class DataRoot(dg.ConfigurableResource[None]):
         return home
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Mark a run as living, and keep its study, while its process lives; one that was killed stops no other.
+        """Hold the lock of a run, and reserve its study, while its process lives; a killed run blocks no other.
 
-        A run of the command line is marked before it begins. The mark is not let go of when resources are torn down:
-        the run ends a moment later.
+        A run of the command line has its lock before it begins. The lock is not released when resources are torn
+        down, because the run ends only later.
         """
         run, instance = context.run, context.instance
         if run is not None and instance is not None and run.tags.get(LOCK_TAG) != run.run_id:
             home = self.home()
             if PARTITION_TAG in run.tags:
-                self._kept.enter_context(home.running(run.tags[PARTITION_TAG]))
-            instance.add_run_tags(run.run_id, _LIVING.enter_context(living_run(home, run.run_id)))
+                self._kept.enter_context(home.reserve(run.tags[PARTITION_TAG]))
+            instance.add_run_tags(run.run_id, _LIVING.enter_context(hold_run_lock(home, run.run_id)))
 
     def teardown_for_execution(self, context: dg.InitResourceContext) -> None:  # noqa: ARG002 (Dagster's signature)
-        """Let go of the study."""
+        """Release the study."""
         self._kept.close()

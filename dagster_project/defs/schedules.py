@@ -14,10 +14,10 @@ from dagster_project.upkeep import plan
 from storage.errors import UserError
 
 SCHEDULE_VARIABLE = "ATTENTION_GEOMETRY_SCHEDULE"
-"""Environment variable that says when the schedule fires, as a cron expression, in UTC."""
+"""Environment variable with the times of the schedule, as a cron expression in UTC."""
 
 DAILY = "0 3 * * *"
-"""When it fires without that variable."""
+"""The times of the schedule if that variable is not set."""
 
 study_job = dg.define_asset_job(
     "study",
@@ -26,8 +26,8 @@ study_job = dg.define_asset_job(
 )
 
 
-def _refreshing(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    """Materialise what is missing or stale, of each study in a run of its own, and nothing else."""
+def _request_runs(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    """Materialise only what is missing or stale, with one run for each study."""
     home, when = Home.from_environment(), context.scheduled_execution_time
     register_studies(context.instance, home)
     report = plan.plan(home, context.instance, "schedule")
@@ -45,8 +45,8 @@ def _refreshing(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest
         yield dg.SkipReason("; ".join(f"{entry.study}: {entry.reasons}" for entry in report.entries))
 
 
-def _schedule() -> dg.ScheduleDefinition:
-    """The schedule, when the environment says."""
+def _build_schedule() -> dg.ScheduleDefinition:
+    """Build the schedule with the times of the environment."""
     cron = os.environ.get(SCHEDULE_VARIABLE) or DAILY
     try:
         return dg.schedule(
@@ -54,18 +54,18 @@ def _schedule() -> dg.ScheduleDefinition:
             job=study_job,
             cron_schedule=cron,
             default_status=dg.DefaultScheduleStatus.STOPPED,
-            description=_refreshing.__doc__,
-        )(_refreshing)
+            description=_request_runs.__doc__,
+        )(_request_runs)
     except dg.DagsterInvalidDefinitionError as error:
-        msg = f"{SCHEDULE_VARIABLE} is '{cron}', which is no cron expression; write one, such as '{DAILY}'"
+        msg = f"{SCHEDULE_VARIABLE} is '{cron}', which is not a cron expression; set it to one, such as '{DAILY}'"
         raise UserError(msg) from error
 
 
-all_studies_daily = _schedule()
+all_studies_daily = _build_schedule()
 
 
 @dg.sensor(job=study_job, default_status=dg.DefaultSensorStatus.RUNNING, minimum_interval_seconds=30)
 def studies_registered(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-    """Make every study of the studies files a partition; starts no run."""
+    """Register every study of the studies files as a partition; start no run."""
     names = register_studies(context.instance, Home.from_environment())
     return dg.SkipReason(f"{len(names)} studies are registered")

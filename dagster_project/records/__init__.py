@@ -1,1 +1,1 @@
-"""Dagster's records as this project keeps them: instance, partitions, and runs that died."""
+"""Dagster's records of this project: the instance, its partitions, and runs whose process was killed."""

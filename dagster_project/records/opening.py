@@ -1,6 +1,6 @@
-"""Dagster's records opened for a command: damage is named with its remedy, and they can be rebuilt.
+"""Opening Dagster's records for a command: damage is reported with its remedy, and records can be rebuilt.
 
-Records are history, not data: without them no result is lost.
+Records are history, not data: losing them loses no result.
 """
 
 import os
@@ -14,47 +14,47 @@ from dagster._core.errors import DagsterEventLogInvalidForRun  # Dagster exports
 from dagster_shared.serdes.errors import DeserializationError
 from sqlalchemy.exc import SQLAlchemyError
 
-from dagster_project.records.registration import bury_dead_runs, register_studies, use_instance
+from dagster_project.records.registration import mark_dead_runs, register_studies, use_instance
 from dagster_project.study.home import Home, is_held
 from storage.errors import UserError
 from storage.files.staging import delete, set_aside
 
 REBUILD = "attention-geometry doctor --rebuild-records"
-"""The command that rebuilds them."""
+"""The command that rebuilds the records."""
 
 
 @contextmanager
 def open_records(home: Home) -> Iterator[dg.DagsterInstance]:
-    """Dagster's records for a command, with all studies registered and the runs of dead processes marked as failed.
+    """Open Dagster's records for a command, register all studies, and mark runs of dead processes as failed.
 
     Raises
     ------
     UserError
-        If they are damaged or cannot be written, when they are opened or in the body; the message has the remedy.
+        If they are damaged or cannot be written, on opening or inside the context; the message has the remedy.
     """
     with ExitStack() as stack:
         try:
             instance = stack.enter_context(use_instance(home, in_process=True))
             register_studies(instance, home)
-            bury_dead_runs(instance, home)
+            mark_dead_runs(instance, home)
         except (UserError, OSError):
             raise
         except Exception as error:
-            raise UserError(_complaint(home, error)) from error
+            raise UserError(_describe_error(home, error)) from error
         try:
             yield instance
         except (SQLAlchemyError, DeserializationError, DagsterEventLogInvalidForRun) as error:
-            raise UserError(_complaint(home, error)) from error
+            raise UserError(_describe_error(home, error)) from error
 
 
-def damaged_records(home: Home) -> Iterator[tuple[Path, str | None]]:
-    """Every database of the data root's own records, with what is wrong with it in one line, or None."""
+def examine_databases(home: Home) -> Iterator[tuple[Path, str | None]]:
+    """Yield every database of the data root's own records with its damage in one line, or None."""
     for path in sorted(home.dagster.rglob("*.db")) if is_own(home) else []:
-        yield path, _damage(path)
+        yield path, _find_damage(path)
 
 
-def unreadable_records(home: Home) -> str | None:
-    """What cannot be read of the data root's own records, all runs and their events, in one line; None if all can."""
+def find_unreadable_records(home: Home) -> str | None:
+    """Read all runs and events of the data root's own records; the first error in one line, or None."""
     if not home.dagster.is_dir() or not is_own(home):
         return None
     try:
@@ -63,29 +63,29 @@ def unreadable_records(home: Home) -> str | None:
             instance.all_instigator_state()
             for record in instance.get_run_records():
                 instance.all_logs(record.dagster_run.run_id)
-    except Exception as error:  # noqa: BLE001 (whatever damage does to them)
-        return _in_a_line(error)
+    except Exception as error:  # noqa: BLE001 (damage can raise anything)
+        return _shorten_error(error)
     return None
 
 
 def is_own(home: Home) -> bool:
-    """Whether records are kept in the data root, and not where ``DAGSTER_HOME`` says."""
+    """Whether records are stored in the data root, and not in another folder that ``DAGSTER_HOME`` names."""
     return Path(os.environ.get("DAGSTER_HOME", home.dagster)) == home.dagster
 
 
 def rebuild_records(home: Home) -> None:
-    """Replace the data root's own records by new ones, in which all studies are registered and no run is.
+    """Replace the data root's own records by new ones with all studies registered and no runs.
 
     Raises
     ------
     UserError
-        If the records are not kept in the data root, or a process has a run in progress.
+        If the records are not stored in the data root, or a process has a run in progress.
     """
     if not is_own(home):
-        msg = f"Dagster's records are kept in {os.environ['DAGSTER_HOME']}, as DAGSTER_HOME says; rebuild them there"
+        msg = f"Dagster's records are in {os.environ['DAGSTER_HOME']}, set by DAGSTER_HOME; rebuild them there"
         raise UserError(msg)
     if any(is_held(lock) for lock in (home.root / "locks" / "runs").glob("*.lock")):
-        msg = f"A run is in progress, whose records are in {home.dagster}; wait until it has ended, then run again"
+        msg = f"A run with records in {home.dagster} is in progress; wait until it has ended, then run again"
         raise UserError(msg)
     home.prepare()
     old = set_aside(home.dagster) if home.dagster.exists() else None
@@ -95,23 +95,27 @@ def rebuild_records(home: Home) -> None:
         delete(old)
 
 
-def _complaint(home: Home, error: Exception) -> str:
-    """What to say of an error in records: what to do depends on whether they are damaged."""
+def _describe_error(home: Home, error: Exception) -> str:
+    """Describe an error of the records; the remedy depends on whether they are damaged."""
     if not is_own(home):
-        return f"Dagster's records in {os.environ['DAGSTER_HOME']} cannot be used ({_in_a_line(error)}); see to them"
-    if isinstance(error, SQLAlchemyError) and not any(why for _, why in damaged_records(home)):
-        return f"Dagster's records in {home.dagster} cannot be written ({_in_a_line(error)}); make room and run again"
-    return f"Dagster's records in {home.dagster} are damaged ({_in_a_line(error)}); rebuild them: {REBUILD}"
+        return (
+            f"Dagster's records in {os.environ['DAGSTER_HOME']} cannot be used ({_shorten_error(error)}); repair them"
+        )
+    if isinstance(error, SQLAlchemyError) and not any(why for _, why in examine_databases(home)):
+        return (
+            f"Dagster's records in {home.dagster} cannot be written ({_shorten_error(error)}); make room and run again"
+        )
+    return f"Dagster's records in {home.dagster} are damaged ({_shorten_error(error)}); rebuild them: {REBUILD}"
 
 
-def _in_a_line(error: Exception) -> str:
-    """The first line of an error; of one of a database what the database said."""
+def _shorten_error(error: Exception) -> str:
+    """The first line of an error; for one of a database, the message of the database."""
     said = str(getattr(error, "orig", None) or error).strip().splitlines()
     return said[0] if said else type(error).__name__
 
 
-def _damage(path: Path) -> str | None:
-    """What is wrong with a database of SQLite."""
+def _find_damage(path: Path) -> str | None:
+    """The damage of an SQLite database in one line; None if there is none."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             found = connection.execute("PRAGMA integrity_check(1)").fetchall()

@@ -1,7 +1,7 @@
 """The partitions: one study is one partition.
 
-They are dynamic, so that a study recorded while the web UI or the daemon runs is there at once. Add here when work is
-to be split another way.
+They are dynamic, so that a study recorded while the web UI or the daemon is running is available at once. Add
+partitions here to split work in another way.
 https://docs.dagster.io/guides/build/partitions-and-backfills
 """
 

@@ -1,7 +1,4 @@
-"""Dagster's records as this project keeps them: the instance, its partitions, and runs that died.
-
-Holds what must be true of a Dagster instance before a run.
-"""
+"""The Dagster instance of a data root: its settings, its partitions, and runs whose process was killed."""
 
 import logging
 import os
@@ -15,9 +12,9 @@ from filelock import FileLock, Timeout
 
 from dagster_project.records.partitions import studies
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
-from dagster_project.study.studies import readable_studies
+from dagster_project.study.studies import list_readable_studies
 from storage.errors import UserError
-from storage.files.locks import exclusive, make_lock
+from storage.files.locks import hold_lock, make_lock
 from storage.files.staging import write_atomically
 
 logger = logging.getLogger(__name__)
@@ -42,13 +39,13 @@ compute_logs:
   module: dagster._core.storage.noop_compute_log_manager
   class: NoOpComputeLogManager
 """
-"""Added for runs inside the command line: what they print belongs on its terminal, not into Dagster's files."""
+"""Added for runs inside the command line: their output belongs on the terminal, not in Dagster's files."""
 
 SETTINGS = {"dagster.yaml": CONFIGURATION, "in-process.yaml": CONFIGURATION + IN_PROCESS}
-"""The files of Dagster's settings in a data root, which hold this and nothing else."""
+"""The files of Dagster's settings in a data root, with exactly this content."""
 
 PATIENCE = {"DAGSTER_SCHEDULE_GRPC_TIMEOUT_SECONDS": "3600"}
-"""How long Dagster's daemon waits for the schedule, which hashes the files of local models and corpora; not 60 s."""
+"""How long Dagster's daemon waits for the schedule, which hashes local models and corpora; the default is 60 s."""
 
 UNENDED = [
     dg.DagsterRunStatus.QUEUED,
@@ -60,61 +57,61 @@ UNENDED = [
 """The states of runs that have not ended."""
 
 PATIENT = 60.0
-"""Seconds to wait for another process that creates the records' tables or registers studies, which takes a moment."""
+"""Seconds to wait for another process that creates the tables of the records or registers studies."""
 
 ABANDONED = 3600.0
-"""Seconds after which a run without a lock counts as dead; one that waits, if no daemon has lived as long either."""
+"""Seconds after which a run without a lock counts as dead; a queued one only if no daemon was seen for as long."""
 
 PARTITION_TAG = "dagster/partition"
 """Dagster's own tag of a run that names its partition: the study."""
 
 LOCK_TAG = "attention-geometry/lock"
-"""Tag of a run whose process holds a lock as long as it lives: the run's own id, which names the lock file.
+"""Tag of a run whose process holds a lock while it lives: the id of the run, which names the lock file.
 
-A run that is executed again inherits the tags of the first, and with them another id: it has no lock yet.
+A re-executed run inherits the tags of the first, and so the id of another run: it has no lock yet.
 """
 
 ROOT_TAG = "attention-geometry/data-root"
-"""Tag of a run that names the data root its lock lies in; others may share Dagster's records."""
+"""Tag of a run that names the data root of its lock; several data roots may share Dagster's records."""
 
 
 def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
-    """The Dagster instance of a data root, or the one ``DAGSTER_HOME`` names; also for processes started from here.
+    """The Dagster instance of a data root, or the one that ``DAGSTER_HOME`` names; child processes use the same one.
 
     Parameters
     ----------
     home
         The data root.
     in_process
-        Whether runs happen in this process and its output shall stay on the terminal.
+        Whether runs are executed in this process and print to its terminal.
 
     Raises
     ------
     UserError
-        If ``DAGSTER_HOME`` names no folder, or settings cannot be written.
+        If ``DAGSTER_HOME`` is not a folder, or settings cannot be written.
     """
     os.environ[HOME_VARIABLE] = str(home.root)
     for variable, value in PATIENCE.items():
         os.environ.setdefault(variable, value)
     if "DAGSTER_HOME" in os.environ and Path(os.environ["DAGSTER_HOME"]) != home.dagster:
         try:
-            return _with_tables(Path(os.environ["DAGSTER_HOME"]), dg.DagsterInstance.get)
+            return _open_with_tables(Path(os.environ["DAGSTER_HOME"]), dg.DagsterInstance.get)
         except dg.DagsterInvariantViolationError as error:
-            msg = f"{error} Unset DAGSTER_HOME to keep Dagster's records in the data root, or make the folder"
+            msg = f"{error} Unset DAGSTER_HOME to store Dagster's records in the data root, or create the folder"
             raise UserError(msg) from error
-    with _alone(home.dagster):
+    with _lock_records(home.dagster):
         for name, text in SETTINGS.items():
             _write_settings(home.dagster / name, text)
     os.environ["DAGSTER_HOME"] = str(home.dagster)
     file = "in-process.yaml" if in_process else "dagster.yaml"
-    return _with_tables(home.dagster, lambda: dg.DagsterInstance.from_config(str(home.dagster), file))
+    return _open_with_tables(home.dagster, lambda: dg.DagsterInstance.from_config(str(home.dagster), file))
 
 
-def _with_tables(folder: Path, connect: Callable[[], dg.DagsterInstance]) -> dg.DagsterInstance:
-    """An instance, with the tables of its records created by one process at a time: Dagster guards them by no lock."""
+def _open_with_tables(folder: Path, connect: Callable[[], dg.DagsterInstance]) -> dg.DagsterInstance:
+    """Connect to an instance and create its tables, one process at a time: Dagster does not lock this."""
     if not folder.is_dir():
         return connect()
-    with _alone(folder):
+    with _lock_records(folder):
         instance = connect()
         instance.get_runs_count()
         instance.get_dynamic_partitions(str(studies.name))
@@ -122,15 +119,15 @@ def _with_tables(folder: Path, connect: Callable[[], dg.DagsterInstance]) -> dg.
     return instance
 
 
-def _alone(folder: Path) -> AbstractContextManager[None]:
-    """Hold what is done once in the records of a folder; another process waits for it."""
-    return exclusive(folder / "records.lock", f"Dagster's records in {folder}", wait=PATIENT)
+def _lock_records(folder: Path) -> AbstractContextManager[None]:
+    """Hold the lock for changes to the records of a folder; other processes wait."""
+    return hold_lock(folder / "records.lock", f"Dagster's records in {folder}", wait=PATIENT)
 
 
 def _write_settings(path: Path, text: str) -> None:
-    """Write a file of Dagster's settings unless it has this text: it may name any class of Python, to be called.
+    """Write a file of Dagster's settings unless it has this text; other settings could call any Python class.
 
-    A file with another text is kept beside it, as ``NAME.other``.
+    A file with another text is renamed to ``NAME.other``.
 
     Raises
     ------
@@ -142,26 +139,26 @@ def _write_settings(path: Path, text: str) -> None:
     if path.is_file() and path.stat().st_size:
         other = path.replace(path.with_name(f"{path.name}.other"))
         logger.warning(
-            "%s was not as this version writes it: it is kept as %s, and Dagster's settings are this program's; for "
-            "settings of your own, set DAGSTER_HOME to a folder outside the data root",
+            "%s was not written by this version; it was renamed to %s and replaced. For Dagster settings of your own, "
+            "set DAGSTER_HOME to a folder outside the data root",
             *(path, other.name),
         )
     write_atomically(path, text.encode(), remedy=f"make room there, or set {HOME_VARIABLE} to another data root")
 
 
 def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
-    """Make the partitions those studies of the studies files that can be read, and return their names.
+    """Register all readable studies of the studies files as partitions, and return their names.
 
-    While one cannot be read, none that is a partition already ceases to be one.
+    Partitions of other names are deleted, unless some study cannot be read.
     """
     folder = Path(instance.root_directory)
-    with _alone(folder):
-        readable, unreadable = readable_studies(home)
+    with _lock_records(folder):
+        readable, unreadable = list_readable_studies(home)
         names = list(readable)
         known = set(instance.get_dynamic_partitions(str(studies.name)))
         if new := [name for name in names if name not in known]:
             instance.add_dynamic_partitions(str(studies.name), new)
-        own = folder == home.dagster  # elsewhere another data root may have put them there
+        own = folder == home.dagster  # elsewhere, they may be of another data root
         if own and not unreadable:
             for gone in known - set(names):
                 instance.delete_dynamic_partition(str(studies.name), gone)
@@ -169,9 +166,9 @@ def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
 
 
 @contextmanager
-def living_run(home: Home, run_id: str) -> Iterator[dict[str, str]]:
-    """Tags for a run of this process, by which other processes can tell whether it still lives."""
-    lock = FileLock(_lock_path(home, run_id))
+def hold_run_lock(home: Home, run_id: str) -> Iterator[dict[str, str]]:
+    """Hold a lock for a run of this process, and yield the tags by which others can tell whether it is alive."""
+    lock = FileLock(_locate_run_lock(home, run_id))
     make_lock(Path(lock.lock_file))
     with lock:
         try:
@@ -180,45 +177,45 @@ def living_run(home: Home, run_id: str) -> Iterator[dict[str, str]]:
             Path(lock.lock_file).unlink(missing_ok=True)
 
 
-def bury_dead_runs(instance: dg.DagsterInstance, home: Home) -> list[str]:
+def mark_dead_runs(instance: dg.DagsterInstance, home: Home) -> list[str]:
     """Mark runs whose process was killed as failed, free the pool slots they held, and return their ids.
 
-    A run of this data root is dead if nobody holds its lock, whatever it had begun; in this data root's own records
-    also one that took no lock for ``ABANDONED`` seconds. Locks that no run needs any more are deleted.
+    A run of this data root is dead if no process holds its lock; in this data root's own records, also one that has
+    taken no lock for ``ABANDONED`` seconds. Locks that no run needs any more are deleted.
     """
     unended = instance.get_run_records(dg.RunsFilter(statuses=UNENDED))
-    dead = [record.dagster_run for record in unended if _died(instance, home, record)]
+    dead = [record.dagster_run for record in unended if _is_dead(instance, home, record)]
     for run in dead:
         instance.report_run_failed(run, "The process of this run ended without finishing it.")
         instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
     ids = {run.run_id for run in dead}
     needed = {record.dagster_run.run_id for record in unended} - ids
-    for lock in _lock_path(home, "none").parent.glob("*.lock"):
+    for lock in _locate_run_lock(home, "none").parent.glob("*.lock"):
         if lock.stem not in needed:
             _delete_if_free(lock)
     return sorted(ids)
 
 
-def unended_runs(instance: dg.DagsterInstance) -> dict[str, str]:
-    """The studies that have a run which waits or is in progress, with its id; call ``bury_dead_runs`` before."""
+def find_unended_runs(instance: dg.DagsterInstance) -> dict[str, str]:
+    """The studies with a queued or unfinished run, and its id; call ``mark_dead_runs`` before."""
     unended = instance.get_runs(filters=dg.RunsFilter(statuses=UNENDED))
     return {run.tags[PARTITION_TAG]: run.run_id for run in unended if PARTITION_TAG in run.tags}
 
 
-def _died(instance: dg.DagsterInstance, home: Home, record: dg.RunRecord) -> bool:
-    """Whether no process works on a run of this data root, or ever will."""
+def _is_dead(instance: dg.DagsterInstance, home: Home, record: dg.RunRecord) -> bool:
+    """Whether no process is working on a run of this data root, or will start it."""
     run = record.dagster_run
     own = Path(instance.root_directory) == home.dagster
     if run.tags.get(LOCK_TAG) == run.run_id:
-        return (own or run.tags.get(ROOT_TAG) == str(home.root)) and not is_held(_lock_path(home, run.run_id))
+        return (own or run.tags.get(ROOT_TAG) == str(home.root)) and not is_held(_locate_run_lock(home, run.run_id))
     seen = record.update_timestamp.timestamp()
     if run.status is dg.DagsterRunStatus.QUEUED:
-        seen = max(seen, _last_sign_of_a_daemon(instance))
+        seen = max(seen, _find_last_heartbeat(instance))
     return own and seen < time.time() - ABANDONED
 
 
-def _last_sign_of_a_daemon(instance: dg.DagsterInstance) -> float:
-    """When a daemon that starts waiting runs was last seen to live, in seconds of the system's clock."""
+def _find_last_heartbeat(instance: dg.DagsterInstance) -> float:
+    """The last heartbeat of the daemon that starts queued runs, in seconds since the epoch; 0 if there is none."""
     beat = instance.get_daemon_heartbeats().get("QUEUED_RUN_COORDINATOR")
     return beat.timestamp if beat else 0.0
 
@@ -231,5 +228,5 @@ def _delete_if_free(lock: Path) -> None:
         pass
 
 
-def _lock_path(home: Home, name: str) -> Path:
+def _locate_run_lock(home: Home, name: str) -> Path:
     return home.root / "locks" / "runs" / f"{name}.lock"

@@ -1,7 +1,8 @@
-"""What an asset of a study is: its parents, what decides its content, how it is made, and whether it is current.
+"""The record of an asset: its parents, what decides its content, how it is made, and whether it is current.
 
-One record per asset holds all of it; ``dagster_project.steps.catalogue`` lists the records. Dagster's assets, ``run``,
-``refresh``, the schedule, ``drop``, ``doctor``, the estimate of disk space and the documentation derive from them.
+There is one record per asset, with all of this; ``dagster_project.steps.catalogue`` lists the records. Dagster's
+assets, ``run``, ``refresh``, the schedule, ``drop``, ``doctor``, the estimate of disk space and the documentation
+derive from them.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
-from dagster_project.study.twins import twin_of
-from extract.settings import changes
+from dagster_project.study.twins import find_twin_name
+from extract.settings import describe_changes
 from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.places import Place
 
@@ -36,13 +37,13 @@ class MadeOf:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the study, as JSON, by their dotted names."""
     inputs: Mapping[str, Any] = field(default_factory=dict)
-    """What else it is made from, as JSON, by what a reader calls it: ``tensors``, ``metrics``, ``tables`` …"""
+    """What else it is made from, as JSON, by the name for readers: ``tensors``, ``metrics``, ``tables`` …"""
     lacking: str | None = None
-    """What is not there yet of an asset that is made in parts; None if it is complete."""
+    """What is still missing of an asset that is made in parts; None if it is complete."""
 
 
 class Snapshot:
-    """The stores and the database of one study as they are now, each opened once and only when it is asked for."""
+    """The stores and the database of one study as they are now, each opened once, when it is first needed."""
 
     def __init__(self, home: Home, name: str, study: Study) -> None:
         self.home, self.name, self.study = home, name, study
@@ -63,17 +64,17 @@ class Snapshot:
 
     @cached_property
     def landed(self) -> dict[str, Any] | None:
-        """The provenance that the published database carries; None if there is none that can be read."""
+        """The provenance in the published database; None if there is none that can be read."""
         from storage.warehouse.connection import read_provenance
 
         return read_provenance(self.home.warehouse, self.name)
 
     @cached_property
     def landed_twin(self) -> dict[str, Any] | None:
-        """The same of the study's twin; None also if it has none."""
+        """The provenance in the database of the study's twin; None also if it has no twin."""
         from storage.warehouse.connection import read_provenance
 
-        twin = twin_of(self.name, self.study)
+        twin = find_twin_name(self.name, self.study)
         return None if twin is None else read_provenance(self.home.warehouse, twin)
 
 
@@ -82,7 +83,7 @@ def _open_store(path: Place, specs: "Sequence[ArraySpec]") -> "SequenceStore | N
 
     try:
         store = SequenceStore.open(path, specs)
-        store.missing()
+        store.find_missing()
     except NewerError:
         raise
     except UserError:
@@ -97,7 +98,7 @@ class Check:
     name: str
     description: str
     blocking: bool = True
-    """Whether a failure stops what follows; if not, it is a warning."""
+    """Whether a failure stops the assets that follow; if not, it is a warning."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class Markdown(str):
 
 @dataclass(frozen=True)
 class Made:
-    """What making an asset did."""
+    """The result of making an asset."""
 
     metadata: Mapping[str, Any]
     """Numbers, texts, paths and ``Markdown`` for Dagster's records."""
@@ -127,7 +128,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Work:
-    """What an asset is made for."""
+    """The study that an asset is made for, and how existing stores are treated."""
 
     home: Home
     name: str
@@ -136,7 +137,7 @@ class Work:
     assets: tuple["Asset", ...]
     """All assets of a study, in an order in which they can be made."""
     replace: bool = False
-    """Whether what is stored, but cannot be continued, is replaced; otherwise it is refused where it is expensive."""
+    """Whether an expensive store that cannot be continued is replaced; if not, it is refused."""
     force: bool = False
     """Whether the asset is rebuilt even if it is current."""
 
@@ -170,24 +171,24 @@ class Asset:
     make: Callable[[Work], Made]
     """Makes it, or what is missing of it; raises ``UserError``."""
     expected: Callable[[Snapshot], MadeOf | None]
-    """What it would be made of now, its parents as they are; None if that cannot be told without them."""
+    """What it would be made of now, with its parents as they are; None if that is unknown without them."""
     recorded: Callable[[Snapshot], MadeOf | str]
-    """What it says it was made of, or the reason why it does not say."""
+    """What it was made of, as it records, or the reason why that cannot be read."""
     places: Callable[[Home, str], tuple[Place, ...]]
     """Where the asset of a study is stored."""
     settings: tuple[str, ...] = ()
-    """Dotted names of the settings that decide it beside those that decide its parents."""
+    """Dotted names of the settings that decide it, in addition to those that decide its parents."""
     reads: tuple[str, ...] = ()
     """The arrays of the tensor store it is made from that ``drop`` deletes."""
     tables: tuple[str, ...] = ()
     """The warehouse's tables whose rows it computes."""
     space: Callable[["Extent"], int] | None = None
-    """Bytes that it still takes on its disk, at most; None if that is next to nothing."""
+    """Upper bound of the bytes that it still takes on its disk; None if that is negligible."""
     checks: Callable[[], tuple[Check, ...]] = tuple
     pool: str | None = None
     """The Dagster pool in which at most one is made at a time."""
 
-    def why_stale(self, snapshot: Snapshot) -> str | None:
+    def explain_staleness(self, snapshot: Snapshot) -> str | None:
         """Why it would have to be rebuilt if its parents were current, in words; None if it would not.
 
         Raises
@@ -205,21 +206,21 @@ class Asset:
 
 
 def _describe_change(was: MadeOf, now: MadeOf) -> str | None:
-    """In what two documents differ, in words; None if they do not."""
+    """Describe how two documents differ; None if they do not."""
     if was.version != now.version:
         earlier = "an earlier version" if was.version is None else f"version {was.version}"
         return f"made by {earlier} of its code, now {now.version}"
-    if changed := "; ".join(changes(now.settings, was.settings)):
+    if changed := "; ".join(describe_changes(now.settings, was.settings)):
         return changed
     unlike = [name for name, value in now.inputs.items() if value != was.inputs.get(name)]
     return f"{OTHER} {' and '.join(unlike)}" if unlike else None
 
 
-def single_place(place: Callable[[Home, str], Place]) -> Callable[[Home, str], tuple[Place, ...]]:
+def wrap_place(place: Callable[[Home, str], Place]) -> Callable[[Home, str], tuple[Place, ...]]:
     """``Asset.places`` of an asset that is stored in one place."""
     return lambda home, name: (place(home, name),)
 
 
-def summary_paths(home: Home, name: str, tables: Iterable[str]) -> dict[str, Path]:
+def list_summary_paths(home: Home, name: str, tables: Iterable[str]) -> dict[str, Path]:
     """The Parquet files of some tables of a study."""
     return {table: home.summaries(name) / f"{table}.parquet" for table in tables}

@@ -1,4 +1,4 @@
-"""All assets of a study, and the making of one of them."""
+"""All assets of a study, and the function that makes one of them."""
 
 from dagster_project.steps.assets import Asset, Made, Work
 from dagster_project.steps.claims import CLAIMS
@@ -25,8 +25,8 @@ def find_asset(name: str) -> Asset:
     return {asset.name: asset for asset in ASSETS}[name]
 
 
-def work_on(home: Home, study: str, *, replace: bool = False, force: bool = False) -> Work:
-    """What an asset of a study is made for.
+def prepare_work(home: Home, study: str, *, replace: bool = False, force: bool = False) -> Work:
+    """The study that an asset is made for, with its settings and all assets.
 
     Raises
     ------
@@ -37,11 +37,11 @@ def work_on(home: Home, study: str, *, replace: bool = False, force: bool = Fals
 
 
 def make(home: Home, study: str, asset: Asset, *, replace: bool = False, force: bool = False) -> Made:
-    """Make one asset of a study, its parents being current.
+    """Make one asset of a study whose parents are current.
 
     Raises
     ------
     UserError
-        As ``Asset.make``, or if there is no such study.
+        As for ``Asset.make``, or if there is no such study.
     """
-    return asset.make(work_on(home, study, replace=replace, force=force))
+    return asset.make(prepare_work(home, study, replace=replace, force=force))

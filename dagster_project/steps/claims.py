@@ -1,4 +1,4 @@
-"""The asset ``claims``: what the paper claims, as checks of a landed study that stop nothing."""
+"""The asset ``claims``: the claims of the paper, as checks of a landed study that do not block other assets."""
 
 from collections import Counter
 from contextlib import closing
@@ -6,31 +6,31 @@ from typing import Any
 
 from dagster_project.steps.assets import Asset, Check, Checked, Made, MadeOf, Snapshot, Work
 from dagster_project.steps.landing import WAREHOUSE
-from dagster_project.steps.reporting import TWIN, digest_of_twin, twin_on_page
+from dagster_project.steps.reporting import TWIN, compute_twin_digest, read_page_twin
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.warehouse.connection import connect
-from storage.warehouse.relations import paper_claims
+from storage.warehouse.relations import read_paper_claims
 
 VERDICTS = ("supported", "not supported", "undecided", "not testable")
-"""What can be said of a claim."""
+"""The possible verdicts on a claim."""
 
 SHOWN = ("value", "low", "high", "direction", "threshold", "rows", "clusters", "sequences", "twin_verdict", "finding")
-"""What a check shows of a claim, where it is known."""
+"""Columns of a claim that its check shows, if they are known."""
 
 
 def make_claims(work: Work) -> Made:
-    """Hold what the paper claims against a study: only a claim that the study supports passes its check."""
+    """Judge the claims of the paper by a study: only a claim that the study supports passes its check."""
     found = judge_claims(work.home, work.name)
     counts = Counter(claim["verdict"] for claim in found)
-    return Made({verdict: counts[verdict] for verdict in VERDICTS}, tuple(_checked(claim) for claim in found))
+    return Made({verdict: counts[verdict] for verdict in VERDICTS}, tuple(_check_claim(claim) for claim in found))
 
 
-def _checked(claim: dict[str, Any]) -> Checked:
-    """The check of a claim; one that is not decided has not passed, and says so."""
+def _check_claim(claim: dict[str, Any]) -> Checked:
+    """The result of the check of a claim; an undecided claim has not passed, and the description says so."""
     said = claim["verdict"] if claim["reason"] is None else f"{claim['verdict']}: {claim['reason']}"
     if claim["finding"] is False:
-        said = f"{said}, and so does a model of random weights: no finding"
+        said = f"{said}, but also by a model of random weights: not a finding"
     shown = {name: claim[name] for name in SHOWN if claim[name] is not None}
     return Checked(claim["claim"], claim["verdict"] == "supported", shown, said)
 
@@ -52,38 +52,38 @@ def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def _checks() -> tuple[Check, ...]:
+def _list_checks() -> tuple[Check, ...]:
 
     return tuple(
         Check(
             claim["claim"],
-            f"{claim['figure']}: {claim['statement']}. Supported where {claim['measure']} {claim['direction']} "
-            f"{claim['threshold']:g}, with its whole interval.",
+            f"{claim['figure']}: {claim['statement']}. Supported if {claim['measure']} {claim['direction']} "
+            f"{claim['threshold']:g}, over its whole interval.",
             blocking=False,
         )
-        for claim in paper_claims()
+        for claim in read_paper_claims()
     )
 
 
-def _expected(snapshot: Snapshot) -> MadeOf:
-    return MadeOf(None, inputs={TWIN: digest_of_twin(snapshot)})
+def _build_expected(snapshot: Snapshot) -> MadeOf:
+    return MadeOf(None, inputs={TWIN: compute_twin_digest(snapshot)})
 
 
-def _recorded(snapshot: Snapshot) -> MadeOf:
-    known = twin_on_page(snapshot) if snapshot.home.report(snapshot.name).exists() else digest_of_twin(snapshot)
+def _read_recorded(snapshot: Snapshot) -> MadeOf:
+    known = read_page_twin(snapshot) if snapshot.home.report(snapshot.name).exists() else compute_twin_digest(snapshot)
     return MadeOf(None, inputs={TWIN: known})
 
 
 CLAIMS = Asset(
     name="claims",
-    about="What the paper claims, held against this study: a check passes where the study supports the claim, and says "
-    "whether it does not, is undecided, or cannot test it.",
+    about="The claims of the paper, tested on this study: a check passes if the study supports the claim; if not, it "
+    "says whether the claim is not supported, undecided or not testable.",
     parents=(WAREHOUSE,),
     kinds=("duckdb", "sql"),
     version=lambda: "3",
     make=make_claims,
-    expected=_expected,
-    recorded=_recorded,  # it leaves nothing behind, and is stale whenever its parent is, or what the page shows of it
+    expected=_build_expected,
+    recorded=_read_recorded,  # it stores nothing: it is stale if its parent is, or if the page shows another twin
     places=lambda _, __: (),
-    checks=_checks,
+    checks=_list_checks,
 )

@@ -1,7 +1,7 @@
-"""Where Dask computes: threads of this process, processes of this machine, or workers of a cluster that is there.
+"""Where Dask computes: threads of this process, processes of this machine, or workers of an existing cluster.
 
-Holds the connection to a cluster, what is asked of its workers before they get work, and what is said where they fail;
-nothing else imports distributed.
+Holds the connection to a cluster, the checks of its workers before they get tasks, and the errors that are raised if
+they fail; no other module imports distributed.
 """
 
 import logging
@@ -21,12 +21,12 @@ from sysconfig import get_python_version
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-from dagster_project.study.home import scratch
+from dagster_project.study.home import locate_scratch
 from dagster_project.study.studies import SCHEDULER, Study
 from geometry.threads import one_blas_thread
 from storage.errors import UserError
 from storage.files.places import Place
-from storage.files.staging import beside
+from storage.files.staging import make_staging_path
 
 if TYPE_CHECKING:
     from distributed import Client, Future, Worker
@@ -39,16 +39,16 @@ ADDRESS_VARIABLE = "DASK_SCHEDULER_ADDRESS"
 """Dask's own environment variable that names a scheduler."""
 
 LIBRARIES = ("attention-geometry", "dask", "distributed", "numba", "numpy", "scipy", "torch", "zarr")
-"""What a worker must have in the version of this process, so that it computes the same numbers."""
+"""Libraries that a worker must have in the same version as this process, so that it computes the same numbers."""
 
 PYTHON = "Python"
-"""What the version of Python goes by among those of libraries."""
+"""Key of the version of Python among the versions of libraries."""
 
 CONNECT = 10.0
 """Seconds within which a scheduler must answer."""
 
 PATIENCE = 30.0
-"""Seconds to wait for a first worker, and without any result before it is looked whether there are workers left."""
+"""Seconds to wait for a first worker, and without any result before checking whether there are workers left."""
 
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": 2**28, "MALLOC_MMAP_THRESHOLD_": 2**27}
 """glibc's settings for local workers, in bytes: freed memory is kept for the next block of a sequence.
@@ -57,13 +57,13 @@ Dask's own trim threshold, 64 KiB, gives every array back to the system, which t
 """
 
 TICK = 0.05
-"""Seconds between two looks for results."""
+"""Seconds between two polls for results."""
 
 PROBE = "seen"
-"""The name of a file that workers are to see."""
+"""Name of the file that workers must see."""
 
 
-def scheduler_of(study: Study) -> str:
+def select_scheduler(study: Study) -> str:
     """Where a study is computed: ``threads``, ``local``, or the address of a scheduler.
 
     Raises
@@ -79,17 +79,17 @@ def scheduler_of(study: Study) -> str:
 
 
 @contextmanager
-def connected(scheduler: str) -> "Iterator[Client | None]":
-    """Have Dask compute at ``scheduler`` while the body runs: its client, or None for threads.
+def use_scheduler(scheduler: str) -> "Iterator[Client | None]":
+    """Let Dask compute at ``scheduler`` inside the context, which yields its client, or None for threads.
 
     Raises
     ------
     UserError
         If distributed is not installed, the scheduler does not answer or is lost, there are no workers, or their
-        libraries are not those of this process.
+        libraries have other versions than those of this process.
     """
     if scheduler == "threads":
-        with _in_use(None):
+        with _use_client(None):
             yield None
         return
     try:
@@ -100,19 +100,19 @@ def connected(scheduler: str) -> "Iterator[Client | None]":
             "run: pip install 'attention-geometry[cluster]'"
         )
         raise UserError(msg) from error
-    with _quiet(), _address(scheduler) as address, _client(address) as client:
+    with _silence_distributed(), _provide_scheduler(scheduler) as address, _open_client(address) as client:
         _await_workers(client)
         _check_versions(client)
         try:
-            with _in_use(client):
+            with _use_client(client):
                 yield client
         except KilledWorker as error:
-            msg = f"A task ended every worker that computed it; give workers of {address} more memory and run again"
+            msg = f"Every worker that computed a certain task ended; give those of {address} more memory and run again"
             raise UserError(msg) from error
         except (CancelledError, OSError) as error:
             if client.status == "running":
                 raise
-            msg = f"The Dask scheduler at {address} was lost; what was written stays, run again to continue"
+            msg = f"The Dask scheduler at {address} was lost; results already written are kept, run again to continue"
             raise UserError(msg) from error
 
 
@@ -120,8 +120,8 @@ _client_in_use: "ContextVar[Client | None]" = ContextVar("client", default=None)
 
 
 @contextmanager
-def _in_use(client: "Client | None") -> Iterator[None]:
-    """Have ``in_parallel`` know the client while the body runs."""
+def _use_client(client: "Client | None") -> Iterator[None]:
+    """Let ``run_in_parallel`` use the client inside the context."""
     token = _client_in_use.set(client)
     try:
         yield
@@ -130,8 +130,8 @@ def _in_use(client: "Client | None") -> Iterator[None]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep distributed from logging to the terminal what is said here in one line, or does not matter."""
+def _silence_distributed() -> Iterator[None]:
+    """Silence the loggers of distributed; errors that matter are reported by this module in one line."""
     loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
     before = [logger.level for logger in loggers]
     try:
@@ -144,8 +144,8 @@ def _quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _address(scheduler: str) -> Iterator[str]:
-    """The address of the scheduler: of one that is there, or of one that lives as long as the body."""
+def _provide_scheduler(scheduler: str) -> Iterator[str]:
+    """Yield the address of an existing scheduler, or of a local one that is started for the context."""
     if scheduler != "local":
         yield scheduler
         return
@@ -153,23 +153,23 @@ def _address(scheduler: str) -> Iterator[str]:
     from distributed import LocalCluster
 
     malloc = {f"distributed.nanny.pre-spawn-environ.{name}": size for name, size in MALLOC.items()}
-    with dask.config.set(malloc), _without_interrupts():
+    with dask.config.set(malloc), _block_interrupts():
         started = LocalCluster(
             n_workers=os.cpu_count() or 1,
             threads_per_worker=1,
             memory_limit=0,
             dashboard_address="127.0.0.1:0",
-            local_directory=str(scratch()),
+            local_directory=str(locate_scratch()),
         )
     with started:
         yield started.scheduler_address
 
 
 @contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Threads and processes that are started in the body, and those that they start, get no Ctrl-C of the terminal.
+def _block_interrupts() -> Iterator[None]:
+    """Keep Ctrl-C of the terminal from threads and processes that are started inside the context, and from theirs.
 
-    They end with this process, whose other threads get it, and say nothing of it themselves.
+    They end with this process, whose other threads receive it, and print nothing about it themselves.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -179,29 +179,29 @@ def _without_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def _client(address: str) -> "Iterator[Client]":
-    """A client of the scheduler at ``address``, which Dask uses in the body alone.
+def _open_client(address: str) -> "Iterator[Client]":
+    """Yield a client of the scheduler at ``address``, which Dask uses only inside the context.
 
-    Dask's own default would stay with a client that failed while it connected, and all that is computed later would
-    wait for it without end.
+    A client set as Dask's own default would remain set after it failed to connect, and all later computations would
+    wait for it forever.
     """
     from distributed import Client
     from distributed.versions import VersionMismatchWarning
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", VersionMismatchWarning)  # they are refused below, in our words
+        warnings.simplefilter("ignore", VersionMismatchWarning)  # refused below, with an error of this module
         try:
             client = Client(address, timeout=CONNECT, name="attention-geometry", set_as_default=False)
-        except (OSError, TypeError, ValueError) as error:  # the latter two where certificates are missing or unreadable
+        except (OSError, TypeError, ValueError) as error:  # the latter two if certificates are missing or unreadable
             secure = ", with its certificates in Dask's configuration" if address.startswith("tls:") else ""
-            msg = f"The Dask scheduler at {address} cannot be reached; see that it runs there{secure}, and run again"
+            msg = f"The Dask scheduler at {address} cannot be reached; check that it runs there{secure}, and run again"
             raise UserError(msg) from error
         with closing(client), client.as_current():
             yield client
 
 
 def _await_workers(client: "Client") -> None:
-    """Wait until there is a worker, for a while."""
+    """Wait until there is a worker, for at most ``PATIENCE`` seconds."""
     try:
         client.wait_for_workers(1, timeout=PATIENCE)
     except TimeoutError as error:
@@ -211,17 +211,19 @@ def _await_workers(client: "Client") -> None:
 
 
 def _check_versions(client: "Client") -> None:
-    """Refuse workers with other libraries or another Python, without which provenance would not be true."""
-    for what, mine in installed(LIBRARIES).items():  # asked by what every Python has, lest a worker lack our package
+    """Refuse workers with other versions of libraries or Python, since the provenance would be wrong for them."""
+    for what, mine in find_versions(
+        LIBRARIES
+    ).items():  # by functions of the standard library: a worker may lack this one
         ask = get_python_version if what == PYTHON else partial(version, what)
         for worker, theirs in client.run(ask, on_error="return").items():
             if theirs != mine:
-                raise _other_library(worker, what, None if isinstance(theirs, Exception) else theirs, mine)
+                raise _make_version_error(worker, what, None if isinstance(theirs, Exception) else theirs, mine)
 
 
 @lru_cache
-def installed(libraries: tuple[str, ...]) -> dict[str, str | None]:
-    """The versions of Python and of these libraries in this process; None for one that is not there."""
+def find_versions(libraries: tuple[str, ...]) -> dict[str, str | None]:
+    """The versions of Python and of these libraries in this process; None for one that is not installed."""
     found: dict[str, str | None] = {PYTHON: get_python_version()}
     for library in libraries:
         try:
@@ -231,30 +233,30 @@ def installed(libraries: tuple[str, ...]) -> dict[str, str | None]:
     return found
 
 
-def _other_library(worker: str, what: str, theirs: str | None, mine: str | None) -> UserError:
+def _make_version_error(worker: str, what: str, theirs: str | None, mine: str | None) -> UserError:
     has = "lacks" if theirs is None else f"has version {theirs} of"
-    return UserError(f"The Dask worker {worker} {has} {what}; give it version {mine}, which is used here")
+    return UserError(f"The Dask worker {worker} {has} {what}; install version {mine} there, as in this process")
 
 
 @contextmanager
-def probed(client: "Client", stores: Iterable[Place]) -> Iterator[tuple[Place, ...]]:
-    """Have a file beside the arrays of each of these stores while the body runs, which all workers must see.
+def place_probes(client: "Client", stores: Iterable[Place]) -> Iterator[tuple[Place, ...]]:
+    """Keep a file next to the arrays of each of these stores inside the context, and check that all workers see it.
 
-    Workers that are there are asked at once; one that joins later is to ask ``check_seen`` in its tasks.
+    Workers that join later are not checked here: their tasks must call ``check_probes``.
 
     Yields
     ------
     folders
-        Where the files lie.
+        The folders of the files.
 
     Raises
     ------
     UserError
-        If a worker does not see what this process writes there; the message names it.
+        If a worker does not see the files that this process writes there; the message names it.
     """
     with ExitStack() as stack:
-        probes = tuple(stack.enter_context(_probe(store)) for store in stores)
-        for worker, refusal in client.run(_unseen, probes).items():
+        probes = tuple(stack.enter_context(_place_probe(store)) for store in stores)
+        for worker, refusal in client.run(_describe_unseen_probe, probes).items():
             if refusal:
                 msg = f"The Dask worker {worker} {refusal}"
                 raise UserError(msg)
@@ -262,9 +264,9 @@ def probed(client: "Client", stores: Iterable[Place]) -> Iterator[tuple[Place, .
 
 
 @contextmanager
-def _probe(store: Place) -> Iterator[Place]:
-    """A folder with a file in a store, for as long as the body runs; what a killed process leaves is swept."""
-    probe = store.joined(beside(Path("probe")).name)
+def _place_probe(store: Place) -> Iterator[Place]:
+    """Keep a folder with a file in a store inside the context; leftovers of a killed process are removed later."""
+    probe = store.join(make_staging_path(Path("probe")).name)
     try:
         probe.write(PROBE, [b"seen"], 4)
         yield probe
@@ -272,24 +274,24 @@ def _probe(store: Place) -> Iterator[Place]:
         probe.remove()
 
 
-def check_seen(probes: Iterable[Place]) -> None:
-    """Refuse to go on in a worker that does not see the files of ``probed``.
+def check_probes(probes: Iterable[Place]) -> None:
+    """Check that this process, a worker, sees the files of ``place_probes``.
 
     Raises
     ------
     UserError
-        If this process does not; the message names it.
+        If it does not; the message names the worker.
     """
-    if refusal := _unseen(probes):
-        msg = f"The Dask worker {_worker_name()} {refusal}"
+    if refusal := _describe_unseen_probe(probes):
+        msg = f"The Dask worker {_describe_worker()} {refusal}"
         raise UserError(msg)
 
 
-def _unseen(probes: Iterable[Place]) -> str | None:
-    """What to say of a worker, this process, that does not see all probes."""
+def _describe_unseen_probe(probes: Iterable[Place]) -> str | None:
+    """Describe why this process, a worker, does not see all probes; None if it does."""
     for probe in probes:
         try:
-            seen, why = probe.holds(PROBE), ""
+            seen, why = probe.has_file(PROBE), ""
         except (OSError, UserError) as error:
             seen, why = False, f" ({error})"
         if not seen:
@@ -300,20 +302,20 @@ def _unseen(probes: Iterable[Place]) -> str | None:
     return None
 
 
-def each(
+def compute_each(
     client: "Client", function: Callable[..., T], numbers: Sequence[int], *, what: str, of: Place, **settings: Any
 ) -> Generator[tuple[int, T], None, None]:
-    """``function(number, **settings)`` of every number, each as soon as a worker has it.
+    """Yield ``function(number, **settings)`` for every number, each as soon as a worker has computed it.
 
-    What a worker that dies had in hand is computed by another. Where this ends early, by an error or because it is
-    closed (``contextlib.closing``), the rest is given up, and it is waited for workers that have some of it in hand.
+    The tasks of a worker that dies are computed by another. If this ends early, by an error or because it is closed
+    (``contextlib.closing``), the other tasks are cancelled, and those that are already running are waited for.
 
     Parameters
     ----------
     what
         What a number is, for errors, such as "sequence".
     of
-        The store that is worked on, by which ``await_idle`` knows the tasks.
+        The store that the tasks are about, by which ``await_idle`` recognises them.
 
     Yields
     ------
@@ -322,16 +324,17 @@ def each(
     Raises
     ------
     UserError
-        If workers keep ending that were given a number, be it for that one or another that they had beside it; a worker
-        has other libraries than this process, or there are no workers any more; and what ``function`` raises.
+        If every worker that was given a certain number ended, whether because of it or of another number that it was
+        computing at the same time; if a worker has other versions of libraries than this process; if there are no
+        workers left. Errors of ``function`` are raised as they are.
     """
     from distributed import KilledWorker
 
-    task, key = partial(_checked, function, installed(LIBRARIES)), f"{of} {what}-{uuid4().hex}"
+    task, key = partial(_check_and_call, function, find_versions(LIBRARIES)), f"{of} {what}-{uuid4().hex}"
     futures = client.map(task, numbers, key=key, pure=False, **settings)
     of_future = dict(zip(futures, numbers, strict=True))
     try:
-        for future, result in _completed(client, futures):
+        for future, result in _iterate_completed(client, futures):
             number = of_future.pop(future)
             try:
                 if future.status in {"error", "cancelled"}:
@@ -339,7 +342,7 @@ def each(
             except KilledWorker as error:
                 msg = (
                     f"Each of {error.allowed_failures + 1} Dask workers that were given {what} {number} ended, most "
-                    "likely for lack of memory; give them more and run again, which continues after what is written"
+                    "likely for lack of memory; give them more and run again, which computes only what is missing"
                 )
                 raise UserError(msg) from error
             yield number, result
@@ -350,48 +353,48 @@ def each(
 
 
 def await_idle(client: "Client", of: Place) -> None:
-    """Wait until no worker has a task of ``each`` on this store in hand, be it of a run that is no more."""
+    """Wait until no worker runs a task of ``compute_each`` on this store, of this run or of one that has ended."""
     said = False
-    while any(client.run(_has_in_hand, f"{of} ", on_error="ignore").values()):
+    while any(client.run(_has_running_task, f"{of} ", on_error="ignore").values()):
         if not said:
-            logger.info("Waiting for Dask workers to let go of what they have in hand of %s", of)
+            logger.info("Waiting until Dask workers have finished their running tasks on %s", of)
         said = True
         time.sleep(TICK)
 
 
-def _has_in_hand(prefix: str, dask_worker: "Worker") -> bool:
-    """Whether a worker runs tasks with such keys, wanted or not."""
+def _has_running_task(prefix: str, dask_worker: "Worker") -> bool:
+    """Whether a worker runs a task whose key has this prefix, cancelled or not."""
     return any(str(task.key).startswith(prefix) for task in dask_worker.state.all_running_tasks)
 
 
 def is_wanted() -> bool:
-    """Whether the task that asks is still wanted: it may have been given up, or its worker have lost its scheduler."""
+    """Whether the calling task is still wanted: it may be cancelled, or its worker may have lost the scheduler."""
     from distributed import Status, get_worker
 
     try:
         worker = get_worker()
-    except ValueError:  # in no task
+    except ValueError:  # not called in a task
         return True
     task = worker.state.tasks.get(worker.get_current_task())
     gone = worker.status in {Status.closing, Status.closed, Status.failed}
     return not gone and task is not None and task.state == "executing"
 
 
-def _checked(function: Callable[..., T], libraries: dict[str, str | None], /, *given: Any, **settings: Any) -> T:
-    """The result of a function, in a worker that has these libraries and keeps to one BLAS thread.
+def _check_and_call(function: Callable[..., T], libraries: dict[str, str | None], /, *given: Any, **settings: Any) -> T:
+    """Call a function with one BLAS thread, in a worker that must have these versions of libraries.
 
-    Workers that were there have been asked, but others may have joined since.
+    Workers are checked when the client connects, but others may have joined since.
     """
-    here = installed(tuple(name for name in libraries if name != PYTHON))
+    here = find_versions(tuple(name for name in libraries if name != PYTHON))
     for what, wanted in libraries.items():
         if here[what] != wanted:
-            raise _other_library(_worker_name(), what, here[what], wanted)
+            raise _make_version_error(_describe_worker(), what, here[what], wanted)
     with one_blas_thread:
         return function(*given, **settings)
 
 
-def _worker_name() -> str:
-    """The address of the worker that this process is, or the machine's name."""
+def _describe_worker() -> str:
+    """The address of this process as a worker, or the name of the machine."""
     from distributed import get_worker
 
     try:
@@ -400,10 +403,10 @@ def _worker_name() -> str:
         return f"on {platform.node()}"
 
 
-def _completed(client: "Client", futures: "Sequence[Future[T]]") -> "Iterator[tuple[Future[T], T]]":
-    """The futures as they complete, and their results; a UserError once there is no worker to complete the others.
+def _iterate_completed(client: "Client", futures: "Sequence[Future[T]]") -> "Iterator[tuple[Future[T], T]]":
+    """Yield the futures as they complete, with their results; raise UserError if there is no worker for the others.
 
-    A result comes along since the worker that has it may be gone by the time that it is asked for.
+    Each result is yielded with its future, since the worker that has it may no longer exist when it is read later.
     """
     from distributed import as_completed
 
@@ -419,40 +422,40 @@ def _completed(client: "Client", futures: "Sequence[Future[T]]") -> "Iterator[tu
             time.sleep(TICK)
 
 
-def in_parallel(
+def run_in_parallel(
     tasks: Iterable[Callable[[], T]], *, reads: Iterable[Place] = (), threads: int | None = None
 ) -> list[T]:
-    """Results of ``tasks``, in order, computed where ``connected`` says, else on all cores; one BLAS thread each.
+    """Compute ``tasks`` at the scheduler in use, else on all cores, one BLAS thread each; results are in order.
 
     Parameters
     ----------
     tasks
-        What is computed; on a cluster each is sent to a worker with all that it holds.
+        Functions without arguments; on a cluster each is sent to a worker with all data that it holds.
     reads
         Stores that the tasks read by themselves, which all workers must see.
     threads
-        Most tasks at once on threads; by default one to a core.
+        Largest number of tasks that run at once on threads; by default one per core.
 
     Raises
     ------
     UserError
-        If a worker does not see what this process writes into a store, or has other libraries.
+        If a worker does not see what this process writes into a store, or has other versions of libraries.
     """
     import dask
     from dask.base import compute
     from dask.delayed import delayed
 
-    libraries, client = installed(LIBRARIES), _client_in_use.get()
+    libraries, client = find_versions(LIBRARIES), _client_in_use.get()
     with (
-        nullcontext(()) if client is None else probed(client, reads) as probes,
+        nullcontext(()) if client is None else place_probes(client, reads) as probes,
         dask.config.set({"num_workers": threads} if threads else {}),
     ):
-        seeing = (partial(_seeing, task, probes) for task in tasks)
-        checked = (delayed(_checked, pure=False)(task, libraries) for task in seeing)
+        seeing = (partial(_run_with_probes, task, probes) for task in tasks)
+        checked = (delayed(_check_and_call, pure=False)(task, libraries) for task in seeing)
         return list(compute(*checked, scheduler=client or "threads"))
 
 
-def _seeing(task: Callable[[], T], probes: tuple[Place, ...]) -> T:
-    """The result of a task in a process that sees these probes."""
-    check_seen(probes)
+def _run_with_probes(task: Callable[[], T], probes: tuple[Place, ...]) -> T:
+    """Compute a task in a process that must see these probes."""
+    check_probes(probes)
     return task()

@@ -7,7 +7,7 @@ from dagster_project.steps.catalogue import ASSETS
 COMMAND = "attention-geometry assets --format markdown"
 
 
-def assets_section() -> str:
+def render_assets_section() -> str:
     """The diagram and the table of all assets, as Markdown."""
     rows = (
         f"| `{asset.name}` | {', '.join(f'`{parent.name}`' for parent in asset.parents) or '-'} | "
@@ -19,7 +19,7 @@ def assets_section() -> str:
         "",
         "```mermaid",
         "flowchart LR",
-        *_arrows(),
+        *_render_arrows(),
         "```",
         "",
         "| asset | made from | with | what it is |",
@@ -29,8 +29,8 @@ def assets_section() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _arrows() -> Iterator[str]:
-    """The arrows of the diagram; a parent of a parent, which an arrow leads to already, gets none."""
+def _render_arrows() -> Iterator[str]:
+    """The arrows of the diagram, without those from a parent of another parent, which the others imply."""
     for asset in ASSETS:
         ancestors = {above.name for parent in asset.parents for above in parent.parents}
         for parent in asset.parents:

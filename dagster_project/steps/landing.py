@@ -1,4 +1,4 @@
-"""The asset ``warehouse``: all that is known of a study as rows of its database's tables."""
+"""The asset ``warehouse``: all results of a study, as rows of the tables of its database."""
 
 import json
 import logging
@@ -21,29 +21,29 @@ from dagster_project.steps.assets import (
     Markdown,
     Snapshot,
     Work,
-    summary_paths,
+    list_summary_paths,
 )
 from dagster_project.steps.measuring import SELECTION_METRICS
 from dagster_project.steps.sources import open_sources
 from dagster_project.steps.summaries import SUMMARIES
-from dagster_project.steps.summaries.curves import spreads
+from dagster_project.steps.summaries.curves import compute_spreads
 from dagster_project.steps.tables import check_tables
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
-from dagster_project.study.twins import twin_of
+from dagster_project.study.twins import find_twin_name
 from extract.settings import SYNTHETIC
 from geometry.grids import log_grid
 from storage.errors import UserError
-from storage.files.locks import exclusive
+from storage.files.locks import hold_lock
 from storage.files.places import Local
-from storage.files.tables import made_by, made_from, read_table, write_tables
+from storage.files.tables import read_table, read_table_libraries, read_table_provenance, write_tables
 from storage.warehouse import rows
-from storage.warehouse.connection import database, refuse_newer_database
+from storage.warehouse.connection import locate_database, refuse_newer_database
 from storage.warehouse.landing import land
-from storage.warehouse.relations import paper_claims
-from storage.warehouse.rows import distance_rows, position_rows, provenance_of
-from storage.warehouse.versions import landing_version
-from storage.zarr.layers import attending, key_counts, query_positions
+from storage.warehouse.relations import read_paper_claims
+from storage.warehouse.rows import build_distance_rows, build_position_rows, build_provenance
+from storage.warehouse.versions import compute_landing_version
+from storage.zarr.layers import count_keys, list_attending_layers, read_query_positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,25 +55,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DROPPED = ("attention", "values")
-"""The arrays of a tensor store that are dropped on request: all but these is small."""
+"""The arrays of a tensor store that are dropped on request; all others are small."""
 
 SELECTION_BYTES, KAPPA_BYTES = 100, 8
-"""Bytes in the tables for every selection (a sequence, query, layer, head and N), and for each of its κ on top."""
+"""Bytes in the tables for every selection (a sequence, query, layer, head and N), and in addition for each of its κ."""
 
 MEAN_BYTES, MEAN_KAPPA_BYTES = 430, 60
-"""The same for every selection of one sequence: means, bounds and diagnostics over all sequences have rows for each."""
+"""The same for every query, layer, head and N: the tables of means, bounds and diagnostics over all sequences."""
 
 EXTERNAL = "external_scores"
-"""The table of scores of heads by other people's tools."""
+"""The table of scores of heads that other tools computed."""
 
 TEMPERATURE_BYTES, SENSITIVITY_BYTES = 160, 20
 """Bytes for every temperature of a query and head: for each N of the log grid, and for each sequence."""
 
 NULL_BYTES = 1500
-"""The same for every N of the log grid of a query and head that is measured beside nulls: six measures, two nulls."""
+"""The same for every N of the log grid of a query and head that is compared with nulls: six measures, two nulls."""
 
 EMPTY_TABLES = 15 * 10**6
-"""Bytes of tables that hold next to nothing. These seven are held against real landings in the tests."""
+"""Bytes of a database of almost empty tables. The tests compare these seven constants with real databases."""
 
 
 def make_warehouse(work: Work) -> Made:
@@ -105,7 +105,7 @@ def land_study(work: Work) -> "Landing":
         If stores or tables are missing, or made from other settings, metrics or tensors; if the disk is full.
     """
     home, name, study = work.home, work.name, work.study
-    with exclusive(home.lock(name), f"study '{name}'", wait=0):
+    with hold_lock(home.lock(name), f"study '{name}'", wait=0):
         if not work.force:
             refuse_newer_database(home.warehouse, name)
         landing = land(home.warehouse, name, *gather_tables(work))
@@ -117,7 +117,7 @@ def land_study(work: Work) -> "Landing":
 
 
 def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
-    """Gather what lands of a study: the rows of each table, as streams that can be taken once, and their numbers.
+    """Gather the rows of each table of a study, as streams that can be read once, and the numbers of rows expected.
 
     Raises
     ------
@@ -127,12 +127,12 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
     home, name, study = work.home, work.name, work.study
     sources = open_sources(home, name, study)
     check_tables(Snapshot(home, name, study), SUMMARIES)
-    paths = summary_paths(home, name, (table for asset in SUMMARIES for table in asset.tables))
+    paths = list_summary_paths(home, name, (table for asset in SUMMARIES for table in asset.tables))
     tables = {table: read_table(path) for table, path in paths.items()}
-    tables |= _tables(sources, known_of_summaries(home, name))
-    tables["external_scores"] = _batches(external_scores(home, name))
+    tables |= _stream_tables(sources, read_summary_provenance(home, name))
+    tables["external_scores"] = _make_batches(read_external_scores(home, name))
     analysis = study.analysis
-    expected = expected_rows(
+    expected = count_expected_rows(
         sources.tensors,
         kappas=len(analysis.kappas),
         temperatures=len(analysis.temperatures),
@@ -141,135 +141,135 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
     return tables, expected
 
 
-def external_scores(home: Home, name: str) -> list[dict[str, Any]]:
-    """The rows of ``external_scores`` that were given for a study; none if there are none.
+def read_external_scores(home: Home, name: str) -> list[dict[str, Any]]:
+    """The rows of ``external_scores`` that were added to a study; empty if there are none.
 
     Raises
     ------
     UserError
         If their file is damaged.
     """
-    path = _external(home, name)
+    path = _build_external_path(home, name)
     return [row for part in read_table(path) for row in part.to_pylist()] if path.exists() else []
 
 
 def keep_external_scores(home: Home, name: str, rows: list[dict[str, Any]]) -> None:
-    """Keep the rows of ``external_scores`` of a study for its next landings."""
-    batches = ((EXTERNAL, batch) for batch in _batches(rows))
-    write_tables({EXTERNAL: _external(home, name)}, batches, {"step": EXTERNAL}, {})
+    """Store the rows of ``external_scores`` of a study in a file that its next landings read."""
+    batches = ((EXTERNAL, batch) for batch in _make_batches(rows))
+    write_tables({EXTERNAL: _build_external_path(home, name)}, batches, {"step": EXTERNAL}, {})
 
 
-def _batches(rows: list[dict[str, Any]]) -> "Iterator[pa.RecordBatch]":
-    """Rows as batches; none for no rows."""
+def _make_batches(rows: list[dict[str, Any]]) -> "Iterator[pa.RecordBatch]":
+    """Rows as one batch; none if there are no rows."""
     import pyarrow as pa
 
     yield from [pa.RecordBatch.from_pylist(rows)] if rows else []
 
 
-def _external(home: Home, name: str) -> Path:
-    """Where scores are kept that were given for a study."""
+def _build_external_path(home: Home, name: str) -> Path:
+    """Path of the file of the scores that were added to a study."""
     return home.summaries(name) / f"{EXTERNAL}.parquet"
 
 
 def drop_tensors(home: Home, name: str, study: Study) -> int:
-    """Delete weights and value states of a study whose metrics and tables have landed; returns the bytes freed.
+    """Delete weights and value states of a study whose metrics and tables have landed; return the bytes freed.
 
-    What is small remains: tokens, positions, the ledger and what the tensors were made of.
+    The small arrays remain, such as tokens, positions and the ledger, and the provenance of the tensors.
 
     Raises
     ------
     UserError
-        If another process works on the study, or what is computed from them has not landed.
+        If another process works on the study, or the results computed from them have not landed.
     """
-    with home.claimed(name):
+    with home.claim(name):
         home.refuse_links(name)
         sources = open_sources(home, name, study)
-        if WAREHOUSE.why_stale(Snapshot(home, name, study)):
+        if WAREHOUSE.explain_staleness(Snapshot(home, name, study)):
             msg = (
                 f"The tensors of study '{name}' have not landed, so dropping them would lose them; "
                 f"run: attention-geometry run {name}"
             )
             raise UserError(msg)
-        before = sources.tensors.bytes_on_disk()
+        before = sources.tensors.measure_size()
         sources.tensors.drop(DROPPED)
-        sources.tensors.path.sweep()
-        return before - sources.tensors.bytes_on_disk()
+        sources.tensors.path.remove_leftovers()
+        return before - sources.tensors.measure_size()
 
 
-def known_of_summaries(home: Home, name: str) -> dict[str, Any]:
+def read_summary_provenance(home: Home, name: str) -> dict[str, Any]:
     """For every asset of ``SUMMARIES`` its versions and settings, and the libraries that computed it, as JSON.
 
     None for an asset whose tables cannot be read.
     """
     known: dict[str, Any] = {}
     for asset in SUMMARIES:
-        path = next(iter(summary_paths(home, name, asset.tables).values()))
-        made = made_from(path)
+        path = next(iter(list_summary_paths(home, name, asset.tables).values()))
+        made = read_table_provenance(path)
         known[asset.name] = made and {
             **{part: made[part] for part in ("versions", "settings") if part in made},
-            "libraries": made_by(path),
+            "libraries": read_table_libraries(path),
         }
     return known
 
 
-def _tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows of the tables that come from the stores, as streams; ``summaries`` is what is known of later steps."""
-    from extract.models import token_texts
+def _stream_tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows of the tables that come from the stores, as streams; ``summaries`` is the provenance of later steps."""
+    from extract.models import decode_tokens
 
     tensors, metrics, study, queries = sources.tensors, sources.metrics, sources.study, sources.queries
     tokens = tensors.read("tokens", slice(None))
     return {
-        "studies": rows.study_rows(tensors, metrics, summaries, twin_of(sources.name, study)),
-        "heads": rows.head_rows(tensors.layers),
-        "tokens": rows.token_rows(tokens, token_texts(study.model, np.unique(tokens).tolist())),
-        "selection_counts": rows.selection_rows(metrics, queries),
-        "upper_bounds": rows.upper_bound_rows(metrics, queries),
-        "attention_rows": rows.attention_rows(metrics, queries),
-        "concentration": rows.concentration_rows(metrics, queries),
-        "value_scales": rows.value_scale_rows(metrics, queries),
-        "sink_similarity": rows.sink_similarity_rows(metrics),
-        "planted_assumptions": _planted_rows(study),
-        **_position_tables(metrics),
+        "studies": rows.build_study_rows(tensors, metrics, summaries, find_twin_name(sources.name, study)),
+        "heads": rows.build_head_rows(tensors.layers),
+        "tokens": rows.build_token_rows(tokens, decode_tokens(study.model, np.unique(tokens).tolist())),
+        "selection_counts": rows.build_selection_rows(metrics, queries),
+        "upper_bounds": rows.build_upper_bound_rows(metrics, queries),
+        "attention_rows": rows.build_attention_rows(metrics, queries),
+        "concentration": rows.build_concentration_rows(metrics, queries),
+        "value_scales": rows.build_value_scale_rows(metrics, queries),
+        "sink_similarity": rows.build_sink_similarity_rows(metrics),
+        "planted_assumptions": _list_planted_rows(study),
+        **_stream_position_tables(metrics),
     }
 
 
-def _planted_rows(study: Study) -> Iterator["pa.RecordBatch"]:
-    """The rows of ``planted_assumptions``: what a synthetic study was drawn from; none of any other study."""
+def _list_planted_rows(study: Study) -> Iterator["pa.RecordBatch"]:
+    """The rows of ``planted_assumptions``: the parameters of a synthetic study; none for any other study."""
     from dataclasses import asdict
 
     import pyarrow as pa
 
-    from extract.synthetic import planted
+    from extract.synthetic import plant_heads
 
     if study.model.id != SYNTHETIC:
         return
     rows = []
-    for head in planted(study.extraction()):
+    for head in plant_heads(study.select_extraction()):
         drawn = asdict(head.assumed) | {"p_base": head.assumed.p_base(head.query + 1)}
         place = {"query": head.query, "layer": head.layer, "head": head.head, "kv_head": head.kv_head}
         rows.append(place | {"c": drawn.pop("value_scale")} | drawn)
     yield pa.RecordBatch.from_pylist(rows)
 
 
-def _position_tables(metrics: "SequenceStore") -> dict[str, Any]:
-    """The rows of the tables by position or distance, as streams; in memory is one layer of one sequence."""
+def _stream_position_tables(metrics: "SequenceStore") -> dict[str, Any]:
+    """The rows of the tables by position or distance, as streams; one layer of one sequence is in memory at a time."""
     sequences, everything = metrics.sizes["sequence"], np.zeros(metrics.sizes["layer"], np.int32)
-    norms, cosines = (spreads(metrics, name) for name in ("value_norm", "mean_cosine"))
+    norms, cosines = (compute_spreads(metrics, name) for name in ("value_norm", "mean_cosine"))
     return {
-        "value_norm_by_position": position_rows(
+        "value_norm_by_position": build_position_rows(
             norms, sequences=sequences, head="kv_head", quantity="norm", first=everything, constant={}
         ),
-        "cosine_by_distance": distance_rows(cosines, sequences=sequences),
+        "cosine_by_distance": build_distance_rows(cosines, sequences=sequences),
     }
 
 
-def expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool, temperatures: int = 5) -> dict[str, int]:
-    """How many rows each table must get, from what was extracted and the analysis asked for alone."""
+def count_expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool, temperatures: int = 5) -> dict[str, int]:
+    """Number of rows that each table must have, from the sizes of the tensors and the analysis settings alone."""
     from geometry.comparisons import MEASURES
     from geometry.nulls import NULLS
 
-    sizes, queries, layers = tensors.sizes, np.asarray(query_positions(tensors)), attending(tensors)
-    keys = key_counts(tensors)
+    sizes, queries, layers = tensors.sizes, np.asarray(read_query_positions(tensors)), list_attending_layers(tensors)
+    keys = count_keys(tensors)
     by_layer = np.array([tensors.layers[layer].heads for layer in layers])
     heads, kv_heads = int(by_layer.sum()), sum(tensors.layers[layer].kv_heads for layer in layers)
     selections, positions = int(((keys - 1) * by_layer).sum()), int((keys.min(axis=0) * by_layer).sum())
@@ -301,7 +301,7 @@ def expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool, tempera
         "contributions": positions,
         "principal_directions": kv_heads,
         "sink_effect": int((keys.max(axis=(0, 2)) - 1).sum()),
-        "claim_estimates": len(paper_claims()),
+        "claim_estimates": len(read_paper_claims()),
         "distance_means": int(((keys.max(axis=0) - 1) * by_layer).sum()),
         "convergence": queries.size * heads,
         "convergence_model": queries.size,
@@ -313,46 +313,46 @@ def expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool, tempera
     }
 
 
-def _recorded(snapshot: Snapshot) -> MadeOf | str:
+def _read_recorded(snapshot: Snapshot) -> MadeOf | str:
 
-    if not database(snapshot.home.warehouse, snapshot.name).exists():
+    if not locate_database(snapshot.home.warehouse, snapshot.name).exists():
         return MISSING
     refuse_newer_database(snapshot.home.warehouse, snapshot.name)
-    return UNREADABLE if snapshot.landed is None else _made_of(snapshot.landed)
+    return UNREADABLE if snapshot.landed is None else _parse_provenance(snapshot.landed)
 
 
-def _expected(snapshot: Snapshot) -> MadeOf | None:
+def _build_expected(snapshot: Snapshot) -> MadeOf | None:
 
     if snapshot.tensors is None or snapshot.metrics is None:
         return None
-    known = known_of_summaries(snapshot.home, snapshot.name)
-    twin = twin_of(snapshot.name, snapshot.study)
-    return _made_of(json.loads(json.dumps(provenance_of(snapshot.tensors, snapshot.metrics, known, twin))))
+    known = read_summary_provenance(snapshot.home, snapshot.name)
+    twin = find_twin_name(snapshot.name, snapshot.study)
+    return _parse_provenance(json.loads(json.dumps(build_provenance(snapshot.tensors, snapshot.metrics, known, twin))))
 
 
-def _made_of(provenance: Mapping[str, Any]) -> MadeOf:
+def _parse_provenance(provenance: Mapping[str, Any]) -> MadeOf:
     rest = {part: value for part, value in provenance.items() if part != "landing"}
     return MadeOf(provenance.get("landing"), inputs={"stores or tables": rest})
 
 
-def _version() -> str:
+def _compute_version() -> str:
 
-    return landing_version()
-
-
-def _checks() -> tuple[Check, ...]:
-
-    row_count = Check("row_count", "As many rows landed of each table as the tensors must give.")
-    return (*(Check(name, sql.statement("checks", name).meaning) for name in sql.names("checks")), row_count)
+    return compute_landing_version()
 
 
-def _places(home: Home, name: str) -> tuple[Local, ...]:
+def _list_checks() -> tuple[Check, ...]:
 
-    return (Local(database(home.warehouse, name)),)
+    row_count = Check("row_count", "Each table has as many rows as the sizes of the tensors imply.")
+    return (*(Check(name, sql.read_statement("checks", name).meaning) for name in sql.list_names("checks")), row_count)
 
 
-def _bytes(extent: Extent) -> int:
-    """Bytes of the database, which is built beside the one that it replaces."""
+def _list_places(home: Home, name: str) -> tuple[Local, ...]:
+
+    return (Local(locate_database(home.warehouse, name)),)
+
+
+def _estimate_bytes(extent: Extent) -> int:
+    """Bytes of the database, which is built next to the one that it replaces."""
     study, sizes = extent.study, extent.sizes
     kappas = len(study.analysis.kappas)
     selections = sizes["layer"] * sizes["head"] * sum(study.query_positions)
@@ -376,12 +376,12 @@ WAREHOUSE = Asset(
     about="All tables of the study, published together, or the previous ones if a check finds a violation.",
     parents=(SELECTION_METRICS, *SUMMARIES),
     kinds=("duckdb", "sql"),
-    version=_version,
+    version=_compute_version,
     make=make_warehouse,
-    expected=_expected,
-    recorded=_recorded,
-    places=_places,
-    space=_bytes,
-    checks=_checks,
+    expected=_build_expected,
+    recorded=_read_recorded,
+    places=_list_places,
+    space=_estimate_bytes,
+    checks=_list_checks,
     pool="warehouse",
 )

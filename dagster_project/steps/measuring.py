@@ -27,9 +27,17 @@ from dagster_project.steps.assets import (
     MadeOf,
     Snapshot,
     Work,
-    single_place,
+    wrap_place,
 )
-from dagster_project.steps.cluster import await_idle, check_seen, connected, each, is_wanted, probed, scheduler_of
+from dagster_project.steps.cluster import (
+    await_idle,
+    check_probes,
+    compute_each,
+    is_wanted,
+    place_probes,
+    select_scheduler,
+    use_scheduler,
+)
 from dagster_project.steps.memory import check_memory
 from dagster_project.steps.space import check_space
 from dagster_project.steps.tensors import TENSOR_STORE
@@ -37,13 +45,13 @@ from dagster_project.study.home import Home
 from dagster_project.study.studies import MEASURED, AnalysisSettings
 from geometry.threads import one_blas_thread
 from storage.errors import NewerError, UserError, refuse_newer
-from storage.files.locks import exclusive
+from storage.files.locks import hold_lock
 from storage.files.places import Place
 from storage.zarr import shards
 from storage.zarr.arrays import CHUNK_BYTES, SELECTION, TENSORS
-from storage.zarr.layers import query_positions
+from storage.zarr.layers import read_query_positions
 from storage.zarr.sequences import SequenceStore
-from storage.zarr.space import sequence_bytes
+from storage.zarr.space import estimate_sequence_bytes
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -63,10 +71,10 @@ READ = ("attention", "values")
 """The arrays of the tensor store that metrics are computed from and that may have been dropped."""
 
 CUDA_WORKERS = 4
-"""Most blocks in work at once where a CUDA device computes them: it takes one after the other, the rest are read."""
+"""Largest number of blocks at once on a CUDA device, which computes one at a time while the others are read."""
 
 
-def lazy_metrics(
+def build_lazy_metrics(
     tensors: "SequenceStore",
     analysis: AnalysisSettings,
     sequence: int,
@@ -74,90 +82,92 @@ def lazy_metrics(
     size: "LayerSize",
     device: str | None = None,
 ) -> dict[str, "da.Array"]:
-    """All that a metrics store holds but its ledger, of one query of one sequence, as lazy arrays; nothing is read.
+    """All arrays of a metrics store except its ledger, of one query of one sequence, as lazy arrays; nothing is read.
 
     The axes are those of the store, sequence and query of length 1, N up to the position of this query, and of layers
-    and heads those of one size. Only this query is in the graph, which Dask goes through as a whole: built over a
-    study, it would take time in the square of it.
+    and heads those of one size. The graph has only this query: Dask traverses a graph as a whole for every result, so
+    with a graph of the whole study the time would grow with the square of the study's size.
 
     Parameters
     ----------
     sequence, query
         Indices along these axes.
     size
-        Which layers: those of this size.
+        Size of the layers to measure.
     device
         Where blocks are computed: None for the CPU, or a CUDA device.
     """
     from dask.base import optimize
 
-    from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
+    from geometry.lazy import build_scale_free_bounds, build_selection_arrays, build_similarities, value_norms
 
-    one, at, layers = slice(sequence, sequence + 1), slice(query, query + 1), _taken(tensors.groups()[size])
-    attention, values, first_key, learned_sink = optimize(  # without the chunks of others
-        tensors.lazy("attention")[one, at, layers, : size.heads],
-        tensors.lazy("values")[one, layers, : size.kv_heads, :, : size.head_dim],
-        tensors.lazy("first_key")[one, at, layers],
-        tensors.lazy("learned_sink")[one, at, layers, : size.heads],
+    one, at, layers = slice(sequence, sequence + 1), slice(query, query + 1), _index_layers(tensors.groups()[size])
+    attention, values, first_key, learned_sink = optimize(  # drops the chunks of other queries
+        tensors.open_lazy("attention")[one, at, layers, : size.heads],
+        tensors.open_lazy("values")[one, layers, : size.kv_heads, :, : size.head_dim],
+        tensors.open_lazy("first_key")[one, at, layers],
+        tensors.open_lazy("learned_sink")[one, at, layers, : size.heads],
     )
-    queries = query_positions(tensors)[at]
-    arrays = selection_arrays(
+    queries = read_query_positions(tensors)[at]
+    arrays = build_selection_arrays(
         attention, values, first_key, queries, kappas=analysis.kappas, scale=analysis.scale, device=device
     )
     norms = value_norms(values)
-    lower = scale_free_bounds(attention, norms, first_key, queries, head_dim=size.head_dim)
-    return arrays | lower | similarities(values) | {"value_norm": norms, "learned_sink": learned_sink}
+    lower = build_scale_free_bounds(attention, norms, first_key, queries, head_dim=size.head_dim)
+    return arrays | lower | build_similarities(values) | {"value_norm": norms, "learned_sink": learned_sink}
 
 
-def _taken(layers: Sequence[int]) -> slice | list[int]:
-    """An index of layers, ascending, which is a slice, that Dask takes without copies, if they are evenly spaced."""
+def _index_layers(layers: Sequence[int]) -> slice | list[int]:
+    """An index of ascending layers: if they are evenly spaced a slice, which Dask takes without copies, else a list."""
     steps = {after - before for before, after in pairwise(layers)}
     return slice(layers[0], layers[-1] + 1, *steps) if len(steps) < 2 else list(layers)
 
 
 def make_metrics(work: Work) -> Made:
-    """Compute the metrics of a study from its tensor store, sequence by sequence, or what is missing of them.
+    """Compute the missing metrics of a study from its tensor store, sequence by sequence.
 
-    On threads, layers of one query run side by side, one BLAS thread each; at most one block of
-    ``geometry.lazy.block_bytes`` per core and the results of one sequence are in memory. Where the tensors were
-    computed on a CUDA device and there is one now, so are the metrics, with at most ``CUDA_WORKERS`` blocks in memory
-    and on the device. On a cluster sequences run side by side, each on the CPU of a worker (``sequence_memory``).
+    On threads, layers of one query run in parallel, one BLAS thread each; at most one block of
+    ``geometry.lazy.estimate_block_bytes`` per core and the results of one sequence are in memory. If the tensors were
+    computed on a CUDA device and one is available, the metrics are too, with at most ``CUDA_WORKERS`` blocks in memory
+    and on the device. On a cluster sequences run in parallel, each on the CPU of a worker
+    (``estimate_sequence_memory``).
 
     Raises
     ------
     UserError
         If another process works on the study, its tensors are incomplete, there is too little space, or there are
-        unfinished metrics of another device; or as ``connected``, ``probed`` and ``each`` of
+        unfinished metrics of another device; or as for ``connected``, ``probed`` and ``each`` of
         ``dagster_project.steps.cluster``.
     """
-    from storage.warehouse.rows import selection_row_count
+    from storage.warehouse.rows import count_selection_rows
 
     home, name, study = work.home, work.name, work.study
-    started, scheduler = time.monotonic(), scheduler_of(study)
-    with exclusive(home.lock(name), f"study '{name}'", wait=0):
-        tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
+    started, scheduler = time.monotonic(), select_scheduler(study)
+    with hold_lock(home.lock(name), f"study '{name}'", wait=0):
+        tensors = SequenceStore.open(home.tensors(name), TENSORS).require_complete()
         home.discard_replaced(name)
-        device = cuda_device(tensors.provenance) if scheduler == "threads" else None
+        device = find_cuda_device(tensors.provenance) if scheduler == "threads" else None
         if not home.metrics(name).exists():
             check_space(Extent(home, name, study, tensors.sizes, missing=0), work.assets)
         made_of = _MetricsInputs(name, tensors, study.analysis, device)
-        standing = None if work.force else _standing(home.metrics(name), made_of)
-        is_whole = standing is not None and not standing.missing()
-        with connected("threads" if is_whole else scheduler) as client:
+        standing = None if work.force else _find_usable_store(home.metrics(name), made_of)
+        is_whole = standing is not None and not standing.find_missing()
+        with use_scheduler("threads" if is_whole else scheduler) as client:
             if client is not None:
-                await_idle(client, home.metrics(name))  # lest a worker of a killed run write to the new store
-            metrics = _metrics_store(home.metrics(name), made_of, force=work.force)
-            missing = metrics.missing()
+                await_idle(client, home.metrics(name))  # so that no worker of a killed run writes to the new one
+            metrics = _prepare_metrics_store(home.metrics(name), made_of, force=work.force)
+            missing = metrics.find_missing()
             if missing and client is None:
                 threads = CUDA_WORKERS if device else os.cpu_count() or 1
-                what, needed = f"to measure one sequence of '{name}'", sequence_memory(tensors, study.analysis, threads)
-                check_memory(f"A run, {what} in {threads} threads,", needed, "use a machine with more")
+                what = f"Measuring one sequence of '{name}' in {threads} threads"
+                needed = estimate_sequence_memory(tensors, study.analysis, threads)
+                check_memory(what, needed, "use a machine with more memory")
             if client is None:
-                _measure_here(tensors, metrics, study.analysis, missing, device)
-                violations = _identity_violations(metrics)
+                _measure_locally(tensors, metrics, study.analysis, missing, device)
+                violations = _count_identity_violations(metrics)
             else:
-                violations = _measure_there(client, tensors, metrics, study.analysis, missing)
-    selections = selection_row_count(metrics)
+                violations = _measure_on_cluster(client, tensors, metrics, study.analysis, missing)
+    selections = count_selection_rows(metrics)
     seconds = time.monotonic() - started
     logger.info("%s: %s selections of %d sequences measured, %.1f s", name, f"{selections:,}", len(missing), seconds)
     return Made(
@@ -165,14 +175,14 @@ def make_metrics(work: Work) -> Made:
             "path": home.metrics(name),
             "dagster/row_count": selections,
             "sequences measured in this run": len(missing),
-            "bytes": metrics.bytes_on_disk(),
+            "bytes": metrics.measure_size(),
             "seconds": seconds,
         },
         (Checked("identities_hold", violations == 0, {"selections": selections, "violations": violations}),),
     )
 
 
-def _measure_here(
+def _measure_locally(
     tensors: "SequenceStore",
     metrics: "SequenceStore",
     analysis: AnalysisSettings,
@@ -187,9 +197,9 @@ def _measure_here(
         one_blas_thread,
         dask.config.set(num_workers=min(cores, CUDA_WORKERS) if device else cores),
     ):
-        for sequence in _progress(missing, len(missing)):
-            with device_errors(metrics.provenance["study"], device):
-                metrics.write(sequence, _measured(tensors, metrics.sizes, analysis, sequence, device=device))
+        for sequence in _show_progress(missing, len(missing)):
+            with translate_device_errors(metrics.provenance["study"], device):
+                metrics.write(sequence, _measure_sequence(tensors, metrics.sizes, analysis, sequence, device=device))
 
 
 @dataclass(frozen=True)
@@ -199,32 +209,36 @@ class _Stores:
     tensors: Place
     metrics: Place
     made_of: str
-    """Digest of the provenance of the metrics store, by which one that has replaced it since is told from it."""
+    """Digest of the provenance of the metrics store, by which a task notices that the store has been replaced."""
     analysis: AnalysisSettings
     probes: tuple[Place, ...]
-    """What a worker must see that shares these places with the client."""
+    """Folders whose files a worker sees if it shares these places with the client."""
 
 
-def _measure_there(
+def _measure_on_cluster(
     client: "Client",
     tensors: "SequenceStore",
     metrics: "SequenceStore",
     analysis: AnalysisSettings,
     missing: Sequence[int],
 ) -> int:
-    """Measure sequences on the workers of a cluster, one to a thread; returns the violations of all sequences."""
+    """Measure sequences on the workers of a cluster, one per thread; return the violations in all sequences."""
     every = range(metrics.sizes["sequence"])
-    with probed(client, (tensors.path, metrics.path)) as probes:
-        stores = _Stores(tensors.path, metrics.path, provenance_digest(metrics), analysis, probes)
-        with closing(each(client, _measure_one, missing, what="sequence", of=metrics.path, stores=stores)) as measured:
-            for _ in _progress(measured, len(missing)):
+    with place_probes(client, (tensors.path, metrics.path)) as probes:
+        stores = _Stores(tensors.path, metrics.path, compute_provenance_digest(metrics), analysis, probes)
+        with closing(
+            compute_each(client, _measure_one, missing, what="sequence", of=metrics.path, stores=stores)
+        ) as measured:
+            for _ in _show_progress(measured, len(missing)):
                 pass
-        with closing(each(client, _violations_of, every, what="sequence", of=metrics.path, stores=stores)) as counted:
+        with closing(
+            compute_each(client, _count_sequence_violations, every, what="sequence", of=metrics.path, stores=stores)
+        ) as counted:
             return sum(found for _, found in counted)
 
 
-def _progress(given: Iterable[T], total: int) -> Iterator[T]:
-    """The same, with a bar on a terminal."""
+def _show_progress(given: Iterable[T], total: int) -> Iterator[T]:
+    """Iterate over sequences, with a progress bar on a terminal."""
     from tqdm import tqdm
 
     yield from tqdm(given, total=total, desc="metrics", unit="sequence", disable=None)
@@ -233,61 +247,63 @@ def _progress(given: Iterable[T], total: int) -> Iterator[T]:
 def _measure_one(sequence: int, *, stores: _Stores) -> None:
     """The task of a worker: measure one sequence and write it.
 
-    Its run may be over, or its store have been replaced since, if this worker was given up for dead; then nothing is
-    written.
+    If this worker was taken for dead, its run may have ended, or its store may have been replaced since; then nothing
+    is written.
     """
-    tensors, metrics = _opened(stores)
-    found = _measured(tensors, metrics.sizes, stores.analysis, sequence, scheduler="synchronous", go_on=_go_on)
-    _check_standing(stores)
-    metrics.write(sequence, found, before_ledger=partial(_check_standing, stores))
+    tensors, metrics = _open_stores(stores)
+    found = _measure_sequence(
+        tensors, metrics.sizes, stores.analysis, sequence, scheduler="synchronous", go_on=_check_wanted
+    )
+    _check_not_replaced(stores)
+    metrics.write(sequence, found, before_ledger=partial(_check_not_replaced, stores))
 
 
-def _go_on() -> None:
-    """A UserError, which nobody is to see, in a task that is not wanted any more."""
+def _check_wanted() -> None:
+    """Raise UserError, which is not shown to users, in a task that is no longer wanted."""
     if not is_wanted():
-        msg = "The run that a Dask worker computed for is over"
+        msg = "The run that started this task of a Dask worker has ended"
         raise UserError(msg)
 
 
-def _violations_of(sequence: int, *, stores: _Stores) -> int:
-    """The task of a worker: ``_identity_violations`` of one sequence."""
-    return _identity_violations(_opened(stores)[1], slice(sequence, sequence + 1), "synchronous")
+def _count_sequence_violations(sequence: int, *, stores: _Stores) -> int:
+    """The task of a worker: ``_count_identity_violations`` of one sequence."""
+    return _count_identity_violations(_open_stores(stores)[1], slice(sequence, sequence + 1), "synchronous")
 
 
 @lru_cache(maxsize=4)
-def _opened(stores: _Stores) -> "tuple[SequenceStore, SequenceStore]":
-    """The stores of a worker, opened once in its process; a UserError if it does not share them with the client."""
-    check_seen(stores.probes)
+def _open_stores(stores: _Stores) -> "tuple[SequenceStore, SequenceStore]":
+    """Open the stores of a task once per process; raise UserError if the worker does not share them with the client."""
+    check_probes(stores.probes)
     return SequenceStore.open(stores.tensors, TENSORS), SequenceStore.open(stores.metrics, SELECTION)
 
 
-def _check_standing(stores: _Stores) -> None:
-    """A UserError if the metrics store is not the one any more that the task was made for."""
-    if provenance_digest(SequenceStore.open(stores.metrics, ())) != stores.made_of:
-        msg = f"The metrics {stores.metrics} have been replaced while a Dask worker computed them; run again"
+def _check_not_replaced(stores: _Stores) -> None:
+    """Raise UserError if the metrics store that the task was made for has been replaced."""
+    if compute_provenance_digest(SequenceStore.open(stores.metrics, ())) != stores.made_of:
+        msg = f"The metrics {stores.metrics} were replaced while a Dask worker computed them; run again"
         raise UserError(msg)
 
 
-def provenance_digest(store: "SequenceStore") -> str:
+def compute_provenance_digest(store: "SequenceStore") -> str:
     """SHA-256 of the provenance of a store."""
     return hashlib.sha256(json.dumps(store.provenance, sort_keys=True).encode()).hexdigest()
 
 
-def sequence_memory(tensors: "SequenceStore", analysis: AnalysisSettings, threads: int = 1) -> int:
-    """Upper bound of the memory that measuring one sequence takes in so many threads, in bytes; a worker has one.
+def estimate_sequence_memory(tensors: "SequenceStore", analysis: AnalysisSettings, threads: int = 1) -> int:
+    """Upper bound of the memory that measuring one sequence takes, in bytes; a worker uses one thread.
 
-    The results of the sequence as they are stored, those of one query three times over (as computed, by layer and
-    joined), one block for each thread, and the chunks on their way to the store.
+    It is the sum of the results of the sequence as they are stored, those of one query three times (as computed, by
+    layer and joined), one block for each thread, and the chunks that are being written to the store.
     """
-    from geometry.lazy import block_bytes, similarity_bytes
+    from geometry.lazy import estimate_block_bytes, estimate_similarity_bytes
 
-    sizes = _metrics_sizes(tensors, analysis)
-    results = sequence_bytes(SELECTION, sizes)
-    of_query = sequence_bytes(SELECTION, sizes | {"query": 1})
+    sizes = _compute_metrics_sizes(tensors, analysis)
+    results = estimate_sequence_bytes(SELECTION, sizes)
+    of_query = estimate_sequence_bytes(SELECTION, sizes | {"query": 1})
     blocks = (
         max(
-            block_bytes(tensors.sizes, size.heads, size.kv_heads, len(analysis.kappas)),
-            similarity_bytes(tensors.sizes, size.kv_heads),
+            estimate_block_bytes(tensors.sizes, size.heads, size.kv_heads, len(analysis.kappas)),
+            estimate_similarity_bytes(tensors.sizes, size.kv_heads),
         )
         for size in tensors.groups()
     )
@@ -295,7 +311,7 @@ def sequence_memory(tensors: "SequenceStore", analysis: AnalysisSettings, thread
     return results + 3 * of_query + threads * max(blocks) + writing
 
 
-def _measured(
+def _measure_sequence(
     tensors: "SequenceStore",
     sizes: Mapping[str, int],
     analysis: AnalysisSettings,
@@ -307,9 +323,9 @@ def _measured(
 ) -> dict[str, "NDArray[Any]"]:
     """The arrays of one sequence, computed one query after the other: together, they would read values ahead.
 
-    ``sizes`` are those of the axes of the metrics store; what layers and queries do not fill keeps the fill.
-    ``scheduler`` is one of Dask's for a single process, or None for the one that is set. ``go_on`` is called after each
-    query; what it raises ends the work.
+    ``sizes`` are those of the axes of the metrics store; elements without a layer or query keep the fill value.
+    ``scheduler`` is one of Dask's for a single process, or None for the configured one. ``go_on`` is called after each
+    query; an error that it raises ends the computation.
     """
     from dask.base import compute
 
@@ -317,9 +333,9 @@ def _measured(
     found = {spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype) for spec in specs}
     by_query = [spec.name for spec in specs if "query" in spec.dims]
     for size, numbers in tensors.groups().items():
-        layers = _taken(numbers)
+        layers = _index_layers(numbers)
         for query in range(sizes["query"]):
-            arrays = lazy_metrics(tensors, analysis, sequence, query, size, device)
+            arrays = build_lazy_metrics(tensors, analysis, sequence, query, size, device)
             for name, array in compute({name: arrays[name][0, 0] for name in by_query}, scheduler=scheduler)[0].items():
                 found[name][(query, layers, *map(slice, array.shape[1:]))] = array
             go_on()
@@ -329,10 +345,10 @@ def _measured(
     return found
 
 
-def cuda_device(provenance: Mapping[str, Any]) -> str | None:
-    """The CUDA device on which these tensors were computed, if there is one now; which one, if the study says so.
+def find_cuda_device(provenance: Mapping[str, Any]) -> str | None:
+    """The CUDA device for metrics, if the tensors were computed on one and one is available: the study's if possible.
 
-    None, with a warning, if Triton is missing, in which the kernels for it are written.
+    None, with a warning, if Triton is missing, in which the CUDA kernels are written.
     """
     if not provenance["versions"]["device"].startswith("cuda"):
         return None
@@ -347,8 +363,8 @@ def cuda_device(provenance: Mapping[str, Any]) -> str | None:
 
 
 @contextmanager
-def device_errors(name: str, device: str | None) -> Iterator[None]:
-    """Tell the user what to do where a CUDA device has too little memory, is gone or cannot be used."""
+def translate_device_errors(name: str, device: str | None) -> Iterator[None]:
+    """Raise UserError, with a remedy, if a CUDA device has too little memory, is lost or cannot be used."""
     try:
         yield
     except RuntimeError as error:  # torch.cuda.OutOfMemoryError is one
@@ -368,7 +384,7 @@ def open_metrics(home: Home, name: str) -> "SequenceStore":
     Raises
     ------
     UserError
-        If there is none, or it is not one of this version; metrics are derived, so running the study mends it.
+        If there is none, or it is not one of this version; metrics are derived, so running the study rebuilds them.
     """
     path = home.metrics(name)
     msg = f"The metrics {path} are damaged or of an earlier version; run: attention-geometry run {name}"
@@ -381,19 +397,19 @@ def open_metrics(home: Home, name: str) -> "SequenceStore":
     return store
 
 
-def metrics_provenance(name: str, tensors: "SequenceStore", analysis: AnalysisSettings) -> dict[str, Any]:
-    """What makes the metrics of these tensors and settings, but the versions of libraries and the device."""
+def build_metrics_provenance(name: str, tensors: "SequenceStore", analysis: AnalysisSettings) -> dict[str, Any]:
+    """The provenance of the metrics of these tensors and settings, except the versions of libraries and the device."""
     return {
         "study": name,
         "metrics_version": METRICS_VERSION,
-        "analysis": analysis.measured(),
+        "analysis": analysis.select_measured(),
         "tensors": tensors.provenance,
     }
 
 
 @dataclass(frozen=True)
 class _MetricsInputs:
-    """What a metrics store is made of, and on what."""
+    """What a metrics store is made of, and the device that computes it."""
 
     study: str
     tensors: "SequenceStore"
@@ -402,24 +418,24 @@ class _MetricsInputs:
 
     @property
     def sizes(self) -> dict[str, int]:
-        return _metrics_sizes(self.tensors, self.analysis)
+        return _compute_metrics_sizes(self.tensors, self.analysis)
 
     @property
     def provenance(self) -> dict[str, Any]:
-        return metrics_provenance(self.study, self.tensors, self.analysis)
+        return build_metrics_provenance(self.study, self.tensors, self.analysis)
 
     @property
     def versions(self) -> dict[str, str]:
-        return _versions(self.device or "cpu")
+        return _find_versions(self.device or "cpu")
 
 
-def _metrics_store(path: Place, made_of: _MetricsInputs, *, force: bool = False) -> "SequenceStore":
+def _prepare_metrics_store(path: Place, made_of: _MetricsInputs, *, force: bool = False) -> "SequenceStore":
     """The metrics store of these tensors and settings; one of others, or of an older version, is removed.
 
-    ``force``: whatever is there is removed. Nothing is if the tensors have been dropped, without which it could not be
-    computed again.
+    With ``force`` any existing store is removed. Nothing is removed if the tensors have been dropped, since the metrics
+    could not be computed again.
     """
-    if force or _standing(path, made_of) is None:
+    if force or _find_usable_store(path, made_of) is None:
         for name in READ:
             made_of.tensors.array(name)
         path.remove()
@@ -427,14 +443,14 @@ def _metrics_store(path: Place, made_of: _MetricsInputs, *, force: bool = False)
     return SequenceStore.resume(path, SELECTION, made_of.sizes, provenance, made_of.tensors.layers)
 
 
-def _standing(path: Place, made_of: _MetricsInputs) -> "SequenceStore | None":
-    """The metrics store at ``path`` if it is of these tensors and settings, whole or to be continued; else None.
+def _find_usable_store(path: Place, made_of: _MetricsInputs) -> "SequenceStore | None":
+    """The metrics store at ``path`` if it is of these tensors and settings, complete or to be continued; else None.
 
     Raises
     ------
     UserError
-        If it can be continued only on another device; or if it is in an object store and cannot be opened, be it
-        damaged or out of reach for a moment: only what is known to be of something else is made anew there.
+        If it can be continued only on another device; or if it is in an object store and cannot be opened, whether it
+        is damaged or temporarily out of reach: there, only a store known to be of other inputs is rebuilt.
     """
     if not path.exists():
         return None
@@ -444,74 +460,76 @@ def _standing(path: Place, made_of: _MetricsInputs) -> "SequenceStore | None":
         if not _is_of(recorded, made_of):
             return None
         store = SequenceStore.open(path, SELECTION)
-        missing = store.missing()
+        missing = store.find_missing()
     except NewerError:
         raise
     except UserError as error:
         if path.is_remote:
             msg = (
                 f"The metrics {path} cannot be opened ({error}); "
-                "if the object store is well, delete them and run again, which computes them anew"
+                "if the object store works, delete them and run again, which computes them again"
             )
             raise UserError(msg) from error
         return None
     versions = store.provenance["versions"]
     if missing and versions["device"] != made_of.versions["device"]:
         msg = (
-            f"The metrics {path} were begun on the device '{versions['device']}' and would go on on "
-            f"'{made_of.versions['device']}'; run again where they were begun, or delete them to begin anew"
+            f"The metrics {path} were started on the device '{versions['device']}' and would be continued on "
+            f"'{made_of.versions['device']}'; run again on the former, or delete them to start again"
         )
         raise UserError(msg)
     return None if missing and versions != made_of.versions else store
 
 
 def _is_of(store: "SequenceStore", made_of: _MetricsInputs) -> bool:
-    """Whether a store is of these tensors and settings, by whatever versions of libraries."""
+    """Whether a store is of these tensors and settings, whatever the versions of libraries."""
     recorded = {part: value for part, value in store.provenance.items() if part != "versions"}
     return (recorded, store.sizes, store.layers) == (made_of.provenance, made_of.sizes, made_of.tensors.layers)
 
 
-def _metrics_sizes(tensors: "SequenceStore", analysis: AnalysisSettings) -> dict[str, int]:
+def _compute_metrics_sizes(tensors: "SequenceStore", analysis: AnalysisSettings) -> dict[str, int]:
     """Sizes of the axes of the metrics store of these tensors."""
     sizes = {key: size for key, size in tensors.sizes.items() if key != "head_dim"}
-    return sizes | {"kappa": len(analysis.kappas), "n": query_positions(tensors)[-1]}
+    return sizes | {"kappa": len(analysis.kappas), "n": read_query_positions(tensors)[-1]}
 
 
-def _versions(device: str) -> dict[str, str]:
-    """The libraries that compute metrics, and on what."""
+def _find_versions(device: str) -> dict[str, str]:
+    """The versions of the libraries that compute metrics, and the device."""
     return {library: version(library) for library in ("dask", "numba", "numpy", "torch")} | {"device": device}
 
 
-def _identity_violations(metrics: "SequenceStore", sequences: slice = slice(None), scheduler: str | None = None) -> int:
+def _count_identity_violations(
+    metrics: "SequenceStore", sequences: slice = slice(None), scheduler: str | None = None
+) -> int:
     """How many selections of some sequences break 0 ≤ K_in ≤ N, 0 ≤ K_out ≤ n − N or K_in = 1 at N = 1 (A.1)."""
     import dask.array as da
 
     n = da.arange(1, metrics.sizes["n"] + 1, chunks=-1)
     found = 0
     for size, numbers in metrics.groups().items():
-        layers = _taken(numbers)
-        k_in, k_out = (metrics.lazy(name)[sequences, :, layers, : size.heads] for name in ("k_in", "k_out"))
-        n_keys = metrics.lazy("n_keys")[sequences, :, layers, None, None]
+        layers = _index_layers(numbers)
+        k_in, k_out = (metrics.open_lazy(name)[sequences, :, layers, : size.heads] for name in ("k_in", "k_out"))
+        n_keys = metrics.open_lazy("n_keys")[sequences, :, layers, None, None]
         broken = (k_in < 0) | (k_in > n) | (k_out < 0) | (k_out > n_keys - n) | ((n == 1) & (k_in != 1))
         found += int((broken & (n < n_keys)).sum().compute(scheduler=scheduler))
     return found
 
 
-def _recorded(snapshot: Snapshot) -> MadeOf | str:
+def _read_recorded(snapshot: Snapshot) -> MadeOf | str:
     metrics = snapshot.metrics
     if metrics is None:
-        return _recorded_by_another_version(snapshot.home.metrics(snapshot.name))
-    missing, total = len(metrics.missing()), metrics.sizes["sequence"]
+        return _read_other_version(snapshot.home.metrics(snapshot.name))
+    missing, total = len(metrics.find_missing()), metrics.sizes["sequence"]
     lacking = f"{missing} of {total} sequences missing" if missing else None
-    return _made_of(metrics.provenance, lacking)
+    return _parse_provenance(metrics.provenance, lacking)
 
 
-def _recorded_by_another_version(path: Place) -> MadeOf | str:
-    """What a store says that cannot be read as one of this version, which may have had other arrays."""
+def _read_other_version(path: Place) -> MadeOf | str:
+    """What a store was made of that cannot be opened as one of this version, since it may have other arrays."""
     if not path.exists():
         return MISSING
     try:
-        found = _made_of(SequenceStore.open(path, ()).provenance)
+        found = _parse_provenance(SequenceStore.open(path, ()).provenance)
     except NewerError:
         raise
     except UserError:
@@ -519,13 +537,13 @@ def _recorded_by_another_version(path: Place) -> MadeOf | str:
     return UNREADABLE if found.version == METRICS_VERSION else found
 
 
-def _expected(snapshot: Snapshot) -> MadeOf | None:
+def _build_expected(snapshot: Snapshot) -> MadeOf | None:
     if snapshot.tensors is None:
         return None
-    return _made_of(metrics_provenance(snapshot.name, snapshot.tensors, snapshot.study.analysis))
+    return _parse_provenance(build_metrics_provenance(snapshot.name, snapshot.tensors, snapshot.study.analysis))
 
 
-def _made_of(provenance: Mapping[str, Any], lacking: str | None = None) -> MadeOf:
+def _parse_provenance(provenance: Mapping[str, Any], lacking: str | None = None) -> MadeOf:
     return MadeOf(
         provenance.get("metrics_version"),
         {"analysis": provenance.get("analysis", {})},
@@ -534,12 +552,12 @@ def _made_of(provenance: Mapping[str, Any], lacking: str | None = None) -> MadeO
     )
 
 
-def _bytes(extent: Extent) -> int:
-    """Bytes of the sequences that are still to be measured, as if nothing were compressed."""
+def _estimate_bytes(extent: Extent) -> int:
+    """Uncompressed bytes of the sequences that are still to be measured."""
     study = extent.study
     sizes = {**extent.sizes, "kappa": len(study.analysis.kappas), "n": max(study.query_positions)}
     begun = extent.home.metrics(extent.name).exists()
-    return sequence_bytes(SELECTION, sizes) * (extent.missing if begun else study.sequences)
+    return estimate_sequence_bytes(SELECTION, sizes) * (extent.missing if begun else study.sequences)
 
 
 SELECTION_METRICS = Asset(
@@ -549,11 +567,11 @@ SELECTION_METRICS = Asset(
     kinds=("dask", "zarr"),
     version=lambda: str(METRICS_VERSION),
     make=make_metrics,
-    expected=_expected,
-    recorded=_recorded,
-    places=single_place(Home.metrics),
+    expected=_build_expected,
+    recorded=_read_recorded,
+    places=wrap_place(Home.metrics),
     settings=MEASURED,
     reads=READ,
-    space=_bytes,
+    space=_estimate_bytes,
     checks=lambda: (Check("identities_hold", "0 ≤ K_in ≤ N, 0 ≤ K_out ≤ n − N, and K_in = 1 at N = 1, on every row."),),
 )

@@ -6,14 +6,14 @@ from pathlib import Path
 from dagster_project.steps.reporting import write_index
 from dagster_project.study.home import Home
 from storage.errors import UserError
-from storage.files.staging import beside
+from storage.files.staging import make_staging_path
 
 
 def publish(home: Home, folder: Path) -> list[Path]:
     """Write the index of all studies, their reports and comparisons into a folder; return the files.
 
-    The folder is complete at every moment but that of two renames: the new one is made beside it. One that was
-    published before is replaced.
+    A folder that was published before is replaced: the new one is built next to it, and two renames exchange them, so
+    that the folder is complete at any other moment.
 
     Raises
     ------
@@ -28,10 +28,10 @@ def publish(home: Home, folder: Path) -> list[Path]:
         msg = f"{folder} is a file; name a folder to publish in"
         raise UserError(msg)
     if others := sorted({path.name for path in folder.glob("*")} - {place.name for place in places}):
-        msg = f"The folder {folder} holds '{others[0]}', which is not of ours; name a folder of its own"
+        msg = f"The folder {folder} holds '{others[0]}', which is not a published page; name a new folder"
         raise UserError(msg)
     write_index(home)
-    new, old = beside(folder), beside(folder)
+    new, old = make_staging_path(folder), make_staging_path(folder)
     try:
         for source in (home.index, *sorted(home.reports.glob("*.html")), *sorted(home.comparisons.glob("*.html"))):
             target = new / source.relative_to(home.root)

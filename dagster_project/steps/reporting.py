@@ -1,4 +1,4 @@
-"""The asset ``report``, and the other pages, pictures and tables about what is landed."""
+"""The asset ``report``, and the other pages, pictures and tables about landed studies."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ from dagster_project.steps.assets import (
     Markdown,
     Snapshot,
     Work,
-    single_place,
+    wrap_place,
 )
 from dagster_project.steps.landing import WAREHOUSE
 from dagster_project.study.home import Home
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from reports.page import ReportSummary
 
 TWIN = "tables of its twin"
-"""What a page and verdicts are made from beside the study's own tables, as a reason for being stale names it."""
+"""Name, in reasons for being stale, of the input of a page and of verdicts besides the study's own tables."""
 
 HEAD = 2**14
-"""Bytes at the beginning of a page that hold what it says of itself."""
+"""Bytes at the beginning of a page that include its description of what it was made from."""
 
 LONGEST = 200
-"""Bytes of a file name that every file system takes, with some left for the name while it is written."""
+"""Longest file name in bytes: every file system accepts it, also with the suffix that it has while it is written."""
 
 
 def make_report(work: Work) -> Made:
@@ -57,30 +57,30 @@ def make_report(work: Work) -> Made:
             "charts": written.charts,
             "bytes": written.bytes,
         }
-        | {title: _shown(title, png) for title, png in written.previews.items()}
+        | {title: _embed_picture(title, png) for title, png in written.previews.items()}
     )
 
 
-def _shown(title: str, png: bytes) -> Markdown:
-    """A picture as Dagster shows it beside the other metadata."""
+def _embed_picture(title: str, png: bytes) -> Markdown:
+    """A picture as Markdown, which Dagster shows next to the other metadata."""
     return Markdown(f"![{title}](data:image/png;base64,{b64encode(png).decode()})")
 
 
 @cache
-def report_version() -> str:
-    """A digest of what makes pages: the package ``reports``, and the queries, views and macros that they ask."""
+def compute_report_version() -> str:
+    """A digest of the code of pages: the package ``reports``, and the queries, views and macros that they use."""
     digest = hashlib.sha256()
     for folder in (files("reports"), *(files("sql") / kind for kind in ("queries", "views", "macros"))):
-        for name, content in sorted(_sources(folder)):
+        for name, content in sorted(_read_sources(folder)):
             digest.update(f"{name}\0".encode() + content)
     return digest.hexdigest()[:12]
 
 
-def _sources(folder: Traversable) -> Iterator[tuple[str, bytes]]:
-    """Names and contents of all files below a folder but compiled ones."""
+def _read_sources(folder: Traversable) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of all files below a folder except compiled ones."""
     for entry in folder.iterdir():
         if entry.is_dir() and entry.name != "__pycache__":
-            yield from ((f"{entry.name}/{name}", content) for name, content in _sources(entry))
+            yield from ((f"{entry.name}/{name}", content) for name, content in _read_sources(entry))
         elif entry.is_file():
             yield entry.name, entry.read_bytes()
 
@@ -95,53 +95,53 @@ def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
     """
     from reports.page import write_report
 
-    with _connected(home) as connection:
+    with _open_connection(home) as connection:
         path = home.report(name)
         known = connection.execute("SELECT provenance FROM studies WHERE study = ?", [name]).fetchall()
-        twin = digest_of_twin(Snapshot(home, name, study))
-        origin = json.dumps(report_origin(study, json.loads(known[0][0]) if known else {}, twin))
-        link = _link(home.index, path.parent)
+        twin = compute_twin_digest(Snapshot(home, name, study))
+        origin = json.dumps(build_report_origin(study, json.loads(known[0][0]) if known else {}, twin))
+        link = _build_link(home.index, path.parent)
         written = write_report(connection, name, path, map_n=study.analysis.map_n, home=link, origin=origin)
         _write_index(connection, home)
     return written
 
 
-def report_origin(study: Study, landed: Mapping[str, Any], twin: str | None) -> dict[str, Any]:
-    """What decides the page of a study, as JSON.
+def build_report_origin(study: Study, landed: Mapping[str, Any], twin: str | None) -> dict[str, Any]:
+    """What the page of a study is made from, as JSON.
 
     Parameters
     ----------
     study
         The study.
     landed
-        The provenance that its database carries.
+        The provenance that its database contains.
     twin
-        ``digest_of_twin``.
+        ``compute_twin_digest``.
     """
-    origin = {"version": report_version(), "map_n": study.analysis.map_n, "landed": _digest(landed)}
+    origin = {"version": compute_report_version(), "map_n": study.analysis.map_n, "landed": _compute_digest(landed)}
     return origin | ({} if twin is None else {"twin": twin})
 
 
-def digest_of_twin(snapshot: Snapshot) -> str | None:
+def compute_twin_digest(snapshot: Snapshot) -> str | None:
     """A digest of what the database of a study's twin was made from; None without a twin that has landed."""
-    return None if snapshot.landed_twin is None else _digest(snapshot.landed_twin)
+    return None if snapshot.landed_twin is None else _compute_digest(snapshot.landed_twin)
 
 
-def twin_on_page(snapshot: Snapshot) -> str | None:
+def read_page_twin(snapshot: Snapshot) -> str | None:
     """The digest of the twin that the page of a study shows; None if it shows none, or cannot be read."""
     try:
-        found = origin_of_report(snapshot.home.report(snapshot.name)).get("twin")
+        found = read_report_origin(snapshot.home.report(snapshot.name)).get("twin")
     except OSError:
         return None
     return found if isinstance(found, str) else None
 
 
-def _digest(landed: Mapping[str, Any]) -> str:
+def _compute_digest(landed: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(landed, sort_keys=True).encode()).hexdigest()
 
 
-def origin_of_report(path: Path) -> dict[str, Any]:
-    """What the page at ``path`` was made from, as ``report_origin``; nothing if it does not say.
+def read_report_origin(path: Path) -> dict[str, Any]:
+    """What the page at ``path`` was made from, as ``build_report_origin`` gives it; empty if the page does not say.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def origin_of_report(path: Path) -> dict[str, Any]:
 
 
 def write_comparison(home: Home, names: Sequence[str]) -> Path:
-    """Write a page that sets studies side by side, and the index of all studies; return where the page lies.
+    """Write a page that compares studies, and the index of all studies; return the path of the page.
 
     Raises
     ------
@@ -178,8 +178,14 @@ def write_comparison(home: Home, names: Sequence[str]) -> Path:
     if len(path.name) > LONGEST:
         msg = f"The names of {len(names)} studies are too long for one file name; compare fewer at a time"
         raise UserError(msg)
-    with _connected(home) as connection:
-        write(connection, names, path, home=_link(home.index, path.parent), reports=_reports(home, path.parent))
+    with _open_connection(home) as connection:
+        write(
+            connection,
+            names,
+            path,
+            home=_build_link(home.index, path.parent),
+            reports=_build_report_links(home, path.parent),
+        )
         _write_index(connection, home)
     return path
 
@@ -192,12 +198,12 @@ def write_index(home: Home) -> None:
     UserError
         If it cannot be written.
     """
-    with _connected(home) as connection:
+    with _open_connection(home) as connection:
         _write_index(connection, home)
 
 
 def export(home: Home, name: str, *, images: Path | None, tables: Path | None) -> list[Path]:
-    """Write the charts of a landed study as pictures and its tables as files; return which were written.
+    """Write the charts of a landed study as pictures and its tables as files; return the paths of the files.
 
     Raises
     ------
@@ -208,14 +214,14 @@ def export(home: Home, name: str, *, images: Path | None, tables: Path | None) -
     from reports.figures import find_source, sections
 
     map_n = find_study(home, name).analysis.map_n
-    with _connected(home) as connection:
+    with _open_connection(home) as connection:
         found = sections(find_source(connection, name, map_n=map_n))
     written = [] if images is None else write_images(found, images)
     return written + ([] if tables is None else write_tables(found, tables))
 
 
 @contextmanager
-def _connected(home: Home) -> "Iterator[duckdb.DuckDBPyConnection]":
+def _open_connection(home: Home) -> "Iterator[duckdb.DuckDBPyConnection]":
 
     with closing(connect(home.warehouse)) as connection:
         yield connection
@@ -226,53 +232,53 @@ def _write_index(connection: "duckdb.DuckDBPyConnection", home: Home) -> None:
 
     folder = home.index.parent
     comparisons = {
-        ", ".join(path.stem.split("+")): _link(path, folder) for path in sorted(home.comparisons.glob("*.html"))
+        ", ".join(path.stem.split("+")): _build_link(path, folder) for path in sorted(home.comparisons.glob("*.html"))
     }
-    write_index(connection, home.index, reports=_reports(home, folder), comparisons=comparisons)
+    write_index(connection, home.index, reports=_build_report_links(home, folder), comparisons=comparisons)
 
 
-def _reports(home: Home, folder: Path) -> dict[str, str]:
-    """Links from a page in ``folder`` to the reports that there are, by study."""
-    return {path.stem: _link(path, folder) for path in sorted(home.reports.glob("*.html"))}
+def _build_report_links(home: Home, folder: Path) -> dict[str, str]:
+    """Links from a page in ``folder`` to the existing reports, by study."""
+    return {path.stem: _build_link(path, folder) for path in sorted(home.reports.glob("*.html"))}
 
 
-def _link(path: Path, folder: Path) -> str:
-    """A link that leads from a page in ``folder`` to ``path``, from a disk too."""
+def _build_link(path: Path, folder: Path) -> str:
+    """A relative link from a page in ``folder`` to ``path``, which also works if pages are opened from a disk."""
     from urllib.parse import quote
 
     return quote(Path(os.path.relpath(path, folder)).as_posix())
 
 
-def _recorded(snapshot: Snapshot) -> MadeOf | str:
+def _read_recorded(snapshot: Snapshot) -> MadeOf | str:
     path = snapshot.home.report(snapshot.name)
     if not path.exists():
         return MISSING
     try:
-        return _made_of(origin_of_report(path))
+        return _parse_origin(read_report_origin(path))
     except OSError:
         return UNREADABLE
 
 
-def _expected(snapshot: Snapshot) -> MadeOf | None:
+def _build_expected(snapshot: Snapshot) -> MadeOf | None:
     if snapshot.landed is None:
         return None
-    return _made_of(report_origin(snapshot.study, snapshot.landed, digest_of_twin(snapshot)))
+    return _parse_origin(build_report_origin(snapshot.study, snapshot.landed, compute_twin_digest(snapshot)))
 
 
-def _made_of(origin: Mapping[str, Any]) -> MadeOf:
+def _parse_origin(origin: Mapping[str, Any]) -> MadeOf:
     inputs = {"tables": origin.get("landed"), TWIN: origin.get("twin")}
     return MadeOf(origin.get("version"), {"analysis.map_n": origin.get("map_n")}, inputs)
 
 
 REPORT = Asset(
     name="report",
-    about="One self-contained HTML page about the study, that opens offline.",
+    about="One self-contained HTML page about the study, which opens offline.",
     parents=(WAREHOUSE,),
     kinds=("altair", "html"),
-    version=report_version,
+    version=compute_report_version,
     make=make_report,
-    expected=_expected,
-    recorded=_recorded,
-    places=single_place(lambda home, name: Local(home.report(name))),
+    expected=_build_expected,
+    recorded=_read_recorded,
+    places=wrap_place(lambda home, name: Local(home.report(name))),
     settings=("analysis.map_n",),
 )

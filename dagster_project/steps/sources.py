@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_project.steps.measuring import metrics_provenance, open_metrics
+from dagster_project.steps.measuring import build_metrics_provenance, open_metrics
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from storage.errors import UserError
 from storage.files.tables import read_table
 from storage.zarr.arrays import TENSORS
-from storage.zarr.layers import query_positions
+from storage.zarr.layers import read_query_positions
 from storage.zarr.sequences import SequenceStore
 
 Rows = Iterator[tuple[str, pa.RecordBatch]]
@@ -30,20 +30,20 @@ class Sources:
     tensors: SequenceStore
     metrics: SequenceStore
     summaries: Path
-    """Local of the tables of other assets."""
+    """Folder of the tables of other assets."""
     study: Study
 
     @property
     def queries(self) -> tuple[int, ...]:
         """Position of each query, in the order of the stores' axis ``query``, which ascends."""
-        return query_positions(self.tensors)
+        return read_query_positions(self.tensors)
 
     @property
     def query(self) -> int:
         """Position of the last query, which has the most keys."""
         return self.queries[-1]
 
-    def table(self, name: str, query: int) -> pa.Table | None:
+    def read_query_table(self, name: str, query: int) -> pa.Table | None:
         """The rows of a table of another asset that are about one query; None if there are none."""
         path = self.summaries / f"{name}.parquet"
         batches = list(read_table(path)) if path.exists() else []
@@ -51,7 +51,7 @@ class Sources:
         found = None if table is None else table.filter(pc.equal(table["query"], query))
         return found or None
 
-    def rows(self, table: str) -> list[dict[str, Any]]:
+    def read_rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table of another asset."""
         return [row for part in read_table(self.summaries / f"{table}.parquet") for row in part.to_pylist()]
 
@@ -64,12 +64,13 @@ def open_sources(home: Home, name: str, study: Study) -> Sources:
     UserError
         If a store is incomplete, or they do not belong to one another or to the study's settings.
     """
-    tensors = SequenceStore.open(home.tensors(name), TENSORS).whole()
-    metrics = open_metrics(home, name).whole()
-    wanted = metrics_provenance(name, tensors, study.analysis)
+    tensors = SequenceStore.open(home.tensors(name), TENSORS).require_complete()
+    metrics = open_metrics(home, name).require_complete()
+    wanted = build_metrics_provenance(name, tensors, study.analysis)
     if any(metrics.provenance.get(part) != wanted[part] for part in wanted):
         msg = (
-            f"The metrics of study '{name}' are those of other settings or tensors; run: attention-geometry run {name}"
+            f"The metrics of study '{name}' were computed from other settings or tensors; "
+            f"run: attention-geometry run {name}"
         )
         raise UserError(msg)
     return Sources(name, tensors, metrics, home.summaries(name), study)

@@ -8,15 +8,15 @@ from importlib.metadata import version as installed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dagster_project.steps.assets import MISSING, UNREADABLE, Asset, Made, MadeOf, Snapshot, Work, summary_paths
-from dagster_project.steps.cluster import connected, scheduler_of
+from dagster_project.steps.assets import MISSING, UNREADABLE, Asset, Made, MadeOf, Snapshot, Work, list_summary_paths
+from dagster_project.steps.cluster import select_scheduler, use_scheduler
 from dagster_project.steps.measuring import SELECTION_METRICS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import AnalysisSettings
 from storage.errors import UserError
-from storage.files.locks import exclusive
+from storage.files.locks import hold_lock
 from storage.files.places import Local
-from storage.files.staging import sweep
+from storage.files.staging import remove_leftovers
 
 if TYPE_CHECKING:
     from dagster_project.steps.sources import Rows, Sources
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 COMPUTED_BY = ("dask", "numba", "numpy", "scipy")
-"""The libraries whose versions are recorded beside the tables."""
+"""The libraries whose versions are recorded with the tables."""
 
 
-def tables_asset(
+def make_tables_asset(
     name: str,
     compute: "Callable[[Sources], Rows]",
     *,
@@ -59,7 +59,7 @@ def tables_asset(
     reads
         The arrays of the tensor store that it reads.
     parallel
-        Whether it has tasks for ``dagster_project.steps.cluster.in_parallel``, so that a cluster is of use.
+        Whether it has tasks for ``dagster_project.steps.cluster.run_in_parallel``, so that it can use a cluster.
     kinds, pool
         As ``Asset.kinds`` and ``Asset.pool``.
     """
@@ -71,9 +71,9 @@ def tables_asset(
         kinds=kinds,
         version=lambda: str(version),
         make=step.make,
-        expected=step.expected,
-        recorded=step.recorded,
-        places=step.places,
+        expected=step.build_expected,
+        recorded=step.read_recorded,
+        places=step.list_places,
         settings=tuple(f"analysis.{field}" for field in settings),
         reads=reads,
         tables=tables,
@@ -83,7 +83,7 @@ def tables_asset(
 
 @dataclass(frozen=True)
 class _Step:
-    """What the record of one asset calls; arguments as for ``tables_asset``."""
+    """The functions in the record of one asset; arguments as for ``make_tables_asset``."""
 
     name: str
     compute: "Callable[[Sources], Rows]"
@@ -93,15 +93,15 @@ class _Step:
     settings: tuple[str, ...]
     parallel: bool
 
-    def paths(self, home: Home, study: str) -> dict[str, Path]:
+    def list_paths(self, home: Home, study: str) -> dict[str, Path]:
         """The Parquet file of each table."""
-        return summary_paths(home, study, self.tables)
+        return list_summary_paths(home, study, self.tables)
 
-    def places(self, home: Home, study: str) -> tuple[Local, ...]:
+    def list_places(self, home: Home, study: str) -> tuple[Local, ...]:
         """The Parquet files, as places."""
-        return tuple(Local(path) for path in self.paths(home, study).values())
+        return tuple(Local(path) for path in self.list_paths(home, study).values())
 
-    def provenance(self, analysis: AnalysisSettings, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    def build_provenance(self, analysis: AnalysisSettings, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """What the tables are made from, as JSON: versions, settings, and the provenance of tensors and metrics."""
         return {
             "step": self.name,
@@ -110,26 +110,29 @@ class _Step:
             "metrics": {part: value for part, value in metrics.items() if part not in {"versions", "analysis"}},
         }
 
-    def expected(self, snapshot: Snapshot) -> MadeOf | None:
+    def build_expected(self, snapshot: Snapshot) -> MadeOf | None:
         """As ``Asset.expected``."""
         if snapshot.metrics is None:
             return None
-        return self._made_of(self.provenance(snapshot.study.analysis, snapshot.metrics.provenance))
+        return self._parse_provenance(self.build_provenance(snapshot.study.analysis, snapshot.metrics.provenance))
 
-    def recorded(self, snapshot: Snapshot) -> MadeOf | str:
+    def read_recorded(self, snapshot: Snapshot) -> MadeOf | str:
         """As ``Asset.recorded``; of several tables, the first that differs from what is expected."""
-        from storage.files.tables import made_from
+        from storage.files.tables import read_table_provenance
 
-        paths = self.paths(snapshot.home, snapshot.name).values()
+        paths = self.list_paths(snapshot.home, snapshot.name).values()
         if not all(path.exists() for path in paths):
             return MISSING
-        found = [made_from(path) for path in paths]
+        found = [read_table_provenance(path) for path in paths]
         if any(made is None for made in found):
             return UNREADABLE
-        recorded, expected = [self._made_of(made) for made in found if made is not None], self.expected(snapshot)
+        recorded, expected = (
+            [self._parse_provenance(made) for made in found if made is not None],
+            self.build_expected(snapshot),
+        )
         return next((made for made in recorded if made != expected), recorded[0])
 
-    def _made_of(self, provenance: Mapping[str, Any]) -> MadeOf:
+    def _parse_provenance(self, provenance: Mapping[str, Any]) -> MadeOf:
         versions, settings = provenance.get("versions", {}), provenance.get("settings", {})
         inputs = {asset.name: versions.get(asset.name) for asset in self.after}
         return MadeOf(
@@ -144,23 +147,23 @@ class _Step:
         Raises
         ------
         UserError
-            If another process works on the study, or what is read is incomplete or stale; or as
-            ``dagster_project.steps.cluster.connected``.
+            If another process works on the study, or inputs are incomplete or stale; or as for
+            ``dagster_project.steps.cluster.use_scheduler``.
         """
         from dagster_project.steps.sources import open_sources
         from storage.files.tables import count_rows, write_tables
 
         started, home, name = time.monotonic(), work.home, work.name
-        with exclusive(home.lock(name), f"study '{name}'", wait=0):
-            sources, paths = open_sources(home, name, work.study), self.paths(home, name)
+        with hold_lock(home.lock(name), f"study '{name}'", wait=0):
+            sources, paths = open_sources(home, name, work.study), self.list_paths(home, name)
             for place in (home.summaries(name), *paths.values()):
-                sweep(place)
+                remove_leftovers(place)
             snapshot = Snapshot(home, name, work.study)
             if work.force or not self._is_current(snapshot):
                 check_tables(snapshot, self.after)
-                made_from = self.provenance(work.study.analysis, sources.metrics.provenance)
+                made_from = self.build_provenance(work.study.analysis, sources.metrics.provenance)
                 libraries = {library: installed(library) for library in COMPUTED_BY}
-                with connected(scheduler_of(work.study) if self.parallel else "threads"):
+                with use_scheduler(select_scheduler(work.study) if self.parallel else "threads"):
                     write_tables(paths, self.compute(sources), made_from, libraries)
             rows = {table: count_rows(path) for table, path in paths.items()}
         seconds, what = time.monotonic() - started, self.name.replace("_", " ")
@@ -176,14 +179,14 @@ class _Step:
         )
 
     def _describe(self, paths: Mapping[str, Path], rows: Mapping[str, int]) -> str:
-        """What was found; the number of rows where there is nothing to say."""
+        """The finding of the asset in a few words; the number of rows if it has none."""
         from storage.warehouse.findings import read_finding
 
         finding = read_finding(self.name, {table: path for table, path in paths.items() if rows[table]})
         return finding or f"{sum(rows.values()):,} rows"
 
     def _is_current(self, snapshot: Snapshot) -> bool:
-        return self.recorded(snapshot) == self.expected(snapshot)
+        return self.read_recorded(snapshot) == self.build_expected(snapshot)
 
 
 def check_tables(snapshot: Snapshot, assets: tuple[Asset, ...]) -> None:
@@ -195,7 +198,7 @@ def check_tables(snapshot: Snapshot, assets: tuple[Asset, ...]) -> None:
         If the tables of one of these assets are not made from the study's metrics and settings.
     """
     for asset in assets:
-        if asset.why_stale(snapshot):
+        if asset.explain_staleness(snapshot):
             msg = (
                 f"The tables of '{asset.name}' in {snapshot.home.summaries(snapshot.name)} are missing, damaged or "
                 f"made from other metrics; run: attention-geometry run {snapshot.name}"

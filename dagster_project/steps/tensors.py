@@ -7,18 +7,18 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dagster_project.steps.assets import Asset, Check, Checked, Extent, Made, MadeOf, Snapshot, Work, single_place
+from dagster_project.steps.assets import Asset, Check, Checked, Extent, Made, MadeOf, Snapshot, Work, wrap_place
 from dagster_project.steps.memory import check_extraction
 from dagster_project.steps.space import check_space
 from dagster_project.study.home import Home
 from extract.preflight import check_device
 from extract.settings import EXTRACTION_VERSION, ExtractionSettings
-from extract.standing import why_replaced, why_stale
+from extract.standing import explain_replacement, explain_staleness
 from reports.findings.numbers import count
 from storage.errors import UserError
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
-from storage.zarr.space import sequence_bytes
+from storage.zarr.space import estimate_sequence_bytes
 
 if TYPE_CHECKING:
     from extract.extraction import ExtractionReport
@@ -27,18 +27,22 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ROW_SUM_TOLERANCE = 2.0**-24
-"""How far a row of float32 weights may be from summing to 1, for each of its keys: one rounding."""
+"""Largest deviation from 1 of the sum of a row of float32 weights, per key of the row: one rounding."""
 
 HALF_ROW_SUM_TOLERANCE = 0.02
-"""How far a row may be whose weights a model gave in half precision, as those do that are read in two passes."""
+"""The same for a whole row of weights that a model returned in half precision, as models read in two passes do."""
 
 
 def make_tensors(work: Work) -> Made:
-    """Extract what is missing of a study's tensors."""
+    """Extract the missing tensors of a study."""
     home, name = work.home, work.name
-    with home.without_stores(name) if work.force else nullcontext():
+    with home.set_stores_aside(name) if work.force else nullcontext():
         report = extract_tensors(work)
-    missing, deviation, tolerance = missing_tensors(home, name), report.row_sum_deviation, row_sum_tolerance(home, name)
+    missing, deviation, tolerance = (
+        find_missing_sequences(home, name),
+        report.row_sum_deviation,
+        compute_row_sum_tolerance(home, name),
+    )
     return Made(
         {
             "path": report.path,
@@ -61,12 +65,12 @@ def make_tensors(work: Work) -> Made:
 
 
 def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionReport":
-    """Extract the tensors of a study, or of one shard of it, or what is missing of them.
+    """Extract the missing tensors of a study, or of one shard of it.
 
-    With ``work.replace``, a store that cannot be continued (made of other settings or inputs, damaged, or its arrays
-    dropped) is replaced. It is set aside and removed when the new one is complete; in an object store, which cannot
-    rename, it is removed before the new one is begun. What is published stays. A store that is unfinished, and cannot
-    be continued only because of this device or these versions of libraries, is refused.
+    With ``work.replace``, a store that cannot be continued (made from other settings or inputs, damaged, or with
+    dropped arrays) is replaced. It is kept under another name until the new one is complete, then removed; in an object
+    store, which cannot rename, it is removed before the new one is started. Published tables stay. An unfinished store
+    that cannot be continued only because the device or the versions of libraries differ is refused.
 
     Parameters
     ----------
@@ -78,7 +82,7 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
     Raises
     ------
     UserError
-        If another process works on them, the disk or the memory has less room than they need, or as
+        If another process works on them, or the disk or the memory is too small for them; or as for
         ``extract.extraction.extract``.
     """
     from extract.extraction import extract
@@ -89,11 +93,11 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
     drawn = "drawing heads from Assumptions 1-3"
     reading = f"reading {study.corpus.id} with {study.model.id}"
     logger.info("%s%s: %s", name, f", shard {shard}" if shard else "", drawn if study.synthetic else reading)
-    with home.claimed(name, shard):
-        renewed = work.replace and _must_be_replaced(work)
-        with home.replacing(name) if renewed else nullcontext():
+    with home.claim(name, shard):
+        renewed = work.replace and _needs_replacement(work)
+        with home.replace_stores(name) if renewed else nullcontext():
             report = extract(
-                study.extraction(),
+                study.select_extraction(),
                 study=name,
                 path=home.tensors(name),
                 shard=shard,
@@ -108,27 +112,27 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
 
 
 def _check_room(extent: Extent, assets: tuple[Asset, ...]) -> None:
-    """Refuse what the disk, or the memory, has no room for."""
+    """Refuse an extraction that the disk or the memory is too small for."""
     check_space(extent, assets)
     check_extraction(extent.name, extent.sizes)
 
 
-def _must_be_replaced(work: Work) -> bool:
+def _needs_replacement(work: Work) -> bool:
     """Whether there is a tensor store that no run with these settings can continue."""
     path = work.home.tensors(work.name)
     if not path.exists():
         return False
-    other = why_replaced(work.study.extraction(), study=work.name, path=path)
+    other = explain_replacement(work.study.select_extraction(), study=work.name, path=path)
     return other is not None or bool(SequenceStore.open(path, TENSORS).dropped)
 
 
-def missing_tensors(home: Home, name: str) -> list[int]:
-    """The sequences that the ledger of a tensor store does not have."""
-    return SequenceStore.open(home.tensors(name), TENSORS).missing()
+def find_missing_sequences(home: Home, name: str) -> list[int]:
+    """The sequences that are missing from the ledger of a tensor store."""
+    return SequenceStore.open(home.tensors(name), TENSORS).find_missing()
 
 
-def row_sum_tolerance(home: Home, name: str) -> float:
-    """How far the weights of a query may be from summing to 1, in the tensor store of a study."""
+def compute_row_sum_tolerance(home: Home, name: str) -> float:
+    """Largest deviation from 1 of the sum of a query's weights in the tensor store of a study."""
     store = SequenceStore.open(home.tensors(name), TENSORS)
     made_of = store.provenance
     half = made_of["inputs"]["model"].get("attention") == "two-pass" and made_of["settings"]["dtype"] != "float32"
@@ -136,42 +140,45 @@ def row_sum_tolerance(home: Home, name: str) -> float:
 
 
 def finalise_tensors(home: Home, name: str) -> int:
-    """How many sequences a study has whose shards were extracted, if none is missing; what killed ones left goes.
+    """Check that no sequence of a study is missing, and remove leftovers of killed runs; return how many there are.
 
     Raises
     ------
     UserError
         If a process is still working on it, or sequences are missing; the message names them.
     """
-    with home.claimed(name):
+    with home.claim(name):
         store = SequenceStore.open(home.tensors(name), TENSORS)
-        store.path.sweep()
-        missing, total = store.missing(), store.sizes["sequence"]
+        store.path.remove_leftovers()
+        missing, total = store.find_missing(), store.sizes["sequence"]
     if missing:
         msg = (
-            f"Study '{name}' lacks {len(missing)} of {total} sequences: {_ranges(missing)}; extract their shards again "
-            f"(attention-geometry extract {name} --shard K/N), or here all of them (attention-geometry extract {name})"
+            f"Study '{name}' lacks {len(missing)} of {total} sequences: {_format_ranges(missing)}; extract their "
+            f"shards again (attention-geometry extract {name} --shard K/N), or all missing ones on this machine "
+            f"(attention-geometry extract {name})"
         )
         raise UserError(msg)
     return total
 
 
-def _ranges(numbers: Sequence[int]) -> str:
-    """Ascending whole numbers in words: 0-4, 7, 9-12."""
+def _format_ranges(numbers: Sequence[int]) -> str:
+    """Format ascending integers as ranges, such as 0-4, 7, 9-12."""
     ends = [at for at, (one, other) in enumerate(pairwise(numbers), start=1) if other > one + 1]
     parts = [numbers[start:stop] for start, stop in pairwise([0, *ends, len(numbers)])]
     return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
 
 
-def _recorded(snapshot: Snapshot) -> MadeOf | str:
+def _read_recorded(snapshot: Snapshot) -> MadeOf | str:
     path = snapshot.home.tensors(snapshot.name)
-    return why_stale(snapshot.study.extraction(), study=snapshot.name, path=path) or MadeOf(EXTRACTION_VERSION)
+    return explain_staleness(snapshot.study.select_extraction(), study=snapshot.name, path=path) or MadeOf(
+        EXTRACTION_VERSION
+    )
 
 
-def _bytes(extent: Extent) -> int:
-    """Bytes of the sequences that are missing, as if nothing were compressed."""
+def _estimate_bytes(extent: Extent) -> int:
+    """Uncompressed bytes of the missing sequences."""
     specs = [replace(spec, dtype=extent.study.values) if spec.narrower else spec for spec in TENSORS]
-    return sequence_bytes(specs, extent.sizes) * extent.missing
+    return estimate_sequence_bytes(specs, extent.sizes) * extent.missing
 
 
 TENSOR_STORE = Asset(
@@ -182,17 +189,17 @@ TENSOR_STORE = Asset(
     version=lambda: str(EXTRACTION_VERSION),
     make=make_tensors,
     expected=lambda _: None,
-    recorded=_recorded,
-    places=single_place(Home.tensors),
+    recorded=_read_recorded,
+    places=wrap_place(Home.tensors),
     checks=lambda: (
         Check("ledger_complete", "Every sequence of the study is in the ledger."),
         Check(
             "rows_sum_to_one",
             "The weights of every head and query, and its learned sink, sum to 1 within float32: at most one rounding "
-            "per key. Weights that have been dropped were checked before.",
+            "per key. Dropped weights were checked when they were extracted.",
         ),
     ),
     settings=tuple(ExtractionSettings.model_fields),
-    space=_bytes,
+    space=_estimate_bytes,
     pool="gpu",
 )

@@ -1,1 +1,1 @@
-"""What a study is, where it is stored, and the disk space it needs; imports nothing else of the project."""
+"""The definition of a study and where its files are stored; imports no other part of this package."""

@@ -1,7 +1,4 @@
-"""The data root: where everything a study makes lies.
-
-Holds ``Home``, the map of its files.
-"""
+"""The data root: the folder that all files of all studies are stored in, and ``Home``, the paths in it."""
 
 import getpass
 import os
@@ -15,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from filelock import FileLock, Timeout
 
 from storage.errors import UserError
-from storage.files.locks import exclusive
+from storage.files.locks import hold_lock
 from storage.files.places import Local, Place, Remote, parse_place
 from storage.files.root import DEFAULT_HOME, HOME_VARIABLE, data_root, warehouse_of
 
@@ -25,38 +22,38 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_HOME", "HOME_VARIABLE", "METRICS_VARIABLE", "SHARD_PATIENCE", "TENSORS_VARIABLE", "Home", "is_held"]
 
 TENSORS_VARIABLE = "ATTENTION_GEOMETRY_TENSORS"
-"""Environment variable that names another place for tensor stores: a folder, or a URL of an object store."""
+"""Environment variable that names another location for tensor stores: a folder, or a URL of an object store."""
 
 METRICS_VARIABLE = "ATTENTION_GEOMETRY_METRICS"
-"""Environment variable that names another place for metrics stores, which no other data root uses."""
+"""Environment variable that names another location for metrics stores, which no other data root uses."""
 
 SHARD_PATIENCE = 10.0
-"""Seconds that a shard waits for another process that only looks whether the study is free."""
+"""Seconds that a shard waits for another process that only checks whether the study is free."""
 
 
 @dataclass(frozen=True)
 class Home:
-    """The data root and the place of each file in it."""
+    """The data root and the path of each file in it."""
 
     root: Path
     tensor_root: Local | Remote | None = None
-    """Where tensor stores lie, if not in the data root: they are by far the largest files."""
+    """Where tensor stores are, if not in the data root: they are by far the largest files."""
     metric_root: Local | Remote | None = None
-    """Where metrics stores lie, if not in the data root."""
+    """Where metrics stores are, if not in the data root."""
 
     @classmethod
     def from_environment(cls) -> "Home":
         """The data root that ``ATTENTION_GEOMETRY_HOME`` names, or ``./data``.
 
-        Tensor stores lie in it, or where ``ATTENTION_GEOMETRY_TENSORS`` says; metrics stores likewise, with
-        ``ATTENTION_GEOMETRY_METRICS``.
+        Tensor stores are in it, or in the location that ``ATTENTION_GEOMETRY_TENSORS`` names; metrics stores likewise
+        with ``ATTENTION_GEOMETRY_METRICS``.
 
         Raises
         ------
         UserError
-            If the place of such stores is a URL that cannot be used.
+            If the location of such stores is a URL that cannot be used.
         """
-        return cls(data_root(), _elsewhere(TENSORS_VARIABLE), _elsewhere(METRICS_VARIABLE))
+        return cls(data_root(), _read_place(TENSORS_VARIABLE), _read_place(METRICS_VARIABLE))
 
     @property
     def studies_file(self) -> Path:
@@ -65,7 +62,7 @@ class Home:
 
     @property
     def warehouse(self) -> Path:
-        """Local of the published databases, one per study."""
+        """The folder of the published databases, one per study."""
         return warehouse_of(self.root)
 
     @property
@@ -73,21 +70,21 @@ class Home:
         """Dagster's own records: runs, events, schedules."""
         return self.root / "dagster"
 
-    def place_of(self, part: Literal["tensors", "metrics"]) -> Local | Remote:
+    def locate_stores(self, part: Literal["tensors", "metrics"]) -> Local | Remote:
         """Where the tensor stores, or the metrics stores, of all studies are."""
         elsewhere = self.tensor_root if part == "tensors" else self.metric_root
         return elsewhere or Local(self.root / part)
 
     def tensors(self, study: str) -> Local | Remote:
         """The tensor store of a study."""
-        return self.place_of("tensors").joined(f"{study}.zarr")
+        return self.locate_stores("tensors").join(f"{study}.zarr")
 
     def metrics(self, study: str) -> Local | Remote:
         """The metrics store of a study."""
-        return self.place_of("metrics").joined(f"{study}.zarr")
+        return self.locate_stores("metrics").join(f"{study}.zarr")
 
     def summaries(self, study: str) -> Path:
-        """The folder of a study's small tables: fits and means on their way to the warehouse."""
+        """The folder of a study's small tables: fits and means that are landed in the warehouse."""
         return self.root / "summaries" / study
 
     @property
@@ -97,7 +94,7 @@ class Home:
 
     @property
     def reports(self) -> Path:
-        """Local of the HTML reports, one per study."""
+        """The folder of the HTML reports, one per study."""
         return self.root / "reports"
 
     def report(self, study: str) -> Path:
@@ -106,79 +103,78 @@ class Home:
 
     @property
     def comparisons(self) -> Path:
-        """Local of the HTML pages that set several studies side by side."""
+        """The folder of the HTML pages that compare several studies."""
         return self.root / "comparisons"
 
     def comparison(self, studies: Sequence[str]) -> Path:
-        """The HTML page that sets these studies side by side, in this order; no name of a study has a plus sign."""
+        """The HTML page that compares these studies in this order; no name of a study has a plus sign."""
         return self.comparisons / f"{'+'.join(studies)}.html"
 
     def lock(self, study: str) -> Path:
-        """The lock a process holds while it writes the stores of a study."""
+        """The lock that a process holds while it writes the stores of a study."""
         return self._locks / f"{study}.lock"
 
-    def shard_lock(self, study: str, shard: "Shard") -> Path:
-        """The lock a process holds while it extracts one shard of a study."""
+    def locate_shard_lock(self, study: str, shard: "Shard") -> Path:
+        """The lock that a process holds while it extracts one shard of a study."""
         return self._locks / "shards" / study / f"{shard.index}-of-{shard.count}.lock"
 
     @property
     def _locks(self) -> Path:
-        """Where locks lie: beside the tensors where these are in a folder, which other data roots may share."""
+        """The folder of locks: next to the tensors if these are in a local folder, which other data roots may share."""
         return (self.tensor_root.path if isinstance(self.tensor_root, Local) else self.root) / "locks"
 
     @contextmanager
-    def claimed(self, study: str, shard: "Shard | None" = None) -> Iterator[None]:
-        """Hold a study while the body runs, alone; or one shard of it, beside the others of the same division.
+    def claim(self, study: str, shard: "Shard | None" = None) -> Iterator[None]:
+        """Hold a study exclusively inside the context; or one shard of it, alongside others of the same division.
 
         Raises
         ------
         UserError
-            If another process is working on what is asked for, or on a shard of another division.
+            If another process is working on the study or shard, or on a shard of another division.
         """
-        mine = self.lock(study) if shard is None else self.shard_lock(study, shard)
+        mine = self.lock(study) if shard is None else self.locate_shard_lock(study, shard)
         what = f"study '{study}'" if shard is None else f"shard {shard} of study '{study}'"
-        with exclusive(mine, what, wait=0):
-            for rival in self._rivals(
-                study, shard
-            ):  # each claims its own first and then looks, so one of two is refused
-                with exclusive(rival, f"study '{study}'", wait=SHARD_PATIENCE):
+        with hold_lock(mine, what, wait=0):
+            # each claims its own lock first and then checks the others, so one of two is refused
+            for rival in self._list_rival_locks(study, shard):
+                with hold_lock(rival, f"study '{study}'", wait=SHARD_PATIENCE):
                     pass
             yield
 
-    def _rivals(self, study: str, shard: "Shard | None") -> list[Path]:
-        """The locks of what may not be in work beside a study, or beside a shard of it."""
+    def _list_rival_locks(self, study: str, shard: "Shard | None") -> list[Path]:
+        """The locks that exclude work on a study, or on a shard of it."""
         shards = sorted((self._locks / "shards" / study).glob("*.lock"))
         if shard is None:
             return shards
         return [self.lock(study), *(lock for lock in shards if not lock.stem.endswith(f"-of-{shard.count}"))]
 
     @contextmanager
-    def running(self, study: str) -> Iterator[None]:
-        """Keep a study for one process from the first step of a run to its last; each step claims it within.
+    def reserve(self, study: str) -> Iterator[None]:
+        """Reserve a study for one process from the first step of a run to its last; each step claims it in between.
 
         Raises
         ------
         UserError
-            If another process runs the study, or removes something of it.
+            If another process runs the study, or removes files of it.
         """
-        with exclusive(self._run_lock(study), f"study '{study}'", wait=0):
+        with hold_lock(self._locate_run_lock(study), f"study '{study}'", wait=0):
             yield
 
-    def _run_lock(self, study: str) -> Path:
+    def _locate_run_lock(self, study: str) -> Path:
         return self._locks / "studies" / f"{study}.lock"
 
     def is_claimed(self, study: str) -> bool:
-        """Whether a process runs a study now, or works on it, or on a shard of it."""
-        locks = [self._run_lock(study), self.lock(study), *(self._locks / "shards" / study).glob("*.lock")]
+        """Whether a process is running a study, or working on it or on a shard of it."""
+        locks = [self._locate_run_lock(study), self.lock(study), *(self._locks / "shards" / study).glob("*.lock")]
         return any(is_held(lock) for lock in locks)
 
     def prepare(self) -> None:
-        """Make the data root and see that it can be written.
+        """Create the data root and check that it can be written.
 
         Raises
         ------
         UserError
-            If it cannot.
+            If it cannot be written.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -187,13 +183,13 @@ class Home:
         except OSError as error:
             msg = (
                 f"The data root {self.root} cannot be written ({error.strerror}); "
-                f"name another with --home DIR or {HOME_VARIABLE}"
+                f"choose another with --home DIR or {HOME_VARIABLE}"
             )
             raise UserError(msg) from error
 
     @contextmanager
-    def without_stores(self, study: str) -> Iterator[None]:
-        """Run the body as if the study had no stores; what is published of it stays until it is replaced.
+    def set_stores_aside(self, study: str) -> Iterator[None]:
+        """Set the stores of a study aside inside the context; what is published of it stays until it is replaced.
 
         As ``replacing``, for a body that claims the study itself, or in several steps.
 
@@ -202,37 +198,38 @@ class Home:
         UserError
             If another process is working on the study.
         """
-        with self.claimed(study):
+        with self.claim(study):
             moved = self._set_aside(study)
         try:
             yield
         except BaseException:
-            with suppress(UserError), self.claimed(study):
+            with suppress(UserError), self.claim(study):
                 self._put_back(study, moved)
             raise
 
     @contextmanager
-    def replacing(self, study: str) -> Iterator[None]:
-        """Run the body as if the study, which the caller has claimed, had no stores.
+    def replace_stores(self, study: str) -> Iterator[None]:
+        """Set the stores of a study, which the caller has claimed, aside inside the context.
 
-        They are renamed, so that each is whole or gone whenever the process is killed. If the body fails before there
-        are new tensors, they come back; after that they stay beside the new ones until ``discard_replaced``, which is
-        called once these are whole. What lies in an object store, which cannot rename, is deleted before the body.
+        They are renamed, so that each is complete or absent whenever the process is killed. If the body fails before
+        there are new tensors, they are restored; after that they stay next to the new ones until
+        ``discard_replaced``, which is called once the new ones are complete. Stores in an object store, which cannot
+        rename, are deleted on entry.
         """
         moved = self._set_aside(study)
         try:
             yield
         except BaseException:
-            with suppress(UserError):  # what the user has to hear of is why the body failed
+            with suppress(UserError):  # the user needs to see why the body failed
                 self._put_back(study, moved)
             raise
 
     def discard_replaced(self, study: str) -> None:
-        """Remove what new stores of a study have replaced; call it once its tensors are complete."""
-        for store in self._stores(study):
+        """Remove the replaced stores of a study; call it once its new tensors are complete."""
+        for store in self._list_stores(study):
             store.discard_replaced()
 
-    def _stores(self, study: str) -> tuple[Place, ...]:
+    def _list_stores(self, study: str) -> tuple[Place, ...]:
         return (self.tensors(study), self.metrics(study), Local(self.summaries(study)))
 
     def refuse_links(self, study: str) -> None:
@@ -241,17 +238,17 @@ class Home:
         Raises
         ------
         UserError
-            If one is; nothing has been changed.
+            If one is a link; nothing has been changed.
         """
-        for store in self._stores(study):
+        for store in self._list_stores(study):
             store.refuse_link()
 
     def _set_aside(self, study: str) -> dict[Path, Path]:
-        """Set the stores of a study aside; returns where each folder was and is now."""
+        """Set the stores of a study aside; return the old and the new path of each folder."""
         self.refuse_links(study)
         moved: dict[Path, Path] = {}
         try:
-            for store in sorted(self._stores(study), key=lambda store: store.is_remote):  # what can be put back first
+            for store in sorted(self._list_stores(study), key=lambda store: store.is_remote):  # restorable ones first
                 if (aside := store.set_aside()) is not None:
                     moved[Path(str(store))] = aside
         except BaseException:
@@ -267,13 +264,13 @@ class Home:
                 aside.rename(store)
 
 
-def scratch() -> Path:
-    """The folder of what workers of a local Dask cluster write beside stores, of all data roots of this user."""
+def locate_scratch() -> Path:
+    """The folder of temporary files of local Dask workers, for all data roots of this user."""
     return Path(gettempdir()) / f"attention-geometry-{getpass.getuser()}"
 
 
 def is_held(lock: Path) -> bool:
-    """Whether a process holds a lock file; one that may not be opened counts as held."""
+    """Whether a process holds a lock file; one that cannot be opened counts as held."""
     if not lock.exists():
         return False
     try:
@@ -283,7 +280,7 @@ def is_held(lock: Path) -> bool:
         return True
 
 
-def _elsewhere(variable: str) -> Local | Remote | None:
-    """The place that an environment variable names, if it does."""
+def _read_place(variable: str) -> Local | Remote | None:
+    """The location that an environment variable names; None if it is not set."""
     named = os.environ.get(variable)
     return parse_place(named) if named else None

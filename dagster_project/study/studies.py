@@ -1,7 +1,6 @@
-"""Studies: what they are, and the files that name them.
+"""Studies: their settings, and the files that define them.
 
-Holds ``Study``, the reading of ``studies.yaml`` with errors that name study, field and remedy, and the recording of new
-ones.
+Defines ``Study``, reads ``studies.yaml`` with errors that name study, field and remedy, and records new studies.
 """
 
 import difflib
@@ -26,39 +25,39 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dagster_project.study.documents import parse_yaml
 from dagster_project.study.home import Home
-from dagster_project.study.twins import RANDOM, names_with_twins, owner_of, random_twin, twin_of
+from dagster_project.study.twins import RANDOM, find_owner, find_twin_name, iterate_with_twins, make_random_twin
 from extract.hub import exists
 from extract.settings import SYNTHETIC, ExtractionSettings
 from storage.errors import QuotingError, UserError
-from storage.files.locks import exclusive
-from storage.files.staging import UNFINISHED, staged
+from storage.files.locks import hold_lock
+from storage.files.staging import UNFINISHED, stage_file
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
-"""What a study may be called: its name becomes file names and a partition key."""
+"""Valid names of studies: a name becomes file names and a partition key."""
 
 KAPPAS = 16
-"""The most κ a study may ask for: each has its own row for every selection."""
+"""Most values of κ in a study: each has its own row for every selection."""
 
 HEADING = "studies:"
-"""The first line of a studies file that this program makes."""
+"""The first line of a studies file that this program writes."""
 
 
 TEMPERATURES, COLDEST, HOTTEST = 16, 1 / 64, 64.0
-"""The most temperatures a study may ask for, and their range: beyond it weights are those of one key, or of all."""
+"""Most temperatures in a study, and their range: outside it all weight is on one key, or spread over all."""
 
 
-def _kappas(given: object) -> tuple[float, ...]:
-    """The numbers in ascending order, if the upper bounds can be computed for them."""
-    found = _ascending(given, most=KAPPAS, high=sys.float_info.max)
+def _parse_kappas(given: object) -> tuple[float, ...]:
+    """Check that upper bounds can be computed for the numbers, and sort them."""
+    found = _sort_numbers(given, most=KAPPAS, high=sys.float_info.max)
     if found is None:
         kind, message = "kappas", f"input should be a list of 1 to {KAPPAS} distinct positive finite numbers"
         raise PydanticCustomError(kind, message)
     return found
 
 
-def _temperatures(given: object) -> tuple[float, ...]:
-    """The numbers in ascending order, if weights can be computed at them."""
-    found = _ascending(given, most=TEMPERATURES, low=COLDEST, high=HOTTEST)
+def _parse_temperatures(given: object) -> tuple[float, ...]:
+    """Check that weights can be computed at the temperatures, and sort them."""
+    found = _sort_numbers(given, most=TEMPERATURES, low=COLDEST, high=HOTTEST)
     if found is None:
         kind = "temperatures"
         message = (
@@ -68,7 +67,7 @@ def _temperatures(given: object) -> tuple[float, ...]:
     return found
 
 
-def _ascending(given: object, *, most: int, low: float = 0.0, high: float) -> tuple[float, ...] | None:
+def _sort_numbers(given: object, *, most: int, low: float = 0.0, high: float) -> tuple[float, ...] | None:
     """The numbers of a list in ascending order; None unless they are ``most`` at most, distinct, > 0 and in range."""
     numbers = given if isinstance(given, list | tuple) else ()
     found = sorted({float(number) for number in numbers if _is_number(number) and number > 0 and low <= number <= high})
@@ -76,29 +75,33 @@ def _ascending(given: object, *, most: int, low: float = 0.0, high: float) -> tu
 
 
 def _is_number(given: object) -> bool:
-    """Whether it is a number; true and false are not."""
+    """Whether a value is a number; true and false are not."""
     return isinstance(given, int | float) and not isinstance(given, bool)
 
 
 Sizes = Annotated[tuple[Annotated[int, Field(ge=2, le=2**16)], ...], Field(min_length=1, max_length=16)]
-"""Some sizes of drawn heads."""
+"""Sizes of simulated heads."""
 
 
 class MonteCarloGrid(BaseModel):
-    """Heads to draw from the paper's assumptions, to hold its bounds against: every combination is one grid point.
+    """Heads to draw from the paper's assumptions, to test its bounds on: every combination is one grid point.
 
-    What is not named here (C, and the weights' phases) is as fitted to the study.
+    Other parameters (C, and the phases of the weights) are those fitted to the study.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     head_dim: Sizes = Field(default=(16, 64, 128), description="lengths d of one value state")
-    n_keys: Sizes = Field(default=(64, 256), description="numbers of keys, the sink included")
+    n_keys: Sizes = Field(default=(64, 256), description="numbers of keys, including the sink")
     n: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        default=(1, 2, 4, 8, 16, 32, 64, 128), min_length=1, description="N; those below a point's n_keys are taken"
+        default=(1, 2, 4, 8, 16, 32, 64, 128),
+        min_length=1,
+        description="numbers N of selected keys; a grid point uses those below its n_keys",
     )
     beta: tuple[Annotated[float, Field(ge=0, allow_inf_nan=True)], ...] = Field(
-        default=(0.1, 1.0, float("inf")), min_length=1, description="β of the cosines; .inf: independent directions"
+        default=(0.1, 1.0, float("inf")),
+        min_length=1,
+        description="β of the cosines; .inf means independent directions",
     )
     lambda_sink: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = Field(
         default=(0.1, 1.0), min_length=1, description="λ, norm of the sink's value state over C"
@@ -110,7 +113,7 @@ class MonteCarloGrid(BaseModel):
 
     @field_validator("head_dim", "n_keys", "n", "beta", "lambda_sink", "rho_0")
     @classmethod
-    def _each_once(cls, given: tuple[float, ...]) -> tuple[float, ...]:
+    def _check_distinct(cls, given: tuple[float, ...]) -> tuple[float, ...]:
         if len(set(given)) < len(given):
             kind, message = "repeated", "input should name every value once"
             raise PydanticCustomError(kind, message)
@@ -118,28 +121,30 @@ class MonteCarloGrid(BaseModel):
 
     @field_validator("n")
     @classmethod
-    def _below_n_keys(cls, n: tuple[int, ...], known: ValidationInfo) -> tuple[int, ...]:
+    def _check_n(cls, n: tuple[int, ...], known: ValidationInfo) -> tuple[int, ...]:
         if (least := min(known.data.get("n_keys", (2**16 + 1,)))) <= min(n):
             kind = "too_large"
-            raise PydanticCustomError(kind, "one of them should be below {least}, the least n_keys", {"least": least})
+            raise PydanticCustomError(
+                kind, "at least one N should be below {least}, the smallest n_keys", {"least": least}
+            )
         return n
 
 
 class Nulls(BaseModel):
-    """How much of a study is measured beside what chance would do."""
+    """How much of a study is compared with chance."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sequences: int = Field(
-        default=16, ge=1, description="how many sequences, the first ones, are looked at; all if there are fewer"
+        default=16, ge=1, description="number of sequences that are compared, the first ones; all if there are fewer"
     )
     draws: int = Field(
-        default=1, ge=0, le=1000, description="draws of each null for every sequence, query and head; 0: no nulls"
+        default=1, ge=0, le=1000, description="draws of each null for every sequence, query and head; 0 for no nulls"
     )
 
 
-def _no_nulls(given: object) -> object:
-    """Nothing means no draws."""
+def _parse_nulls(given: object) -> object:
+    """Read null as no draws."""
     return {"draws": 0} if given is None else given
 
 
@@ -147,18 +152,18 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class EffectsSettings(BaseModel):
-    """What is done to the heads of the study's model, to see what they do."""
+    """Interventions on the heads of the study's model, which measure what the heads contribute."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     ablation: tuple[Literal["zero", "mean", "sink"], ...] = Field(
         default=("zero", "mean", "sink"),
         min_length=1,
-        description="list of what the output of each head is replaced by: zero; mean, over positions and the other "
+        description="list of replacements of the output of each head: zero; mean, over positions and the other "
         "sequences of the study; sink, the value state of position 0",
     )
     sequences: int = Field(
-        default=8, ge=1, description="sequences of the study that heads are replaced over and budgets are taken from"
+        default=8, ge=1, description="number of sequences of the study used for replacing heads and choosing budgets"
     )
     budgets: tuple[Share, ...] = Field(
         default=(0.02, 0.05, 0.1, 0.2, 0.5),
@@ -166,16 +171,16 @@ class EffectsSettings(BaseModel):
         description="list of budgets of sparse attention, as shares of the context; [] for none",
     )
     held_out: int = Field(
-        default=8, ge=1, description="sequences of the corpus that the study has not read, over which budgets are tried"
+        default=8, ge=1, description="number of sequences of the corpus, not read by the study, used to test budgets"
     )
-    draws: int = Field(default=3, ge=1, le=100, description="draws of random heads and of random budgets, the controls")
+    draws: int = Field(default=3, ge=1, le=100, description="draws of random heads and random budgets, as controls")
     renormalised: bool = Field(
-        default=True, description="whether the weights of the keys that are kept sum to 1 again, as sparse methods do"
+        default=True, description="whether the weights of the kept keys are rescaled to sum to 1, as in sparse methods"
     )
 
     @field_validator("ablation", "budgets")
     @classmethod
-    def _each_once(cls, given: tuple[object, ...]) -> tuple[object, ...]:
+    def _check_distinct(cls, given: tuple[object, ...]) -> tuple[object, ...]:
         if len(set(given)) < len(given):
             kind, message = "repeated", "input should name every value once"
             raise PydanticCustomError(kind, message)
@@ -183,7 +188,7 @@ class EffectsSettings(BaseModel):
 
 
 MEASURED = ("kappas", "scale")
-"""The analysis settings that decide the metrics; the others decide what follows from them, or how it is shown."""
+"""The analysis settings that determine the metrics; the others only affect what is computed from them or shown."""
 
 
 class AnalysisSettings(BaseModel):
@@ -191,52 +196,53 @@ class AnalysisSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kappas: Annotated[tuple[float, ...], BeforeValidator(_kappas)] = Field(
+    kappas: Annotated[tuple[float, ...], BeforeValidator(_parse_kappas)] = Field(
         default=(0.5,),
-        description="list of the κ to compute upper bounds for; the paper leaves κ open, and a variance proxy c B²/d "
-        "means κ = 1/(2c)",
+        description="list of the values of κ to compute upper bounds for; the paper leaves κ open, and a variance "
+        "proxy c B²/d means κ = 1/(2c)",
     )
     scale: Literal["unit", "raw"] = Field(
         default="unit",
-        description="what upper bounds are computed from: unit, weighted norms divided by the head's median norm of "
-        "values, so that their unit does not matter; raw, as printed in the paper",
+        description="what upper bounds are computed from: unit, weighted norms divided by the median norm of the "
+        "head's values, so that their unit does not matter; raw, as printed in the paper",
     )
     monte_carlo: MonteCarloGrid | None = Field(
-        default=None, description="grid of drawn heads to hold the bounds against in expectation; none if left out"
+        default=None, description="grid of simulated heads to test the bounds in expectation; none if omitted"
     )
-    temperatures: Annotated[tuple[float, ...], BeforeValidator(_temperatures)] = Field(
+    temperatures: Annotated[tuple[float, ...], BeforeValidator(_parse_temperatures)] = Field(
         default=(0.25, 0.5, 1.0, 2.0, 4.0),
-        description="list of the temperatures T at which selections are looked at again, with the weights softmax(l/T) "
-        "that follow from the stored ones",
+        description="list of the temperatures T at which selections are measured as well, with weights softmax(l/T) "
+        "computed from the stored ones",
     )
     temperature_sequences: int = Field(
         default=4,
         ge=1,
-        description="how many of the first sequences selections at other temperatures are computed for, all if there "
-        "are fewer; how sensitive weights are to their logits is computed for all sequences",
+        description="number of sequences, the first ones, used for selections at other temperatures, all if there are "
+        "fewer; the sensitivity of weights to their logits is computed for all sequences",
     )
-    nulls: Annotated[Nulls, BeforeValidator(_no_nulls)] = Field(
+    nulls: Annotated[Nulls, BeforeValidator(_parse_nulls)] = Field(
         default_factory=Nulls,
-        description="what Precision, Recall, F, specificity and AUC of every head are held against: random selections, "
-        "and value states that have changed places; null, or 0 draws: neither AUC nor nulls are computed",
+        description="null models that Precision, Recall, F, specificity and AUC of every head are compared with: "
+        "random selections, and shuffled value states; with null or 0 draws, neither AUC nor nulls are computed",
     )
     effects: EffectsSettings | None = Field(
         default=None,
-        description="what heads do: each of them replaced in turn, and attention to fewer keys; not done if left out",
+        description="interventions that measure what heads do: replacing each in turn, and attention to fewer keys; "
+        "none if omitted",
     )
     map_n: int = Field(default=4, ge=1, description="N at which the layer by head maps show Precision and Recall")
 
-    def measured(self) -> dict[str, Any]:
-        """The settings that decide the metrics, as JSON."""
+    def select_measured(self) -> dict[str, Any]:
+        """The settings that determine the metrics, as JSON."""
         return self.model_dump(mode="json", include=set(MEASURED))
 
 
 SCHEDULER = re.compile(r"threads|local|(tcp|tls)://([\w.-]+|\[[0-9a-fA-F:.%]+\]):\d{1,5}")
-"""Where Dask computes: on threads of the process, on processes of this machine, or on a cluster that is there."""
+"""Where Dask computes: in threads of the process, in processes on this machine, or on an existing cluster."""
 
 
-def _scheduler(given: object) -> object:
-    """What was given, if it is such a place; nothing is, too."""
+def _check_scheduler(given: object) -> object:
+    """Check that a value is None or matches ``SCHEDULER``."""
     if given is not None and not (isinstance(given, str) and SCHEDULER.fullmatch(given)):
         kind = "scheduler"
         message = (
@@ -247,149 +253,149 @@ def _scheduler(given: object) -> object:
 
 
 class DaskSettings(BaseModel):
-    """Where metrics and fits are computed, which changes none of their numbers."""
+    """Where metrics and fits are computed; this does not change their values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    scheduler: Annotated[str | None, BeforeValidator(_scheduler)] = Field(
+    scheduler: Annotated[str | None, BeforeValidator(_check_scheduler)] = Field(
         default=None,
         description="where metrics and fits are computed: threads; local, one process per core; or the address of an "
-        "existing Dask cluster, tcp://HOST:PORT or tls://HOST:PORT; left out, what DASK_SCHEDULER_ADDRESS names, else "
-        "threads",
+        "existing Dask cluster, tcp://HOST:PORT or tls://HOST:PORT; if omitted, the address in DASK_SCHEDULER_ADDRESS, "
+        "else threads",
     )
 
 
 class Study(ExtractionSettings):
-    """One study: what is extracted from which model and text, and how it is analysed."""
+    """The settings of one study: what is extracted from which model and text, and how it is analysed."""
 
     analysis: AnalysisSettings = Field(
         default_factory=AnalysisSettings, description="how the metrics are computed and shown"
     )
     keep_tensors: bool = Field(
         default=True,
-        description="keep weights and value states once all that is computed from them has landed; if not, other "
-        "analysis settings need a new extraction",
+        description="whether to keep weights and value states once everything computed from them has landed; if not, "
+        "other analysis settings require a new extraction",
     )
     dask: DaskSettings = Field(default_factory=DaskSettings, description="where metrics and fits are computed")
     needs_gpu: bool = Field(
         default=False,
-        description="refuse to extract without a GPU, on which it would take days: nobody starts it by mistake",
+        description="whether to refuse extraction without a GPU, because it would take days on a CPU",
     )
     twin: str | None = Field(
         default=None,
-        description="a study of random weights in the same architecture to hold this one against; random: one is made, "
-        "on a few sequences, under the name NAME-random",
+        description="a study with random weights in the same architecture to compare this one with; random creates "
+        "one on a few sequences, named NAME-random",
     )
 
     @field_validator("twin")
     @classmethod
-    def _is_trained(cls, twin: str | None, known: ValidationInfo) -> str | None:
-        """Only a model of trained weights has a twin."""
+    def _check_twin(cls, twin: str | None, known: ValidationInfo) -> str | None:
+        """Check that only a model with trained weights has a twin."""
         model = known.data.get("model")
         if twin is not None and model is not None and (model.id == SYNTHETIC or model.weights == RANDOM):
-            kind, message = "twin", "only a model of trained weights has a twin; leave it out"
+            kind, message = "twin", "only a model with trained weights can have a twin; omit it"
             raise PydanticCustomError(kind, message)
         return twin
 
     @field_validator("analysis")
     @classmethod
-    def _can_be_changed(cls, analysis: AnalysisSettings, known: ValidationInfo) -> AnalysisSettings:
-        """Effects need a model, and as many sequences as they ask for."""
+    def _check_effects(cls, analysis: AnalysisSettings, known: ValidationInfo) -> AnalysisSettings:
+        """Check that effects have a model, and as many sequences as they need."""
         asked, model, sequences = analysis.effects, known.data.get("model"), known.data.get("sequences")
         if asked is None or model is None or sequences is None:
             return analysis
         if model.id == SYNTHETIC:
-            kind, message = "effects", "a synthetic study has no model, whose heads could be changed; leave out effects"
+            kind, message = "effects", "a synthetic study has no model whose heads could be changed; omit effects"
             raise PydanticCustomError(kind, message)
         least = max(asked.sequences, 2 if "mean" in asked.ablation else 1)
         if sequences < least:
-            kind, message = "effects", "effects need {least} sequences, the study has {sequences}"
+            kind, message = "effects", "effects need {least} sequences, but the study has {sequences}"
             raise PydanticCustomError(kind, message, {"least": least, "sequences": sequences})
         if too_small := [budget for budget in asked.budgets if budget * known.data.get("context_length", 1) < 1]:
             kind, message = "effects", "the budget {budget} is less than one key of the context"
             raise PydanticCustomError(kind, message, {"budget": too_small[0]})
         return analysis
 
-    def extraction(self) -> ExtractionSettings:
-        """The settings that decide the tensors."""
+    def select_extraction(self) -> ExtractionSettings:
+        """The settings that determine the tensors."""
         return ExtractionSettings(**self.model_dump(exclude={"analysis", "keep_tensors", "dask", "needs_gpu", "twin"}))
 
 
-def shipped_file() -> Path:
-    """The ``studies.yaml`` of the product: beside the packages in a checkout, inside this one when installed."""
+def locate_shipped_file() -> Path:
+    """The shipped ``studies.yaml``: next to the packages in a checkout, inside this package when installed."""
     installed = Path(__file__).parents[1] / "studies.yaml"
     return installed if installed.exists() else Path(__file__).parents[2] / "studies.yaml"
 
 
-def all_studies(home: Home) -> dict[str, Study]:
-    """Every study by name: the shipped ones and those recorded in the data root.
+def list_studies(home: Home) -> dict[str, Study]:
+    """All studies by name: those shipped and those recorded in the data root.
 
     Raises
     ------
     UserError
         If a file has an error, or both define the same name.
     """
-    shipped, own = _entries(shipped_file()), _entries(home.studies_file)
-    return {name: _one_of(home, name, shipped, own) for name in _names(shipped, own)}
+    shipped, own = _read_entries(locate_shipped_file()), _read_entries(home.studies_file)
+    return {name: _resolve_study(home, name, shipped, own) for name in _list_names(shipped, own)}
 
 
-def _names(shipped: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
-    """The names of the studies of two files, with those of the twins that are made for them, each once."""
-    return list(dict.fromkeys([*names_with_twins(shipped), *names_with_twins(own)]))
+def _list_names(shipped: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    """The names of the studies of two files and of their generated twins, each once."""
+    return list(dict.fromkeys([*iterate_with_twins(shipped), *iterate_with_twins(own)]))
 
 
-def readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserError]]:
-    """As ``all_studies``, but an error in one study or file hides no other.
+def list_readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserError]]:
+    """As ``list_studies``, but an error in one study or file does not hide the others.
 
     Returns
     -------
     tuple
-        The studies that can be read, and what is wrong with the others, by name, or with a file, by its path.
+        The studies that can be read, by name; the errors of the others, by name, or of a file, by its path.
     """
-    shipped = _entries(shipped_file())
+    shipped = _read_entries(locate_shipped_file())
     errors: dict[str, UserError] = {}
     try:
-        own = _entries(home.studies_file)
+        own = _read_entries(home.studies_file)
     except UserError as error:
         own, errors = {}, {str(home.studies_file): error}
     found = {}
-    for name in _names(shipped, own):
+    for name in _list_names(shipped, own):
         try:
-            found[name] = _one_of(home, name, shipped, own)
+            found[name] = _resolve_study(home, name, shipped, own)
         except UserError as error:
             errors[str(name)] = error
     return found, errors
 
 
-def _one_of(home: Home, name: str, shipped: Mapping[str, Any], own: Mapping[str, Any]) -> Study:
-    """One study of the two files, or the twin that is made for one."""
+def _resolve_study(home: Home, name: str, shipped: Mapping[str, Any], own: Mapping[str, Any]) -> Study:
+    """One study of the two files, or the generated twin of one."""
     if name in shipped and name in own:
-        msg = f"{home.studies_file}: study '{name}' is shipped with the product already; give it another name there"
+        msg = f"{home.studies_file}: study '{name}' is already shipped with the product; give it another name"
         raise UserError(msg)
-    if owner := owner_of(name, {**own, **shipped}):
+    if owner := find_owner(name, {**own, **shipped}):
         if name in shipped or name in own:
             msg = (
-                f"{home.studies_file}: study '{name}' has the name of the twin that study '{owner}' asks for; give it "
-                f"another one, or write twin: {name} in '{owner}'"
+                f"{home.studies_file}: study '{name}' has the name of the twin that study '{owner}' requests; give it "
+                f"another name, or set twin: {name} in '{owner}'"
             )
             raise UserError(msg)
-        return random_twin(_one_of(home, owner, shipped, own))
-    path, settings = (shipped_file(), shipped[name]) if name in shipped else (home.studies_file, own[name])
-    return parse_study(name, _anchored(settings, path.parent), path)
+        return make_random_twin(_resolve_study(home, owner, shipped, own))
+    path, settings = (locate_shipped_file(), shipped[name]) if name in shipped else (home.studies_file, own[name])
+    return parse_study(name, _anchor_paths(settings, path.parent), path)
 
 
 def find_study(home: Home, name: str) -> Study:
-    """The study called ``name``; what is wrong with another one does not matter.
+    """The study called ``name``; errors in other studies are ignored.
 
     Raises
     ------
     UserError
-        If there is none; the message suggests the nearest name.
+        If there is none; the message suggests the closest name.
     """
-    shipped, own = _entries(shipped_file()), _entries(home.studies_file)
-    if name in _names(shipped, own):
-        return _one_of(home, name, shipped, own)
-    studies = all_studies(home)
+    shipped, own = _read_entries(locate_shipped_file()), _read_entries(home.studies_file)
+    if name in _list_names(shipped, own):
+        return _resolve_study(home, name, shipped, own)
+    studies = list_studies(home)
     close = difflib.get_close_matches(name, studies, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(studies)};"
     msg = f"There is no study '{name}'; {hint} `attention-geometry studies` lists them"
@@ -397,44 +403,49 @@ def find_study(home: Home, name: str) -> Study:
 
 
 def check_twin(home: Home, name: str, study: Study) -> None:
-    """Refuse a twin that is not one.
+    """Refuse a twin that cannot be compared with the study.
 
     Raises
     ------
     UserError
-        If there is no such study, its weights are not random, or its model is another.
+        If the twin does not exist, its weights are not random, or its model is another.
     """
-    twin = twin_of(name, study)
+    twin = find_twin_name(name, study)
     if twin is None:
         return
     found = find_study(home, twin)
     if found.model.weights != RANDOM:
         msg = (
-            f"The study '{twin}' cannot be the twin of '{name}', for its weights are trained; write twin: {RANDOM}, or "
-            f"give '{twin}' random weights"
+            f"The study '{twin}' cannot be the twin of '{name}', because its weights are trained; set twin: {RANDOM}, "
+            f"or give '{twin}' random weights"
         )
         raise UserError(msg)
     if (found.model.id, found.model.revision) != (study.model.id, study.model.revision):
-        msg = f"The study '{twin}' cannot be the twin of '{name}': its model is {found.model.id}, not {study.model.id}"
+        msg = (
+            f"The study '{twin}' cannot be the twin of '{name}': its model is {found.model.id}, not {study.model.id}; "
+            f"set twin: {RANDOM}"
+        )
         raise UserError(msg)
 
 
 def read_studies(path: Path) -> dict[str, Study]:
-    """The studies of one file, and the twins that are made for them; none if there is no such file.
+    """Read the studies of one file, with their generated twins; none if the file does not exist.
 
     Raises
     ------
     UserError
         If the file is not valid YAML or a study in it is malformed.
     """
-    entries = _entries(path)
-    studies = {name: parse_study(name, _anchored(settings, path.parent), path) for name, settings in entries.items()}
-    twins = ((name, owner_of(name, entries)) for name in names_with_twins(entries))
-    return studies | {name: random_twin(studies[owner]) for name, owner in twins if owner and name not in studies}
+    entries = _read_entries(path)
+    studies = {
+        name: parse_study(name, _anchor_paths(settings, path.parent), path) for name, settings in entries.items()
+    }
+    twins = ((name, find_owner(name, entries)) for name in iterate_with_twins(entries))
+    return studies | {name: make_random_twin(studies[owner]) for name, owner in twins if owner and name not in studies}
 
 
-def _entries(path: Path) -> dict[str, Any]:
-    """The settings of each study of a file as they stand there; none if there is no such file."""
+def _read_entries(path: Path) -> dict[str, Any]:
+    """Read the settings of each study of a file, unchecked; none if the file does not exist."""
     if not path.exists():
         return {}
     try:
@@ -446,13 +457,13 @@ def _entries(path: Path) -> dict[str, Any]:
         msg = f"{path} cannot be read ({error.strerror}); put a file of studies there, or remove it"
         raise UserError(msg) from error
     if not isinstance(content, dict) or set(content) != {"studies"} or not isinstance(content["studies"], dict):
-        msg = f"{path} must hold one mapping 'studies' from names to settings; see the shipped studies.yaml"
+        msg = f"{path} must contain one mapping 'studies' from names to settings; see the shipped studies.yaml"
         raise UserError(msg)
     return dict(content["studies"])
 
 
-def _anchored(settings: object, folder: Path) -> object:
-    """Settings whose model and corpus, where they are relative paths, start from the folder of their file."""
+def _anchor_paths(settings: object, folder: Path) -> object:
+    """Settings in which relative paths of model and corpus are resolved against the folder of their file."""
     if not isinstance(settings, dict):
         return settings
     anchored = dict(settings)
@@ -466,17 +477,17 @@ def _anchored(settings: object, folder: Path) -> object:
 
 
 def parse_study(name: object, settings: object, source: object) -> Study:
-    """One study from its settings.
+    """Parse the settings of one study.
 
     Raises
     ------
     UserError
-        If the name is no safe file name, or a field is unknown, missing or malformed.
+        If the name is not a safe file name, or a field is unknown, missing or malformed.
     """
     if not isinstance(name, str) or not NAME.fullmatch(name) or UNFINISHED.search(name):
         msg = (
             f"{source}: '{name}' cannot be the name of a study; use up to 64 lower-case letters, digits, '.', '_' and "
-            "'-', the first and the last a letter or digit"
+            "'-', beginning and ending with a letter or digit"
         )
         raise UserError(msg)
     try:
@@ -484,15 +495,15 @@ def parse_study(name: object, settings: object, source: object) -> Study:
     except ValidationError as error:
         problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")  # it explains more
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        msg = f"{source}: study '{name}', {_explained(problems[0])}{more}"
+        msg = f"{source}: study '{name}', {_explain_problem(problems[0])}{more}"
         raise UserError(msg) from error
 
 
-def _explained(problem: ErrorDetails) -> str:
-    """What is wrong with which field, and the remedy."""
+def _explain_problem(problem: ErrorDetails) -> str:
+    """Describe which field is wrong, why, and the remedy."""
     path = ".".join(str(part) for part in problem["loc"])
     field = f"field '{path}'" if path else "settings"
-    known = _descriptions(Study)
+    known = _describe_fields(Study)
     meaning = known.get(".".join(part for part in problem["loc"] if isinstance(part, str)), "")
     if problem["type"] == "extra_forbidden":
         close = difflib.get_close_matches(path, known, n=1)
@@ -504,22 +515,22 @@ def _explained(problem: ErrorDetails) -> str:
     return f"{field}: {problem['msg'][0].lower()}{problem['msg'][1:]}, found {problem['input']!r}{meaning}"
 
 
-def _descriptions(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
-    """Every field of a model and its parts, by its dotted name, with its description."""
+def _describe_fields(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
+    """The descriptions of all fields of a model and its nested models, by their dotted names."""
     found: dict[str, str] = {}
     for name, field in model.model_fields.items():
         found[prefix + name] = field.description or ""
-        for part in (field.annotation, *get_args(field.annotation)):  # a part that may be left out is a union
+        for part in (field.annotation, *get_args(field.annotation)):  # an optional part is a union
             if isinstance(part, type) and issubclass(part, BaseModel):
-                found |= _descriptions(part, f"{prefix}{name}.")
+                found |= _describe_fields(part, f"{prefix}{name}.")
     return found
 
 
 @contextmanager
-def recorded(home: Home, name: str, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Record a study for the body to run; if that is refused before anything is stored, take the new record back.
+def record_tentatively(home: Home, name: str, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Record a study to run inside the context; if it is refused before anything is stored, remove the new record.
 
-    So a mistake in the settings can be mended under the same name.
+    So a mistake in the settings can be fixed under the same name.
 
     Raises
     ------
@@ -531,13 +542,13 @@ def recorded(home: Home, name: str, settings: Mapping[str, Any]) -> Iterator[Non
         yield
     except (UserError, OSError):
         if new and not home.tensors(name).exists():
-            with suppress(OSError):  # what the user has to hear of is why the study was refused
+            with suppress(OSError):  # the user needs to see why the study was refused
                 _forget(home, name, settings)
         raise
 
 
 def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> bool:
-    """Add a study to the data root's own file; False if it stands there, or is shipped, with the same settings.
+    """Add a study to the data root's own file; return False if it exists, or is shipped, with the same settings.
 
     Raises
     ------
@@ -546,13 +557,13 @@ def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> bool:
     """
     study = parse_study(name, dict(settings), "command line")
     home.prepare()
-    with exclusive(home.root / "studies.lock", str(home.studies_file), wait=10):
-        existing = all_studies(home).get(name)
+    with hold_lock(home.root / "studies.lock", str(home.studies_file), wait=10):
+        existing = list_studies(home).get(name)
         if existing is None:
             _append(home.studies_file, name, settings)
         elif existing != study:
             msg = (
-                f"There is a study '{name}' with other settings already; give this one another --name, "
+                f"There is already a study '{name}' with other settings; choose another --name, "
                 f"or run that one: attention-geometry run {name}"
             )
             raise UserError(msg)
@@ -560,9 +571,9 @@ def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> bool:
 
 
 def _forget(home: Home, name: str, settings: Mapping[str, Any]) -> None:
-    """Take out of the data root's own file what ``record_study`` added; what others added since stays."""
-    with exclusive(home.root / "studies.lock", str(home.studies_file), wait=10):
-        rest = home.studies_file.read_text(encoding="utf-8").replace(_block(name, settings), "", 1)
+    """Remove from the data root's own file what ``record_study`` added; later additions of others are kept."""
+    with hold_lock(home.root / "studies.lock", str(home.studies_file), wait=10):
+        rest = home.studies_file.read_text(encoding="utf-8").replace(_format_block(name, settings), "", 1)
         if rest.strip() == HEADING:
             home.studies_file.unlink()
         else:
@@ -570,23 +581,23 @@ def _forget(home: Home, name: str, settings: Mapping[str, Any]) -> None:
 
 
 def _append(path: Path, name: str, settings: Mapping[str, Any]) -> None:
-    """Add a study at the end of a file, keeping what stands there as it is."""
+    """Append a study to a file, leaving its existing text unchanged."""
     before = path.read_text(encoding="utf-8").rstrip() if path.exists() else HEADING
     try:
-        _replace(path, f"{before}\n{_block(name, settings)}")
+        _replace(path, f"{before}\n{_format_block(name, settings)}")
     except UserError as error:
         msg = f"The study '{name}' could not be added to {path}; add it by hand below '{HEADING}'"
         raise UserError(msg) from error
 
 
-def _block(name: str, settings: Mapping[str, Any]) -> str:
-    """The lines of a studies file that hold one study."""
+def _format_block(name: str, settings: Mapping[str, Any]) -> str:
+    """The lines of one study in a studies file."""
     block = yaml.safe_dump({name: dict(settings)}, sort_keys=False, allow_unicode=True)
     return "".join(f"  {line}\n" for line in block.splitlines())
 
 
 def _replace(path: Path, text: str) -> None:
-    """Give a studies file another text, if that can be read as one."""
-    with staged(path) as partial:
+    """Replace the text of a studies file, if the new text can be read as one."""
+    with stage_file(path) as partial:
         partial.write_text(text, encoding="utf-8")
         read_studies(partial)

@@ -1,7 +1,7 @@
-"""Twins: the studies of random weights in the same architecture that studies are held against.
+"""Twins: studies with random weights in the same architecture that other studies are compared with.
 
-A study names its twin, or asks for one with ``twin: random``, which is then a study of its own under the name
-``NAME-random``. Holds what such a study is, and what it is called.
+A study names its twin, or requests one with ``twin: random``, which is then a separate study named ``NAME-random``.
+This module defines the settings and the name of such a study.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
     from dagster_project.study.studies import Study
 
 RANDOM = "random"
-"""What a study asks for to have a twin made for it."""
+"""The value of ``twin`` by which a study requests a generated twin."""
 
 SEQUENCES = 8
-"""Most sequences of a twin that is made for a study; it looks at the last query alone, so that it costs little."""
+"""Most sequences of a generated twin; it measures only the last query, so that it costs little."""
 
 SUFFIX = "-random"
 
 
-def twin_of(name: str, study: "Study") -> str | None:
+def find_twin_name(name: str, study: "Study") -> str | None:
     """The name of a study's twin; None if it has none."""
     return f"{name}{SUFFIX}" if study.twin == RANDOM else study.twin
 
 
-def random_twin(study: "Study") -> "Study":
-    """The twin that is made for a study: the same but for its weights, on few sequences and one query."""
+def make_random_twin(study: "Study") -> "Study":
+    """The generated twin of a study: the same except for its weights, on few sequences and one query."""
     given = study.model_dump(exclude={"twin", "queries"})
     last = study.query_positions[-1]
     effects = given["analysis"]["effects"]
@@ -40,16 +40,16 @@ def random_twin(study: "Study") -> "Study":
     return type(study).model_validate(given | changed)
 
 
-def names_with_twins(entries: Mapping[str, Any]) -> Iterator[str]:
-    """The names of the studies of a file, each followed by that of the twin that is made for it, if it asks for one."""
+def iterate_with_twins(entries: Mapping[str, Any]) -> Iterator[str]:
+    """The names of the studies of a file, each followed by that of its generated twin, if it requests one."""
     for name, settings in entries.items():
         yield name
         if isinstance(settings, dict) and settings.get("twin") == RANDOM:
             yield f"{name}{SUFFIX}"
 
 
-def owner_of(name: object, entries: Mapping[str, Any]) -> str | None:
-    """The study of a file that a twin of this name is made for; None if there is none."""
+def find_owner(name: object, entries: Mapping[str, Any]) -> str | None:
+    """The study of a file whose generated twin has this name; None if there is none."""
     owner = str(name).removesuffix(SUFFIX)
     settings = entries.get(owner)
     asks = isinstance(settings, dict) and settings.get("twin") == RANDOM

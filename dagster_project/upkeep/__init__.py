@@ -1,1 +1,1 @@
-"""What is stale, incomplete, damaged or left over in a data root, and its removal."""
+"""Maintenance of a data root: what is stale, incomplete, damaged or left over, and its removal."""

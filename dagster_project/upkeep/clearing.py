@@ -1,4 +1,4 @@
-"""Removal of what killed processes left behind, and of all that is stored of a study."""
+"""Removal of leftovers of killed processes, and of all files of a study."""
 
 import logging
 import os
@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagster_project.study.home import Home, is_held, scratch
+from dagster_project.study.home import Home, is_held, locate_scratch
 from dagster_project.study.studies import NAME, find_study
 from storage.errors import UserError
 from storage.files.places import Local, Place
@@ -17,86 +17,86 @@ from storage.files.staging import UNFINISHED, is_being_written
 logger = logging.getLogger(__name__)
 
 SPILLED = re.compile(r"\.[0-9a-f]{32}\.partial(\.[a-z.]+)?$")
-"""What follows the name of a database that is being written: DuckDB adds to it when it spills."""
+"""The suffix of a database that is being written: DuckDB extends it when it spills."""
 
 IN_USE = "in use by a running process"
 
 CLUSTER_LOCK = ".dirlock"
-"""What Dask adds to the name of a worker's scratch folder for its lock."""
+"""The suffix of the lock of a Dask worker's scratch folder."""
 
-NEEDED = "a run that has not ended may need it; if Dagster's records lie elsewhere, set DAGSTER_HOME"
-"""Why the lock of a run stays."""
+NEEDED = "an unfinished run may need it; if Dagster's records are in another folder, set DAGSTER_HOME"
+"""Why the lock of a run is kept."""
 
 
 @dataclass(frozen=True)
 class Removed:
-    """What became of one thing that could be removed."""
+    """The outcome for one file or folder that could be removed."""
 
     path: Place
     bytes: int
     kept: str = ""
-    """Why it is still there; empty if it was removed."""
+    """Why it was kept; empty if it was removed."""
 
 
-def leftovers(home: Home) -> list[Path]:
-    """Files and folders that are half-written, set aside or locks of runs that ended; some may be in work now.
+def find_leftovers(home: Home) -> list[Path]:
+    """Files and folders that are partially written or set aside, and locks of ended runs; some may be in use.
 
-    What this program does not call so is not looked at: stores may lie in a folder that others use, too.
+    Only names that this program gives are considered: stores may be in a folder that others use as well.
     """
-    of_studies = [path for paths in _of_studies(home).values() for path in paths]
-    return sorted([*of_studies, *_of_none(home), *_of_clusters(), *_dead_locks(home)])
+    of_studies = [path for paths in _find_study_leftovers(home).values() for path in paths]
+    return sorted([*of_studies, *_find_shared_leftovers(home), *_find_cluster_leftovers(), *_find_dead_locks(home)])
 
 
 def clean(home: Home) -> Iterator[Removed]:
-    """Remove what killed processes left; what a living one works on stays, and so does what waits for a whole store.
+    """Remove leftovers of killed processes; files in use and replaced stores whose successor is incomplete are kept.
 
-    Then runs of the command line that were killed are marked as failed in Dagster's records, and their pool slots
-    freed; a warning says so where these cannot be written.
+    Then killed runs of the command line are marked as failed in Dagster's records, and their pool slots freed; if the
+    records cannot be written, a warning is logged.
     """
-    locks = _dead_locks(home)
-    for path in _of_none(home):
-        yield Removed(Local(path), 0, IN_USE) if is_being_written(path) else _removed(Local(path))
-    for path in _of_clusters():
-        yield _removed(Local(path))
+    locks = _find_dead_locks(home)
+    for path in _find_shared_leftovers(home):
+        yield Removed(Local(path), 0, IN_USE) if is_being_written(path) else _remove_place(Local(path))
+    for path in _find_cluster_leftovers():
+        yield _remove_place(Local(path))
         path.with_name(f"{path.name}{CLUSTER_LOCK}").unlink(missing_ok=True)
-    for study, paths in _of_studies(home).items():
+    for study, paths in _find_study_leftovers(home).items():
         yield from _clean_study(home, study, paths)
-    _bury(home)
+    _mark_killed_runs(home)
     for lock in locks:
         yield Removed(Local(lock), 0, NEEDED if lock.exists() else "")
 
 
 def clear_study(home: Home, name: str) -> Iterator[Removed]:
-    """Remove all that is stored of a study, but its entry in the studies file and Dagster's records of its runs.
+    """Remove all files of a study, but not its entry in the studies file or Dagster's records of its runs.
 
-    A process killed in between leaves less of it, and clearing again removes the rest. Who has the database open keeps
-    reading it. Pages that compare the study with others go too.
+    If the process is killed, clearing again removes the rest. Processes that have the database open keep reading it.
+    Pages that compare the study with others are removed too.
 
     Raises
     ------
     UserError
-        If there is neither a study of this name nor anything stored of it, or another process works on it.
+        If there is neither a study nor any file of this name, or another process is working on the study.
     """
-    if not NAME.fullmatch(name) or not what_is_stored(home, name):
+    if not NAME.fullmatch(name) or not list_stored(home, name):
         find_study(home, name)
-    with home.running(name), home.claimed(name):
+    with home.reserve(name), home.claim(name):
         home.refuse_links(name)
-        for place in what_is_stored(home, name):
-            if place.exists():  # what was in a store has been removed with it
-                yield _removed(place)
+        for place in list_stored(home, name):
+            if place.exists():  # leftovers inside a store have been removed with it
+                yield _remove_place(place)
         _write_entries(home)
 
 
-def what_is_stored(home: Home, name: str) -> list[Place]:
-    """The places of a study that hold anything, in the order in which they are removed: what others lead to first."""
-    from storage.warehouse.connection import database
+def list_stored(home: Home, name: str) -> list[Place]:
+    """The existing files and folders of a study in the order of removal: those that refer to others first."""
+    from storage.warehouse.connection import locate_database
 
     compared = [page for page in sorted(home.comparisons.glob("*.html")) if name in page.stem.split("+")]
-    left = _of_studies(home).get(name, [])
+    left = _find_study_leftovers(home).get(name, [])
     places: list[Place] = [
         Local(home.report(name)),
         *map(Local, compared),
-        Local(database(home.warehouse, name)),
+        Local(locate_database(home.warehouse, name)),
         Local(home.summaries(name)),
         home.metrics(name),
         home.tensors(name),
@@ -105,10 +105,10 @@ def what_is_stored(home: Home, name: str) -> list[Place]:
     return [place for place in places if place.exists()]
 
 
-def _of_studies(home: Home) -> dict[str, list[Path]]:
-    """What is half-written or set aside of each study, in the order of paths."""
+def _find_study_leftovers(home: Home) -> dict[str, list[Path]]:
+    """What is partially written or set aside of each study, sorted by path."""
     found: dict[str, list[Path]] = {}
-    for folder, kind, mark in _folders(home):
+    for folder, kind, mark in _list_study_folders(home):
         for path in sorted(folder.glob("*")):
             name = mark.sub("", path.name)
             study = name.removesuffix(kind)
@@ -119,17 +119,17 @@ def _of_studies(home: Home) -> dict[str, list[Path]]:
     return {study: paths for study, paths in found.items() if paths}
 
 
-def _folders(home: Home) -> Iterator[tuple[Path, str, re.Pattern[str]]]:
-    """Where studies have files, what follows a study's name there, and what follows that while they are unfinished."""
-    for place in (home.place_of("tensors"), home.place_of("metrics")):
+def _list_study_folders(home: Home) -> Iterator[tuple[Path, str, re.Pattern[str]]]:
+    """The folders with files of studies, the suffix of a study's name there, and that of unfinished files."""
+    for place in (home.locate_stores("tensors"), home.locate_stores("metrics")):
         if isinstance(place, Local):
             yield place.path, ".zarr", UNFINISHED
     yield home.root / "summaries", "", UNFINISHED
     yield home.warehouse, "", SPILLED
 
 
-def _of_none(home: Home) -> list[Path]:
-    """What is half-written of no study: pages, reports, the studies file, the script of the plain shell."""
+def _find_shared_leftovers(home: Home) -> list[Path]:
+    """Partially written files that belong to no study: pages, reports, the studies file, the script of the shell."""
     from storage.warehouse.connection import ENTRY
 
     made = {home.root: ("index.html", "studies.yaml"), home.reports: (".html",), home.comparisons: (".html",)}
@@ -144,9 +144,9 @@ def _of_none(home: Home) -> list[Path]:
     return sorted(path for path in (*written, *scripts) if UNFINISHED.search(path.name))
 
 
-def _of_clusters() -> list[Path]:
-    """Scratch folders of workers of local Dask clusters that were killed: those whose lock nobody holds."""
-    locks = sorted(scratch().glob(f"*/*{CLUSTER_LOCK}"))
+def _find_cluster_leftovers() -> list[Path]:
+    """Scratch folders of killed workers of local Dask clusters: those whose lock no process holds."""
+    locks = sorted(locate_scratch().glob(f"*/*{CLUSTER_LOCK}"))
     return [lock.with_name(lock.name.removesuffix(CLUSTER_LOCK)) for lock in locks if not is_held(lock)]
 
 
@@ -154,36 +154,36 @@ def _clean_study(home: Home, study: str, paths: list[Path]) -> Iterator[Removed]
     """Remove leftovers of one study under its lock."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(home.claimed(study))
+            stack.enter_context(home.claim(study))
         except UserError:
             yield from (Removed(Local(path), 0, IN_USE) for path in paths)
             return
-        except OSError as error:  # there is no room or no right for the lock
+        except OSError as error:  # no space or no permission for the lock
             yield from (Removed(Local(path), 0, f"its study cannot be locked: {error.strerror}") for path in paths)
             return
         for path in paths:
-            if path.name.endswith(".replaced") and not _replacement_is_whole(home, study):
+            if path.name.endswith(".replaced") and not _is_replacement_complete(home, study):
                 yield Removed(
                     Local(path), 0, f"until the store that replaces it is complete: attention-geometry run {study}"
                 )
             elif path.exists():
-                yield _removed(Local(path))
+                yield _remove_place(Local(path))
 
 
-def _replacement_is_whole(home: Home, study: str) -> bool:
+def _is_replacement_complete(home: Home, study: str) -> bool:
     """Whether the tensor store of a study has all its sequences."""
     from storage.zarr.arrays import TENSORS
     from storage.zarr.sequences import SequenceStore
 
     try:
-        return not SequenceStore.open(home.tensors(study), TENSORS).missing()
+        return not SequenceStore.open(home.tensors(study), TENSORS).find_missing()
     except UserError:
         return False
 
 
-def _removed(place: Place) -> Removed:
-    """Remove what is at a place."""
-    size = place.bytes_on_disk()
+def _remove_place(place: Place) -> Removed:
+    """Remove a file or folder."""
+    size = place.measure_size()
     try:
         place.remove()
     except OSError as error:
@@ -191,7 +191,7 @@ def _removed(place: Place) -> Removed:
     return Removed(place, size)
 
 
-def _bury(home: Home) -> None:
+def _mark_killed_runs(home: Home) -> None:
     """Mark killed runs as failed and free their pool slots, if Dagster's records can be written."""
     from dagster_project.records.opening import open_records
 
@@ -201,16 +201,16 @@ def _bury(home: Home) -> None:
                 pass
         except (UserError, OSError) as error:
             why = " ".join(str(error).split())
-            logger.warning("Killed runs have not been marked as failed, which the next run does: %s", why)
+            logger.warning("Killed runs could not be marked as failed; the next run does it: %s", why)
 
 
-def _dead_locks(home: Home) -> list[Path]:
-    """Locks of runs whose process holds them no longer."""
+def _find_dead_locks(home: Home) -> list[Path]:
+    """Locks of runs that no process holds any more."""
     return [path for path in (home.root / "locks" / "runs").glob("*.lock") if not is_held(path)]
 
 
 def _write_entries(home: Home) -> None:
-    """Rewrite what lists all studies: the page, and the script of the plain shell."""
+    """Rewrite the two files that list all studies: the index page, and the script of the plain shell."""
     from dagster_project.steps.reporting import write_index
     from storage.warehouse.connection import write_entry
 

@@ -1,7 +1,4 @@
-"""What ``attention-geometry doctor`` says: versions, devices, the data root and what in it is incomplete or damaged.
-
-Holds the examination.
-"""
+"""The command ``attention-geometry doctor``: versions, devices, and what is incomplete or damaged in the data root."""
 
 import os
 import platform
@@ -16,12 +13,12 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.table import Table
 
-from dagster_project.steps.assets import summary_paths
+from dagster_project.steps.assets import list_summary_paths
 from dagster_project.study.home import Home
-from dagster_project.study.studies import readable_studies
-from dagster_project.upkeep.clearing import Removed, leftovers
+from dagster_project.study.studies import list_readable_studies
+from dagster_project.upkeep.clearing import Removed, find_leftovers
 from reports.findings.numbers import count
-from storage.errors import UserError, in_a_line
+from storage.errors import UserError, format_error
 from storage.files.places import Local, Place
 
 if TYPE_CHECKING:
@@ -39,13 +36,13 @@ PARTS: tuple[Part, ...] = ("tensors", "metrics")
 
 def examine(home: Home) -> Iterator[Table]:
     """One table each for versions, devices, the data root and its stores."""
-    yield _versions()
-    yield _devices()
-    yield _data_root(home)
-    yield _stores(home)
+    yield _tabulate_versions()
+    yield _tabulate_devices()
+    yield _tabulate_data_root(home)
+    yield _tabulate_stores(home)
 
 
-def _versions() -> Table:
+def _tabulate_versions() -> Table:
     table = Table("package", "version", title="Versions", title_justify="left")
     table.add_row("python", platform.python_version())
     for package in PACKAGES:
@@ -56,7 +53,7 @@ def _versions() -> Table:
     return table
 
 
-def _devices() -> Table:
+def _tabulate_devices() -> Table:
     import torch
 
     table = Table("device", "what", title="Devices", title_justify="left")
@@ -69,7 +66,7 @@ def _devices() -> Table:
     return table
 
 
-def _data_root(home: Home) -> Table:
+def _tabulate_data_root(home: Home) -> Table:
     table = Table("what", "state", title="Data root", title_justify="left")
     table.add_row("folder", str(home.root))
     for name, place in (("tensors", home.tensor_root), ("metrics", home.metric_root)):
@@ -83,25 +80,25 @@ def _data_root(home: Home) -> Table:
         table.add_row("writable", f"no: {error}")
     if damaged := [each for each in _verify_databases(home) if each.damage]:
         table.add_row("Dagster's records", "\n".join(str(each.damage) for each in damaged))
-    found = leftovers(home)
+    found = find_leftovers(home)
     table.add_row("leftovers of killed runs", "\n".join(str(path) for path in found) or "none")
     if found:
         table.add_row("to remove them", "attention-geometry doctor --clean")
     return table
 
 
-def _stores(home: Home) -> Table:
-    """Every store below the data root with what its ledger lacks, and every published database."""
-    from storage.warehouse.connection import published
+def _tabulate_stores(home: Home) -> Table:
+    """Every store of the data root with its missing sequences, every published database, and every page."""
+    from storage.warehouse.connection import list_published
 
     table = Table("store", "study", "state", title="Stores", title_justify="left")
     for folder in PARTS:
-        for name, state in _states(home, folder):
+        for name, state in _iterate_states(home, folder):
             table.add_row(folder, name, state)
     for tables in sorted((home.root / "summaries").glob("*/")):
         if tables.suffix not in {".partial", ".replaced"}:
-            table.add_row("summaries", tables.name, _summaries(home, tables.name))
-    for study, path in published(home.warehouse).items():
+            table.add_row("summaries", tables.name, _describe_summaries(home, tables.name))
+    for study, path in list_published(home.warehouse).items():
         table.add_row("warehouse", study, f"published, {path.stat().st_size / 1e6:.1f} MB")
     for pages in (home.reports, home.comparisons):
         for path in sorted(pages.glob("*.html")):
@@ -109,74 +106,74 @@ def _stores(home: Home) -> Table:
     return table
 
 
-def _states(home: Home, folder: Part) -> Iterator[tuple[str, str]]:
-    """The studies that have a store, and its state; of those in an object store, the ones that are known."""
+def _iterate_states(home: Home, folder: Part) -> Iterator[tuple[str, str]]:
+    """The studies that have a store, and its state; in an object store, only known studies are found."""
     try:
-        names = _stored(home, folder)
+        names = _list_stored(home, folder)
     except UserError as error:  # the object store does not answer
         yield "all", str(error)
         return
     for name in names:
-        yield name, _state(home, name, folder)
+        yield name, _describe_state(home, name, folder)
 
 
-def _stored(home: Home, folder: Part) -> list[str]:
-    """The studies that have a store of this kind; of those in an object store, the ones that are known."""
-    place, store = home.place_of(folder), home.tensors if folder == "tensors" else home.metrics
-    listed = place.stores()
+def _list_stored(home: Home, folder: Part) -> list[str]:
+    """The studies that have a store of this kind; in an object store, only known studies are found."""
+    place, store = home.locate_stores(folder), home.tensors if folder == "tensors" else home.metrics
+    listed = place.list_stores()
     if listed is None:
-        return sorted(name for name in readable_studies(home)[0] if store(name).exists())
+        return sorted(name for name in list_readable_studies(home)[0] if store(name).exists())
     return listed
 
 
-def _state(home: Home, name: str, folder: Part) -> str:
+def _describe_state(home: Home, name: str, folder: Part) -> str:
     from dagster_project.steps.measuring import open_metrics
     from storage.zarr.arrays import TENSORS
     from storage.zarr.sequences import SequenceStore
 
     try:
         store = SequenceStore.open(home.tensors(name), TENSORS) if folder == "tensors" else open_metrics(home, name)
-        missing, total = store.missing(), store.sizes["sequence"]
-    except Exception as error:  # noqa: BLE001 (whatever is wrong with it, the others are examined)
-        return in_a_line(error)
-    size = f"{store.bytes_on_disk() / 1e6:.1f} MB"
+        missing, total = store.find_missing(), store.sizes["sequence"]
+    except Exception as error:  # noqa: BLE001 (the others are still examined)
+        return format_error(error)
+    size = f"{store.measure_size() / 1e6:.1f} MB"
     if missing:
         return f"incomplete: {len(missing)} of {total} sequences are missing; run the study again ({size})"
     dropped = f", {' and '.join(store.dropped)} dropped" if store.dropped else ""
     return f"complete: {count(total, 'sequence')}{dropped}, {size}"
 
 
-def _summaries(home: Home, name: str) -> str:
-    """Which of a study's small tables are there."""
+def _describe_summaries(home: Home, name: str) -> str:
+    """Which of a study's small tables are stored."""
     from dagster_project.steps.catalogue import ASSETS
-    from storage.files.tables import made_from
+    from storage.files.tables import read_table_provenance
 
-    paths = list(summary_paths(home, name, (table for asset in ASSETS for table in asset.tables)).values())
-    if missing := [path.stem for path in paths if made_from(path) is None]:
+    paths = list(list_summary_paths(home, name, (table for asset in ASSETS for table in asset.tables)).values())
+    if missing := [path.stem for path in paths if read_table_provenance(path) is None]:
         return f"incomplete: {', '.join(missing)} missing or damaged; run the study again"
     return f"complete: {len(paths)} tables, {sum(path.stat().st_size for path in paths) / 1e6:.1f} MB"
 
 
-def removals(removed: Iterable[Removed]) -> Table:
-    """What has been removed, with its bytes and their sum, and what has not, and why."""
+def tabulate_removals(removed: Iterable[Removed]) -> Table:
+    """A table of what was removed, with its size and the total, and of what was kept, and why."""
     table = Table("what", "bytes", title="Removed", title_justify="left")
     total = 0
     for each in removed:
         table.add_row(str(each.path), f"kept: {each.kept}" if each.kept else f"{each.bytes:,}")
         total += each.bytes
-    table.add_row("in all", f"{total:,}")
+    table.add_row("total", f"{total:,}")
     return table
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of reading one store, table or database."""
+    """The result of verifying one store, table or database."""
 
     what: Place
     damage: str | None
-    """What is wrong and the remedy, in one line; None if every byte is as it was written."""
+    """What is wrong and the remedy, in one line; None if all checksums match."""
     in_work: bool = False
-    """Whether it could not be read because a process works on its study."""
+    """Whether it could not be read because a process is working on its study."""
 
 
 def verify(home: Home) -> Iterator[Verdict]:
@@ -187,16 +184,16 @@ def verify(home: Home) -> Iterator[Verdict]:
     UserError
         If an object store does not answer.
     """
-    from storage.warehouse.connection import published
+    from storage.warehouse.connection import list_published
     from storage.zarr.arrays import SELECTION, TENSORS
 
     for folder, specs, place in zip(PARTS, (TENSORS, SELECTION), (home.tensors, home.metrics), strict=True):
-        for name in _stored(home, folder):
-            yield _settled(home, name, place(name), partial(_damage_of_store, place(name), specs, name))
+        for name in _list_stored(home, folder):
+            yield _verify_place(home, name, place(name), partial(_find_store_damage, place(name), specs, name))
     for table in sorted((home.root / "summaries").glob("*/*.parquet")):
-        yield _settled(home, table.parent.name, Local(table), partial(_damage_of_table, table))
-    for study, path in published(home.warehouse).items():
-        yield _settled(home, study, Local(path), partial(_damage_of_database, path, study))
+        yield _verify_place(home, table.parent.name, Local(table), partial(_find_table_damage, table))
+    for study, path in list_published(home.warehouse).items():
+        yield _verify_place(home, study, Local(path), partial(_find_database_damage, path, study))
     databases = list(_verify_databases(home))
     yield from databases
     if databases and not any(each.damage for each in databases):
@@ -204,71 +201,71 @@ def verify(home: Home) -> Iterator[Verdict]:
 
 
 def _verify_databases(home: Home) -> Iterator[Verdict]:
-    """Look at every database of Dagster's records."""
-    from dagster_project.records.opening import REBUILD, damaged_records
+    """Check every database of Dagster's records."""
+    from dagster_project.records.opening import REBUILD, examine_databases
 
-    for path, why in damaged_records(home):
+    for path, why in examine_databases(home):
         yield Verdict(Local(path), f"{path} is damaged ({why}); rebuild Dagster's records: {REBUILD}" if why else None)
 
 
 def _verify_records(home: Home) -> Verdict:
-    """Read all of Dagster's records, whose databases are as they should be."""
-    from dagster_project.records.opening import REBUILD, unreadable_records
+    """Read all of Dagster's records, whose databases are intact."""
+    from dagster_project.records.opening import REBUILD, find_unreadable_records
 
-    why = unreadable_records(home)
+    why = find_unreadable_records(home)
     said = f"Dagster's records in {home.dagster} are damaged ({why}); rebuild them: {REBUILD}" if why else None
     return Verdict(Local(home.dagster), said)
 
 
-def _settled(home: Home, study: str, what: Place, look: Callable[[], str | None]) -> Verdict:
-    """What is wrong by a look while no process works on the study; a first look, which may be so, needs no lock.
+def _verify_place(home: Home, study: str, what: Place, look: Callable[[], str | None]) -> Verdict:
+    """The damage that a check finds: the first check takes no lock; damage is confirmed while no process works on it.
 
     Raises
     ------
     UserError
         If an object store does not answer.
     """
-    look = partial(_damage_found, look, what, study)
+    look = partial(_find_damage, look, what, study)
     if look() is None:
         return Verdict(what, None)
     with ExitStack() as stack:
         try:
-            stack.enter_context(home.claimed(study))
+            stack.enter_context(home.claim(study))
         except UserError:
             return Verdict(what, None, in_work=True)
         return Verdict(what, look() if what.exists() else None)
 
 
-def _damage_found(look: Callable[[], str | None], what: Place, study: str) -> str | None:
-    """What a look finds; what nobody foresaw is damage too."""
+def _find_damage(look: Callable[[], str | None], what: Place, study: str) -> str | None:
+    """The damage that a check finds; an unexpected error counts as damage."""
     try:
         return look()
     except UserError:
         raise
-    except Exception as error:  # noqa: BLE001 (the others are read all the same)
-        return f"{what} cannot be read ({in_a_line(error)}): attention-geometry run {study} --fresh"
+    except Exception as error:  # noqa: BLE001 (the others are still read)
+        return f"{what} cannot be read ({format_error(error)}); rebuild it: attention-geometry run {study} --fresh"
 
 
-def verdicts(found: Iterable[Verdict]) -> Table:
-    """What is damaged, each with its remedy, what could not be read, and how much is as it was written."""
+def tabulate_verdicts(found: Iterable[Verdict]) -> Table:
+    """A table of what is damaged, with its remedy, what could not be read, and how many are intact."""
     table = Table("read", "state", title="Checksums", title_justify="left")
     whole = 0
     for each in found:
         if each.damage or each.in_work:
-            table.add_row(str(each.what), each.damage or "not read: a process works on it")
+            table.add_row(str(each.what), each.damage or "not read: a process is working on it")
         else:
             whole += 1
-    table.add_row("all others" if table.row_count else "everything", f"{whole} as written")
+    table.add_row("all others" if table.row_count else "everything", f"{whole} intact")
     return table
 
 
-def _damage_of_store(place: Place, specs: "Sequence[ArraySpec]", study: str) -> str | None:
-    """The first damage of a store, read one sequence of one array after the other; None if there is none."""
+def _find_store_damage(place: Place, specs: "Sequence[ArraySpec]", study: str) -> str | None:
+    """The first damage of a store, read array by array and sequence by sequence; None if there is none."""
     from storage.zarr.sequences import SequenceStore
 
     try:
         store = SequenceStore.open(place, specs)
-        sequences = [int(sequence) for sequence in store.finished().nonzero()[0]]
+        sequences = [int(sequence) for sequence in store.read_ledger().nonzero()[0]]
         for name in sorted(store.specs.keys() - set(store.dropped)):
             for sequence in sequences:
                 store.read(name, sequence)
@@ -279,8 +276,8 @@ def _damage_of_store(place: Place, specs: "Sequence[ArraySpec]", study: str) -> 
     return None
 
 
-def _damage_of_database(path: Path, study: str) -> str | None:
-    """What is wrong with a database; None if nothing is."""
+def _find_database_damage(path: Path, study: str) -> str | None:
+    """The damage of a database; None if there is none."""
     from storage.warehouse.connection import FORCED
     from storage.warehouse.connection import verify as damage_of
 
@@ -288,8 +285,8 @@ def _damage_of_database(path: Path, study: str) -> str | None:
     return f"{path} is damaged ({why}); rebuild it: attention-geometry run {study} {FORCED}" if why else None
 
 
-def _damage_of_table(path: Path) -> str | None:
-    """What is wrong with a table; None if nothing is."""
+def _find_table_damage(path: Path) -> str | None:
+    """The damage of a table; None if there is none."""
     from storage.files.tables import read_table
 
     try:

@@ -1,7 +1,7 @@
 """Freshness: which assets of a study are missing or stale, and why.
 
-Stores, tables, database and page say themselves what they were made of, which is true of copied data roots and of lost
-records too; Dagster's records are not asked.
+Stores, tables, database and page record themselves what they were made from, so that this works for copied data roots
+and without Dagster's records, which are not used.
 """
 
 from collections.abc import Mapping
@@ -10,26 +10,26 @@ from dagster_project.steps.assets import Snapshot
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study, find_study
-from dagster_project.study.twins import twin_of
+from dagster_project.study.twins import find_twin_name
 
 SHOWING = ("claims", "report")
-"""The assets that show what has landed of a study, beside its twin; nothing is made of them."""
+"""The assets that show the landed results of a study and compare them with its twin; no asset is made from them."""
 
 FOLLOWS = "follows from"
-"""How the reason of an asset begins that is stale because a parent is."""
+"""The beginning of the reason of an asset that is stale because a parent is."""
 
 
-def stale(home: Home, name: str, study: Study, force: str | None = None) -> dict[str, str]:
-    """Why each asset of a study that is missing or stale is so, in words, in the order of ``ASSETS``; {} if none is.
+def find_stale_assets(home: Home, name: str, study: Study, force: str | None = None) -> dict[str, str]:
+    """Find the missing or stale assets of a study, each with the reason, in the order of ``ASSETS``.
 
-    What follows from something stale is stale. No model is loaded and no network used, but for object stores: local
-    models and corpora are hashed; of those on the hub the commit that was read counts, so that a branch that has moved
-    on is not noticed.
+    An asset that depends on a stale one is stale. No model is loaded, and the network is used for object stores only:
+    local models and corpora are hashed; for those on the hub, the recorded commit is used, so that later commits to a
+    branch are not noticed.
 
     Parameters
     ----------
     force
-        An asset that counts as stale whatever it is made of.
+        An asset that counts as stale in any case.
 
     Raises
     ------
@@ -37,46 +37,46 @@ def stale(home: Home, name: str, study: Study, force: str | None = None) -> dict
         If a local model or corpus is missing or cannot be read, or an object store does not answer.
     """
     snapshot = Snapshot(home, name, study)
-    found = {asset.name: asset.why_stale(snapshot) for asset in ASSETS}
-    own = _of_twin(snapshot) | {asset: why for asset, why in found.items() if why}
-    own |= {force: "asked for"} if force else {}
-    reasons = _with_followers(own)
+    found = {asset.name: asset.explain_staleness(snapshot) for asset in ASSETS}
+    own = _explain_stale_twin(snapshot) | {asset: why for asset, why in found.items() if why}
+    own |= {force: "requested"} if force else {}
+    reasons = _add_followers(own)
     needing = [asset.name for asset in ASSETS if asset.reads and asset.name in reasons]
     if needing and "tensors" not in reasons and snapshot.tensors is not None and snapshot.tensors.dropped:
-        return _with_followers(own | {"tensors": f"dropped, and {needing[0]} is made from them"})
+        return _add_followers(own | {"tensors": f"dropped, but {needing[0]} is made from them"})
     return reasons
 
 
-def needed_of_twin(home: Home, twin: str) -> tuple[str, ...]:
-    """The assets of a study that others are held against: what its tables are made of, and its page if it has one."""
+def select_twin_assets(home: Home, twin: str) -> tuple[str, ...]:
+    """The assets needed of a twin: its tables and what they are made from, and its page if it exists."""
     page = home.report(twin).exists()
     return tuple(asset.name for asset in ASSETS if page or asset.name not in SHOWING)
 
 
-def stale_of_twin(home: Home, twin: str, force: str | None = None) -> dict[str, str]:
-    """The same of what is needed of a twin.
+def find_stale_of_twin(home: Home, twin: str, force: str | None = None) -> dict[str, str]:
+    """As ``find_stale_assets``, for the needed assets of a twin.
 
     Raises
     ------
     UserError
-        As ``stale``.
+        As ``find_stale_assets``.
     """
-    reasons, needed = stale(home, twin, find_study(home, twin), force), needed_of_twin(home, twin)
+    reasons, needed = find_stale_assets(home, twin, find_study(home, twin), force), select_twin_assets(home, twin)
     return {asset: why for asset, why in reasons.items() if asset in needed}
 
 
-def _of_twin(snapshot: Snapshot) -> dict[str, str]:
-    """Why what stands beside a twin is stale, if the twin has landed and its tables are."""
-    twin = twin_of(snapshot.name, snapshot.study)
+def _explain_stale_twin(snapshot: Snapshot) -> dict[str, str]:
+    """The reasons of the assets that show a study's twin, if the twin has landed and its tables are stale."""
+    twin = find_twin_name(snapshot.name, snapshot.study)
     if twin is None or snapshot.landed_twin is None:
         return {}
-    if not stale(snapshot.home, twin, find_study(snapshot.home, twin)).keys() - {*SHOWING}:
+    if not find_stale_assets(snapshot.home, twin, find_study(snapshot.home, twin)).keys() - {*SHOWING}:
         return {}
     return dict.fromkeys(SHOWING, f"its twin '{twin}' is stale")
 
 
-def _with_followers(own: Mapping[str, str]) -> dict[str, str]:
-    """The reasons of all stale assets, given those that have one of their own."""
+def _add_followers(own: Mapping[str, str]) -> dict[str, str]:
+    """Add to the reasons of stale assets those of all assets that depend on them."""
     reasons: dict[str, str] = {}
     for asset in ASSETS:
         follows = [f"{FOLLOWS} {parent.name}" for parent in asset.parents if parent.name in reasons]

@@ -1,6 +1,6 @@
-"""The plan of a refresh: what of all studies is missing or stale, and why; its reports are in ``refreshes/``.
+"""The plan of a refresh: what is missing or stale in all studies, and why; its reports are in ``refreshes/``.
 
-The schedule and the command line share it.
+The schedule and the command line both use it.
 """
 
 import json
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Literal
 
 from dagster_project.steps.catalogue import ASSETS
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study, find_study, read_studies, readable_studies, shipped_file
-from dagster_project.study.twins import RANDOM, twin_of
-from dagster_project.upkeep.freshness import FOLLOWS, stale, stale_of_twin
-from storage.errors import UserError, in_a_line
+from dagster_project.study.studies import Study, find_study, list_readable_studies, locate_shipped_file, read_studies
+from dagster_project.study.twins import RANDOM, find_twin_name
+from dagster_project.upkeep.freshness import FOLLOWS, find_stale_assets, find_stale_of_twin
+from storage.errors import UserError, format_error
 from storage.files.staging import write_atomically
 
 if TYPE_CHECKING:
@@ -26,31 +26,31 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 KEPT = 100
-"""Reports that are kept, the latest."""
+"""Number of reports that are kept, the latest ones."""
 
 REFRESH_TAG = "attention-geometry/refresh"
-"""Tag of a run that names the report in which it was asked for."""
+"""Tag of a run with the name of the report that requested it."""
 
 WHY_TAG = "attention-geometry/why"
-"""Tag of a run that says which assets were stale, and why."""
+"""Tag of a run with the stale assets and why they are stale."""
 
-NEVER_RUN = "never run; name it to start"
+NEVER_RUN = "never run; pass its name to run it"
 
-WAITS = "waits or is in progress; if nothing works on it, cancel it in `attention-geometry ui`"
+WAITS = "is queued or in progress; if no process is working on it, cancel it in `attention-geometry ui`"
 
 State = Literal["stale", "fresh", "running", "never run", "error"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What was found of one study, and what came of it."""
+    """The findings for one study, and the outcome of its run."""
 
     study: str
     state: State
     why: dict[str, str] = field(default_factory=dict)
     """The reason for every asset that is missing or stale, in order."""
     message: str = ""
-    """What went wrong, in one line."""
+    """An error, or another explanation, in one line."""
     outcome: str = ""
     """How its run ended, if there was one."""
     seconds: float | None = None
@@ -62,17 +62,17 @@ class Entry:
 
     @property
     def reasons(self) -> str:
-        """Why it is run or not, in a line; what follows from a stale asset is not named."""
+        """Why it is run or not, in one line; assets that are stale only because of another are not named."""
         assets: dict[str, list[str]] = {}
         for asset, why in self.why.items():
             if not why.startswith(FOLLOWS):
                 assets.setdefault(why, []).append(asset)
-        named = (f"{_some(found)}: {why}" for why, found in assets.items())
+        named = (f"{_abbreviate(found)}: {why}" for why, found in assets.items())
         return "; ".join(named) or self.message or self.state
 
 
-def _some(assets: Sequence[str]) -> str:
-    """The first of some assets, and how many more there are."""
+def _abbreviate(assets: Sequence[str]) -> str:
+    """The first of some assets, and the number of others."""
     return assets[0] if len(assets) == 1 else f"{assets[0]} and {len(assets) - 1} more"
 
 
@@ -81,7 +81,7 @@ class Report:
     """What one refresh found and did."""
 
     name: str
-    """The time when it was planned, in UTC: the name of its file, and the value of ``REFRESH_TAG``."""
+    """The time of planning in UTC: the name of its file, and the value of ``REFRESH_TAG``."""
     by: Literal["schedule", "command"]
     entries: tuple[Entry, ...]
 
@@ -93,103 +93,101 @@ class Report:
 def plan(
     home: Home, instance: "dg.DagsterInstance", by: Literal["schedule", "command"], names: Sequence[str] = ()
 ) -> Report:
-    """What has to be done of all studies, or of those named; one that cannot be examined does not hide the others.
+    """Find what is missing or stale in all studies, or in those named; an error in one does not hide the others.
 
-    Shipped studies of which nothing was ever made are left alone unless they are named: some are large. So is the page
-    of a twin that was made for a study.
+    Shipped studies that were never run are skipped unless they are named: some are large. So is the page of a
+    generated twin.
 
     Raises
     ------
     UserError
         If a study is named that does not exist.
     """
-    from dagster_project.records.registration import bury_dead_runs, unended_runs
+    from dagster_project.records.registration import find_unended_runs, mark_dead_runs
 
-    bury_dead_runs(instance, home)
-    studies, unreadable = readable_studies(home)
+    mark_dead_runs(instance, home)
+    studies, unreadable = list_readable_studies(home)
     for name in set(names) - unreadable.keys():
         find_study(home, name)
-    running, shipped = unended_runs(instance), read_studies(shipped_file()).keys() - set(names)
-    unseen = {twin_of(name, study) for name, study in studies.items() if study.twin == RANDOM} - set(names)
+    running, shipped = find_unended_runs(instance), read_studies(locate_shipped_file()).keys() - set(names)
+    unseen = {find_twin_name(name, study) for name, study in studies.items() if study.twin == RANDOM} - set(names)
     entries = [Entry(name, "error", message=str(error)) for name, error in unreadable.items()]
     for name in sorted(names or studies, key=lambda name: name not in studies or not _is_twin(studies[name])):
         if name in running:
             entries.append(Entry(name, "running", message=f"run {running[name]} {WAITS}"))
         elif name in studies and home.is_claimed(name):
-            entries.append(Entry(name, "running", message="another process works on it, or on a shard of it"))
+            entries.append(Entry(name, "running", message="another process is working on it or on a shard of it"))
         elif name in studies:
-            whole = partial(stale, home, name, studies[name])
-            needed = partial(stale_of_twin, home, name) if name in unseen else whole
-            entries.append(_examined(home, name, needed, start=name not in shipped))
+            whole = partial(find_stale_assets, home, name, studies[name])
+            needed = partial(find_stale_of_twin, home, name) if name in unseen else whole
+            entries.append(_examine_study(home, name, needed, start=name not in shipped))
     wanted = [entry for entry in entries if not names or entry.study in names]
     return Report(f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%fZ}", by, tuple(wanted))
 
 
 def _is_twin(study: Study) -> bool:
-    """Whether it may be the twin of others, which are made after it."""
+    """Whether it may be the twin of other studies, which are made after it."""
     return study.model.weights == RANDOM
 
 
-def _examined(home: Home, name: str, needed: Callable[[], dict[str, str]], *, start: bool) -> Entry:
-    """What is stale of what is needed of a study; ``start``: also if it was never run."""
+def _examine_study(home: Home, name: str, needed: Callable[[], dict[str, str]], *, start: bool) -> Entry:
+    """The entry of a study: which of its needed assets are stale; ``start``: also if it was never run."""
     try:
-        if not (start or _was_run(home, name)):
+        if not (start or _has_run(home, name)):
             return Entry(name, "never run", message=NEVER_RUN)
         why = needed()
-    except Exception as error:  # noqa: BLE001 (whatever it is, the other studies go on)
-        return Entry(name, "error", message=in_a_line(error))
+    except Exception as error:  # noqa: BLE001 (the other studies are still examined)
+        return Entry(name, "error", message=format_error(error))
     return Entry(name, "stale" if why else "fresh", why)
 
 
-def _was_run(home: Home, name: str) -> bool:
-    """Whether anything of a study is stored."""
+def _has_run(home: Home, name: str) -> bool:
+    """Whether a study has any stored files."""
     return any(place.exists() for asset in reversed(ASSETS) for place in asset.places(home, name))
 
 
 def write(home: Home, report: Report) -> Path:
-    """Write a report atomically as JSON, and keep of all reports the latest ``KEPT``; returns its path.
+    """Write a report atomically as JSON, delete all but the latest ``KEPT`` reports, and return its path.
 
     Raises
     ------
     UserError
         If it cannot be written.
     """
-    path = _folder(home) / f"{report.name}.json"
+    path = _locate_reports(home) / f"{report.name}.json"
     text = json.dumps(asdict(report), indent=1, ensure_ascii=False)
     write_atomically(path, text.encode(), remedy="make room there, or choose another data root with --home")
-    for old in _written(home)[:-KEPT]:
+    for old in _list_reports(home)[:-KEPT]:
         old.unlink(missing_ok=True)
     return path
 
 
-def latest(home: Home) -> Report:
-    """The latest report; how runs ended that it does not know of is looked up in Dagster's records.
+def read_latest(home: Home) -> Report:
+    """Read the latest report; missing outcomes of runs are looked up in Dagster's records.
 
-    These are the runs that the schedule asked for, and the one in which a command was killed.
+    These are the runs that the schedule requested, and the one during which a command was killed.
 
     Raises
     ------
     UserError
-        If there is none that can be read.
+        If there is no report, or it cannot be read.
     """
     from dagster_project.records.opening import open_records
 
-    written = _written(home)
+    written = _list_reports(home)
     if not written:
-        msg = (
-            f"There is no report in {_folder(home)}; `attention-geometry refresh` writes one, and so does the schedule"
-        )
+        msg = f"There is no report in {_locate_reports(home)} yet; write one: attention-geometry refresh"
         raise UserError(msg)
     report = _read(written[-1])
     if all(entry.outcome or entry.state != "stale" for entry in report.entries):
         return report
     with open_records(home) as instance:
-        ended = {entry.study: entry for entry in _ended(instance, report)}
+        ended = {entry.study: entry for entry in _iterate_ended(instance, report)}
     return replace(report, entries=tuple(ended.get(entry.study, entry) for entry in report.entries))
 
 
-def _ended(instance: "dg.DagsterInstance", report: Report) -> Iterator[Entry]:
-    """The entries of the studies that runs were started for, with their outcome, the latest run of a study last."""
+def _iterate_ended(instance: "dg.DagsterInstance", report: Report) -> Iterator[Entry]:
+    """Yield the entries of studies that have runs, with their outcome; the latest run of a study is last."""
     import dagster as dg
 
     from dagster_project.records.registration import PARTITION_TAG
@@ -204,13 +202,13 @@ def _ended(instance: "dg.DagsterInstance", report: Report) -> Iterator[Entry]:
         run, (begin, end) = record.dagster_run, (record.start_time, record.end_time)
         if entry := entries.get(run.tags.get(PARTITION_TAG, "")):
             outcome = outcomes.get(run.status, "in progress")
-            message = f"see run {run.run_id} with `attention-geometry ui`" if outcome == "failed" else ""
+            message = f"see run {run.run_id} in `attention-geometry ui`" if outcome == "failed" else ""
             seconds = end - begin if begin is not None and end is not None else None
             yield replace(entry, outcome=outcome, message=message, seconds=seconds)
 
 
 def _read(path: Path) -> Report:
-    """A report as it was written."""
+    """Read a report from its file."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return Report(found["name"], found["by"], tuple(Entry(**entry) for entry in found["entries"]))
@@ -219,11 +217,11 @@ def _read(path: Path) -> Report:
         raise UserError(msg) from error
 
 
-def _written(home: Home) -> list[Path]:
+def _list_reports(home: Home) -> list[Path]:
     """The files of all reports, the oldest first."""
-    return sorted(_folder(home).glob("[0-9]*.json"))
+    return sorted(_locate_reports(home).glob("[0-9]*.json"))
 
 
-def _folder(home: Home) -> Path:
-    """Where reports are stored."""
+def _locate_reports(home: Home) -> Path:
+    """The folder of reports."""
     return home.root / "refreshes"

@@ -1,1 +1,1 @@
-"""The embedded default: a small trained model and the corpus it is read with, shipped inside the package."""
+"""The embedded study's inputs: a small trained model and a corpus, shipped inside the package."""

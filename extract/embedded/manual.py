@@ -1,7 +1,6 @@
 """Python's own manual as a corpus: the topics of ``pydoc_data``, part of every Python.
 
-Holds the split into topics the embedded model was trained on and topics held out from its training. What belongs
-elsewhere: tokenising and cutting into sequences (``extract.corpora``).
+Holds the split into topics that the embedded model was trained on and topics held out from its training.
 """
 
 from typing import Literal
@@ -10,27 +9,27 @@ from zlib import crc32
 Split = Literal["train", "held_out"]
 
 
-def topics(split: Split) -> list[tuple[str, str]]:
+def list_topics(split: Split) -> list[tuple[str, str]]:
     """The topics of one split of the manual as (name, text), ordered by name.
 
-    The split depends on a topic's name alone (CRC-32 modulo 5), so a topic stays on its side when another Python
-    version adds or drops topics. Some topics of the manual quote others at length; from the training side every
-    paragraph that also stands in a held-out topic is removed.
+    The split depends only on a topic's name (CRC-32 modulo 5), so a topic stays in its split when another Python
+    version adds or drops topics. Some topics of the manual quote others at length; every paragraph that is also in a
+    held-out topic is removed from the training split.
     """
     from pydoc_data.topics import topics as manual
 
     held_out = {name: text for name, text in sorted(manual.items()) if crc32(name.encode()) % 5 == 0}
     if split == "held_out":
         return list(held_out.items())
-    hidden = {_squeezed(paragraph) for text in held_out.values() for paragraph in text.split("\n\n")}
-    return [(name, _without(text, hidden)) for name, text in sorted(manual.items()) if name not in held_out]
+    hidden = {_squeeze(paragraph) for text in held_out.values() for paragraph in text.split("\n\n")}
+    return [(name, _remove_paragraphs(text, hidden)) for name, text in sorted(manual.items()) if name not in held_out]
 
 
-def _squeezed(paragraph: str) -> str:
-    """A paragraph without its layout, for comparison."""
+def _squeeze(paragraph: str) -> str:
+    """A paragraph with normalised white space, for comparison."""
     return " ".join(paragraph.split())
 
 
-def _without(text: str, hidden: set[str]) -> str:
-    """``text`` without the paragraphs whose squeezed form is in ``hidden``."""
-    return "\n\n".join(paragraph for paragraph in text.split("\n\n") if _squeezed(paragraph) not in hidden)
+def _remove_paragraphs(text: str, hidden: set[str]) -> str:
+    """``text`` without the paragraphs whose normalised form is in ``hidden``."""
+    return "\n\n".join(paragraph for paragraph in text.split("\n\n") if _squeeze(paragraph) not in hidden)

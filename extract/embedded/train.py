@@ -1,8 +1,8 @@
 """Training of the embedded model: tokenizer, weights and model card, from plain text.
 
 Run it as ``python -m extract.embedded.train --text DIR --state STATE``, where ``DIR`` holds public-domain English
-``*.txt`` files. Every 500 steps it measures the model on held-out text and saves its state in ``STATE``; started again
-with the same ``STATE`` it continues from there. It is not part of the wheel.
+``*.txt`` files. Every 500 steps it measures the model on held-out text and saves its state in ``STATE``; a later run
+with the same ``STATE`` continues from there. This module is not part of the wheel.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from extract.embedded.manual import topics
+from extract.embedded.manual import list_topics
 
 BOS, EOS = "<s>", "</s>"
 
@@ -40,15 +40,15 @@ ARCHITECTURES: dict[str, tuple[Any, Any]] = {
 """Configuration and model by name; Qwen3 is LLaMA with normalised queries and keys."""
 
 MARK = 500
-"""Steps between two measurements on held-out text; the state is saved as often."""
+"""Steps between two measurements on held-out text; the state is saved after each of them."""
 
 WINDOWS = 32
-"""Held-out windows of each kind of text that everything is measured on."""
+"""Number of held-out windows of each kind of text that are used for all measurements."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Every choice that decides the trained weights; ``seed`` drives data order and initialisation."""
+    """All choices that determine the trained weights; ``seed`` drives data order and initialisation."""
 
     seed: int = 20260
     architecture: str = "llama"
@@ -74,19 +74,19 @@ class Recipe:
     held_out_english: float = 0.02
 
 
-def english_documents(folder: Path) -> list[str]:
+def read_english(folder: Path) -> list[str]:
     """The ``*.txt`` files of ``folder``, each as one document."""
     return [path.read_text(encoding="utf-8", errors="replace") for path in sorted(folder.glob("*.txt"))]
 
 
-def source_documents(characters: int, seed: int) -> list[str]:
-    """Python sources, about ``characters`` in all: the whole standard library, then installed packages at random.
+def read_sources(characters: int, seed: int) -> list[str]:
+    """Python sources of about ``characters`` in total: the standard library, then installed packages in random order.
 
     The manual itself, tests and very large files are left out.
     """
     folders = sysconfig.get_paths()
-    library = [path for path in _sources(Path(folders["stdlib"])) if "site-packages" not in path.parts]
-    packages = _sources(Path(folders["purelib"]))
+    library = [path for path in _find_sources(Path(folders["stdlib"])) if "site-packages" not in path.parts]
+    packages = _find_sources(Path(folders["purelib"]))
     random.Random(seed).shuffle(packages)
     texts, total = [], 0
     for path in [*library, *packages]:
@@ -97,8 +97,8 @@ def source_documents(characters: int, seed: int) -> list[str]:
     return texts
 
 
-def _sources(root: Path) -> list[Path]:
-    """The Python files under ``root`` worth reading, in order of their names."""
+def _find_sources(root: Path) -> list[Path]:
+    """The Python files under ``root`` except the manual, tests and very large files, in order of their names."""
     return [
         path
         for path in sorted(root.rglob("*.py"))
@@ -158,7 +158,7 @@ def build_model(recipe: Recipe) -> PreTrainedModel:
 
 
 def draw_windows(stream: torch.Tensor, count: int, recipe: Recipe, generator: torch.Generator | None) -> torch.Tensor:
-    """``count`` windows (count, context) that start with BOS: at random places, or evenly spaced without generator."""
+    """``count`` windows (count, context) that start with BOS: at random, or evenly spaced without generator."""
     body = recipe.context - 1
     last = len(stream) - body
     if generator is None:
@@ -177,7 +177,7 @@ def draw_batch(streams: dict[str, torch.Tensor], recipe: Recipe, generator: torc
     return torch.cat([draw_windows(streams[names[kind]], 1, recipe, generator) for kind in kinds.tolist()])
 
 
-def learning_rate(step: int, recipe: Recipe) -> float:
+def compute_learning_rate(step: int, recipe: Recipe) -> float:
     """Linear warm-up, the peak, and a linear decay over the last ``decay_steps`` to the final learning rate."""
     if step < recipe.warmup:
         return recipe.peak_learning_rate * (step + 1) / recipe.warmup
@@ -185,20 +185,20 @@ def learning_rate(step: int, recipe: Recipe) -> float:
     return recipe.final_learning_rate + (recipe.peak_learning_rate - recipe.final_learning_rate) * left
 
 
-def token_losses(model: Any, ids: torch.Tensor) -> torch.Tensor:
+def compute_token_losses(model: Any, ids: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy in nats a token over every next-token prediction of ``ids`` (windows, context)."""
     logits = model(input_ids=ids).logits
     return cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
 
 
 @torch.inference_mode()
-def held_out_loss(model: PreTrainedModel, ids: torch.Tensor) -> float:
+def compute_held_out_loss(model: PreTrainedModel, ids: torch.Tensor) -> float:
     """Mean held-out loss in nats a token, four windows at a time."""
-    losses = [token_losses(model, part).item() * len(part) for part in torch.split(ids, 4)]
+    losses = [compute_token_losses(model, part).item() * len(part) for part in torch.split(ids, 4)]
     return sum(losses) / len(ids)
 
 
-def bigram_loss(train: torch.Tensor, ids: torch.Tensor, vocabulary: int, strength: float = 4.0) -> float:
+def compute_bigram_loss(train: torch.Tensor, ids: torch.Tensor, vocabulary: int, strength: float = 4.0) -> float:
     """Held-out loss in nats a token of a bigram model, interpolated with the unigram model, counted on ``train``."""
     pairs = train[:-1] * vocabulary + train[1:]
     counts = torch.bincount(pairs, minlength=vocabulary**2).reshape(vocabulary, vocabulary)
@@ -210,8 +210,8 @@ def bigram_loss(train: torch.Tensor, ids: torch.Tensor, vocabulary: int, strengt
 
 
 @torch.inference_mode()
-def attention_figures(model: PreTrainedModel, ids: torch.Tensor) -> dict[str, Any]:
-    """What the last query of each window attends to, and the norm of the value state at position 0.
+def measure_attention(model: PreTrainedModel, ids: torch.Tensor) -> dict[str, Any]:
+    """Measure the attention of the last query of each window, and the norm of the value state at position 0.
 
     Returns
     -------
@@ -257,9 +257,9 @@ def attention_figures(model: PreTrainedModel, ids: torch.Tensor) -> dict[str, An
 
 
 def measure(model: PreTrainedModel, held_out: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """Losses on each kind of held-out text, and ``attention_figures`` over both kinds together."""
-    losses = {name: held_out_loss(model, ids) for name, ids in held_out.items()}
-    return {"loss": losses, **attention_figures(model, torch.cat(list(held_out.values())))}
+    """Losses on each kind of held-out text, and ``measure_attention`` over both kinds together."""
+    losses = {name: compute_held_out_loss(model, ids) for name, ids in held_out.items()}
+    return {"loss": losses, **measure_attention(model, torch.cat(list(held_out.values())))}
 
 
 @dataclass
@@ -291,12 +291,12 @@ class Training:
         return self.state / "state.pt"
 
     def _continue(self) -> None:
-        """Load what an earlier process saved."""
+        """Load the state that an earlier process saved."""
         if not self._file.exists():
             return
         saved = torch.load(self._file, weights_only=True)
         if json.loads(saved["recipe"]) != asdict(self.recipe):
-            msg = f"{self._file} was saved by another recipe: {saved['recipe']}; name another --state"
+            msg = f"{self._file} was saved with another recipe: {saved['recipe']}; use another --state"
             raise SystemExit(msg)
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
@@ -322,7 +322,7 @@ class Training:
         partial.replace(self._file)
 
     def run(self, streams: dict[str, torch.Tensor], held_out: dict[str, torch.Tensor]) -> None:
-        """Train to the last step; every ``MARK`` steps, measure, print and save."""
+        """Train to the last step; measure, print and save every ``MARK`` steps."""
         compiled = torch.compile(self.model)
         while self.step < self.recipe.steps:
             started = time.monotonic()
@@ -331,14 +331,14 @@ class Training:
             self.marks.append(
                 {"step": self.step, "train": float(np.mean(running[-100:])), **measure(self.model, held_out)}
             )
-            print(json.dumps(_rounded(self.marks[-1])), flush=True)
+            print(json.dumps(_round_numbers(self.marks[-1])), flush=True)
             self._save()
 
     def _take_step(self, compiled: Any, streams: dict[str, torch.Tensor]) -> float:
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.step, self.recipe)
+            group["lr"] = compute_learning_rate(self.step, self.recipe)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = token_losses(compiled, draw_batch(streams, self.recipe, self.generator))
+            loss = compute_token_losses(compiled, draw_batch(streams, self.recipe, self.generator))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
@@ -347,20 +347,20 @@ class Training:
         return loss.item()
 
 
-def _rounded(value: Any) -> Any:
-    """A document with numbers of four significant digits."""
+def _round_numbers(value: Any) -> Any:
+    """A JSON document with numbers rounded to four significant digits."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):
-        return {name: _rounded(part) for name, part in value.items()}
-    return [_rounded(part) for part in value] if isinstance(value, list) else value
+        return {name: _round_numbers(part) for name, part in value.items()}
+    return [_round_numbers(part) for part in value] if isinstance(value, list) else value
 
 
 # --- results ---
 
 
 def write_model(training: Training, tokenizer: PreTrainedTokenizerFast, folder: Path) -> PreTrainedModel:
-    """Write weights, rounded to bfloat16, and tokenizer to ``folder``; returns the model as a reader of it loads it."""
+    """Write weights, rounded to bfloat16, and tokenizer to ``folder``; return the model as loaded from there."""
     rounded: Any = training.model
     rounded.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -378,12 +378,12 @@ pipeline_tag: text-generation
 
 A small {architecture} language model ({recipe.layers} layers, {recipe.heads} heads, {recipe.kv_heads} KV heads, width
 {recipe.width}, context {recipe.context}, BPE vocabulary {recipe.vocabulary}), trained from scratch on public-domain
-English, Python's own manual and Python sources, so that the embedded study measures a model that has learned something.
-It is not an assistant and writes nothing of use.
+English, Python's own manual and Python sources, so that the embedded study measures a trained model. It is not an
+assistant, and its output has no practical use.
 
 Made by `python -m extract.embedded.train --text DIR --state STATE --tokenizer extract/embedded/model` from the text of
-[the manual](../manual.py), of DIR and of installed Python sources; the tokenizer is that of the model before
-this one. All figures below were measured by that run after the weights were rounded to bfloat16, as shipped,
+[the manual](../manual.py), of DIR and of installed Python sources; the tokenizer is that of the previous
+model. All figures below were measured by that run after the weights were rounded to bfloat16, as shipped,
 on {windows} held-out windows of {recipe.context} tokens of each kind of text.
 
 | property | goal | this model |
@@ -398,7 +398,7 @@ on {windows} held-out windows of {recipe.context} tokens of each kind of text.
 |---|---|---|---|
 {layers}
 
-The tries before this one, and what each reached at which step, are in `docs/embedded-model.md`.
+Earlier training runs, with their results by step, are described in `docs/embedded-model.md`.
 
 ## Recipe
 {different:,} different tokens; {seen:,} seen in {training.step:,} steps; {hours:.1f} hours on one core of
@@ -413,10 +413,10 @@ The tries before this one, and what each reached at which step, are in `docs/emb
 def write_card(
     training: Training, model: PreTrainedModel, streams: dict[str, torch.Tensor], held_out: dict[str, torch.Tensor]
 ) -> str:
-    """The model card: what was measured on held-out text, beside the goals, and the recipe."""
+    """The text of the model card: measurements on held-out text with their goals, and the recipe."""
     recipe, found = training.recipe, measure(model, held_out)
     together = torch.cat(list(streams.values()))
-    bigram = {name: bigram_loss(together, ids, recipe.vocabulary) for name, ids in held_out.items()}
+    bigram = {name: compute_bigram_loss(together, ids, recipe.vocabulary) for name, ids in held_out.items()}
     losses, sink = found["loss"], found["sink_norm"]
     properties = (
         ("held-out loss of the manual, nats a token", "at most 3.4", f"{losses['manual']:.2f}"),
@@ -453,31 +453,31 @@ def read_text(
 ) -> tuple[PreTrainedTokenizerFast, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """Tokenizer, streams of training tokens by kind, and held-out windows of the manual and of English."""
     english, held = [], []
-    for text in english_documents(folder):
+    for text in read_english(folder):
         cut = int(len(text) * (1 - recipe.held_out_english))
         english.append(text[:cut])
         held.append(text[cut:])
     texts = {
         "english": english,
-        "manual": [text for _, text in topics("train")],
-        "sources": source_documents(recipe.source_characters, recipe.seed),
+        "manual": [text for _, text in list_topics("train")],
+        "sources": read_sources(recipe.source_characters, recipe.seed),
     }
     tokenizer = tokenizer or train_tokenizer([text for part in texts.values() for text in part], recipe)
     streams = {name: encode(tokenizer, part) for name, part in texts.items()}
-    unseen = {"manual": [text for _, text in topics("held_out")], "english": held}
+    unseen = {"manual": [text for _, text in list_topics("held_out")], "english": held}
     windows = {name: draw_windows(encode(tokenizer, part), WINDOWS, recipe, None) for name, part in unseen.items()}
     return tokenizer, streams, windows
 
 
 def main() -> None:
-    """Train, or continue, and write model and card."""
+    """Start or continue training, then write the model and its card."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, required=True, help="folder of public-domain English, *.txt")
-    parser.add_argument("--state", type=Path, required=True, help="folder that the run is saved in")
+    parser.add_argument("--state", type=Path, required=True, help="folder where the run is saved")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "model", help="where the model is written")
     parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer to use (default: train one)")
     for name, kind in (("architecture", str), ("steps", int), ("decay_steps", int), ("peak_learning_rate", float)):
-        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help="instead of the recipe's")
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help="overrides the recipe")
     given = vars(parser.parse_args())
     places = {name: given.pop(name) for name in ("text", "state", "out", "tokenizer")}
     recipe = replace(Recipe(), **{name: value for name, value in given.items() if value is not None})

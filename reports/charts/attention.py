@@ -10,8 +10,8 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import ABOVE, counts, layer_axis, layered, level
-from reports.charts.positions import POSITIONS, along_positions, labelled, spread
+from reports.charts.elements import ABOVE, count_axis, layer_axis, layer_chart, level
+from reports.charts.positions import POSITIONS, draw_positions, label_positions, spread_tooltip
 from reports.findings import attention as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
@@ -32,30 +32,32 @@ def attention(weights: pa.Table, fitted: pa.Table, *, query: int, fit: Row | Non
         ``weights_fit_of_model``: variant, t_1, t_2 (positions); ``None`` or NULL: no phase is marked.
     """
     curve = {row["first_position"]: row["fitted"] for row in fitted.to_pylist()}
-    marked = labelled(weights, {0: "sink, position 0", query: "the query itself"})
+    marked = label_positions(weights, {0: "sink, position 0", query: "the query itself"})
     rows = [{**row, "fitted": curve.get(row["first_position"])} for row in marked]
     x = alt.X("position:Q", scale=alt.Scale(nice=False, zero=False, padding=10)).title("Position of the key (token)")
     x = x.axis(format=",d", grid=False, tickCount=10, tickMinStep=1)
-    floor = _floor(rows)
+    floor = _find_floor(rows)
     scale = alt.Scale(type="log", nice=False, clamp=True, domain=[floor, 1])
     axis = alt.Axis(format="~%", values=[10.0**-power for power in range(1 + int(-log10(floor)))])
     y = partial(alt.Y, title="Attention weight of one key (share, log scale)", scale=scale, axis=axis)
     fit_of = alt.Tooltip("fitted:Q", title="Fit", format=".3~p")
-    tooltip = [*POSITIONS, *spread(".3~p"), fit_of, alt.Tooltip("heads:Q", title="Heads that see it")]
+    tooltip = [*POSITIONS, *spread_tooltip(".3~p"), fit_of, alt.Tooltip("heads:Q", title="Heads that see it")]
     line = alt.Chart().mark_line(style="fit").encode(x=x, y=y("fitted:Q")).transform_filter("datum.label == ''")
-    description = f"Line chart of the mean attention weight against position. {findings.attention(rows, query)}"
-    return layered(
+    description = (
+        f"Line chart of the mean attention weight against position. {findings.describe_attention(rows, query)}"
+    )
+    return layer_chart(
         rows,
         "Attention weight by position",
         description,
         level(1 / (query + 1), "uniform"),
-        *_phases(fit),
-        *along_positions(rows, x, y, tooltip),
+        *_draw_phases(fit),
+        *draw_positions(rows, x, y, tooltip),
         *([line] if any(row["fitted"] is not None and not row["label"] for row in rows) else []),
     )
 
 
-def _phases(fit: Row | None) -> list[alt.LayerChart]:
+def _draw_phases(fit: Row | None) -> list[alt.LayerChart]:
     """Rules where the plateau ends and where the growth begins."""
     if fit is None or fit["t_1"] is None or fit["variant"] == "plateau":
         return []
@@ -71,8 +73,8 @@ def _phases(fit: Row | None) -> list[alt.LayerChart]:
     return found
 
 
-def _floor(rows: Sequence[Row]) -> float:
-    """Where a log axis of shares begins: at the smallest spread, but at most a decade below the smallest mean.
+def _find_floor(rows: Sequence[Row]) -> float:
+    """Find where a log axis of shares begins: at the smallest spread, but at most a decade below the smallest mean.
 
     Half the smallest mean is above it in any case, so that a name beside that mean is clear of the axis.
     """
@@ -82,7 +84,7 @@ def _floor(rows: Sequence[Row]) -> float:
 
 
 def sink_by_layer(sinks: pa.Table) -> alt.LayerChart:
-    """Attention weight every head gives the sink, by layer, with each layer's mean.
+    """Attention weight of every head on the sink, by layer, with each layer's mean.
 
     Parameters
     ----------
@@ -90,7 +92,7 @@ def sink_by_layer(sinks: pa.Table) -> alt.LayerChart:
         ``sink_by_head``: layer, head, sink_weight (share, or NULL: left out), uniform_weight (share).
     """
     found = sinks.to_pylist()
-    rows, x = numbers.known(found, "sink_weight"), layer_axis(found)
+    rows, x = numbers.drop_nulls(found, "sink_weight"), layer_axis(found)
     axis, scale = alt.Axis(format="~%"), alt.Scale(zero=True)
     y = partial(alt.Y, title="Attention weight of position 0 (share)", scale=scale, axis=axis)
     layer, head = alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")
@@ -98,10 +100,10 @@ def sink_by_layer(sinks: pa.Table) -> alt.LayerChart:
     weight, mean = "sink_weight:Q", "mean(sink_weight):Q"
     ticks = alt.Chart().mark_tick(style="head", orient="horizontal", thickness=1.5).encode(x=x, y=y(weight))
     means = alt.Chart().mark_point(style="average", filled=True).encode(x=x, y=y(mean))
-    return layered(
+    return layer_chart(
         rows,
         "Attention on the sink by layer",
-        f"Strip chart of the weight each head gives position 0. {findings.sink_by_layer(found)}",
+        f"Strip chart of the weight of position 0 in each head. {findings.describe_sink_by_layer(found)}",
         level(min(row["uniform_weight"] for row in rows), "uniform"),
         ticks.encode(tooltip=[layer, head, share(weight, title="Weight of position 0")]),
         means.encode(tooltip=[layer, share(mean, title="Mean over its heads")]),
@@ -121,8 +123,8 @@ def weight_variants(heads: pa.Table) -> alt.LayerChart:
     order = [*findings.VARIANTS.values(), *sorted(set(counted) - set(findings.VARIANTS.values()))]
     rows = [{"variant": name, "heads": counted[name]} for name in order]
     y = alt.Y("variant:N", sort=order, title="Variant").axis(labelLimit=240, grid=False)
-    x = alt.X("heads:Q", **counts("Heads", max(counted.values())))
+    x = alt.X("heads:Q", **count_axis("Heads", max(counted.values())))
     tooltip = [alt.Tooltip("variant:N", title="Variant"), alt.Tooltip("heads:Q", title="Heads", format=",d")]
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, tooltip=tooltip)
-    description = f"Bar chart of the number of heads by variant of the fit. {findings.weight_variants(found)}"
-    return layered(rows, "Phases of the heads", description, bars, height=theme.HEIGHT)
+    description = f"Bar chart of the number of heads by variant of the fit. {findings.describe_weight_variants(found)}"
+    return layer_chart(rows, "Phases of the heads", description, bars, height=theme.HEIGHT)

@@ -1,4 +1,4 @@
-"""What the bounds are worth: their coverage and width, Δ/B, and how they do on data drawn from the assumptions."""
+"""Charts of the bounds: coverage and width, Δ/B, and gaps for heads drawn from the assumptions."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,16 +8,16 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import ABOVE, keyed, layered, level, n_axis, points
+from reports.charts.elements import ABOVE, layer_chart, level, n_axis, points, style_line
 from reports.findings import bounds as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
 
 DECADES = 6
-"""A scale of both signs spans at most so many powers of ten on either side."""
+"""Largest number of powers of ten on either side of a scale of both signs."""
 
 NEAR, STEPS = 0.2, 4
-"""Names that begin within this share of the axis stand in so many steps."""
+"""Names that begin within this share of the axis are staggered in this number of steps."""
 
 COVERAGES = {
     "precision_coverage": "Precision, all rows",
@@ -38,9 +38,11 @@ def coverage(kappas: pa.Table) -> alt.LayerChart:
         premise_share, which does not depend on κ.
     """
     title, rows = "Coverage of the envelope against κ", kappas.to_pylist()
-    shares = [row["premise_share"] for row in numbers.known(findings.printed(rows), "premise_share")]
+    shares = [row["premise_share"] for row in numbers.drop_nulls(findings.select_printed(rows), "premise_share")]
     premise = [level(shares[0], "Δ > 0")] if shares else []
-    return _by_kappa(kappas, COVERAGES, title, "Coverage (share of rows)", findings.coverage(rows), *premise)
+    return _draw_by_kappa(
+        kappas, COVERAGES, title, "Coverage (share of rows)", findings.describe_coverage(rows), *premise
+    )
 
 
 def width(kappas: pa.Table) -> alt.LayerChart:
@@ -52,15 +54,17 @@ def width(kappas: pa.Table) -> alt.LayerChart:
         ``coverage_by_kappa``: family, kappa, precision_width, recall_width (ratios, or NULL), serves_best.
     """
     title = "Width of the envelope against κ"
-    return _by_kappa(kappas, WIDTHS, title, "Upper minus lower bound (ratio)", findings.width(kappas.to_pylist()))
+    return _draw_by_kappa(
+        kappas, WIDTHS, title, "Upper minus lower bound (ratio)", findings.describe_width(kappas.to_pylist())
+    )
 
 
-def _by_kappa(
+def _draw_by_kappa(
     kappas: pa.Table, lines: dict[str, str], title: str, y_title: str, finding: str, *others: alt.LayerChart
 ) -> alt.LayerChart:
     """Quantities between 0 and 1 against κ on a log axis, the κ that serves best marked."""
-    rows = findings.printed(kappas.to_pylist())
-    drawn = {column: name for column, name in lines.items() if numbers.known(rows, column)}
+    rows = findings.select_printed(kappas.to_pylist())
+    drawn = {column: name for column, name in lines.items() if numbers.drop_nulls(rows, column)}
     ticks = [row["kappa"] for row in rows]
     x = alt.X("kappa:Q", scale=alt.Scale(type="log", nice=False, padding=14)).title("κ (log scale)")
     x = x.axis(values=ticks, format=".4~g", grid=False)
@@ -71,16 +75,16 @@ def _by_kappa(
     ]
     base, labels = alt.Chart().encode(x=x, tooltip=tooltip), list(drawn.values())
     marks = [
-        keyed(mark.encode(y=y(f"{column}:Q")), labels, name)
+        style_line(mark.encode(y=y(f"{column}:Q")), labels, name)
         for column, name in drawn.items()
         for mark in (base.mark_line(), base.mark_point(filled=True, size=50))
     ]
     description = f"Line chart against κ on a log axis. {finding}"
-    return layered(rows, title, description, *_best_kappa(rows), *others, *marks)
+    return layer_chart(rows, title, description, *_mark_best_kappa(rows), *others, *marks)
 
 
-def _best_kappa(rows: Sequence[Row]) -> list[alt.LayerChart]:
-    """A rule at the κ that serves best; no layer where none does, since an axis of nothing has no extent."""
+def _mark_best_kappa(rows: Sequence[Row]) -> list[alt.LayerChart]:
+    """Mark the best κ by a rule; no layer if there is none, since an empty axis has no extent."""
     best = [{"kappa": row["kappa"], "note": f"tightest: κ = {row['kappa']:g}"} for row in rows if row["serves_best"]]
     if not best:
         return []
@@ -105,7 +109,7 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
     rows = curve.to_pylist()
     last = max(row["n"] for row in rows)
     x = n_axis(last)
-    y = alt.Y("margin:Q", title="Δ/B, mean over heads (symlog)", **_signed(rows))
+    y = alt.Y("margin:Q", title="Δ/B, mean over heads (symlog)", **_make_symlog_axis(rows))
     zero = alt.Chart(alt.InlineData(values=[{"margin": 0}])).mark_rule(style="reference").encode(y="margin:Q")
     tooltip = [
         alt.Tooltip("n:Q", title="N", format=",d"),
@@ -113,21 +117,21 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
         alt.Tooltip("premise_share:Q", title="Share with Δ > 0", format=".3~p"),
     ]
     line = alt.Chart().encode(x=x, y=y)
-    return layered(
+    return layer_chart(
         rows,
         "Δ/B against N",
-        f"Line chart against N on a log axis. {findings.margins(rows)}",
+        f"Line chart against N on a log axis. {findings.describe_margins(rows)}",
         zero,
-        *_regimes(regimes.to_pylist(), last),
+        *_mark_regimes(regimes.to_pylist(), last),
         line.mark_line(style="mean"),
-        points(line.encode(tooltip=tooltip), always=len(numbers.known(rows, "margin")) == 1),
+        points(line.encode(tooltip=tooltip), always=len(numbers.drop_nulls(rows, "margin")) == 1),
     )
 
 
-def _regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
-    """Where regimes begin, with their names; those that begin together share a rule, near ones stand in steps."""
+def _mark_regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
+    """Mark where regimes begin, with their names; those that begin together share a rule, close ones are staggered."""
     names: dict[int, list[str]] = {}
-    for row in numbers.known(regimes, "first_n"):
+    for row in numbers.drop_nulls(regimes, "first_n"):
         names.setdefault(row["first_n"], []).append(row["regime"])
     found, step, before = [], 0, -inf
     for n, named in sorted(names.items()):
@@ -141,13 +145,13 @@ def _regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
     return found
 
 
-def _signed(rows: Sequence[Row]) -> dict[str, Any]:
+def _make_symlog_axis(rows: Sequence[Row]) -> dict[str, Any]:
     """A scale that is a log on both sides of 0, with a linear middle as wide as the smallest value."""
-    sizes = [abs(row["margin"]) for row in numbers.known(rows, "margin") if row["margin"]] or [1.0]
+    sizes = [abs(row["margin"]) for row in numbers.drop_nulls(rows, "margin") if row["margin"]] or [1.0]
     low, high = floor(log10(min(sizes))), ceil(log10(max(sizes)))
     low = max(low, high - DECADES)
     powers = range(low, high + 1, max(1, ceil((high - low) / 4)))
-    ends = [row["margin"] for row in numbers.known(rows, "margin")]
+    ends = [row["margin"] for row in numbers.drop_nulls(rows, "margin")]
     ticks = [0.0, *(sign * 10.0**power for power in powers for sign in (-1, 1))]
     inside = sorted(tick for tick in ticks if min(0.0, *ends) * 1.5 <= tick <= max(0.0, *ends) * 1.5 or not tick)
     scale = alt.Scale(
@@ -169,7 +173,7 @@ def gaps(grid: pa.Table, *, metric: str, title: str) -> alt.LayerChart:
     title
         What the chart shows.
     """
-    rows = findings.gap_points(grid.to_pylist(), metric)
+    rows = findings.select_gap_points(grid.to_pylist(), metric)
     order = list({row["decay"]: None for row in sorted(rows, key=lambda row: row["beta"])})
     sizes = sorted({row["n"] for row in rows})
     color = alt.Color(
@@ -195,4 +199,6 @@ def gaps(grid: pa.Table, *, metric: str, title: str) -> alt.LayerChart:
     x = alt.X("decay:N", sort=order).title("β; within each, N from small to large").axis(labelAngle=0)
     y = alt.Y("gap:Q").title("Mean minus lower bound (ratio)")
     dots = marks.encode(x=x, xOffset=alt.XOffset("n:O", sort=sizes), y=y, color=color, shape=shape, tooltip=tooltip)
-    return layered(rows, title, f"Dot plot of mean minus lower bound by β. {findings.gaps(rows, title)}", zero, dots)
+    return layer_chart(
+        rows, title, f"Dot plot of mean minus lower bound by β. {findings.describe_gaps(rows, title)}", zero, dots
+    )

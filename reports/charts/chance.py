@@ -1,11 +1,11 @@
-"""Measures beside what chance would do: against N for the whole model, head by head, and over all radii."""
+"""Charts of measures and chance: against N for the whole model, head by head, and over all radii."""
 
 from functools import partial
 
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import DASHES, head_grid, layered, n_axis, points
+from reports.charts.elements import DASHES, head_grid, layer_chart, n_axis, points
 from reports.findings import chance as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
@@ -17,7 +17,7 @@ _LABELS = [SELECTED, *findings.NULLS.values()]
 
 
 def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
-    """A measure of the model against N beside either null.
+    """A measure of the model against N, with both nulls.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
     measure
         The measure that is drawn.
     """
-    rows = _beside(curves, measure)
+    rows = _build_rows(curves, measure)
     last = max(row["n"] for row in rows)
     name = findings.MEASURES[measure]
     y = partial(alt.Y, title=f"{name} (ratio)", scale=alt.Scale(domain=[0, 1]))
@@ -38,18 +38,18 @@ def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
     shown = {"random_selection": "Random selections", "shuffled_values": "Shuffled value states", "selected": name}
     tooltip = [alt.Tooltip("n:Q", title="N", format=",d")]
     tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
-    return layered(
+    return layer_chart(
         rows,
-        f"{name} beside chance",
-        f"Line chart against N on a log axis. {findings.beside_nulls(curves.to_pylist(), measure)}",
+        f"{name} and chance",
+        f"Line chart against N on a log axis. {findings.describe_nulls(curves.to_pylist(), measure)}",
         base.mark_area(clip=True).encode(y=y("band_low:Q"), y2="band_high:Q"),
         base.mark_line().encode(y=y("mean:Q"), strokeDash=alt.StrokeDash("label:N", title=None, scale=dashes)),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
     )
 
 
-def _beside(curves: pa.Table, measure: str) -> list[Row]:
-    """A row for each line and N; around a null lies a band outside which the selections differ clearly from it."""
+def _build_rows(curves: pa.Table, measure: str) -> list[Row]:
+    """Build a row for each line and N; outside the band around a null the selections differ clearly from it."""
     by_n: dict[int, dict[str, Row]] = {}
     for row in curves.to_pylist():
         if row["measure"] == measure:
@@ -70,7 +70,7 @@ def _beside(curves: pa.Table, measure: str) -> list[Row]:
 
 
 def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
-    """AUC of every head at one N, less that of a null; a mark where the interval of the difference excludes 0.
+    """AUC of every head at one N minus that of a null, marked if the interval of the difference excludes 0.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
         Name of the null.
     """
     kept = [row for row in heads.to_pylist() if (row["measure"], row["null_model"]) == ("auc", null)]
-    rows = [{**row, "clear": _clear(row)} for row in kept]
+    rows = [{**row, "clear": _mark_side(row)} for row in kept]
     base, height = head_grid(rows)
     reach = max([0.01, *(abs(row["difference"]) for row in rows)])
     color = alt.Color(
@@ -89,13 +89,19 @@ def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
         scale=alt.Scale(domain=[-reach, reach], range="diverging"),
         legend=alt.Legend(format=".2~f", gradientLength=height),
     )
-    shown = {"value": "AUC", "null_value": "by chance", "difference": "Difference", "low": "95 % from", "high": "to"}
+    shown = {
+        "value": "AUC",
+        "null_value": "by chance",
+        "difference": "Difference",
+        "low": "95 % from",
+        "high": "to",
+    }
     tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")]
     tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
-    return layered(
+    return layer_chart(
         rows,
-        f"Less {findings.NULLS[null]}",
-        f"Heat map, layers by heads. {findings.heads_beside_nulls(rows, null)}",
+        f"Minus {findings.NULLS[null]}",
+        f"Heat map, layers by heads. {findings.describe_heads(rows, null)}",
         base.mark_rect().encode(color=color, tooltip=tooltip),
         *(
             base.mark_text(style=style).encode(text="clear:N").transform_filter(f"abs(datum.difference) {which}")
@@ -105,8 +111,8 @@ def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
     )
 
 
-def _clear(row: Row) -> str:
-    """On which side of 0 the interval lies."""
+def _mark_side(row: Row) -> str:
+    """Mark the side of 0 on which the interval lies."""
     if row["low"] is None:
         return ""
     return "+" if row["low"] > 0 else "−" if row["high"] < 0 else ""
@@ -121,7 +127,7 @@ def separation_curves(curves: pa.Table) -> alt.LayerChart:
         ``separation_curves`` at one N: auc_rank, layer, head, auc, point, radius, precision, recall,
         false_positive_share (ratios from 0 to 1), in order of the points.
     """
-    rows = [{**row, "label": f"{row['auc_rank']} mean AUC: {numbers.place(row)}"} for row in curves.to_pylist()]
+    rows = [{**row, "label": f"{row['auc_rank']} mean AUC: {numbers.name_head(row)}"} for row in curves.to_pylist()]
     labels = list(dict.fromkeys(row["label"] for row in rows))
     scale = alt.Scale(domain=labels)
     dashes = alt.Scale(domain=labels, range=[list(dash) for dash in DASHES[: len(labels)]])
@@ -133,10 +139,10 @@ def separation_curves(curves: pa.Table) -> alt.LayerChart:
     tooltip = [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()]
     base = alt.Chart().encode(x=x, y=y, color=color)
     stroke = alt.StrokeDash("label:N", title=None, scale=dashes)
-    return layered(
+    return layer_chart(
         rows,
         f"Recall over all radii at N = {rows[0]['n']}",
-        f"Line chart. {findings.over_radii(rows)}",
+        f"Line chart. {findings.describe_radii(rows)}",
         base.mark_line().encode(order="point:Q", strokeDash=stroke),
         points(base.encode(tooltip=tooltip)),
     )

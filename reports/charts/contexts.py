@@ -1,4 +1,4 @@
-"""What changes as the context grows: Precision and Recall at some N, the elbow, and the kinds of heads."""
+"""Charts against context size: Precision and Recall at some N, the elbow, and the kinds of heads."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,20 +7,20 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import DASHES, keyed, layered
-from reports.charts.labels import segments, stacked
+from reports.charts.elements import DASHES, layer_chart, style_line
+from reports.charts.labels import segments, stack_shares
 from reports.findings import contexts as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
 
 APART = 13
-"""Names at the ends of lines stand at least so many pixels from each other."""
+"""Smallest distance of the names at the ends of lines, in pixels."""
 
 INSIDE = 14
 """Room between the last points and the edge of the plotting area, in pixels."""
 
 LEADER = 16
-"""How far the strokes to the names of lines reach beyond that edge, in pixels."""
+"""Length of the strokes to the names of lines beyond that edge, in pixels."""
 
 ELBOWS = {"median_elbow_n": "median head", "model_elbow_n": "model"}
 """Elbows that are drawn, as the legend names them."""
@@ -36,8 +36,8 @@ def context_metric(metrics: pa.Table, *, metric: str) -> alt.LayerChart:
     metric
         ``precision`` or ``recall``.
     """
-    found = [_sized(row) for row in metrics.to_pylist() if row["metric"] == metric]
-    rows = _telling(found, metric)
+    found = [_add_context(row) for row in metrics.to_pylist() if row["metric"] == metric]
+    rows = _drop_trivial(found, metric)
     top = max(row["mean"] for row in rows) or 1
     scale = alt.Scale(domain=[0, top], nice=False)
     y = alt.Y("mean:Q", title=f"{numbers.NAMES[metric]} (ratio)", scale=scale)
@@ -45,54 +45,55 @@ def context_metric(metrics: pa.Table, *, metric: str) -> alt.LayerChart:
     color = alt.Color("n:O", legend=None, scale=alt.Scale(domain=order))
     dashes = [list(DASHES[index % len(DASHES)]) for index in range(len(order))]
     dash = alt.StrokeDash("n:O", legend=None, scale=alt.Scale(domain=order, range=dashes))
-    base = alt.Chart().encode(x=_axis(rows), y=y, color=color)
+    base = alt.Chart().encode(x=_make_axis(rows), y=y, color=color)
     tooltip = [
         _CONTEXT,
         alt.Tooltip("n:Q", title="N", format=",d"),
         alt.Tooltip("mean:Q", title=f"Mean {numbers.NAMES[metric]}", format=".3~f"),
         alt.Tooltip("heads:Q", title="Heads", format=",d"),
     ]
-    return layered(
+    return layer_chart(
         rows,
         f"{numbers.NAMES[metric]} against context size",
-        f"Line chart against context size on a log axis, one line for each N. {findings.context_metric(found, metric)}",
-        *(_floors(base, scale) if metric == "precision" else []),
+        "Line chart against context size on a log axis, one line for each N. "
+        f"{findings.describe_metric(found, metric)}",
+        *(_draw_floors(base, scale) if metric == "precision" else []),
         base.mark_line().encode(strokeDash=dash),
         base.mark_point(filled=True, size=45).encode(tooltip=tooltip),
-        *_ends(rows, top, color),
+        *_name_ends(rows, top, color),
     )
 
 
-def _floors(base: alt.Chart, scale: alt.Scale) -> list[alt.Chart]:
+def _draw_floors(base: alt.Chart, scale: alt.Scale) -> list[alt.Chart]:
     """The floor N/n of Precision below each point, as a stroke."""
     ticks = base.mark_tick(orient="horizontal", size=14, thickness=1.5, clip=True)
     return [ticks.transform_calculate(floor="datum.n / datum.n_keys").encode(y=alt.Y("floor:Q", scale=scale))]
 
 
-def _telling(rows: Sequence[Row], metric: str) -> list[Row]:
-    """Without Recall at N = 1, which is 1 by definition, unless there is nothing else."""
+def _drop_trivial(rows: Sequence[Row], metric: str) -> list[Row]:
+    """Drop Recall at N = 1, which is 1 by definition, unless there is nothing else."""
     return [row for row in rows if metric != "recall" or row["n"] > 1] or list(rows)
 
 
-def _sized(row: Row) -> Row:
-    return {**row, "context": findings.context(row)}
+def _add_context(row: Row) -> Row:
+    return {**row, "context": findings.count_tokens(row)}
 
 
 _CONTEXT = alt.Tooltip("context:Q", title="Tokens up to the query", format=",d")
 
 
-def _axis(rows: Sequence[Row]) -> alt.X:
+def _make_axis(rows: Sequence[Row]) -> alt.X:
     """Sizes of contexts on a log axis, each with its label."""
     sizes = sorted({row["context"] for row in rows})
     x = alt.X("context:Q", scale=alt.Scale(type="log", nice=False, padding=INSIDE))
     return x.title("Context size, tokens (log scale)").axis(values=sizes, format=",d", grid=False)
 
 
-def _ends(rows: Sequence[Row], top: float, color: alt.Color) -> list[alt.Chart]:
-    """The name of each line beside its last point, moved as little as keeps names apart, with a stroke to it."""
+def _name_ends(rows: Sequence[Row], top: float, color: alt.Color) -> list[alt.Chart]:
+    """Write the name of each line next to its last point, with a stroke to it, moved just enough to avoid overlaps."""
     largest = max(row["context"] for row in rows)
     ends = sorted((row for row in rows if row["context"] == largest), key=lambda row: (row["mean"], -row["n"]))
-    places = _apart([row["mean"] / top for row in ends], APART / theme.HEIGHT)
+    places = _space_apart([row["mean"] / top for row in ends], APART / theme.HEIGHT)
     names = [
         {"n": row["n"], "end": row["mean"], "place": place * top, "note": f"N = {row['n']}"}
         for row, place in zip(ends, places, strict=True)
@@ -104,8 +105,8 @@ def _ends(rows: Sequence[Row], top: float, color: alt.Color) -> list[alt.Chart]:
     return [leaders, named.encode(x=alt.value("width"), text="note:N")]
 
 
-def _apart(places: Sequence[float], step: float) -> list[float]:
-    """Ascending places between 0 and 1, pushed up where they are nearer than ``step``, and down from 1."""
+def _space_apart(places: Sequence[float], step: float) -> list[float]:
+    """Space ascending places between 0 and 1: move them up if they are closer than ``step``, and down from 1."""
     moved = list(places)
     for index in range(1, len(moved)):
         moved[index] = max(moved[index], moved[index - 1] + step)
@@ -124,7 +125,7 @@ def context_elbows(elbows: pa.Table) -> alt.LayerChart:
         ``elbows_by_query``: query (position), model_elbow_n, median_elbow_n, p25_elbow_n, p75_elbow_n (N, or NULL: a
         gap), heads.
     """
-    rows = [_sized(row) for row in elbows.to_pylist()]
+    rows = [_add_context(row) for row in elbows.to_pylist()]
     y = partial(alt.Y, title="N of the elbow", scale=alt.Scale(zero=True, nice=True))
     tooltip = [
         _CONTEXT,
@@ -134,17 +135,17 @@ def context_elbows(elbows: pa.Table) -> alt.LayerChart:
         alt.Tooltip("p75_elbow_n:Q", title="A quarter of heads above", format=".3~g"),
         alt.Tooltip("heads:Q", title="Heads with an elbow", format=",d"),
     ]
-    base = alt.Chart().encode(x=_axis(rows), tooltip=tooltip)
-    drawn = {column: name for column, name in ELBOWS.items() if numbers.known(rows, column)}
+    base = alt.Chart().encode(x=_make_axis(rows), tooltip=tooltip)
+    drawn = {column: name for column, name in ELBOWS.items() if numbers.drop_nulls(rows, column)}
     marks = [
-        keyed(mark.encode(y=y(f"{column}:Q")), list(drawn.values()), name)
+        style_line(mark.encode(y=y(f"{column}:Q")), list(drawn.values()), name)
         for column, name in drawn.items()
         for mark in (base.mark_line(), base.mark_point(filled=True, size=50))
     ]
-    return layered(
+    return layer_chart(
         rows,
         "Elbow against context size",
-        f"Line chart against context size on a log axis. {findings.context_elbows(rows)}",
+        f"Line chart against context size on a log axis. {findings.describe_elbows(rows)}",
         base.mark_area(style="band").encode(y=y("p25_elbow_n:Q"), y2="p75_elbow_n:Q"),
         *marks,
     )
@@ -160,7 +161,7 @@ def context_labels(shares: pa.Table, changes: pa.Table) -> alt.LayerChart:
     changes
         ``label_changes``: query, next_query, changed, heads, for the description.
     """
-    rows = [_sized(row) for row in shares.to_pylist()]
+    rows = [_add_context(row) for row in shares.to_pylist()]
     x = alt.X("context:O").title("Context size, tokens").axis(labelAngle=0, format=",d", labelOverlap=True)
     tooltip = [
         _CONTEXT,
@@ -168,9 +169,9 @@ def context_labels(shares: pa.Table, changes: pa.Table) -> alt.LayerChart:
         alt.Tooltip("heads:Q", title="Heads", format=",d"),
         alt.Tooltip("share:Q", title="Share of heads", format=".3~p"),
     ]
-    return layered(
-        stacked(rows, "context"),
+    return layer_chart(
+        stack_shares(rows, "context"),
         "Kinds of heads against context size",
-        f"Stacked bars of the share of each kind of head. {findings.context_labels(rows, changes.to_pylist())}",
+        f"Stacked bars of the share of each kind of head. {findings.describe_labels(rows, changes.to_pylist())}",
         *segments(x, tooltip),
     )

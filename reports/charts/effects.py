@@ -1,4 +1,4 @@
-"""What heads do: maps of the loss without each head, the loss against measures of heads, and against keys kept."""
+"""Charts of effects: maps of the loss without each head, the loss against measures of heads and against keys kept."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from geometry.rank_correlation import RankCorrelation
 from reports import theme
-from reports.charts.elements import SEPARATION, head_grid, keyed, layered, level, log_ticks
+from reports.charts.elements import SEPARATION, head_grid, layer_chart, level, log_ticks, style_line
 from reports.charts.labels import dots, label_colour, label_shape
 from reports.findings import effects as findings
 from reports.findings import numbers
@@ -19,10 +19,10 @@ NATS = 0.01
 """Losses below this are drawn on a linear scale, those above on a logarithmic one."""
 
 WRITTEN_HEADS = 12
-"""A map with at most this many heads in a row has the value written in each cell."""
+"""Largest number of heads per row for which a map has its values written in the cells."""
 
 CONTROLS = {"random_budgets": "weights", "full_heads_random": "statistics"}
-"""Policies that draw at random, and what those need that they are controls of."""
+"""Random policies, and what the policies need for which they are controls."""
 
 NEEDS = {"weights": "Policies that see the weights", "statistics": "Policies that know past statistics"}
 """Titles of the charts of losses, by what their policies need."""
@@ -36,34 +36,36 @@ def loss_map(heads: pa.Table) -> alt.LayerChart:
     heads
         ``ablation_by_head``: layer, head, kind, delta_loss, low, high (nats), kl, label, recall, effective_keys.
     """
-    return _map(heads, "delta_loss", "Loss without the head (nats)", findings.ablation(heads.to_pylist()), log=True)
+    return _draw_map(
+        heads, "delta_loss", "Loss increase (nats)", findings.describe_ablation(heads.to_pylist()), log=True
+    )
 
 
 def measure_map(heads: pa.Table, *, measure: str) -> alt.LayerChart:
     """A measure of every head, on the same grid."""
     name = findings.MEASURES[measure]
-    return _map(heads, measure, name, f"{name} of every head.", log=measure == "effective_keys")
+    return _draw_map(heads, measure, name, f"{name} of every head.", log=measure == "effective_keys")
 
 
 def kind_map(heads: pa.Table) -> alt.LayerChart:
     """The kind of every head, on the same grid."""
-    rows = [{**row, "letter": taxonomy_findings.LETTERS.get(row["label"], "")} for row in _shown(heads)]
+    rows = [{**row, "letter": taxonomy_findings.LETTERS.get(row["label"], "")} for row in _select_rows(heads)]
     base, height = head_grid(rows)
-    return layered(
+    return layer_chart(
         rows,
         "Kind of head",
         "Map of the kinds of heads, layers by heads.",
-        base.mark_rect().encode(color=label_colour(symbol="square", letters=True), tooltip=_tooltip()),
+        base.mark_rect().encode(color=label_colour(symbol="square", letters=True), tooltip=_make_tooltip()),
         base.mark_text(style="on-large").encode(text="letter:N"),
         height=height,
     )
 
 
-def _map(heads: pa.Table, column: str, title: str, says: str, *, log: bool) -> alt.LayerChart:
+def _draw_map(heads: pa.Table, column: str, title: str, says: str, *, log: bool) -> alt.LayerChart:
     """A heat map of one column; on a log scale from ``NATS`` on, or a linear one."""
-    rows = _shown(heads, column)
+    rows = _select_rows(heads, column)
     base, height = head_grid(rows)
-    values = [row[column] for row in numbers.known(rows, column)] or [0.0]
+    values = [row[column] for row in numbers.drop_nulls(rows, column)] or [0.0]
     scale = alt.Scale(type="symlog", constant=NATS if column == "delta_loss" else 1) if log else alt.Scale(zero=True)
     legend = alt.Legend(format=".3~g", gradientLength=height)
     cells = base.mark_rect().encode(color=alt.Color(f"{column}:Q", title=None, scale=scale, legend=legend))
@@ -76,27 +78,29 @@ def _map(heads: pa.Table, column: str, title: str, says: str, *, log: bool) -> a
         for style, which in (("on-small", "<="), ("on-large", ">"))
     ]
     described = f"Heat map, layers by heads. {says}"
-    return layered(rows, title, described, cells.encode(tooltip=_tooltip()), *(texts if written else []), height=height)
+    return layer_chart(
+        rows, title, described, cells.encode(tooltip=_make_tooltip()), *(texts if written else []), height=height
+    )
 
 
 SHOWN = {
-    "delta_loss": "Loss without the head",
+    "delta_loss": "Loss increase without the head",
     "low": "95 % interval from",
     "high": "to",
     "kl": "KL",
     "recall": "Recall",
     "effective_keys": "Effective keys",
 }
-"""What pointing at a head tells beside its place and kind, with the names of the columns."""
+"""Columns of the tooltip of a head besides its place and kind, with their names."""
 
 
-def _shown(heads: pa.Table, *columns: str) -> list[Row]:
-    """The heads with what is told of them and some columns more: a page holds the rows of every chart."""
+def _select_rows(heads: pa.Table, *columns: str) -> list[Row]:
+    """Select the columns of the tooltip and some others: a page holds the rows of every chart."""
     rows: list[Row] = heads.select([*dict.fromkeys(("layer", "head", "label", *SHOWN, *columns))]).to_pylist()
     return rows
 
 
-def _tooltip() -> list[alt.Tooltip]:
+def _make_tooltip() -> list[alt.Tooltip]:
     return [
         alt.Tooltip("layer:O", title="Layer"),
         alt.Tooltip("head:O", title="Head"),
@@ -105,7 +109,7 @@ def _tooltip() -> list[alt.Tooltip]:
     ]
 
 
-def loss_against(heads: pa.Table, *, measure: str, correlation: RankCorrelation) -> alt.LayerChart:
+def loss_scatter(heads: pa.Table, *, measure: str, correlation: RankCorrelation) -> alt.LayerChart:
     """Increase of the loss against one measure, a dot for each head.
 
     Parameters
@@ -115,21 +119,22 @@ def loss_against(heads: pa.Table, *, measure: str, correlation: RankCorrelation)
     measure
         One of ``findings.MEASURES``.
     correlation
-        That of the two, for the title.
+        Their correlation, for the title.
     """
-    rows = [row for row in _shown(heads, measure) if row[measure] is not None]
+    rows = [row for row in _select_rows(heads, measure) if row[measure] is not None]
     name = findings.MEASURES[measure]
     log = measure in {"effective_keys", "elbow"}
     scale = alt.Scale(type="log", nice=False, padding=6) if log else alt.Scale(zero=False, padding=6)
     x = alt.X(f"{measure}:Q", scale=scale)
-    y = alt.Y("delta_loss:Q", title="Loss (nats)", scale=alt.Scale(type="symlog", constant=NATS))
-    tooltip = [*_tooltip(), alt.Tooltip(f"{measure}:Q", title=name, format=".3~g")]
+    y = alt.Y("delta_loss:Q", title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS))
+    tooltip = [*_make_tooltip(), alt.Tooltip(f"{measure}:Q", title=name, format=".3~g")]
     color = label_colour(symbol="circle").copy()
     color["legend"] = None
-    return layered(
+    return layer_chart(
         rows,
         f"{name}: {numbers.number(round(correlation.correlation, 2))}",
-        f"Dot plot of the loss without a head against {name}. Rank correlation {findings.told(correlation)}.",
+        f"Dot plot of the loss increase without a head against {name}. Rank correlation "
+        f"{findings.format_correlation(correlation)}.",
         level(0, ""),
         dots(rows).encode(
             x=x.title(name).axis(tickCount=5, grid=False),
@@ -159,10 +164,10 @@ def loss_by_keys(policies: pa.Table, *, needs: str) -> alt.LayerChart:
     ]
     drawn = [name for name in findings.POLICIES if any(row["policy"] == name for row in rows)]
     labels = [findings.POLICIES[name] for name in drawn if name not in CONTROLS]
-    x = _keys_axis(rows)
+    x = _make_keys_axis(rows)
     y = partial(alt.Y, title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS))
     shown = {"keys_kept": "Keys kept", "delta_loss": "Loss increase", "low": "95 % interval from", "high": "to"}
-    shown |= {"excess_loss": "More than the same N"}
+    shown |= {"excess_loss": "Excess over the same N"}
     tooltip = [alt.Tooltip("name:N", title="Policy"), alt.Tooltip("draws:Q", title="Draws")]
     tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()]
     base = alt.Chart().encode(x=x, tooltip=tooltip)
@@ -180,19 +185,20 @@ def loss_by_keys(policies: pa.Table, *, needs: str) -> alt.LayerChart:
             mine.mark_line().encode(y=y("delta_loss:Q")),
             mine.mark_point(filled=True, size=45).encode(y=y("delta_loss:Q")),
         )
-        area, *others = (keyed(mark, labels, findings.POLICIES[policy]) for mark in of_policy)
+        area, *others = (style_line(mark, labels, findings.POLICIES[policy]) for mark in of_policy)
         area["encoding"]["strokeDash"] = alt.Undefined  # an area has no dashes
         marks += [area, *others]
-    return layered(
+    return layer_chart(
         rows,
         NEEDS[needs],
-        f"Line chart of the loss against the number of keys kept. {findings.budgets(policies.to_pylist())}",
+        "Line chart of the loss increase against the number of keys kept. "
+        f"{findings.describe_budgets(policies.to_pylist())}",
         level(0, ""),
         *marks,
     )
 
 
-def _keys_axis(rows: Sequence[Row]) -> alt.X:
+def _make_keys_axis(rows: Sequence[Row]) -> alt.X:
     """Keys kept, on a log axis."""
     kept = [row["keys_kept"] for row in rows]
     ticks = [tick for tick in log_ticks(int(max(kept)) + 1) if tick >= min(kept) / 2]

@@ -1,4 +1,4 @@
-"""What several charts are made of: layers over rows, axes, points that carry tooltips, rules, bars of a histogram."""
+"""Elements of several charts: layers over rows, axes, points with tooltips, rules, bars of a histogram."""
 
 from collections.abc import Sequence
 from math import ceil, floor, isfinite, log10
@@ -11,37 +11,37 @@ from reports import theme
 from reports.findings.numbers import Row
 
 ABOVE = -3
-"""Where the name of an upright rule stands from the top of the plotting area, in pixels: below the legend."""
+"""Offset of the name of a vertical rule from the top of the plotting area, in pixels: below the legend."""
 
 FLOOR_NAMED = 0.2
-"""The floor of Precision has its name below the line, at the last N where it is no higher than this."""
+"""The name of the floor of Precision is below the line, at the last N at which the floor is at most this."""
 
 SEPARATION = 6
-"""Labels of an axis stand at least so many pixels apart; those that would not are left out."""
+"""Smallest distance of the labels of an axis, in pixels; labels that are closer are left out."""
 
 BARS = 24
-"""A histogram has at most about so many bars."""
+"""Approximate largest number of bars of a histogram."""
 
 SOLID, DOTTED, DASHED, DASH_DOT = (1, 0), (1, 5), (7, 4), (9, 4, 1, 4)
 DASHES = (SOLID, DOTTED, DASHED, DASH_DOT)
 """Dashes of the lines of a chart, in the order of their legend."""
 
 
-def layered(
+def layer_chart(
     rows: Sequence[Row],
     title: str,
     description: str,
     *layers: alt.Chart | alt.LayerChart,
     height: int | None = None,
 ) -> alt.LayerChart:
-    """Layers over the same rows, as wide as the place they are put in, and ``height`` pixels high (or as the theme is).
+    """Layers over the same rows, as wide as their container and ``height`` pixels high (or as the theme sets).
 
-    Six significant digits of each number are embedded: more than a screen shows. A number that is not finite is NULL,
-    since JSON has none.
+    Numbers are embedded with six significant digits, more than a screen shows. A number that is not finite becomes
+    NULL, since JSON has none.
     """
     return alt.LayerChart(  # in one step: Altair copies all layers twice in each
         layer=list(layers),
-        data=alt.InlineData(values=[{name: _short(value) for name, value in row.items()} for row in rows]),
+        data=alt.InlineData(values=[{name: _shorten(value) for name, value in row.items()} for row in rows]),
         title=title,
         description=description,
         width="container",
@@ -49,20 +49,20 @@ def layered(
     )
 
 
-def _short(value: Any) -> Any:
+def _shorten(value: Any) -> Any:
     if isinstance(value, float):
         return float(f"{value:.6g}") if isfinite(value) else None
     return value
 
 
 def log_ticks(last: int) -> list[int]:
-    """Labels of a log axis from 1 to ``last``: 1, 2, 5, 10, 20 ... (powers of ten alone where those would be many)."""
+    """Labels of a log axis from 1 to ``last``: 1, 2, 5, 10, 20 ... (only powers of ten if there were too many)."""
     mantissas = (1, 2, 5) if last < 10_000 else (1,)
     ticks = [mantissa * 10**power for power in range(len(str(last))) for mantissa in mantissas]
     return [tick for tick in ticks if tick <= last]
 
 
-def counts(things: str, largest: int) -> dict[str, Any]:
+def count_axis(things: str, largest: int) -> dict[str, Any]:
     """Title, axis and scale of a channel that counts things, with whole numbers alone as labels."""
     axis = alt.Axis(format=",d", tickCount=min(largest, 6))
     return {"title": f"{things} (number)", "axis": axis, "scale": alt.Scale(zero=True)}
@@ -76,14 +76,14 @@ def n_axis(last: int) -> alt.X:
 
 
 def rule_at_n(n: int, note: str) -> alt.LayerChart:
-    """A rule at one N, with its name above the plotting area, where no line is."""
+    """A rule at one N, with its name above the plotting area, where there are no lines."""
     base = alt.Chart(alt.InlineData(values=[{"n": n, "note": note}])).encode(x="n:Q")
     label = base.mark_text(style="reference-label", align="left", baseline="bottom", dy=ABOVE)
     return alt.LayerChart(layer=[base.mark_rule(style="reference"), label.encode(y=alt.value(0), text="note:N")])
 
 
 def level(share: float, note: str) -> alt.LayerChart:
-    """A rule at one share of the vertical axis, with its name beside the plotting area."""
+    """A rule at one value of the vertical axis, with its name next to the plotting area."""
     base = alt.Chart(alt.InlineData(values=[{"share": share, "note": note}])).encode(y="share:Q")
     label = base.mark_text(style="reference-label", align="left", dx=6).encode(x=alt.value("width"), text="note:N")
     return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
@@ -97,7 +97,7 @@ def floor_of_precision(base: alt.Chart, y: alt.Y, rows: Sequence[Row]) -> list[a
 
 
 def points(base: alt.Chart, *, always: bool = False) -> alt.Chart:
-    """Points that carry the tooltip: the one nearest to the pointer shows, or all do."""
+    """Points with the tooltip: only the one nearest to the pointer is visible, or all are with ``always``."""
     marks: alt.Chart = base.mark_point(filled=True, size=70, opacity=1)
     if always:
         return marks
@@ -106,10 +106,10 @@ def points(base: alt.Chart, *, always: bool = False) -> alt.Chart:
     return marks.encode(opacity=opacity).properties(name="points").add_params(nearest)
 
 
-def keyed(
+def style_line(
     chart: alt.Chart, labels: Sequence[str], label: str, *, dashes: Sequence[Sequence[int]] = DASHES
 ) -> alt.Chart:
-    """A mark in the colour and dashes of one line among ``labels``, which the legend names in this order."""
+    """Give a mark the colour and dashes of one line among ``labels``, which the legend lists in this order."""
     domain = list(labels)
     color = alt.Color(
         "line:N",
@@ -123,20 +123,20 @@ def keyed(
     return named.encode(color=color, strokeDash=dash)
 
 
-def layers_to_last(rows: Sequence[Row]) -> list[int]:
-    """Every layer up to the last with heads: those without attention in between leave a gap in a chart."""
+def list_layers(rows: Sequence[Row]) -> list[int]:
+    """List every layer up to the last with heads: layers without attention in between leave a gap in a chart."""
     return list(range(1 + max(row["layer"] for row in rows)))
 
 
 def layer_axis(rows: Sequence[Row]) -> alt.X:
     """Layers from left to right."""
-    x = alt.X("layer:O", scale=alt.Scale(domain=layers_to_last(rows))).title("Layer")
+    x = alt.X("layer:O", scale=alt.Scale(domain=list_layers(rows))).title("Layer")
     return x.axis(grid=False, labelAngle=0, labelOverlap=True)
 
 
 def head_grid(rows: Sequence[Row]) -> tuple[alt.Chart, int]:
     """Layers by heads: a chart with these axes, and its height in pixels."""
-    layers, columns = layers_to_last(rows), sorted({row["head"] for row in rows})
+    layers, columns = list_layers(rows), sorted({row["head"] for row in rows})
     least, most = theme.ROW_HEIGHTS
     grid = alt.Chart().encode(
         x=alt.X("head:O", scale=alt.Scale(domain=columns)).title("Head").axis(labelAngle=0, labelOverlap=True),

@@ -1,8 +1,7 @@
-"""The explorer: a map of all heads on which one is chosen, and that head's curves.
+"""The explorer: a map of all heads, on which the reader chooses one, and the curves of that head.
 
-One specification whose views share a selection; the reader's choice filters first and flattens then, so that a model of
-a thousand heads answers at once. Views have widths of their own, as views that stand together must; a page may scale
-them.
+One specification whose views share a selection. The choice filters rows before they are flattened, so that a model of a
+thousand heads responds at once. Views have fixed widths, as concatenated views need them; a page may scale them.
 """
 
 import json
@@ -24,22 +23,22 @@ MAP_WIDTH, CURVE_WIDTH, CURVE_HEIGHT = 380, 230, 120
 """Sizes of the plotting areas, in pixels."""
 
 WRITTEN_HEADS = 16
-"""A map with at most this many heads in a row has values written in its cells, and letters of full size."""
+"""Largest number of heads per row for which a map has values in its cells, and letters of full size."""
 
 SMALL_LETTER = 8
-"""Size of the letters of kinds where there are more heads in a row, in pixels."""
+"""Size of the letters of kinds if there are more heads per row, in pixels."""
 
 LABEL = "label"
-"""The quantity that has names, not numbers."""
+"""The quantity whose values are names, not numbers."""
 
 FURTHER = {
     "effective_share": "Effective keys over all",
     "distance_at_n": "Distance from the rest at N = {n}",
     "last_nearer_n": "Nearer than random until N",
     "spectral_norm": "Sensitivity at T = 1",
-    "delta_loss": "Loss without the head",
+    "delta_loss": "Loss increase without the head",
 }
-"""Quantities that a study may have no rows of, as the dropdown names them."""
+"""Quantities that a study may lack, as the dropdown names them."""
 
 LINES: dict[str, dict[str, str]] = {
     **{
@@ -69,7 +68,7 @@ _IS_BOUND = "test(/_(upper|lower|scale_free)$/, datum.column)"
 
 
 def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
-    """A map of all heads, and the curves of the one that is chosen, by a click or in two inputs.
+    """A map of all heads, and the curves of the head that is chosen by a click or in two inputs.
 
     Parameters
     ----------
@@ -81,30 +80,30 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
     n
         The N of ``recall`` in ``heads``.
 
-    Three significant digits of each number are embedded, each head's lists as one row.
+    Numbers are embedded with three significant digits, and the lists of each head as one row.
     """
-    rows = _joined(heads.to_pylist(), curves.to_pylist())
-    chosen = _choice(rows)
-    curves_of_one = alt.concat(*(_curves(rows, name, chosen) for name in LINES), columns=2, spacing=12)
+    rows = _join_rows(heads.to_pylist(), curves.to_pylist())
+    chosen = _make_choice(rows)
+    curves_of_one = alt.concat(*(_draw_curves(rows, name, chosen) for name in LINES), columns=2, spacing=12)
     curves_of_one = curves_of_one.resolve_scale(color="independent", strokeDash="independent")
-    overview = alt.vconcat(_map(rows, chosen, n), _named(chosen), spacing=16)
-    chart = alt.concat(overview, curves_of_one, columns=2, spacing=20, data=_as_text(rows))
+    overview = alt.vconcat(_draw_map(rows, chosen, n), _describe_head(chosen), spacing=16)
+    chart = alt.concat(overview, curves_of_one, columns=2, spacing=20, data=_encode_rows(rows))
     description = (
         f"A map of {numbers.count(len(rows), 'head')}, layers by heads, beside four line charts of the head that is "
         "chosen, against N: Precision and Recall with their bounds, norms of the sum, cosines of the sum."
     )
     title = alt.Title("Heads, one by one", offset=28)
-    return chart.properties(title=title, description=description).add_params(_quantity(rows, n))
+    return chart.properties(title=title, description=description).add_params(_make_dropdown(rows, n))
 
 
-def quantities(heads: Sequence[Row], n: int) -> dict[str, str]:
-    """What the map can be coloured by: the columns that any head has a value in, as the dropdown names them."""
+def list_quantities(heads: Sequence[Row], n: int) -> dict[str, str]:
+    """List the columns by which the map can be coloured, those with any value, as the dropdown names them."""
     named = {LABEL: "Kind of head", "elbow_n": "Elbow (N)", "recall_at_n": f"Recall at N = {n}", "rho_0": "ρ₀"}
     named |= {name: title.format(n=n) for name, title in FURTHER.items()}
     return {name: title for name, title in named.items() if any(row.get(name) is not None for row in heads)}
 
 
-def _joined(heads: Sequence[Row], curves: Sequence[Row]) -> list[Row]:
+def _join_rows(heads: Sequence[Row], curves: Sequence[Row]) -> list[Row]:
     """One row per head: its values, those of the map's N under names of their own, and the lists of its curves."""
     of_head = {(row["layer"], row["head"]): row for row in curves}
     at_n = ("precision", "recall", "distance")
@@ -112,56 +111,56 @@ def _joined(heads: Sequence[Row], curves: Sequence[Row]) -> list[Row]:
     for row in heads:
         values = {f"{name}_at_n" if name in at_n else name: value for name, value in row.items()}
         lists = of_head.get((row["layer"], row["head"]), {})
-        rows.append({name: _short(value) for name, value in (values | lists).items()})
+        rows.append({name: _shorten(value) for name, value in (values | lists).items()})
     return rows
 
 
-def _as_text(rows: Sequence[Row]) -> alt.InlineData:
-    """Rows as JSON text: of a list, Altair would copy and validate every number at every step of a chart's making."""
+def _encode_rows(rows: Sequence[Row]) -> alt.InlineData:
+    """Encode rows as JSON text: Altair would copy and validate every number of a list at each step."""
     text = json.dumps(rows, allow_nan=False, separators=(",", ":"))
     return alt.InlineData(values=text, format=alt.JsonDataFormat(type="json"))
 
 
-def _short(value: Any) -> Any:
-    """Three significant digits; not a number, and infinite, is NULL."""
+def _shorten(value: Any) -> Any:
+    """Round to three significant digits; values that are not finite become NULL."""
     if isinstance(value, list):
-        return [_short(item) for item in value]
+        return [_shorten(item) for item in value]
     if isinstance(value, float):
         return float(f"{value:.3g}") if isfinite(value) else None
     return value
 
 
-def _choice(rows: Sequence[Row]) -> alt.Parameter:
-    """The selection of one head, by a click on a cell or in two inputs; a click beside the cells changes nothing."""
+def _make_choice(rows: Sequence[Row]) -> alt.Parameter:
+    """Selection of one head, by a click on a cell or in two inputs; a click outside the cells changes nothing."""
     inputs: Any = {  # Vega-Lite takes one input per field, which Altair's types leave out
         axis: alt.binding_select(options=sorted({row[axis] for row in rows}), name=axis.capitalize())
         for axis in ("layer", "head")
     }
-    first = explorer_findings.clearest(rows)
+    first = explorer_findings.find_clearest(rows)
     value = [{axis: first[axis] for axis in inputs}]
-    fields = ["head", "layer"]  # inputs stand in the reverse order
+    fields = ["head", "layer"]  # inputs are shown in reverse order
     return alt.selection_point("chosen", fields=fields, bind=inputs, on="rect:click", clear=False, value=value)
 
 
-def _quantity(rows: Sequence[Row], n: int) -> alt.Parameter:
-    """The dropdown that says what colours the map."""
-    named = quantities(rows, n)
+def _make_dropdown(rows: Sequence[Row], n: int) -> alt.Parameter:
+    """Dropdown of the quantity that colours the map."""
+    named = list_quantities(rows, n)
     bind = alt.binding_select(options=list(named), labels=list(named.values()), name="Colour")
     return alt.param("quantity", value=next(iter(named)), bind=bind)
 
 
-def _map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerChart:
-    """Layers by heads: two layers of cells of which the dropdown shows one, letters or values, and the choice."""
+def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerChart:
+    """Draw layers by heads: two layers of cells, one visible at a time, letters or values, and the choice."""
     base, height = head_grid(rows)
-    counted = [name for name in quantities(rows, n) if name != LABEL]
-    cells = [_labels(base), *([_numbers(base, counted)] if counted else [])]
+    counted = [name for name in list_quantities(rows, n) if name != LABEL]
+    cells = [_draw_kinds(base), *([_draw_numbers(base, counted)] if counted else [])]
     is_roomy = len({row["head"] for row in rows}) <= WRITTEN_HEADS
-    letters = [_letters(base, is_roomy=is_roomy), *(_values(base) if counted and is_roomy else [])]
+    letters = [_draw_letters(base, is_roomy=is_roomy), *(_write_values(base) if counted and is_roomy else [])]
     frames = [base.mark_rect(style=style, filled=False, aria=False) for style in ("chosen", "chosen-inside")]
     frames = [frame.transform_filter(chosen) for frame in frames]
     touched = (
         base.mark_rect(opacity=0)
-        .encode(tooltip=_tooltip(quantities(rows, n), n))
+        .encode(tooltip=_make_tooltip(list_quantities(rows, n), n))
         .properties(name="cells")
         .add_params(chosen)
     )
@@ -170,7 +169,7 @@ def _map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerChart:
     return sized
 
 
-def _tooltip(named: Collection[str], n: int) -> list[alt.Tooltip]:
+def _make_tooltip(named: Collection[str], n: int) -> list[alt.Tooltip]:
     return [
         alt.Tooltip("layer:O", title="Layer"),
         alt.Tooltip("head:O", title="Head"),
@@ -187,54 +186,54 @@ def _tooltip(named: Collection[str], n: int) -> list[alt.Tooltip]:
     ]
 
 
-def _labels(base: alt.Chart) -> alt.Chart:
+def _draw_kinds(base: alt.Chart) -> alt.Chart:
     """Cells coloured by the kind of head, while the dropdown asks for that."""
     colour, seen = label_colour(symbol="square", letters=True), alt.expr(f"{_IS_LABEL} ? 1 : 0")
-    for name, value in (_above(24, seen) | {"symbolOpacity": seen}).items():
+    for name, value in (_place_legend(24, seen) | {"symbolOpacity": seen}).items():
         colour["legend"][name] = value
     cells: alt.Chart = base.mark_rect(aria=False).encode(color=colour).transform_filter(_IS_LABEL)
     return cells
 
 
-def _numbers(base: alt.Chart, names: Sequence[str]) -> alt.Chart:
-    """Cells coloured by a number; while the dropdown names none, the first one is there and not seen."""
+def _draw_numbers(base: alt.Chart, names: Sequence[str]) -> alt.Chart:
+    """Cells coloured by a number; while the dropdown names none, the first one is present but invisible."""
     seen = alt.expr(f"{_IS_LABEL} ? 0 : 1")
-    legend = alt.Legend(**_above(34, seen), format=".2~f", gradientLength=140, gradientOpacity=seen)
-    cells = _with_value(
+    legend = alt.Legend(**_place_legend(34, seen), format=".2~f", gradientLength=140, gradientOpacity=seen)
+    cells = _compute_value(
         base.mark_rect(opacity=seen, aria=False), f"{_IS_LABEL} ? datum['{names[0]}'] : datum[quantity]"
     )
     return cells.encode(color=alt.Color("value:Q", title=None, legend=legend))
 
 
-def _above(height: int, seen: alt.ExprRef) -> dict[str, Any]:
-    """Settings of a legend over the map that is seen under one condition: two of them share the place."""
+def _place_legend(height: int, seen: alt.ExprRef) -> dict[str, Any]:
+    """Settings of a legend above the map that is visible under one condition: two legends share the place."""
     return {"orient": "none", "legendX": 0, "legendY": -height, "direction": "horizontal", "labelOpacity": seen}
 
 
-def _with_value(chart: alt.Chart, expression: str) -> alt.Chart:
+def _compute_value(chart: alt.Chart, expression: str) -> alt.Chart:
     return chart.transform_calculate(value=expression).transform_filter("isValid(datum.value)")
 
 
-def _letters(base: alt.Chart, *, is_roomy: bool) -> alt.Chart:
-    """The letter of each head's kind, which no reader needs colours for."""
+def _draw_letters(base: alt.Chart, *, is_roomy: bool) -> alt.Chart:
+    """The letter of each head's kind, which can be read without colours."""
     size = alt.Undefined if is_roomy else SMALL_LETTER
     letters: alt.Chart = base.mark_text(style="on-large", aria=False, fontSize=size).encode(text="letter:N")
     letters = letters.transform_filter(_IS_LABEL)
     return letters.transform_calculate(letter=f"{dict(taxonomy_findings.LETTERS)}[datum.label]")
 
 
-def _values(base: alt.Chart) -> list[alt.Chart]:
+def _write_values(base: alt.Chart) -> list[alt.Chart]:
     """The numbers in the cells, in a colour that stands out from the cell's."""
     marks = []
     for style, side in (("on-small", "<="), ("on-large", ">")):
-        text = _with_value(base.mark_text(style=style, aria=False), f"{_IS_LABEL} ? null : datum[quantity]")
+        text = _compute_value(base.mark_text(style=style, aria=False), f"{_IS_LABEL} ? null : datum[quantity]")
         text = text.transform_joinaggregate(low="min(value)", high="max(value)")
         text = text.transform_filter(f"datum.value {side} (datum.low + datum.high) / 2")
         marks.append(text.encode(text=alt.Text("value:Q", format=".2~f")))
     return marks
 
 
-def _named(chosen: alt.Parameter) -> alt.LayerChart:
+def _describe_head(chosen: alt.Parameter) -> alt.LayerChart:
     """Which head is shown, in words."""
     name = "'Layer ' + datum.layer + ', head ' + datum.head + (isValid(datum.label) ? ': ' + datum.label : '')"
     is_other = f"datum.label === '{taxonomy_findings.OTHER}' && isValid(datum.nearest)"
@@ -253,20 +252,20 @@ def _named(chosen: alt.Parameter) -> alt.LayerChart:
     return alt.LayerChart(layer=lines)
 
 
-def _curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.LayerChart:
+def _draw_curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.LayerChart:
     """Lines of the chosen head against N, in the colours and dashes of their names; NULL leaves a gap."""
     lines = LINES[name]
     titles = list(lines.values())
     last = max(row["n"][-1] for row in rows if row.get("n"))
     x_scale = alt.Scale(type="log", nice=False, domain=[1, max(last, 2)], padding=4)
-    domains = _DOMAINS | {"cosines": _span(rows, list(LINES["cosines"]))}
+    domains = _DOMAINS | {"cosines": _find_span(rows, list(LINES["cosines"]))}
     y_scale = alt.Scale(domain=domains[name]) if name in domains else alt.Scale(zero=True)
     legend = alt.Legend(orient="top", columns=2, symbolSize=250, labelFontSize=11, offset=4)
     tooltip = [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in lines.items()]
     base = alt.Chart().transform_filter(chosen).transform_flatten(["n", *lines])
     base = base.transform_fold(list(lines), as_=["column", "value"])
     base = base.transform_calculate(line=f"{lines}[datum.column]", bound=_IS_BOUND).encode(
-        x=alt.X("n:Q", scale=x_scale).title("N").axis(format=",d", values=_few(log_ticks(last)), grid=False),
+        x=alt.X("n:Q", scale=x_scale).title("N").axis(format=",d", values=_thin_ticks(log_ticks(last)), grid=False),
         y=alt.Y("value:Q", title=_AXES[name], scale=y_scale),
         color=alt.Color("line:N", title=None, scale=alt.Scale(domain=titles), legend=legend),
         tooltip=[alt.Tooltip("n:Q", title="N", format=",d"), *tooltip],
@@ -278,12 +277,12 @@ def _curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.LayerC
     points = base.mark_point(filled=True).encode(
         size=alt.when("datum.bound").then(alt.value(8)).otherwise(alt.value(28))
     )
-    layers = [*_floor(rows, name, chosen), line, points.transform_filter("isValid(datum.value)")]
+    layers = [*_draw_floor(rows, name, chosen), line, points.transform_filter("isValid(datum.value)")]
     chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(width=CURVE_WIDTH, height=CURVE_HEIGHT, name=name)
     return chart
 
 
-def _floor(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> list[alt.Chart]:
+def _draw_floor(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> list[alt.Chart]:
     """The floor N/n of the chosen head's Precision; nothing in other charts."""
     if name != "precision" or not any(row.get("precision_floor") for row in rows):
         return []
@@ -292,12 +291,12 @@ def _floor(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> list[alt.Ch
     return [line.encode(x=alt.X("n:Q"), y=alt.Y("precision_floor:Q"))]
 
 
-def _span(rows: Sequence[Row], columns: Sequence[str]) -> list[float]:
-    """From the least to the greatest value of any head, with 0: one scale for all of them, so that heads compare."""
+def _find_span(rows: Sequence[Row], columns: Sequence[str]) -> list[float]:
+    """Range of the values of all heads, including 0: one scale for all, so that heads can be compared."""
     values = [value for row in rows for column in columns for value in row.get(column) or [] if value is not None]
     return [min([*values, 0.0]), max([*values, 0.0]) if any(values) else 1.0]
 
 
-def _few(ticks: Sequence[int]) -> list[int]:
-    """Labels of a narrow axis: all, or every third, the powers of ten."""
+def _thin_ticks(ticks: Sequence[int]) -> list[int]:
+    """Thin the labels of a narrow axis: all, or every third, the powers of ten."""
     return list(ticks if len(ticks) <= 6 else ticks[::3])

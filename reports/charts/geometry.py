@@ -9,8 +9,8 @@ import altair as alt
 import numpy as np
 import pyarrow as pa
 
-from reports.charts.elements import DASH_DOT, DASHED, SOLID, keyed, layer_axis, layered, level, n_axis, points
-from reports.charts.plane import KEY, LAST, SINK, STEPS, equal, note, ring
+from reports.charts.elements import DASH_DOT, DASHED, SOLID, layer_axis, layer_chart, level, n_axis, points, style_line
+from reports.charts.plane import KEY, LAST, SINK, STEPS, equal_scales, note, ring
 from reports.findings import geometry as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
@@ -20,25 +20,25 @@ COSINE_DASHES = {"cos_sink": SOLID, "cos_last": DASHED}
 """Dashes of the lines, as in the paper's Figure 7."""
 
 BELOW = "triangle-down"
-"""Shape of a key whose cosine lies below 0: what the colour says, said again."""
+"""Shape of a key whose cosine is below 0, in addition to its colour."""
 
 CONTEXTS = 6
-"""A chart of contributions has at most so many columns."""
+"""Largest number of columns of a chart of contributions."""
 
 AZIMUTH, ELEVATION = radians(28), radians(20)
-"""How the spheres are turned: the first direction comes towards the reader, to the left and down."""
+"""Rotation of the spheres: the first direction points towards the reader, to the left and down."""
 
 BEYOND_END, ROOM = 1.13, 1.16
-"""How far from the centre the names of the directions stand, and how far one sees, in radii of the sphere."""
+"""Distance of the names of the directions from the centre, and extent of the view, in radii of the sphere."""
 
 SIDE = 250
 """Height of a sphere, in pixels."""
 
 PAIRED = 165
-"""Height of a chart that stands above or below another of the same head, in pixels."""
+"""Height of a chart above or below another of the same head, in pixels."""
 
 NEAR = 2
-"""The number of components is drawn where it is at most so many times the largest effective dimension."""
+"""The number of components is drawn if it is at most this many times the largest effective dimension."""
 
 
 def norms(curve: pa.Table, *, title: str) -> alt.LayerChart:
@@ -53,9 +53,9 @@ def norms(curve: pa.Table, *, title: str) -> alt.LayerChart:
     """
     rows = curve.to_pylist()
     y = partial(alt.Y, title="Norm (model units)", scale=alt.Scale(zero=True))
-    lines = _lines(rows, findings.NORMS, NORM_DASHES, y)
-    description = f"Line chart of norms against N on a log axis. {findings.norms(rows)}"
-    return layered(rows, title, description, *lines, height=PAIRED)
+    lines = _draw_lines(rows, findings.NORMS, NORM_DASHES, y)
+    description = f"Line chart of norms against N on a log axis. {findings.describe_norms(rows)}"
+    return layer_chart(rows, title, description, *lines, height=PAIRED)
 
 
 def cosines(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.LayerChart:
@@ -68,25 +68,25 @@ def cosines(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.
     title
         Which head it is.
     domain
-        Least and largest cosine of all charts that stand side by side.
+        Smallest and largest cosine of all charts that are shown side by side.
     """
     rows = curve.to_pylist()
     y = partial(alt.Y, title="Cosine of the sum with", scale=alt.Scale(domain=list(domain)))
-    lines = _lines(rows, findings.COSINES, COSINE_DASHES, y)
-    description = f"Line chart of cosines against N on a log axis. {findings.cosines(rows)}"
-    return layered(rows, title, description, *lines, height=PAIRED)
+    lines = _draw_lines(rows, findings.COSINES, COSINE_DASHES, y)
+    description = f"Line chart of cosines against N on a log axis. {findings.describe_cosines(rows)}"
+    return layer_chart(rows, title, description, *lines, height=PAIRED)
 
 
-def _lines(
+def _draw_lines(
     rows: Sequence[Row], names: dict[str, str], dashes: Mapping[str, Sequence[int]], y: "partial[alt.Y]"
 ) -> list[alt.Chart]:
     """The columns that have a value as lines against N, and points that carry the tooltip."""
-    shown = {column: name for column, name in names.items() if numbers.known(rows, column)}
+    shown = {column: name for column, name in names.items() if numbers.drop_nulls(rows, column)}
     base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)).title("N (log scale)"))
     single = len(rows) == 1
     styles = [dashes[column] for column in shown]
     lines = [
-        keyed(base.mark_line(point=single).encode(y=y(f"{column}:Q")), list(shown.values()), name, dashes=styles)
+        style_line(base.mark_line(point=single).encode(y=y(f"{column}:Q")), list(shown.values()), name, dashes=styles)
         for column, name in shown.items()
     ]
     measures = [alt.Tooltip(f"{column}:Q", title=name, format=".3~g") for column, name in shown.items()]
@@ -105,11 +105,11 @@ def contributions(keys: pa.Table, *, title: str, largest: float) -> alt.LayerCha
     title
         Which head it is.
     largest
-        Largest absolute cosine of the other keys of all charts that stand side by side.
+        Largest absolute cosine of the other keys of all charts that are shown side by side.
     """
     found = keys.to_pylist()
-    rows = [_contribution(row) for row in _of_contexts(findings.visible(found))]
-    decades = _decades([row["norm"] for row in rows])
+    rows = [_build_row(row) for row in _select_contexts(findings.select_visible(found))]
+    decades = _list_decades([row["norm"] for row in rows])
     y = alt.Y("norm:Q", scale=alt.Scale(type="log", domain=[decades[0], decades[-1]]))
     base = alt.Chart().encode(
         x=alt.X("context:O", scale=alt.Scale(paddingInner=0.2, paddingOuter=0.1))
@@ -117,15 +117,16 @@ def contributions(keys: pa.Table, *, title: str, largest: float) -> alt.LayerCha
         .axis(labelAngle=0, format=",d", grid=False),
         xOffset=alt.XOffset("share:Q", scale=alt.Scale(domain=[0, 1])),
         y=y.title("Mean ‖αᵢ vᵢ‖ (model units, log scale)").axis(format="~g", values=decades),
-        shape=_kinds({row["kind"] for row in rows}),
-        tooltip=_contribution_tooltip(),
+        shape=_make_key_shapes({row["kind"] for row in rows}),
+        tooltip=_make_tooltip(),
     )
-    if numbers.known(rows, "cosine"):
-        base = base.encode(color=_diverging(largest))
+    if numbers.drop_nulls(rows, "cosine"):
+        base = base.encode(color=_colour_cosines(largest))
     description = (
-        f"Scatter plot of contributions by context size. {findings.contributions(found)} {findings.alike(found)}"
+        f"Scatter plot of contributions by context size. {findings.describe_contributions(found)} "
+        f"{findings.describe_similarity(found)}"
     )
-    return layered(
+    return layer_chart(
         rows,
         title,
         description.rstrip(),
@@ -134,7 +135,7 @@ def contributions(keys: pa.Table, *, title: str, largest: float) -> alt.LayerCha
     )
 
 
-def _decades(values: Sequence[float]) -> list[float]:
+def _list_decades(values: Sequence[float]) -> list[float]:
     """Powers of ten around positive ``values``, at most about eight of them."""
     low = floor(log10(min(values)))
     high = max(ceil(log10(max(values))), low + 1)
@@ -142,7 +143,7 @@ def _decades(values: Sequence[float]) -> list[float]:
     return [10.0**power for power in range(low, high + step, step)]
 
 
-def _kinds(found: Collection[str]) -> alt.Shape:
+def _make_key_shapes(found: Collection[str]) -> alt.Shape:
     """Shapes of the kinds of keys that are found."""
     kinds = {kind: shape for kind, shape in _KINDS.items() if kind in found}
     legend = alt.Legend(orient="top", columns=2, symbolSize=80, symbolStrokeWidth=1.5, symbolFillColor="transparent")
@@ -154,14 +155,14 @@ _KINDS = {"sink": SINK, "last token": LAST, "other key": KEY, "other, cosine bel
 """Shapes of the keys, as the legend names them."""
 
 
-def _of_contexts(keys: Sequence[Row]) -> list[Row]:
+def _select_contexts(keys: Sequence[Row]) -> list[Row]:
     """The rows of at most ``CONTEXTS`` queries, the smallest and the largest among them."""
     queries = sorted({row["query"] for row in keys})
     kept = {queries[round(index)] for index in np.linspace(0, len(queries) - 1, min(len(queries), CONTEXTS))}
     return [row for row in keys if row["query"] in kept]
 
 
-def _contribution(row: Row) -> Row:
+def _build_row(row: Row) -> Row:
     cosine, role = row["mean_cos_last"], row["role"]
     others = "other, cosine below 0" if cosine is not None and cosine < 0 else "other key"
     return {
@@ -175,7 +176,7 @@ def _contribution(row: Row) -> Row:
     }
 
 
-def _contribution_tooltip() -> list[alt.Tooltip]:
+def _make_tooltip() -> list[alt.Tooltip]:
     return [
         alt.Tooltip("kind:N", title="Key"),
         alt.Tooltip("position:Q", title="Position", format=",d"),
@@ -185,8 +186,8 @@ def _contribution_tooltip() -> list[alt.Tooltip]:
     ]
 
 
-def _diverging(largest: float) -> alt.Color:
-    """Cosines in colours that part at 0."""
+def _colour_cosines(largest: float) -> alt.Color:
+    """Colour cosines by a scale that diverges at 0."""
     scale = alt.Scale(domain=[-largest, 0, largest], range="diverging", interpolate="rgb", clamp=True)
     legend = alt.Legend(orient="bottom", direction="horizontal", gradientLength=200, format=".2~f", titleLimit=240)
     return alt.Color("cosine:Q", title="Cosine, last token", scale=scale, legend=legend)
@@ -205,33 +206,33 @@ def sphere(directions: pa.Table, *, title: str, of_kv_head: Row, n: int) -> alt.
     of_kv_head
         Row of ``principal_directions_by_head``: share_1, share_2, share_3, effective_dimension, head_dim.
     n
-        So many keys of the largest weight are filled.
+        Number of keys of the largest weight that are filled.
     """
     found = directions.to_pylist()
-    heavy = {row["position"] for row in findings.heaviest(found, n)}
+    heavy = {row["position"] for row in findings.select_heaviest(found, n)}
     rows = sorted(
-        (_turned(row, heavy=row["position"] in heavy) for row in found), key=lambda row: (row["marked"], row["depth"])
+        (_turn_key(row, heavy=row["position"] in heavy) for row in found), key=lambda row: (row["marked"], row["depth"])
     )
-    across, along = equal((0, 0), ROOM)
+    across, along = equal_scales((0, 0), ROOM)
     x, y = alt.X("x:Q", scale=across, axis=None), alt.Y("y:Q", scale=along, axis=None)
-    read = f"{findings.directions(of_kv_head)} {findings.together(found, n)}"
+    read = f"{findings.describe_directions(of_kv_head)} {findings.describe_closeness(found, n)}"
     description = f"A sphere seen from outside with one point per key. {read}"
-    return layered(
+    return layer_chart(
         rows,
         title,
         description.rstrip(),
-        *_graticule(x, y),
-        *_inside(x, y, findings.typical_length(of_kv_head)),
-        _keys().encode(x=x, y=y),
-        _names(x, y),
+        *_draw_graticule(x, y),
+        *_draw_inside(x, y, findings.compute_typical_length(of_kv_head)),
+        _draw_keys().encode(x=x, y=y),
+        _name_directions(x, y),
         note(f"filled: {len(heavy)} heaviest", "left"),
         note("dashed: typical length", "right", upper=True),
         height=SIDE,
     )
 
 
-def view(vectors: np.ndarray) -> np.ndarray:
-    """Vectors (…, 3) of the principal directions as seen: to the right, upwards, and towards the reader."""
+def project_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Project vectors (…, 3) of the principal directions to the view: to the right, upwards, towards the reader."""
     first, second, third = np.moveaxis(np.asarray(vectors, dtype=float), -1, 0)
     right = second * cos(AZIMUTH) - first * sin(AZIMUTH)
     forth = first * cos(AZIMUTH) + second * sin(AZIMUTH)
@@ -239,9 +240,9 @@ def view(vectors: np.ndarray) -> np.ndarray:
     return np.stack([right, up, forth * cos(ELEVATION) + third * sin(ELEVATION)], axis=-1)
 
 
-def _turned(row: Row, *, heavy: bool) -> Row:
-    """A key as it is drawn: what is nearer to the reader is larger and stronger."""
-    x, y, depth = view(np.array([row["x"], row["y"], row["z"]])).tolist()
+def _turn_key(row: Row, *, heavy: bool) -> Row:
+    """Turn a key into its mark: keys nearer to the reader are larger and stronger."""
+    x, y, depth = project_vectors(np.array([row["x"], row["y"], row["z"]])).tolist()
     marked = row["role"] != "other"
     nearness = (1 + depth) / 2
     return {
@@ -259,7 +260,7 @@ def _turned(row: Row, *, heavy: bool) -> Row:
     }
 
 
-def _keys() -> alt.Chart:
+def _draw_keys() -> alt.Chart:
     """Keys by role; those of the largest weight are filled."""
     names = {"other key": KEY, "sink": SINK, "last token": LAST}
     legend = alt.Legend(orient="top", symbolSize=80, symbolStrokeWidth=1.5)
@@ -282,7 +283,7 @@ def _keys() -> alt.Chart:
     )
 
 
-def _graticule(x: alt.X, y: alt.Y) -> list[alt.Chart]:
+def _draw_graticule(x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """The sphere: its outline, and the parallels and meridians of the first direction that face the reader."""
     turns = np.linspace(0, 2 * pi, STEPS + 1)
     latitudes = [(cos(angle), sin(angle)) for angle in np.radians((30, 60, 90, 120, 150))]
@@ -294,13 +295,17 @@ def _graticule(x: alt.X, y: alt.Y) -> list[alt.Chart]:
         np.stack([np.cos(turns), np.sin(turns) * cos(angle), np.sin(turns) * sin(angle)], axis=-1)
         for angle in np.radians((0, 45, 90, 135))
     ]
-    rows = [row for index, line in enumerate([*parallels, *meridians]) for row in _facing(view(line), str(index))]
+    rows = [
+        row
+        for index, line in enumerate([*parallels, *meridians])
+        for row in _select_facing(project_vectors(line), str(index))
+    ]
     lines = alt.Chart(alt.InlineData(values=rows)).mark_line(style="graticule", strokeWidth=0.75, aria=False)
     return [ring(x, y, (0, 0), 1, "outline"), lines.encode(x=x, y=y, order="order:Q", detail="line:N")]
 
 
-def _facing(line: np.ndarray, name: str) -> list[Row]:
-    """The runs of a line's points that face the reader, each under a name of its own."""
+def _select_facing(line: np.ndarray, name: str) -> list[Row]:
+    """Select the runs of a line's points that face the reader, each with its own name."""
     seen = [(order, *point) for order, point in enumerate(line.round(3).tolist())]
     runs = [list(run) for faces, run in groupby(seen, key=lambda point: point[3] >= 0) if faces]
     return [
@@ -310,16 +315,18 @@ def _facing(line: np.ndarray, name: str) -> list[Row]:
     ]
 
 
-def _inside(x: alt.X, y: alt.Y, typical: float) -> list[alt.Chart]:
-    """How far points typically lie from the centre, and the three directions."""
-    ends = [{"x": right, "y": up, "end_x": 0, "end_y": 0} for right, up, _ in view(np.eye(3)).round(4).tolist()]
+def _draw_inside(x: alt.X, y: alt.Y, typical: float) -> list[alt.Chart]:
+    """Draw the typical distance of points from the centre, and the three directions."""
+    ends = [
+        {"x": right, "y": up, "end_x": 0, "end_y": 0} for right, up, _ in project_vectors(np.eye(3)).round(4).tolist()
+    ]
     spokes = alt.Chart(alt.InlineData(values=ends)).mark_rule(style="arrow", aria=False)
     return [ring(x, y, (0, 0), typical, "reference"), spokes.encode(x=x, y=y, x2="end_x:Q", y2="end_y:Q")]
 
 
-def _names(x: alt.X, y: alt.Y) -> alt.Chart:
+def _name_directions(x: alt.X, y: alt.Y) -> alt.Chart:
     """The names of the three directions, just beyond their ends and in front of all."""
-    ends = zip(view(BEYOND_END * np.eye(3)).round(4).tolist(), ("1st", "2nd", "3rd"), strict=True)
+    ends = zip(project_vectors(BEYOND_END * np.eye(3)).round(4).tolist(), ("1st", "2nd", "3rd"), strict=True)
     names = alt.InlineData(values=[{"x": right, "y": up, "name": name} for (right, up, _), name in ends])
     text: alt.Chart = alt.Chart(names).mark_text(style="on-small")
     return text.encode(x=x, y=y, text="name:N")
@@ -335,7 +342,7 @@ def dimensions(heads: pa.Table) -> alt.LayerChart:
         out), share_1, share_2, share_3 (shares of squared length), head_dim.
     """
     found = heads.to_pylist()
-    rows = numbers.known(found, "effective_dimension")
+    rows = numbers.drop_nulls(found, "effective_dimension")
     largest = max(row["effective_dimension"] for row in rows)
     sizes = {row["head_dim"] for row in rows}
     near = [size for size in sizes if size <= NEAR * largest] if len(sizes) == 1 else []
@@ -356,10 +363,10 @@ def dimensions(heads: pa.Table) -> alt.LayerChart:
     ticks = alt.Chart().mark_tick(style="head", orient="horizontal", thickness=1.5).encode(x=x, y=y(dimension))
     means = alt.Chart().mark_point(style="average", filled=True).encode(x=x, y=y(mean))
     of_layer = [tooltip[0], alt.Tooltip(mean, title="Mean over its KV heads", format=".3~g")]
-    return layered(
+    return layer_chart(
         rows,
         "Effective dimension by layer",
-        f"Strip chart of the effective dimension of each KV head. {findings.dimensions(found)}",
+        f"Strip chart of the effective dimension of each KV head. {findings.describe_dimensions(found)}",
         *(level(size, f"all {size}") for size in near),
         ticks.encode(tooltip=tooltip),
         means.encode(tooltip=of_layer),

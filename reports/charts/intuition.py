@@ -1,4 +1,4 @@
-"""The example of keys on a circle: their value states, these weighted, and the two balls around s."""
+"""Charts of the example of keys on a circle: value states, weighted value states, and the two balls around s."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import layered
-from reports.charts.plane import KEY, STAR, equal, note, ring
+from reports.charts.elements import layer_chart
+from reports.charts.plane import KEY, STAR, equal_scales, note, ring
 from reports.findings import intuition as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
@@ -16,7 +16,7 @@ KINDS = {"selected": STAR, "left out": KEY}
 """Shapes of the keys, as the legend names them."""
 
 ROOM = 1.15
-"""One sees so many times what is drawn."""
+"""Extent of the view, in multiples of what is drawn."""
 
 SIDE = 250
 """Height of the charts, in pixels."""
@@ -33,31 +33,31 @@ def value_states(keys: pa.Table) -> alt.LayerChart:
     keys
         The example: key, weight (share), selected, v_x, v_y, y_x, y_y, distance, within.
     """
-    rows, plane = _rows(keys, "v", aside=0.15), equal((0, 0), ROOM)
+    rows, plane = _build_rows(keys, "v", aside=0.15), equal_scales((0, 0), ROOM)
     selected = sum(row["selected"] for row in rows)
     description = f"{numbers.count(len(rows), 'key')} on a circle of radius 1, {selected} of them selected."
-    circle = ring(*_at(plane), (0, 0), 1, "outline")
-    return _chart(rows, "Value states v", description, circle, _marks(plane), _names(plane))
+    circle = ring(*_make_channels(plane), (0, 0), 1, "outline")
+    return _build_chart(rows, "Value states v", description, circle, _draw_keys(plane), _number_keys(plane))
 
 
-def weighted(keys: pa.Table) -> alt.LayerChart:
-    """The same value states times their attention weights, on the way to the origin (Figure 1 middle).
+def weighted_states(keys: pa.Table) -> alt.LayerChart:
+    """The same value states times their attention weights, moved towards the origin (Figure 1 middle).
 
     Parameters
     ----------
     keys
         As of ``value_states``.
     """
-    rows, plane = _rows(keys, "y"), equal((0, 0), ROOM)
+    rows, plane = _build_rows(keys, "y"), equal_scales((0, 0), ROOM)
     heaviest = max(rows, key=lambda row: row["weight"])
     description = (
-        f"The same {numbers.count(len(rows), 'key')}, each pulled to the origin by its weight; the largest weight, "
+        f"The same {numbers.count(len(rows), 'key')}, each moved towards the origin by its weight; the largest weight, "
         f"{numbers.number(heaviest['weight'])}, is that of key {heaviest['key']}."
     )
-    circle = ring(*_at(plane), (0, 0), 1, "outline")
-    x, y = _at(plane, "v_")
+    circle = ring(*_make_channels(plane), (0, 0), 1, "outline")
+    x, y = _make_channels(plane, "v_")
     pulls = alt.Chart().mark_rule(style="arrow", aria=False).encode(x=x, y=y, x2="x:Q", y2="y:Q")
-    return _chart(rows, "Weighted, y = αv", description, circle, pulls, _marks(plane, size=40))
+    return _build_chart(rows, "Weighted, y = αv", description, circle, pulls, _draw_keys(plane, size=40))
 
 
 def balls(keys: pa.Table, *, s: tuple[float, float], r_min: float, r_max: float) -> alt.LayerChart:
@@ -72,27 +72,27 @@ def balls(keys: pa.Table, *, s: tuple[float, float], r_min: float, r_max: float)
     r_min, r_max
         Radii of the balls: distance from s to the nearest key left out, and to the farthest selected key.
     """
-    rows = _rows(keys, "y", aside=0.035)
-    plane = _around(rows, s, r_max)
-    return _chart(
+    rows = _build_rows(keys, "y", aside=0.035)
+    plane = _fit_plane(rows, s, r_max)
+    return _build_chart(
         rows,
         "Around their sum s",
-        f"The weighted keys around the sum of the selected ones. {findings.example_keys(rows, r_min, r_max)}",
-        *_ball(plane, s, r_min, "rₘᵢₙ", "outline"),
-        *_ball(plane, s, r_max, "rₘₐₓ", "reference"),
-        *_sum(plane, s, rows),
-        _marks(plane, hollow=True),
-        _names(plane),
+        f"The weighted keys around the sum of the selected ones. {findings.describe_example(rows, r_min, r_max)}",
+        *_draw_ball(plane, s, r_min, "rₘᵢₙ", "outline"),
+        *_draw_ball(plane, s, r_max, "rₘₐₓ", "reference"),
+        *_draw_sum(plane, s, rows),
+        _draw_keys(plane, hollow=True),
+        _number_keys(plane),
         note("filled: within the ball", "right", upper=True),
     )
 
 
-def _chart(rows: Sequence[Row], title: str, description: str, *layers: alt.Chart) -> alt.LayerChart:
-    return layered(rows, title, description, *layers, height=SIDE)
+def _build_chart(rows: Sequence[Row], title: str, description: str, *layers: alt.Chart) -> alt.LayerChart:
+    return layer_chart(rows, title, description, *layers, height=SIDE)
 
 
-def _rows(keys: pa.Table, drawn: str, *, aside: float = 0) -> list[Row]:
-    """The keys with ``x`` and ``y`` of what is drawn, v or y, and where, ``aside`` from there, their numbers stand."""
+def _build_rows(keys: pa.Table, drawn: str, *, aside: float = 0) -> list[Row]:
+    """Build the keys with ``x`` and ``y`` of v or y, and the places of their numbers, ``aside`` from there."""
     return [
         {
             **row,
@@ -108,34 +108,34 @@ def _rows(keys: pa.Table, drawn: str, *, aside: float = 0) -> list[Row]:
     ]
 
 
-def _around(keys: Sequence[Row], s: tuple[float, float], r_max: float) -> Plane:
+def _fit_plane(keys: Sequence[Row], s: tuple[float, float], r_max: float) -> Plane:
     """Scales that show the larger ball and all keys."""
     ends = [
         (min(middle - r_max, *(row[axis] for row in keys)), max(middle + r_max, *(row[axis] for row in keys)))
         for middle, axis in zip(s, "xy", strict=True)
     ]
     x, y = ((low + high) / 2 for low, high in ends)
-    return equal((x, y), ROOM * max(high - low for low, high in ends) / 2)
+    return equal_scales((x, y), ROOM * max(high - low for low, high in ends) / 2)
 
 
-def _at(plane: Plane, prefix: str = "") -> tuple[alt.X, alt.Y]:
+def _make_channels(plane: Plane, prefix: str = "") -> tuple[alt.X, alt.Y]:
     """The channels of a point of the plane."""
     axis = alt.Axis(tickCount=5, format=".2~f", labelBound=True)
     x = alt.X(f"{prefix}x:Q", title="First component (model units)", scale=plane[0], axis=axis)
     return x, alt.Y(f"{prefix}y:Q", title="Second component (model units)", scale=plane[1], axis=axis)
 
 
-def _ball(plane: Plane, s: tuple[float, float], radius: float, name: str, style: str) -> list[alt.Chart]:
+def _draw_ball(plane: Plane, s: tuple[float, float], radius: float, name: str, style: str) -> list[alt.Chart]:
     """The edge of a ball, with its name below."""
-    x, y = _at(plane)
+    x, y = _make_channels(plane)
     below = alt.InlineData(values=[{"x": s[0], "y": s[1] - radius, "name": f"{name} = {numbers.number(radius)}"}])
     label = alt.Chart(below).mark_text(style="reference-label", baseline="top", dy=5)
     return [ring(x, y, s, radius, style), label.encode(x=x, y=y, text="name:N")]
 
 
-def _sum(plane: Plane, s: tuple[float, float], keys: Sequence[Row]) -> list[alt.Chart]:
-    """Where s lies, and the way from there to the two keys that set the radii."""
-    x, y = _at(plane)
+def _draw_sum(plane: Plane, s: tuple[float, float], keys: Sequence[Row]) -> list[alt.Chart]:
+    """Draw s, and lines from it to the two keys that set the radii."""
+    x, y = _make_channels(plane)
     nearest = min((row for row in keys if not row["selected"]), key=lambda row: row["distance"])
     farthest = max((row for row in keys if row["selected"]), key=lambda row: row["distance"])
     ways = [{"x": s[0], "y": s[1], "end_x": row["x"], "end_y": row["y"]} for row in (nearest, farthest)]
@@ -148,9 +148,9 @@ def _sum(plane: Plane, s: tuple[float, float], keys: Sequence[Row]) -> list[alt.
     ]
 
 
-def _marks(plane: Plane, *, size: int = 110, hollow: bool = False) -> alt.Chart:
+def _draw_keys(plane: Plane, *, size: int = 110, hollow: bool = False) -> alt.Chart:
     """The keys; with ``hollow``, only those that count are filled."""
-    x, y = _at(plane)
+    x, y = _make_channels(plane)
     legend = alt.Legend(orient="top", symbolSize=110, symbolStrokeWidth=1.5)
     kind: dict[str, Any] = {"title": None, "scale": alt.Scale(domain=list(KINDS)), "legend": legend}
     shapes = alt.Scale(domain=list(KINDS), range=list(KINDS.values()))
@@ -162,21 +162,21 @@ def _marks(plane: Plane, *, size: int = 110, hollow: bool = False) -> alt.Chart:
         stroke=alt.Stroke("kind:N", **kind),
         fill=alt.Fill("kind:N", **kind),
         fillOpacity=alt.FillOpacity("filled:Q", scale=None) if hollow else alt.value(1),
-        tooltip=_tooltip(),
+        tooltip=_make_tooltip(),
     )
 
 
-def _names(plane: Plane) -> alt.Chart:
-    """The number of each key, on the side that is away from the origin."""
-    x, y = _at(plane, "beside_")
+def _number_keys(plane: Plane) -> alt.Chart:
+    """Write the number of each key, on the side away from the origin."""
+    x, y = _make_channels(plane, "beside_")
     names: alt.Chart = alt.Chart().mark_text(style="reference-label")
     return names.encode(x=x, y=y, text="key:Q")
 
 
-def _tooltip() -> list[alt.Tooltip]:
+def _make_tooltip() -> list[alt.Tooltip]:
     return [
         alt.Tooltip("key:Q", title="Key"),
-        alt.Tooltip("kind:N", title="Which is"),
+        alt.Tooltip("kind:N", title="Key is"),
         alt.Tooltip("weight:Q", title="Weight (share)", format=".3~p"),
         alt.Tooltip("distance:Q", title="Distance from s (model units)", format=".3~f"),
         alt.Tooltip("counts:N", title="Lies"),

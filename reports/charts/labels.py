@@ -1,4 +1,4 @@
-"""The labels of heads as every chart shows them: one colour, shape, dash and letter each, in one order.
+"""Labels of heads as all charts show them: one colour, shape, dash and letter each, in one order.
 
 Holds the channels that encode the column ``label`` (``findings.LABELS``), marks for heads, and stacked bars of shares,
 so that a label looks the same on all charts.
@@ -16,13 +16,13 @@ SHAPES = dict(zip(findings.LABELS, ("triangle-up", "circle", "square", "cross"),
 DASHES = dict(zip(findings.LABELS, ([1, 0], [8, 4], [2, 4], [9, 3, 2, 3]), strict=True))
 
 MANY = 256
-"""More heads than this are drawn smaller."""
+"""Number of heads above which marks are smaller."""
 
 LEAST_LETTER = 0.06
-"""A segment of a stacked bar with a smaller share has no room for its letter."""
+"""Smallest share for which a segment of a stacked bar has room for its letter."""
 
 LETTERED = 40
-"""Among more bars than this no segment has room for its letter."""
+"""Largest number of bars for which segments have room for their letters."""
 
 
 def label_colour(*, symbol: str | None = None, letters: bool = False) -> alt.Color:
@@ -31,9 +31,9 @@ def label_colour(*, symbol: str | None = None, letters: bool = False) -> alt.Col
     Parameters
     ----------
     symbol
-        What the legend shows beside a name: ``square``, ``circle`` ...; ``None``: a stroke.
+        Symbol of the legend: ``square``, ``circle`` ...; ``None`` for a stroke.
     letters
-        Whether the legend also tells the letter of each kind, for charts that write it.
+        Whether the legend also shows the letter of each kind, for charts that write it.
     """
     told = {label: f"{letter}: {label}" for label, letter in findings.LETTERS.items()}
     named = alt.Legend(
@@ -53,7 +53,7 @@ def label_shape() -> alt.Shape:
 
 
 def dots(heads: Sequence[Row], *, filled: bool = True) -> alt.Chart:
-    """Marks for so many heads, for ``label_colour`` and ``label_shape``."""
+    """Marks of heads, sized by their number, for ``label_colour`` and ``label_shape``."""
     size = 60 if len(heads) <= MANY else 25
     marks: alt.Chart = alt.Chart().mark_point(filled=filled, size=size, opacity=0.75 if filled else 1)
     return marks
@@ -65,15 +65,15 @@ def label_dash() -> alt.StrokeDash:
     return alt.StrokeDash("label:N", title=None, scale=scale)
 
 
-def stacked(rows: Sequence[Row], column: str) -> list[Row]:
-    """Shares of the labels as segments that stand on each other: ``low``, ``high``, ``middle`` and the ``letter``.
+def stack_shares(rows: Sequence[Row], column: str) -> list[Row]:
+    """Stack the shares of the labels as segments: ``low``, ``high``, ``middle`` and the ``letter``.
 
     Parameters
     ----------
     rows
-        ``column``, label and share, segments of one label in each bar in the order they are given.
+        ``column``, label and share; segments of one label in a bar keep the order of the rows.
     column
-        What the bars are told apart by; shares of one bar sum to 1.
+        Column that identifies the bars; shares of one bar sum to 1.
     """
     segments, tops = [], dict.fromkeys((row[column] for row in rows), 0.0)
     lettered = len(tops) <= LETTERED
@@ -87,7 +87,7 @@ def stacked(rows: Sequence[Row], column: str) -> list[Row]:
 
 
 def segments(x: alt.X, tooltip: list[alt.Tooltip]) -> list[alt.Chart]:
-    """Bars of ``stacked`` rows with their letters."""
+    """Bars of ``stack_shares`` rows with their letters."""
     y = partial(alt.Y, title="Share of heads", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=x)
     color = label_colour(symbol="square", letters=True)

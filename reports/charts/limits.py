@@ -1,4 +1,4 @@
-"""How well a softmax can select at all: distances from the rest, uniform weights, shares told apart, temperature."""
+"""Charts of the limits of selection: distances from the rest, uniform weights, shares told apart, temperature."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -7,7 +7,7 @@ from math import ceil, floor, log10
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import SEPARATION, counts, keyed, layer_axis, layered, level, n_axis, points
+from reports.charts.elements import SEPARATION, count_axis, layer_axis, layer_chart, level, n_axis, points, style_line
 from reports.findings import limits as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
@@ -23,14 +23,14 @@ NORMS = {"spectral_norm": "mean norm", "quarter": "1/(4T), reported", "half": "1
 """Lines of the chart of sensitivity."""
 
 LOWEST = 1e-4
-"""Where the band of norms ends below: they may be 0, which has no place on a log axis."""
+"""Lower end of the band of norms: a norm of 0 has no place on a log axis."""
 
 _DASHES = ((1, 0), (1, 5), (7, 4), (9, 4, 1, 4), (3, 2), (12, 4))
-"""Dashes of lines that also differ in their place on a ramp."""
+"""Dashes of lines that also differ in colour."""
 
 
 def distances(rows: pa.Table) -> alt.LayerChart:
-    """Distance of the selected keys from the rest against N at the last query, beside that of keys at random.
+    """Distance of the selected keys from the rest against N at the last query, with that of random keys.
 
     Parameters
     ----------
@@ -38,50 +38,57 @@ def distances(rows: pa.Table) -> alt.LayerChart:
         ``distances_by_n``: query, n_keys, n, heads, and over the norm of the output relative_distance, low, high,
         relative_random_distance, fitted (or NULL: a gap).
     """
-    found = findings.at_last(rows.to_pylist())
+    found = findings.select_last_query(rows.to_pylist())
     last = max(row["n"] for row in found)
     y = partial(alt.Y, title="Distance over the output’s norm (ratio)", scale=alt.Scale(zero=True))
     base = alt.Chart().encode(x=n_axis(last))
     shown = {"relative_distance": "Distance", "low": "95 % interval from", "high": "to"}
-    shown |= {"relative_random_distance": "Keys at random", "fitted": "Fitted"}
-    drawn = {column: name for column, name in DISTANCES.items() if numbers.known(found, column)}
-    return layered(
+    shown |= {"relative_random_distance": "Random keys", "fitted": "Fitted"}
+    drawn = {column: name for column, name in DISTANCES.items() if numbers.drop_nulls(found, column)}
+    return layer_chart(
         found,
-        f"Against N, of {found[0]['n_keys']:,} keys",
-        f"Line chart against N on a log axis. {findings.distance(found)}",
-        *([base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q")] if numbers.known(found, "low") else []),
+        f"Against N, with {found[0]['n_keys']:,} keys",
+        f"Line chart against N on a log axis. {findings.describe_distance(found)}",
+        *([base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q")] if numbers.drop_nulls(found, "low") else []),
         *(
-            keyed(base.mark_line(point=last == 1).encode(y=y(f"{column}:Q")), list(drawn.values()), name)
+            style_line(base.mark_line(point=last == 1).encode(y=y(f"{column}:Q")), list(drawn.values()), name)
             for column, name in reversed(drawn.items())
         ),
-        points(base.encode(y=y("relative_distance:Q"), tooltip=[_n(), *_ratios(shown)]), always=last == 1),
+        points(
+            base.encode(y=y("relative_distance:Q"), tooltip=[_make_n_tooltip(), *_make_tooltips(shown)]),
+            always=last == 1,
+        ),
     )
 
 
-def distances_beside_random(rows: pa.Table) -> alt.LayerChart:
-    """The same distance over that of keys at random, one line for each size of the context.
+def distance_ratios(rows: pa.Table) -> alt.LayerChart:
+    """The same distance over that of random keys, one line for each size of the context.
 
     Parameters
     ----------
     rows
         ``distances_by_n``: n_keys, n, beside_random (a ratio, or NULL: a gap).
     """
-    found = numbers.known(rows.to_pylist(), "beside_random")
-    sizes = findings.sizes(found)
+    found = numbers.drop_nulls(rows.to_pylist(), "beside_random")
+    sizes = findings.list_sizes(found)
     scale = alt.Scale(domain=sizes)
     legend = alt.Legend(orient="top", title="Keys", format=",d")
     dashes = [list(_DASHES[index % len(_DASHES)]) for index in range(len(sizes))]
-    y = alt.Y("beside_random:Q", title="Distance over that of keys at random (ratio)", scale=alt.Scale(zero=False))
+    y = alt.Y("beside_random:Q", title="Distance over that of random keys (ratio)", scale=alt.Scale(zero=False))
     base = alt.Chart().encode(
         x=n_axis(max(row["n"] for row in found)), y=y, color=alt.Color("n_keys:O", scale=scale, legend=legend)
     )
     dash = alt.StrokeDash("n_keys:O", scale=alt.Scale(domain=sizes, range=dashes), legend=legend)
-    tooltip = [_n(), alt.Tooltip("n_keys:Q", title="Keys", format=",d"), *_ratios({"beside_random": "Ratio"})]
-    return layered(
+    tooltip = [
+        _make_n_tooltip(),
+        alt.Tooltip("n_keys:Q", title="Keys", format=",d"),
+        *_make_tooltips({"beside_random": "Ratio"}),
+    ]
+    return layer_chart(
         found,
-        "Beside keys at random",
+        "Relative to random keys",
         "Line chart against N on a log axis, one line for each number of keys; below 1 the selected keys are nearer to "
-        "the rest than keys at random.",
+        "the rest than random keys.",
         level(1, "as random"),
         base.mark_line().encode(strokeDash=dash),
         points(base.encode(tooltip=tooltip)),
@@ -89,7 +96,7 @@ def distances_beside_random(rows: pa.Table) -> alt.LayerChart:
 
 
 def convergence(rows: pa.Table) -> alt.LayerChart:
-    """Effective keys and N_90 over the number of keys, against that, mean and spread over heads.
+    """Effective keys and N_90 over the number of keys, against the number of keys, mean and spread over heads.
 
     Parameters
     ----------
@@ -97,22 +104,22 @@ def convergence(rows: pa.Table) -> alt.LayerChart:
         ``convergence_by_query``: n_keys, heads, and effective_share and n_90_share with their _p10 and _p90 (ratios).
     """
     found = rows.to_pylist()
-    ticks = findings.sizes(found)
+    ticks = findings.list_sizes(found)
     x = alt.X("n_keys:Q", scale=alt.Scale(type="log", nice=False, padding=14)).title("Number of keys (log scale)")
     x = x.axis(values=ticks, format=",d", grid=False, labelOverlap="greedy", labelSeparation=SEPARATION)
     y = partial(alt.Y, title="Share of the keys (ratio)", scale=alt.Scale(domain=[0, 1]))
     shown = {"effective_share": "Effective keys", "effective_share_p10": "10 % of heads below"}
     shown |= {"effective_share_p90": "10 % of heads above", "n_90_share": "N₉₀"}
-    tooltip = [alt.Tooltip("n_keys:Q", title="Keys", format=",d"), *_ratios(shown)]
+    tooltip = [alt.Tooltip("n_keys:Q", title="Keys", format=",d"), *_make_tooltips(shown)]
     base = alt.Chart().encode(x=x, tooltip=tooltip)
-    return layered(
+    return layer_chart(
         found,
         "Against the number of keys",
-        f"Line chart against the number of keys on a log axis. {findings.convergence(found, [])}",
+        f"Line chart against the number of keys on a log axis. {findings.describe_convergence(found, [])}",
         level(1, "uniform"),
         base.mark_area(style="band").encode(y=y("effective_share_p10:Q"), y2="effective_share_p90:Q"),
         *(
-            keyed(mark.encode(y=y(f"{column}:Q")), list(findings.SHARES.values()), name)
+            style_line(mark.encode(y=y(f"{column}:Q")), list(findings.SHARES.values()), name)
             for column, name in findings.SHARES.items()
             for mark in (base.mark_line(), base.mark_point(filled=True, size=50))
         ),
@@ -131,11 +138,11 @@ def convergence_of_heads(heads: pa.Table) -> alt.LayerChart:
     y = alt.Y("effective_share:Q", title="Effective keys over all (ratio)", scale=alt.Scale(domain=[0, 1]))
     shown = {"effective_share": "Effective keys over all", "n_90_share": "N₉₀ over all"}
     shown |= {"largest_deviation": "Largest |p − 1/n|"}
-    tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head"), *_ratios(shown)]
-    return layered(
+    tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head"), *_make_tooltips(shown)]
+    return layer_chart(
         found,
         "Head by head",
-        f"Dot plot, a dot for each head, layer by layer. {findings.convergence_of_heads(found)}",
+        f"Dot plot, a dot for each head, layer by layer. {findings.describe_head_convergence(found)}",
         level(1, "uniform"),
         alt.Chart().mark_point(style="head", filled=True, size=45).encode(x=layer_axis(found), y=y, tooltip=tooltip),
     )
@@ -157,25 +164,27 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
     band = base.mark_area(style="band")
     shown = {"share": "Share", "ci_low": "95 % interval from", "ci_high": "to", "p10": "10 % of heads below"}
     shown |= {"p90": "10 % of heads above", "heads_within": "Heads within the band"}
-    return layered(
+    return layer_chart(
         found,
-        "Share of the selected that can be told apart",
-        f"Line chart against N on a log axis, with the reported band. {findings.distinguishable(found)}",
+        "Share of the selected keys that can be told apart",
+        f"Line chart against N on a log axis, with the reported band. {findings.describe_distinguishable(found)}",
         level(low, f"{low:.2f}"),
         level(high, f"{high:.2f}"),
         band.encode(y=y("p10:Q"), y2="p90:Q"),
         *(
             [base.mark_area(style="band").encode(y=y("ci_low:Q"), y2="ci_high:Q")]
-            if numbers.known(found, "ci_low")
+            if numbers.drop_nulls(found, "ci_low")
             else []
         ),
         base.mark_line(style="mean").encode(y=y("share:Q")),
-        points(base.encode(y=y("share:Q"), tooltip=[_n(), *_ratios(shown)]), always=len(found) == 1),
+        points(
+            base.encode(y=y("share:Q"), tooltip=[_make_n_tooltip(), *_make_tooltips(shown)]), always=len(found) == 1
+        ),
     )
 
 
 def sensitivity(rows: pa.Table) -> alt.LayerChart:
-    """Spectral norm of the softmax Jacobian against the temperature, beside its bounds.
+    """Spectral norm of the softmax Jacobian against the temperature, with its bounds.
 
     Parameters
     ----------
@@ -195,14 +204,14 @@ def sensitivity(rows: pa.Table) -> alt.LayerChart:
     )
     shown = {"spectral_norm": "Mean norm", "norm_p10": "10 % below", "norm_p90": "10 % above", "norm_max": "Largest"}
     shown |= {"quarter": "1/(4T)", "half": "1/(2T)", "reported_holds": "Reported bound holds in"}
-    base = alt.Chart().encode(x=_temperatures(found), tooltip=[_temperature(), *_ratios(shown)])
-    return layered(
+    base = alt.Chart().encode(x=_make_temperature_axis(found), tooltip=[_make_t_tooltip(), *_make_tooltips(shown)])
+    return layer_chart(
         found,
-        "How far weights move with their logits",
-        f"Line chart against the temperature, both axes logarithmic. {findings.sensitivity(found)}",
+        "Sensitivity of weights to their logits",
+        f"Line chart against the temperature, both axes logarithmic. {findings.describe_sensitivity(found)}",
         base.mark_area(style="band").encode(y=y("lowest:Q"), y2="norm_p90:Q"),
         *(
-            keyed(mark.encode(y=y(f"{column}:Q")), list(NORMS.values()), name)
+            style_line(mark.encode(y=y(f"{column}:Q")), list(NORMS.values()), name)
             for column, name in NORMS.items()
             for mark in (
                 base.mark_line(),
@@ -224,41 +233,41 @@ def best_temperatures(rows: pa.Table) -> alt.LayerChart:
     labels = list(findings.BEST_OF.values())
     legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
     tooltip = [
-        _temperature(),
+        _make_t_tooltip(),
         alt.Tooltip("line:N", title="Measure"),
         alt.Tooltip("heads:Q", title="Heads", format=",d"),
         alt.Tooltip("beyond_errors:Q", title="Gain beyond two errors", format=",d"),
         alt.Tooltip("mean_gain:Q", title="Mean gain", format=".3~g"),
     ]
     bars = alt.Chart().mark_bar()
-    return layered(
+    return layer_chart(
         found,
         f"Best temperature of heads, N = {max(row['n'] or 0 for row in found)}",
-        f"Bars of the number of heads by the temperature that is best. {findings.best_temperatures(found)}",
+        f"Bars of the number of heads by the temperature that is best. {findings.describe_best_temperatures(found)}",
         bars.encode(
             x=alt.X("temperature:O", title="Temperature T").axis(labelAngle=0, grid=False, format=".3~g"),
             xOffset=alt.XOffset("line:N", sort=labels),
-            y=alt.Y("heads:Q", **counts("Heads", max(row["heads"] for row in found))),
+            y=alt.Y("heads:Q", **count_axis("Heads", max(row["heads"] for row in found))),
             color=alt.Color("line:N", title=None, scale=alt.Scale(domain=labels), legend=legend),
             tooltip=tooltip,
         ),
     )
 
 
-def _temperatures(rows: Sequence[Row]) -> alt.X:
+def _make_temperature_axis(rows: Sequence[Row]) -> alt.X:
     """Temperatures on a log axis, each with its label."""
     values = sorted(row["temperature"] for row in rows)
     x = alt.X("temperature:Q", scale=alt.Scale(type="log", nice=False, padding=14)).title("Temperature T (log scale)")
     return x.axis(values=values, format=".3~g", grid=False, labelOverlap="greedy", labelSeparation=SEPARATION)
 
 
-def _temperature() -> alt.Tooltip:
+def _make_t_tooltip() -> alt.Tooltip:
     return alt.Tooltip("temperature:Q", title="T", format=".3~g")
 
 
-def _n() -> alt.Tooltip:
+def _make_n_tooltip() -> alt.Tooltip:
     return alt.Tooltip("n:Q", title="N", format=",d")
 
 
-def _ratios(shown: dict[str, str]) -> list[alt.Tooltip]:
+def _make_tooltips(shown: dict[str, str]) -> list[alt.Tooltip]:
     return [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()]

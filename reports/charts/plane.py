@@ -9,7 +9,7 @@ import altair as alt
 from reports.findings.numbers import Row
 
 STEPS = 72
-"""A circle is drawn as a polygon with so many corners."""
+"""Number of corners of the polygon that draws a circle."""
 
 
 def star(points: int = 5, inner: float = 0.42) -> str:
@@ -26,15 +26,15 @@ STAR, SINK, LAST, KEY = star(), "square", "diamond", "circle"
 """Shapes of a selected key, the sink, the last token, and any other key."""
 
 
-def equal(center: tuple[float, float], half: float) -> tuple[alt.Scale, alt.Scale]:
+def equal_scales(center: tuple[float, float], half: float) -> tuple[alt.Scale, alt.Scale]:
     """Scales of x and y on which one unit is as long on the screen, whatever width and height the chart is given.
 
     Parameters
     ----------
     center
-        What lies in the middle of the plotting area, in data units.
+        Middle of the plotting area, in data units.
     half
-        Half the side of the square around it that is seen at least, in data units.
+        Half the side of the square around it that is always visible, in data units.
     """
     across, along = "max(width, 1)", "max(height, 1)"
 
@@ -55,7 +55,7 @@ def circle(center: Sequence[float], radius: float) -> list[Row]:
 
 
 def ring(x: alt.X, y: alt.Y, center: Sequence[float], radius: float, style: str) -> alt.Chart:
-    """A circle that is there for the eye alone."""
+    """A circle that is hidden from screen readers."""
     corners = alt.Chart(alt.InlineData(values=circle(center, radius)))
     line: alt.Chart = corners.mark_line(style=style, strokeWidth=1.25, aria=False)
     return line.encode(x=x, y=y, order="order:Q")

@@ -1,4 +1,4 @@
-"""Quantities against position: a line with its spread over heads, and the marked positions apart from it."""
+"""Elements of charts against position: a line with its spread over heads, and separate marked positions."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ from reports.charts.elements import points
 from reports.findings.numbers import Row
 
 ASIDE = 9
-"""The higher one of two names stands so many pixels higher than its mark, the other one lower."""
+"""Pixels by which the upper of two names is above its mark, and the other one below."""
 
 POSITIONS = [
     alt.Tooltip("first_position:Q", title="From position", format=",d"),
@@ -18,7 +18,7 @@ POSITIONS = [
 """Tooltip lines for a run of positions."""
 
 
-def spread(number_format: str) -> list[alt.Tooltip]:
+def spread_tooltip(number_format: str) -> list[alt.Tooltip]:
     """Tooltip lines for a mean and the quantiles around it."""
     return [
         alt.Tooltip("mean:Q", title="Mean over heads", format=number_format),
@@ -27,7 +27,7 @@ def spread(number_format: str) -> list[alt.Tooltip]:
     ]
 
 
-def labelled(table: pa.Table, marked: dict[int, str]) -> list[Row]:
+def label_positions(table: pa.Table, marked: dict[int, str]) -> list[Row]:
     """Rows of runs of positions with the middle ``position``, and a ``label`` where one is marked (else empty)."""
     return [
         {
@@ -39,10 +39,10 @@ def labelled(table: pa.Table, marked: dict[int, str]) -> list[Row]:
     ]
 
 
-def along_positions(
+def draw_positions(
     rows: Sequence[Row], x: alt.X, y: Callable[[str], alt.Y], tooltip: list[alt.Tooltip]
 ) -> list[alt.Chart]:
-    """Mean and spread over heads by position, the marked positions apart from the line."""
+    """Draw mean and spread over heads by position, with the marked positions separate from the line."""
     plain, marked = ([row for row in rows if bool(row["label"]) is labelled] for labelled in (False, True))
     line = alt.Chart().encode(x=x).transform_filter("datum.label == ''")
     layers = [
@@ -52,12 +52,14 @@ def along_positions(
     ]
     highest = max((row["mean"] for row in marked), default=None)
     sides = [0 if len(marked) < 2 else -ASIDE if row["mean"] == highest else ASIDE for row in marked]
-    marks = (mark for row, aside in zip(marked, sides, strict=True) for mark in _marked(row, x, y, tooltip, aside))
+    marks = (mark for row, aside in zip(marked, sides, strict=True) for mark in _draw_marked(row, x, y, tooltip, aside))
     return [*(layers if plain else []), *marks]
 
 
-def _marked(row: Row, x: alt.X, y: Callable[[str], alt.Y], tooltip: list[alt.Tooltip], aside: int) -> list[alt.Chart]:
-    """One position with its spread and its name, which stands inside the plotting area, ``aside`` pixels lower."""
+def _draw_marked(
+    row: Row, x: alt.X, y: Callable[[str], alt.Y], tooltip: list[alt.Tooltip], aside: int
+) -> list[alt.Chart]:
+    """Draw one position with its spread and its name inside the plotting area, ``aside`` pixels lower."""
     base = alt.Chart().encode(x=x).transform_filter(f"datum.first_position == {row['first_position']}")
     first = row["first_position"] == 0
     name = base.mark_text(style="accent-label", align="left" if first else "right", dx=11 if first else -11, dy=aside)

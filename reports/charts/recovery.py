@@ -4,7 +4,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import layered
+from reports.charts.elements import layer_chart
 from reports.findings import recovery as findings
 
 SHOWN = ("layer", "head", "planted", "fitted", "standard_error")
@@ -12,7 +12,7 @@ SHOWN = ("layer", "head", "planted", "fitted", "standard_error")
 
 
 def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
-    """One parameter as fitted against the same as planted, head by head, with the diagonal where both agree.
+    """One fitted parameter against its planted value, head by head, with the diagonal on which both agree.
 
     Parameters
     ----------
@@ -21,7 +21,7 @@ def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
     parameter
         Name of the parameter, one of ``reports.findings.PARAMETERS``.
     """
-    found = findings.compared(heads.to_pylist())
+    found = findings.select_compared(heads.to_pylist())
     rows = [{column: row[column] for column in SHOWN} for row in found]
     ends = [value for row in rows for value in (row["planted"], row["fitted"])]
     scale = alt.Scale(zero=False, nice=True, domain=[min(ends), max(ends)] if min(ends) < max(ends) else alt.Undefined)
@@ -36,10 +36,10 @@ def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
         alt.Tooltip("standard_error:Q", title="Standard error", format=".2~g"),
     ]
     name = findings.PARAMETERS[parameter]
-    return layered(
+    return layer_chart(
         rows,
         name,
-        f"Scatter plot of {name} as fitted against the same as planted. {findings.recovery(found, parameter)}",
+        f"Scatter plot of the fitted against the planted {name}. {findings.describe_parameter(found, parameter)}",
         diagonal.mark_line(style="reference").encode(x=x, y=y),
         alt.Chart().mark_point(style="head", filled=True, size=40).encode(x=x, y=y, tooltip=tooltip),
         height=theme.PANEL_HEIGHT,

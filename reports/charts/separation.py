@@ -1,4 +1,4 @@
-"""How well heads separate what they select: curves with their bounds, the spread over heads, maps, elbows."""
+"""Charts of how well heads separate: curves with their bounds, the spread over heads, maps, elbows."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from reports.charts.elements import (
     DASHES,
-    counts,
+    count_axis,
     floor_of_precision,
     head_grid,
-    keyed,
-    layered,
+    layer_chart,
     n_axis,
     points,
     rule_at_n,
+    style_line,
 )
 from reports.findings import chance as chance_findings
 from reports.findings import numbers
@@ -25,7 +25,7 @@ from reports.findings import separation as findings
 from reports.findings.numbers import Row
 
 WRITTEN_HEADS = 12
-"""A map with at most this many heads in a row has the value written in each cell."""
+"""Largest number of heads per row for which a map has its values written in the cells."""
 
 BOUNDED = {
     "precision": f"{numbers.NAMES['precision']} against N, with bounds",
@@ -48,8 +48,8 @@ MODEL, TWIN = "this model", "random weights"
 """The model and its twin, as the legend names them."""
 
 
-def beside_chance(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, metric: str) -> alt.LayerChart:
-    """One metric of the whole model against N, beside both nulls, its twin and the printed bounds (Figure 5).
+def metric_curves(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, metric: str) -> alt.LayerChart:
+    """One metric of the whole model against N, with both nulls, its twin and the printed bounds (Figure 5).
 
     Parameters
     ----------
@@ -63,21 +63,21 @@ def beside_chance(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, m
     metric
         ``precision`` or ``recall``.
     """
-    rows = findings.beside_bounds(curves.to_pylist(), metric)
+    rows = findings.join_bounds(curves.to_pylist(), metric)
     last, name = max(row["n"] for row in rows), numbers.NAMES[metric]
-    others = _others(nulls, twin, metric, last)
+    others = _build_others(nulls, twin, metric, last)
     labels = list(dict.fromkeys([MODEL, *(row["label"] for row in others)]))
     y = partial(alt.Y, title=f"{name} (ratio)", scale=alt.Scale(domain=[0, 1]))
     base, beside = alt.Chart().encode(x=n_axis(last)), alt.Chart(alt.InlineData(values=others)).encode(x=n_axis(last))
-    channels = _lines(labels)
+    channels = _style_lines(labels)
     tooltip = [alt.Tooltip("n:Q", title="N", format=",d")]
     shown = {"mean": name, "ci_low": "95 % interval from", "ci_high": "to", "lower": "Lower bound", "upper": "Upper"}
     tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()]
     line = base.transform_calculate(label=f"'{MODEL}'").encode(y=y("mean:Q"), **channels)
-    return layered(
+    return layer_chart(
         rows,
         f"{name} against N",
-        f"Line chart against N on a log axis, with {', '.join(labels)}. {findings.course(rows, metric)}",
+        f"Line chart against N on a log axis, with {', '.join(labels)}. {findings.describe_course(rows, metric)}",
         base.mark_area(style="envelope").encode(y=y("lower:Q"), y2="upper:Q"),
         *(floor_of_precision(base, y("precision_floor:Q"), rows) if metric == "precision" else []),
         base.mark_area(style="band").encode(y=y("ci_low:Q"), y2="ci_high:Q"),
@@ -87,8 +87,8 @@ def beside_chance(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, m
     )
 
 
-def _others(nulls: pa.Table, twin: pa.Table | None, metric: str, last: int) -> list[Row]:
-    """What the model is held against, a row for each line and N up to the model's last."""
+def _build_others(nulls: pa.Table, twin: pa.Table | None, metric: str, last: int) -> list[Row]:
+    """Build the curves to compare with, a row for each line and N up to the model's last."""
     found = [
         {"label": label, "n": row["n"], "mean": row["null_value"]}
         for null, label in chance_findings.NULLS.items()
@@ -100,8 +100,8 @@ def _others(nulls: pa.Table, twin: pa.Table | None, metric: str, last: int) -> l
     return [{**row, "mean": float(f"{row['mean']:.6g}")} for row in found if row["mean"] is not None]
 
 
-def _lines(labels: Sequence[str]) -> dict[str, Any]:
-    """Colour and dashes of lines that are told apart by ``label``."""
+def _style_lines(labels: Sequence[str]) -> dict[str, Any]:
+    """Colour and dashes of lines by ``label``."""
     legend = alt.Legend(orient="top", columns=2)
     dashes = [list(dash) for dash in DASHES[: len(labels)]]
     return {
@@ -110,8 +110,8 @@ def _lines(labels: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def bounded(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.LayerChart:
-    """One metric of the whole model against N with its bounds; N where it lies outside stand out (Figure 5).
+def metric_bounds(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.LayerChart:
+    """One metric of the whole model against N with its bounds; N at which it lies outside are marked (Figure 5).
 
     Parameters
     ----------
@@ -123,30 +123,31 @@ def bounded(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.LayerC
     elbow_n
         Elbow of the model, which a rule marks; ``None``: there is none.
     """
-    rows = findings.beside_bounds(curves.to_pylist(), metric)
+    rows = findings.join_bounds(curves.to_pylist(), metric)
     last = max(row["n"] for row in rows)
     y = partial(alt.Y, title=f"{numbers.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last))
     outside = base.mark_point(style="outside", shape="diamond").encode(y=y("mean:Q")).transform_filter("datum.outside")
-    return layered(
+    return layer_chart(
         rows,
         BOUNDED[metric],
-        f"Line chart against N on a log axis. {findings.course(rows, metric)} {findings.envelope(rows, metric)}",
+        f"Line chart against N on a log axis. {findings.describe_course(rows, metric)} "
+        f"{findings.describe_envelope(rows, metric)}",
         *([rule_at_n(elbow_n, f"elbow: N = {elbow_n}")] if elbow_n else []),
         *(floor_of_precision(base, y("precision_floor:Q"), rows) if metric == "precision" else []),
         base.mark_area(style="band").encode(y=y("ci_low:Q"), y2="ci_high:Q"),
-        *(_line(base, y, column, always=last == 1) for column in reversed(LINES)),
+        *(_draw_line(base, y, column, always=last == 1) for column in reversed(LINES)),
         outside,
-        points(base.encode(y=y("mean:Q"), tooltip=_bounded_tooltip(metric)), always=last == 1),
+        points(base.encode(y=y("mean:Q"), tooltip=_make_bounds_tooltip(metric)), always=last == 1),
     )
 
 
-def _line(base: alt.Chart, y: "partial[alt.Y]", column: str, *, always: bool) -> alt.Chart:
+def _draw_line(base: alt.Chart, y: "partial[alt.Y]", column: str, *, always: bool) -> alt.Chart:
     """One line of a chart with bounds; NULL leaves a gap. A single N is a point, since a line would show nothing."""
-    return keyed(base.mark_line(point=always).encode(y=y(f"{column}:Q")), list(LINES.values()), LINES[column])
+    return style_line(base.mark_line(point=always).encode(y=y(f"{column}:Q")), list(LINES.values()), LINES[column])
 
 
-def _bounded_tooltip(metric: str) -> list[alt.Tooltip]:
+def _make_bounds_tooltip(metric: str) -> list[alt.Tooltip]:
     lines = {"mean": numbers.NAMES[metric], "ci_low": "95 % interval from", "ci_high": "to"} | {
         column: f"Bound: {name}" for column, name in LINES.items() if column != "mean"
     }
@@ -165,7 +166,7 @@ def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
         The N that the maps show; a rule marks it.
     """
     metrics = ("precision", "recall")
-    rows = _with_partners([row for row in curves.to_pylist() if row["metric"] in metrics])
+    rows = _add_partners([row for row in curves.to_pylist() if row["metric"] in metrics])
     labels = [numbers.NAMES[metric] for metric in metrics]
     last = max(row["n"] for row in rows)
     y = partial(alt.Y, title=f"{', '.join(labels)} (ratio)", scale=alt.Scale(domain=[0, 1]))
@@ -174,8 +175,8 @@ def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
     base = alt.Chart().encode(x=n_axis(last), color=color)
     means = [alt.Tooltip(f"{metric}:Q", title=numbers.NAMES[metric], format=".3~g") for metric in metrics]
     tooltip = [alt.Tooltip("n:Q", title="N", format=",d"), *means, alt.Tooltip("heads:Q", title="Heads", format=",d")]
-    read = " ".join(findings.course(rows, metric) for metric in metrics)
-    return layered(
+    read = " ".join(findings.describe_course(rows, metric) for metric in metrics)
+    return layer_chart(
         rows,
         "Precision and Recall over heads",
         f"Line chart against N on a log axis. {read}",
@@ -191,10 +192,10 @@ def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
     )
 
 
-def _with_partners(rows: Sequence[Row]) -> list[Row]:
-    """Rows of ``curves_by_n`` with the metric's name and, beside each mean, the means of all metrics at the same N.
+def _add_partners(rows: Sequence[Row]) -> list[Row]:
+    """Add to rows of ``curves_by_n`` the metric's name and the means of all metrics at the same N.
 
-    The tooltip shows these, and no text: with ``nearest``, Vega-Lite 6.4 finds no text field (it shows ``undefined``).
+    The tooltip shows these and no text: with ``nearest``, Vega-Lite 6.4 does not find text fields (``undefined``).
     """
     means: dict[int, dict[str, float]] = {}
     for row in rows:
@@ -212,7 +213,7 @@ def precision_map(heads: pa.Table, *, n: int) -> alt.LayerChart:
     n
         The N of the table.
     """
-    return _map(heads, "precision", n)
+    return _draw_map(heads, "precision", n)
 
 
 def recall_map(heads: pa.Table, *, n: int) -> alt.LayerChart:
@@ -225,14 +226,14 @@ def recall_map(heads: pa.Table, *, n: int) -> alt.LayerChart:
     n
         The N of the table.
     """
-    return _map(heads, "recall", n)
+    return _draw_map(heads, "recall", n)
 
 
-def _map(heads: pa.Table, metric: str, n: int) -> alt.LayerChart:
+def _draw_map(heads: pa.Table, metric: str, n: int) -> alt.LayerChart:
     """Layers by heads, coloured by one metric; the value is written where there is room."""
     rows: list[Row] = heads.to_pylist()
     columns = len({row["head"] for row in rows})
-    name, middle = numbers.NAMES[metric], _middle(rows, metric)
+    name, middle = numbers.NAMES[metric], _find_middle(rows, metric)
     base, height = head_grid(rows)
     legend = alt.Legend(format=".2~f", gradientLength=height)
     tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")]
@@ -240,38 +241,41 @@ def _map(heads: pa.Table, metric: str, n: int) -> alt.LayerChart:
         color=alt.Color(f"{metric}:Q", title=None, legend=legend),
         tooltip=[*tooltip, alt.Tooltip(f"{metric}:Q", title=name, format=".4~f")],
     )
-    written = [_written(base, metric, f"<= {middle}", "on-small"), _written(base, metric, f"> {middle}", "on-large")]
-    return layered(
-        numbers.known(rows, metric),
+    written = [
+        _write_values(base, metric, f"<= {middle}", "on-small"),
+        _write_values(base, metric, f"> {middle}", "on-large"),
+    ]
+    return layer_chart(
+        numbers.drop_nulls(rows, metric),
         f"{name} of every head at N = {n}",
-        f"Heat map of {name}, layers by heads, at N = {n}. {findings.extremes(rows, metric)}",
+        f"Heat map of {name}, layers by heads, at N = {n}. {findings.describe_extremes(rows, metric)}",
         cells,
         *(written if columns <= WRITTEN_HEADS else []),
         height=height,
     )
 
 
-def _middle(rows: Sequence[Row], metric: str) -> float:
+def _find_middle(rows: Sequence[Row], metric: str) -> float:
     """The value whose colour lies in the middle of the ramp."""
-    values: list[float] = [row[metric] for row in numbers.known(rows, metric)]
+    values: list[float] = [row[metric] for row in numbers.drop_nulls(rows, metric)]
     return (min(values) + max(values)) / 2
 
 
-def _written(base: alt.Chart, metric: str, which: str, style: str) -> alt.Chart:
-    """The values of some cells as text that stands out from the colour below."""
+def _write_values(base: alt.Chart, metric: str, which: str, style: str) -> alt.Chart:
+    """Write the values of some cells as text that contrasts with the colour below."""
     text: alt.Chart = base.mark_text(style=style).encode(text=alt.Text(f"{metric}:Q", format=".2f"))
     return text.transform_filter(f"datum.{metric} {which}")
 
 
 def elbows(heads: pa.Table) -> alt.LayerChart:
-    """Number of heads by the N of their elbow, those within the paper's range apart.
+    """Number of heads by the N of their elbow, coloured by whether it is in the paper's range.
 
     Parameters
     ----------
     heads
         ``elbow_by_head``: elbow_n (or NULL: left out).
     """
-    bins = Counter(_elbow_bin(row["elbow_n"]) for row in numbers.known(heads.to_pylist(), "elbow_n"))
+    bins = Counter(_find_elbow_bin(row["elbow_n"]) for row in numbers.drop_nulls(heads.to_pylist(), "elbow_n"))
     inside, beyond = findings.ELBOW_RANGES
     rows = [
         {"bin": name, "first": first, "heads": bins[first, name], "range": inside if first <= 4 else beyond}
@@ -279,16 +283,16 @@ def elbows(heads: pa.Table) -> alt.LayerChart:
     ]
     order = [name for _, name in sorted(bins)]
     x = alt.X("bin:N", sort=order).title("N of the elbow").axis(labelAngle=0, labelOverlap="greedy")
-    y = alt.Y("heads:Q", **counts("Heads", max(bins.values())))
+    y = alt.Y("heads:Q", **count_axis("Heads", max(bins.values())))
     legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
     color = alt.Color("range:N", title=None, scale=alt.Scale(domain=[inside, beyond]), legend=legend)
     tooltip = [alt.Tooltip("bin:N", title="Elbow at N"), alt.Tooltip("heads:Q", title="Heads", format=",d")]
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, color=color, tooltip=tooltip)
-    description = f"Bar chart of the number of heads by N of their elbow. {findings.elbows(heads.to_pylist())}"
-    return layered(rows, "Elbow of every head", description, bars)
+    description = f"Bar chart of the number of heads by N of their elbow. {findings.describe_elbows(heads.to_pylist())}"
+    return layer_chart(rows, "Elbow of every head", description, bars)
 
 
-def _elbow_bin(n: int) -> tuple[int, str]:
+def _find_elbow_bin(n: int) -> tuple[int, str]:
     """First N and name of the bar an elbow falls in: each N up to 4 alone, then doubling ranges."""
     if n <= 4:
         return n, str(n)

@@ -1,11 +1,11 @@
-"""How the sink bends Recall: the correlation over heads against N, and the heads that are correlated."""
+"""Charts of the sink and Recall: the correlation over heads against N, and the heads that are correlated."""
 
 from functools import partial
 
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import layered, level, n_axis, points
+from reports.charts.elements import layer_chart, level, n_axis, points
 from reports.charts.labels import dots, label_colour, label_shape
 from reports.findings import numbers
 from reports.findings import sink as findings
@@ -30,28 +30,28 @@ def sink_effect(curve: pa.Table) -> alt.LayerChart:
     """
     rows: list[Row] = curve.to_pylist()
     base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)))
-    return layered(
+    return layer_chart(
         rows,
         TITLE,
-        f"Line chart against N on a log axis. {findings.sink_effect(rows)}",
-        *_rules(findings.sink_peak(rows)),
+        f"Line chart against N on a log axis. {findings.describe_sink_effect(rows)}",
+        *_draw_rules(findings.find_peak(rows)),
         base.mark_area(style="band").encode(y=_y("correlation_ci_low:Q"), y2="correlation_ci_high:Q"),
         base.mark_line(style="mean").encode(y=_y("correlation:Q")),
-        *_peak(base, findings.sink_peak(rows)),
-        points(_pointed(base), always=len(numbers.known(rows, "correlation")) == 1),
+        *_mark_peak(base, findings.find_peak(rows)),
+        points(_add_tooltip(base), always=len(numbers.drop_nulls(rows, "correlation")) == 1),
     )
 
 
-def _peak(base: alt.Chart, peak: Row) -> list[alt.Chart]:
+def _mark_peak(base: alt.Chart, peak: Row) -> list[alt.Chart]:
     """The correlation farthest from 0, with its N."""
     here = base.transform_filter(f"datum.n == {peak['n']}").encode(y=_y("correlation:Q"))
     name = here.mark_text(style="accent-label", dy=-14 if peak["correlation"] > 0 else 14)
     return [here.mark_point(style="accent", filled=True), name.encode(text=alt.value(f"N = {peak['n']}"))]
 
 
-def _rules(peak: Row) -> list[alt.LayerChart]:
-    """No correlation, and how far from it chance alone may lead."""
-    noise = findings.chance(peak)
+def _draw_rules(peak: Row) -> list[alt.LayerChart]:
+    """Draw rules at no correlation and at the level of chance."""
+    noise = findings.compute_chance_level(peak)
     chance = [level(noise, "chance"), level(-noise, "")] if noise < 1 else []
     return [level(0, ""), *chance]
 
@@ -64,7 +64,7 @@ def sink_effects(curves: pa.Table) -> alt.LayerChart:
     curves
         ``sink_effect_by_n`` of each study, with the column study; studies without a correlation have no line.
     """
-    rows: list[Row] = numbers.known(curves.to_pylist(), "correlation")
+    rows: list[Row] = numbers.drop_nulls(curves.to_pylist(), "correlation")
     studies = list(dict.fromkeys(row["study"] for row in rows))
     color = alt.Color(
         "study:N", title=None, scale=alt.Scale(domain=studies), legend=alt.Legend(orient="top", columns=2)
@@ -72,19 +72,19 @@ def sink_effects(curves: pa.Table) -> alt.LayerChart:
     cycle = [list(DASHES[index % len(DASHES)]) for index in range(len(studies))]
     dash = alt.StrokeDash("study:N", title=None, scale=alt.Scale(domain=studies, range=cycle))
     base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)), color=color)
-    return layered(
+    return layer_chart(
         rows,
         TITLE,
-        f"Line chart against N on a log axis, one line for each study. {findings.sink_effects(rows)}",
+        f"Line chart against N on a log axis, one line for each study. {findings.describe_sink_effects(rows)}",
         level(0, ""),
         base.mark_area().encode(y=_y("correlation_ci_low:Q"), y2="correlation_ci_high:Q"),
         base.mark_line().encode(y=_y("correlation:Q"), strokeDash=dash),
-        points(_pointed(base, alt.Tooltip("study:N", title="Study")), always=len(rows) == len(studies)),
+        points(_add_tooltip(base, alt.Tooltip("study:N", title="Study")), always=len(rows) == len(studies)),
     )
 
 
-def _pointed(base: alt.Chart, *first: alt.Tooltip) -> alt.Chart:
-    """Correlations with their tooltip."""
+def _add_tooltip(base: alt.Chart, *first: alt.Tooltip) -> alt.Chart:
+    """Add the tooltip of correlations."""
     shown = {"correlation": "Correlation", "correlation_ci_low": "95 % interval from", "correlation_ci_high": "to"}
     measures = [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
     n, heads = (
@@ -104,7 +104,7 @@ def sink_heads(heads: pa.Table, *, n: int) -> alt.LayerChart:
     n
         The N of the table.
     """
-    rows = findings.sink_points(heads.select(["layer", "head", "label", "recall", "rho_0"]).to_pylist())
+    rows = findings.select_sink_points(heads.select(["layer", "head", "label", "recall", "rho_0"]).to_pylist())
     x = alt.X("rho_0:Q", scale=alt.Scale(zero=False, nice=True)).title("ρ₀, mean cosine with the sink")
     y = alt.Y("recall:Q", scale=alt.Scale(domain=[0, 1])).title(f"Recall at N = {n} (ratio)")
     tooltip = [
@@ -114,9 +114,9 @@ def sink_heads(heads: pa.Table, *, n: int) -> alt.LayerChart:
         alt.Tooltip("rho_0:Q", title="ρ₀", format=".3~f"),
         alt.Tooltip("recall:Q", title="Recall", format=".3~f"),
     ]
-    return layered(
+    return layer_chart(
         rows,
         f"Recall at N = {n} against ρ₀",
-        f"Dot plot of Recall against ρ₀, one dot for each head. {findings.sink_heads(rows, n)}",
+        f"Dot plot of Recall against ρ₀, one dot for each head. {findings.describe_sink_heads(rows, n)}",
         dots(rows).encode(x=x, y=y, color=label_colour(symbol="circle"), shape=label_shape(), tooltip=tooltip),
     )

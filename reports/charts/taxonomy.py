@@ -1,4 +1,4 @@
-"""The kinds of heads: over depth, head by head, why they are what they are, and how well they separate."""
+"""Charts of the kinds of heads: over depth, head by head, their thresholds, and how well they separate."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -7,7 +7,7 @@ from typing import Literal
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import ABOVE, head_grid, layer_axis, layered, layers_to_last, n_axis, points
+from reports.charts.elements import ABOVE, head_grid, layer_axis, layer_chart, list_layers, n_axis, points
 from reports.charts.labels import (
     LETTERED,
     dots,
@@ -15,7 +15,7 @@ from reports.charts.labels import (
     label_dash,
     label_shape,
     segments,
-    stacked,
+    stack_shares,
 )
 from reports.findings import numbers
 from reports.findings import taxonomy as findings
@@ -23,14 +23,14 @@ from reports.findings.numbers import Row
 
 VERDICT = ["layer", "head", "label", "nearest", "single_key", "margin", "agreement"]
 VERDICT += [f"{label.lower()}_score" for label in findings.KINDS]
-"""Columns of ``taxonomy_of_heads`` that say which kind a head is, and how surely."""
+"""Columns of ``taxonomy_of_heads`` with the kind of a head, its scores and margin."""
 
 SIGNATURE = ["layer", "head", "label", "nearest", "cos_last_level", "cos_last_change", "cos_last_p05"]
 SIGNATURE += ["cos_sink_change", "cos_sink_max", "sink_share", "last_share", "rest_share", "effective_contributors"]
-"""Columns of ``taxonomy_of_heads`` that say why."""
+"""Columns of ``taxonomy_of_heads`` with the quantities of the rules."""
 
 SMALL = 12
-"""Area of the shape in a cell that has no room for a letter, in square pixels."""
+"""Area of the shape in a cell without room for a letter, in square pixels."""
 
 _HEAD = [
     alt.Tooltip("layer:O", title="Layer"),
@@ -57,10 +57,10 @@ def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
     ]
     found = heads.to_pylist()
     x = layer_axis(found)
-    return layered(
-        stacked([row for row in shares.to_pylist() if row["heads"]], "layer"),
+    return layer_chart(
+        stack_shares([row for row in shares.to_pylist() if row["heads"]], "layer"),
         "Share of each kind by layer",
-        f"Stacked bars of the share of each kind of head by layer. {findings.depths(found)}",
+        f"Stacked bars of the share of each kind of head by layer. {findings.describe_depths(found)}",
         *segments(x, tooltip),
     )
 
@@ -77,29 +77,29 @@ def kinds_map(heads: pa.Table) -> alt.LayerChart:
     base, height = head_grid(rows)
     lettered = len({row["head"] for row in rows}) <= LETTERED
     color = label_colour(symbol="square", letters=lettered)
-    size = min(11, height // len(layers_to_last(rows)) - 2)
+    size = min(11, height // len(list_layers(rows)) - 2)
     sign = (
         base.mark_text(style="on-large", fontSize=size).encode(text="letter:N")
         if lettered
         else base.mark_point(style="on-large", filled=True, size=SMALL).encode(shape=label_shape())
     )
-    return layered(
+    return layer_chart(
         rows,
         "Kind of every head",
-        f"Map of the kind of every head, layers by heads. {findings.kinds(heads.to_pylist())}",
-        base.mark_rect().encode(color=color, tooltip=[*_HEAD, *_scores()]),
+        f"Map of the kind of every head, layers by heads. {findings.describe_kinds(heads.to_pylist())}",
+        base.mark_rect().encode(color=color, tooltip=[*_HEAD, *_make_score_tooltips()]),
         sign,
         height=height,
     )
 
 
-def _scores() -> list[alt.Tooltip]:
-    """How surely a head is what it is."""
+def _make_score_tooltips() -> list[alt.Tooltip]:
+    """Tooltip lines of the scores of a head."""
     scores = {f"{label.lower()}_score": f"Score as {label}" for label in findings.KINDS}
-    counted = {"margin": "Leads by"} | scores
+    counted = {"margin": "Margin"} | scores
     return [
         alt.Tooltip("nearest:N", title="Nearest kind"),
-        alt.Tooltip("single_key:N", title="Looks at one key"),
+        alt.Tooltip("single_key:N", title="Single key"),
         *(alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in counted.items()),
         alt.Tooltip("agreement:Q", title="Sequences that agree", format=".3~p"),
     ]
@@ -112,13 +112,13 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
     ----------
     heads
         ``taxonomy_of_heads``: layer, head, label, cos_last_level, cos_last_change (of a cosine; heads without one are
-        left out) and what else the rules look at.
+        left out) and the other quantities of the rules.
     thresholds
         ``taxonomy_thresholds``: threshold, value.
     """
-    rows = numbers.known(heads.select(SIGNATURE).to_pylist(), "cos_last_level")
+    rows = numbers.drop_nulls(heads.select(SIGNATURE).to_pylist(), "cos_last_level")
     values = {row["threshold"]: row["value"] for row in thresholds.to_pylist()}
-    (left, right), (low, high) = _extents(rows, values)
+    (left, right), (low, high) = _find_extents(rows, values)
     x = partial(alt.X, title="Change of the cosine over all N", scale=alt.Scale(domain=[left, right]))
     y = partial(
         alt.Y, title="Cosine of the sum with the last token, mean over ln N", scale=alt.Scale(domain=[low, high])
@@ -130,7 +130,7 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
             y=y("cos_last_level:Q"),
             color=label_colour(symbol="circle"),
             shape=label_shape(),
-            tooltip=[*_HEAD, *_signature()],
+            tooltip=[*_HEAD, *_make_signature_tooltips()],
         )
         .transform_filter(which)
         for filled, which in (
@@ -138,55 +138,56 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
             (True, f"datum.label != '{findings.OTHER}'"),
         )
     ]
-    return layered(
+    return layer_chart(
         rows,
-        "Heads beside the thresholds",
-        f"Dot plot of the level of cos(s, v_L) against its change, one mark for each head. {findings.planes(rows)}",
-        *_borders(values, left),
+        "Heads and thresholds",
+        "Dot plot of the level of cos(s, v_L) against its change, one mark for each head. "
+        f"{findings.describe_planes(rows)}",
+        *_draw_borders(values, left),
         *marks,
     )
 
 
-def _extents(rows: Sequence[Row], values: Mapping[str, float]) -> list[tuple[float, float]]:
-    """What both axes span: all heads and all thresholds."""
+def _find_extents(rows: Sequence[Row], values: Mapping[str, float]) -> list[tuple[float, float]]:
+    """Extents of both axes: all heads and all thresholds."""
     changes = [row["cos_last_change"] for row in rows] + [0, values["last_rises"]]
     levels = [row["cos_last_level"] for row in rows] + [values["last_weak"]]
     return [(min(found) - 0.08, max(found) + 0.08) for found in (changes, levels)]
 
 
-def _borders(values: Mapping[str, float], left: float) -> list[alt.Chart]:
-    """Where the rules of Mixers and of Reset heads end as far as level and change of cos(s, v_L) go."""
+def _draw_borders(values: Mapping[str, float], left: float) -> list[alt.Chart]:
+    """Draw the thresholds of Mixers and of Reset heads on level and change of cos(s, v_L)."""
     weak, rises = [{"x": left, "y": values["last_weak"]}], [{"x": values["last_rises"]}]
     reset, mixer = (alt.Chart(alt.InlineData(values=data)) for data in (weak, rises))
     reset, mixer = reset.encode(x="x:Q", y="y:Q"), mixer.encode(x="x:Q")
     return [
         reset.encode(x=alt.value(0), x2=alt.value("width")).mark_rule(style="reference"),
         mixer.mark_rule(style="reference"),
-        _name(reset, "Reset: below", baseline="top", dx=5, dy=5),
-        _name(mixer.encode(y=alt.value(0)), "Mixer: right of it", baseline="bottom", dx=0, dy=ABOVE),
+        _name_border(reset, "Reset: below", baseline="top", dx=5, dy=5),
+        _name_border(mixer.encode(y=alt.value(0)), "Mixer: right", baseline="bottom", dx=0, dy=ABOVE),
     ]
 
 
-def _name(place: alt.Chart, name: str, *, baseline: Literal["top", "bottom"], dx: int, dy: int) -> alt.Chart:
-    """The name of a border beside a place on it."""
+def _name_border(place: alt.Chart, name: str, *, baseline: Literal["top", "bottom"], dx: int, dy: int) -> alt.Chart:
+    """Write the name of a border next to a place on it."""
     text = place.mark_text(style="reference-label", align="left", baseline=baseline, dx=dx, dy=dy)
     named: alt.Chart = text.encode(text=alt.value(name))
     return named
 
 
-def _signature() -> list[alt.Tooltip]:
-    """What the taxonomy looks at in a head."""
+def _make_signature_tooltips() -> list[alt.Tooltip]:
+    """Tooltip lines of the quantities that the taxonomy uses."""
     cosines = {
         "cos_last_level": "Cosine with the last token",
-        "cos_last_change": "its change",
-        "cos_last_p05": "reached over 95 % of ln N",
-        "cos_sink_change": "Change of that with the sink",
-        "cos_sink_max": "its largest value with the sink",
+        "cos_last_change": "Change of that cosine",
+        "cos_last_p05": "Reached over 95 % of ln N",
+        "cos_sink_change": "Change of the cosine with the sink",
+        "cos_sink_max": "Largest cosine with the sink",
     }
     shares = {
         "sink_share": "Share of the sink",
-        "last_share": "of the last token",
-        "rest_share": "of the rest",
+        "last_share": "Share of the last token",
+        "rest_share": "Share of the rest",
         "effective_contributors": "Effective contributors",
     }
     return [
@@ -217,11 +218,11 @@ def kind_curves(curves: pa.Table, *, metric: str) -> alt.LayerChart:
         alt.Tooltip("p90:Q", title="10 % of heads above", format=".3~f"),
         alt.Tooltip("heads:Q", title="Heads", format=",d"),
     ]
-    return layered(
+    return layer_chart(
         rows,
         f"{numbers.NAMES[metric]} by kind of head",
         "Line chart against N on a log axis, one line for each kind. "
-        f"{findings.kind_curve(curves.to_pylist(), metric)}",
+        f"{findings.describe_kind_curve(curves.to_pylist(), metric)}",
         base.mark_area().encode(y=y("p10:Q"), y2="p90:Q"),
         base.mark_line().encode(y=y("mean:Q"), strokeDash=label_dash()),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),

@@ -1,4 +1,4 @@
-"""Value states: their norms (Assumption 1) and how alike they are (Assumption 2)."""
+"""Charts of value states: norms (Assumption 1) and similarity (Assumption 2)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,8 +6,8 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import SEPARATION, counts, edges, histogram, keyed, layered, log_ticks, points
-from reports.charts.positions import POSITIONS, along_positions, labelled, spread
+from reports.charts.elements import SEPARATION, count_axis, edges, histogram, layer_chart, log_ticks, points, style_line
+from reports.charts.positions import POSITIONS, draw_positions, label_positions, spread_tooltip
 from reports.findings import numbers
 from reports.findings import values as findings
 from reports.findings.numbers import Row
@@ -37,18 +37,18 @@ def value_norm(norms: pa.Table) -> alt.LayerChart:
     norms
         ``value_norm_over_heads``: first_position, last_position, kv_heads, mean, p10, p90 (model units).
     """
-    rows = labelled(norms, {0: "sink, position 0"})
+    rows = label_positions(norms, {0: "sink, position 0"})
     last = max(row["last_position"] for row in rows)
     scale = alt.Scale(type="symlog", nice=False, padding=10, domain=[0, max(last, 1)])
     x = alt.X("position:Q", scale=scale).title("Position (token, log scale from 0)")
     x = x.axis(format=",d", values=[0, *log_ticks(last)], grid=False)
     y = partial(alt.Y, title="Norm of the value state (model units)", scale=alt.Scale(zero=True))
-    tooltip = [*POSITIONS, *spread(".4~g"), alt.Tooltip("kv_heads:Q", title="KV heads")]
-    return layered(
+    tooltip = [*POSITIONS, *spread_tooltip(".4~g"), alt.Tooltip("kv_heads:Q", title="KV heads")]
+    return layer_chart(
         rows,
         "Norm of value states by position",
-        f"Line chart of the mean norm of value states against position. {findings.value_norm(rows)}",
-        *along_positions(rows, x, y, tooltip),
+        f"Line chart of the mean norm of value states against position. {findings.describe_value_norm(rows)}",
+        *draw_positions(rows, x, y, tooltip),
     )
 
 
@@ -61,7 +61,7 @@ def norm_variation(heads: pa.Table) -> alt.LayerChart:
         ``norm_variation_by_head``: cv_of_mean_norm, cv_within_sequence (ratios, or NULL: left out).
     """
     found = heads.to_pylist()
-    values = {column: [row[column] for row in numbers.known(found, column)] for column in VARIATIONS}
+    values = {column: [row[column] for row in numbers.drop_nulls(found, column)] for column in VARIATIONS}
     positive = {column: [value for value in some if value > 0] for column, some in values.items()}
     marks = edges([value for some in positive.values() for value in some] or [1.0], log=True)
     rows = [
@@ -75,9 +75,11 @@ def norm_variation(heads: pa.Table) -> alt.LayerChart:
     )
     scale = alt.Scale(type="log", nice=False, domain=[marks[0], marks[-1]], padding=6)
     x = alt.X("low:Q", scale=scale).title("Coefficient of variation (ratio, log scale)")
-    bars = _bars(rows, x.axis(format=".4~g", grid=False))
-    description = f"Histogram of both coefficients of variation over KV heads. {findings.norm_variation(found)}"
-    return layered(rows, "Variation of norms over KV heads", description, bars.encode(color=color))
+    bars = _draw_bars(rows, x.axis(format=".4~g", grid=False))
+    description = (
+        f"Histogram of both coefficients of variation over KV heads. {findings.describe_norm_variation(found)}"
+    )
+    return layer_chart(rows, "Variation of norms over KV heads", description, bars.encode(color=color))
 
 
 def similarity_errors(heads: pa.Table) -> alt.LayerChart:
@@ -89,29 +91,29 @@ def similarity_errors(heads: pa.Table) -> alt.LayerChart:
         ``similarity_fit_by_head``: mae (a cosine, or NULL: left out).
     """
     found = heads.to_pylist()
-    values = [row["mae"] for row in numbers.known(found, "mae")]
+    values = [row["mae"] for row in numbers.drop_nulls(found, "mae")]
     rows = histogram(values, edges([0.0, *values]))
     x = alt.X("low:Q").title("Mean absolute error of exp(−β k) (cosine)").axis(format=".4~g", grid=False)
     note = alt.InlineData(values=[{"mae": BOUNDARY, "note": "the paper’s mean"}])
     rule = alt.Chart(note).encode(x="mae:Q")
     label = rule.mark_text(style="reference-label", align="left", baseline="top", dx=5)
-    return layered(
+    return layer_chart(
         rows,
         "Error of the exponential over KV heads",
-        f"Histogram of the error of the exponential fit over KV heads. {findings.similarity_errors(found)}",
-        _bars(rows, x),
+        f"Histogram of the error of the exponential fit over KV heads. {findings.describe_similarity_errors(found)}",
+        _draw_bars(rows, x),
         alt.LayerChart(layer=[rule.mark_rule(style="reference"), label.encode(y=alt.value(0), text="note:N")]),
     )
 
 
-def _bars(rows: Sequence[Row], x: alt.X) -> alt.Chart:
+def _draw_bars(rows: Sequence[Row], x: alt.X) -> alt.Chart:
     """Bars from low to high, as high as the number of KV heads between."""
     tooltip = [
         alt.Tooltip("low:Q", title="From", format=".3~g"),
         alt.Tooltip("high:Q", title="to", format=".3~g"),
         alt.Tooltip("number:Q", title="KV heads", format=",d"),
     ]
-    y = alt.Y("number:Q", **counts("KV heads", max(row["number"] for row in rows)))
+    y = alt.Y("number:Q", **count_axis("KV heads", max(row["number"] for row in rows)))
     bars: alt.Chart = alt.Chart().mark_rect(style="bar")
     return bars.encode(x=x, x2="high:Q", y=y, y2=alt.datum(0), tooltip=tooltip)
 
@@ -125,9 +127,9 @@ def similarity(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> a
         Rows of ``similarity_curves`` for one KV head, or for the model: distance (tokens), mean_cosine, exponential,
         with_floor (cosines, or NULL: left out).
     title
-        What the curve is of.
+        What the curve describes.
     domain
-        Least and largest cosine of all charts that stand side by side.
+        Smallest and largest cosine of all charts that are shown side by side.
     """
     rows = curve.to_pylist()
     last = max(row["distance"] for row in rows)
@@ -136,11 +138,13 @@ def similarity(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> a
     x = x.axis(format=",d", values=log_ticks(last), grid=False, labelOverlap="greedy", labelSeparation=SEPARATION)
     y = partial(alt.Y, title="Mean cosine", scale=alt.Scale(domain=list(domain)))
     base, labels = alt.Chart().encode(x=x), list(SIMILARITIES.values())
-    lines = [keyed(base.mark_line().encode(y=y(f"{column}:Q")), labels, name) for column, name in SIMILARITIES.items()]
+    lines = [
+        style_line(base.mark_line().encode(y=y(f"{column}:Q")), labels, name) for column, name in SIMILARITIES.items()
+    ]
     tooltip = [
         alt.Tooltip("distance:Q", title="Distance", format=",d"),
         *(alt.Tooltip(f"{column}:Q", title=name.capitalize(), format=".3~f") for column, name in SIMILARITIES.items()),
     ]
     dots = points(base.encode(y=y("mean_cosine:Q"), tooltip=tooltip), always=len(rows) == 1)
-    description = f"Line chart of the mean cosine against distance. {findings.similarity_curve(rows, title)}"
-    return layered(rows, title, description, *lines, dots)
+    description = f"Line chart of the mean cosine against distance. {findings.describe_similarity_curve(rows, title)}"
+    return layer_chart(rows, title, description, *lines, dots)

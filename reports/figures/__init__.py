@@ -1,9 +1,7 @@
-"""Which figures a study's report has: each joins a query, charts or a table, and the words below it.
+"""The figures of a study's report: each combines a query, charts or a table, and the sentences below it.
 
-Holds the sections of the report in reading order.
-
-A figure that a study has no data for keeps its place and says why it is empty. Modules: ``parts`` (figures, sections,
-questions), and one per subject.
+Holds the sections of the report in reading order. A figure without data keeps its place and says why it is empty.
+Modules: ``parts`` (figures, sections, queries), and one per subject.
 """
 
 from collections.abc import Callable
@@ -32,25 +30,25 @@ __all__ = ["Chart", "Figure", "Section", "Source", "find_source", "only_row", "s
 
 
 BUILDERS: tuple[Callable[[Source], Section | tuple[Section, ...]], ...] = (
-    lambda _: intuition.section(),
-    separation.separation,
-    explorer.section,
-    separation.heads,
-    taxonomy.section,
-    geometry.section,
-    contexts.section,
-    limits.sections,
-    effects.sections,
-    sink.section,
-    assumptions.section,
-    recovery.sections,
-    bounds.bounds,
-    bounds.analysis,
-    bounds.expectation,
-    claims.section,
-    chance.exactness,
+    lambda _: intuition.build_section(),
+    separation.build_separation,
+    explorer.build_section,
+    separation.build_heads,
+    taxonomy.build_section,
+    geometry.build_section,
+    contexts.build_section,
+    limits.build_sections,
+    effects.build_sections,
+    sink.build_section,
+    assumptions.build_section,
+    recovery.build_sections,
+    bounds.build_bounds,
+    bounds.build_analysis,
+    bounds.build_expectation,
+    claims.build_section,
+    chance.build_exactness,
 )
-"""What makes the sections, in reading order."""
+"""Functions that build the sections, in reading order."""
 
 
 def sections(source: Source) -> tuple[Section, ...]:

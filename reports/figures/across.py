@@ -1,7 +1,6 @@
-"""Figures that set several studies side by side (Figures 5, 6 and 8).
+"""Figures that compare several studies (Figures 5, 6 and 8).
 
-Studies may differ in size, windows and what they have; each keeps its own axes of N and of layers. What does not belong
-here: figures of one study (the other modules of this package).
+Studies may differ in size, windows and available measures; each keeps its own axes of N and of layers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,55 +11,53 @@ import pyarrow as pa
 
 from reports.charts import sink as charts
 from reports.figures import separation, taxonomy
-from reports.figures.parts import Figure, Section, Source, any_known, missing
+from reports.figures.parts import Figure, Section, Source, has_values, make_empty_figure
 from reports.findings import numbers
 from reports.findings import sink as findings
 from reports.queries import Answer
 
 
-def sections(sources: Sequence[Source]) -> tuple[Section, ...]:
-    """What can be compared, in the order of the paper."""
+def build_sections(sources: Sequence[Source]) -> tuple[Section, ...]:
+    """Sections of a comparison, in the order of the paper."""
     return (
         Section(
             "separation",
             "How well heads separate what they select",
             "Mean Precision and Recall of each model against N, with their bounds.",
             (
-                _side_by_side("precision", "Precision", "Figure 5, left", sources, _bounded("precision")),
-                _side_by_side("recall", "Recall", "Figure 5, right", sources, _bounded("recall")),
+                _build_side_by_side("precision", "Precision", "Figure 5, left", sources, _bind_metric("precision")),
+                _build_side_by_side("recall", "Recall", "Figure 5, right", sources, _bind_metric("recall")),
             ),
         ),
         Section(
             "sink",
             "Effect of the sink",
-            "Do heads whose sink is more alike to the other value states have higher Recall?",
-            (_sink(sources),),
+            "Do heads whose sink is more similar to the other value states have higher Recall?",
+            (_build_sink(sources),),
         ),
         Section(
             "kinds",
             "Kinds of heads",
             "Retrievers, Mixers, Reset heads and those that meet no rule, layer by layer.",
-            (_side_by_side("kinds", "Kinds of heads over depth", "Figure 8", sources, taxonomy.depth),),
+            (_build_side_by_side("kinds", "Kinds of heads over depth", "Figure 8", sources, taxonomy.build_depth),),
         ),
     )
 
 
-def _bounded(metric: str) -> Callable[[Source], Figure]:
-    return partial(separation.bounded, metric=metric)
+def _bind_metric(metric: str) -> Callable[[Source], Figure]:
+    return partial(separation.build_bounded, metric=metric)
 
 
-def _side_by_side(
+def _build_side_by_side(
     key: str, title: str, paper: str, sources: Sequence[Source], figure_of: Callable[[Source], Figure]
 ) -> Figure:
-    """The first chart of the same figure of every study; those that have none are named."""
+    """Build one figure from the first chart of the same figure of every study; studies without one are named."""
     found = {source.study: figure_of(source) for source in sources}
     shown = {study: figure for study, figure in found.items() if not figure.empty}
-    answer = _of_all({study: (figure.answer, figure.table) for study, figure in found.items()})
-    told = [
-        f"{study}: {'' if study in shown else 'nothing to show. '}{figure.finding}" for study, figure in found.items()
-    ]
+    answer = _combine_answers({study: (figure.answer, figure.table) for study, figure in found.items()})
+    told = [f"{study}: {'' if study in shown else 'no chart. '}{figure.finding}" for study, figure in found.items()]
     if not shown:
-        return missing(key, title, answer, "\n".join(told))
+        return make_empty_figure(key, title, answer, "\n".join(told))
     drawn = tuple(figure.charts[0].properties(title=study) for study, figure in shown.items())
     first = next(iter(shown.values()))
     return Figure(
@@ -77,19 +74,20 @@ def _side_by_side(
     )
 
 
-def _sink(sources: Sequence[Source]) -> Figure:
+def _build_sink(sources: Sequence[Source]) -> Figure:
     """One line for each study."""
     key, title = "sink-effect", "Correlation of Recall and ρ₀"
-    answers = {source.study: source.of_query("sink_effect_by_n") for source in sources}
-    answer = _of_all({study: (found, found.table) for study, found in answers.items()})
-    if not any_known(answer.table, "correlation"):
-        return missing(key, title, answer, "No study has heads enough that see their sink.")
-    without = [study for study, found in answers.items() if not any_known(found.table, "correlation")]
+    answers = {source.study: source.ask_query("sink_effect_by_n") for source in sources}
+    answer = _combine_answers({study: (found, found.table) for study, found in answers.items()})
+    if not has_values(answer.table, "correlation"):
+        return make_empty_figure(key, title, answer, "In no study do enough heads attend to the sink.")
+    without = [study for study, found in answers.items() if not has_values(found.table, "correlation")]
     return Figure(
         key,
         title,
-        numbers.sentences(
-            findings.sink_effects(answer.rows()), f"Without a line: {', '.join(without)}." if without else ""
+        numbers.join_sentences(
+            findings.describe_sink_effects(answer.rows()),
+            f"Studies without a line: {', '.join(without)}." if without else "",
         ),
         "Pearson correlation over heads, each first averaged over sequences, with its 95 % bootstrap interval over "
         "sequences. In the paper it peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
@@ -101,10 +99,10 @@ def _sink(sources: Sequence[Source]) -> Figure:
     )
 
 
-def _of_all(found: Mapping[str, tuple[Answer | None, pa.Table]]) -> Answer:
-    """The answers to one question about several studies as one, with the column study in front.
+def _combine_answers(found: Mapping[str, tuple[Answer | None, pa.Table]]) -> Answer:
+    """Combine the answers of several studies to one query, with the column study in front.
 
-    Its SQL is that of the first; the others are asked alike.
+    The SQL is that of the first study; the other queries differ only in the name of the study.
     """
     told = {study: table for study, (_, table) in found.items() if table.num_rows}  # an empty one may have more columns
     named = [

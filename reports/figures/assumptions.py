@@ -1,17 +1,17 @@
-"""The paper's three assumptions, a tab each."""
+"""The paper's three assumptions, one tab each."""
 
 from reports.figures import attention, values
 from reports.figures.parts import Section, Source
 
 
-def section(source: Source) -> Section:
+def build_section(source: Source) -> Section:
     """Assumptions 1 to 3."""
     return Section(
         "assumptions",
         "Do the assumptions hold?",
-        "The bounds rest on three. Norms: all value states of a head but the sink’s have the length C, the sink’s λC. "
-        "Similarity: the cosine of two value states falls as exp(−β k) with their distance k, and the sink’s with any "
-        "other is ρ_0. Weights: what the last token gives runs in four phases, a sink, a plateau up to T₁, an "
-        "oscillation up to T₂, and growth towards the query itself.",
-        (*values.norms(source), *values.similarity(source), *attention.weights(source)),
+        "The bounds rest on three assumptions. Norms: all value states of a head have norm C, except the sink’s, which "
+        "has norm λC. Similarity: the cosine of two value states decays as exp(−β k) with their distance k; the cosine "
+        "of the sink’s value state with any other is ρ_0. Weights: over positions, the attention of the last token has "
+        "four phases: the sink, a plateau up to T₁, an oscillation up to T₂, and growth towards the query itself.",
+        (*values.build_norms(source), *values.build_similarity(source), *attention.build_weights(source)),
     )

@@ -1,7 +1,7 @@
 """Attention weights: the four phases (Assumption 3) and the sink."""
 
 from reports.charts import attention as charts
-from reports.figures.parts import NOT_ANALYSED, Figure, Source, missing, only_row
+from reports.figures.parts import NOT_ANALYSED, Figure, Source, make_empty_figure, only_row
 from reports.figures.values import NO_POSITIONS
 from reports.findings import attention as findings
 from reports.findings import numbers
@@ -20,52 +20,52 @@ FITTED = [
     "t_2",
     "r2_log",
 ]
-"""Columns of the fit by head that its table shows; the query has errors and criteria as well."""
+"""Columns of the fit by head that the table shows; the query also has errors and criteria."""
 
 NO_SINK = "A sliding window hides position 0 from every head, so no head can attend to the sink."
 
 
-def weights(source: Source) -> tuple[Figure, ...]:
+def build_weights(source: Source) -> tuple[Figure, ...]:
     """Assumption 3."""
-    return (_attention(source), _variants(source))
+    return (_build_attention(source), _build_variants(source))
 
 
-def _attention(source: Source) -> Figure:
+def _build_attention(source: Source) -> Figure:
     key, title, answer = (
         "attention-by-position",
         "Attention weight by position",
-        source.of_query("attention_over_heads"),
+        source.ask_query("attention_over_heads"),
     )
     if not answer.table.num_rows:
-        return missing(key, title, answer, NO_POSITIONS)
-    fit = only_row(source.of_query("weights_fit_of_model"))
-    curve = source.of_query("weights_fit_curve").table
+        return make_empty_figure(key, title, answer, NO_POSITIONS)
+    fit = only_row(source.ask_query("weights_fit_of_model"))
+    curve = source.ask_query("weights_fit_curve").table
     return Figure(
         key,
         title,
-        numbers.sentences(findings.attention(answer.rows(), source.query), findings.phases(fit)),
-        "Each head is first averaged over sequences; the fit is on the log of the weight. In the paper the sink has a "
-        "weight two orders of magnitude above other keys, the plateau reaches to position 100, the oscillation to 800, "
-        "and growth to the end.",
+        numbers.join_sentences(findings.describe_attention(answer.rows(), source.query), findings.describe_phases(fit)),
+        "Each head is first averaged over sequences; the fit is to the log of the weight. In the paper the weight of "
+        "the sink is two orders of magnitude above that of other keys, the plateau extends to position 100, the "
+        "oscillation to 800, and growth to the end.",
         answer.table,
         answer,
         paper="Figure 4",
         tab="3: weights",
-        marks="Line: mean over heads; band: the middle 80 % of them; dashed: the fit.",
+        marks="Line: mean over heads; band: middle 80 % of them; dashed: fit.",
         charts=(charts.attention(answer.table, curve, query=source.query, fit=fit),),
     )
 
 
-def _variants(source: Source) -> Figure:
-    key, title, answer = "weight-variants", "Phases of the heads", source.of_query("weights_fit_by_head")
+def _build_variants(source: Source) -> Figure:
+    key, title, answer = "weight-variants", "Phases of the heads", source.ask_query("weights_fit_by_head")
     if not answer.table.num_rows:
-        return missing(key, title, answer, NOT_ANALYSED)
+        return make_empty_figure(key, title, answer, NOT_ANALYSED)
     return Figure(
         key,
         title,
-        findings.weight_variants(answer.rows()),
-        "Each head’s mean weight over sequences is fitted by four variants of the phases, and BIC chooses: as printed "
-        "there is one η for oscillation and growth. The paper fits no single heads.",
+        findings.describe_weight_variants(answer.rows()),
+        "Four variants of the phases are fitted to each head’s mean weight over sequences, and BIC chooses one. As "
+        "printed in the paper, oscillation and growth share one η. The paper does not fit single heads.",
         answer.table.select(FITTED),
         answer,
         tab="3: weights",
@@ -73,25 +73,25 @@ def _variants(source: Source) -> Figure:
     )
 
 
-def sinks(source: Source) -> Figure:
-    """How much weight each head gives the sink, by layer."""
-    key, title, answer = "sink-by-layer", "Attention on the sink by layer", source.of_query("sink_by_head")
+def build_sinks(source: Source) -> Figure:
+    """Attention weight of each head on the sink, by layer."""
+    key, title, answer = "sink-by-layer", "Attention on the sink by layer", source.ask_query("sink_by_head")
     table = answer.table.select(["layer", "head", "sink_weight", "uniform_weight"])
     rows: list[numbers.Row] = table.to_pylist()
-    if not numbers.known(rows, "sink_weight"):
-        return missing(key, title, answer, NO_SINK)
+    if not numbers.drop_nulls(rows, "sink_weight"):
+        return make_empty_figure(key, title, answer, NO_SINK)
     reading = (
-        "Heads are averaged over sequences. Position 0 often gets much weight without much to say: a key counts by its "
-        "weight times its value state."
+        "Heads are averaged over sequences. A large weight of position 0 need not mean a large contribution: a key "
+        "contributes its weight times its value state."
     )
     return Figure(
         key,
         title,
-        findings.sink_by_layer(rows),
+        findings.describe_sink_by_layer(rows),
         reading,
         table,
         answer,
-        marks="Stroke: a head; dot: the mean of its layer; dashed: an equal share for every key.",
+        marks="Stroke: one head; dot: mean of the layer; dashed: an equal share for every key.",
         tab="Weight by layer",
         broad=True,
         charts=(charts.sink_by_layer(table),),

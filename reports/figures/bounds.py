@@ -1,246 +1,254 @@
-"""What the bounds are worth: coverage and width, Tables 1 and 2, and the bounds in expectation."""
+"""Evaluation of the bounds: coverage and width, Tables 1 and 2, and the bounds in expectation."""
 
 import pyarrow.compute as pc
 
 from reports import listings
 from reports.charts import bounds as charts
 from reports.figures import separation
-from reports.figures.parts import Figure, Section, Source, any_known, missing, only_row
+from reports.figures.parts import Figure, Section, Source, has_values, make_empty_figure, only_row
 from reports.findings import bounds as findings
 from reports.findings import numbers
 
-NO_BOUNDS = "No selection holds a key besides the sink and leaves one out, so there are no bounds."
-NO_PHASES = "The model’s mean weights have no fit of the four phases, so keys belong to none."
-NO_GRID = "This study has no Monte Carlo grid; attention-geometry run synthetic makes one."
+NO_BOUNDS = "No selection both includes a key besides the sink and leaves one out, so there are no bounds."
+NO_PHASES = "The four phases have no fit to the model’s mean weights, so no key belongs to a phase."
+NO_GRID = "This study has no Monte Carlo grid; attention-geometry run synthetic computes one."
 NO_DRAWS = "The weights of this study have no fit to draw heads from."
 _GAPS = {
     "printed": (
-        "Each mark is a point of the grid, at every κ and scale: the least over λ and ρ₀ of mean minus lower bound; "
-        "crosses lie below 0 by more than three standard errors. Theorems 1 and 2 (equations 12 and 14)."
+        "Each mark is a point of the grid, at each κ and scale: the minimum over λ and ρ₀ of mean minus lower bound. "
+        "Crosses lie below 0 by more than three standard errors. Theorems 1 and 2 (equations 12 and 14)."
     ),
     "scale_free": (
-        "As above, for the bound without κ. It is proved for independent directions (β = ∞, ρ₀ = 0) and shown for the "
-        "others too. It is not the paper’s."
+        "As for the printed bounds, for the bound without κ. It is proved for independent directions (β = ∞, ρ₀ = 0) "
+        "and shown for the others too. It is not from the paper."
     ),
     "correlated": (
-        "As above, for a bound whose pairs account for the correlation exp(−β k): exact for Gaussian directions, "
-        "which unit vectors approach as d grows, so its assumptions are never quite met. It is not the paper’s."
+        "As for the printed bounds, for a bound whose pairs account for the correlation exp(−β k): exact for Gaussian "
+        "directions, which unit vectors approach as d grows, so its assumptions are never met exactly. It is not from "
+        "the paper."
     ),
 }
-"""What the marks are."""
+"""Notes of each family's figure."""
 
-NO_EFFECTS = "This study has no effects of parameters; they are drawn around its fits of the assumptions."
+NO_EFFECTS = "This study has no effects of parameters; they are computed on heads drawn from its fitted assumptions."
 
 
-def bounds(source: Source) -> Section:
+def build_bounds(source: Source) -> Section:
     """Every measure with its bounds, and their coverage and width against κ."""
     metrics = ("precision", "recall", "f_r_max", "f_r_min")
     return Section(
         "bounds",
         "Do the bounds hold?",
-        "The theorems bound Precision and Recall where Δ > 0: where the least weighted value state selected outweighs "
-        "those left out. κ, the width of angles, is given no value. Coverage is the share of rows (head, N) whose mean "
-        "lies within. By itself it is no evidence: an envelope as wide as the range covers everything.",
-        (*(separation.bounded(source, metric) for metric in metrics), _coverage(source), _width(source)),
+        "The theorems bound Precision and Recall if Δ > 0, that is, if the smallest selected weighted value state "
+        "outweighs those left out. The paper gives no value for κ, the width of angles. Coverage is the share of rows "
+        "(head, N) whose mean lies within the bounds. By itself it is not evidence: an envelope as wide as the range "
+        "covers everything.",
+        (
+            *(separation.build_bounded(source, metric) for metric in metrics),
+            _build_coverage(source),
+            _build_width(source),
+        ),
     )
 
 
-def analysis(source: Source) -> Section:
-    """Tables 1 and 2, and why there is no Monte Carlo grid if there is none."""
-    summary = _summary(source)
+def build_analysis(source: Source) -> Section:
+    """Tables 1 and 2, and the reason if there is no Monte Carlo grid."""
+    summary = _build_summary(source)
     return Section(
         "parameters",
         "What moves the bounds",
-        "The bounds rest on Δ/B: the margin Δ over the size B of all weighted value states. Where Δ ≤ 0, nothing "
-        "follows.",
-        (_margins(source), _regimes(source), _effects(source), *([summary] if summary.empty else [])),
+        "The bounds rest on Δ/B, the margin Δ over the size B of all weighted value states. If Δ ≤ 0, the theorems "
+        "imply nothing.",
+        (_build_margins(source), _build_regimes(source), _build_effects(source), *([summary] if summary.empty else [])),
     )
 
 
-def expectation(source: Source) -> tuple[Section, ...]:
-    """Monte Carlo of the bounds; no section where there is no grid, which ``analysis`` tells."""
-    summary = _summary(source)
+def build_expectation(source: Source) -> tuple[Section, ...]:
+    """Monte Carlo of the bounds; no section if there is no grid (the section on parameters says so)."""
+    summary = _build_summary(source)
     if summary.empty:
         return ()
-    drawn = {row["family"] for row in source.of_study("monte_carlo_summary").rows()}
-    gaps = (_gaps(source, family) for family in findings.FAMILIES if family in drawn)
+    drawn = {row["family"] for row in source.ask_study("monte_carlo_summary").rows()}
+    gaps = (_build_gaps(source, family) for family in findings.FAMILIES if family in drawn)
     section = Section(
         "expectation",
         "The bounds in expectation",
-        "Heads drawn from Assumptions 1 to 3 over a grid of parameters: does the mean over draws lie between "
-        "the means of its bounds, as the theorems say it must?",
-        (summary, *gaps, _failures(source)),
+        "Heads are drawn from Assumptions 1 to 3 over a grid of parameters: does the mean over draws lie between "
+        "the means of its bounds, as the theorems require?",
+        (summary, *gaps, _build_failures(source)),
     )
     return (section,)
 
 
-def _coverage(source: Source) -> Figure:
-    key, title, answer = "coverage", "Coverage of the envelope against κ", source.of_query("coverage_by_kappa")
+def _build_coverage(source: Source) -> Figure:
+    key, title, answer = "coverage", "Coverage of the envelope against κ", source.ask_query("coverage_by_kappa")
     rows = answer.rows()
-    if not numbers.known(findings.printed(rows), "precision_coverage"):
-        return missing(key, title, answer, source.unless_old(NO_BOUNDS))
-    if not findings.varies(rows, charts.COVERAGES):
-        return missing(key, title, answer, f"it hardly depends on κ. {findings.coverage(rows)}")
+    if not numbers.drop_nulls(findings.select_printed(rows), "precision_coverage"):
+        return make_empty_figure(key, title, answer, source.explain_empty(NO_BOUNDS))
+    if not findings.has_variation(rows, charts.COVERAGES):
+        return make_empty_figure(key, title, answer, f"it hardly depends on κ. {findings.describe_coverage(rows)}")
     return Figure(
         key,
         title,
-        findings.coverage(rows),
+        findings.describe_coverage(rows),
         "Rows with Δ > 0 are those with N > 1 where it holds in most sequences; at N = 1 Precision and Recall are 1 by "
-        "definition. In Figure 5 of the paper the means of the model lie within the bounds at every N; the paper names "
+        "definition. In Figure 5 of the paper the means of the model lie within the bounds at every N; it states "
         "neither κ nor the share of heads.",
         answer.table,
         answer,
-        marks="Dashed and level: the share of selections of N > 1 with Δ > 0.",
+        marks="Dashed, horizontal: share of selections of N > 1 with Δ > 0.",
         charts=(charts.coverage(answer.table),),
     )
 
 
-def _width(source: Source) -> Figure:
-    key, title, answer = "width", "Width of the envelope against κ", source.of_query("coverage_by_kappa")
+def _build_width(source: Source) -> Figure:
+    key, title, answer = "width", "Width of the envelope against κ", source.ask_query("coverage_by_kappa")
     rows = answer.rows()
-    if not numbers.known(findings.printed(rows), "precision_width"):
-        return missing(key, title, answer, source.unless_old(NO_BOUNDS))
-    if not findings.varies(rows, charts.WIDTHS):
-        return missing(key, title, answer, f"it hardly depends on κ. {findings.width(rows)}")
+    if not numbers.drop_nulls(findings.select_printed(rows), "precision_width"):
+        return make_empty_figure(key, title, answer, source.explain_empty(NO_BOUNDS))
+    if not findings.has_variation(rows, charts.WIDTHS):
+        return make_empty_figure(key, title, answer, f"it hardly depends on κ. {findings.describe_width(rows)}")
     return Figure(
         key,
         title,
-        findings.width(rows),
-        "Mean over rows of the upper minus the lower bound. In Figure 5 of the paper upper bounds are tight at small "
-        "and at large N, lower ones conservative between; it gives no width.",
+        findings.describe_width(rows),
+        "Mean over rows of the upper minus the lower bound. In Figure 5 of the paper the upper bounds are tight at "
+        "small and at large N, and the lower ones are conservative in between; it gives no width.",
         answer.table,
         answer,
         charts=(charts.width(answer.table),),
     )
 
 
-def _effects(source: Source) -> Figure:
+def _build_effects(source: Source) -> Figure:
     key, title, answer = (
         "parameter-effects",
         "Effect of each parameter on the lower bounds",
-        source.of_study("parameter_effects"),
+        source.ask_study("parameter_effects"),
     )
     rows = answer.rows()
     if not rows:
-        return missing(key, title, answer, NO_EFFECTS)
+        return make_empty_figure(key, title, answer, NO_EFFECTS)
     row = rows[0]
     return Figure(
         key,
         title,
-        findings.effects(rows),
-        f"Mean over {numbers.count(row['draws'], 'head')} drawn from the assumptions as fitted to this study, β and "
-        "then d raised if need be until some N has Δ > 0, for else few parameters matter; at N = "
-        f"{row['n']}, κ = {numbers.number(row['kappa'])} and scale ‘{row['scale']}’; one parameter goes from low to "
-        "high, the others stay. The miss is what 1 − Recall is bounded by; its log tells how the bounds move where "
-        "they are next to 0. For N and the profile of weights the paper says mixed.",
+        findings.describe_effects(rows),
+        f"Mean over {numbers.count(row['draws'], 'head')} drawn from the assumptions as fitted to this study, at N = "
+        f"{row['n']}, κ = {numbers.number(row['kappa'])} and scale ‘{row['scale']}’. If no N has Δ > 0, β and then d "
+        "are raised until one has, since few parameters matter otherwise. One parameter goes from low to high; the "
+        "others are fixed. The miss is the bound on 1 − Recall; its log shows how the bounds move if they are close "
+        "to 0. For N and the profile of weights the paper states a mixed effect.",
         answer.table,
         answer,
         paper="Table 1",
         tab="Parameters",
-        listing=listings.effects(rows, oscillates=_oscillates(source)),
+        listing=listings.tabulate_effects(rows, oscillates=_has_oscillation(source)),
     )
 
 
-def _oscillates(source: Source) -> bool:
-    """Whether the fit of the model's weights, which heads are drawn from, has an oscillation; so if there is none."""
-    fit = only_row(source.of_query("weights_fit_of_model"))
+def _has_oscillation(source: Source) -> bool:
+    """Whether the fit of the model's weights, from which heads are drawn, has an oscillation; true without a fit."""
+    fit = only_row(source.ask_query("weights_fit_of_model"))
     return fit is None or fit["eta"] is not None
 
 
-def _regimes(source: Source) -> Figure:
-    key, title, answer = "regimes", "Regimes of the selection", source.of_query("regimes_of_model")
-    rows, counts = answer.rows(), source.of_query("regime_counts").rows()
+def _build_regimes(source: Source) -> Figure:
+    key, title, answer = "regimes", "Regimes of the selection", source.ask_query("regimes_of_model")
+    rows, counts = answer.rows(), source.ask_query("regime_counts").rows()
     if not rows and not counts:
-        return missing(key, title, answer, source.unless_old(NO_PHASES))
+        return make_empty_figure(key, title, answer, source.explain_empty(NO_PHASES))
     return Figure(
         key,
         title,
-        findings.regimes(rows, counts),
-        "Keys are taken in order of mean weight. Regimes begin at N = 1, 2, m₁ (first peak of the oscillation), m₂ "
+        findings.describe_regimes(rows, counts),
+        "Keys are selected in order of mean weight. Regimes begin at N = 1, 2, m₁ (first peak of the oscillation), m₂ "
         "(first valley or key of the plateau) and m₃ (all but the rest of the plateau). Trend: sign of the slope of "
-        "mean Δ/B over log N. In the paper Δ/B rises while only the tail is taken, and falls from the first peak on.",
+        "mean Δ/B over log N. In the paper Δ/B rises while only the tail is selected, and falls from the first peak "
+        "on.",
         answer.table,
         answer,
         paper="Table 2",
         tab="Regimes",
-        listing=listings.regimes(rows, counts),
+        listing=listings.tabulate_regimes(rows, counts),
     )
 
 
-def _margins(source: Source) -> Figure:
-    key, title, answer = "margins", "Δ/B against N", source.of_query("bounds_by_n")
+def _build_margins(source: Source) -> Figure:
+    key, title, answer = "margins", "Δ/B against N", source.ask_query("bounds_by_n")
     one = pc.and_(pc.equal(answer.table["metric"], "precision"), pc.equal(answer.table["family"], "printed"))
     table = answer.table.filter(one).select(["n", "margin", "premise_share"])
-    if not any_known(table, "margin"):
-        return missing(key, title, answer, source.unless_old(NO_BOUNDS))
+    if not has_values(table, "margin"):
+        return make_empty_figure(key, title, answer, source.explain_empty(NO_BOUNDS))
     return Figure(
         key,
         title,
-        findings.margins(table.to_pylist()),
-        "Mean over heads and sequences, Δ with its sign (equation 8 of the paper).",
+        findings.describe_margins(table.to_pylist()),
+        "Mean over heads and sequences; Δ keeps its sign (equation 8 of the paper).",
         table,
         answer,
-        marks="Dashed: 0, above which the theorems apply, and where each regime of the selection begins.",
+        marks="Dashed: 0, above which the theorems apply, and the first N of each regime of the selection.",
         tab="Δ/B against N",
-        charts=(charts.margins(table, source.of_query("regimes_of_model").table),),
+        charts=(charts.margins(table, source.ask_query("regimes_of_model").table),),
         broad=True,
     )
 
 
-def _summary(source: Source) -> Figure:
-    key, title, answer = "monte-carlo", "Where the inequalities hold", source.of_study("monte_carlo_summary")
+def _build_summary(source: Source) -> Figure:
+    key, title, answer = "monte-carlo", "Where the inequalities hold", source.ask_study("monte_carlo_summary")
     rows = answer.rows()
     if not rows:
-        overview = only_row(source.of_study("study_overview"))
-        return missing(key, title, answer, NO_DRAWS if overview and overview["grid_asked"] else NO_GRID)
+        overview = only_row(source.ask_study("study_overview"))
+        return make_empty_figure(key, title, answer, NO_DRAWS if overview and overview["grid_asked"] else NO_GRID)
     return Figure(
         key,
         title,
-        findings.monte_carlo(rows),
-        "Share of the points with a bound at which each inequality holds; in brackets the least of mean minus lower "
-        "bound, or upper bound minus mean. It holds unless the mean over draws lies beyond by more than three standard "
-        "errors. Met: where the family’s assumptions are, for the printed bounds Δ > 0 in every draw, as Theorems 1 "
-        "and 2 ask. Of draws: single ones on the right side of their bound. The paper shows no such test.",
+        findings.describe_monte_carlo(rows),
+        "Share of the points with a bound at which each inequality holds; in brackets, the smallest mean minus lower "
+        "bound, or upper bound minus mean. An inequality holds unless the mean over draws lies beyond the bound by "
+        "more than three standard errors. Met: points that meet the family’s assumptions; for the printed bounds, "
+        "Δ > 0 in every draw, as Theorems 1 and 2 require. Of draws: share of single draws on the right side of their "
+        "bound. The paper shows no such test.",
         answer.table,
         answer,
-        listing=listings.monte_carlo(rows),
+        listing=listings.tabulate_monte_carlo(rows),
         tab="Where they hold",
     )
 
 
-def _failures(source: Source) -> Figure:
-    key, title, answer = "failures", "Which of them fail, and where worst", source.of_study("monte_carlo_failures")
+def _build_failures(source: Source) -> Figure:
+    key, title, answer = "failures", "Inequalities that fail, and where worst", source.ask_study("monte_carlo_failures")
     rows = answer.rows()
     if not rows:
-        return missing(key, title, answer, "No inequality fails at any point of the grid.")
+        return make_empty_figure(key, title, answer, "No inequality fails at any point of the grid.")
     return Figure(
         key,
         title,
-        findings.failures(rows),
-        "One row per bound that fails at some point of the grid, with the point where it does so worst. Gap: mean "
-        "minus lower bound, or upper bound minus mean; below 0 the inequality fails by so much. The paper prints its "
-        "inequalities without such a test.",
+        findings.describe_failures(rows),
+        "One row per bound that fails at some point of the grid, with the point where it fails worst. Gap: mean minus "
+        "lower bound, or upper bound minus mean; if it is below 0, the inequality fails by this amount. The paper "
+        "prints its inequalities without such a test.",
         answer.table,
         answer,
-        listing=listings.failures(rows),
+        listing=listings.tabulate_failures(rows),
         tab="Which fail",
     )
 
 
-def _gaps(source: Source, family: str) -> Figure:
+def _build_gaps(source: Source, family: str) -> Figure:
     name = findings.FAMILIES[family]
     key, title = f"{family.replace('_', '-')}-gaps", f"Lower bounds in expectation, {name}"
-    answer = source.of_study("monte_carlo_grid")
+    answer = source.ask_study("monte_carlo_grid")
     table = answer.table.filter(pc.equal(answer.table["family"], family))
-    metrics = [metric for metric in ("precision", "recall") if any_known(table, f"{metric}_holds")]
+    metrics = [metric for metric in ("precision", "recall") if has_values(table, f"{metric}_holds")]
     panels = {metric: f"{numbers.NAMES[metric]}, {name}" for metric in metrics}
     if not panels:
-        return missing(key, title, answer, "No point of the grid has such a bound.")
-    points = {metric: findings.gap_points(table.to_pylist(), metric) for metric in metrics}
+        return make_empty_figure(key, title, answer, "No point of the grid has such a bound.")
+    points = {metric: findings.select_gap_points(table.to_pylist(), metric) for metric in metrics}
     return Figure(
         key,
         title,
-        numbers.sentences(*(findings.gaps(points[metric], panel) for metric, panel in panels.items())),
+        numbers.join_sentences(*(findings.describe_gaps(points[metric], panel) for metric, panel in panels.items())),
         _GAPS[family],
         table,
         answer,

@@ -1,89 +1,93 @@
-"""Whether heads separate what they select better than chance, and what exact counts are worth."""
+"""Whether heads separate what they select better than chance, and how exact counts differ from plain arithmetic."""
 
 from reports import listings
 from reports.charts import chance as charts
-from reports.figures.parts import NOTHING_SELECTED, Figure, Section, Source, missing
+from reports.figures.parts import NOTHING_SELECTED, Figure, Section, Source, make_empty_figure
 from reports.findings import chance as findings
 from reports.findings import numbers
 
-_NO_NULLS = "The study draws no nulls, or an earlier version landed it: set analysis.nulls and run it again."
+_NO_NULLS = "The study draws no nulls, or was landed by an earlier version: set analysis.nulls and run it again."
 
 _DRAWN = ("auc", "specificity")
 """Measures that are drawn here: Precision and Recall have figures of their own."""
 
 
-def figures(source: Source) -> tuple[Figure, ...]:
-    """Measures of the whole model beside nulls."""
-    return (_of_model(source), _curves(source))
+def build_figures(source: Source) -> tuple[Figure, ...]:
+    """Measures of the whole model compared with nulls."""
+    return (_build_model(source), _build_curves(source))
 
 
-def exactness(source: Source) -> Section:
-    """What plain arithmetic would give."""
+def build_exactness(source: Source) -> Section:
+    """Results of plain arithmetic compared with exact counts."""
     return Section(
         "exact",
         "What ‘exact’ means",
-        "Counts on this page are exact on the float32 tensors that are stored.",
-        (_arithmetic(source),),
+        "Counts on this page are exact for the stored float32 tensors.",
+        (_build_arithmetic(source),),
         appendix=True,
     )
 
 
-def _of_model(source: Source) -> Figure:
-    key, title, answer = "chance-by-n", "Measures without a floor, beside chance", source.of_query("separability_by_n")
+def _build_model(source: Source) -> Figure:
+    key, title, answer = (
+        "chance-by-n",
+        "Measures without a floor, against chance",
+        source.ask_query("separability_by_n"),
+    )
     rows = answer.rows()
     if not rows:
-        return missing(key, title, answer, _why_not(source))
+        return make_empty_figure(key, title, answer, _explain_absence(source))
     first = rows[0]
     return Figure(
         key,
         title,
-        numbers.sentences(*(findings.beside_nulls(rows, measure) for measure in _DRAWN)),
+        numbers.join_sentences(*(findings.describe_nulls(rows, measure) for measure in _DRAWN)),
         f"Mean over heads and the first {numbers.count(first['sequences'], 'sequence')}, with "
-        f"{numbers.count(first['draws'], 'draw')} of each null. Shuffled value states are what the weights alone give. "
-        "The paper draws no such figure, and compares with no null.",
+        f"{numbers.count(first['draws'], 'draw')} of each null. Shuffled value states show what the weights alone "
+        "give. The paper draws no such figure and compares with no null.",
         answer.table,
         answer,
-        marks="AUC: how likely a selected key is nearer to s_N than one left out. Specificity: the share of the keys "
-        "left out that lie beyond r_max. Band: where the selections would not differ clearly from a null (95 % "
-        "interval of the difference over sequences and KV groups).",
+        marks="AUC: probability that a selected key is nearer to s_N than one left out. Specificity: share of the keys "
+        "left out that lie beyond r_max. Band: range in which the selections would not differ clearly from a null "
+        "(95 % interval of the difference over sequences and KV groups).",
         charts=tuple(charts.chance(answer.table, measure=measure) for measure in _DRAWN),
         titled=True,
     )
 
 
-def of_heads(source: Source) -> Figure:
-    """AUC of every head at one N, beside both nulls."""
-    key, title = "chance-heads", f"AUC beside chance at N = {source.n}, head by head"
-    answer = source.of_query("separability_at_n", measure="auc", n=source.n)
+def build_heads(source: Source) -> Figure:
+    """AUC of every head at one N, compared with both nulls."""
+    key, title = "chance-heads", f"AUC against chance at N = {source.n}, head by head"
+    answer = source.ask_query("separability_at_n", measure="auc", n=source.n)
     rows = answer.rows()
     if not rows:
-        return missing(key, title, answer, _why_not(source))
+        return make_empty_figure(key, title, answer, _explain_absence(source))
     return Figure(
         key,
         title,
-        numbers.sentences(*(findings.heads_beside_nulls(rows, null) for null in findings.NULLS)),
-        "Of heads that do not differ from chance, about one in twenty has a mark. The paper draws no such figure.",
+        numbers.join_sentences(*(findings.describe_heads(rows, null) for null in findings.NULLS)),
+        "About one in twenty heads that do not differ from chance has a mark. The paper draws no such figure.",
         answer.table,
         answer,
-        marks="Blue: AUC is higher than by chance, orange: lower. + and −: the whole 95 % interval over sequences lies "
-        "on that side of 0.",
-        tab="Beside chance",
+        marks="Blue: AUC above chance; orange: below. + and −: the whole 95 % interval over sequences lies on that "
+        "side of 0.",
+        tab="Against chance",
         charts=tuple(charts.chance_map(answer.table, null=null) for null in findings.NULLS),
         titled=True,
     )
 
 
-def _curves(source: Source) -> Figure:
-    key, title, answer = "separation-curves", "Recall over all radii", source.of_query("separation_curves")
+def _build_curves(source: Source) -> Figure:
+    key, title, answer = "separation-curves", "Recall over all radii", source.ask_query("separation_curves")
     if not answer.table.num_rows:
-        return missing(key, title, answer, _why_not(source))
+        return make_empty_figure(key, title, answer, _explain_absence(source))
     return Figure(
         key,
         title,
-        findings.over_radii(answer.rows()),
-        "As the ball around s_N grows, how much of the selected keys it holds (R(r, N), equations 3 and 32 of the "
-        "paper) against how much of the others; AUC is the area under the curve. Heads of highest, median and lowest "
-        "mean AUC at N = 4.",
+        findings.describe_radii(answer.rows()),
+        "Share of the selected keys inside the ball of radius r around s_N (R(r, N), equations 3 and 32 of the paper) "
+        "against the share of the other keys inside it, as r grows; AUC is the area under the curve. Heads with the "
+        "highest, median and lowest mean AUC at N = 4.",
         answer.table,
         answer,
         folded=True,
@@ -91,25 +95,27 @@ def _curves(source: Source) -> Figure:
     )
 
 
-def _arithmetic(source: Source) -> Figure:
-    key, title, answer = "plain-arithmetic", "Plain arithmetic beside exact counts", source.of_study("arithmetic")
+def _build_arithmetic(source: Source) -> Figure:
+    key, title, answer = "plain-arithmetic", "Plain arithmetic against exact counts", source.ask_study("arithmetic")
     rows = answer.rows()
     if not rows:
-        return missing(key, title, answer, NOTHING_SELECTED if not source.last_n else source.unless_old(_NO_NULLS))
+        return make_empty_figure(
+            key, title, answer, NOTHING_SELECTED if not source.last_n else source.explain_empty(_NO_NULLS)
+        )
     first = rows[0]
     return Figure(
         key,
         title,
-        findings.plain_arithmetic(rows),
-        "Keys are ordered by ‖y‖² − 2⟨s, y⟩, ties included. Distances ‖s − y‖ as the formulas stand lose the "
-        "difference between keys in ‖s‖², which all of them share; a figure that was published from such distances, "
-        "the paper’s included, may differ by as much. "
-        f"Of {numbers.count(first['heads'], 'head')} and {numbers.count(first['sequences'], 'sequence')}.",
+        findings.describe_arithmetic(rows),
+        "Keys are ordered by ‖y‖² − 2⟨s, y⟩, ties included. Distances ‖s − y‖ computed literally lose the difference "
+        "between keys in ‖s‖², which all of them share; a figure published from such distances, the paper’s included, "
+        "may differ by as much. "
+        f"Measured on {numbers.count(first['heads'], 'head')} and {numbers.count(first['sequences'], 'sequence')}.",
         answer.table,
         answer,
-        listing=listings.arithmetic(rows),
+        listing=listings.tabulate_arithmetic(rows),
     )
 
 
-def _why_not(source: Source) -> str:
+def _explain_absence(source: Source) -> str:
     return _NO_NULLS if source.last_n else NOTHING_SELECTED

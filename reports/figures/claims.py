@@ -1,7 +1,7 @@
-"""The paper's claims at a glance."""
+"""The paper's claims with their verdicts."""
 
 from reports import listings
-from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, missing
+from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, make_empty_figure
 from reports.findings import claims as findings
 
 TABLE = "claims-table"
@@ -46,40 +46,40 @@ SHOWN_BY = {
     "selection_sharpens": "chance-by-n",
     "values_sharpen": "chance-by-n",
 }
-"""For each claim, the figure that shows it best; where none does, the table of all."""
+"""For each claim, the figure that shows it best, or the table of all claims if none does."""
 
 
-def section(source: Source) -> Section:
-    """What of the paper this study supports."""
+def build_section(source: Source) -> Section:
+    """The paper's claims, and whether this study supports them."""
     return Section(
         "claims",
-        "What of the paper this study supports",
-        "Each row is a statement of the paper with its value, interval and what it needs. The intervals of all rows "
-        "hold at once with a probability of 95 %; they come from resampling sequences and KV groups. A claim that a "
-        "model of random weights supports too is no finding.",
-        (_claims(source),),
+        "Which claims of the paper this study supports",
+        "Each row is a statement of the paper with its measured value, interval and required value. The intervals of "
+        "all rows hold simultaneously with a probability of 95 %; they come from resampling sequences and KV groups. A "
+        "claim that a model with random weights supports too is not a finding.",
+        (_build_claims(source),),
     )
 
 
-def _claims(source: Source) -> Figure:
-    title, answer = "Claims of the paper", source.of_study("claims")
+def _build_claims(source: Source) -> Figure:
+    title, answer = "Claims of the paper", source.ask_study("claims")
     rows = answer.rows()
     if not rows:
-        return missing(TABLE, title, answer, NOT_ANALYSED)
+        return make_empty_figure(TABLE, title, answer, NOT_ANALYSED)
     reading = (
-        "What is measured for each claim, and on how many rows, is in the table below. The paper measures on "
-        "LLaMA-2-7B and others at 1024 tokens."
+        "The table below gives the measure of each claim and the number of its rows. The paper measures LLaMA-2-7B "
+        "and other models at 1024 tokens."
     )
-    listing = listings.claims(rows, _shown_by(source))
-    return Figure(TABLE, title, findings.claims(rows), reading, answer.table, answer, listing=listing)
+    listing = listings.tabulate_claims(rows, _assign_figures(source))
+    return Figure(TABLE, title, findings.summarise_claims(rows), reading, answer.table, answer, listing=listing)
 
 
-def _shown_by(source: Source) -> dict[str, str]:
-    """``SHOWN_BY``, with the table of all claims for the figures that this study lacks."""
+def _assign_figures(source: Source) -> dict[str, str]:
+    """Map claims to figures as ``SHOWN_BY``, or to the table of all claims if this study lacks the figure."""
     answers = {
-        "distinguishable-share": source.of_query("distinguishable_by_n"),
-        "loss-and-geometry": source.of_study("ablation_by_head"),
-        "loss-by-keys": source.of_study("loss_by_keys"),
+        "distinguishable-share": source.ask_query("distinguishable_by_n"),
+        "loss-and-geometry": source.ask_study("ablation_by_head"),
+        "loss-by-keys": source.ask_study("loss_by_keys"),
     }
     absent = {figure for figure, answer in answers.items() if not answer.table.num_rows}
     return {claim: TABLE if figure in absent else figure for claim, figure in SHOWN_BY.items()}

@@ -1,82 +1,84 @@
-"""How Precision, Recall, elbows and kinds of heads move with the size of the context."""
+"""How Precision, Recall, elbows and kinds of heads change with the size of the context."""
 
 from reports.charts import contexts as charts
-from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, any_known, missing
+from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, has_values, make_empty_figure
 from reports.figures.separation import FLOOR
 from reports.findings import contexts as contexts_findings
 from reports.findings import numbers
 from reports.findings import taxonomy as taxonomy_findings
 
 ONE_QUERY = (
-    "The study names one query position, so there is one context size and nothing to compare; to compare several, name "
+    "The study has one query position, so there is one context size and nothing to compare; to compare several, list "
     "them in its settings, as in queries: [63, 127, 255, 511]."
 )
 
 
-def section(source: Source) -> Section:
+def build_section(source: Source) -> Section:
     """Measures against the position of the query."""
     return Section(
         "contexts",
         "Context sizes",
-        "The same sequences from several query positions, each of which chooses among the tokens up to its own.",
-        _figures(source),
+        "The same sequences from several query positions; each query selects among the tokens up to its own.",
+        _build_figures(source),
     )
 
 
-def _figures(source: Source) -> tuple[Figure, ...]:
-    answer = source.of_study("labels_by_query")
-    if contexts_findings.several_contexts(answer.rows()):
-        return (_metrics(source), _elbows(source), _labels(source))
+def _build_figures(source: Source) -> tuple[Figure, ...]:
+    answer = source.ask_study("labels_by_query")
+    if contexts_findings.has_several_contexts(answer.rows()):
+        return (_build_metrics(source), _build_elbows(source), _build_labels(source))
     why = ONE_QUERY if answer.table.num_rows else NOT_ANALYSED
-    return (missing("contexts-none", "Measures against context size", answer, why),)
+    return (make_empty_figure("contexts-none", "Measures against context size", answer, why),)
 
 
-def _metrics(source: Source) -> Figure:
+def _build_metrics(source: Source) -> Figure:
     key, title = "context-metrics", "Precision and Recall against context size"
-    answer = source.of_study("metrics_by_query")
+    answer = source.ask_study("metrics_by_query")
     rows = answer.rows()
-    if not contexts_findings.several_contexts(rows):
-        return missing(key, title, answer, "Fewer than two of the queries have two keys to choose between.")
+    if not contexts_findings.has_several_contexts(rows):
+        return make_empty_figure(key, title, answer, "Fewer than two of the queries have two keys to select from.")
     metrics = ("precision", "recall")
     return Figure(
         key,
         title,
-        numbers.sentences(*(contexts_findings.context_metric(rows, metric) for metric in metrics)),
+        numbers.join_sentences(*(contexts_findings.describe_metric(rows, metric) for metric in metrics)),
         "Each point is a mean over heads, each first averaged over sequences. Recall at N = 1 is 1 by definition and "
-        f"left out. {FLOOR} The paper measures at 1024 tokens alone.",
+        f"is left out. {FLOOR} The paper measures only at 1024 tokens.",
         answer.table,
         answer,
-        marks="The stronger the line, the larger N; ticks: the floor N/n of Precision.",
+        marks="Stronger lines: larger N; ticks: the floor N/n of Precision.",
         tab="Precision and Recall",
         charts=tuple(charts.context_metric(answer.table, metric=metric) for metric in metrics),
     )
 
 
-def _elbows(source: Source) -> Figure:
-    key, title, answer = "context-elbows", "Elbow against context size", source.of_study("elbows_by_query")
-    if not any_known(answer.table, "model_elbow_n") and not any_known(answer.table, "median_elbow_n"):
-        return missing(key, title, answer, source.unless_old(contexts_findings.context_elbows(answer.rows())))
+def _build_elbows(source: Source) -> Figure:
+    key, title, answer = "context-elbows", "Elbow against context size", source.ask_study("elbows_by_query")
+    if not has_values(answer.table, "model_elbow_n") and not has_values(answer.table, "median_elbow_n"):
+        return make_empty_figure(
+            key, title, answer, source.explain_empty(contexts_findings.describe_elbows(answer.rows()))
+        )
     return Figure(
         key,
         title,
-        contexts_findings.context_elbows(answer.rows()),
-        "In the paper the strongest separability that is not trivial lies at N from 1 to 4, at 1024 tokens.",
+        contexts_findings.describe_elbows(answer.rows()),
+        "In the paper the strongest non-trivial separability lies at N from 1 to 4, at 1024 tokens.",
         answer.table,
         answer,
-        marks="Band: the middle half of the heads that have an elbow.",
+        marks="Band: middle half of the heads that have an elbow.",
         tab="Elbows and kinds",
         charts=(charts.context_elbows(answer.table),),
     )
 
 
-def _labels(source: Source) -> Figure:
-    key, title, answer = "context-kinds", "Kinds of heads against context size", source.of_study("labels_by_query")
-    changes = source.of_study("label_changes")
+def _build_labels(source: Source) -> Figure:
+    key, title, answer = "context-kinds", "Kinds of heads against context size", source.ask_study("labels_by_query")
+    changes = source.ask_study("label_changes")
     return Figure(
         key,
         title,
-        contexts_findings.context_labels(answer.rows(), changes.rows()),
-        "Every query labels every head, so heads near a threshold may change. The paper labels at one context size.",
+        contexts_findings.describe_labels(answer.rows(), changes.rows()),
+        "Heads are labelled at each query, so those near a threshold may change. The paper labels at one context size.",
         answer.table,
         answer,
         marks=f"{taxonomy_findings.EXPLAINED}.",

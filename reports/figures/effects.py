@@ -1,11 +1,11 @@
 """What heads do: the model without each head, and with fewer keys.
 
-A figure without rows is left out, and with all of them the section: most studies ask for no effects.
+A figure without rows is left out, and so is the section if all are: most studies do not ask for effects.
 """
 
 from reports import listings
 from reports.charts import effects as charts
-from reports.figures.parts import Figure, Section, Source, any_known
+from reports.figures.parts import Figure, Section, Source, has_values
 from reports.findings import claims as claims_findings
 from reports.findings import effects as findings
 from reports.findings import numbers
@@ -13,73 +13,79 @@ from reports.findings import numbers
 BUDGETS = ("elbow_budgets_gain", "recall_budgets_gain", "elbow_budgets_beat_random", "elbow_chooses_full_heads")
 """The claims about budgets."""
 ROWS = 48
-"""The table behind the dots has so many heads, those of largest increase; that behind the maps has all."""
+"""Number of heads in the table of the dot plots, those of largest increase; the table of the maps has all."""
 
 
-def sections(source: Source) -> tuple[Section, ...]:
-    """What heads do; nothing of a study that asks for no effects."""
-    found = (*_ablation(source), *_sparsified(source))
+def build_sections(source: Source) -> tuple[Section, ...]:
+    """What heads do; no section for a study that does not ask for effects."""
+    found = (*_build_ablation(source), *_build_budgets(source))
     if not found:
         return ()
     lead = (
-        "Geometry describes heads; what are they worth? The model is run again with the output of one head replaced, "
-        "before the output projection, and with fewer keys for every query. Losses are next-token cross entropy in "
-        "nats beside the same sequences without intervention; budgets come from the study’s sequences, their losses "
-        "from others."
+        "Geometry describes heads; how much does the model depend on them? The model is run again with the output of "
+        "one head replaced, before the output projection, and with fewer keys for every query. Losses are next-token "
+        "cross entropy in nats, compared with the same sequences without intervention; budgets are computed on the "
+        "study’s sequences, and their losses on others."
     )
     return (Section("effects", "What heads do", lead, found),)
 
 
-def _ablation(source: Source) -> tuple[Figure, ...]:
-    answer = source.of_study("ablation_by_head")
+def _build_ablation(source: Source) -> tuple[Figure, ...]:
+    answer = source.ask_study("ablation_by_head")
     rows = answer.rows()
     if not rows:
         return ()
-    correlations = findings.correlations(rows)
+    correlations = findings.correlate_measures(rows)
     sequences = numbers.count(rows[0]["sequences"], "sequence")
     maps = Figure(
         "loss-by-head",
         "Loss without each head",
-        findings.ablation(rows),
-        f"Mean over {sequences} of the study; the colours of losses and effective keys are on a log scale. Beside it "
-        "the kind, the effective number of keys and the Recall (mean over ln N) of the same heads. The "
+        findings.describe_ablation(rows),
+        f"Mean over {sequences} of the study; the colours of losses and effective keys are on a log scale. The other "
+        "maps show the kind, the effective number of keys and the Recall (mean over ln N) of the same heads. The "
         "paper removes no head.",
         answer.table,
         answer,
         charts=(
             charts.loss_map(answer.table),
-            *([charts.kind_map(answer.table)] if any_known(answer.table, "label") else []),
+            *([charts.kind_map(answer.table)] if has_values(answer.table, "label") else []),
             *(
                 charts.measure_map(answer.table, measure=measure)
                 for measure in ("effective_keys", "recall")
-                if any_known(answer.table, measure)
+                if has_values(answer.table, measure)
             ),
         ),
         titled=True,
     )
     if not correlations:
         return (maps,)
-    claims = source.of_study("claims").rows()
+    claims = source.ask_study("claims").rows()
     scatter = Figure(
         "loss-and-geometry",
         "Loss without a head and its geometry",
-        numbers.sentences(claims_findings.said(claims, "recall_predicts_loss"), findings.geometry(correlations)),
-        "A dot for each head, coloured by its kind; the titles give Spearman’s rank correlation. Intervals resample KV "
-        "groups, permutations exchange them. A correlation whose interval holds 0 is none. The table has the "
-        f"{ROWS} heads of largest increase, its SQL all of them. The paper hopes for such a relation and tests none.",
+        numbers.join_sentences(
+            claims_findings.describe_claims(claims, "recall_predicts_loss"),
+            findings.describe_correlations(correlations),
+        ),
+        "One dot per head, coloured by its kind; the titles give Spearman’s rank correlation. Intervals resample KV "
+        "groups, and permutations exchange them. A correlation whose interval contains 0 does not count as one. The "
+        f"table has the {ROWS} heads of largest increase; its SQL returns all of them. The paper hopes for such a "
+        "relation but does not test it.",
         answer.table.sort_by([("delta_loss", "descending")]).slice(0, ROWS),
         answer,
         whole=answer.table,
         charts=tuple(
-            charts.loss_against(answer.table, measure=measure, correlation=one) for measure, one in correlations.items()
+            charts.loss_scatter(answer.table, measure=measure, correlation=one) for measure, one in correlations.items()
         ),
-        listing=listings.correlations({findings.MEASURES[measure]: one for measure, one in correlations.items()}),
+        listing=listings.tabulate_correlations(
+            {findings.MEASURES[measure]: one for measure, one in correlations.items()}
+        ),
     )
     return maps, scatter
 
 
-def _sparsified(source: Source) -> tuple[Figure, ...]:
-    answer = source.of_study("loss_by_keys")
+def _build_budgets(source: Source) -> tuple[Figure, ...]:
+    answer = source.ask_study("loss_by_keys")
     rows = answer.rows()
     if not rows:
         return ()
@@ -88,11 +94,14 @@ def _sparsified(source: Source) -> tuple[Figure, ...]:
         Figure(
             "loss-by-keys",
             "Loss with fewer keys",
-            numbers.sentences(findings.budgets(rows), claims_findings.said(source.of_study("claims").rows(), *BUDGETS)),
-            "Policies of one budget keep as many keys on average. Those that see a query’s weights are oracles: the "
-            "same N for all heads, N by the elbow or by Recall, or a share of the weight. Those that know past "
-            "statistics of a head alone can be used at inference. Grey with crosses: the same at random, shuffled "
-            "budgets or random heads. Bands: 95 % intervals over "
+            numbers.join_sentences(
+                findings.describe_budgets(rows),
+                claims_findings.describe_claims(source.ask_study("claims").rows(), *BUDGETS),
+            ),
+            "Policies with the same budget keep the same number of keys on average. Those that see a query’s weights "
+            "are oracles: the same N for all heads, N by elbow or by Recall, or a share of the weight. Those that know "
+            "only past statistics of a head can be used at inference. Grey with crosses: random controls, with "
+            "shuffled budgets or random heads. Bands: 95 % intervals over "
             f"{numbers.count(rows[0]['sequences'], 'sequence')}. The paper names "
             "sparse attention as a use, without a figure.",
             answer.table,

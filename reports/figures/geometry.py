@@ -1,4 +1,4 @@
-"""What heads do: one example of each kind seen through s_N, through what each token contributes, and as directions."""
+"""Geometry of one head of each kind: s_N, the contribution of each token, and the directions of value states."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -6,33 +6,33 @@ from functools import partial
 import pyarrow as pa
 
 from reports.charts import geometry as charts
-from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, any_known, missing
+from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, has_values, make_empty_figure
 from reports.findings import geometry as findings
 from reports.findings import numbers
 from reports.queries import Answer
 
 
-def section(source: Source) -> Section:
+def build_section(source: Source) -> Section:
     """Geometry of single heads."""
     return Section(
         "geometry",
         "One head of each kind",
-        "The clearest head of each kind: how s_N grows and turns as more keys are selected, which keys make it up, and "
-        "how many directions its value states use.",
-        (_diagnostics(source), _contributions(source), _spheres(source), _dimensions(source)),
+        "The clearest head of each kind: how s_N grows and turns as more keys are selected, which keys contribute to "
+        "it, and how many directions its value states use.",
+        (_build_diagnostics(source), _build_contributions(source), _build_spheres(source), _build_dimensions(source)),
     )
 
 
 @dataclass(frozen=True)
 class _Example:
-    """One head that stands for its kind, and what a query gave of it."""
+    """One head that represents its kind, and the answer of a query about it."""
 
     head: numbers.Row
     answer: Answer
 
     @property
     def title(self) -> str:
-        return findings.example(self.head)
+        return findings.name_example(self.head)
 
     @property
     def rows(self) -> list[numbers.Row]:
@@ -48,61 +48,64 @@ class _Example:
         return table
 
 
-def _examples(source: Source, query: str, *, of_query: bool = True) -> list[_Example]:
-    """The head of each kind with the largest margin, with what ``query`` has of it; those without a row too."""
-    ask = source.of_query if of_query else source.of_study
-    heads = source.of_query("label_examples").rows()
+def _find_examples(source: Source, query: str, *, of_query: bool = True) -> list[_Example]:
+    """Find the head of each kind with the largest margin, with its rows of ``query``, which may be none."""
+    ask = source.ask_query if of_query else source.ask_study
+    heads = source.ask_query("label_examples").rows()
     return [_Example(head, ask(query, layer=head["layer"], head=head["head"])) for head in heads]
 
 
-def _of_all(examples: list[_Example]) -> pa.Table:
+def _combine_tables(examples: list[_Example]) -> pa.Table:
     return pa.concat_tables([example.table for example in examples])
 
 
-def _missing(examples: list[_Example], shown: list[_Example], why: str) -> str:
-    """Which kinds are absent, and which examples are not shown and ``why``."""
+def _explain_missing(examples: list[_Example], shown: list[_Example], why: str) -> str:
+    """Say which kinds are absent, and which examples are not shown and ``why``."""
     hidden = [example.title for example in examples if example not in shown]
-    return numbers.sentences(
-        findings.absent([example.head for example in examples]),
-        f"Not shown, since {why}: {'; '.join(hidden)}." if hidden else "",
+    return numbers.join_sentences(
+        findings.describe_absent([example.head for example in examples]),
+        f"Not shown, because {why}: {'; '.join(hidden)}." if hidden else "",
     )
 
 
-def _paragraphs(*parts: str) -> str:
-    """The parts that say something, each on a line of its own."""
+def _join_paragraphs(*parts: str) -> str:
+    """Join the parts that are not empty, one per line."""
     return "\n".join(part for part in parts if part)
 
 
-def _diagnostics(source: Source) -> Figure:
+def _build_diagnostics(source: Source) -> Figure:
     key, title = "diagnostics", "How s_N grows and turns"
-    examples = _examples(source, "diagnostics_of_head")
+    examples = _find_examples(source, "diagnostics_of_head")
     shown = [example for example in examples if example.answer.table.num_rows]
     if not shown:
         why = NOT_ANALYSED if source.last_n else NOTHING_SELECTED
-        return missing(key, title, source.of_query("label_examples"), why)
-    domain = _domain([row for example in shown for row in example.rows])
+        return make_empty_figure(key, title, source.ask_query("label_examples"), why)
+    domain = _find_domain([row for example in shown for row in example.rows])
     panels = []
     for example in shown:
         table = example.answer.table
         panels.append(charts.norms(table, title=example.title))
-        if any(any_known(table, column) for column in findings.COSINES):
-            panels.append(charts.cosines(table, title=f"Cosines: {numbers.place(example.head)}", domain=domain))
+        if any(has_values(table, column) for column in findings.COSINES):
+            panels.append(charts.cosines(table, title=f"Cosines: {numbers.name_head(example.head)}", domain=domain))
     return Figure(
         key,
         title,
-        _paragraphs(
-            findings.standing([example.head for example in shown]),
-            *(f"{example.title}. {findings.norms(example.rows)} {findings.cosines(example.rows)}" for example in shown),
-            _missing(examples, shown, "it attends to one key"),
+        _join_paragraphs(
+            findings.describe_examples([example.head for example in shown]),
+            *(
+                f"{example.title}. {findings.describe_norms(example.rows)} {findings.describe_cosines(example.rows)}"
+                for example in shown
+            ),
+            _explain_missing(examples, shown, "it attends to one key"),
         ),
         "Means over sequences. In the paper a Retriever’s norm drops sharply without the "
         "last token, whose direction s_N keeps at every N; in a Mixer s_N turns from v₀ to v_L and the two norms "
         "converge; in a Reset head the sink’s part is the larger one and cos(s_N, v_L) stays low until N is very "
         "large.",
-        _of_all(shown),
+        _combine_tables(shown),
         shown[0].answer,
         paper="Figure 7",
-        marks="Above: the norm of s_N, also without the sink’s part and without the last token’s; below: its cosines "
+        marks="Above: norm of s_N, also without the contribution of the sink or of the last token; below: its cosines "
         "with the value states of both.",
         tab="The sum",
         charts=tuple(panels),
@@ -110,43 +113,43 @@ def _diagnostics(source: Source) -> Figure:
     )
 
 
-def _domain(rows: list[numbers.Row]) -> tuple[float, float]:
+def _find_domain(rows: list[numbers.Row]) -> tuple[float, float]:
     """Least and largest cosine of all curves, 0 and 0.1 among them."""
-    cosines = [row[column] for column in findings.COSINES for row in numbers.known(rows, column)]
+    cosines = [row[column] for column in findings.COSINES for row in numbers.drop_nulls(rows, column)]
     return min([0.0, *cosines]), max([0.1, *cosines])
 
 
-def _contributions(source: Source) -> Figure:
-    key, title = "contributions", "What each token contributes, by context size"
-    examples = _examples(source, "contributions_of_head", of_query=False)
+def _build_contributions(source: Source) -> Figure:
+    key, title = "contributions", "Contribution of each token, by context size"
+    examples = _find_examples(source, "contributions_of_head", of_query=False)
     shown = [example for example in examples if any(row["mean_norm_y"] for row in example.rows)]
     if not shown:
         why = "No key contributes anything." if any(example.rows for example in examples) else NOT_ANALYSED
-        return missing(key, title, source.of_query("label_examples"), why)
-    largest = _largest([row for example in shown for row in example.rows])
+        return make_empty_figure(key, title, source.ask_query("label_examples"), why)
+    largest = _find_largest_cosine([row for example in shown for row in example.rows])
     return Figure(
         key,
         title,
-        _paragraphs(
+        _join_paragraphs(
             *(
-                numbers.sentences(
+                numbers.join_sentences(
                     f"{example.title}.",
-                    findings.contributions(example.rows),
-                    findings.alike(example.rows),
-                    findings.faint(example.rows),
+                    findings.describe_contributions(example.rows),
+                    findings.describe_similarity(example.rows),
+                    findings.describe_hidden(example.rows),
                 )
                 for example in shown
             ),
-            _missing(examples, shown, "its keys contribute nothing"),
+            _explain_missing(examples, shown, "its keys contribute nothing"),
         ),
-        "A column holds at most about 200 keys beside sink and last token, the largest and an even choice. In the "
-        "paper the last token dominates a Retriever, lies between sink and content in a Mixer, and stands out nowhere "
-        "in a Reset head, whose mass is spread broadly.",
-        _of_all(shown),
+        "A column has at most about 200 keys besides the sink and the last token: the largest, and an even selection "
+        "of the others. In the paper the last token dominates in a Retriever, lies between sink and content in a "
+        "Mixer, and does not stand out in a Reset head, whose mass is spread broadly.",
+        _combine_tables(shown),
         shown[0].answer,
         paper="Figure 10",
-        marks="Each mark is a key: the mean over sequences of the norm of its weighted value state, in columns from "
-        "the first key to the last token. Colour: cosine of its value state with the last token’s.",
+        marks="Each mark is a key: mean over sequences of the norm of its weighted value state, in columns from the "
+        "first key to the last token. Colour: cosine of its value state with the last token’s.",
         tab="Contributions",
         charts=tuple(
             charts.contributions(example.answer.table, title=example.title, largest=largest) for example in shown
@@ -154,64 +157,66 @@ def _contributions(source: Source) -> Figure:
     )
 
 
-def _largest(keys: list[numbers.Row]) -> float:
+def _find_largest_cosine(keys: list[numbers.Row]) -> float:
     """Largest absolute cosine of a key with the last token, at least 0.1."""
-    others = [row for row in numbers.known(keys, "mean_cos_last") if row["role"] != "last"]
+    others = [row for row in numbers.drop_nulls(keys, "mean_cos_last") if row["role"] != "last"]
     return max([0.1, *(abs(float(row["mean_cos_last"])) for row in others)])
 
 
-def _spheres(source: Source) -> Figure:
+def _build_spheres(source: Source) -> Figure:
     key, title = "spheres", "Value states of heads on a sphere"
-    heads = source.of_study("principal_directions_by_head").rows()
-    of_kv_head = {(row["layer"], row["kv_head"]): row for row in numbers.known(heads, "effective_dimension")}
-    examples = _examples(source, "directions_of_head")
+    heads = source.ask_study("principal_directions_by_head").rows()
+    of_kv_head = {(row["layer"], row["kv_head"]): row for row in numbers.drop_nulls(heads, "effective_dimension")}
+    examples = _find_examples(source, "directions_of_head")
     directions = [(example, of_kv_head.get((example.head["layer"], example.head["kv_head"]))) for example in examples]
     shown = [(example, row) for example, row in directions if row and example.rows]
     if not shown:
-        why = findings.dimensions(heads) if heads and not of_kv_head else NOT_ANALYSED
-        return missing(key, title, source.of_query("label_examples"), why)
+        why = findings.describe_dimensions(heads) if heads and not of_kv_head else NOT_ANALYSED
+        return make_empty_figure(key, title, source.ask_query("label_examples"), why)
     n = max(source.n, 1)
     draw = partial(charts.sphere, n=n)
     return Figure(
         key,
         title,
-        _paragraphs(
+        _join_paragraphs(
             *(
-                numbers.sentences(f"{e.title}.", findings.directions(row), findings.together(e.rows, n))
+                numbers.join_sentences(
+                    f"{e.title}.", findings.describe_directions(row), findings.describe_closeness(e.rows, n)
+                )
                 for e, row in shown
             ),
-            _missing(examples, [e for e, _ in shown], "its value states have norm 0"),
+            _explain_missing(examples, [e for e, _ in shown], "its value states have norm 0"),
         ),
-        "The first direction comes towards the reader, to the left and down. A value state within the three directions "
-        "lies on the sphere, the others as deep inside as they point elsewhere; the dashed circle is the typical "
-        "length (root mean square). Keys nearer to the reader are larger and stronger. The paper draws heads as "
-        "spheres in three dimensions, without data.",
-        _of_all([example for example, _ in shown]),
+        "The first direction points towards the reader, to the left and down. A value state within the three "
+        "directions lies on the sphere; the others lie inside, the deeper the more they point elsewhere. The dashed "
+        "circle is the typical length (root mean square). Keys nearer to the reader are larger and stronger. The paper "
+        "draws heads as spheres in three dimensions, without data.",
+        _combine_tables([example for example, _ in shown]),
         shown[0][0].answer,
         paper="Figure 9",
         marks="Value states of sequence 0, divided by their norm, along the first three principal directions of their "
-        "KV head; filled: those of the largest mean weight.",
+        "KV head; filled: keys of the largest mean weight.",
         tab="Directions",
         charts=tuple(draw(e.answer.table, title=e.title, of_kv_head=row) for e, row in shown),
     )
 
 
-def _dimensions(source: Source) -> Figure:
+def _build_dimensions(source: Source) -> Figure:
     key, title = "effective-dimension", "Effective dimension by layer"
-    answer = source.of_study("principal_directions_by_head")
+    answer = source.ask_study("principal_directions_by_head")
     rows = answer.rows()
-    if not any_known(answer.table, "effective_dimension"):
-        return missing(key, title, answer, findings.dimensions(rows) if rows else NOT_ANALYSED)
+    if not has_values(answer.table, "effective_dimension"):
+        return make_empty_figure(key, title, answer, findings.describe_dimensions(rows) if rows else NOT_ANALYSED)
     return Figure(
         key,
         title,
-        findings.dimensions(rows),
+        findings.describe_dimensions(rows),
         "One over the sum of the squared shares of all principal directions: 1 if all value states lie along one line, "
         "and the number of their components if they spread evenly. The paper has no such figure.",
         answer.table,
         answer,
         charts=(charts.dimensions(answer.table),),
         broad=True,
-        marks="Stroke: a KV head; dot: the mean of its layer.",
+        marks="Stroke: one KV head; dot: mean of the layer.",
         tab="Dimension",
     )

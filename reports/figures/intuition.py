@@ -1,56 +1,56 @@
-"""How a head is read, on a small example: keys on a circle, and two balls around their sum (Figure 1)."""
+"""How to read a head, on a small example: keys on a circle, and two balls around their sum (Figure 1)."""
 
 import numpy as np
 import pyarrow as pa
 
-from geometry.intuition import Intuition, intuition
+from geometry.intuition import Intuition, build_intuition
 from reports.charts import intuition as charts
 from reports.figures.parts import Figure, Section
 from reports.findings import intuition as findings
 from reports.findings import numbers
 
 
-def section() -> Section:
+def build_section() -> Section:
     """What selection, balls, Precision and Recall are."""
     return Section(
         "reading",
-        "How a head is read",
+        "How to read a head",
         "At each token an attention head gives every earlier token, a key, a weight and a vector, its value state, and "
-        "passes on their weighted sum. The N keys of the largest weight are the selected ones; their weighted value "
-        "states add up to one point, s_N. Two balls around it test whether they stand apart. The smaller one, of "
-        "radius r_min, reaches to the nearest key left out: Recall is the share of the selected keys inside. The "
-        "larger one, r_max, reaches to the farthest selected key: Precision is the share of the keys inside that were "
-        "selected.",
-        (_example(),),
+        "outputs their weighted sum. The N keys of the largest weight are the selected ones; their weighted value "
+        "states add up to one point, s_N. Two balls around it test whether they are separated from the others. The "
+        "smaller ball, of radius r_min, reaches the nearest key left out: Recall is the share of the selected keys "
+        "inside it. The larger ball, of radius r_max, reaches the farthest selected key: Precision is the share of the "
+        "keys inside it that were selected.",
+        (_build_example(),),
     )
 
 
-def _example() -> Figure:
-    example = intuition()
-    table = keys(example)
+def _build_example() -> Figure:
+    example = build_intuition()
+    table = build_key_table(example)
     rows: list[numbers.Row] = table.to_pylist()
     return Figure(
         "example",
         "Tokens on a circle, weighted, and the two balls",
-        findings.example_keys(rows, example.r_min, example.r_max),
-        "Left: value states of length 1. Middle: each times its weight, which pulls it to the origin. Right: the same, "
-        "nearer; lines lead to the keys that set the radii. In Figure 1 of the paper Precision is 3/8 and Recall 2/3; "
-        "it prints no coordinates, so these are chosen to give the same.",
+        findings.describe_example(rows, example.r_min, example.r_max),
+        "Left: value states of norm 1. Middle: each times its weight, which moves it towards the origin. Right: the "
+        "same, enlarged; lines lead to the keys that set the radii. In Figure 1 of the paper Precision is 3/8 and "
+        "Recall 2/3; it prints no coordinates, so these are chosen to give the same values.",
         table,
         None,
         paper="Figure 1",
-        marks="An example, not this study. Right: the cross is s; the solid circle has the radius r_min, the dashed "
-        "one r_max; filled stars count for Recall, filled dots against Precision.",
+        marks="An example, not this study. Right: the cross is s; the solid circle has radius r_min, the dashed one "
+        "r_max; filled stars count for Recall, filled dots against Precision.",
         charts=(
             charts.value_states(table),
-            charts.weighted(table),
+            charts.weighted_states(table),
             charts.balls(table, s=(float(example.s[0]), float(example.s[1])), r_min=example.r_min, r_max=example.r_max),
         ),
     )
 
 
-def keys(example: Intuition) -> pa.Table:
-    """The keys of the example, one row each.
+def build_key_table(example: Intuition) -> pa.Table:
+    """Build the table of the keys of the example, one row each.
 
     Returns
     -------

@@ -1,74 +1,79 @@
 """How well a softmax can select at all: against N, the number of keys, and the temperature.
 
-A figure without rows is left out, and with all of them the section.
+A figure without rows is left out, and so is the section if all are.
 """
 
 from collections.abc import Callable
 
 from reports.charts import limits as charts
-from reports.figures.parts import Figure, Section, Source, any_known
+from reports.figures.parts import Figure, Section, Source, has_values
 from reports.findings import claims as claims_findings
 from reports.findings import limits as findings
 from reports.findings import numbers
 
 
-def sections(source: Source) -> tuple[Section, ...]:
-    """The limits of selection; nothing of a study that was landed without them."""
-    drawn: tuple[Callable[[Source], Figure | None], ...] = (_distances, _convergence, _distinguishable, _temperature)
+def build_sections(source: Source) -> tuple[Section, ...]:
+    """The limits of selection; no section for a study that was landed without them."""
+    drawn: tuple[Callable[[Source], Figure | None], ...] = (
+        _build_distances,
+        _build_convergence,
+        _build_distinguishable,
+        _build_temperature,
+    )
     found = tuple(figure for draw in drawn if (figure := draw(source)) is not None)
     if not found:
         return ()
     lead = (
         "How well can a softmax select at all? The paper’s predecessor (arXiv 2508.17821) asks how far the selected "
-        "keys are from the rest, how near weights come to uniform ones as keys are added, how many of the selected can "
-        "be told apart, and what temperature changes. Its abstract and accounts of others were at hand; the "
-        "measurements are those of this study’s weights and value states."
+        "keys are from the rest, how close weights come to uniform ones as keys are added, how many of the selected "
+        "keys can be told apart, and what temperature changes. Only its abstract and accounts by others were "
+        "available; the measurements are those of this study’s weights and value states."
     )
     return (Section("limits", "Limits of selection", lead, found),)
 
 
-def _distances(source: Source) -> Figure | None:
-    answer = source.of_study("distances_by_n")
+def _build_distances(source: Source) -> Figure | None:
+    answer = source.ask_study("distances_by_n")
     rows = answer.rows()
     if not rows:
         return None
-    several = len(findings.sizes(numbers.known(rows, "beside_random"))) > 1
+    several = len(findings.list_sizes(numbers.drop_nulls(rows, "beside_random"))) > 1
     return Figure(
         "distance-rest",
-        "Distance of the selected from the rest",
-        numbers.sentences(
-            findings.distance(rows),
-            findings.critical_n(source.of_query("critical_n_by_head").rows()),
-            findings.distance_fits(source.of_study("distance_fits_of_model").rows()),
+        "Distance of the selected keys from the rest",
+        numbers.join_sentences(
+            findings.describe_distance(rows),
+            findings.describe_critical_n(source.ask_query("critical_n_by_head").rows()),
+            findings.describe_distance_fits(source.ask_study("distance_fits_of_model").rows()),
         ),
-        "The distance of s_N from the sum of the weighted value states left out, over the norm of the sum of all, mean "
-        "over heads and sequences; band: 95 % interval over sequences. At random: the root mean square over all "
+        "Distance of s_N from the sum of the weighted value states left out, over the norm of the sum of all; mean "
+        "over heads and sequences; band: 95 % interval over sequences. Random keys: root mean square over all "
         "selections of N keys, in closed form. At N = n the distance is the norm itself. The paper draws no such "
         "figure.",
         answer.table,
         answer,
-        charts=(charts.distances(answer.table), *([charts.distances_beside_random(answer.table)] if several else [])),
+        charts=(charts.distances(answer.table), *([charts.distance_ratios(answer.table)] if several else [])),
         tab="Distance",
         titled=True,
     )
 
 
-def _convergence(source: Source) -> Figure | None:
-    answer, heads = source.of_study("convergence_by_query"), source.of_query("convergence_by_head")
+def _build_convergence(source: Source) -> Figure | None:
+    answer, heads = source.ask_study("convergence_by_query"), source.ask_query("convergence_by_head")
     rows = answer.rows()
     if not rows or not heads.table.num_rows:
         return None
-    several = len(findings.sizes(rows)) > 1
+    several = len(findings.list_sizes(rows)) > 1
     return Figure(
         "convergence-uniform",
         "Convergence to uniform weights",
-        numbers.sentences(
-            findings.convergence(rows, source.of_study("convergence_fits_of_model").rows()),
-            findings.convergence_of_heads(heads.rows()),
+        numbers.join_sentences(
+            findings.describe_convergence(rows, source.ask_study("convergence_fits_of_model").rows()),
+            findings.describe_head_convergence(heads.rows()),
         ),
-        "Effective keys: the exponential of the entropy of the weights. N₉₀: the fewest keys that hold 90 % of the "
-        "weight. Both over the number of keys, means over sequences; band: 10 % to 90 % quantile of heads. The paper "
-        "draws no such figure.",
+        "Effective keys: exponential of the entropy of the weights. N₉₀: smallest number of keys that hold 90 % of the "
+        "weight. Both are divided by the number of keys and averaged over sequences; band: 10 % to 90 % quantile of "
+        "heads. The paper draws no such figure.",
         answer.table,
         answer,
         charts=(
@@ -80,21 +85,21 @@ def _convergence(source: Source) -> Figure | None:
     )
 
 
-def _distinguishable(source: Source) -> Figure | None:
-    answer = source.of_query("distinguishable_by_n")
+def _build_distinguishable(source: Source) -> Figure | None:
+    answer = source.ask_query("distinguishable_by_n")
     rows = answer.rows()
     if not rows:
         return None
     return Figure(
         "distinguishable-share",
-        "Share of the selected that can be told apart",
-        numbers.sentences(
-            claims_findings.said(source.of_study("claims").rows(), "distinguishable_share_settles"),
-            findings.distinguishable(rows),
+        "Share of the selected keys that can be told apart",
+        numbers.join_sentences(
+            claims_findings.describe_claims(source.ask_study("claims").rows(), "distinguishable_share_settles"),
+            findings.describe_distinguishable(rows),
         ),
-        "Selected keys that are nearer to s_N than every key left out: R(rₘᵢₙ, N), from N = 2 on, since at N = 1 it is "
-        "1 by definition. Bands: 95 % interval over sequences, and 10 % to 90 % quantile of heads. Rules: what is "
-        "reported of GPT-2. The paper draws Recall, and no band.",
+        "Share of the selected keys that are nearer to s_N than every key left out, R(rₘᵢₙ, N), from N = 2 on, since "
+        "at N = 1 it is 1 by definition. Bands: 95 % interval over sequences, and 10 % to 90 % quantile of heads. "
+        "Horizontal lines: range reported for GPT-2. The paper draws Recall without such a range.",
         answer.table,
         answer,
         charts=(charts.distinguishable(answer.table),),
@@ -103,19 +108,21 @@ def _distinguishable(source: Source) -> Figure | None:
     )
 
 
-def _temperature(source: Source) -> Figure | None:
-    answer = source.of_query("sensitivity_by_temperature")
-    rows, best = answer.rows(), source.of_query("best_temperatures", n=max(source.n, 1))
+def _build_temperature(source: Source) -> Figure | None:
+    answer = source.ask_query("sensitivity_by_temperature")
+    rows, best = answer.rows(), source.ask_query("best_temperatures", n=max(source.n, 1))
     if not rows:
         return None
-    known = any_known(best.table, "n")
+    known = has_values(best.table, "n")
     return Figure(
         "temperature",
         "Sensitivity and temperature",
-        numbers.sentences(findings.sensitivity(rows), findings.best_temperatures(best.rows()) if known else ""),
-        "The spectral norm of the Jacobian of softmax(l/T), exactly, for the weights that the same logits l have at T; "
-        "band: 10 % to 90 % quantile of heads and sequences. Right: at which T of the grid a head’s AUC, or Recall, is "
-        "largest. The paper takes the weights as they are.",
+        numbers.join_sentences(
+            findings.describe_sensitivity(rows), findings.describe_best_temperatures(best.rows()) if known else ""
+        ),
+        "Exact spectral norm of the Jacobian of softmax(l/T), for the weights that the same logits l give at T; band: "
+        "10 % to 90 % quantile of heads and sequences. Right: number of heads by the T of the grid at which their AUC, "
+        "or Recall, is largest. The paper uses the weights as they are.",
         answer.table,
         answer,
         charts=(charts.sensitivity(answer.table), *([charts.best_temperatures(best.table)] if known else [])),

@@ -1,4 +1,4 @@
-"""What a report is made of: figures, sections, and the questions asked of the warehouse."""
+"""Parts of a report: figures, sections, and the queries of the warehouse behind them."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,44 +16,44 @@ from storage.errors import UserError
 
 Chart = alt.LayerChart | alt.ConcatChart
 
-NOTHING_SELECTED = "No query attends to two keys or more, so there is nothing to choose between."
-NOT_ANALYSED = "The warehouse holds no analysis of this study, which an earlier version landed; run it again."
+NOTHING_SELECTED = "No query attends to two keys or more, so there is nothing to select from."
+NOT_ANALYSED = "The warehouse holds no analysis of this study, which was landed by an earlier version; run it again."
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of the report: charts, a table in the open, or both; with neither it says why it is empty."""
+    """One figure of the report: charts, a visible table, or both; with neither it says why it is empty."""
 
     key: str
     """Unique on the page; letters, digits and hyphens."""
     title: str
     finding: str
-    """What it says of this study, a paragraph on each line. With nothing to show: why there is nothing."""
+    """The result for this study, a paragraph on each line; for an empty figure, why it is empty."""
     reading: str
-    """What is drawn, where in the paper its like stands, and what the paper found."""
+    """What is drawn, where the paper has it, and what the paper found."""
     table: pa.Table
-    """The rows behind it."""
+    """Rows behind the figure."""
     answer: Answer | None
-    """The query that gave them; ``None``: they are computed without the warehouse."""
+    """The query that returned them; ``None`` if they are computed without the warehouse."""
     charts: tuple[Chart, ...] = ()
-    """Charts that stand side by side."""
+    """Charts, shown side by side."""
     listing: Listing | None = None
     broad: bool = False
-    """Whether its one chart gains from the whole width of the page."""
+    """Whether its single chart takes the whole width of the page."""
     stacked: bool = False
-    """Whether its charts come in pairs, of which the second stands below the first where there is room for columns."""
+    """Whether its charts come in pairs, the second below the first if there is room for columns."""
     whole: pa.Table | None = None
-    """All rows, for files, where ``table`` has but some of them since a page has no room for more."""
+    """All rows, for exported files, if ``table`` has only those for which the page has room."""
     titled: bool = False
-    """Whether the title of its one chart is another, and stands above that chart as well."""
+    """Whether its single chart has a title of its own, which is shown above the chart too."""
     paper: str = ""
-    """Its like in the paper, as ``Figure 5, left``; empty: the paper has none."""
+    """The corresponding figure of the paper, as ``Figure 5, left``; empty if the paper has none."""
     marks: str = ""
-    """What its marks are, in a line, where axes and legend do not say it."""
+    """Meaning of its marks, in a line, if axes and legend do not give it."""
     tab: str = ""
-    """Name of its tab among the figures beside it that have one; they share a place. Empty: it has its own place."""
+    """Name of its tab among the adjacent figures with tabs, which share a place; empty if it has its own place."""
     folded: bool = False
-    """Whether it is folded away, with the folded ones beside it, until a reader asks for it."""
+    """Whether it is folded, together with adjacent folded figures, until a reader opens it."""
 
     @property
     def empty(self) -> bool:
@@ -80,7 +80,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Group:
-    """Figures that stand next to each other on a page."""
+    """Adjacent figures of a page that are shown in the same way."""
 
     kind: Literal["open", "tabs", "folded", "empty"]
     figures: tuple[Figure, ...]
@@ -100,24 +100,24 @@ class Section:
     lead: str
     figures: tuple[Figure, ...]
     appendix: bool = False
-    """Whether it stands in the appendix, folded."""
+    """Whether it is in the appendix, folded."""
 
     @property
     def groups(self) -> tuple[Group, ...]:
         """Its figures by how they are shown, in reading order; those with nothing to show come last."""
         shown = [figure for figure in self.figures if not figure.empty]
         empty = tuple(figure for figure in self.figures if figure.empty)
-        found = [Group(kind, tuple(some)) for kind, some in groupby(shown, key=_kind)]
+        found = [Group(kind, tuple(some)) for kind, some in groupby(shown, key=_classify_figure)]
         return (*found, Group("empty", empty)) if empty else tuple(found)
 
 
-def _kind(figure: Figure) -> Literal["open", "tabs", "folded"]:
+def _classify_figure(figure: Figure) -> Literal["open", "tabs", "folded"]:
     return "folded" if figure.folded else "tabs" if figure.tab else "open"
 
 
 @dataclass
 class Source:
-    """One study of a warehouse, as figures ask about it; a question is asked once.
+    """One study of a warehouse, as figures query it; each query is run once.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class Source:
     last_n
         Largest N of the study; 0 if nothing was selected.
     asked_n
-        N that was asked for on the maps, which no head may reach.
+        N that was asked for on the maps; it may exceed the largest N of the study.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -148,34 +148,34 @@ class Source:
     @property
     def overview(self) -> Row:
         """What was run (``study_overview``)."""
-        return self.of_study("study_overview").rows()[0]
+        return self.ask_study("study_overview").rows()[0]
 
     @cached_property
     def twin(self) -> "Source | None":
-        """The study of random weights that this one is held against, if it has landed."""
+        """The study of random weights with which this one is compared, if it has been landed."""
         name = self.overview["twin"]
         if name is None or only_row(ask(self.connection, "study_overview", study=name)) is None:
             return None
         return find_source(self.connection, name, map_n=self.asked_n)
 
-    def unless_old(self, why: str) -> str:
-        """Why something is empty: ``why``, unless the study was landed before there were analyses."""
-        return why if self.of_study("norm_variation_by_head").table.num_rows else NOT_ANALYSED
+    def explain_empty(self, why: str) -> str:
+        """Explain why something is empty: ``why``, unless the study was landed by a version without analyses."""
+        return why if self.ask_study("norm_variation_by_head").table.num_rows else NOT_ANALYSED
 
-    def of_study(self, name: str, /, **parameters: Parameter) -> Answer:
+    def ask_study(self, name: str, /, **parameters: Parameter) -> Answer:
         """Answer to the query of this name, which takes ``$study`` and these parameters."""
         asked = (name, tuple(sorted(parameters.items())))
         if asked not in self._answers:
             self._answers[asked] = ask(self.connection, name, study=self.study, **parameters)
         return self._answers[asked]
 
-    def of_query(self, name: str, /, **parameters: Parameter) -> Answer:
+    def ask_query(self, name: str, /, **parameters: Parameter) -> Answer:
         """Answer to the query of this name, which takes ``$study``, ``$query`` and these parameters."""
-        return self.of_study(name, query=self.query, **parameters)
+        return self.ask_study(name, query=self.query, **parameters)
 
 
 def find_source(connection: duckdb.DuckDBPyConnection, study: str, *, map_n: int) -> Source:
-    """A study of the warehouse, at its last query, with its maps at N = ``map_n``.
+    """Find a study of the warehouse, at its last query, with its maps at N = ``map_n``.
 
     Raises
     ------
@@ -189,8 +189,8 @@ def find_source(connection: duckdb.DuckDBPyConnection, study: str, *, map_n: int
     return Source(connection, study, query=row["query"] or 0, last_n=row["last_n"] or 0, asked_n=map_n)
 
 
-def missing(key: str, title: str, answer: Answer, why: str) -> Figure:
-    """A figure that keeps its place and says why it is empty."""
+def make_empty_figure(key: str, title: str, answer: Answer, why: str) -> Figure:
+    """Make a figure that keeps its place and says why it is empty."""
     return Figure(key, title, why, "", answer.table.slice(0, 0), answer)
 
 
@@ -199,6 +199,6 @@ def only_row(answer: Answer) -> Row | None:
     return next(iter(answer.rows()), None)
 
 
-def any_known(table: pa.Table, column: str) -> bool:
+def has_values(table: pa.Table, column: str) -> bool:
     """Whether a column has a value that is not NULL."""
     return bool(table[column].null_count < table.num_rows)

@@ -9,47 +9,49 @@ from reports.figures.parts import Figure, Section, Source
 from reports.findings import recovery as findings
 
 WORST = 5
-"""The table behind the figure has so many rows of each parameter; a large study would have thousands."""
+"""Number of rows of each parameter in the table of the figure; a large study would have thousands."""
 
 
-def sections(source: Source) -> tuple[Section, ...]:
+def build_sections(source: Source) -> tuple[Section, ...]:
     """The one section of a study with planted parameters; none for others."""
-    answer = source.of_query("planted_recovery")
+    answer = source.ask_query("planted_recovery")
     rows = answer.rows()
     if not rows:
         return ()
-    panels = [name for name in findings.PARAMETERS if any(row["parameter"] == name for row in findings.compared(rows))]
+    panels = [
+        name for name in findings.PARAMETERS if any(row["parameter"] == name for row in findings.select_compared(rows))
+    ]
     figure = Figure(
         "planted-recovery",
-        "Parameters as planted and as fitted",
-        findings.recovered(rows),
-        "Each dot is one head, or KV head; the dashed line is where both agree. The table below has the "
-        f"{WORST} heads with the largest error of each parameter, its SQL all of them. The tensors of this study are "
-        "drawn from Assumptions 1 to 3 with the planted parameters, so what the fits miss is their own error. The "
-        "paper has no such test.",
-        _worst(answer.table, panels),
+        "Planted and fitted parameters",
+        findings.describe_recovery(rows),
+        "Each dot is one head, or KV head; on the dashed line both agree. The table below has the "
+        f"{WORST} heads with the largest error of each parameter; its SQL returns all of them. The tensors of this "
+        "study are drawn from Assumptions 1 to 3 with the planted parameters, so any difference is an error of the "
+        "fits. The paper has no such test.",
+        _select_worst(answer.table, panels),
         answer,
         whole=answer.table,
         charts=tuple(
             charts.recovery(answer.table.filter(pc.equal(answer.table["parameter"], name)), parameter=name)
             for name in panels
         ),
-        listing=listings.recovery(rows),
+        listing=listings.tabulate_recovery(rows),
     )
     return (
         Section(
             "recovery",
             "What the fits recover",
-            "This study is drawn, not measured: every parameter of its heads is known, and the fits above must find "
-            "it.",
+            "This study is drawn, not measured: every parameter of its heads is known, and the fits above should "
+            "recover it.",
             (figure,),
         ),
     )
 
 
-def _worst(table: pa.Table, parameters: list[str]) -> pa.Table:
+def _select_worst(table: pa.Table, parameters: list[str]) -> pa.Table:
     """The rows of each parameter with the largest errors, largest first."""
-    found = findings.compared(table.to_pylist())
+    found = findings.select_compared(table.to_pylist())
     rows = [
         row
         for name in parameters

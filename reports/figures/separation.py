@@ -1,4 +1,4 @@
-"""How well heads separate what they select: beside chance and random weights, with bounds, head by head."""
+"""How well heads separate what they select: against chance and random weights, with bounds, head by head."""
 
 from collections.abc import Callable
 
@@ -15,8 +15,8 @@ from reports.figures.parts import (
     Figure,
     Section,
     Source,
-    any_known,
-    missing,
+    has_values,
+    make_empty_figure,
     only_row,
 )
 from reports.findings import bounds as bounds_findings
@@ -25,9 +25,9 @@ from reports.findings import numbers
 from reports.findings import separation as separation_findings
 
 FLOOR = (
-    "Precision is never below N/n, the share of the keys that is selected (dashed), and so rises towards 1 by itself."
+    "Precision is never below N/n, the share of the keys that is selected (dashed), so it rises towards 1 in any head."
 )
-"""What must be known of Precision wherever it is drawn."""
+"""Note on Precision wherever it is drawn."""
 
 _PAPERS = {"precision": "Figure 5, left", "recall": "Figure 5, right"}
 """Where the paper draws a measure of the whole model."""
@@ -35,11 +35,11 @@ _PAPERS = {"precision": "Figure 5, left", "recall": "Figure 5, right"}
 _PAPER = {
     "precision": (
         "Theorem 1 (equations 12 and 13). In the paper the mean lies within the bounds, is highest for N from 1 to 4, "
-        "and is weakest at intermediate N."
+        "and is lowest at intermediate N."
     ),
     "recall": (
-        "Theorem 2 (equations 14 and 15). In the paper the mean lies within the bounds and keeps near the upper one "
-        "for moderate N; the lower one is 0 from small N on."
+        "Theorem 2 (equations 14 and 15). In the paper the mean lies within the bounds and stays close to the upper "
+        "one for moderate N; the lower one is 0 from small N on."
     ),
     "f_r_max": "Corollary 1 (equation 17), from the bounds of Precision; the paper draws no such figure.",
     "f_r_min": "Corollary 1 (equation 16), from the bounds of Recall; the paper draws no such figure.",
@@ -47,125 +47,125 @@ _PAPER = {
 """Where bounds stand in the paper, and what it found."""
 
 
-def separation(source: Source) -> Section:
-    """Means of the model against N, beside what chance and random weights give."""
+def build_separation(source: Source) -> Section:
+    """Means of the model against N, compared with chance and random weights."""
     return Section(
         "separation",
         "Do heads separate what they select?",
-        "Any N keys have some Precision and Recall, since each of them is part of s_N. So the model stands beside two "
-        "nulls, N keys at random and the same weights with the value states shuffled among all keys but the sink and "
-        "the last, and beside the same architecture with random weights.",
-        (_beside(source, "precision"), _beside(source, "recall"), *chance.figures(source)),
+        "Any N keys have some Precision and Recall, since each of them is part of s_N. The model is therefore compared "
+        "with two nulls, N keys at random and the same weights with the value states shuffled among all keys but the "
+        "sink and the last, and with the same architecture with random weights.",
+        (_build_metric(source, "precision"), _build_metric(source, "recall"), *chance.build_figures(source)),
     )
 
 
-def _beside(source: Source, metric: str) -> Figure:
-    """One metric of the whole model against N, beside the nulls and the twin (Figure 5)."""
+def _build_metric(source: Source, metric: str) -> Figure:
+    """Build one metric of the whole model against N, with the nulls and the twin (Figure 5)."""
     key, title = f"{metric}-by-n", f"{numbers.NAMES[metric]} against N"
-    answer = source.of_query("bounds_by_n")
+    answer = source.ask_query("bounds_by_n")
     table = answer.table.filter(pc.equal(answer.table["metric"], metric))
-    rows = separation_findings.beside_bounds(table.to_pylist(), metric)
+    rows = separation_findings.join_bounds(table.to_pylist(), metric)
     if not rows:
-        return missing(key, title, answer, NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
-    nulls = source.of_query("separability_by_n").table
-    twin = _of_twin(source)
+        return make_empty_figure(key, title, answer, NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
+    nulls = source.ask_query("separability_by_n").table
+    twin = _read_twin(source)
     of_nulls = nulls.to_pylist()
     return Figure(
         key,
         title,
-        numbers.sentences(
-            separation_findings.course(rows, metric),
-            chance_findings.beside_nulls(of_nulls, metric) if of_nulls else "",
+        numbers.join_sentences(
+            separation_findings.describe_course(rows, metric),
+            chance_findings.describe_nulls(of_nulls, metric) if of_nulls else "",
         ),
-        numbers.sentences(
-            _settings(source) if metric in _PAPER else "",
-            "The nulls are drawn for the first sequences alone, at N on a log grid." if of_nulls else "",
+        numbers.join_sentences(
+            _describe_settings(source) if metric in _PAPER else "",
+            "The nulls are drawn only for the first sequences, at N on a log grid." if of_nulls else "",
             f"Random weights: the study {source.twin.study}." if twin is not None and source.twin else "",
             _PAPER[metric],
         ),
         table,
         answer,
         paper=_PAPERS[metric],
-        marks=numbers.sentences(
+        marks=numbers.join_sentences(
             "Line: mean over heads; blue band: its 95 % interval over sequences; grey: between the paper’s bounds.",
             FLOOR if metric == "precision" else "",
         ),
-        charts=(charts.beside_chance(table, nulls, twin, metric=metric),),
+        charts=(charts.metric_curves(table, nulls, twin, metric=metric),),
     )
 
 
-def _of_twin(source: Source) -> pa.Table | None:
-    """Curves of the twin, where it was looked at from the same position."""
+def _read_twin(source: Source) -> pa.Table | None:
+    """Read the curves of the twin, if its query has the same position."""
     twin = source.twin
-    return twin.of_query("curves_by_n").table if twin is not None and twin.query == source.query else None
+    return twin.ask_query("curves_by_n").table if twin is not None and twin.query == source.query else None
 
 
-def heads(source: Source) -> Section:
+def build_heads(source: Source) -> Section:
     """The spread over heads, their elbows, and each head at one N."""
     return Section(
         "heads",
-        "Which heads do it",
+        "Which heads separate",
         "Separability is the harmonic mean of Precision and Recall. Its elbow is the N where it bends most beyond the "
         "trivial N = 1.",
         (
-            _spread(source),
-            _elbows(source),
-            _map(source, "precision", charts.precision_map),
-            _map(source, "recall", charts.recall_map),
-            chance.of_heads(source),
+            _build_spread(source),
+            _build_elbows(source),
+            _build_map(source, "precision", charts.precision_map),
+            _build_map(source, "recall", charts.recall_map),
+            chance.build_heads(source),
         ),
     )
 
 
-def bounded(source: Source, metric: str) -> Figure:
+def build_bounded(source: Source, metric: str) -> Figure:
     """One metric of the whole model against N, with all its bounds (Figure 5)."""
     key, title = f"{metric.replace('_', '-')}-bounds", BOUNDED[metric]
-    answer = source.of_query("bounds_by_n")
+    answer = source.ask_query("bounds_by_n")
     table = answer.table.filter(pc.equal(answer.table["metric"], metric))
-    rows = separation_findings.beside_bounds(table.to_pylist(), metric)
+    rows = separation_findings.join_bounds(table.to_pylist(), metric)
     if not rows:
-        return missing(key, title, answer, NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
-    elbow = only_row(source.of_query("elbow_of_model"))
+        return make_empty_figure(key, title, answer, NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
+    elbow = only_row(source.ask_query("elbow_of_model"))
     return Figure(
         key,
         title,
-        separation_findings.envelope(rows, metric),
+        separation_findings.describe_envelope(rows, metric),
         "Line: mean over heads, each first averaged over sequences; band: its 95 % bootstrap interval over sequences. "
-        f"{_settings(source)} {FLOOR + ' ' if metric == 'precision' else ''}{_PAPER[metric]}",
+        f"{_describe_settings(source)} {FLOOR + ' ' if metric == 'precision' else ''}{_PAPER[metric]}",
         table,
         answer,
         marks="Diamonds: N where the mean lies outside a bound.",
         tab=numbers.NAMES[metric],
         broad=True,
-        charts=(charts.bounded(table, metric=metric, elbow_n=elbow["elbow_n"] if elbow else None),),
+        charts=(charts.metric_bounds(table, metric=metric, elbow_n=elbow["elbow_n"] if elbow else None),),
     )
 
 
-def _settings(source: Source) -> str:
+def _describe_settings(source: Source) -> str:
     """κ and scale of the printed bounds that are drawn."""
-    row = bounds_findings.shown(source.of_query("coverage_by_kappa").rows())
+    row = bounds_findings.find_shown_kappa(source.ask_query("coverage_by_kappa").rows())
     if row is None:
         return ""
     chosen = "the tightest tried" if row["serves_best"] else "in the middle of those tried"
     return f"Printed bounds at κ = {numbers.number(row['kappa'])}, {chosen}, in scale ‘{row['scale']}’."
 
 
-def _elbows(source: Source) -> Figure:
-    key, title, answer = "elbows", "Elbow of every head", source.of_query("elbow_by_head")
+def _build_elbows(source: Source) -> Figure:
+    key, title, answer = "elbows", "Elbow of every head", source.ask_query("elbow_by_head")
     rows = answer.rows()
-    if not any_known(answer.table, "elbow_n"):
-        why = source.unless_old(separation_findings.elbows(rows)) if source.last_n else NOTHING_SELECTED
-        return missing(key, title, answer, why)
+    if not has_values(answer.table, "elbow_n"):
+        why = source.explain_empty(separation_findings.describe_elbows(rows)) if source.last_n else NOTHING_SELECTED
+        return make_empty_figure(key, title, answer, why)
     return Figure(
         key,
         title,
-        numbers.sentences(
-            separation_findings.elbow_of_model(only_row(source.of_query("elbow_of_model"))),
-            separation_findings.elbows(rows),
+        numbers.join_sentences(
+            separation_findings.describe_model_elbow(only_row(source.ask_query("elbow_of_model"))),
+            separation_findings.describe_elbows(rows),
         ),
         "Separability is the harmonic mean of mean Precision and mean Recall. The elbow is the N where it lies "
-        "highest above the straight line, over log N, from N = 2 to its lowest. In the paper the strongest "
-        "separability that is not trivial lies at N from 1 to 4.",
+        "highest above the straight line, over log N, from N = 2 to its minimum. In the paper the strongest "
+        "non-trivial separability lies at N from 1 to 4.",
         answer.table,
         answer,
         tab="Over N",
@@ -173,45 +173,47 @@ def _elbows(source: Source) -> Figure:
     )
 
 
-def _spread(source: Source) -> Figure:
-    key, title, answer = "precision-recall", "Precision and Recall over heads", source.of_query("curves_by_n")
+def _build_spread(source: Source) -> Figure:
+    key, title, answer = "precision-recall", "Precision and Recall over heads", source.ask_query("curves_by_n")
     metrics = ("precision", "recall")
     table = answer.table.filter(pc.or_(*(pc.equal(answer.table["metric"], metric) for metric in metrics)))
     if not table.num_rows:
-        return missing(key, title, answer, NOTHING_SELECTED)
+        return make_empty_figure(key, title, answer, NOTHING_SELECTED)
     rows: list[numbers.Row] = table.to_pylist()
     heads = numbers.count(max(row["heads"] for row in rows), "head")
     return Figure(
         key,
         title,
-        numbers.sentences(
-            *(separation_findings.spread(rows, metric) for metric in metrics), separation_findings.fewer_heads(rows)
+        numbers.join_sentences(
+            *(separation_findings.describe_spread(rows, metric) for metric in metrics),
+            separation_findings.describe_fewer_heads(rows),
         ),
-        f"Each head is first averaged over sequences. {FLOOR} The paper draws means alone.",
+        f"Each head is first averaged over sequences. {FLOOR} The paper draws only means.",
         table,
         answer,
-        marks=f"Line: mean of {heads}; band: the middle 80 % of them.",
+        marks=f"Line: mean of {heads}; band: middle 80 % of them.",
         tab="Over N",
         charts=(charts.precision_recall(table, marked_n=source.n),),
     )
 
 
-def _map(source: Source, metric: str, draw: Callable[..., alt.LayerChart]) -> Figure:
+def _build_map(source: Source, metric: str, draw: Callable[..., alt.LayerChart]) -> Figure:
     key, title = f"{metric}-map", f"{numbers.NAMES[metric]} of every head"
-    answer = source.of_query("heads_at_n", n=source.n)
+    answer = source.ask_query("heads_at_n", n=source.n)
     table = answer.table.select(["layer", "head", "sequences", metric])
     rows: list[numbers.Row] = table.to_pylist()
-    if not numbers.known(rows, metric):
-        return missing(key, title, answer, NOTHING_SELECTED)
-    fallback = f"N = {source.asked_n} was asked for, but no head goes beyond N = {source.n}."
+    if not numbers.drop_nulls(rows, metric):
+        return make_empty_figure(key, title, answer, NOTHING_SELECTED)
+    fallback = f"N = {source.asked_n} was asked for, but the largest N of any head is {source.n}."
     return Figure(
         key,
         title,
-        numbers.sentences(
-            separation_findings.extremes(rows, metric), separation_findings.blanks(rows, metric, source.n)
+        numbers.join_sentences(
+            separation_findings.describe_extremes(rows, metric),
+            separation_findings.describe_blanks(rows, metric, source.n),
         ),
-        numbers.sentences(
-            "Mean over sequences; the colours span what this study shows.",
+        numbers.join_sentences(
+            "Mean over sequences; the colours span the values of this study.",
             FLOOR.replace(" (dashed)", "") if metric == "precision" else "",
             fallback if source.asked_n > source.n else "",
         ),

@@ -1,57 +1,58 @@
-"""How the sink's similarity to other value states goes with Recall (Figure 6)."""
+"""Correlation of the sink's similarity to other value states with Recall (Figure 6)."""
 
 from reports.charts import sink as charts
 from reports.figures import attention
-from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, any_known, missing
+from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, has_values, make_empty_figure
 from reports.findings import claims as claims_findings
 from reports.findings import numbers
 from reports.findings import sink as sink_findings
 
 CLAIMS = ("sink_raises_recall", "sink_effect_peaks_early", "sink_widens_r_min")
-"""The claims that the figure says something of, beside those of the summary."""
+"""The claims on which the figure has a sentence, besides those of the summary."""
 
 
-def section(source: Source) -> Section:
+def build_section(source: Source) -> Section:
     """The sink effect."""
     return Section(
         "sink",
         "What the sink does",
-        "Many heads give most of their weight to position 0, the sink. Where it is selected, its value state v_0 is "
+        "Many heads give most of their weight to position 0, the sink. If it is selected, its value state v_0 is "
         "part of s_N. ρ_0, the sink’s similarity, is the mean cosine of v_0 with all other value states.",
-        (_effect(source), attention.sinks(source)),
+        (_build_effect(source), attention.build_sinks(source)),
     )
 
 
-def _effect(source: Source) -> Figure:
+def _build_effect(source: Source) -> Figure:
     key, title = "sink-effect", "The sink’s similarity and Recall"
-    answer = source.of_query("sink_effect_by_n")
+    answer = source.ask_query("sink_effect_by_n")
     rows = answer.rows()
-    if not any_known(answer.table, "correlation"):
-        return missing(key, title, answer, _why_not(source, rows))
-    peak = sink_findings.sink_peak(rows)["n"]
-    heads = source.of_query("explorer_heads", n=peak).table
-    seen = bool(sink_findings.sink_points(heads.to_pylist()))
+    if not has_values(answer.table, "correlation"):
+        return make_empty_figure(key, title, answer, _explain_absence(source, rows))
+    peak = sink_findings.find_peak(rows)["n"]
+    heads = source.ask_query("explorer_heads", n=peak).table
+    seen = bool(sink_findings.select_sink_points(heads.to_pylist()))
     return Figure(
         key,
         title,
-        numbers.sentences(
-            sink_findings.sink_effect(rows),
-            sink_findings.sink_heads(heads.to_pylist(), peak) if seen else "",
-            claims_findings.said(source.of_study("claims").rows(), *CLAIMS),
+        numbers.join_sentences(
+            sink_findings.describe_sink_effect(rows),
+            sink_findings.describe_sink_heads(heads.to_pylist(), peak) if seen else "",
+            claims_findings.describe_claims(source.ask_study("claims").rows(), *CLAIMS),
         ),
         "Left: Pearson correlation over heads of Recall R(r_min, N) and ρ_0, each a mean over sequences. Right: the "
-        "heads themselves at that N; those that share value states share ρ_0, and so say less than as many others. In "
-        "the paper the correlation peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
+        "heads at the N farthest from 0; heads that share value states share ρ_0, so they are not independent. In the "
+        "paper the correlation peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
         answer.table,
         answer,
         paper="Figure 6",
         tab="Similarity and Recall",
-        marks="Band: 95 % interval over sequences; mark: the N farthest from 0; dashed: 0, and how far chance leads.",
+        marks="Band: 95 % interval over sequences; mark: the N farthest from 0; dashed: 0, and ±2/√(KV heads), "
+        "the reach of chance.",
         charts=(charts.sink_effect(answer.table), *([charts.sink_heads(heads, n=peak)] if seen else [])),
     )
 
 
-def _why_not(source: Source, rows: list[numbers.Row]) -> str:
+def _explain_absence(source: Source, rows: list[numbers.Row]) -> str:
     if not source.last_n:
         return NOTHING_SELECTED
-    return sink_findings.no_sink_effect(rows) if rows else NOT_ANALYSED
+    return sink_findings.explain_no_sink_effect(rows) if rows else NOT_ANALYSED

@@ -1,51 +1,51 @@
-"""Which kind each head is, why, how surely, and how well each kind separates (Figures 8 and 11)."""
+"""Kind of each head, its reasons and margin, and how well each kind separates (Figures 8 and 11)."""
 
 from reports import listings
 from reports.charts import taxonomy as charts
 from reports.charts.taxonomy import SIGNATURE, VERDICT
-from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, any_known, missing
+from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, has_values, make_empty_figure
 from reports.figures.separation import FLOOR
 from reports.findings import claims as claims_findings
 from reports.findings import numbers
 from reports.findings import taxonomy as taxonomy_findings
 
 _KINDS = (
-    "A Retriever’s last token contributes most and s_N keeps near its value state; a Mixer turns from the sink to the "
-    "last token as N grows; in a Reset head the sink, or many keys, contribute while s_N keeps away from v_L. A head "
-    "that meets no rule is Other."
+    "In a Retriever the last token contributes most and s_N stays close to its value state; in a Mixer s_N turns from "
+    "the sink to the last token as N grows; in a Reset head the sink, or many keys, contribute while s_N stays away "
+    "from v_L. A head that meets no rule is Other."
 )
 
 CLAIMS = ("regimes_fit", "retrievers_first", "resets_early", "mixers_prevail_deep", "kinds_in_order")
-"""The claims that the figure says something of."""
+"""The claims on which the figure has a sentence."""
 
 
-def section(source: Source) -> Section:
+def build_section(source: Source) -> Section:
     """The taxonomy of heads."""
     return Section(
         "kinds",
         "Kinds of heads",
-        f"The paper sorts heads by what s_N leans on. {_KINDS}",
-        (depth(source), _curves(source), _plane(source), _sensitivity(source)),
+        f"The paper classifies heads by the keys that dominate s_N. {_KINDS}",
+        (build_depth(source), _build_curves(source), _build_plane(source), _build_sensitivity(source)),
     )
 
 
-def depth(source: Source) -> Figure:
+def build_depth(source: Source) -> Figure:
     """Kinds of heads by layer, and head by head (Figure 8)."""
-    key, title, answer = "kinds-by-layer", "Kinds of heads over depth", source.of_query("taxonomy_of_heads")
+    key, title, answer = "kinds-by-layer", "Kinds of heads over depth", source.ask_query("taxonomy_of_heads")
     rows = answer.rows()
     if not rows:
-        return missing(key, title, answer, NOT_ANALYSED)
-    shares = source.of_query("taxonomy_by_layer").table
+        return make_empty_figure(key, title, answer, NOT_ANALYSED)
+    shares = source.ask_query("taxonomy_by_layer").table
     return Figure(
         key,
         title,
-        numbers.sentences(
-            taxonomy_findings.kinds(rows),
-            taxonomy_findings.depths(rows),
-            claims_findings.said(source.of_study("claims").rows(), *CLAIMS),
+        numbers.join_sentences(
+            taxonomy_findings.describe_kinds(rows),
+            taxonomy_findings.describe_depths(rows),
+            claims_findings.describe_claims(source.ask_study("claims").rows(), *CLAIMS),
         ),
-        "Each head has exactly one label (shapes where cells are small); the nearest kind is beside each. In the paper "
-        "(LLaMA-2-7B) Retrievers are seen most in the first two layers, Reset heads prevail in the next few, and "
+        "Each head has exactly one label (a shape if cells are small); its tooltip gives the nearest kind. In the "
+        "paper (LLaMA-2-7B) Retrievers occur mostly in the first two layers, Reset heads prevail in the next few, and "
         "Mixers from the lower middle on.",
         answer.table.select(VERDICT),
         answer,
@@ -56,22 +56,22 @@ def depth(source: Source) -> Figure:
     )
 
 
-def _plane(source: Source) -> Figure:
-    key, title, answer = "kinds-plane", "Heads beside the thresholds", source.of_query("taxonomy_of_heads")
-    thresholds = source.of_query("taxonomy_thresholds").table
+def _build_plane(source: Source) -> Figure:
+    key, title, answer = "kinds-plane", "Heads and thresholds", source.ask_query("taxonomy_of_heads")
+    thresholds = source.ask_query("taxonomy_thresholds").table
     if not answer.table.num_rows or not thresholds.num_rows:
-        return missing(key, title, answer, NOT_ANALYSED)
-    if not any_known(answer.table, "cos_last_level"):
-        return missing(
-            key, title, answer, "No head attends to two keys with a last token whose value state has a norm."
+        return make_empty_figure(key, title, answer, NOT_ANALYSED)
+    if not has_values(answer.table, "cos_last_level"):
+        return make_empty_figure(
+            key, title, answer, "No head attends to two keys with a last token whose value state has a norm above 0."
         )
     return Figure(
         key,
         title,
-        taxonomy_findings.planes(answer.rows()),
-        "Dashed: as far as level and change of cos(s, v_L) go, Mixers lie right of the upright line and Reset heads "
-        "below the level one. What the other conditions look at stands beside each mark; all of them, with what they "
-        "are held against, are in the table head_conditions. Hollow marks: heads that meet no rule.",
+        taxonomy_findings.describe_planes(answer.rows()),
+        "Dashed: thresholds of change and level of cos(s, v_L) alone; Mixers lie right of the vertical line and Reset "
+        "heads below the horizontal one. Tooltips give the quantities of the other conditions; the table "
+        "head_conditions has all conditions with their thresholds. Hollow marks: heads that meet no rule.",
         answer.table.select(SIGNATURE),
         answer,
         charts=(charts.kinds_plane(answer.table, thresholds),),
@@ -80,41 +80,41 @@ def _plane(source: Source) -> Figure:
     )
 
 
-def _sensitivity(source: Source) -> Figure:
-    key, title = "kinds-sensitivity", "How much the kinds depend on the thresholds"
-    answer = source.of_query("taxonomy_thresholds")
-    if not any_known(answer.table, "heads"):
-        return missing(key, title, answer, NOT_ANALYSED)
+def _build_sensitivity(source: Source) -> Figure:
+    key, title = "kinds-sensitivity", "Dependence of the kinds on the thresholds"
+    answer = source.ask_query("taxonomy_thresholds")
+    if not has_values(answer.table, "heads"):
+        return make_empty_figure(key, title, answer, NOT_ANALYSED)
     rows = answer.rows()
     return Figure(
         key,
         title,
-        taxonomy_findings.sensitivity(rows),
-        "One threshold moves by 10 % and all others stay. The paper gives no thresholds; these are settings of one SQL "
-        'macro, to be run with others: attention-geometry sql "FROM taxonomy(last_high := 0.6)".',
+        taxonomy_findings.describe_sensitivity(rows),
+        "One threshold changes by 10 % and all others are fixed. The paper gives no thresholds; these are parameters "
+        'of one SQL macro, which can be run with others: attention-geometry sql "FROM taxonomy(last_high := 0.6)".',
         answer.table,
         answer,
-        listing=listings.sensitivity(rows),
+        listing=listings.tabulate_sensitivity(rows),
         tab="Thresholds",
     )
 
 
-def _curves(source: Source) -> Figure:
+def _build_curves(source: Source) -> Figure:
     key, title = "kinds-curves", "Precision and Recall by kind of head"
-    answer = source.of_query("curves_by_label")
+    answer = source.ask_query("curves_by_label")
     if not answer.table.num_rows:
-        return missing(key, title, answer, NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
+        return make_empty_figure(key, title, answer, NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
     return Figure(
         key,
         title,
-        taxonomy_findings.kind_curves(answer.rows()),
+        taxonomy_findings.describe_kind_curves(answer.rows()),
         f"Each head is first averaged over sequences. {FLOOR} In the paper Retrievers have relatively higher Recall at "
-        "large N but lower Precision, Mixers moderate Recall and Precision that falls slowly, and Reset heads a U in "
-        "both.",
+        "large N but lower Precision, Mixers moderate Recall and Precision that falls slowly, and Reset heads a "
+        "U-shaped curve of both.",
         answer.table,
         answer,
         paper="Figure 11",
-        marks="Line: mean over the heads of a kind; band: the middle 80 % of them.",
+        marks="Line: mean over the heads of a kind; band: middle 80 % of them.",
         tab="Precision and Recall",
         charts=tuple(charts.kind_curves(answer.table, metric=metric) for metric in ("precision", "recall")),
     )

@@ -1,11 +1,11 @@
-"""What attention weights say: by position with the four phases (Assumption 3), and on the sink."""
+"""Findings on attention weights: by position with the four phases (Assumption 3), and on the sink."""
 
 from collections import Counter
 from collections.abc import Sequence
 from math import pi
 from statistics import fmean
 
-from reports.findings.numbers import Row, count, known, number, percent, place, sentences
+from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head, number, percent
 
 VARIANTS = {
     "plateau": "a plateau alone",
@@ -16,23 +16,23 @@ VARIANTS = {
 """Variants of the four-phase fit, from the plainest to the richest."""
 
 
-def attention(weights: Sequence[Row], query: int) -> str:
-    """What the sink and the query's own position get (``attention_over_heads``)."""
+def describe_attention(weights: Sequence[Row], query: int) -> str:
+    """Mean attention on the sink and on the query's own position (``attention_over_heads``)."""
     own = [row["mean"] for row in weights if row["last_position"] == query]
-    itself = f"its own position ({query}) {percent(own[0])}" if own else "its own position nothing"
+    itself = f"its own position ({query}) {percent(own[0])}" if own else "its own position none"
     sink = next((row for row in weights if row["first_position"] == 0), None)
     if sink is None:
         return f"No head sees position 0: a sliding window hides it from all. The query gives {itself}."
     heads = max(row["heads"] for row in weights)
     some = "" if sink["heads"] == heads else f" from the {count(sink['heads'], 'head')} of {heads} that see it"
-    return f"On average position 0 gets {percent(sink['mean'])} of the query's attention{some}, and {itself}."
+    return f"On average position 0 gets {percent(sink['mean'])} of the query’s attention{some}, and {itself}."
 
 
-def sink_by_layer(sinks: Sequence[Row]) -> str:
-    """Which layers and heads lean on the sink most (``sink_by_head``)."""
-    rows = known(sinks, "sink_weight")
+def describe_sink_by_layer(sinks: Sequence[Row]) -> str:
+    """Layers and heads with the most attention on the sink (``sink_by_head``)."""
+    rows = drop_nulls(sinks, "sink_weight")
     strongest = max(rows, key=lambda row: row["sink_weight"])
-    finding = f"The head that gives position 0 most is {place(strongest)}, with {percent(strongest['sink_weight'])}"
+    finding = f"The largest weight of position 0 is {percent(strongest['sink_weight'])}, in {name_head(strongest)}"
     layers = {row["layer"]: fmean(r["sink_weight"] for r in rows if r["layer"] == row["layer"]) for row in rows}
     if len(layers) > 1:
         low, high = min(layers, key=layers.__getitem__), max(layers, key=layers.__getitem__)
@@ -43,8 +43,8 @@ def sink_by_layer(sinks: Sequence[Row]) -> str:
     return f"{finding}. A sliding window hides position 0 from {count(hidden, 'head')}." if hidden else f"{finding}."
 
 
-def phases(fit: Row | None) -> str:
-    """What the fit of the model's mean weight says (``weights_fit_of_model``)."""
+def describe_phases(fit: Row | None) -> str:
+    """Parameters of the fit of the model's mean weight (``weights_fit_of_model``)."""
     if fit is None:
         return ""
     if fit["variant"] is None:
@@ -62,15 +62,15 @@ def phases(fit: Row | None) -> str:
     )
     return (
         f"By BIC {VARIANTS[fit['variant']]} describe{'s' if fit['variant'] in ('plateau', 'growth') else ''} the mean "
-        f"best: {', '.join(shape)}; R² = {number(fit['r2_log'])} of log weight.{sink}"
+        f"best: {', '.join(shape)}; R² = {number(fit['r2_log'])} for the log weight.{sink}"
     )
 
 
-def weight_variants(heads: Sequence[Row]) -> str:
+def describe_weight_variants(heads: Sequence[Row]) -> str:
     """How many heads each variant describes best (``weights_fit_by_head``)."""
     numbers = Counter(row["variant"] for row in heads)
     parts = [f"{name} in {numbers[variant]}" for variant, name in VARIANTS.items() if numbers[variant]]
     chosen = f"Of {count(len(heads), 'head')}, BIC chooses {', '.join(parts)}." if parts else ""
     without = Counter(row["status"] for row in heads if row["variant"] is None)
     missing = ", ".join(f"{count(number_of, 'head')} '{status}'" for status, number_of in sorted(without.items()))
-    return sentences(chosen, f"Without a fit: {missing}." if missing else "")
+    return join_sentences(chosen, f"Without a fit: {missing}." if missing else "")

@@ -1,126 +1,130 @@
-"""What the bounds are worth, what moves them, and how they do on data drawn from the assumptions."""
+"""Findings on the bounds: coverage and width, what moves them, and how they hold for heads drawn from assumptions."""
 
 from collections.abc import Iterable, Sequence
 from math import isinf
 
-from reports.findings.numbers import NAMES, Row, count, known, number, percent, sentences, spans
+from reports.findings.numbers import NAMES, Row, count, drop_nulls, format_spans, join_sentences, number, percent
 
 VISIBLE = 0.02
-"""A share that differs by less over all κ is told, not drawn: its line would be level."""
+"""A share that differs by less over all κ is described, not drawn: its line would be flat."""
 
 
-def printed(kappas: Sequence[Row]) -> list[Row]:
+def select_printed(kappas: Sequence[Row]) -> list[Row]:
     """The printed family by κ (``coverage_by_kappa``)."""
     return sorted((row for row in kappas if row["family"] == "printed"), key=lambda row: row["kappa"])
 
 
-def shown(kappas: Sequence[Row]) -> Row | None:
+def find_shown_kappa(kappas: Sequence[Row]) -> Row | None:
     """The κ that figures show: the one that serves best, or the middle one computed (``coverage_by_kappa``)."""
-    return next((row for row in printed(kappas) if row["shown"]), None)
+    return next((row for row in select_printed(kappas) if row["shown"]), None)
 
 
-def varies(kappas: Sequence[Row], columns: Iterable[str]) -> bool:
+def has_variation(kappas: Sequence[Row], columns: Iterable[str]) -> bool:
     """Whether any of some shares of the printed family differs visibly between two κ (``coverage_by_kappa``)."""
-    found = [[row[column] for row in known(printed(kappas), column)] for column in columns]
+    found = [[row[column] for row in drop_nulls(select_printed(kappas), column)] for column in columns]
     return any(max(shares) - min(shares) >= VISIBLE for shares in found if shares)
 
 
-def coverage(kappas: Sequence[Row]) -> str:
-    """How much the envelope covers at the κ that is shown, with what tells whether that means anything."""
-    row = shown(kappas)
+def describe_coverage(kappas: Sequence[Row]) -> str:
+    """Coverage of the envelope at the κ that is shown, with the share of the premise (``coverage_by_kappa``)."""
+    row = find_shown_kappa(kappas)
     if row is None:
         return "No κ has an envelope to compare the means with."
-    return sentences(
-        f"At {_serving(row, kappas)}, {_share(row['precision_coverage'])} of {count(row['rows'], 'mean')} (head, N) of "
-        f"Precision and {_share(row['recall_coverage'])} of those of Recall lie within the bounds.",
-        _premise(row),
-        _scale_free(kappas),
+    return join_sentences(
+        f"At {_describe_shown_kappa(row, kappas)}, {_format_share(row['precision_coverage'])} of "
+        f"{count(row['rows'], 'mean')} (head, N) of "
+        f"Precision and {_format_share(row['recall_coverage'])} of those of Recall lie within the bounds.",
+        _describe_premise(row),
+        _describe_scale_free(kappas),
     )
 
 
-def _serving(row: Row, kappas: Sequence[Row]) -> str:
-    """The κ that is shown, and where it stands among those that were tried."""
+def _describe_shown_kappa(row: Row, kappas: Sequence[Row]) -> str:
+    """Describe the κ that is shown, and its place among those that were tried."""
     if not row["serves_best"]:
         return f"κ = {number(row['kappa'])}, in the middle of those tried"
-    return _tried(row, kappas)
+    return _describe_kappa(row, kappas)
 
 
-def _tried(row: Row, kappas: Sequence[Row]) -> str:
-    """A κ, and whether it stands at an end of those that were tried."""
-    tried = [other["kappa"] for other in printed(kappas)]
+def _describe_kappa(row: Row, kappas: Sequence[Row]) -> str:
+    """Describe a κ, and whether it is at an end of those that were tried."""
+    tried = [other["kappa"] for other in select_printed(kappas)]
     ends = {min(tried): ", the smallest tried", max(tried): ", the largest tried"} if len(tried) > 1 else {}
     return f"κ = {number(row['kappa'])}{ends.get(row['kappa'], '')}"
 
 
-def _premise(row: Row) -> str:
-    """How often Δ > 0, and what the bounds cover there."""
+def _describe_premise(row: Row) -> str:
+    """Describe how often Δ > 0 holds, and the coverage of the bounds there."""
     if row["premise_share"] is None:
         return "Whether Δ > 0 for any N above 1 is unknown."
     if not row["premise_share"]:
-        return "The theorems’ premise Δ > 0 holds nowhere for N > 1, so nothing speaks for one κ over another."
+        return "The theorems’ premise Δ > 0 holds nowhere for N > 1, so it favours no κ over another."
     inside = (
-        f"; the {count(row['premise_rows'], 'row')} where it holds in most sequences lie inside in "
-        f"{_share(row['precision_coverage_premise'])} and {_share(row['recall_coverage_premise'])}"
+        f"; of the {count(row['premise_rows'], 'row')} where it holds in most sequences, "
+        f"{_format_share(row['precision_coverage_premise'])} lie inside for Precision and "
+        f"{_format_share(row['recall_coverage_premise'])} for Recall"
         if row["premise_rows"]
-        else ", and on no row in most sequences"
+        else "; there is no row where it holds in most sequences"
     )
     return f"The theorems’ premise Δ > 0 holds in {percent(row['premise_share'])} of all selections of N > 1{inside}."
 
 
-def _share(value: float | None) -> str:
+def _format_share(value: float | None) -> str:
     return "none" if value is None else percent(value)
 
 
-def _scale_free(kappas: Sequence[Row]) -> str:
+def _describe_scale_free(kappas: Sequence[Row]) -> str:
     row = next((row for row in kappas if row["family"] == "scale_free" and row["rows"]), None)
     if row is None:
         return ""
     return (
-        f"The scale-free lower bound lies below {_share(row['precision_coverage'])} of the means of Precision and "
-        f"{_share(row['recall_coverage'])} of those of Recall."
+        f"The scale-free lower bound lies below {_format_share(row['precision_coverage'])} of the means of Precision "
+        f"and {_format_share(row['recall_coverage'])} of those of Recall."
     )
 
 
-def width(kappas: Sequence[Row]) -> str:
-    """How wide the envelope is (``coverage_by_kappa``)."""
-    row = shown(kappas)
+def describe_width(kappas: Sequence[Row]) -> str:
+    """Width of the envelope (``coverage_by_kappa``)."""
+    row = find_shown_kappa(kappas)
     if row is None or row["precision_width"] is None or row["recall_width"] is None:
         return "No κ has an envelope."
-    rows = known(printed(kappas), "precision_width")
+    rows = drop_nulls(select_printed(kappas), "precision_width")
     text = (
         f"At κ = {number(row['kappa'])} the envelope is {number(row['precision_width'])} wide for Precision and "
         f"{number(row['recall_width'])} for Recall, on average over rows; both quantities lie between 0 and 1."
     )
     widths = [row["precision_width"] + row["recall_width"] for row in rows]
     tightest = rows[widths.index(min(widths))]
-    return sentences(text, f"The bounds are tightest at {_tried(tightest, kappas)}." if len(rows) > 1 else "")
+    return join_sentences(
+        text, f"The bounds are tightest at {_describe_kappa(tightest, kappas)}." if len(rows) > 1 else ""
+    )
 
 
-def margins(curve: Sequence[Row]) -> str:
-    """How the model's mean Δ/B runs with N (``bounds_by_n``, one metric of the printed family)."""
-    rows = sorted(known(curve, "margin"), key=lambda row: row["n"])
+def describe_margins(curve: Sequence[Row]) -> str:
+    """Mean Δ/B of the model against N (``bounds_by_n``, one metric of the printed family)."""
+    rows = sorted(drop_nulls(curve, "margin"), key=lambda row: row["n"])
     if not rows:
         return "Δ/B is undefined at every N."
     order, positive = [row["n"] for row in rows], [row["n"] for row in rows if row["margin"] > 0]
     low = min(rows, key=lambda row: row["margin"])
-    above = f"above 0 at N = {spans(positive, order)}" if positive else "above 0 at no N"
+    above = f"above 0 at N = {format_spans(positive, order)}" if positive else "above 0 at no N"
     return (
-        f"Mean Δ/B is {number(rows[0]['margin'])} at N = {rows[0]['n']}, lowest with {number(low['margin'])} at "
-        f"N = {low['n']}, and ends with {number(rows[-1]['margin'])} at N = {rows[-1]['n']}; it is {above}."
+        f"Mean Δ/B is {number(rows[0]['margin'])} at N = {rows[0]['n']}, has its minimum {number(low['margin'])} at "
+        f"N = {low['n']}, and is {number(rows[-1]['margin'])} at N = {rows[-1]['n']}; it is {above}."
     )
 
 
-def regimes(model: Sequence[Row], counts: Sequence[Row]) -> str:
+def describe_regimes(model: Sequence[Row], counts: Sequence[Row]) -> str:
     """Where the regimes of the model begin (``regimes_of_model``), and where heads have Δ > 0 (``regime_counts``)."""
-    starts = {row["regime"]: row["first_n"] for row in known(model, "first_n")}
+    starts = {row["regime"]: row["first_n"] for row in drop_nulls(model, "first_n")}
     found = [f"{name} = {starts[regime]}" for regime, name in _STARTS.items() if regime in starts]
     absent = [row["regime"] for row in model if row["first_n"] is None]
     positive = [
         f"{row['mostly_positive']} of {row['heads']} in {row['regime']}" for row in counts if row["regime"] != "I"
     ]
-    return sentences(
+    return join_sentences(
         f"Medians over the heads and sequences that have a regime: {', '.join(found)}." if found else "",
-        f"Without any N: {', '.join(absent)}." if starts and absent else "",
+        f"Regimes without any N: {', '.join(absent)}." if starts and absent else "",
         f"Heads with Δ > 0 at more than half of a regime’s N: {', '.join(positive)}." if positive else "",
     )
 
@@ -145,83 +149,84 @@ EFFECTS = {
 """Parameters of Table 1, in its order."""
 
 
-def effects(rows: Sequence[Row]) -> str:
-    """How many parameters act as the paper says (``parameter_effects``)."""
-    judged = known(rows, "agrees")
+def describe_effects(rows: Sequence[Row]) -> str:
+    """Number of parameters with the effect that the paper states (``parameter_effects``)."""
+    judged = drop_nulls(rows, "agrees")
     if not judged:
         return "No parameter can be compared with the paper’s arrow."
     agree = [row for row in judged if row["agrees"]]
     none = [EFFECTS[row["parameter"]] for row in judged if not row["agrees"] and row["effect"] == 0]
     opposite = [EFFECTS[row["parameter"]] for row in judged if not row["agrees"] and row["effect"] not in (0, None)]
-    return sentences(
-        f"{len(agree)} of {count(len(judged), 'parameter')} with an arrow move the lower bounds the paper’s way.",
-        f"The other way: {', '.join(opposite)}." if opposite else "",
+    return join_sentences(
+        f"{len(agree)} of {count(len(judged), 'parameter')} with an arrow move the lower bounds in the "
+        "paper’s direction.",
+        f"In the other direction: {', '.join(opposite)}." if opposite else "",
         f"Without effect: {', '.join(none)}." if none else "",
-        _untested(rows),
-        _unmoved(rows),
+        _describe_untested(rows),
+        _describe_unmoved(rows),
     )
 
 
-def _untested(rows: Sequence[Row]) -> str:
-    """Which parameters are not tested, and why."""
+def _describe_untested(rows: Sequence[Row]) -> str:
+    """List the parameters that are not tested, and why."""
     return " ".join(
-        f"Not tested: {EFFECTS[row['parameter']]}, for {row['untested']}." for row in rows if row["untested"]
+        f"Not tested: {EFFECTS[row['parameter']]}, because {row['untested']}." for row in rows if row["untested"]
     )
 
 
-def _unmoved(rows: Sequence[Row]) -> str:
-    """Which parameters move the log miss, but hardly a bound."""
+def _describe_unmoved(rows: Sequence[Row]) -> str:
+    """List the parameters that move the log miss, but hardly a bound."""
     found = [
-        row for row in rows if row["effect"] and not any(_moves(row, metric) for metric in ("precision", "recall"))
+        row for row in rows if row["effect"] and not any(_is_moved(row, metric) for metric in ("precision", "recall"))
     ]
     names = ", ".join(EFFECTS[row["parameter"]] for row in found)
     return f"The bounds themselves move by less than 1 % with {names}." if found else ""
 
 
-def _moves(row: Row, metric: str) -> bool:
+def _is_moved(row: Row, metric: str) -> bool:
     """Whether a lower bound moves by 1 % of its size or more."""
     low, high = row[f"{metric}_lower_low"], row[f"{metric}_lower_high"]
     return low is None or high is None or abs(high - low) >= 0.01 * max(low, high) > 0
 
 
 FAMILIES = {"printed": "printed", "scale_free": "scale-free", "correlated": "with correlation"}
-"""Families of bounds, as they are written."""
+"""Names of the families of bounds."""
 
 
-def monte_carlo(rows: Sequence[Row]) -> str:
-    """At how much of the grid each family's bounds hold in expectation (``monte_carlo_summary``)."""
+def describe_monte_carlo(rows: Sequence[Row]) -> str:
+    """Share of the grid at which each family's bounds hold in expectation (``monte_carlo_summary``)."""
     found = {family: [row for row in rows if row["family"] == family] for family in FAMILIES}
-    return sentences(
-        *(_in_expectation(FAMILIES[family], some, side) for family, some in found.items() for side in _SIDES)
+    return join_sentences(
+        *(_describe_expectation(FAMILIES[family], some, side) for family, some in found.items() for side in _SIDES)
     )
 
 
 _SIDES = {"lower": "", "upper": "_upper"}
-"""What the columns of a side's inequalities have after the metric."""
+"""Suffix, after the metric, of the columns of a side's inequalities."""
 
 
-def _in_expectation(name: str, rows: Sequence[Row], side: str) -> str:
-    """What one family's lower or upper bounds do, over all κ and scales that it has; empty if it has none."""
+def _describe_expectation(name: str, rows: Sequence[Row], side: str) -> str:
+    """Describe where one family's lower or upper bounds hold, over all its κ and scales; empty if it has none."""
     columns = [f"{metric}{_SIDES[side]}" for metric in ("precision", "recall")]
     if not any(row[f"{column}_points"] for row in rows for column in columns):
         return ""
     by_kappa = ", by κ and scale" if len(rows) > 1 else ""
-    met = [row[f"{column}_holds_meeting"] for column in columns for row in known(rows, f"{column}_holds_meeting")]
-    where_met = f"; where their assumptions are met, at {_holding(rows, columns, '_meeting')}" if met else ""
-    most = ", so they fail at most of these" if met and max(met) < 0.5 else ""
-    return f"{side.title()} bounds, {name}, hold at {_holding(rows, columns, '')}{by_kappa}{where_met}{most}."
+    met = [row[f"{column}_holds_meeting"] for column in columns for row in drop_nulls(rows, f"{column}_holds_meeting")]
+    where_met = f"; where their assumptions are met, at {_describe_holding(rows, columns, '_meeting')}" if met else ""
+    most = ", so they fail at the majority of these" if met and max(met) < 0.5 else ""
+    return f"{side.title()} bounds, {name}, hold at {_describe_holding(rows, columns, '')}{by_kappa}{where_met}{most}."
 
 
-def _holding(rows: Sequence[Row], columns: Sequence[str], which: str) -> str:
-    """From which to which share of the points that have a bound it holds, over the rows."""
+def _describe_holding(rows: Sequence[Row], columns: Sequence[str], which: str) -> str:
+    """Format the range, over the rows, of the share of points with a bound at which it holds."""
+    names = {f"{column}_holds{which}": NAMES[column.removesuffix("_upper")] for column in columns}
     return " and ".join(
-        f"{_range([row[f'{column}_holds{which}'] for row in known(rows, f'{column}_holds{which}')])} of the points for "
-        f"{NAMES[column.removesuffix('_upper')]}"
-        for column in columns
+        f"{_format_range([row[held] for row in drop_nulls(rows, held)])} of the points for {name}"
+        for held, name in names.items()
     )
 
 
-def _range(shares: Sequence[float]) -> str:
+def _format_range(shares: Sequence[float]) -> str:
     if not shares:
         return "none"
     low, high = percent(min(shares)), percent(max(shares))
@@ -229,10 +234,10 @@ def _range(shares: Sequence[float]) -> str:
 
 
 VERDICTS = ("holds", "fails")
-"""Whether an inequality holds at a point of a grid, as the legend names it."""
+"""Names in the legend for whether an inequality holds at a point of a grid."""
 
 
-def gap_points(grid: Sequence[Row], metric: str) -> list[Row]:
+def select_gap_points(grid: Sequence[Row], metric: str) -> list[Row]:
     """Points of a Monte Carlo grid that have a lower bound of a metric (``monte_carlo_grid``).
 
     Each row has ``gap`` (mean minus bound), ``verdict`` (one of ``VERDICTS``) and ``decay`` (β as text) beside its own.
@@ -244,12 +249,12 @@ def gap_points(grid: Sequence[Row], metric: str) -> list[Row]:
             "verdict": VERDICTS[not row[f"{metric}_holds"]],
             "decay": "∞" if isinf(row["beta"]) else f"{row['beta']:g}",
         }
-        for row in known(grid, f"{metric}_holds")
+        for row in drop_nulls(grid, f"{metric}_holds")
     ]
 
 
-def gaps(points: Sequence[Row], title: str) -> str:
-    """How often an inequality fails on a grid, and where the mean lies lowest to its bound (``gap_points``)."""
+def describe_gaps(points: Sequence[Row], title: str) -> str:
+    """Number of points of a grid at which an inequality fails, and the point of the smallest gap."""
     lowest = min(points, key=lambda row: row["gap"])
     failing = sum(row["verdict"] == "fails" for row in points)
     kappa = "" if lowest["kappa"] is None else f", κ = {number(lowest['kappa'])}"
@@ -261,34 +266,37 @@ def gaps(points: Sequence[Row], title: str) -> str:
     )
 
 
-def failures(rows: Sequence[Row]) -> str:
-    """Which bound fails worst, which most often, and how many where assumptions are met (``monte_carlo_failures``)."""
+def describe_failures(rows: Sequence[Row]) -> str:
+    """The bound that fails worst, the one that fails most often, and how many if assumptions are met.
+
+    Rows are those of ``monte_carlo_failures``.
+    """
     worst, often = rows[0], max(rows, key=lambda row: row["failing"] / row["points"])
-    metric, bound = _inequality(worst)
+    metric, bound = _split_inequality(worst)
     side = {"lower": "below", "upper": "above"}[bound]
-    return sentences(
-        f"The worst failure: mean {NAMES[metric]} of {number(worst['mean'])} lies {number(abs(worst['gap']))} {side} "
-        f"its {bound} bound of {number(worst['bound'])}.",
-        f"Most often fails the {_kind(often)}: at {often['failing']:,} of {count(often['points'], 'point')}, "
+    return join_sentences(
+        f"The worst failure: the mean {NAMES[metric]} of {number(worst['mean'])} lies {number(abs(worst['gap']))} "
+        f"{side} its {bound} bound of {number(worst['bound'])}.",
+        f"The {_name_bound(often)} fails most often: at {often['failing']:,} of {count(often['points'], 'point')}, "
         f"{often['failing_meeting']:,} of {often['points_meeting']:,} where its assumptions are met.",
-        _spared(rows),
+        _describe_spared(rows),
     )
 
 
-def _inequality(row: Row) -> tuple[str, str]:
+def _split_inequality(row: Row) -> tuple[str, str]:
     """The metric that a bound is of, and its side."""
     metric, side = row["inequality"].split("_")
     return metric, side
 
 
-def _kind(row: Row) -> str:
-    """A bound by side, metric, family, κ and scale."""
-    metric, side = _inequality(row)
+def _name_bound(row: Row) -> str:
+    """Name a bound by side, metric, family, κ and scale."""
+    metric, side = _split_inequality(row)
     kappa = "" if row["kappa"] is None else f", κ = {number(row['kappa'])}, scale ‘{row['scale']}’"
     return f"{side} bound of {NAMES[metric]} ({FAMILIES[row['family']]}{kappa})"
 
 
-def _spared(rows: Sequence[Row]) -> str:
-    """Whether any bound fails where its assumptions are met."""
+def _describe_spared(rows: Sequence[Row]) -> str:
+    """Count the bounds that fail where their assumptions are met."""
     met = sum(row["failing_meeting"] > 0 for row in rows)
-    return f"Of {count(len(rows), 'bound')} listed, {met or 'none'} fail{'s' if met <= 1 else ''} where these are met."
+    return f"Of {count(len(rows), 'bound')} listed, {met or 'none'} fail{'s' if met <= 1 else ''} where they are met."

@@ -1,81 +1,84 @@
-"""What measures beside nulls say, and what plain arithmetic would."""
+"""Findings on measures against nulls, and on plain arithmetic."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from reports.findings.numbers import Row, count, known, number, percent, place, sentences, spans
+from reports.findings.numbers import Row, count, drop_nulls, format_spans, join_sentences, name_head, number, percent
 
 MEASURES = {"auc": "AUC", "specificity": "Specificity", "recall": "Recall", "precision": "Precision"}
-"""Measures that are held against nulls on the page."""
+"""Measures that are compared with nulls on the page."""
 
 NULLS = {"random_selection": "random selections", "shuffled_values": "shuffled value states"}
-"""What they are held against."""
+"""The nulls with which they are compared."""
 
 ARITHMETICS = {
     "float32_loop": "a float32 loop",
     "float32_cdist": "torch.cdist in float32",
     "float64_literal": "the literal formula in float64",
 }
-"""Ways to compute distances as the formulas stand."""
+"""Ways to compute distances literally by the formulas."""
 
 
-def beside_nulls(rows: Sequence[Row], measure: str) -> str:
-    """At which N a measure of the model differs clearly from either null (``separability_by_n``)."""
+def describe_nulls(rows: Sequence[Row], measure: str) -> str:
+    """The N at which a measure of the model differs clearly from either null (``separability_by_n``)."""
     of_nulls = {
         name: [row for row in rows if (row["measure"], row["null_model"]) == (measure, null)]
         for null, name in NULLS.items()
     }
-    if not any(known(found, "low") for found in of_nulls.values()):
+    if not any(drop_nulls(found, "low") for found in of_nulls.values()):
         return f"There are no intervals for {MEASURES[measure]}: these need several sequences and several KV groups."
-    return sentences(*(_apart(found, MEASURES[measure], name) for name, found in of_nulls.items()))
+    return join_sentences(*(_describe_difference(found, MEASURES[measure], name) for name, found in of_nulls.items()))
 
 
-def _apart(rows: Sequence[Row], measure: str, null: str) -> str:
-    """At which N the interval of the difference lies on one side of 0."""
+def _describe_difference(rows: Sequence[Row], measure: str, null: str) -> str:
+    """Describe the N at which the interval of the difference lies on one side of 0."""
     order = [row["n"] for row in rows]
     sides = {
-        "above": [row["n"] for row in known(rows, "low") if row["low"] > 0],
-        "below": [row["n"] for row in known(rows, "high") if row["high"] < 0],
+        "above": [row["n"] for row in drop_nulls(rows, "low") if row["low"] > 0],
+        "below": [row["n"] for row in drop_nulls(rows, "high") if row["high"] < 0],
     }
-    told = [f"{side} that of {null} at N = {spans(found, order)}" for side, found in sides.items() if found]
+    told = [f"{side} that of {null} at N = {format_spans(found, order)}" for side, found in sides.items() if found]
     if not told:
-        return f"{measure} is clearly different from that of {null} at none of the {count(len(rows), 'N', 'N')} shown."
+        shown = count(len(rows), "N", "N")
+        return f"{measure} does not differ clearly from that of {null} at any of the {shown} shown."
     return f"{measure} is clearly {', and '.join(told)}."
 
 
-def heads_beside_nulls(rows: Sequence[Row], null: str) -> str:
-    """In how many heads AUC differs clearly from a null at one N (``separability_at_n``)."""
+def describe_heads(rows: Sequence[Row], null: str) -> str:
+    """Number of heads whose AUC differs clearly from a null at one N (``separability_at_n``)."""
     found = [row for row in rows if (row["measure"], row["null_model"]) == ("auc", null)]
     n, middle = found[0]["n"], median(row["difference"] for row in found)
     most = max(found, key=lambda row: row["difference"])
-    clear = known(found, "low")
+    clear = drop_nulls(found, "low")
     above, below = sum(row["low"] > 0 for row in clear), sum(row["high"] < 0 for row in clear)
-    return sentences(
+    return join_sentences(
         f"At N = {n}, AUC is clearly above that of {NULLS[null]} in {above} of {count(len(found), 'head')}, and "
         f"clearly below in {below}."
         if clear
         else "",
-        f"The difference from {NULLS[null]} is {number(middle)} in the median head, and largest in {place(most)}, with "
-        f"{number(most['difference'])}.",
+        f"The difference from {NULLS[null]} is {number(middle)} in the median head, and largest in {name_head(most)}, "
+        f"with {number(most['difference'])}.",
     )
 
 
-def over_radii(rows: Sequence[Row]) -> str:
+def describe_radii(rows: Sequence[Row]) -> str:
     """The AUC of the heads whose curves are drawn (``separation_curves``)."""
     told = {row["auc_rank"]: row for row in rows}
-    heads = [f"{number(row['auc'])} in {place(row)} ({rank} mean AUC)" for rank, row in told.items()]
+    heads = [f"{number(row['auc'])} in {name_head(row)} ({rank} mean AUC)" for rank, row in told.items()]
     first = next(iter(told.values()))
     return f"In sequence {first['sequence']} at N = {first['n']}, AUC is {', '.join(heads)}."
 
 
-def plain_arithmetic(rows: Sequence[Row]) -> str:
-    """How far off plain arithmetic would be (``arithmetic``)."""
+def describe_arithmetic(rows: Sequence[Row]) -> str:
+    """Error of plain arithmetic (``arithmetic``)."""
     by_name = {row["arithmetic"]: row for row in rows}
     differs = [f"{percent(by_name[key]['recall_differs'])} with {name}" for key, name in ARITHMETICS.items()]
-    return sentences(f"Recall would be wrong at {', '.join(differs)} of all N.", _at_4(by_name))
+    return join_sentences(
+        f"Share of all N at which Recall would be wrong: {', '.join(differs)}.", _describe_recall_at_4(by_name)
+    )
 
 
-def _at_4(by_name: Mapping[str, Row]) -> str:
+def _describe_recall_at_4(by_name: Mapping[str, Row]) -> str:
     exact = next(iter(by_name.values()))["recall_at_4"]
     if exact is None:
         return ""

@@ -1,9 +1,9 @@
-"""What a study shows of the paper's claims: in one sentence, and claim by claim; all from verdicts alone."""
+"""Findings on the paper's claims, in total and claim by claim; all from the verdicts alone."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from reports.findings.numbers import Row, count, number, sentences
+from reports.findings.numbers import Row, count, join_sentences, number
 
 VERDICTS = {
     "supported": ("✓", "Supported"),
@@ -100,8 +100,8 @@ CLAUSES = {
         "sink similarity does not predict Precision",
     ),
     "sink_widens_r_min": (
-        "r_min grows with sink similarity",
-        "r_min does not grow with sink similarity",
+        "the radius r_min grows with sink similarity",
+        "the radius r_min does not grow with sink similarity",
     ),
     "regimes_fit": (
         "nearly all heads are Retriever, Mixer or Reset",
@@ -128,12 +128,12 @@ CLAUSES = {
         "Δ is not above 0 in most of regime II",
     ),
     "margin_lost_in_valleys": (
-        "Δ is lost in most of regime IV",
-        "Δ is kept in most of regime IV",
+        "Δ is not above 0 in most of regime IV",
+        "Δ is above 0 in most of regime IV",
     ),
     "recall_predicts_loss": (
-        "Recall goes with what a head is worth",
-        "Recall does not go with what a head is worth",
+        "Recall correlates with the loss that removing a head costs",
+        "Recall does not correlate with the loss that removing a head costs",
     ),
     "elbow_budgets_gain": (
         "budgets by elbow lose less than the same N for all heads",
@@ -148,8 +148,8 @@ CLAUSES = {
         "budgets by elbow lose no less than the same numbers given to heads at random",
     ),
     "elbow_chooses_full_heads": (
-        "heads of large elbows need all keys more than heads taken at random",
-        "heads of large elbows need all keys no more than heads taken at random",
+        "heads of large elbows need all keys more than heads chosen at random",
+        "heads of large elbows need all keys no more than heads chosen at random",
     ),
     "selection_sharpens": (
         "top-N selection separates better than N keys at random",
@@ -160,68 +160,71 @@ CLAUSES = {
         "value states do not separate the selected keys better than shuffled ones do",
     ),
 }
-"""For each claim a clause that says it, and one that says the contrary."""
+"""For each claim a clause that states it, and one that denies it."""
 
 SIGNS = {"<=": "at most", "<": "below", ">=": "at least", ">": "above"}
-"""What a direction means before a threshold."""
+"""Words for a direction before a threshold."""
 
 
-def claims(rows: Sequence[Row]) -> str:
+def summarise_claims(rows: Sequence[Row]) -> str:
     """How many claims have each verdict, and how many of those supported a random model supports too (``claims``)."""
     counts = Counter(row["verdict"] for row in rows)
     others = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS if verdict != "supported")
-    return f"Of {count(len(rows), 'claim')} of the paper, {counts['supported']} supported{_beside(rows)}; {others}."
+    supported = (
+        f"{counts['supported']} {'is' if counts['supported'] == 1 else 'are'} supported{_compare_with_twin(rows)}"
+    )
+    return f"Of {count(len(rows), 'claim')} of the paper, {supported}; {others}."
 
 
-def _beside(rows: Sequence[Row]) -> str:
-    """What random weights say of the claims that are supported; empty if none is."""
+def _compare_with_twin(rows: Sequence[Row]) -> str:
+    """Compare the supported claims with random weights; empty if none is supported."""
     found = Counter(row["finding"] for row in rows if row["verdict"] == "supported")
     if not found:
         return ""
     told = {
         True: f"{found[True]} of them not by random weights",
-        False: f"{found[False]} by random weights too, so no finding",
-        None: f"{found[None]} with nothing known of random weights",
+        False: f"{found[False]} by random weights too and so not a finding",
+        None: f"{found[None]} with no result for random weights",
     }
     return f" ({', '.join(text for finding, text in told.items() if found[finding])})"
 
 
-def said(rows: Sequence[Row], *names: str) -> str:
-    """What follows of some claims, a sentence each (``claims``); claims that are not testable are left out.
+def describe_claims(rows: Sequence[Row], *names: str) -> str:
+    """Verdicts of some claims, a sentence each (``claims``); claims that are not testable are left out.
 
     The sentences come from the verdicts alone, so that no two on a page can contradict each other.
     """
     chosen = {row["claim"]: row for row in rows if row["verdict"] != "not testable"}
-    return sentences(*(sentence(chosen[name]) for name in names if name in chosen))
+    return join_sentences(*(describe_claim(chosen[name]) for name in names if name in chosen))
 
 
-def sentence(row: Row) -> str:
-    """What follows of one claim, in a sentence that its verdict decides (``claims``)."""
+def describe_claim(row: Row) -> str:
+    """Verdict of one claim in a sentence (``claims``)."""
     clause, denial = CLAUSES[row["claim"]]
     if row["verdict"] == "not testable":
         return f"Whether {clause} cannot be tested: {row['reason'] or 'no interval'}."
     if row["verdict"] == "undecided":
-        return f"Whether {clause} is undecided ({interval(row)}, {needed(row)} needed)."
+        return f"Whether {clause} is undecided ({format_interval(row)}, {format_threshold(row)} required)."
     told = clause if row["verdict"] == "supported" else denial
     random = ", as with random weights" if row["verdict"] == row["twin_verdict"] else ""
-    return f"{told[0].upper()}{told[1:]}{random} ({interval(row)}, {needed(row)} needed)."
+    return f"{told[0].upper()}{told[1:]}{random} ({format_interval(row)}, {format_threshold(row)} required)."
 
 
-def agreement(rows: Mapping[str, Sequence[Row]]) -> str:
-    """Of how many claims several studies say the same (``claims`` of each)."""
+def describe_agreement(rows: Mapping[str, Sequence[Row]]) -> str:
+    """Number of claims on which several studies agree (``claims`` of each)."""
     found = [[row["verdict"] for row in of_study] for of_study in rows.values()]
     decided = [same for same in zip(*found, strict=True) if set(same) <= {"supported", "not supported"}]
     same = sum(len(set(verdicts)) == 1 for verdicts in decided)
-    return f"Of the {count(len(decided), 'claim')} that are decided in every one, they agree on {same}."
+    return f"Of the {count(len(decided), 'claim')} that are decided in every study, the studies agree on {same}."
 
 
-def needed(row: Row) -> str:
-    """What the measure of a claim must be."""
+def format_threshold(row: Row) -> str:
+    """Format the value that a claim requires of its measure."""
     return f"{SIGNS[row['direction']]} {number(row['threshold'])}"
 
 
-def interval(row: Row) -> str:
-    """The value of a claim with its interval; empty without a value."""
+def format_interval(row: Row) -> str:
+    """Format the value of a claim with its interval; empty without a value."""
     if row["value"] is None:
         return ""
     if row["low"] is None:

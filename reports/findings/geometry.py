@@ -1,4 +1,4 @@
-"""What the geometry of single heads says: s_N with and without its largest parts, contributions, directions."""
+"""Findings on the geometry of single heads: s_N with and without its largest parts, contributions, directions."""
 
 from collections.abc import Sequence
 from math import sqrt
@@ -7,7 +7,7 @@ from statistics import fmean, median
 import numpy as np
 from numpy.typing import NDArray
 
-from reports.findings.numbers import Row, count, known, number, percent, place, sentences
+from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head, number, percent
 from reports.findings.taxonomy import KINDS, OTHER
 
 NORMS = {
@@ -30,112 +30,114 @@ FAINT = 1e-6
 """Contributions below this share of a head's largest are not drawn."""
 
 
-def example(head: Row) -> str:
-    """Which head stands for its label (``label_examples``)."""
-    return f"{head['label']}: {place(head)}"
+def name_example(head: Row) -> str:
+    """Name the head that represents its label (``label_examples``)."""
+    return f"{head['label']}: {name_head(head)}"
 
 
-def absent(examples: Sequence[Row]) -> str:
-    """Which labels no head has (``label_examples``); empty if each occurs."""
+def describe_absent(examples: Sequence[Row]) -> str:
+    """Labels that no head has (``label_examples``); empty if each occurs."""
     missing = [label for label in KINDS if label not in {row["label"] for row in examples}]
     return f"No head is labelled {' or '.join(missing)}, so none is shown." if missing else ""
 
 
-def standing(examples: Sequence[Row]) -> str:
-    """How well the examples stand for their labels (``label_examples``)."""
-    parts = [f"{row['heads']:,} labelled {row['label']}{_margin(row)}" for row in examples]
+def describe_examples(examples: Sequence[Row]) -> str:
+    """How clearly the examples represent their labels (``label_examples``)."""
+    parts = [f"{row['heads']:,} labelled {row['label']}{_format_margin(row)}" for row in examples]
     others = any(row["label"] == OTHER for row in examples)
-    farthest = " Of the heads that meet no rule, it is the one farthest from all." if others else ""
-    return f"Each head shown is the clearest with its label, of {_listed(parts)}.{farthest}"
+    farthest = " The head shown as Other is the one farthest from every rule." if others else ""
+    return f"Each head shown is the clearest with its label, out of {_join_parts(parts)}.{farthest}"
 
 
-def _margin(head: Row) -> str:
-    """By how much a head has its label; nothing where that cannot be said."""
+def _format_margin(head: Row) -> str:
+    """Format the margin by which a head has its label; empty if there is none."""
     return "" if head["margin"] is None else f" (margin {number(head['margin'])})"
 
 
-def norms(curve: Sequence[Row]) -> str:
-    """What sink and last token add to the norm of s_N at the last N (``diagnostics_of_head``)."""
+def describe_norms(curve: Sequence[Row]) -> str:
+    """Contribution of sink and last token to the norm of s_N at the last N (``diagnostics_of_head``)."""
     last = max(curve, key=lambda row: row["n"])
     parts = [
-        f"{_compared(last[column], last['norm_s'])} without the {part}"
+        f"{_compare_norms(last[column], last['norm_s'])} without the {part}"
         for column, part in {"norm_s_without_last": "last token", "norm_s_without_sink": "sink"}.items()
         if last[column] is not None
     ]
     hidden = "A window hides the sink." if last["norm_s_without_sink"] is None else ""
-    return sentences(
+    return join_sentences(
         f"At N = {last['n']:,} the norm of s_N is {number(last['norm_s'])}, {' and '.join(parts)}.",
         hidden,
     )
 
 
-def _compared(value: float, whole: float) -> str:
+def _compare_norms(value: float, whole: float) -> str:
     if not whole or abs(value / whole - 1) < SLIGHT:
         return number(value)
     return f"{number(value)} ({percent(abs(value / whole - 1))} {'less' if value < whole else 'more'})"
 
 
-def cosines(curve: Sequence[Row]) -> str:
-    """How s_N lies to the last token's and the sink's value state as N grows (``diagnostics_of_head``)."""
+def describe_cosines(curve: Sequence[Row]) -> str:
+    """Cosines of s_N with the value states of the last token and the sink against N (``diagnostics_of_head``)."""
     absence = {
         "cos_last": "the last token’s value state has norm 0",
         "cos_sink": "a window hides the sink, or its value state has norm 0",
     }
     names = {"cos_last": "cos(s_N, v_L)", "cos_sink": "cos(s_N, v₀)"}
     told = [
-        f"{name} {_course(rows, column)}." if (rows := known(curve, column)) else f"No {name}: {absence[column]}."
+        f"{name} {_describe_course(rows, column)}."
+        if (rows := drop_nulls(curve, column))
+        else f"No {name}: {absence[column]}."
         for column, name in names.items()
     ]
-    return sentences(*told)
+    return join_sentences(*told)
 
 
-def _course(curve: Sequence[Row], column: str) -> str:
-    """From the first N to the last, with what lies clearly beyond both in between."""
+def _describe_course(curve: Sequence[Row], column: str) -> str:
+    """Describe a curve from the first N to the last, and an extremum in between if it is clear."""
     rows = sorted(curve, key=lambda row: row["n"])
     first, last = rows[0], rows[-1]
     low, high = min(rows, key=lambda row: row[column]), max(rows, key=lambda row: row[column])
     if len(rows) == 1:
-        return f"is {_at(first, column)}, the only N there is"
+        return f"is {_format_point(first, column)}, the only N"
     if high[column] - low[column] < LEVEL:
         return f"stays between {number(low[column])} and {number(high[column])}"
     ends = sorted((first[column], last[column]))
     beyond = {"lowest": (low, ends[0] - low[column]), "highest": (high, high[column] - ends[1])}
     name, (row, excess) = max(beyond.items(), key=lambda item: item[1][1])
-    between = f", {name} with {_at(row, column)}" if excess >= LEVEL else ""
+    between = f", {name} with {_format_point(row, column)}" if excess >= LEVEL else ""
     verb = "rises" if last[column] > first[column] else "falls"
     if abs(last[column] - first[column]) < LEVEL:
         verb = "goes"
-    return f"{verb} from {_at(first, column)} to {_at(last, column)}{between}"
+    return f"{verb} from {_format_point(first, column)} to {_format_point(last, column)}{between}"
 
 
-def _at(row: Row, column: str) -> str:
+def _format_point(row: Row, column: str) -> str:
     return f"{number(row[column])} at N = {row['n']:,}"
 
 
-def contributions(keys: Sequence[Row]) -> str:
-    """Which keys contribute most to a head's output, and how that changes with context (``contributions_of_head``)."""
-    of_query = {query: _by_role(keys, query) for query in sorted({row["query"] for row in keys})}
+def describe_contributions(keys: Sequence[Row]) -> str:
+    """Largest contributions to a head's output, and their change with context (``contributions_of_head``)."""
+    of_query = {query: _group_by_role(keys, query) for query in sorted({row["query"] for row in keys})}
     query, last = of_query.popitem()
     smaller = [query for query, of_role in of_query.items() if of_role.keys() == last.keys()]
-    told = f"With {count(query + 1, 'token')} of context {_listed(_told(last, with_verb=True))}"
+    told = f"With {count(query + 1, 'token')} of context {_join_parts(_list_contributions(last, with_verb=True))}"
     if smaller:
-        numbers = _listed(_told(of_query[smaller[0]], with_verb=False))
+        numbers = _join_parts(_list_contributions(of_query[smaller[0]], with_verb=False))
         told += f"; with {count(smaller[0] + 1, 'token')}: {numbers}"
     return f"{told}.{' A window hides the sink.' if query and 'sink' not in last else ''}"
 
 
 _ROLES = {"last": "the last token", "sink": "the sink", "other": "the largest other key"}
-"""Whose contributions are told, in this order."""
+"""Keys whose contributions are described, in this order."""
 
 
-def _by_role(keys: Sequence[Row], query: int) -> dict[str, Row]:
-    """At one query the row of the largest contribution of each role."""
+def _group_by_role(keys: Sequence[Row], query: int) -> dict[str, Row]:
+    """Group the rows of one query by role, keeping the largest contribution of each."""
     rows = sorted((row for row in keys if row["query"] == query), key=lambda row: row["mean_norm_y"])
     return {row["role"]: row for row in rows}
 
 
-def _told(of_role: dict[str, Row], *, with_verb: bool) -> list[str]:
-    """Contributions in the order of the roles; the first with its verb, or numbers alone."""
+def _list_contributions(of_role: dict[str, Row], *, with_verb: bool) -> list[str]:
+    """List contributions in the order of the roles; the first with a verb, or numbers alone."""
     numbers = {name: number(of_role[role]["mean_norm_y"]) for role, name in _ROLES.items() if role in of_role}
     if not with_verb:
         return list(numbers.values())
@@ -145,15 +147,15 @@ def _told(of_role: dict[str, Row], *, with_verb: bool) -> list[str]:
     ]
 
 
-def _listed(parts: Sequence[str]) -> str:
+def _join_parts(parts: Sequence[str]) -> str:
     *most, last = parts
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def alike(keys: Sequence[Row]) -> str:
-    """How the value states of keys lie to the last token's (``contributions_of_head``)."""
-    cosines_of_others = [row["mean_cos_last"] for row in known(keys, "mean_cos_last") if row["role"] != "last"]
-    if not known(keys, "mean_cos_last"):
+def describe_similarity(keys: Sequence[Row]) -> str:
+    """Cosines of the value states of keys with the last token's (``contributions_of_head``)."""
+    cosines_of_others = [row["mean_cos_last"] for row in drop_nulls(keys, "mean_cos_last") if row["role"] != "last"]
+    if not drop_nulls(keys, "mean_cos_last"):
         return "The last token’s value state has norm 0, so there is no cosine to colour by."
     if not cosines_of_others:
         return ""
@@ -166,94 +168,98 @@ def alike(keys: Sequence[Row]) -> str:
     )
 
 
-def visible(keys: Sequence[Row]) -> list[Row]:
-    """The contributions that a log axis can show beside the largest (``contributions_of_head``)."""
+def select_visible(keys: Sequence[Row]) -> list[Row]:
+    """Select the contributions that a log axis can show together with the largest (``contributions_of_head``)."""
     largest = max(row["mean_norm_y"] for row in keys)
     return [row for row in keys if row["mean_norm_y"] > FAINT * largest]
 
 
-def faint(keys: Sequence[Row]) -> str:
-    """How many contributions are too small to be drawn (``contributions_of_head``); empty if none is."""
-    hidden = len(keys) - len(visible(keys))
+def describe_hidden(keys: Sequence[Row]) -> str:
+    """Number of contributions that are too small to be drawn (``contributions_of_head``); empty if none is."""
+    hidden = len(keys) - len(select_visible(keys))
     if not hidden:
         return ""
     zero = sum(not row["mean_norm_y"] for row in keys)
     which = "of 0" if zero == hidden else "below a millionth of the largest"
     return (
-        f"{count(hidden, 'contribution')} {which} {'is' if hidden == 1 else 'are'} left out, since the axis is a log."
+        f"{count(hidden, 'contribution')} {which} {'is' if hidden == 1 else 'are'} left out, since the axis is "
+        "logarithmic."
     )
 
 
-def directions(of_kv_head: Row) -> str:
-    """How many directions the value states of a KV head use (``principal_directions_by_head``)."""
+def describe_directions(of_kv_head: Row) -> str:
+    """Number of directions that the value states of a KV head use (``principal_directions_by_head``)."""
     if of_kv_head["effective_dimension"] is None:
         return "Its value states but the sink’s have norm 0."
     return (
-        f"Three directions hold {percent(_three(of_kv_head))} of the squared length of its value states, whose "
-        f"effective dimension is {number(of_kv_head['effective_dimension'])} of {of_kv_head['head_dim']}."
+        f"The first three directions hold {percent(_sum_shares(of_kv_head))} of the squared length of its value "
+        f"states, whose effective dimension is {number(of_kv_head['effective_dimension'])} of {of_kv_head['head_dim']}."
     )
 
 
-def _three(row: Row) -> float:
-    """Share of squared length along the first three principal directions; rounding may have left more than 1."""
+def _sum_shares(row: Row) -> float:
+    """Share of squared length along the first three principal directions; rounding may give more than 1."""
     return min(1.0, float(sum(row[f"share_{index}"] for index in (1, 2, 3))))
 
 
-def typical_length(of_kv_head: Row) -> float:
+def compute_typical_length(of_kv_head: Row) -> float:
     """Root mean square length of a unit value state within the first three principal directions."""
-    return sqrt(_three(of_kv_head))
+    return sqrt(_sum_shares(of_kv_head))
 
 
-def heaviest(points: Sequence[Row], n: int) -> list[Row]:
+def select_heaviest(points: Sequence[Row], n: int) -> list[Row]:
     """The ``n`` keys with the largest mean weight, or as many as there are (``directions_of_head``)."""
-    return [row for row in known(points, "selected_rank") if row["selected_rank"] <= n]
+    return [row for row in drop_nulls(points, "selected_rank") if row["selected_rank"] <= n]
 
 
-def together(points: Sequence[Row], n: int) -> str:
-    """Whether the heaviest keys lie closer together than all (``directions_of_head``); empty for fewer than two.
+def describe_closeness(points: Sequence[Row], n: int) -> str:
+    """Whether the heaviest keys are closer together than all keys (``directions_of_head``); empty for fewer than two.
 
     Compares the mean inner product of two different keys, which does not depend on how many there are. They lie about
-    as close where the difference is below two standard errors of as many keys chosen at random.
+    as close if the difference is below two standard errors of the same number of keys chosen at random.
     """
     chosen = [index for index, row in enumerate(points) if row["selected_rank"] and row["selected_rank"] <= n]
     if len(chosen) < 2 or len(chosen) == len(points):
         return ""
-    products = _products(points)
-    of_heavy, of_all = float(_pairs(products[np.ix_(chosen, chosen)]).mean()), float(_pairs(products).mean())
-    within = abs(of_heavy - of_all) < 2 * _chance(products, len(chosen))
+    products = _compute_products(points)
+    of_heavy, of_all = (
+        float(_select_pairs(products[np.ix_(chosen, chosen)]).mean()),
+        float(_select_pairs(products).mean()),
+    )
+    within = abs(of_heavy - of_all) < 2 * _compute_chance(products, len(chosen))
     closer = "about as close together as" if within else "closer together than"
     if not within and of_heavy < of_all:
         closer = "less close together than"
     return (
-        f"In these three, the {len(chosen)} keys of the largest weight lie {closer} all keys shown: the mean inner "
-        f"product of two of them is {number(of_heavy)}, of any two {number(of_all)}"
-        f"{', a difference that chance alone may bring' if within else ''}."
+        f"In these directions, the {len(chosen)} keys of the largest weight lie {closer} all keys shown: the mean "
+        f"inner product of two of them is {number(of_heavy)}, of any two {number(of_all)}"
+        f"{', a difference that may be due to chance' if within else ''}."
     )
 
 
-def _products(points: Sequence[Row]) -> NDArray[np.float64]:
+def _compute_products(points: Sequence[Row]) -> NDArray[np.float64]:
     """Inner products of the points with each other, (point, point)."""
     vectors = np.array([[row[axis] for axis in "xyz"] for row in points], dtype=np.float64)
     products: NDArray[np.float64] = vectors @ vectors.T
     return products
 
 
-def _pairs(products: NDArray[np.float64]) -> NDArray[np.float64]:
+def _select_pairs(products: NDArray[np.float64]) -> NDArray[np.float64]:
     """The inner product of every two different points."""
     pairs: NDArray[np.float64] = products[np.triu_indices(len(products), k=1)]
     return pairs
 
 
-def _chance(products: NDArray[np.float64], chosen: int) -> float:
-    """Standard deviation of the mean over the pairs of so many of the points, two or more, chosen at random.
+def _compute_chance(products: NDArray[np.float64], chosen: int) -> float:
+    """Standard deviation of the mean over the pairs of ``chosen`` points, two or more, chosen at random.
 
-    Two pairs may be the same, share a point or neither; each case weighs as much as it is likely to be chosen.
+    Two pairs may be the same, share one point, or share none; each case is weighted by its probability.
     """
     every = len(products)
-    off = products - _pairs(products).mean()
+    off = products - _select_pairs(products).mean()
     np.fill_diagonal(off, 0)
     same = (off**2).sum() / 2
-    sharing = (off.sum(axis=1) ** 2).sum() - 2 * same  # those that share none sum to what makes the whole 0
+    sharing = (off.sum(axis=1) ** 2).sum() - 2 * same  # pairs that share none sum to the negative of the others
     two = chosen * (chosen - 1) / (every * (every - 1))
     three = two * (chosen - 2) / (every - 2)
     four = three * (chosen - 3) / max(every - 3, 1)
@@ -261,9 +267,9 @@ def _chance(products: NDArray[np.float64], chosen: int) -> float:
     return sqrt(max(float(variance), 0)) / (chosen * (chosen - 1) / 2)
 
 
-def dimensions(heads: Sequence[Row]) -> str:
-    """How the effective dimension differs between KV heads and over layers (``principal_directions_by_head``)."""
-    rows = known(heads, "effective_dimension")
+def describe_dimensions(heads: Sequence[Row]) -> str:
+    """Effective dimension over KV heads and over layers (``principal_directions_by_head``)."""
+    rows = drop_nulls(heads, "effective_dimension")
     if not rows:
         return "No KV head has an effective dimension: all value states but the sink’s have norm 0."
     zero = len(heads) - len(rows)
@@ -272,22 +278,25 @@ def dimensions(heads: Sequence[Row]) -> str:
     low, high = (end(rows, key=lambda row: row["effective_dimension"]) for end in (min, max))
     size = " to ".join(str(size) for size in sorted({row["head_dim"] for row in (low, high)}))
     if len(rows) == 1:
-        return sentences(f"The effective dimension of the only KV head is {_dimension(low)} of {size}.", none)
-    return sentences(
-        f"Over KV heads the effective dimension reaches from {_dimension(low)} to {_dimension(high)} of {size}; the "
+        return join_sentences(
+            f"The effective dimension of the only KV head is {_format_dimension(low)} of {size}.", none
+        )
+    return join_sentences(
+        f"Over KV heads the effective dimension ranges from {_format_dimension(low)} to "
+        f"{_format_dimension(high)} of {size}; the "
         f"median is {number(median(row['effective_dimension'] for row in rows))}, and the median share of the first "
-        f"three directions is {percent(median(map(_three, rows)))}.",
-        _over_layers(rows),
+        f"three directions is {percent(median(map(_sum_shares, rows)))}.",
+        _describe_layers(rows),
         none,
     )
 
 
-def _dimension(row: Row) -> str:
+def _format_dimension(row: Row) -> str:
     return f"{number(row['effective_dimension'])} (layer {row['layer']}, KV head {row['kv_head']})"
 
 
-def _over_layers(rows: Sequence[Row]) -> str:
-    """The first layer's mean and the last's; empty for one layer."""
+def _describe_layers(rows: Sequence[Row]) -> str:
+    """Compare the means of the first and the last layer; empty for one layer."""
     of_layer: dict[int, list[float]] = {}
     for row in rows:
         of_layer.setdefault(row["layer"], []).append(row["effective_dimension"])

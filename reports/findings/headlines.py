@@ -1,19 +1,18 @@
-"""The top of a report: the numbers that stand large there, and in a few sentences what stands out."""
+"""Findings at the top of a report: the headline numbers, and the main results in a few sentences."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from reports.findings.claims import claims as verdict_counts
-from reports.findings.claims import said
-from reports.findings.numbers import NAMES, Row, count, known, number, percent, place
+from reports.findings.claims import describe_claims, summarise_claims
+from reports.findings.numbers import NAMES, Row, count, drop_nulls, name_head, number, percent
 from reports.findings.taxonomy import OTHER
 
 
 @dataclass(frozen=True)
 class Headline:
-    """One number that stands large at the top of a report."""
+    """One headline number at the top of a report."""
 
     label: str
     value: str
@@ -32,17 +31,17 @@ class Measured:
     """``norm_variation_by_head``."""
 
 
-def separates(heads: Sequence[Row], twins: Sequence[Row], nulls: Sequence[Row], n: int) -> str:
-    """What the model does, in one sentence.
+def describe_separation(heads: Sequence[Row], twins: Sequence[Row], nulls: Sequence[Row], n: int) -> str:
+    """Separation by the model, in one sentence.
 
-    From ``heads_at_n`` at ``n`` of the study and of its twin (empty: there is none), and ``separability_by_n``.
+    From ``heads_at_n`` at ``n`` of the study and of its twin (empty if there is none), and ``separability_by_n``.
     """
-    value = _mean(heads, "recall")
+    value = _compute_mean(heads, "recall")
     if value is None:
-        return "No head has two keys to choose between."
+        return "No head has two keys to select from."
     others = {
-        "of keys at random": _null(nulls, "recall", "random_selection", n),
-        "with random weights": _mean(twins, "recall"),
+        "of keys at random": _find_null(nulls, "recall", "random_selection", n),
+        "with random weights": _compute_mean(twins, "recall"),
     }
     told = [f"{percent(other)} {what}" for what, other in others.items() if other is not None]
     beside = f", against {' and '.join(told)}" if told else ""
@@ -52,136 +51,149 @@ def separates(heads: Sequence[Row], twins: Sequence[Row], nulls: Sequence[Row], 
     )
 
 
-def headlines(
+def build_headlines(
     claims: Sequence[Row], of_study: Measured, of_twin: Measured | None, nulls: Sequence[Row], n: int
 ) -> list[Headline]:
-    """The numbers at the top of a report, each beside that of the twin.
+    """The numbers at the top of a report, each with that of the twin.
 
     From ``claims``, what was measured of the study and of its twin, and ``separability_by_n``; ``n`` is the N of
     ``heads_at_n``.
     """
     return [
-        _mean_at_n(of_study, of_twin, nulls, "precision", n),
-        _mean_at_n(of_study, of_twin, nulls, "recall", n),
-        _findings(claims),
-        _sink_weight(of_study.sinks, of_twin),
-        _lambda(of_study, of_twin),
+        _build_mean(of_study, of_twin, nulls, "precision", n),
+        _build_mean(of_study, of_twin, nulls, "recall", n),
+        _build_findings(claims),
+        _build_sink_weight(of_study.sinks, of_twin),
+        _build_sink_norm(of_study, of_twin),
     ]
 
 
-def _mean(rows: Sequence[Row], column: str) -> float | None:
+def _compute_mean(rows: Sequence[Row], column: str) -> float | None:
     """The mean of a column over the rows that have it."""
-    found = [row[column] for row in known(rows, column)]
+    found = [row[column] for row in drop_nulls(rows, column)]
     return fmean(found) if found else None
 
 
-def _null(nulls: Sequence[Row], measure: str, null: str, n: int) -> float | None:
-    """What a null gives of a measure at one N (``separability_by_n``)."""
+def _find_null(nulls: Sequence[Row], measure: str, null: str, n: int) -> float | None:
+    """Find the value of a measure under a null at one N (``separability_by_n``)."""
     asked = (measure, null, n)
     return next((row["null_value"] for row in nulls if (row["measure"], row["null_model"], row["n"]) == asked), None)
 
 
-def _beside(*others: tuple[str, str | None]) -> str:
-    """What a number is held against: names with their numbers, those without one left out."""
+def _format_comparison(*others: tuple[str, str | None]) -> str:
+    """Format the numbers to compare with: names with their numbers, those without one left out."""
     return "; ".join(f"{name} {value}" for name, value in others if value is not None)
 
 
-def _written(value: float | None) -> str | None:
+def _format_value(value: float | None) -> str | None:
     return None if value is None else number(value)
 
 
-def _mean_at_n(of_study: Measured, of_twin: Measured | None, nulls: Sequence[Row], metric: str, n: int) -> Headline:
-    value = _mean(of_study.heads, metric)
+def _build_mean(of_study: Measured, of_twin: Measured | None, nulls: Sequence[Row], metric: str, n: int) -> Headline:
+    value = _compute_mean(of_study.heads, metric)
     if value is None:
         return Headline(NAMES[metric], "–", "no head attends to two keys")
-    note = _beside(
-        ("random keys", _written(_null(nulls, metric, "random_selection", n))),
-        ("random weights", _written(_mean(of_twin.heads, metric)) if of_twin else None),
+    note = _format_comparison(
+        ("random keys", _format_value(_find_null(nulls, metric, "random_selection", n))),
+        ("random weights", _format_value(_compute_mean(of_twin.heads, metric)) if of_twin else None),
     )
-    heads = count(len(known(of_study.heads, metric)), "head")
+    heads = count(len(drop_nulls(of_study.heads, metric)), "head")
     return Headline(f"{NAMES[metric]} at N = {n}", number(value), note or f"mean of {heads}")
 
 
-def _findings(claims: Sequence[Row]) -> Headline:
+def _build_findings(claims: Sequence[Row]) -> Headline:
     """How many claims are supported here and not by random weights."""
     label = "Findings beyond random weights"
     supported = [row for row in claims if row["verdict"] == "supported"]
     if supported and all(row["finding"] is None for row in supported):
-        return Headline(label, "–", "nothing is known of random weights")
+        return Headline(label, "–", "no result for random weights")
     findings = sum(row["finding"] is True for row in supported)
     return Headline(label, f"{findings:,}", f"of {count(len(claims), 'claim')} of the paper")
 
 
-def _sink_weight(sinks: Sequence[Row], of_twin: Measured | None) -> Headline:
-    weight, uniform = _mean(sinks, "sink_weight"), _mean(known(sinks, "sink_weight"), "uniform_weight")
+def _build_sink_weight(sinks: Sequence[Row], of_twin: Measured | None) -> Headline:
+    weight, uniform = (
+        _compute_mean(sinks, "sink_weight"),
+        _compute_mean(drop_nulls(sinks, "sink_weight"), "uniform_weight"),
+    )
     if weight is None or uniform is None:
         return Headline("Attention on the sink", "–", "hidden by a sliding window")
-    twin = _mean(of_twin.sinks, "sink_weight") if of_twin else None
-    note = _beside(("random weights", None if twin is None else percent(twin)))
+    twin = _compute_mean(of_twin.sinks, "sink_weight") if of_twin else None
+    note = _format_comparison(("random weights", None if twin is None else percent(twin)))
     times = f"{number(weight / uniform)} times the uniform share"
     return Headline("Attention on the sink", percent(weight), f"{times}; {note}" if note else times)
 
 
-def _lambda(of_study: Measured, of_twin: Measured | None) -> Headline:
-    """Norm of the sink's value state: λ over KV heads, or against later positions where there is no λ."""
-    label, twin = "Value norm of the sink", _sink_norm(of_twin) if of_twin else None
-    value = _sink_norm(of_study)
+def _build_sink_norm(of_study: Measured, of_twin: Measured | None) -> Headline:
+    """Norm of the sink's value state: λ over KV heads, or the ratio to later positions if there is no λ."""
+    label, twin = "Value norm of the sink", _compute_sink_norm(of_twin) if of_twin else None
+    value = _compute_sink_norm(of_study)
     if value is None:
         return Headline(label, "–", "no other position to compare it with")
-    note = _beside(("of the others, median of KV heads; random weights", None if twin is None else f"{number(twin)} ×"))
+    note = _format_comparison(
+        ("of the others, median of KV heads; random weights", None if twin is None else f"{number(twin)} ×")
+    )
     return Headline(label, f"{number(value)} ×", note or "of the others, median of KV heads")
 
 
-def _sink_norm(measured: Measured) -> float | None:
-    rows = known(measured.norms, "lambda_sink")
+def _compute_sink_norm(measured: Measured) -> float | None:
+    rows = drop_nulls(measured.norms, "lambda_sink")
     if rows:
         return float(median(row["lambda_sink"] for row in rows))
-    ratios = {(row["layer"], row["kv_head"]): row["norm_ratio"] for row in known(measured.sinks, "norm_ratio")}
+    ratios = {(row["layer"], row["kv_head"]): row["norm_ratio"] for row in drop_nulls(measured.sinks, "norm_ratio")}
     return median(ratios.values()) if ratios else None
 
 
-def outstanding(claims: Sequence[Row], sinks: Sequence[Row], learned: Sequence[Row], kinds: Sequence[Row]) -> list[str]:
-    """What stands out, in a few sentences; what cannot be said is left out.
+def describe_highlights(
+    claims: Sequence[Row], sinks: Sequence[Row], learned: Sequence[Row], kinds: Sequence[Row]
+) -> list[str]:
+    """Main results in a few sentences; those without data are left out.
 
     From ``claims``, ``sink_by_head``, ``learned_sinks`` and ``taxonomy_of_heads``. What follows for the paper comes
     from the verdicts alone; the other sentences are about what was measured.
     """
-    told = (said(claims, *SEPARATION), _sink(sinks), _learned(learned), said(claims, *SINK), _kinds(kinds))
-    return [*(sentence for sentence in told if sentence), verdict_counts(claims)]
+    told = (
+        describe_claims(claims, *SEPARATION),
+        _describe_sink(sinks),
+        _describe_learned_sinks(learned),
+        describe_claims(claims, *SINK),
+        _describe_kinds(kinds),
+    )
+    return [*(sentence for sentence in told if sentence), summarise_claims(claims)]
 
 
 SEPARATION = ("selection_sharpens", "values_sharpen", "small_n_elbow", "intermediate_weakest", "premise_holds")
-"""What a summary says of separation."""
+"""Claims on separation in the summary."""
 
 SINK = ("sink_predicts_recall", "sink_predicts_precision")
-"""What a summary says of the sink's similarity."""
+"""Claims on the sink's similarity in the summary."""
 
 
-def _sink(sinks: Sequence[Row]) -> str:
-    rows = known(sinks, "sink_weight")
+def _describe_sink(sinks: Sequence[Row]) -> str:
+    rows = drop_nulls(sinks, "sink_weight")
     if not rows:
         return "A sliding window hides the sink from the last query in every head."
     high = max(rows, key=lambda row: row["sink_weight"])
     heavy = sum(row["sink_weight"] > 0.5 for row in rows)
     return (
-        f"The first token takes more than half of the attention in {heavy} of {count(len(rows), 'head')}, and most, "
-        f"{percent(high['sink_weight'])}, in {place(high)}."
+        f"The first token takes more than half of the attention in {heavy} of {count(len(rows), 'head')}; its largest "
+        f"share is {percent(high['sink_weight'])}, in {name_head(high)}."
     )
 
 
-def _learned(sinks: Sequence[Row]) -> str:
-    """How much learned sinks take from the keys; nothing where no head has one."""
-    rows = [row for row in known(sinks, "mean_learned_sink") if row["mean_learned_sink"] > 0]
+def _describe_learned_sinks(sinks: Sequence[Row]) -> str:
+    """Describe the attention that learned sinks take; empty if no head has one."""
+    rows = [row for row in drop_nulls(sinks, "mean_learned_sink") if row["mean_learned_sink"] > 0]
     if not rows:
         return ""
     mean, have = fmean(row["mean_learned_sink"] for row in rows), "has" if len(rows) == 1 else "have"
     return (
-        f"{len(rows):,} of {count(len(sinks), 'head')} {have} a learned sink, which is no key and takes "
+        f"{len(rows):,} of {count(len(sinks), 'head')} {have} a learned sink, which is not a key and takes "
         f"{percent(mean)} of the attention on average; the weights of their keys sum to the rest."
     )
 
 
-def _kinds(heads: Sequence[Row]) -> str:
+def _describe_kinds(heads: Sequence[Row]) -> str:
     """The commonest label of heads."""
     labels = Counter(row["label"] for row in heads)
     if not labels:
@@ -191,7 +203,7 @@ def _kinds(heads: Sequence[Row]) -> str:
     where = f"layer {layers[0]}" if min(layers) == max(layers) else f"layers {min(layers)} to {max(layers)}"
     others = labels[OTHER]
     if label == OTHER:
-        return f"Most heads are of no kind: {most} of {count(len(heads), 'head')}, in {where}, meet no rule."
+        return f"The commonest label is {OTHER}: {most} of {count(len(heads), 'head')}, in {where}, meet no rule."
     return (
         f"The commonest kind of head is {label}: {most} of {count(len(heads), 'head')}, in {where}; {others} of all "
         f"heads {'meets' if others == 1 else 'meet'} no rule."

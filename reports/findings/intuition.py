@@ -1,4 +1,4 @@
-"""What the example of keys on a circle shows: what Precision and Recall count."""
+"""Findings on the example of keys on a circle: what Precision and Recall count."""
 
 from collections.abc import Sequence
 
@@ -8,8 +8,8 @@ WITHIN, BEYOND = "within the ball that counts it", "beyond it"
 """Whether a key counts: a selected one within r_min, one left out within r_max."""
 
 
-def example_keys(keys: Sequence[Row], r_min: float, r_max: float) -> str:
-    """Which keys of the example count for Recall and against Precision.
+def describe_example(keys: Sequence[Row], r_min: float, r_max: float) -> str:
+    """Keys of the example that count for Recall and against Precision.
 
     Parameters
     ----------
@@ -22,15 +22,15 @@ def example_keys(keys: Sequence[Row], r_min: float, r_max: float) -> str:
     near, far = ([row for row in chosen if row["within"] is within] for within in (True, False))
     mixed = [row for row in others if row["within"]]
     return (
-        f"{len(chosen)} of {count(len(keys), 'key')} are selected, those of the largest weight: {_keys(chosen)}. "
-        f"The ball of radius r_min = {number(r_min)} reaches to the nearest key left out and holds {_keys(near)}, not "
-        f"{_keys(far)}: Recall is {len(near)}/{len(chosen)}. "
-        f"The ball of radius r_max = {number(r_max)} reaches to the farthest selected key and holds "
-        f"{_keys(mixed)} besides: Precision is {len(chosen)}/{len(chosen) + len(mixed)}."
+        f"{len(chosen)} of {count(len(keys), 'key')} are selected, those of the largest weight: {_list_keys(chosen)}. "
+        f"The ball of radius r_min = {number(r_min)} reaches the nearest key left out and contains {_list_keys(near)}, "
+        f"not {_list_keys(far)}: Recall is {len(near)}/{len(chosen)}. The ball of radius r_max = {number(r_max)} "
+        f"reaches the farthest selected key and also contains {_list_keys(mixed)}: Precision is "
+        f"{len(chosen)}/{len(chosen) + len(mixed)}."
     )
 
 
-def _keys(keys: Sequence[Row]) -> str:
+def _list_keys(keys: Sequence[Row]) -> str:
     """Numbers of keys: ‘keys 1, 4 and 7’."""
     *most, last = (str(row["key"]) for row in keys)
     return f"keys {', '.join(most)} and {last}" if most else f"key {last}"

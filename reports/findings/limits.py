@@ -1,34 +1,34 @@
-"""How well a softmax can select at all: distance from the rest, uniform weights, sensitivity and temperature.
+"""Findings on the limits of selection by a softmax: distance from the rest, uniform weights, sensitivity, temperature.
 
-The measurements of arXiv 2508.17821, of which the abstract and accounts of others were at hand.
+The measurements of arXiv 2508.17821, known from its abstract and from accounts by others.
 """
 
 from collections.abc import Sequence
 from statistics import median
 
-from reports.findings.numbers import Row, count, known, number, percent, place, sentences
+from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head, number, percent
 
 BEST_OF = {"auc": "AUC", "recall": "Recall"}
 """Measures by which a temperature is chosen."""
 
 SHARES = {"effective_share": "effective keys", "n_90_share": "N₉₀"}
-"""Numbers of keys that are drawn as shares of all, and would be of uniform weights 1 and 0.9."""
+"""Numbers of keys that are drawn as shares of all keys; for uniform weights they are 1 and 0.9."""
 
 
-def at_last(rows: Sequence[Row]) -> list[Row]:
+def select_last_query(rows: Sequence[Row]) -> list[Row]:
     """The rows of the last query."""
     last = max(row["query"] for row in rows)
     return [row for row in rows if row["query"] == last]
 
 
-def sizes(rows: Sequence[Row]) -> list[int]:
+def list_sizes(rows: Sequence[Row]) -> list[int]:
     """Numbers of keys of the queries that have rows, ascending."""
     return sorted({row["n_keys"] for row in rows})
 
 
-def distance(rows: Sequence[Row]) -> str:
-    """Where the selected keys of the model are nearest to the rest (``distances_by_n``)."""
-    mine = at_last(rows)
+def describe_distance(rows: Sequence[Row]) -> str:
+    """The N at which the selected keys of the model are nearest to the rest (``distances_by_n``)."""
+    mine = select_last_query(rows)
     least = min(mine, key=lambda row: row["relative_distance"])
     return (
         f"With {mine[0]['n_keys']:,} keys, the selected ones are nearest to the rest at N = {least['n']:,}, at "
@@ -37,9 +37,9 @@ def distance(rows: Sequence[Row]) -> str:
     )
 
 
-def critical_n(heads: Sequence[Row]) -> str:
-    """From which N on heads are as near to the rest as keys at random, and up to which (``critical_n_by_head``)."""
-    found = known(heads, "critical_n")
+def describe_critical_n(heads: Sequence[Row]) -> str:
+    """First N at which heads are as near to the rest as random keys, and the last (``critical_n_by_head``)."""
+    found = drop_nulls(heads, "critical_n")
     if not found:
         return "In no head do the selected keys come as near to the rest as keys at random."
     of_heads = f"{len(found):,} of {count(len(heads), 'head')}"
@@ -47,51 +47,53 @@ def critical_n(heads: Sequence[Row]) -> str:
     ones = sum(row["critical_n"] == 1 for row in found)
     told = (
         f"The critical N, the first at which the selected keys are no farther from the rest than N at random, is 1 in "
-        f"{ones:,} of {count(len(heads), 'head')}: there the key of the largest weight is nearer already, and the "
-        "critical N says nothing."
+        f"{ones:,} of {count(len(heads), 'head')}: there the key of the largest weight is already nearer, and the "
+        "critical N is uninformative."
         if 2 * ones > len(heads)
         else f"The critical N, the first at which the selected keys are no farther from the rest than N at random, is "
         f"{number(first)} in the median of the {of_heads} that have one."
     )
-    until = known(heads, "last_nearer_n")
+    until = drop_nulls(heads, "last_nearer_n")
     if not until:
         return told
     longest = max(until, key=lambda row: (row["last_nearer_n"], -row["layer"], -row["head"]))
-    return sentences(
+    return join_sentences(
         told,
-        "Up to half of the keys, they stay nearer until N = "
-        f"{number(median(row['last_nearer_n'] for row in until))} in the median head, and longest in {place(longest)}, "
-        f"until N = {longest['last_nearer_n']:,}.",
+        "For N up to half of the keys, they stay nearer until N = "
+        f"{number(median(row['last_nearer_n'] for row in until))} in the median head, and longest in "
+        f"{name_head(longest)}, until N = {longest['last_nearer_n']:,}.",
     )
 
 
-def distance_fits(fits: Sequence[Row]) -> str:
-    """How the distance goes as powers of N and of the number of keys (``distance_fits_of_model``)."""
+def describe_distance_fits(fits: Sequence[Row]) -> str:
+    """Exponents of the distance in N and in the number of keys (``distance_fits_of_model``)."""
     mine = [row for row in fits if row["measure"] == "distance" and row["status"] == "ok"]
     against_n = [row for row in mine if row["axis"] == "n"]
     told: list[str] = []
     if against_n:
         last = max(against_n, key=lambda row: row["query"])
         explained = "" if last["r2"] is None else f", which explains {percent(last['r2'])} of its variation"
-        told.append(f"Up to half of the keys the distance goes as N to the power of {exponent(last)}{explained}.")
+        told.append(
+            f"For N up to half of the keys the distance scales as N to the power of {format_exponent(last)}{explained}."
+        )
     against_keys = [row for row in mine if row["axis"] == "n_keys"]
     if against_keys:
         least, most = (pick(against_keys, key=lambda row: row["slope"]) for pick in (min, max))
         ends = [least] if least is most else [least, most]
-        powers = " and ".join(f"{exponent(row)} at N = {row['n']}" for row in ends)
+        powers = " and ".join(f"{format_exponent(row)} at N = {row['n']}" for row in ends)
         told.append(f"Against the number of keys the exponent is {'between ' if len(ends) > 1 else ''}{powers}.")
-    return sentences(*told)
+    return join_sentences(*told)
 
 
-def exponent(row: Row) -> str:
+def format_exponent(row: Row) -> str:
     """The exponent of a fit with its interval."""
     if row["slope_low"] is None:
         return number(row["slope"])
     return f"{number(row['slope'])} ({number(row['slope_low'])} to {number(row['slope_high'])})"
 
 
-def convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
-    """How near the weights are to uniform ones, and which way they go as keys are added (``convergence_by_query``).
+def describe_convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
+    """How close the weights are to uniform ones, and how this changes as keys are added (``convergence_by_query``).
 
     ``fits`` are ``convergence_fits_of_model``.
     """
@@ -99,36 +101,36 @@ def convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
     if first["n_keys"] == last["n_keys"]:
         return (
             f"With {last['n_keys']:,} keys, the mean head has effectively {percent(last['effective_share'])} of them, "
-            f"and {percent(last['n_90_share'])} hold 90 % of its weight; of uniform weights: 100 % and 90 %."
+            f"and {percent(last['n_90_share'])} hold 90 % of its weight; for uniform weights: 100 % and 90 %."
         )
     slope = {row["measure"]: row for row in fits if row["status"] == "ok"}.get("effective_share")
     way = "rise" if last["effective_share"] > first["effective_share"] else "fall"
     told = (
         f"From {first['n_keys']:,} to {last['n_keys']:,} keys, effective keys {way} from "
-        f"{percent(first['effective_share'])} to {percent(last['effective_share'])} of all in the mean head; weights "
-        "that converge to uniform ones would have ever more, up to 100 %."
+        f"{percent(first['effective_share'])} to {percent(last['effective_share'])} of all in the mean head; for "
+        "weights that converge to uniform ones they would rise to 100 %."
     )
-    return sentences(told, f"As a power of the number of keys: {exponent(slope)}." if slope else "")
+    return join_sentences(told, f"Exponent in the number of keys: {format_exponent(slope)}." if slope else "")
 
 
-def convergence_of_heads(heads: Sequence[Row]) -> str:
-    """Which heads are nearest to uniform weights and farthest from them (``convergence_by_head``)."""
+def describe_head_convergence(heads: Sequence[Row]) -> str:
+    """The heads nearest to uniform weights and farthest from them (``convergence_by_head``)."""
     least, most = (pick(heads, key=lambda row: row["effective_share"]) for pick in (min, max))
     return (
-        f"Nearest to uniform is {place(most)}, with effectively {percent(most['effective_share'])} of its "
-        f"{most['n_keys']:,} keys; farthest is {place(least)}, with {percent(least['effective_share'])}."
+        f"Nearest to uniform is {name_head(most)}, with effectively {percent(most['effective_share'])} of its "
+        f"{most['n_keys']:,} keys; farthest is {name_head(least)}, with {percent(least['effective_share'])}."
     )
 
 
-def distinguishable(rows: Sequence[Row]) -> str:
-    """At which N the share is within the reported band, and in how many heads (``distinguishable_by_n``)."""
+def describe_distinguishable(rows: Sequence[Row]) -> str:
+    """The N at which the share is within the reported band, and in how many heads (``distinguishable_by_n``)."""
     low, high = rows[0]["band_low"], rows[0]["band_high"]
     within = [row["n"] for row in rows if row["within_band"]]
     last, most = rows[-1], max(rows, key=lambda row: row["heads_within"])
     held = (
         f"from N = {min(within):,} to {max(within):,}" if len(within) > 1 else f"at N = {within[0]:,}" if within else ""
     )
-    return sentences(
+    return join_sentences(
         f"The model’s share lies between {low:.2f} and {high:.2f} {held}, and is {number(last['share'])} at the last "
         f"N, {last['n']:,}."
         if held
@@ -138,8 +140,8 @@ def distinguishable(rows: Sequence[Row]) -> str:
     )
 
 
-def sensitivity(rows: Sequence[Row]) -> str:
-    """Which bounds of the Jacobian's norm hold, and how near it comes (``sensitivity_by_temperature``)."""
+def describe_sensitivity(rows: Sequence[Row]) -> str:
+    """Whether the bounds of the Jacobian's norm hold, and how close it comes (``sensitivity_by_temperature``)."""
     mine = min(rows, key=lambda row: (abs(row["temperature"] - 1), row["temperature"]))
     broken = [row for row in rows if row["reported_holds"] < 1]
     told = (
@@ -148,17 +150,17 @@ def sensitivity(rows: Sequence[Row]) -> str:
         f"{percent(mine['closest'])}."
     )
     if not broken:
-        return sentences(told, "The bound as reported, the lesser of 1/(4T) and √2, holds at every T.")
+        return join_sentences(told, "The bound as reported, the lesser of 1/(4T) and √2, holds at every T.")
     worst = min(broken, key=lambda row: row["reported_holds"])
-    return sentences(
+    return join_sentences(
         told,
         f"The bound as reported, the lesser of 1/(4T) and √2, is exceeded by {percent(1 - worst['reported_holds'])} of "
         f"the rows at T = {number(worst['temperature'])}: 1/(4T) bounds the Jacobian’s entries, not its norm.",
     )
 
 
-def best_temperatures(rows: Sequence[Row]) -> str:
-    """At which temperature heads would separate best (``best_temperatures``)."""
+def describe_best_temperatures(rows: Sequence[Row]) -> str:
+    """The temperature at which heads would separate best (``best_temperatures``)."""
     told = []
     for measure, name in BEST_OF.items():
         mine = [row for row in rows if row["measure"] == measure]
@@ -166,8 +168,11 @@ def best_temperatures(rows: Sequence[Row]) -> str:
             most, heads = max(mine, key=lambda row: row["heads"]), sum(row["heads"] for row in mine)
             clear = sum(row["beyond_errors"] for row in mine if row["temperature"] != 1)
             told.append(
-                f"{name} at N = {max(row['n'] or 0 for row in mine)} is largest at T = {number(most['temperature'])} "
-                f"in {most['heads']:,} of {count(heads, 'head')}, and by more than two standard errors larger than at "
-                f"T = 1 in {clear:,}."
+                f"{name} at N = {max(row['n'] or 0 for row in mine)} is most often largest at "
+                f"T = {number(most['temperature'])}, in {most['heads']:,} of {count(heads, 'head')}; it is larger than "
+                f"at T = 1 by more than two standard errors in {clear:,}."
             )
-    return sentences(*told, "The best of several does that more often than one alone would." if told else "")
+    return join_sentences(
+        *told,
+        "The best of several temperatures exceeds that margin more often than a single one would." if told else "",
+    )

@@ -1,4 +1,4 @@
-"""Writing numbers, names and lists, for every sentence and table of a report."""
+"""Formatting of numbers, names and lists, for every sentence and table of a report."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -11,11 +11,11 @@ NAMES = {
     "f_r_min": "F(rₘᵢₙ)",
     "f_r_max": "F(rₘₐₓ)",
 }
-"""How the metrics are written."""
+"""Names of the metrics."""
 
 
 def number(value: float) -> str:
-    """Three significant digits: ``1,024``, ``0.0123``, ``−2.5``, ``3.1 · 10⁻⁷``."""
+    """Format a number with three significant digits: ``1,024``, ``0.0123``, ``−2.5``, ``3.1 · 10⁻⁷``."""
     if 999.5 <= abs(value) < 1e15:
         return f"{value:,.0f}".replace("-", "−")
     digits, _, power = f"{value:.3g}".replace("-", "−").partition("e")
@@ -26,33 +26,33 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of 1 as a percentage; 100 only if it is all."""
+    """Format a share of 1 as a percentage; 100 only if it is all."""
     written = number(100 * share)
     return f"{'over 99.9' if written == '100' and share < 1 else written}\u00a0%"
 
 
 def count(number_of: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: ``1 head``, ``12 heads``."""
+    """Format a number with its noun: ``1 head``, ``12 heads``."""
     return f"{number_of:,} {noun if number_of == 1 else plural or noun + 's'}"
 
 
-def known(rows: Iterable[Row], column: str) -> list[Row]:
-    """The rows that have a value in ``column``."""
+def drop_nulls(rows: Iterable[Row], column: str) -> list[Row]:
+    """Select the rows that have a value in ``column``."""
     return [row for row in rows if row[column] is not None]
 
 
-def place(row: Row) -> str:
-    """Which head a row is about."""
+def name_head(row: Row) -> str:
+    """Name the head of a row."""
     return f"layer {row['layer']}, head {row['head']}"
 
 
-def sentences(*parts: str) -> str:
-    """The parts that say something, as one text."""
+def join_sentences(*parts: str) -> str:
+    """Join the parts that are not empty."""
     return " ".join(part for part in parts if part)
 
 
-def spans(numbers: Iterable[int], among: Sequence[int]) -> str:
-    """Some of the sorted numbers ``among``, with runs written from end to end: ``1, 4 to 9``; at most five runs."""
+def format_spans(numbers: Iterable[int], among: Sequence[int]) -> str:
+    """Format some of the sorted numbers ``among``, runs by their ends: ``1, 4 to 9``; at most five runs."""
     order = {value: index for index, value in enumerate(among)}
     runs: list[list[int]] = []
     for value in sorted(numbers):

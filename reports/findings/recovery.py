@@ -1,10 +1,10 @@
-"""How well fits recover planted parameters."""
+"""Findings on how well fits recover planted parameters."""
 
 from collections.abc import Sequence
 from math import isfinite
 from statistics import median
 
-from reports.findings.numbers import Row, count, known, number
+from reports.findings.numbers import Row, count, drop_nulls, number
 
 PARAMETERS = {
     "C": "C",
@@ -25,27 +25,27 @@ EXACT = 1e-6
 """A standard error below this share of the value is rounding: the parameter does not vary over sequences."""
 
 
-def compared(rows: Sequence[Row]) -> list[Row]:
-    """Rows whose parameter was fitted, and planted with a finite number (``planted_recovery``)."""
-    return [row for row in known(rows, "difference") if isfinite(row["planted"])]
+def select_compared(rows: Sequence[Row]) -> list[Row]:
+    """Select rows whose parameter was fitted, and planted with a finite number (``planted_recovery``)."""
+    return [row for row in drop_nulls(rows, "difference") if isfinite(row["planted"])]
 
 
-def recovery(rows: Sequence[Row], parameter: str) -> str:
-    """How far one parameter lies from what was planted (``planted_recovery``, rows of that parameter)."""
-    errors = [abs(row["difference"]) for row in compared(rows)]
+def describe_parameter(rows: Sequence[Row], parameter: str) -> str:
+    """Errors of one fitted parameter (``planted_recovery``, rows of that parameter)."""
+    errors = [abs(row["difference"]) for row in select_compared(rows)]
     name = PARAMETERS[parameter]
     if not errors:
         return f"{name} was fitted in no head."
     return (
-        f"{name} lies {number(median(errors))} from what was planted at the median of {count(len(errors), 'head')}, "
-        f"{number(max(errors))} at most."
+        f"The error of {name} has a median of {number(median(errors))} over {count(len(errors), 'head')} and a maximum "
+        f"of {number(max(errors))}."
     )
 
 
-def recovered(rows: Sequence[Row]) -> str:
-    """How many planted parameters were fitted, and how many within two standard errors (``planted_recovery``)."""
-    fitted = compared(rows)
-    judged = [row for row in known(fitted, "standard_error") if row["standard_error"] > EXACT * abs(row["fitted"])]
+def describe_recovery(rows: Sequence[Row]) -> str:
+    """Number of planted parameters that were fitted, and of those within two standard errors (``planted_recovery``)."""
+    fitted = select_compared(rows)
+    judged = [row for row in drop_nulls(fitted, "standard_error") if row["standard_error"] > EXACT * abs(row["fitted"])]
     near = sum(abs(row["difference"]) <= 2 * row["standard_error"] for row in judged)
-    within = f"; {near} of {len(judged)} lie within two standard errors, where 95 % should" if judged else ""
+    within = f"; {near} of {len(judged)} lie within two standard errors, where 95 % are expected" if judged else ""
     return f"{len(fitted)} of {count(len(rows), 'planted parameter')} were fitted{within}."

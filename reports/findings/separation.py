@@ -1,15 +1,15 @@
-"""What curves, bounds, maps and elbows say of how well heads separate."""
+"""Findings on how well heads separate: curves, bounds, maps and elbows."""
 
 from collections.abc import Sequence
 from statistics import median
 
-from reports.findings.numbers import NAMES, Row, count, known, number, place, sentences, spans
+from reports.findings.numbers import NAMES, Row, count, drop_nulls, format_spans, join_sentences, name_head, number
 
 ELBOW_RANGES = ("in the paper’s range, N from 1 to 4", "beyond it")
-"""Where an elbow may lie, as the legend names it."""
+"""Ranges of the elbow, as the legend names them."""
 
-TRIVIAL = "there is no N but the trivial one, N = 1"
-"""Why there is no elbow where one key is selected at most (status 'trivial')."""
+TRIVIAL = "the only N is the trivial one, N = 1"
+"""Why there is no elbow if at most one key is selected (status 'trivial')."""
 
 WITHOUT_ELBOW = {
     "no_bend": "separability falls from N = 2 on without bending downwards",
@@ -19,10 +19,10 @@ WITHOUT_ELBOW = {
 """Why a curve has no elbow, by status."""
 
 
-def beside_bounds(curves: Sequence[Row], metric: str) -> list[Row]:
+def join_bounds(curves: Sequence[Row], metric: str) -> list[Row]:
     """One row per N of a metric (``bounds_by_n``): mean, interval, printed bounds, scale-free bound, ``outside``.
 
-    ``outside`` is true where the mean lies beyond any of the bounds that there are.
+    ``outside`` is true if the mean lies beyond any of the existing bounds.
     """
     families = {
         family: {row["n"]: row for row in curves if (row["metric"], row["family"]) == (metric, family)}
@@ -42,8 +42,8 @@ def beside_bounds(curves: Sequence[Row], metric: str) -> list[Row]:
     return rows
 
 
-def envelope(rows: Sequence[Row], metric: str) -> str:
-    """Where the mean of a metric lies inside its bounds, and where not (``beside_bounds``)."""
+def describe_envelope(rows: Sequence[Row], metric: str) -> str:
+    """The N at which the mean of a metric lies inside its bounds, and outside (rows joined with their bounds)."""
     enclosed = [row for row in rows if row["lower"] is not None and row["upper"] is not None]
     if not enclosed:
         return "No N has printed bounds to compare it with."
@@ -52,19 +52,19 @@ def envelope(rows: Sequence[Row], metric: str) -> str:
         "above": [row["n"] for row in enclosed if row["mean"] > row["upper"]],
         "below": [row["n"] for row in enclosed if row["mean"] < row["lower"]],
     }
-    outside = [f"{side} it at N = {spans(found, order)}" for side, found in sides.items() if found]
+    outside = [f"{side} it at N = {format_spans(found, order)}" for side, found in sides.items() if found]
     inside = len(enclosed) - sum(map(len, sides.values()))
     text = f"The mean of {NAMES[metric]} lies inside the printed envelope at {inside} of the {len(enclosed)} N shown"
-    return sentences(f"{', '.join([text, *outside])}.", _scale_free(rows))
+    return join_sentences(f"{', '.join([text, *outside])}.", _describe_scale_free(rows))
 
 
-def _scale_free(rows: Sequence[Row]) -> str:
-    bounded = known(rows, "scale_free_lower")
+def _describe_scale_free(rows: Sequence[Row]) -> str:
+    bounded = drop_nulls(rows, "scale_free_lower")
     below = [row["n"] for row in bounded if row["mean"] < row["scale_free_lower"]]
     if not bounded:
         return ""
     if below:
-        return f"It lies below the scale-free lower bound at N = {spans(below, [row['n'] for row in rows])}."
+        return f"It lies below the scale-free lower bound at N = {format_spans(below, [row['n'] for row in rows])}."
     beyond = [row for row in bounded if row["n"] > 1]
     highest = max(beyond, key=lambda row: row["scale_free_lower"], default=None)
     if highest is None:
@@ -77,22 +77,25 @@ def _scale_free(rows: Sequence[Row]) -> str:
     )
 
 
-def course(curves: Sequence[Row], metric: str) -> str:
-    """How one metric runs from the first N to the last (``curves_by_n``)."""
+def describe_course(curves: Sequence[Row], metric: str) -> str:
+    """Course of one metric from the first N to the last (``curves_by_n``)."""
     points = sorted((row for row in curves if row["metric"] == metric), key=lambda row: row["n"])
     first, last = points[0], points[-1]
     if len(points) == 1:
-        return f"{NAMES[metric]} is {number(first['mean'])} at N = {first['n']}, the only N there is."
+        return f"{NAMES[metric]} is {number(first['mean'])} at N = {first['n']}, the only N."
     lowest = min(points, key=lambda row: row["mean"])
     if lowest is last:
-        return f"{NAMES[metric]} falls from {_at(first)} to {_at(last)}, where it is lowest."
+        return f"{NAMES[metric]} falls from {_format_point(first)} to {_format_point(last)}, where it is lowest."
     if lowest is first:
-        return f"{NAMES[metric]} rises from {_at(first)}, where it is lowest, to {_at(last)}."
-    return f"{NAMES[metric]} falls from {_at(first)} to {_at(lowest)}, its lowest, and ends with {_at(last)}."
+        return f"{NAMES[metric]} rises from {_format_point(first)}, where it is lowest, to {_format_point(last)}."
+    return (
+        f"{NAMES[metric]} falls from {_format_point(first)} to {_format_point(lowest)}, its minimum, and is "
+        f"{_format_point(last)}."
+    )
 
 
-def spread(curves: Sequence[Row], metric: str) -> str:
-    """Where heads differ most in one metric (``curves_by_n``)."""
+def describe_spread(curves: Sequence[Row], metric: str) -> str:
+    """The N at which heads differ most in one metric (``curves_by_n``)."""
     widest = max((row for row in curves if row["metric"] == metric), key=lambda row: row["p90"] - row["p10"])
     return (
         f"Heads differ most in {NAMES[metric]} at N = {widest['n']}, where the middle 80 % of them lie between "
@@ -100,56 +103,56 @@ def spread(curves: Sequence[Row], metric: str) -> str:
     )
 
 
-def _at(point: Row) -> str:
+def _format_point(point: Row) -> str:
     return f"{number(point['mean'])} at N = {point['n']}"
 
 
-def fewer_heads(curves: Sequence[Row]) -> str:
-    """Say where the number of heads behind a curve changes (``curves_by_n``); empty if it does not."""
+def describe_fewer_heads(curves: Sequence[Row]) -> str:
+    """The N from which fewer heads are behind a curve (``curves_by_n``); empty if there is none."""
     most, least = max(row["heads"] for row in curves), min(row["heads"] for row in curves)
     if most == least:
         return ""
     full = max(row["n"] for row in curves if row["heads"] == most)
     return (
-        f"A sliding window limits what some heads attend to: beyond N = {full} the curves hold fewer heads, "
+        f"A sliding window limits the keys of some heads: beyond N = {full} the curves are means of fewer heads, "
         f"{least} instead of {most} at the end."
     )
 
 
-def extremes(heads: Sequence[Row], metric: str) -> str:
-    """Where on the map one metric is smallest and largest (``heads_at_n``)."""
-    rows = known(heads, metric)
+def describe_extremes(heads: Sequence[Row], metric: str) -> str:
+    """The heads in which one metric is smallest and largest (``heads_at_n``)."""
+    rows = drop_nulls(heads, metric)
     if len(rows) == 1:
         return f"{NAMES[metric]} of the only head is {number(rows[0][metric])}."
     low, high = min(rows, key=lambda row: row[metric]), max(rows, key=lambda row: row[metric])
     middle = median(row[metric] for row in rows)
     return (
-        f"{NAMES[metric]} reaches from {number(low[metric])} ({place(low)}) to {number(high[metric])} ({place(high)}); "
-        f"the median is {number(middle)}."
+        f"{NAMES[metric]} ranges from {number(low[metric])} ({name_head(low)}) to {number(high[metric])} "
+        f"({name_head(high)}); the median is {number(middle)}."
     )
 
 
-def blanks(heads: Sequence[Row], metric: str, n: int) -> str:
-    """Say how many cells of the map are blank (``heads_at_n``); empty if none is."""
-    missing = len(heads) - len(known(heads, metric))
+def describe_blanks(heads: Sequence[Row], metric: str, n: int) -> str:
+    """Number of blank cells of the map (``heads_at_n``); empty if none is."""
+    missing = len(heads) - len(drop_nulls(heads, metric))
     return f"Blank: {count(missing, 'head')} with {n} keys or fewer." if missing else ""
 
 
-def elbows(heads: Sequence[Row]) -> str:
-    """Where the elbows of the heads lie (``elbow_by_head``)."""
-    found = [row["elbow_n"] for row in known(heads, "elbow_n")]
+def describe_elbows(heads: Sequence[Row]) -> str:
+    """Elbows of the heads (``elbow_by_head``)."""
+    found = [row["elbow_n"] for row in drop_nulls(heads, "elbow_n")]
     without = len(heads) - len(found)
     if not found:
-        return f"No head has an elbow: {_elbowless(heads)}."
+        return f"No head has an elbow: {_explain_no_elbow(heads)}."
     small = sum(n <= 4 for n in found)
-    return sentences(
+    return join_sentences(
         f"{small} of {count(len(found), 'head')} {'has its' if small == 1 else 'have their'} elbow at N = 1 to 4; the "
         f"median is N = {number(median(found))}, the largest N = {max(found)}.",
-        f"{count(without, 'head')} more {'has' if without == 1 else 'have'} none." if without else "",
+        f"{count(without, 'more head')} {'has' if without == 1 else 'have'} none." if without else "",
     )
 
 
-def _elbowless(heads: Sequence[Row]) -> str:
+def _explain_no_elbow(heads: Sequence[Row]) -> str:
     """Why heads have no elbow, by status; NULL is that of a head that attends to one key."""
     reasons: dict[str | None, str] = {None: "there is no N"}
     reasons.update(WITHOUT_ELBOW.items())
@@ -157,8 +160,8 @@ def _elbowless(heads: Sequence[Row]) -> str:
     return "; ".join(f"in {count(found, 'head')} {reasons[status]}" for status, found in numbers.items() if found)
 
 
-def elbow_of_model(model: Row | None) -> str:
-    """Where the elbow of the model's mean curves lies (``elbow_of_model``)."""
+def describe_model_elbow(model: Row | None) -> str:
+    """Elbow of the model's mean curves (``elbow_of_model``)."""
     if model is None:
         return ""
     if model["elbow_n"] is None:

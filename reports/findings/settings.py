@@ -1,21 +1,21 @@
-"""What was run, in words."""
+"""Settings of a study, in words."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from reports.findings.numbers import Row, count, spans
+from reports.findings.numbers import Row, count, format_spans
 
 CAPTURED = {
-    "AttentionInterface": "rows of the queries, computed beside the forward pass (AttentionInterface)",
-    "two-pass": "rows of the queries, each from a pass of its own over a cache of the keys before it (two-pass)",
+    "AttentionInterface": "rows of the queries, computed during the forward pass (AttentionInterface)",
+    "two-pass": "rows of the queries, each from a separate pass over a cache of the preceding keys (two-pass)",
 }
-"""How attention was read, by what the provenance says of it."""
+"""How attention was captured, by its entry in the provenance."""
 
 
-def facts(study: Row) -> dict[str, str]:
-    """The settings one asks for first, by name (``study_overview``); those that a study does not have are left out."""
-    provenance, (heads, values) = json.loads(study["provenance"]), _sizes(study)
+def list_facts(study: Row) -> dict[str, str]:
+    """List the main settings by name (``study_overview``); those that a study does not have are left out."""
+    provenance, (heads, values) = json.loads(study["provenance"]), _describe_sizes(study)
     least, most = study["least_keys"], study["most_keys"]
     keys = f"{most}" if least == most else f"{least} to {most}, by layer"
     told = {
@@ -24,60 +24,66 @@ def facts(study: Row) -> dict[str, str]:
         "Corpus": study["corpus"],
         "Text": f"{count(study['sequences'], 'sequence')} of {count(study['context_length'], 'token')}",
         "Heads": heads,
-        "Kinds of layers": _kinds(_of(provenance, "inputs", "model", "layer_kinds"), study["attention_layers"]),
-        "Attention": CAPTURED.get(_of(provenance, "inputs", "model", "attention")),
+        "Kinds of layers": _describe_layer_kinds(
+            _find_entry(provenance, "inputs", "model", "layer_kinds"), study["attention_layers"]
+        ),
+        "Attention": CAPTURED.get(_find_entry(provenance, "inputs", "model", "attention")),
         "Value states": values,
-        "Value states stored in": _of(provenance, "settings", "values"),
+        "Value states stored in": _find_entry(provenance, "settings", "values"),
         "Keys of the query": keys if most else None,
         "Weights in": study["dtype"],
         "Device": study["device"],
-        "Versions": _versions(provenance),
+        "Versions": _format_versions(provenance),
     }
     return {name: value for name, value in told.items() if value}
 
 
-def entries(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+def iterate_entries(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
     """The leaves of nested JSON as (dotted name, text)."""
     if isinstance(value, dict) and value:
         for key, item in value.items():
-            yield from entries(item, f"{name}.{key}" if name else key)
+            yield from iterate_entries(item, f"{name}.{key}" if name else key)
     else:
         yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _sizes(study: Row) -> tuple[str, str]:
-    """How many heads there are, and how many KV heads with value states of which length."""
+def _describe_sizes(study: Row) -> tuple[str, str]:
+    """Describe the numbers of heads and of KV heads, and the size of their value states."""
     if study["alike"]:
         return (
             f"{count(study['layers'], 'layer')} of {count(study['heads'], 'head')}",
-            f"{count(study['kv_heads'], 'KV head')} in each layer, {study['head_dim']} numbers each",
+            f"{count(study['kv_heads'], 'KV head')} in each layer, {study['head_dim']} components each",
         )
     return (
         f"{count(study['all_heads'], 'head')} in {len(study['attention_layers'])} of {count(study['layers'], 'layer')}",
-        f"up to {count(study['kv_heads'], 'KV head')} in a layer, up to {study['head_dim']} numbers each",
+        f"up to {count(study['kv_heads'], 'KV head')} in a layer, up to {study['head_dim']} components each",
     )
 
 
-def _kinds(kinds: Sequence[str] | None, analysed: Collection[int]) -> str:
-    """Which layers are of which kind, if not all are of one; empty if none were recorded."""
+def _describe_layer_kinds(kinds: Sequence[str] | None, analysed: Collection[int]) -> str:
+    """Describe the kinds of layers if there are several; empty if none were recorded."""
     layers: dict[str, list[int]] = {}
     for layer, kind in enumerate(kinds or ()):
         layers.setdefault(kind.replace("_", " ") + ("" if layer in analysed else ", not analysed"), []).append(layer)
     told = [
-        f"layer{'s' if len(numbers) > 1 else ''} {spans(numbers, range(len(kinds or ())))}: {kind}"
+        f"layer{'s' if len(numbers) > 1 else ''} {format_spans(numbers, range(len(kinds or ())))}: {kind}"
         for kind, numbers in layers.items()
     ]
     return "; ".join(told) if len(told) > 1 else ""
 
 
-def _of(provenance: Any, *names: str) -> Any:
-    """A part of the provenance; ``None`` where it was not recorded."""
+def _find_entry(provenance: Any, *names: str) -> Any:
+    """Find an entry of the provenance; ``None`` if it was not recorded."""
     for name in names:
         provenance = provenance.get(name) if isinstance(provenance, dict) else None
     return provenance
 
 
-def _versions(provenance: Mapping[str, Any]) -> str:
-    """Library versions in one line; empty where none were recorded."""
+def _format_versions(provenance: Mapping[str, Any]) -> str:
+    """Format library versions in one line; empty if none were recorded."""
     versions = provenance.get("versions")
-    return ", ".join(f"{name} {version}" for name, version in entries(versions)) if isinstance(versions, dict) else ""
+    return (
+        ", ".join(f"{name} {version}" for name, version in iterate_entries(versions))
+        if isinstance(versions, dict)
+        else ""
+    )

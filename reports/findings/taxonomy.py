@@ -1,10 +1,10 @@
-"""What the kinds of heads say: how many there are, where they lie, how surely, and how they separate."""
+"""Findings on the kinds of heads: their numbers, layers and margins, and how they separate."""
 
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
-from reports.findings.numbers import NAMES, Row, count, known, number, percent, sentences
+from reports.findings.numbers import NAMES, Row, count, drop_nulls, join_sentences, number, percent
 
 KINDS = ("Retriever", "Mixer", "Reset")
 """The kinds of heads, in the order of every chart and table."""
@@ -16,7 +16,7 @@ LABELS = (*KINDS, OTHER)
 """Every label, in the order of every chart and table."""
 
 LETTERS = {"Retriever": "T", "Mixer": "M", "Reset": "R", OTHER: "O"}
-"""What stands for a label where there is no room for its name."""
+"""Letter of each label, used if there is no room for its name."""
 
 EXPLAINED = "T: Retriever, M: Mixer, R: Reset, O: Other, which meets no rule"
 """The letters, for captions."""
@@ -27,29 +27,29 @@ _NOUNS = {
     "Reset": ("Reset head", "Reset heads"),
     OTHER: ("Other head", "Other heads"),
 }
-"""What one head and several heads of a label are called."""
+"""Nouns for one head and for several heads of a label."""
 
 
-def kinds(heads: Sequence[Row]) -> str:
-    """How many heads are of each kind, and how surely (``taxonomy_of_heads``)."""
+def describe_kinds(heads: Sequence[Row]) -> str:
+    """Number of heads of each kind, and the agreement of sequences (``taxonomy_of_heads``)."""
     numbers = Counter(row["label"] for row in heads)
     told = [count(numbers[label], *_NOUNS[label]) if numbers[label] else f"no {_NOUNS[label][0]}" for label in KINDS]
     agreement = fmean(row["agreement"] for row in heads)
-    return sentences(
+    return join_sentences(
         f"Of {count(len(heads), 'head')}: {', '.join(told)}.",
-        _others([row for row in heads if row["label"] == OTHER]),
+        _describe_others([row for row in heads if row["label"] == OTHER]),
         f"On average {percent(agreement)} of the sequences give a head the same label by themselves.",
     )
 
 
-def _others(heads: Sequence[Row]) -> str:
-    """How many heads meet no rule, what they are nearest to, and how many of them look at a single key."""
+def _describe_others(heads: Sequence[Row]) -> str:
+    """Describe the heads that meet no rule: their number, nearest kinds, and how many have a single key."""
     if not heads:
         return "Every head meets a rule."
     nearest = Counter(row["nearest"] for row in heads)
     near = [f"{nearest[kind]:,} nearest to {kind}" for kind in KINDS if nearest[kind]]
     single = sum(row["single_key"] for row in heads)
-    return sentences(
+    return join_sentences(
         f"{count(len(heads), 'head')} {'meets' if len(heads) == 1 else 'meet'} no rule"
         + (f" ({', '.join(near)})." if near else "."),
         f"{single:,} of them {'has' if single == 1 else 'have'} fewer than 2 effective contributors, the largest of "
@@ -59,8 +59,8 @@ def _others(heads: Sequence[Row]) -> str:
     )
 
 
-def depths(heads: Sequence[Row]) -> str:
-    """Where with depth each kind lies (``taxonomy_of_heads``)."""
+def describe_depths(heads: Sequence[Row]) -> str:
+    """Mean layer of each kind (``taxonomy_of_heads``)."""
     layers = {label: [row["layer"] for row in heads if row["label"] == label] for label in KINDS}
     means = {label: fmean(found) for label, found in layers.items() if found}
     if len({row["layer"] for row in heads}) == 1:
@@ -70,9 +70,9 @@ def depths(heads: Sequence[Row]) -> str:
     return f"Mean layer: {', '.join(f'{label} {number(mean)}' for label, mean in means.items())}."
 
 
-def planes(heads: Sequence[Row]) -> str:
-    """How near the heads of each kind keep to the last token (``taxonomy_of_heads``)."""
-    rows = known(heads, "cos_last_level")
+def describe_planes(heads: Sequence[Row]) -> str:
+    """Cosine of the heads of each kind with the last token (``taxonomy_of_heads``)."""
+    rows = drop_nulls(heads, "cos_last_level")
     told = []
     for label in LABELS:
         own = [row for row in rows if row["label"] == label]
@@ -81,78 +81,80 @@ def planes(heads: Sequence[Row]) -> str:
             moving = f"{'rising' if change > 0 else 'falling'} by {number(abs(change))}" if change else "not changing"
             told.append(f"{number(level)}, {moving}, in {count(len(own), *_NOUNS[label])}")
     hidden = len(heads) - len(rows)
-    return sentences(
+    return join_sentences(
         f"cos(s, v_L) lies on average at {'; at '.join(told)}.",
         f"{count(hidden, 'head')} without such a cosine {'is' if hidden == 1 else 'are'} not drawn." if hidden else "",
     )
 
 
-def sensitivity(thresholds: Sequence[Row]) -> str:
-    """Which threshold the labels depend on most (``taxonomy_thresholds``)."""
-    most = max(thresholds, key=_changed)
-    if not _changed(most):
+def describe_sensitivity(thresholds: Sequence[Row]) -> str:
+    """The threshold on which the labels depend most (``taxonomy_thresholds``)."""
+    most = max(thresholds, key=_count_changed)
+    if not _count_changed(most):
         return f"No threshold changes a label of {count(most['heads'], 'head')} when it moves by 10 %."
-    still = sum(not _changed(row) for row in thresholds)
-    return sentences(
-        f"The labels depend most on {most['threshold']}: 10 % less of it changes {most['changed_below']:,}, 10 % more "
-        f"{most['changed_above']:,} of {count(most['heads'], 'label')}.",
+    still = sum(not _count_changed(row) for row in thresholds)
+    return join_sentences(
+        f"The labels depend most on {most['threshold']}: lowering it by 10 % changes {most['changed_below']:,}, and "
+        f"raising it by 10 % changes {most['changed_above']:,} of {count(most['heads'], 'label')}.",
         f"{still} of {count(len(thresholds), 'threshold')} {'changes' if still == 1 else 'change'} none."
         if still
         else "",
     )
 
 
-def _changed(row: Row) -> int:
+def _count_changed(row: Row) -> int:
     """The most labels that change when a threshold moves."""
     return max(int(row["changed_below"]), int(row["changed_above"]))
 
 
-def halfway(curves: Sequence[Row]) -> int:
+def find_halfway(curves: Sequence[Row]) -> int:
     """The largest N of the grid up to half of the last: beyond it both measures tend to 1 in every head."""
     ns: list[int] = sorted({row["n"] for row in curves})
     return max((n for n in ns if 2 * n <= ns[-1]), default=ns[0])
 
 
-def kind_curve(curves: Sequence[Row], metric: str) -> str:
-    """How the kinds differ in one metric halfway, and how it runs in Reset heads (``curves_by_label``)."""
-    return sentences(f"{_halfway(curves)} {_of_each(curves, metric)}.", _resets(curves, metric))
+def describe_kind_curve(curves: Sequence[Row], metric: str) -> str:
+    """One metric of the kinds halfway, and its course in Reset heads (``curves_by_label``)."""
+    return join_sentences(
+        f"{_format_halfway(curves)} {_describe_each(curves, metric)}.", _describe_resets(curves, metric)
+    )
 
 
-def kind_curves(curves: Sequence[Row]) -> str:
-    """How the kinds differ in Precision and Recall halfway, and how these run in Reset heads (``curves_by_label``)."""
+def describe_kind_curves(curves: Sequence[Row]) -> str:
+    """Precision and Recall of the kinds halfway, and their course in Reset heads (``curves_by_label``)."""
     metrics = ("precision", "recall")
-    each = "; ".join(_of_each(curves, metric) for metric in metrics)
-    resets = (_resets(curves, metric) for metric in metrics)
-    return sentences(f"{_halfway(curves)} {each}.", *resets)
+    each = "; ".join(_describe_each(curves, metric) for metric in metrics)
+    resets = (_describe_resets(curves, metric) for metric in metrics)
+    return join_sentences(f"{_format_halfway(curves)} {each}.", *resets)
 
 
-def _halfway(curves: Sequence[Row]) -> str:
-    return f"At N = {halfway(curves):,}, of at most {max(row['n'] for row in curves):,},"
+def _format_halfway(curves: Sequence[Row]) -> str:
+    return f"At N = {find_halfway(curves):,}, of at most {max(row['n'] for row in curves):,},"
 
 
-def _of_each(curves: Sequence[Row], metric: str) -> str:
+def _describe_each(curves: Sequence[Row], metric: str) -> str:
     """Means of the kinds halfway."""
-    means = _means(curves, metric, halfway(curves))
+    means = _select_means(curves, metric, find_halfway(curves))
     told = ", ".join(f"{number(mean)} in {_NOUNS[label][1]}" for label, mean in means.items())
     return f"{NAMES[metric]} is {told}"
 
 
-def _means(curves: Sequence[Row], metric: str, n: int) -> dict[str, float]:
+def _select_means(curves: Sequence[Row], metric: str, n: int) -> dict[str, float]:
     found = {row["label"]: row["mean"] for row in curves if (row["metric"], row["n"]) == (metric, n)}
     return {label: found[label] for label in LABELS if label in found}
 
 
-def _resets(curves: Sequence[Row], metric: str) -> str:
-    """Where a metric of Reset heads is lowest up to halfway, beyond which every head's rises to 1."""
-    until = halfway(curves)
+def _describe_resets(curves: Sequence[Row], metric: str) -> str:
+    """Describe where a metric of Reset heads is lowest up to halfway, beyond which it rises to 1 in every head."""
+    until = find_halfway(curves)
     points = [row for row in curves if (row["metric"], row["label"]) == (metric, "Reset") and row["n"] <= until]
     points.sort(key=lambda row: int(row["n"]))
     if len(points) < 3:
         return ""
     lowest, last = min(points, key=lambda row: row["mean"]), points[-1]
     if lowest is points[0] or lowest is last:
-        return f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}, of N up to {until}."
+        return f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}, among N up to {until}."
     return (
-        f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}, with {number(lowest['mean'])}, and up again "
-        f"to {number(last['mean'])} at N = {last['n']}."
+        f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}, with {number(lowest['mean'])}, and rises "
+        f"again to {number(last['mean'])} at N = {last['n']}."
     )

@@ -1,15 +1,15 @@
-"""What norms and similarity of value states say (Assumptions 1 and 2)."""
+"""Findings on norms and similarity of value states (Assumptions 1 and 2)."""
 
 from collections import Counter
 from collections.abc import Sequence
 from math import sqrt
 from statistics import fmean, median
 
-from reports.findings.numbers import Row, count, known, number, sentences
+from reports.findings.numbers import Row, count, drop_nulls, join_sentences, number
 
 
-def value_norm(norms: Sequence[Row]) -> str:
-    """How the sink's value norm compares with the others (``value_norm_over_heads``)."""
+def describe_value_norm(norms: Sequence[Row]) -> str:
+    """Value norm of the sink compared with the others (``value_norm_over_heads``)."""
     sink = [row["mean"] for row in norms if row["first_position"] == 0]
     others = [
         row["mean"]
@@ -18,52 +18,53 @@ def value_norm(norms: Sequence[Row]) -> str:
         for _ in range(row["first_position"], row["last_position"] + 1)
     ]
     if not sink or not others:
-        return "There is only one position, so nothing to compare it with."
+        return "There is only one position, so there is nothing to compare."
     middle = median(others)
     finding = f"The mean norm is {number(sink[0])} at position 0 and {number(middle)} at the median of later positions"
-    return f"{finding}: the sink has {number(sink[0] / middle)} times the usual norm." if middle else f"{finding}."
+    return f"{finding}: the sink has {number(sink[0] / middle)} times the typical norm." if middle else f"{finding}."
 
 
-def norm_variation(heads: Sequence[Row]) -> str:
-    """How the two coefficients of variation compare (``norm_variation_by_head``)."""
+def describe_norm_variation(heads: Sequence[Row]) -> str:
+    """Both coefficients of variation and their ratio (``norm_variation_by_head``)."""
     of_mean, within = (
-        [row[column] for row in known(heads, column)] for column in ("cv_of_mean_norm", "cv_within_sequence")
+        [row[column] for row in drop_nulls(heads, column)] for column in ("cv_of_mean_norm", "cv_within_sequence")
     )
     if not of_mean or not within:
-        return "No KV head has two positions after the sink, so norms have nothing to vary over."
+        return "No KV head has two positions after the sink, so their norms have no variation."
     sequences = max(row["sequences"] for row in heads)
     small, large = median(of_mean), median(within)
-    ratio = f", {number(small / large)} times the second" if large else ""
+    ratio = f"Their ratio is {number(small / large)}; independent" if large else "Independent"
     return (
-        f"Over positions the mean norm of {count(sequences, 'sequence')} varies by {number(small)}{ratio}; the norms "
-        f"of one sequence vary by {number(large)} (medians of {count(len(within), 'KV head')}). Independent tokens "
-        f"would give a ratio of 1/√{sequences} = {number(1 / sqrt(sequences))}."
+        f"Over positions, the coefficient of variation is {number(small)} for the mean norm of "
+        f"{count(sequences, 'sequence')} and {number(large)} within one sequence (medians of "
+        f"{count(len(within), 'KV head')}). {ratio} tokens would give a ratio of 1/√{sequences} = "
+        f"{number(1 / sqrt(sequences))}."
     )
 
 
-def similarity_errors(heads: Sequence[Row]) -> str:
-    """How well the exponential fits, and how often a floor is preferred (``similarity_fit_by_head``)."""
-    errors = [row["mae"] for row in known(heads, "mae")]
+def describe_similarity_errors(heads: Sequence[Row]) -> str:
+    """Error of the exponential, and how often a floor is preferred (``similarity_fit_by_head``)."""
+    errors = [row["mae"] for row in drop_nulls(heads, "mae")]
     if not errors:
-        return f"No KV head has a fit: {_statuses(heads)}."
-    chosen = Counter(row["preferred"] for row in known(heads, "preferred"))
+        return f"No KV head has a fit: {_count_statuses(heads)}."
+    chosen = Counter(row["preferred"] for row in drop_nulls(heads, "preferred"))
     unfitted = [row for row in heads if row["mae"] is None]
-    return sentences(
+    return join_sentences(
         f"The mean absolute error of the exponential is {number(fmean(errors))} on average over "
         f"{count(len(errors), 'KV head')}, from {number(min(errors))} to {number(max(errors))}.",
         f"By BIC the fit with a floor is better in {chosen['floor']} of {chosen.total()}." if chosen else "",
-        f"Without a fit: {_statuses(unfitted)}." if unfitted else "",
+        f"Without a fit: {_count_statuses(unfitted)}." if unfitted else "",
     )
 
 
-def _statuses(rows: Sequence[Row]) -> str:
+def _count_statuses(rows: Sequence[Row]) -> str:
     numbers = Counter(row["status"] for row in rows)
     return ", ".join(f"{count(heads, 'KV head')} '{status}'" for status, heads in sorted(numbers.items()))
 
 
-def similarity_curve(curve: Sequence[Row], title: str) -> str:
-    """How similarity runs with distance (``similarity_curves``, one KV head or the model)."""
-    rows = sorted(known(curve, "mean_cosine"), key=lambda row: row["distance"])
+def describe_similarity_curve(curve: Sequence[Row], title: str) -> str:
+    """Similarity against distance (``similarity_curves``, one KV head or the model)."""
+    rows = sorted(drop_nulls(curve, "mean_cosine"), key=lambda row: row["distance"])
     if not rows:
         return f"{title}: no cosine is defined."
     first, last = rows[0], rows[-1]
@@ -73,31 +74,33 @@ def similarity_curve(curve: Sequence[Row], title: str) -> str:
     return f"{title}: the mean cosine is {ends} and {number(last['mean_cosine'])} at distance {last['distance']:,}."
 
 
-def similarity_of_model(model: Row | None) -> str:
+def describe_model_similarity(model: Row | None) -> str:
     """β, floor and ρ_0 of the whole model (``similarity_fit_of_model``)."""
     if model is None:
         return ""
     parts = []
     if model["beta"] is not None:
-        parts.append(f"β = {_with_error(model, 'beta')} with an error of {number(model['mae'])}")
+        parts.append(f"β = {_format_with_error(model, 'beta')} with an error of {number(model['mae'])}")
     if model["floor"] is not None:
         at_once = model["beta_floor"] is None
-        rate = "it is reached at once" if at_once else f"β = {_with_error(model, 'beta_floor')}"
+        rate = "which is reached at once" if at_once else f"β = {_format_with_error(model, 'beta_floor')}"
         parts.append(
-            f"with a floor of {_with_error(model, 'floor')}, {rate}, with an error of {number(model['mae_floor'])}"
+            f"with a floor of {_format_with_error(model, 'floor')}, {rate}, with an error of "
+            f"{number(model['mae_floor'])}"
         )
     if model["rho_0"] is not None:
-        parts.append(f"ρ₀ = {_with_error(model, 'rho_0')}, spread over positions by {number(model['rho_0_sd'])}")
+        spread = f"with a standard deviation of {number(model['rho_0_sd'])} over positions"
+        parts.append(f"ρ₀ = {_format_with_error(model, 'rho_0')}, {spread}")
     if model["rho_0"] is not None and model["floor"] is not None:
         parts.append(
-            "that all tokens have this cosine with the sink’s direction gives by itself a floor of about "
+            "this cosine of all tokens with the sink’s direction alone gives a floor of about "
             f"ρ₀² = {number(model['rho_0'] ** 2)}"
         )
     status = "" if model["status"] == "ok" else f" (status '{model['status']}')"
     return f"For the whole model{status}: {'; '.join(parts)}." if parts else f"The whole model has no fit{status}."
 
 
-def _with_error(row: Row, column: str) -> str:
-    """A parameter with its standard error, where it has one."""
+def _format_with_error(row: Row, column: str) -> str:
+    """Format a parameter with its standard error, if it has one."""
     error = row[f"{column}_se"]
     return number(row[column]) if error is None else f"{number(row[column])} ± {number(error)}"

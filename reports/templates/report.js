@@ -1,7 +1,7 @@
-// Draws every chart of the page, in the colours the reader's system asks for, and again when these change: first what
-// the reader can choose in and what is in view, then what comes near, and the rest while nothing else is to be done.
-// Charts and both configurations come from the element #charts, as JSON that is compressed and in base 64;
-// window.vegaEmbed from the bundle before this script.
+// Draws every chart of the page in the reader's colour scheme, and redraws it when the scheme changes: first interactive
+// charts and those in view, then those close to the view, and the rest while the browser is idle.
+// Charts and both configurations are in the element #charts, as compressed JSON in base 64; window.vegaEmbed comes from
+// the bundle before this script.
 async function unpacked(text) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   return JSON.parse(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
@@ -9,7 +9,7 @@ async function unpacked(text) {
 
 const { charts, light, dark, name } = await unpacked(document.getElementById("charts").textContent);
 const wantsDark = matchMedia("(prefers-color-scheme: dark)");
-const embedded = new Map(); // key of a chart → what vegaEmbed made of it
+const embedded = new Map(); // key of a chart → result of vegaEmbed
 const drawing = new Map(); // key of a chart → promise of its latest drawing
 let printing = false;
 const EXPLORER = "explorer";
@@ -17,8 +17,8 @@ const EXPLORER = "explorer";
 const placeOf = ({ key }) => document.getElementById(`chart-${key}`);
 const joined = ({ spec }) => "concat" in spec;
 
-// Views that stand together have widths of their own: as many columns as there is room for, each view in proportion.
-const AXIS = 58; // what a view takes beside its plotting area, in pixels
+// Concatenated views have fixed widths: as many columns as there is room for, each view in proportion.
+const AXIS = 58; // width of a view outside its plotting area, in pixels
 const GAP = 24; // between two views
 const natural = (spec) => {
   const views = spec.concat ?? spec.vconcat;
@@ -38,7 +38,7 @@ function fit(spec, width) {
 // Legends above a chart have as many columns as there is room for.
 const pen = document.createElement("canvas").getContext("2d");
 pen.font = `12px ${light.font}`;
-const SYMBOL = 38; // what a label takes beside its letters, in pixels
+const SYMBOL = 38; // width of a label outside its letters, in pixels
 const broadest = (sizes, columns) =>
   [...Array(columns).keys()].reduce((sum, column) => sum + Math.max(...sizes.filter((_, index) => index % columns === column)), 0);
 function roomy(spec, width) {
@@ -56,7 +56,7 @@ function roomy(spec, width) {
   return Object.fromEntries(Object.entries(spec).map(([name, part]) => [name, name === "datasets" ? part : roomy(part, width)]));
 }
 
-// Titles that are broader than their chart go on in a second line.
+// Titles wider than their chart are wrapped.
 function wrapped(spec, width) {
   if (typeof spec.title !== "string") return spec;
   pen.save();
@@ -71,7 +71,7 @@ function wrapped(spec, width) {
   return { ...spec, title: lines.length > 1 ? lines : spec.title };
 }
 
-// What the reader has chosen in a chart: the signals that its inputs are bound to.
+// The reader's choices in a chart: the signals to which its inputs are bound.
 const choices = ({ view, vgSpec }) =>
   vgSpec.signals.filter((signal) => signal.bind).map((signal) => [signal.name, view.signal(signal.name)]);
 
@@ -116,7 +116,7 @@ function again(which) {
 
 const idle = () => new Promise((go) => (window.requestIdleCallback ?? setTimeout)(go, { timeout: 100 }));
 
-// A chart takes the width of its place, so that one that is folded away waits until it is unfolded.
+// A chart takes the width of its container, so a folded chart is drawn only when it is unfolded.
 const shown = (chart) => placeOf(chart).clientWidth > 0 && placeOf(chart).checkVisibility({ contentVisibilityAuto: true });
 
 async function drawAll() {
@@ -158,13 +158,13 @@ addEventListener("resize", () => {
   }, 200);
 });
 
-// What is unfolded is drawn at once.
+// Unfolded charts are drawn at once.
 const drawShown = () => charts.filter(shown).forEach(once);
 addEventListener("toggle", (event) => {
   if (event.target.matches(".more, .part")) drawShown();
 }, true);
 
-// Tabs: figures that share a place, of which one is seen.
+// Tabs: figures that share a place, one of them visible.
 for (const tabs of document.querySelectorAll(".tabs")) {
   const buttons = [...tabs.querySelectorAll("[role=tab]")];
   const choose = (chosen) => {
@@ -193,7 +193,7 @@ for (const tabs of document.querySelectorAll(".tabs")) {
   choose(buttons[0]);
 }
 
-// What an address leads to is unfolded, and its tab chosen.
+// The target of an address is unfolded, and its tab selected.
 function reveal() {
   const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (!target) return;
@@ -206,7 +206,7 @@ function reveal() {
 addEventListener("hashchange", reveal);
 reveal();
 
-// The head that is chosen in the explorer is part of the address: #explorer/LAYER/HEAD.
+// The head chosen in the explorer is part of the address: #explorer/LAYER/HEAD.
 const asked = () => location.hash.match(/^#explorer\/(\d+)\/(\d+)$/)?.slice(1).map(Number);
 async function follow(view, chart, isFirst) {
   const { data, datasets } = chart.spec;
@@ -244,13 +244,13 @@ for (const text of document.querySelectorAll("pre.sql, pre.command")) {
   text.before(button);
 }
 
-// Tables wider than their place say that they scroll.
+// Tables wider than their container show that they scroll.
 const sizes = new ResizeObserver((entries) => {
   for (const { target } of entries) target.classList.toggle("scrolls", target.scrollWidth > target.clientWidth + 1);
 });
 for (const table of document.querySelectorAll(".listing, .scroll")) sizes.observe(table);
 
-// The contents: closed where they would push the page down, and with a mark at the section that is read.
+// The contents: closed on narrow screens, and with a mark at the section being read.
 const contents = document.querySelector(".contents details");
 if (contents) {
   const wide = matchMedia("(min-width: 75rem)");

@@ -1,7 +1,7 @@
--- grain:   one row per (layer, head, kind) whose ablation is missing, doubled or impossible
+-- grain:   one row per (layer, head, kind) whose ablation is missing, duplicated or impossible
 -- inputs:  head_ablation, heads
--- meaning: where there is an ablation at all, every head has one row of each kind; KL is not below 0 by more than
---          rounding, and intervals have two ends in order; only 'sink' may be left out
+-- meaning: if there is any ablation, every head has one row of each kind; KL is not below 0 by more than rounding, and
+--          intervals have two ends in order; only 'sink' may be missing
 WITH wanted AS (
     SELECT DISTINCT heads.layer, heads.head, kinds.kind
     FROM heads

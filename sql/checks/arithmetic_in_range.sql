@@ -1,4 +1,5 @@
--- grain:   one row per (query, layer, head, arithmetic) that is doubled, of no head, or tells what no counts give
+-- grain:   one row per (query, layer, head, arithmetic) that is duplicated, belongs to no head, or has values that no
+--          counts give
 -- inputs:  arithmetic, heads, attention_rows, selection
 -- meaning: shares of N lie between 0 and 1, differences between -1 and 1, and are 0 where no N differs; exact Precision and
 --          Recall at N = 4 are the means over the first sequences of the metrics of the selections, and exist exactly if

@@ -1,7 +1,8 @@
--- grain:   one row per mean of bounds that no bounds can have
+-- grain:   one row per mean of bounds with values that no bounds can have
 -- inputs:  bound_means
--- meaning: 0 < precision_lower <= 1, 0 <= recall_lower <= 1, and so for F; upper bounds lie between 0 and 1; without a
---          margin there is no printed bound and with one there is; the premise's share is one (each up to rounding)
+-- meaning: 0 < precision_lower <= 1, 0 <= recall_lower <= 1, and likewise for F; upper bounds lie between 0 and 1;
+--          printed bounds exist exactly if there is a margin; the premise's share lies between 0 and 1 (each up to
+--          rounding)
 SELECT query, layer, head, n, family, kappa, premise_share, margin, precision_lower, recall_lower
 FROM bound_means
 WHERE

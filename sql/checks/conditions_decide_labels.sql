@@ -1,7 +1,7 @@
--- grain:   one row per (query, layer, head) whose conditions are not each there once, or contradict its label
+-- grain:   one row per (query, layer, head) whose conditions do not each exist once, or contradict its label
 -- inputs:  head_conditions, head_taxonomy
--- meaning: every head has every condition once, met exactly if its value lies to its threshold as it must; the rule of its
---          label is met, or none if that is 'Other'
+-- meaning: every head has every condition once, met exactly if its value satisfies the comparison with its threshold;
+--          the rule of its label is met, or none if that is 'Other'
 WITH conditions AS (
     SELECT
         *,

@@ -1,4 +1,4 @@
--- grain:   one row per (query, layer, head) whose convergence is missing, doubled, or impossible
+-- grain:   one row per (query, layer, head) whose convergence is missing, duplicated, or impossible
 -- inputs:  convergence, convergence_model, attention_rows
 -- meaning: every head has one row for every query, and the model, whose layer and head are NULL, one; effective_share lies
 --          between 1 / n_keys and 1, n_90_share between 1 / n_keys and 1, largest_deviation between 0 and 1 - 1 / n_keys

@@ -1,8 +1,8 @@
--- grain:   one row per point of a curve over radii that no curve has there
+-- grain:   one row per point of a curve over radii with values that no curve has there
 -- inputs:  separation_curves, heads
--- meaning: along a curve radius, Recall and the share of false positives grow from the first point, which is the nearest
---          key, to the last, where both shares are 1; Precision follows from them and n; all are between 0 and 1; a curve
---          has one AUC, and a rank one head (up to rounding)
+-- meaning: along a curve radius, Recall and the share of false positives grow from the first point, which is the
+--          nearest key, to the last, where both shares are 1; Precision follows from them and n; all are between 0 and
+--          1; a curve has one AUC, and a rank belongs to one head (up to rounding)
 WITH curves AS (
     SELECT
         *,

@@ -1,7 +1,8 @@
--- grain:   one row per (layer, kv_head) with a direction outside the unit ball, doubled, or of no position or head
+-- grain:   one row per (layer, kv_head) with a direction that is outside the unit ball, duplicated, or of no position
+--          or head
 -- inputs:  value_directions, principal_directions, studies
--- meaning: components along three principal directions are those of a unit vector, at most one for each position, and only
---          for KV heads that have such directions
+-- meaning: components along three principal directions are those of a unit vector, at most one for each position, and
+--          exist only for KV heads that have such directions
 WITH found AS (
     SELECT
         layer,

@@ -1,8 +1,8 @@
--- grain:   one row per (query, layer, head) whose elbow is missing, doubled, or not where an elbow can be
+-- grain:   one row per (query, layer, head) whose elbow is missing, duplicated, or in an impossible place
 -- inputs:  elbows, elbows_model, attention_rows
--- meaning: every head with two keys has an elbow with 2 < elbow_n < lowest_n <= n_keys - 1 and separability at least that
---          at lowest_n, or none and a curve that does not bend, is lowest at N = 2, or is N = 1 alone; and so has the
---          model, whose layer and head are NULL
+-- meaning: every head with two keys either has an elbow with 2 < elbow_n < lowest_n <= n_keys - 1 and separability at
+--          least that at lowest_n, or has none and a curve that does not bend, is lowest at N = 2, or consists of N = 1
+--          alone; the same for the model, whose layer and head are NULL
 WITH wanted AS (
     SELECT query, layer, head, max(n_keys) - 1 AS last_n
     FROM attention_rows

@@ -1,8 +1,8 @@
--- grain:   one row per (relation, query, layer, head) whose assumption is not told exactly once
+-- grain:   one row per (relation, query, layer, head) whose assumption does not have exactly one row
 -- inputs:  assumption_norms, assumption_similarity, assumption_similarity_model, assumption_weights,
 --          assumption_weights_model, heads, attention_rows, studies
--- meaning: every KV head has its norms and its similarity, every head its weights at every query, and the model both;
---          head is the KV head in the first two
+-- meaning: every KV head has a row for its norms and its similarity, every head one for its weights at every query, and
+--          the model one for both; head is the KV head in the first two
 WITH counted AS (
     SELECT DISTINCT 'assumption_norms' AS relation, layer, kv_head AS head, 1 AS wanted
     FROM heads

@@ -1,7 +1,7 @@
--- grain:   one row per claim whose estimate is missing, doubled, or impossible
+-- grain:   one row per claim whose estimate is missing, duplicated, or impossible
 -- inputs:  claim_estimates, paper_claims, studies
--- meaning: every claim has one estimate, over all sequences of the study; its interval holds it and is there exactly if no
---          reason speaks against a test
+-- meaning: every claim has one estimate, over all sequences of the study; its interval contains it, and exists exactly
+--          if there is no reason against a test
 SELECT
     claim,
     count(estimates.study) AS found,

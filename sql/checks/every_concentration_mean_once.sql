@@ -1,4 +1,4 @@
--- grain:   one row per (query, layer, head) whose mean concentration is missing, doubled, or impossible
+-- grain:   one row per (query, layer, head) whose mean concentration is missing, duplicated, or impossible
 -- inputs:  concentration_means, attention_rows
 -- meaning: every head has one row for each query, over as many sequences as it has rows of attention; shares of top keys
 --          lie between 0 and 1 and sum to 1, effective numbers between 1 and the number of keys (up to rounding)

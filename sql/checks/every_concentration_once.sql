@@ -1,9 +1,9 @@
--- grain:   one row per (sequence, query, layer, head) whose concentration is missing, doubled, or impossible
+-- grain:   one row per (sequence, query, layer, head) whose concentration is missing, duplicated, or impossible
 -- inputs:  concentration, attention_rows, role_of
 -- meaning: every row of attention has one concentration; every quantity lies in its declared domain, effective numbers
---          are the exponentials of their entropies (up to float32), top keys are keys of the query with the role of their
---          position, half of the weight is on one key exactly if that key has half, and what is about contributions is
---          there all together, and missing only if all are 0
+--          are the exponentials of their entropies (up to float32), top keys are keys of the query with the role of
+--          their position, half of the weight is on one key exactly if that key has half, and the columns about
+--          contributions are all present or all missing, and missing only if all contributions are 0
 SELECT
     sequence,
     query,

@@ -1,7 +1,7 @@
--- grain:   one row per (query, layer, head) whose contributions are not those of its keys, each once, or cannot be
+-- grain:   one row per (query, layer, head) whose contributions are not those of its keys, each once, or are impossible
 -- inputs:  contributions, attention_rows
--- meaning: every head has a row for every key up to the query; norms are not negative, cosines lie within -1 and 1, and are
---          1 between a value state and itself (each up to rounding); none with a sink that is not attended
+-- meaning: every head has a row for every key up to the query; norms are not negative, cosines lie within -1 and 1, and
+--          are 1 between a value state and itself (each up to rounding); no cosine with a sink that is not attended
 WITH keys AS (
     SELECT query, layer, head, min(n_keys) AS expected, bool_and(sink_attended) AS sink_attended
     FROM attention_rows

@@ -1,8 +1,8 @@
--- grain:   one row per (query, layer, head) whose diagnostics do not run from n = 1 to n_keys - 1, or cannot be
+-- grain:   one row per (query, layer, head) whose diagnostics do not run from n = 1 to n_keys - 1, or are impossible
 -- inputs:  diagnostics, attention_rows
--- meaning: every head with two keys has its diagnostics at every n; cosines lie within -1 and 1, the sink's columns are NULL
---          only where no sequence attends to it, and taking a vector away changes a norm by no more than its own (each up
---          to rounding)
+-- meaning: every head with two keys has its diagnostics at every n; cosines lie within -1 and 1, the sink's columns are
+--          NULL only if no sequence attends to it, and removing a vector changes a norm by no more than the vector's
+--          own (each up to rounding)
 WITH reach AS (
     SELECT
         query,

@@ -1,8 +1,8 @@
--- grain:   one row per (layer, kv_head) whose principal directions are missing, doubled, or impossible
+-- grain:   one row per (layer, kv_head) whose principal directions are missing, duplicated, or impossible
 -- inputs:  principal_directions, heads
--- meaning: every KV head has its principal directions; shares descend, are not negative and sum to 1 at most, those that
---          head_dim has no room for are 0, and the effective dimension lies between 1 and head_dim (each up to rounding);
---          all are NULL exactly if status is 'zero'
+-- meaning: every KV head has its principal directions; shares descend, are not negative and sum to 1 at most, those
+--          beyond head_dim are 0, and the effective dimension lies between 1 and head_dim (each up to rounding); all
+--          are NULL exactly if status is 'zero'
 WITH wanted AS (
     SELECT DISTINCT layer, kv_head, head_dim
     FROM heads

@@ -1,7 +1,8 @@
--- grain:   one row per (query, layer, head) whose distances do not run from n = 1 to n_keys - 1, or cannot be
+-- grain:   one row per (query, layer, head) whose distances do not run from n = 1 to n_keys - 1, or are impossible
 -- inputs:  distance_means, distance_means_model, attention_rows
--- meaning: every head with two keys has its distances at every n, finite and not negative, errors where there are several
---          sequences; and so has the model, whose layer and head are NULL, at every n at which a head has an output
+-- meaning: every head with two keys has its distances at every n, finite and not negative, with errors if there are
+--          several sequences; the same for the model, whose layer and head are NULL, at every n at which a head has an
+--          output
 WITH reach AS (
     SELECT query, layer, head, max(n_keys) - 1 AS expected
     FROM attention_rows

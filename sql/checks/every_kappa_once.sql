@@ -1,8 +1,8 @@
 -- grain:   one row per (sequence, query, layer, head, kappa) whose upper bounds are not those of n = 1 to n_keys - 1
 -- inputs:  upper_bounds, attention_rows, selection_counts, heads, value_scales
--- meaning: every head with two keys has every n of every kappa once, and there is a kappa; no more bounds exist than
---          selections of another key than the sink, and no fewer than those of them with weighted norms above 0,
---          unless the scale they are divided by is 0; which of its bounds are NULL is not compared
+-- meaning: every head with two keys has every n of every kappa once, and there is at least one kappa; there are no more
+--          bounds than selections that include a key other than the sink, and no fewer than those of them with weighted
+--          norms above 0, unless the scale that they are divided by is 0; which of its bounds are NULL is not compared
 WITH wanted AS (
     SELECT sequence, query, layer, head, kappa, n_keys - 1 AS expected, value_scale
     FROM attention_rows

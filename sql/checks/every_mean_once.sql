@@ -1,7 +1,8 @@
 -- grain:   one row per (relation, query, layer, head, family, kappa) whose n do not run from 1 to n_keys - 1, each once
 -- inputs:  selection_means, selection_means_model, bound_means, attention_rows, upper_bounds
--- meaning: every head with two keys has its means at every n, and bounds at every n for the scale-free family and for every
---          κ of the printed one; the model has its means at every n that a head has; layer and head are NULL for the model
+-- meaning: every head with two keys has its means at every n, and bounds at every n for the scale-free family and for
+--          every κ of the printed one; the model has its means at every n that a head has; layer and head are NULL for
+--          the model
 WITH reach AS (
     SELECT query, layer, head, max(n_keys) - 1 AS expected
     FROM attention_rows

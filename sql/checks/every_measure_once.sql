@@ -1,7 +1,7 @@
--- grain:   one row per (query, layer, head) whose measures beside nulls are missing, doubled, or of another n
+-- grain:   one row per (query, layer, head) whose comparisons with nulls are missing, duplicated, or of another n
 -- inputs:  separability, separability_model, attention_rows, log_grid
--- meaning: if the study draws nulls, every head with two keys has all six measures beside both nulls at every n of the log
---          grid up to the longest query's that it has, and the model at every n that a head has; layer and head are NULL
+-- meaning: if the study draws nulls, every head with two keys has all six measures with both nulls at every n that it
+--          has of the log grid of the longest query, and the model at every n that a head has; layer and head are NULL
 --          for the model
 WITH grid AS (
     FROM log_grid((SELECT max(n_keys) - 1 FROM attention_rows WHERE study = $study), points := 48)

@@ -1,8 +1,9 @@
--- grain:   one row per (sequence, query, layer, head) whose signature is missing, doubled, or impossible
+-- grain:   one row per (sequence, query, layer, head) whose signature is missing, duplicated, or impossible
 -- inputs:  head_signatures, attention_rows, concentration
--- meaning: every row of attention has one signature with its own norms and concentration; cosines lie within -1 and 1 (up
---          to rounding), a level and its change exist together, the sink's only where it is attended, and none for one
---          key; what leaving a part out changes is not longer than the part (up to float32)
+-- meaning: every row of attention has one signature with its own norms and concentration; cosines lie within -1 and 1
+--          (up to rounding), a level and its change exist together, those of the sink only if it is attended, and none
+--          for one key; removing a part changes the norm of the output by no more than the norm of the part (up to
+--          float32)
 WITH known AS (
     SELECT *
     FROM attention_rows

@@ -1,8 +1,8 @@
--- grain:   one row per fit on two logarithmic axes that no points can give
+-- grain:   one row per fit on two logarithmic axes with values that no points can give
 -- inputs:  distance_fits, distance_fits_model, convergence_fits, convergence_fits_model
--- meaning: there is a slope exactly if status is 'ok', within its interval, which takes an error and so two clusters; no
---          error is negative, r2 is 1 at most; a fit against n names its query, one against n_keys its n; layer and head
---          are NULL for the model
+-- meaning: a slope exists exactly if status is 'ok', and lies within its interval, which requires an error and so two
+--          clusters; no error is negative, r2 is at most 1; a fit against n has a query, one against n_keys has an n;
+--          layer and head are NULL for the model
 WITH fits AS (
     FROM distance_fits UNION ALL BY NAME FROM distance_fits_model
     UNION ALL BY NAME

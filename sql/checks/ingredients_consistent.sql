@@ -1,8 +1,8 @@
 -- grain:   one row per selection whose ingredients of the bounds contradict each other
 -- inputs:  selection_counts
--- meaning: J, the selected keys but the sink, is empty only at n = 1, and then all its quantities are NULL; they keep
---          the order of least, mean and largest; no sum of vectors is longer than the sum of lengths
---          (each up to rounding: 1e-5 of it, and 1e-37, near which float32 has fewer digits)
+-- meaning: J, the selected keys but the sink, is empty only at n = 1, and then all its quantities are NULL; otherwise
+--          smallest, mean and largest are in order; no sum of vectors is longer than the sum of lengths (each up to
+--          rounding: 1e-5 of it, and 1e-37, near which float32 has fewer digits)
 WITH ingredients AS (
     SELECT *, n - (a_0 IS NOT NULL)::INTEGER AS in_j
     FROM selection_counts

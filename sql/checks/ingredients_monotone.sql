@@ -1,8 +1,8 @@
 -- grain:   one row per selection whose ingredients of the bounds contradict those of the next smaller n
 -- inputs:  selection_counts
--- meaning: with one key more, a_0 stays once it is there, s_in (up to rounding) and a_max_in do not fall, a_min_in and
---          a_max_out do not rise; rows are compared with those landed before them, which must be those of n - 1, since
---          a window over the order of landing streams, and one over each head would sort them all
+-- meaning: with one key more, a_0 stays the same once it exists, s_in (up to rounding) and a_max_in do not fall,
+--          a_min_in and a_max_out do not rise; rows are compared with those landed before them, which must be those of
+--          n - 1, since a window over the order of landing streams, while one over each head would sort all rows
 SELECT sequence, query, layer, head, n, a_0, s_in, a_min_in, a_max_in, a_max_out
 FROM selection_counts
 WHERE study = $study

@@ -1,7 +1,7 @@
--- grain:   one row per (sequence, query, layer, head) whose cos_last_p05 is no 5 % quantile over ln N
+-- grain:   one row per (sequence, query, layer, head) whose cos_last_p05 is not a 5 % quantile over ln N
 -- inputs:  selection_counts, attention_rows
--- meaning: cos_last_p05 is one of the cosines; the N at which the cosine reaches it hold 95 % of the sum of 1/N, those at
---          which it is exceeded fewer (up to rounding); NULL exactly where more than 5 % have no cosine
+-- meaning: cos_last_p05 is one of the cosines; the N at which the cosine reaches it make up 95 % of the sum of 1/N,
+--          those at which it is exceeded less (up to rounding); NULL exactly if more than 5 % have no cosine
 SELECT
     sequence,
     query,

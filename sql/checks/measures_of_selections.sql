@@ -1,8 +1,8 @@
 -- grain:   one row per (query, layer, head, n, measure, null_model) that is not what selections or heads give
 -- inputs:  separability, separability_model, selection
--- meaning: Precision, Recall, F and specificity beside nulls are the means over the first sequences of the metrics of
---          the selections, as many as are told; every measure of the model is the mean over the heads that have that n,
---          as many as are told; layer and head are NULL for the model (up to rounding)
+-- meaning: Precision, Recall, F and specificity in the comparison with nulls are the means over the first sequences of
+--          the metrics of the selections, as many as are stated; every measure of the model is the mean over the heads
+--          that have that n, as many as are stated; layer and head are NULL for the model (up to rounding)
 WITH measured AS (
     FROM separability
     WHERE study = $study

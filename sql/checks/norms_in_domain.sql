@@ -1,4 +1,4 @@
--- grain:   one row per (layer, kv_head) whose norms no value states can have
+-- grain:   one row per (layer, kv_head) with norms that no value states can have
 -- inputs:  assumption_norms
 -- meaning: lengths and coefficients of variation are finite and not negative, quantiles in order; status 'ok' has C above
 --          0, 'zero' has C = 0 and no λ

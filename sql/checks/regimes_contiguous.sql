@@ -1,7 +1,8 @@
 -- grain:   one row per (sequence, query, layer, head) whose regimes do not cover 1 to n_keys - 1 once
 -- inputs:  regimes_by_sequence, assumption_weights, attention_rows
--- meaning: in every sequence, every head with a fit and two keys has regimes in order, the first from N = 1, each from
---          where the one before ends, the last to n_keys - 1, with shares of N; and no other head has any
+-- meaning: in every sequence, every head with a fit and two keys has regimes in order, the first from N = 1, each
+--          starting where the one before ends, the last up to n_keys - 1, with shares between 0 and 1; no other head
+--          has any
 WITH wanted AS (
     SELECT sequence, query, layer, head, n_keys - 1 AS last_n
     FROM attention_rows

@@ -1,9 +1,9 @@
--- grain:   one row per (sequence, query, layer, head) that is described otherwise than once, or wrongly
+-- grain:   one row per (sequence, query, layer, head) that does not have exactly one description, or has a wrong one
 -- inputs:  attention_rows, selection_counts, studies
 -- meaning: every head with selections has a row; the query attends to itself at least and to no later key, to the sink
---          exactly if to all; its weights and that of a learned sink, which is not negative, sum to 1 (up to float32:
---          one rounding per key, and 1e-5; up to 0.02 where a model read in two passes gave them in half precision),
---          and the weights alone to more than 0
+--          exactly if to all keys; its weights and that of a learned sink, which is not negative, sum to 1 (up to
+--          float32: one rounding per key, and 1e-5; up to 0.02 if a model read in two passes gave them in half
+--          precision), and the weights alone to more than 0
 WITH allowed AS (
     SELECT
         CASE

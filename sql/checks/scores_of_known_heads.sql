@@ -1,6 +1,6 @@
--- grain:   one row per (source, layer, head) that is doubled, not a head of the model, or has no finite score
+-- grain:   one row per (source, layer, head) that is duplicated, not a head of the model, or has no finite score
 -- inputs:  external_scores, heads
--- meaning: scores are of heads that there are, once from each source
+-- meaning: scores are of existing heads, once from each source
 SELECT source, scores.layer, scores.head, count(*) AS found, any_value(score) AS score
 FROM external_scores AS scores
 LEFT JOIN heads USING (study, layer, head)

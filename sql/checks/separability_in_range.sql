@@ -1,7 +1,7 @@
--- grain:   one row per measure beside its null that no selection can have, or with an interval that is none of its own
+-- grain:   one row per comparison with a null whose measure no selection can have, or whose interval is inconsistent
 -- inputs:  separability, separability_model
--- meaning: measures and those of their nulls lie between 0 and 1; the difference is the one less the other; the ends of its
---          interval enclose it, lie between -1 and 1, and exist together with the standard error, of a head exactly if
+-- meaning: measures and those of their nulls lie between 0 and 1; the difference is measure minus null; the ends of its
+--          interval enclose it, lie between -1 and 1, and exist together with the standard error, for a head exactly if
 --          there are several sequences; layer and head are NULL for the model (up to rounding)
 SELECT query, layer, head, n, measure, null_model, sequences, value, null_value, difference, se, low, high
 FROM (FROM separability UNION ALL BY NAME FROM separability_model)

@@ -1,8 +1,8 @@
--- grain:   one row per (query, n) whose sink effect is missing, doubled, or no correlation
+-- grain:   one row per (query, n) whose sink effect is missing, duplicated, or not a correlation
 -- inputs:  sink_effect, selection_means_model, heads
 -- meaning: every n of the model's means has one row; correlations and ends of intervals lie within -1 and 1 (up to
---          rounding) and take three heads; an interval has two ends in order, a correlation and several sequences, and may
---          lie beside its correlation
+--          rounding) and require three heads; an interval has two ends in order and requires a correlation and several
+--          sequences, and need not contain its correlation
 WITH wanted AS (
     SELECT query, n
     FROM selection_means_model

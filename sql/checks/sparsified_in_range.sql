@@ -1,4 +1,4 @@
--- grain:   one row per (policy, setting, budget) that is doubled or impossible
+-- grain:   one row per (policy, setting, budget) that is duplicated or impossible
 -- inputs:  sparsified_loss
 -- meaning: a policy keeps at least one key; KL is not below 0 by more than rounding; intervals have two ends in order;
 --          every budget has 'same_n', whose excess is exactly 0

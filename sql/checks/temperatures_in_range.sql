@@ -1,8 +1,8 @@
--- grain:   one row per (query, layer, head, temperature) whose selections or weights no temperature can give
+-- grain:   one row per (query, layer, head, temperature) with selections or weights that no temperature can give
 -- inputs:  temperature_means, temperature_concentration, attention_rows
--- meaning: means of shares lie between 0 and 1, Precision at its floor n / n_keys at least, distances are finite and not
---          negative; weights are the more spread the higher the temperature (up to rounding); every temperature has the
---          same N and both tables the same heads, sequences and temperatures
+-- meaning: means of shares lie between 0 and 1, Precision at its floor n / n_keys or above, distances are finite and
+--          not negative; weights are spread more widely at higher temperatures (up to rounding); every temperature has
+--          the same N and both tables the same heads, sequences and temperatures
 WITH keys AS (
     SELECT query, layer, head, max(n_keys) AS n_keys
     FROM attention_rows

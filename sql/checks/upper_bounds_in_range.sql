@@ -1,7 +1,7 @@
--- grain:   one row per selection and kappa whose upper bounds no selection can have
+-- grain:   one row per selection and kappa with upper bounds that no selection can have
 -- inputs:  upper_bounds
 -- meaning: both bounds lie in their declared domains, since no probability of eq. 9 exceeds 1/2; both exist or neither
---          does; kappa is positive; one scale in the whole study
+--          does; kappa is positive; the whole study has one scale
 SELECT sequence, query, layer, head, n, kappa, scale, precision_upper, recall_upper
 FROM upper_bounds
 WHERE

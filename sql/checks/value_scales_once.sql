@@ -1,6 +1,6 @@
--- grain:   one row per (sequence, query, layer, kv_head) whose scale is missing, doubled, or no length
+-- grain:   one row per (sequence, query, layer, kv_head) whose scale is missing, duplicated, or not a length
 -- inputs:  value_scales, heads, attention_rows
--- meaning: every KV head has one scale of its values for each sequence and query, and a ρ_0 only where the sink is seen
+-- meaning: every KV head has one scale of its values for each sequence and query, and a ρ_0 only if the sink is visible
 SELECT
     sequence,
     query,

@@ -1,8 +1,9 @@
--- grain:   one row per fit of Assumption 3 with a parameter outside its domain, or at odds with its status or variant
+-- grain:   one row per fit of Assumption 3 with a parameter outside its domain, or inconsistent with its status or
+--          variant
 -- inputs:  assumption_weights, assumption_weights_model
--- meaning: p_base > 0, -1 < eta < 1, 0 < omega <= π, 0 <= t_1 <= t_2 <= query, 0 <= p_sink <= 1,
---          1 <= effective_points <= positions; a fit has all parameters of its variant and no others, no fit has none;
---          eta_growth where keys are left to grow, t_2 < query; layer and head are NULL for the model
+-- meaning: p_base > 0, -1 < eta < 1, 0 < omega <= π, 0 <= t_1 <= t_2 <= query, 0 <= p_sink <= 1, 1 <= effective_points
+--          <= positions; a fit has all parameters of its variant and no others, a row without a fit has none;
+--          eta_growth exists if keys are left to grow, t_2 < query; layer and head are NULL for the model
 WITH fits AS (
     SELECT
         *,

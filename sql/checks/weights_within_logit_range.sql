@@ -1,8 +1,8 @@
 -- grain:   one row per (sequence, query, layer, head) whose weights contradict the norms of queries and keys
 -- inputs:  weight_intervals, attention_rows
--- meaning: every weight lies in the interval that the norms imply, up to the rounding of logits in float32; the smallest is
---          at most the uniform one and the largest at least, a weight of 0 is one that underflowed, and there are both
---          norms or neither
+-- meaning: every weight lies in the interval that the norms imply, up to the rounding of logits in float32; the
+--          smallest is at most the uniform one and the largest at least that, a weight of 0 is one that underflowed,
+--          and both norms exist or neither
 SELECT
     sequence, query, layer, head, weights.n_keys, query_norm, key_norm, logit_cap, least_weight, largest_weight, underflowed
 FROM (SELECT * FROM weight_intervals WHERE study = $study) AS weights

@@ -1,8 +1,8 @@
 -- grain:   one row per (study, query, layer, head, n, family, kappa)
 -- inputs:  margins, upper_bounds, selection_counts, unit_of, miss, f_score
--- meaning: bounds of each selection, then their means over sequences, lower and upper apart, so that no two tables of the
---          size of the study are joined; the printed ones for every κ and in the scale of the upper bounds; in order,
---          so that one head's rows lie together
+-- meaning: bounds of each selection, then their means over sequences; lower and upper bounds separately, so that no two
+--          tables of the size of the study are joined; the printed ones for every κ and in the scale of the upper
+--          bounds; sorted, so that the rows of one head are contiguous
 WITH settings AS (
     SELECT DISTINCT kappa, scale
     FROM upper_bounds
@@ -63,7 +63,7 @@ scale_free AS (
         n,
         avg(precision_lower_scale_free::DOUBLE) AS precision_lower,
         avg(recall_lower_scale_free::DOUBLE) AS recall_lower,
-        -- F is concave in P, which is at least n / n_keys: the chord from there to 1; and F is at least R
+        -- F is concave in P, which is at least n / n_keys, so the chord from there to 1 lies below it; and F is at least R
         avg(1 - (1 - precision_lower_scale_free::DOUBLE) * n_keys / (n_keys + n)) AS f_r_max_lower,
         avg(recall_lower_scale_free::DOUBLE) AS f_r_min_lower
     FROM selection_counts

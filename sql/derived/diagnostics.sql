@@ -1,6 +1,6 @@
 -- grain:   one row per (study, query, layer, head, n)
 -- inputs:  selection_counts
--- meaning: the geometry of s_N, mean over sequences; in order, so that one head's rows lie together
+-- meaning: the geometry of s_N, mean over sequences; sorted, so that the rows of one head are contiguous
 SELECT
     $study AS study,
     query,

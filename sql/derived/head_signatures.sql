@@ -1,8 +1,8 @@
 -- grain:   one row per (study, sequence, query, layer, head)
 -- inputs:  attention_rows, selection_counts, concentration, weighted_level, weighted_slope
--- meaning: what each row of attention contributes, beside a straight line through either cosine over ln N, with weights
---          of 1/N; ln N is taken from its middle, about which half of the weight lies on either side; the sink is
---          selected at the N that have a_0
+-- meaning: the contributions of each row of attention, and a straight line through each of both cosines over ln N, with
+--          weights of 1/N; ln N is centred at the middle of its range, which is close to its weighted median; the sink
+--          is selected at the N that have a_0
 WITH points AS (
     SELECT
         sequence,

@@ -1,7 +1,7 @@
 -- grain:   one row per (study, query, threshold, factor)
 -- inputs:  head_signatures, head_taxonomy, signature_means, label_heads, taxonomy_thresholds
--- meaning: labels by means over sequences with each threshold moved by 10 % either way, held against those of
---          head_taxonomy
+-- meaning: labels from means over sequences with each threshold changed by 10 % in either direction, compared with
+--          those of head_taxonomy
 WITH stated AS (
     UNPIVOT (FROM taxonomy_thresholds()) ON * INTO NAME threshold VALUE stated
 ),

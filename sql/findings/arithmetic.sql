@@ -1,6 +1,6 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  arithmetic
--- meaning: how far Recall in plain float32 arithmetic is from the exact one, in a sentence
+-- meaning: the error of Recall in plain float32 arithmetic, in a sentence
 SELECT
     format(
         'a float32 loop gives another Recall at {:.1f} % of the selections; at N = 4 by {:+.4f} on average',

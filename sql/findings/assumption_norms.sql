@@ -1,6 +1,6 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  assumption_norms
--- meaning: the sink's norm beside that of the other value states, in a sentence
+-- meaning: the sink's norm compared with that of the other value states, in a sentence
 SELECT
     format(
         'the sink''s value state is shorter than the median of its KV group in {} of {}; in the median {:.2f} times as long',

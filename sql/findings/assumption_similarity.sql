@@ -1,4 +1,4 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  assumption_similarity
 -- meaning: the decay of the cosine of two value states, in a sentence
 SELECT

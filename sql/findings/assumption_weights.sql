@@ -1,4 +1,4 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  assumption_weights
 -- meaning: how well the four phases of Assumption 3 describe the attention weights, in a sentence
 SELECT

@@ -1,6 +1,6 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  attention_by_position
--- meaning: the layer in which most heads rest on the sink, in a sentence
+-- meaning: how much attention position 0 gets, and in how many heads, in a sentence
 SELECT
     format(
         'position 0 gets {:.0f} % of the attention, and more than 30 % in {} of {} heads{}',

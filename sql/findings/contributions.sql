@@ -1,4 +1,4 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  contributions
 -- meaning: how much of the weighted norm the sink contributes, in a sentence
 SELECT

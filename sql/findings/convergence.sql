@@ -1,4 +1,4 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  convergence_model
 -- meaning: how many keys the attention is spread over, in a sentence
 SELECT

@@ -1,6 +1,6 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  distance_means_model
--- meaning: how far the selected keys are from the rest, beside randomly selected ones, in a sentence
+-- meaning: the distance of the selected keys from the rest, compared with that of random keys, in a sentence
 SELECT
     format(
         'at N = {} the sum of the selected lies {:.2f} times as far from the rest as that of random keys',

@@ -1,4 +1,4 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  head_ablation
 -- meaning: the head that matters most, in a sentence
 SELECT

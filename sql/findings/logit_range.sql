@@ -1,6 +1,6 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  logit_range
--- meaning: the range that the norms of queries and keys allow, in a sentence
+-- meaning: the range of logits that the norms of queries and keys allow, in a sentence
 SELECT
     format(
         'norms of queries and keys allow logits up to {:.1f} in the median head',

@@ -1,4 +1,4 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  regimes_by_sequence
 -- meaning: where the theorems' premise holds, in a sentence
 SELECT

@@ -1,4 +1,4 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  selection_means_model
 -- meaning: where separability is lowest, in a sentence
 SELECT

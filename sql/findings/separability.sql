@@ -1,6 +1,6 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  separability_model
--- meaning: what selection by attention is above two kinds of chance, in a sentence
+-- meaning: how far selection by attention is above two kinds of chance, in a sentence
 SELECT
     format(
         'at N = {} AUC is {:.3f}, {:+.3f} against random selections and {:+.3f} against shuffled value states',

@@ -1,6 +1,6 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  sink_effect
--- meaning: how the sink's similarity and Recall go together, in a sentence
+-- meaning: the correlation of the sink's similarity and Recall, in a sentence
 SELECT
     format('ρ_0 and Recall correlate by {:+.2f} over heads at N = {}', correlation, n) AS finding
 FROM sink_effect

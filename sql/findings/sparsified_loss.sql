@@ -1,4 +1,4 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  sparsified_loss
 -- meaning: the policy that costs least at the smallest budget, in a sentence
 SELECT

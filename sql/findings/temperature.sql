@@ -1,6 +1,6 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  temperature_concentration, sensitivity
--- meaning: what the temperature does to the spread of the attention, in a sentence
+-- meaning: the effect of the temperature on the spread of the attention, in a sentence
 SELECT
     format(
         'at temperature {:g} a head attends to {:.0f} keys, at {:g} to {:.0f}',

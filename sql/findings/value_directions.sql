@@ -1,4 +1,4 @@
--- grain:   one row, or none where nothing was measured
+-- grain:   one row, or none if nothing was measured
 -- inputs:  principal_directions
 -- meaning: how many directions the value states have, in a sentence
 SELECT

@@ -1,8 +1,8 @@
 -- grain:   one row per (study, query, layer, head) that attends to more than first_n keys
--- inputs:  selection_means; a measure, and the N to look at
+-- inputs:  selection_means; a measure, and the range of N
 -- meaning: the N of the best mean over sequences, and that mean, of every head: FROM best_n('recall', last_n := 64);
 --          measure: 'precision', 'recall', 'f_r_max', 'f_r_min' or 'separability', the harmonic mean of Precision and
---          Recall; first_n is 2 because one key is always separable; of equal means, that of the smallest N
+--          Recall; first_n is 2 because one key is always separable; ties by smallest N
 CREATE MACRO best_n(measure := 'f_r_max', first_n := 2, last_n := NULL) AS TABLE
 WITH measured AS (
     SELECT

@@ -1,10 +1,10 @@
 -- grain:   one row per (study, query, layer, head) that attends to two keys or more
 -- inputs:  temperature_means; an N, and a measure
--- meaning: the temperature of a study's grid at which a measure of the selection of at_n keys is largest, for every head:
---          FROM best_temperature(16); measure: 'auc' or 'recall'; of equal values, that nearest to 1 on a log axis, then
---          the lower. n: the largest N of the log grid up to at_n; value_at_1: the measure at T = 1; gain: by how much the
---          best is larger, with its standard error over sequences, both NULL without T = 1 in the grid; the best of
---          several is above its expectation, so that a gain of two errors is no evidence yet
+-- meaning: the temperature of a study's grid at which a measure of the selection of at_n keys is largest, for every
+--          head: FROM best_temperature(16); measure: 'auc' or 'recall'; of equal values, the one nearest to 1 on a log
+--          axis, then the lower. n: the largest N of the log grid up to at_n; value_at_1: the measure at T = 1; gain:
+--          difference of the best from that, with its standard error over sequences, both NULL without T = 1 in the
+--          grid; the best of several exceeds its expectation, so a gain of two standard errors is not yet evidence
 CREATE MACRO best_temperature(at_n := 16, measure := 'auc') AS TABLE
 WITH asked AS (
     SELECT

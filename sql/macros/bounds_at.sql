@@ -1,9 +1,9 @@
 -- grain:   one row per (study, query, layer, head, n)
 -- inputs:  lower_bounds, selection_means
--- meaning: mean Precision, Recall and F of every head beside the mean of their lower bounds (eq. 12, 14, 16, 17) for any κ
---          above 0, in scale 'unit' or 'raw': FROM bounds_at(0.2); premise_share: share of sequences with Δ > 0; _holds:
---          whether the mean is no less than the bound, up to rounding (1e-6), NULL without a bound; computed from
---          every selection asked for: a filter on study, layer, head or n makes it fast
+-- meaning: mean Precision, Recall and F of every head and the mean of their lower bounds (eq. 12, 14, 16, 17) for any κ
+--          above 0, in scale 'unit' or 'raw': FROM bounds_at(0.2); premise_share: share of sequences with Δ > 0;
+--          _holds: whether the mean is at least the bound, up to rounding (1e-6), NULL without a bound; computed from
+--          all selections that the query needs: a filter on study, layer, head or n makes it fast
 CREATE MACRO bounds_at(kappa, scale := 'unit') AS TABLE
 WITH bounds AS (
     SELECT
@@ -42,5 +42,5 @@ SELECT
     f_r_min,
     f_r_min_lower,
     f_r_min >= f_r_min_lower - 1e-6 AS f_r_min_holds
-FROM bounds -- first: a filter on a column of both reaches the one whose columns these are
+FROM bounds -- listed first: DuckDB pushes a filter on a shared column down to the relation that the column is taken from
 JOIN selection_means USING (study, query, layer, head, n)

@@ -1,5 +1,5 @@
 -- grain:   one row per (metric, row of the comparison); metric is precision, recall, f_r_max or f_r_min
--- inputs:  a relation with the columns of bounds_comparison or bounds_comparison_model that both have
+-- inputs:  a relation with the columns that bounds_comparison and bounds_comparison_model share
 -- meaning: each metric's mean, interval and bounds as rows, for charts
 CREATE MACRO by_metric(comparison) AS TABLE
 SELECT

@@ -1,8 +1,8 @@
 -- grain:   one row per (metric, n) that both studies reach; metric is precision, recall, f_r_max or f_r_min
 -- inputs:  selection_means_model, studies, last_query; names of two studies
--- meaning: mean metrics of two models over N, side by side: FROM compare_studies('gpt2', 'llama-2-7b'); at the last query
---          of each, or at others to compare contexts: compare_studies('gpt2', 'gpt2', query_a := 63); difference is b less
---          a; apart: whether their 95 % intervals share no value, NULL for one sequence
+-- meaning: mean metrics of two models over N, side by side: FROM compare_studies('gpt2', 'llama-2-7b'); at the last
+--          query of each, or at others to compare contexts: compare_studies('gpt2', 'gpt2', query_a := 63); difference
+--          is b minus a; apart: whether their 95 % intervals are disjoint, NULL for one sequence
 CREATE MACRO compare_studies(a, b, query_a := NULL, query_b := NULL) AS TABLE
 WITH means AS (
     SELECT study, query, n, metric, mean, ci_low, ci_high

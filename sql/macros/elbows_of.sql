@@ -1,10 +1,10 @@
 -- grain:   one row per (query, layer, head) of the curves
 -- inputs:  a relation with the columns query, layer, head, n, precision, recall
--- meaning: the elbow of each curve of separability, 2PR / (P + R), from N = 2 to its lowest: the N where it lies highest
---          above the straight line between these two over ln N, the smallest such N (the knee of Satopää et al.,
---          "Finding a Kneedle in a Haystack", 2011, for a curve that falls); N = 1 is trivial, one key is always
---          separable; no elbow where N = 2 is the lowest, nor where the curve lies above the line by less than a tenth
---          of its fall: it falls from N = 2 on and never bends downwards
+-- meaning: the elbow of each curve of separability, 2PR / (P + R), from N = 2 to its lowest value: the smallest N at
+--          which it lies highest above the straight line between these two points over ln N (the knee of Satopää et
+--          al., "Finding a Kneedle in a Haystack", 2011, for a decreasing curve); N = 1 is trivial, since one key is
+--          always separable; no elbow if N = 2 is the lowest, nor if the curve lies above the line by less than a tenth
+--          of its fall: it then falls from N = 2 on without bending downwards
 CREATE MACRO elbows_of(curves) AS TABLE
 WITH separabilities AS (
     SELECT query, layer, head, n, 2 * precision * recall / (precision + recall) AS separability
@@ -29,7 +29,7 @@ heights AS (
         head,
         n,
         separability,
-        ln(n / 2) / ln(lowest_n / 2) AS x, -- exactly 0 and 1 at the ends, and so is the height exactly 0 there
+        ln(n / 2) / ln(lowest_n / 2) AS x, -- exactly 0 and 1 at the ends, so that the height is exactly 0 there
         separability - (lowest_separability * x + first_separability * (1 - x)) AS height
     FROM separabilities
     JOIN ends USING (query, layer, head)

@@ -1,9 +1,9 @@
 -- grain:   one row per (study, query, layer, head) that attends to more than at_n keys
 -- inputs:  selection_means, head_taxonomy, regimes_by_sequence
--- meaning: the regime of Table 2 that a head is in at one N in most of its sequences, of several the first, beside its
---          kind: FROM heads_by_regime(8); regime I to V and the share of sequences that are in it, the mean slope of Δ/B
---          and share of N with Δ > 0 of these, NULL for a head without a fit of Assumption 3; Precision and Recall at that
---          N, mean over sequences
+-- meaning: the regime of Table 2 that a head is in at one N in most of its sequences (the first in case of ties), and
+--          its kind: FROM heads_by_regime(8); regime I to V and the share of sequences that are in it, their mean slope
+--          of Δ/B and share of N with Δ > 0, NULL for a head without a fit of Assumption 3; Precision and Recall at
+--          that N, mean over sequences
 CREATE MACRO heads_by_regime(at_n := 16) AS TABLE
 WITH counted AS (
     SELECT

@@ -1,11 +1,11 @@
 -- grain:   one row per row of the signatures and row of the thresholds
 -- inputs:  a relation with the columns of head_signatures from n_keys on, and one with those of taxonomy_thresholds
--- meaning: label, nearest kind, margin and scores by the rules of Section 4.2, beside all columns of both but the
---          thresholds, and every condition with what it holds against what. A score is by how much the narrowest
+-- meaning: label, nearest kind, margin and scores by the rules of Section 4.2, with all columns of both inputs except
+--          the thresholds, and every condition with the value and limit compared. A score is by how much the narrowest
 --          condition of a rule is met, below 0 by how much the worst is missed: cosines and shares as they are, numbers
---          of keys as a share of the larger of both; NULL if what a condition needs does not exist (a hidden sink, one
---          key, a vector of norm 0), which meets no condition. Of several rules that are met the one with the highest
---          score names the head, ties in the order of kinds()
+--          of keys relative to the larger of both; NULL if an input of a condition does not exist (a hidden sink, one
+--          key, a vector of norm 0), which meets no condition. If several rules are met, the one with the highest score
+--          gives the label, ties in the order of kinds()
 CREATE MACRO label_heads(signatures, thresholds) AS TABLE
 WITH shared AS (
     SELECT

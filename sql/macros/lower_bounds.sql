@@ -1,9 +1,9 @@
 -- grain:   one row per (study, sequence, query, layer, head, n)
 -- inputs:  margins, unit_of, miss, f_score
--- meaning: the paper's lower bounds (eq. 12, 14, 16, 17) of every selection for any κ above 0 and either scale, 'unit' or
---          'raw': FROM lower_bounds(0.5, 'unit'); columns after n_keys: delta and margin (Δ and Δ/B in that scale),
---          precision_lower, recall_lower, f_r_max_lower, f_r_min_lower; NULL where nothing but the sink is selected, all
---          weighted norms are 0, or (scale 'unit') value_scale is 0
+-- meaning: the paper's lower bounds (eq. 12, 14, 16, 17) of every selection for any κ above 0 and either scale, 'unit'
+--          or 'raw': FROM lower_bounds(0.5, 'unit'); columns after n_keys: delta and margin (Δ and Δ/B in that scale),
+--          precision_lower, recall_lower, f_r_max_lower, f_r_min_lower; NULL if only the sink is selected, all weighted
+--          norms are 0, or (scale 'unit') value_scale is 0
 CREATE MACRO lower_bounds(kappa, scale) AS TABLE
 WITH scaled AS (
     SELECT

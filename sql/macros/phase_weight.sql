@@ -1,6 +1,6 @@
 -- grain:   one number
 -- inputs:  columns of assumption_weights or assumption_weights_model
--- meaning: weight of a position by the four phases of Assumption 3 as fitted; NULL where what it needs was not
+-- meaning: weight of a position by the fitted four phases of Assumption 3; NULL if a parameter that it needs is missing
 CREATE MACRO phase_weight("position", p_sink, p_base, eta, eta_growth, omega, t_1, t_2) AS
     CASE
         WHEN "position" = 0 THEN p_sink

@@ -1,8 +1,8 @@
 -- grain:   one number
 -- inputs:  columns of attention_rows; N, and the number of keys
--- meaning: root mean square, over all sets of n of the n_keys keys, of the distance between the sum of their weighted value
---          states and that of the others: what distance_rest would be for keys chosen at random, in closed form; in the
---          unit of the norms; NULL unless 1 <= n < n_keys
+-- meaning: root mean square, over all sets of n of the n_keys keys, of the distance between the sum of their weighted
+--          value states and that of the others: the value of distance_rest for keys chosen at random, in closed form;
+--          in the unit of the norms; NULL unless 1 <= n < n_keys
 CREATE MACRO random_subset_distance(norm_output, norm_contributions, n, n_keys) AS
     CASE
         WHEN n >= 1 AND n < n_keys THEN

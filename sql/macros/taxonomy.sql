@@ -1,8 +1,8 @@
 -- grain:   one row per (study, query, layer, head)
 -- inputs:  head_signatures, signature_means, label_heads, taxonomy_thresholds
 -- meaning: the rows of head_taxonomy under other thresholds, for all studies: FROM taxonomy(last_high := 0.6), with the
---          rows of head_conditions as the list conditions; thresholds not given, or NULL, have the default that
---          taxonomy_thresholds states
+--          rows of head_conditions in the list conditions; thresholds that are not given, or NULL, have the defaults of
+--          taxonomy_thresholds
 CREATE MACRO taxonomy(
 {% for threshold in thresholds %}
     {{ threshold.name }} := NULL{{ "," if not loop.last }}

@@ -1,8 +1,8 @@
 -- grain:   one row per (layer, head)
 -- inputs:  head_ablation, head_measures, head_taxonomy, last_query; $study
--- meaning: what the loss of the model rises by without a head, beside what its geometry is; kind: what its output becomes,
---          'zero' where the study has that
---          measures of curves over N are means over ln N; no row where the study has no effects
+-- meaning: increase of the model's loss without a head, and the geometry of that head; kind: what its output is
+--          replaced by, 'zero' if the study has that; measures of curves over N are means over ln N; no rows if the
+--          study has no effects
 WITH chosen AS (
     SELECT arg_min(kind, (kind <> 'zero', kind)) AS kind
     FROM head_ablation

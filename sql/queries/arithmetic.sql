@@ -1,6 +1,6 @@
 -- grain:   one row per arithmetic
 -- inputs:  arithmetic; $study
--- meaning: how far plain arithmetic is off, mean over the heads that were looked at
+-- meaning: error of plain floating-point arithmetic, mean over the heads examined
 SELECT
     arithmetic,
     any_value(query) AS query,

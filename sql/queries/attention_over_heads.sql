@@ -1,8 +1,8 @@
 -- grain:   one row per run of positions (first_position to last_position)
 -- inputs:  attention_by_position, run_of; $study, $query
--- meaning: each head's mean weight of a key over sequences, then mean and quantiles over heads, by position (Figure 4)
---          runs: position 0 and the query's own stand alone, the others in at most 512 runs of equal length
---          p10, p90: 10 % and 90 % quantile over heads; heads: those whose mask shows them the run
+-- meaning: each head's mean weight of a key over sequences, then mean and quantiles over heads, by position (Figure 4);
+--          runs: position 0 and the query's own are runs of their own, the others are in at most 512 runs of equal
+--          length; p10, p90: 10 % and 90 % quantile over heads; heads: those whose mask shows them the run
 WITH in_runs AS (
     SELECT
         layer,

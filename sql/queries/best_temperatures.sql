@@ -1,7 +1,8 @@
 -- grain:   one row per (measure, temperature); measure is 'auc' or 'recall'
 -- inputs:  best_temperature, temperature_means; $study, $query, $n
--- meaning: how many heads have their largest AUC or Recall at each temperature of the grid, selecting $n keys or, where the
---          log grid lacks that, the next fewer; beyond_errors: those whose gain over T = 1 exceeds two standard errors
+-- meaning: number of heads whose largest AUC or Recall is at each temperature of the grid, for $n selected keys or, if
+--          the log grid lacks that, the next smaller number; beyond_errors: those whose gain over T = 1 exceeds two
+--          standard errors
 WITH best AS (
     SELECT 'auc' AS measure, *
     FROM best_temperature($n, 'auc')

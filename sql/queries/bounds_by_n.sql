@@ -1,9 +1,9 @@
 -- grain:   one row per (metric, family, n); metric is precision, recall, f_r_max or f_r_min
 -- inputs:  bounds_comparison_model, attention_rows, coverage, by_metric, log_grid; $study, $query
 -- meaning: the model's mean Precision, Recall and F with intervals and bounds (Figure 5 and Corollary 1); the printed
---          family at the κ that coverage shows; n: at most 161 values, evenly spaced on a log axis
---          inside: whether the mean lies within its bounds; NULL where there are none
---          precision_floor: N/n, below which no Precision lies, mean over heads and sequences
+--          family at the κ that coverage marks as shown; n: at most 161 values, evenly spaced on a log axis; inside:
+--          whether the mean lies within its bounds, NULL without bounds; precision_floor: N/n, below which Precision
+--          cannot lie, mean over heads and sequences
 WITH best AS (
     SELECT kappa
     FROM coverage

@@ -1,6 +1,6 @@
 -- grain:   one row per (metric, family, n); metric is precision, recall, f_r_max or f_r_min
 -- inputs:  bounds_comparison, coverage, by_metric, log_grid; $study, $query, $layer, $head
--- meaning: as bounds_by_n, for one head
+-- meaning: the same as bounds_by_n, for one head
 WITH best AS (
     SELECT kappa
     FROM coverage

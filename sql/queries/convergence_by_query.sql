@@ -1,7 +1,7 @@
 -- grain:   one row per query
 -- inputs:  convergence_model, convergence; $study
--- meaning: how near the model's weights are to uniform ones at each size of the context, mean and 10 % and 90 % quantiles
---          over heads; n_keys: most keys of a head
+-- meaning: how close the model's weights are to uniform ones at each context size, mean and 10 % and 90 % quantiles
+--          over heads; n_keys: largest number of keys of a head
 WITH keys AS (
     SELECT query, max(n_keys) AS n_keys
     FROM convergence

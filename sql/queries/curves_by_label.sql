@@ -1,6 +1,6 @@
 -- grain:   one row per (label, metric, n); metric is precision or recall
 -- inputs:  selection_means, head_taxonomy, kinds, log_grid; $study, $query
--- meaning: mean Precision and Recall over the heads of each kind (Figure 11), with 10 % and 90 % quantile over them
+-- meaning: mean Precision and Recall over the heads of each kind (Figure 11), with 10 % and 90 % quantiles over them;
 --          n: at most 161 values, evenly spaced on a log axis; heads: those of the kind that attend to more than n keys
 WITH reach AS (
     SELECT max(n) AS last_n

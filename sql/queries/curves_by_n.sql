@@ -1,9 +1,8 @@
 -- grain:   one row per (metric, n); metric is precision, recall, f_r_min or f_r_max
 -- inputs:  selection, attention_rows, log_grid; $study, $query
--- meaning: each head's mean over sequences, then mean and 10 % and 90 % quantile over heads, by N (Figure 5 and F)
---          n: at most 161 values, evenly spaced on a log axis from 1 to the largest
---          heads: those that attend to more than n keys
---          precision_floor: N/n, below which no Precision lies, mean over heads and sequences
+-- meaning: each head's mean over sequences, then mean and 10 % and 90 % quantiles over heads, by N (Figure 5 and F); n:
+--          at most 161 values, evenly spaced on a log axis from 1 to the largest; heads: those that attend to more than
+--          n keys; precision_floor: N/n, below which Precision cannot lie, mean over heads and sequences
 WITH reach AS (
     SELECT max(n) AS last_n
     FROM selection

@@ -1,9 +1,9 @@
 -- grain:   one row per position
 -- inputs:  value_directions, heads, attention_by_position, role_of; $study, $query, $layer, $head
--- meaning: directions of the value states up to the query as points of a ball, with the head's mean weight of each
---          (Figure 9); role: 'sink', 'last' (the query's own position) or 'other'
---          mean_weight, selected_rank: NULL where a window hides the position; selected_rank: place by weight
---          of the others, the 100 heaviest and at most 198 positions at even distances
+-- meaning: directions of the value states up to the query as points of the unit ball, with the head's mean weight of
+--          each (Figure 9); role: 'sink', 'last' (the query's own position) or 'other'; mean_weight, selected_rank:
+--          NULL if a window hides the position; selected_rank: rank by weight; of the others, the 100 heaviest and at
+--          most 198 evenly spaced positions
 WITH points AS (
     SELECT position, x, y, z, role_of(position, $query) AS role
     FROM value_directions

@@ -1,8 +1,8 @@
 -- grain:   one row per (query, n)
 -- inputs:  distance_means_model, distance_fits_model, attention_rows, log_grid; $study
--- meaning: mean distance of the selected keys from the rest, over the norm of each head's output, beside that of N keys at
---          random, on a log grid of n as far as the query goes
---          fitted: the power of N that was fitted, up to half of the keys; NULL beyond; n_keys: most keys of a head
+-- meaning: mean distance of the selected keys from the rest, divided by the norm of each head's output, and the same
+--          for N random keys, on a log grid of n up to the number of keys of the query; fitted: the fitted power of N,
+--          up to half of the keys, NULL beyond; n_keys: largest number of keys of a head
 WITH keys AS (
     SELECT query, max(n_keys) AS n_keys
     FROM attention_rows

@@ -1,7 +1,7 @@
 -- grain:   one row per (layer, head)
 -- inputs:  heads, elbows; $study, $query
--- meaning: the N of strongest non-trivial separability of every head, and where separability is weakest
---          NULL for a head that attends to one key only
+-- meaning: the N of strongest non-trivial separability of every head, and the N at which separability is weakest; NULL
+--          for a head that attends to one key only
 SELECT layer, head, status, elbow_n, separability, lowest_n, lowest_separability
 FROM heads
 LEFT JOIN (FROM elbows WHERE query = $query) AS elbows USING (study, layer, head)

@@ -1,7 +1,7 @@
 -- grain:   one row per query
 -- inputs:  elbows_model, elbows, attention_rows; $study
--- meaning: the elbow of the model and those of its heads at each context size
---          n_keys: most keys of a head; heads: those that have an elbow, over which the quartiles are
+-- meaning: the elbow of the model and those of its heads at each context size; n_keys: largest number of keys of a
+--          head; heads: number of heads with an elbow, over which the quartiles are taken
 WITH keys AS (
     SELECT query, max(n_keys) AS n_keys
     FROM attention_rows

@@ -1,9 +1,8 @@
 -- grain:   one row per (layer, head)
 -- inputs:  selection_means, attention_rows, bound_means, diagnostics, coverage, log_grid; $study, $query
 -- meaning: the curves of every head over n as lists of equal length, mean over sequences; printed bounds at the κ that
---          coverage shows; n: at most 24 values, evenly spaced on a log axis, as far as the head goes; NULL where there is no
---          bound or no cosine
---          precision_floor: N/n, below which no Precision lies
+--          coverage marks as shown; n: at most 24 values, evenly spaced on a log axis, up to the number of keys of the
+--          head; NULL if there is no bound or no cosine; precision_floor: N/n, below which Precision cannot lie
 WITH reach AS (
     SELECT max(n) AS last_n
     FROM selection_means

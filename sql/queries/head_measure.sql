@@ -1,6 +1,6 @@
 -- grain:   one row per (layer, head)
 -- inputs:  heads, head_measures; $study, $measure
--- meaning: one measure of every head; NULL where it does not exist
+-- meaning: one measure of every head; NULL if it does not exist
 WITH measured AS (
     SELECT layer, head, measure, value, low, high
     FROM head_measures

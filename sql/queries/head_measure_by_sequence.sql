@@ -1,6 +1,7 @@
 -- grain:   one row per (layer, head, sequence)
 -- inputs:  selection, concentration, head_signatures, last_query, weighted_level; $study, $measure
--- meaning: one measure of every head, sequence by sequence; no row for a measure that is of all sequences together
+-- meaning: one measure of every head, sequence by sequence; no rows for a measure that is defined for all sequences
+--          together only
 WITH of_selections AS (
     SELECT
         sequence,

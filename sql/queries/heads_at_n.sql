@@ -1,7 +1,7 @@
 -- grain:   one row per (layer, head)
 -- inputs:  heads, selection; $study, $query, $n
--- meaning: Precision and Recall of every head at one N, mean over sequences
---          NULL for a head that attends to n keys or fewer
+-- meaning: Precision and Recall of every head at one N, mean over sequences; NULL for a head that attends to n keys or
+--          fewer
 WITH at_n AS (
     SELECT layer, head, count(*) AS sequences, avg(precision) AS precision, avg(recall) AS recall
     FROM selection

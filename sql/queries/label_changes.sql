@@ -1,7 +1,7 @@
 -- grain:   one row per query but the last
 -- inputs:  head_taxonomy, attention_rows; $study
--- meaning: how many heads have another label at the next query, that is in a larger context; no row for one query
---          n_keys: most keys of a head
+-- meaning: number of heads that have another label at the next query, in a larger context; no rows for a single query;
+--          n_keys: largest number of keys of a head
 WITH keys AS (
     SELECT query, max(n_keys) AS n_keys
     FROM attention_rows

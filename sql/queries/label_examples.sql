@@ -1,8 +1,7 @@
 -- grain:   one row per label that some head has
 -- inputs:  head_taxonomy, heads, kinds; $study, $query
--- meaning: the clearest head of each label: that with the largest margin, which of heads that meet no rule is the farthest
---          from all
---          heads: how many have the label
+-- meaning: the clearest head of each label: the one with the largest margin, which for 'Other' is the head farthest
+--          from all rules; heads: number of heads with the label
 SELECT label, layer, head, kv_head, margin, agreement, count(*) OVER (PARTITION BY label) AS heads
 FROM head_taxonomy
 JOIN heads USING (study, layer, head)

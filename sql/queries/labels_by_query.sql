@@ -1,7 +1,7 @@
 -- grain:   one row per (query, label)
 -- inputs:  head_taxonomy, attention_rows, kinds; $study
--- meaning: how many heads are of each kind at each context size, kinds without a head included
---          n_keys: most keys of a head; share: of all heads
+-- meaning: number of heads of each kind at each context size, including kinds without heads; n_keys: largest number of
+--          keys of a head; share: of all heads
 WITH keys AS (
     SELECT query, max(n_keys) AS n_keys
     FROM attention_rows

@@ -1,6 +1,6 @@
 -- grain:   one row per (layer, head)
 -- inputs:  attention_rows; $study, $query
--- meaning: weight that each head's learned sink takes from the keys, over sequences; 0 for a head without one
+-- meaning: weight that each head's learned sink takes away from the keys, over sequences; 0 for a head without one;
 --          sd_learned_sink: standard deviation over sequences (divisor: their number)
 SELECT
     layer,

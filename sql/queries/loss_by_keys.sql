@@ -1,7 +1,8 @@
 -- grain:   one row per (policy, budget)
 -- inputs:  sparsified_loss; $study
--- meaning: what the loss rises by where queries attend to fewer keys, and by how much more than with the same N for all
---          heads; of a control with several draws, means, and the least and greatest ends of their intervals
+-- meaning: increase of the loss when queries attend to fewer keys, and its difference from that with the same N for all
+--          heads; for a control with several draws, means over draws, and the lowest and highest ends of their
+--          intervals
 SELECT
     policy,
     any_value(needs) AS needs,

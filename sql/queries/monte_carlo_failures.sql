@@ -1,8 +1,9 @@
 -- grain:   one row per (inequality, family, kappa, scale) that fails at some point of the grid; inequality is
 --          precision_lower, recall_lower, precision_upper or recall_upper
 -- inputs:  monte_carlo; $study
--- meaning: at how many of the points that have a bound the mean lies beyond it by more than three standard errors, over
---          all and over those that meet the family's assumptions (_meeting), and where the gap is worst, worst first
+-- meaning: number of the points with a bound at which the mean lies beyond it by more than three standard errors, over
+--          all points and over those that meet the family's assumptions (_meeting), and the point with the worst gap;
+--          worst first
 SELECT
     inequality,
     family,

@@ -1,7 +1,7 @@
 -- grain:   one row per (family, kappa, scale, head_dim, n_keys, n, beta)
 -- inputs:  monte_carlo; $study
--- meaning: how far the mean over draws lies above the mean lower bound, the least over λ and ρ_0
---          gap: negative where the inequality fails; holds: at every λ and ρ_0; points: pairs of λ and ρ_0
+-- meaning: smallest difference, over λ and ρ_0, of the mean over draws from the mean lower bound; gap: negative if the
+--          inequality fails; holds: at every λ and ρ_0; points: pairs of λ and ρ_0
 SELECT
     family,
     kappa,

@@ -1,9 +1,9 @@
 -- grain:   one row per (family, kappa, scale)
 -- inputs:  monte_carlo; $study
--- meaning: how the bounds do in expectation over the grid, at the points that have them
---          _points: grid points with that bound (N = 1 has no printed one); _holds: share of those at which it holds
---          within three standard errors; _meeting: the same where the family's assumptions are met
---          _share: share of single draws on the right side of the bound; worst_: least gap (negative: it fails by so much)
+-- meaning: results for the bounds in expectation over the grid, at the points that have bounds; _points: grid points
+--          with that bound (N = 1 has no printed one); _holds: share of those at which it holds within three standard
+--          errors; _meeting: the same for points that meet the family's assumptions; _share: share of single draws on
+--          the right side of the bound; worst_: smallest gap (negative: the inequality fails by this amount)
 SELECT
     family,
     kappa,

@@ -1,7 +1,7 @@
 -- grain:   one row per (layer, kv_head)
 -- inputs:  assumption_norms; $study
--- meaning: Assumption 1 head by head: C, λ, and both coefficients of variation of the norms (Figure 2 right), beside the
---          number of sequences, with whose root cv_of_mean_norm falls
+-- meaning: Assumption 1 for each KV head: C, λ, and both coefficients of variation of the norms (Figure 2 right), with
+--          the number of sequences, since cv_of_mean_norm falls with one over its square root
 SELECT
     layer,
     kv_head,

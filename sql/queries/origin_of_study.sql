@@ -1,6 +1,6 @@
 -- grain:   one row
 -- inputs:  studies, last_query; $study
--- meaning: what the tables of a study were made from, its last query, and the layers of its model
+-- meaning: the model and text that the tables of a study were made from, its last query, and the layers of its model
 SELECT
     model,
     revision,

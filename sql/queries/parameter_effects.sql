@@ -1,6 +1,6 @@
 -- grain:   one row per parameter, in the paper's order
 -- inputs:  parameter_effects; $study
--- meaning: Table 1: what each parameter does to the printed lower bounds on data drawn from the assumptions, beside the
+-- meaning: Table 1: effect of each parameter on the printed lower bounds, for data drawn from the assumptions, and the
 --          paper's arrow (1 improves, -1 weakens, NULL mixed)
 SELECT * EXCLUDE (study)
 FROM parameter_effects

@@ -1,7 +1,7 @@
 -- grain:   one row per (parameter, layer, kv_head, head); query and head are NULL for the parameters of value states
 -- inputs:  planted_assumptions, assumption_norms, assumption_similarity, assumption_weights; $study, $query
--- meaning: what a synthetic study was drawn with beside what its fits found at one query; β as in the form that the
---          criterion prefers; fitted is NULL where the preferred variant has no such parameter
+-- meaning: the parameters from which a synthetic study was drawn, and the values that its fits found at one query; β
+--          from the form that the criterion prefers; fitted is NULL if the preferred variant has no such parameter
 WITH compared AS (
     SELECT
         planted.query,

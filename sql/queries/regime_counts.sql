@@ -1,7 +1,7 @@
 -- grain:   one row per regime that some head has
 -- inputs:  selection_regimes; $study, $query
--- meaning: Table 2 over heads: how many have a regime, where it begins and ends in the middle one, and in how many of them
---          mean Δ/B rises, falls, or is above 0 at most N of the regime
+-- meaning: Table 2 over heads: number of heads that have a regime, its first and last N in the median head, and the
+--          number of heads in which mean Δ/B rises, falls, or is above 0 at most N of the regime
 SELECT
     regime,
     count(*) AS heads,

@@ -1,6 +1,6 @@
 -- grain:   one row per regime, or none if the study has no fit of the model's weights
 -- inputs:  selection_regimes_model; $study, $query
--- meaning: Table 2 of the whole model: first and last N of each regime and the trend of mean Δ/B within it, beside the
+-- meaning: Table 2 for the whole model: first and last N of each regime and the trend of mean Δ/B within it, and the
 --          paper's composition of I_N and trend (1 rises, -1 falls); a regime without any N has NULLs
 WITH found AS (
     SELECT *

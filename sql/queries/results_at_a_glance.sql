@@ -1,4 +1,4 @@
--- grain:   one row per n, for the powers of four the study reaches and its largest n
+-- grain:   one row per n, for the powers of four that the study reaches and its largest n
 -- inputs:  selection, selection_counts; $study
 -- meaning: mean Precision, Recall and F over all selections of that n at the last query
 WITH reach AS (

@@ -1,6 +1,6 @@
 -- grain:   one row per (layer, head, null_model)
 -- inputs:  separability; $study, $query, $measure, $n
--- meaning: a measure of separability of every head, such as 'auc', beside what chance would do, at the largest N of the log
+-- meaning: a measure of separability of every head, such as 'auc', compared with chance, at the largest N of the log
 --          grid up to $n
 SELECT layer, head, measure, null_model, n, sequences, draws, value, null_value, difference, low, high
 FROM separability

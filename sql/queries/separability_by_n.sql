@@ -1,7 +1,7 @@
 -- grain:   one row per (measure, null_model, n)
 -- inputs:  separability_model, more_than_chance; $study, $query
--- meaning: the measures of separability of the whole model beside what chance would do, with the interval of the difference,
---          and the share of heads whose own interval lies above 0 or below
+-- meaning: the measures of separability of the whole model compared with chance, with the interval of the difference,
+--          and the shares of heads whose own interval lies above and below 0
 SELECT
     measure,
     null_model,

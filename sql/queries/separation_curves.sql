@@ -1,7 +1,7 @@
 -- grain:   one row per (auc_rank, point)
 -- inputs:  separation_curves; $study, $query
--- meaning: single selections over all radii, at the largest N of which there are some: Recall, Precision and the share of
---          the keys left out that is within the radius
+-- meaning: single selections over all radii, at the largest N that has curves: Recall, Precision and the share of the
+--          keys left out that are within the radius
 SELECT auc_rank, layer, head, sequence, n, n_keys, auc, point, radius, precision, recall, false_positive_share
 FROM separation_curves
 WHERE

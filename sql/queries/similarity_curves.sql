@@ -1,8 +1,8 @@
 -- grain:   one row per (which, distance); which is best, median, worst (KV head by the exponential's error) or model
 -- inputs:  assumption_similarity, assumption_similarity_model, cosine_by_distance, decay, log_grid; $study
--- meaning: mean cosine against distance with both fits, where the exponential fits best, middling and worst, and over all
---          KV heads (Figure 3); distance: at most 161 values, evenly spaced on a log axis
---          layer, kv_head: NULL for the model; exponential, with_floor: NULL without such a fit
+-- meaning: mean cosine against distance with both fits, for the KV heads where the exponential fits best, middling and
+--          worst, and over all KV heads (Figure 3); distance: at most 161 values, evenly spaced on a log axis; layer,
+--          kv_head: NULL for the model; exponential, with_floor: NULL without such a fit
 WITH ordered AS (
     SELECT *, row_number() OVER (ORDER BY mae, layer, kv_head) AS place, count(*) OVER () AS places
     FROM assumption_similarity

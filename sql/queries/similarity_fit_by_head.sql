@@ -1,7 +1,7 @@
 -- grain:   one row per (layer, kv_head)
 -- inputs:  assumption_similarity; $study
--- meaning: Assumption 2 head by head: β and the error of the exponential (Figure 3), the same with a floor, which of the
---          two the criterion prefers, and ρ_0
+-- meaning: Assumption 2 for each KV head: β and the error of the exponential (Figure 3), the same with a floor, which
+--          of the two the criterion prefers, and ρ_0
 SELECT
     layer,
     kv_head,

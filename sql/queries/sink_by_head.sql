@@ -1,8 +1,8 @@
 -- grain:   one row per (layer, head)
 -- inputs:  heads, attention_by_position, value_norm_by_position; $study, $query
--- meaning: what the sink gets from each head, beside the uniform share and the norm at later positions
---          sink_weight: mean over sequences; NULL if a window hides the sink
---          norms: means over sequences, in model units; median_norm is the median over positions after the sink
+-- meaning: weight that each head gives to the sink, with the uniform share and the norms of value states; sink_weight:
+--          mean over sequences, NULL if a window hides the sink; norms: means over sequences, in model units;
+--          median_norm is the median over positions after the sink
 WITH weights AS (
     SELECT
         layer,

@@ -1,8 +1,8 @@
 -- grain:   one row per n
 -- inputs:  sink_effect, model_sizes; $study, $query
--- meaning: how mean Recall R(r_min, N) and mean ρ_0 go together over heads, with intervals (Figure 6)
---          correlation: NULL where it has no meaning, as at N = 1, where Recall is 1 in all heads; kv_heads: how many
---          values of ρ_0 there are, which the query heads of one KV head share, by their share in the whole model
+-- meaning: correlation of mean Recall R(r_min, N) and mean ρ_0 over heads, with intervals (Figure 6); correlation: NULL
+--          if it is undefined, as at N = 1, where Recall is 1 in all heads; kv_heads: number of distinct values of ρ_0,
+--          which the query heads of one KV head share, from their share in the whole model
 SELECT
     n,
     sink_effect.heads,

@@ -1,8 +1,8 @@
 -- grain:   one row per study of the warehouse
 -- inputs:  studies, model_sizes, claims, attention_by_position, elbows_model, head_taxonomy
--- meaning: what was run, and in short what came of it at the last query: how many of the paper's claims it supports, of how
---          many that are decided (claims_judged), how many of them its twin of random weights does not support too
---          (claims_beyond_twin), and what share of heads is of each kind; NULL: not known
+-- meaning: the settings of each study, and a summary of its results at the last query: how many of the paper's claims
+--          it supports, out of how many that are decided (claims_judged), how many of them its twin of random weights
+--          does not support (claims_beyond_twin), and the share of heads of each kind; NULL: not known
 WITH asked AS (
     SELECT study, list_sort(list(DISTINCT query)) AS queries
     FROM attention_by_position

@@ -1,8 +1,8 @@
 -- grain:   one row per study
 -- inputs:  studies, model_sizes, attention_by_position, selection_counts; $study
--- meaning: what was run, with the positions of all queries and of the last, its least and most keys over heads, and the
---          largest N
---          last_n: NULL if no query attends to two keys; grid_asked: whether its settings name a Monte Carlo grid
+-- meaning: the settings of a study, with the positions of all queries and of the last, the smallest and largest number
+--          of keys of its heads, and the largest N; last_n: NULL if no query attends to two keys; grid_asked: whether
+--          its settings have a Monte Carlo grid
 WITH last_query AS (
     SELECT max(query) AS query, list_sort(list(DISTINCT query)) AS queries
     FROM attention_by_position

@@ -1,7 +1,7 @@
 -- grain:   one row per (layer, label)
 -- inputs:  head_taxonomy, kinds; $study, $query
--- meaning: how many heads of each layer are of each kind (Figure 8), kinds without a head included
---          share: of the heads of the layer
+-- meaning: number of heads of each kind in each layer (Figure 8), including kinds without heads; share: of the heads of
+--          the layer
 WITH labelled AS (
     SELECT layer, label
     FROM head_taxonomy

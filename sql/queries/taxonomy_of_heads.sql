@@ -1,6 +1,6 @@
 -- grain:   one row per (layer, head)
 -- inputs:  head_taxonomy; $study, $query
--- meaning: the kind of every head by the default thresholds, with what it was told from (Figure 8)
+-- meaning: the kind of every head by the default thresholds, with the measures that decide it (Figure 8)
 SELECT
     layer,
     head,

@@ -1,7 +1,7 @@
 -- grain:   one row per threshold
 -- inputs:  taxonomy_thresholds, taxonomy_sensitivity; $study, $query
--- meaning: what each threshold of the taxonomy means, why its default is what it is, and how many of the heads would have another label if it, and no
---          other, were 10 % lower (changed_below) or higher (changed_above)
+-- meaning: what each threshold of the taxonomy means, why its default is what it is, and how many of the heads would
+--          have another label if this threshold only were 10 % lower (changed_below) or higher (changed_above)
 WITH stated AS (
     UNPIVOT (FROM taxonomy_thresholds()) ON * INTO NAME threshold VALUE value
 ),

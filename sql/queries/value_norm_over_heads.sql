@@ -1,8 +1,8 @@
 -- grain:   one row per run of positions (first_position to last_position)
 -- inputs:  value_norm_by_position; $study
--- meaning: each KV head's mean norm of values over sequences, then mean and quantiles over heads (Figure 2 left)
---          runs: position 0 stands alone; later positions share a run where they differ by less than 5 %
---          p10, p90: 10 % and 90 % quantile over KV heads; norms in model units
+-- meaning: each KV head's mean norm of values over sequences, then mean and quantiles over heads (Figure 2 left); runs:
+--          position 0 is a run of its own, later positions share a run if they differ by less than 5 %; p10, p90: 10 %
+--          and 90 % quantile over KV heads; norms in model units
 WITH by_head AS (
     SELECT
         CASE WHEN position = 0 THEN -1 ELSE floor(ln(position) / ln(1.05)) END AS run,

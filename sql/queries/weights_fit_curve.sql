@@ -1,8 +1,8 @@
 -- grain:   one row per run of positions (first_position to last_position)
 -- inputs:  attention_by_position, assumption_weights_model, run_of, phase_weight; $study, $query
--- meaning: mean weight of a key over the heads that see it, beside the four phases fitted to it (Figure 4)
---          runs: position 0 and the query's own stand alone, the others in at most 512 runs of equal length
---          fitted: mean of the fitted weights of the run; NULL without a fit
+-- meaning: mean weight of a key over the heads that see it, and the four phases fitted to it (Figure 4); runs: position
+--          0 and the query's own are runs of their own, the others are in at most 512 runs of equal length; fitted:
+--          mean of the fitted weights of the run, NULL without a fit
 WITH by_position AS (
     SELECT position, avg(mean_weight) AS weight
     FROM attention_by_position

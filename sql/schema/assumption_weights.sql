@@ -15,7 +15,7 @@ CREATE TABLE assumption_weights{{ "_model" if model }} (
 {{ key_columns("sequences") }}
     status VARCHAR NOT NULL, -- 'ok'; without a fit, parameters NULL: 'too_short', 'no_weight', 'undefined'
     positions INTEGER NOT NULL, -- number of positions fitted: those after the sink whose mean weight is above 0
-    effective_points DOUBLE, -- independent positions they are worth, by the autocorrelation of the residuals
+    effective_points DOUBLE, -- number of independent positions that these are equivalent to, from the autocorrelation of the residuals
     zero_positions INTEGER NOT NULL, -- positions left out because their mean weight is 0
     variant VARCHAR, -- the best by BIC: 'plateau', 'growth' (T_1 = T_2), 'tied' (one η, as printed) or 'untied'
     p_sink DOUBLE, -- mean weight of the sink; NULL if a window hides it
@@ -30,10 +30,10 @@ CREATE TABLE assumption_weights{{ "_model" if model }} (
     omega_se DOUBLE, -- its standard error over sequences
     t_1 INTEGER, -- T_1, last position of the plateau
     t_2 INTEGER, -- T_2, last position before the growth; equal to t_1 without oscillation
-    bic_plateau DOUBLE, -- Bayesian information criterion of each, for effective_points points; the smaller, the better
-    bic_growth DOUBLE, -- of the growth without oscillation
-    bic_tied DOUBLE, -- of the four phases with one η
-    bic_untied DOUBLE, -- of the four phases with an η for each
+    bic_plateau DOUBLE, -- Bayesian information criterion of the plateau alone, for effective_points points; smaller is better
+    bic_growth DOUBLE, -- the same of the growth without oscillation
+    bic_tied DOUBLE, -- the same of the four phases with one η
+    bic_untied DOUBLE, -- the same of the four phases with a separate η for oscillation and growth
     r2_log DOUBLE, -- share of the variance of log weight that the fit explains
     mae_log DOUBLE -- mean absolute error of log weight (natural logarithm)
 )

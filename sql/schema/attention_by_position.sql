@@ -1,6 +1,6 @@
 -- grain:   one row per (study, query, layer, head, position)
 -- inputs:  attention of the tensor store
--- meaning: weight the query gives to each position, over sequences (Figure 4); hidden positions have no row
+-- meaning: weight that the query gives to each position, over sequences (Figure 4); hidden positions have no row
 CREATE TABLE attention_by_position (
     study VARCHAR NOT NULL, -- name of the study
     query INTEGER NOT NULL, -- position of the query in its sequence

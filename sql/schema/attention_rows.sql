@@ -1,8 +1,9 @@
 -- grain:   one row per (study, sequence, query, layer, head)
 -- inputs:  metrics store
--- meaning: what a head's row of attention weights is: how many keys, whether the sink is one, what they sum to, and how
---          much the sink, the last token (the query's own position) and the rest contribute to the head's output; the
---          sink is the key at position 0, a learned sink a number of the model that takes part in the softmax as no key
+-- meaning: summary of a head's row of attention weights: the number of keys, whether the sink is one of them, the sum
+--          of the weights, and how much the sink, the last token (the query's own position) and the rest contribute to
+--          the head's output; the sink is the key at position 0; a learned sink is a parameter of the model that takes
+--          part in the softmax without being a key
 CREATE TABLE attention_rows (
 {{ key_columns("study", "sequence", "query", "layer", "head") }}
     n_keys INTEGER NOT NULL, -- number of keys the query may attend to

@@ -1,8 +1,9 @@
 -- grain:   one row per (study, query{{ ", layer, head" if not model }})
 -- inputs:  concentration of the weights in the metrics store
--- meaning: how near {{ "the model's weights" if model else "a head's weights" }} are to uniform ones, mean over {{ "heads and " if model }}sequences: if they converge
---          to these as keys are added (arXiv 2508.17821, of which the abstract and accounts were at hand), effective_share
---          goes to 1, n_90_share to 0.9 and largest_deviation to 0; weights are divided by their sum
+-- meaning: how close {{ "the model's weights" if model else "a head's weights" }} are to uniform ones, mean over
+--          {{ "heads and " if model }}sequences: if they converge to these as keys are added (arXiv 2508.17821; only
+--          its abstract and secondary accounts were available), effective_share tends to 1, n_90_share to 0.9 and
+--          largest_deviation to 0; weights are divided by their sum
 CREATE TABLE convergence{{ "_model" if model }} (
 {{ key_columns("study", "query") }}
 {% if model %}

@@ -12,6 +12,6 @@ CREATE TABLE diagnostics (
     norm_s DOUBLE NOT NULL, -- mean norm of s_N, in model units
     norm_s_without_sink DOUBLE, -- mean norm of s_N without the sink's part; NULL if a window hides the sink
     norm_s_without_last DOUBLE NOT NULL, -- mean norm of s_N without the last token's part
-    cos_sink DOUBLE, -- mean cosine between s_N and the sink's value state; NULL if hidden or always of zero norm
-    cos_last DOUBLE -- mean cosine between s_N and the last token's value state; NULL if always of zero norm
+    cos_sink DOUBLE, -- mean cosine between s_N and the sink's value state; NULL if the sink is hidden or its norm is always 0
+    cos_last DOUBLE -- mean cosine between s_N and the last token's value state; NULL if that norm is always 0
 )

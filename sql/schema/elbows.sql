@@ -4,8 +4,8 @@
 -- meaning: the elbow of the whole model, from its mean Precision and Recall
 {% else %}
 -- meaning: the elbow of each head: separability, the harmonic mean of mean Precision and mean Recall, falls from N = 2
---          to its lowest; the elbow is where it lies highest above the straight line between the two over ln N, if by a
---          tenth of the fall or more; N = 1 is trivial
+--          to its lowest value; the elbow is the N at which the curve lies highest above the straight line between
+--          these two points over ln N, if by at least a tenth of the fall; N = 1 is trivial
 {% endif %}
 CREATE TABLE elbows{{ "_model" if model }} (
 {{ key_columns("study", "query") }}
@@ -14,7 +14,7 @@ CREATE TABLE elbows{{ "_model" if model }} (
 {% endif %}
     elbow_n INTEGER, -- N where separability begins to fall faster; NULL unless status is 'ok'
     separability DOUBLE, -- separability at elbow_n
-    lowest_n INTEGER, -- N of least separability from 2 on, where the curve that the elbow is sought on ends
+    lowest_n INTEGER, -- N of lowest separability from N = 2 on, the end of the curve that is searched for the elbow
     lowest_separability DOUBLE, -- separability at lowest_n
-    status VARCHAR NOT NULL -- 'ok'; no elbow: 'no_bend', falls from N = 2 on without bending downwards; 'no_decline', lowest at N = 2; 'trivial', only N = 1
+    status VARCHAR NOT NULL -- 'ok'; no elbow: 'no_bend': falls from N = 2 on without bending downwards; 'no_decline': lowest at N = 2; 'trivial': only N = 1
 )

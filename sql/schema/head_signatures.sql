@@ -1,9 +1,9 @@
 -- grain:   one row per (study, sequence, query, layer, head)
 -- inputs:  attention_rows, selection_counts, concentration
--- meaning: what the taxonomy of heads looks at, sequence by sequence: what sink, last token and rest contribute, what the
---          output is without either, how the cosines of s_N run over ln N, every N weighing 1/N so that all of ln N
---          counts alike, and over how many keys contributions are spread; cosines are NULL for a head that attends to
---          one key
+-- meaning: inputs of the taxonomy of heads, sequence by sequence: contributions of the sink, the last token and the
+--          rest, change of the output without the sink or the last token, course of the cosines of s_N over ln N (each
+--          N has weight 1/N, so that all of ln N counts alike), and the number of keys that contributions are spread
+--          over; cosines are NULL for a head that attends to one key
 CREATE TABLE head_signatures (
 {{ key_columns("study", "sequence", "query", "layer", "head") }}
 {{ signature_columns() }}

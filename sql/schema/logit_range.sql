@@ -1,8 +1,8 @@
 -- grain:   one row per (study, sequence, query, layer, head)
 -- inputs:  weights, and norms of queries and keys
--- meaning: how long the vectors are whose products are the logits, as they are multiplied (rotated, normalised), beside
---          the weights; see the view weight_intervals. Norms are NULL of models read in two passes, and in studies whose
---          tensors an earlier version extracted
+-- meaning: norms of the queries and keys whose products are the logits, as they are multiplied (rotated, normalised),
+--          and the extreme weights; input of the view weight_intervals. Norms are NULL for models read in two passes,
+--          and in studies whose tensors an earlier version extracted
 CREATE TABLE logit_range (
 {{ key_columns("study", "sequence", "query", "layer", "head") }}
     n_keys INTEGER NOT NULL, -- number of keys the query may attend to

@@ -1,6 +1,7 @@
 -- grain:   one row per (study, head_dim, n_keys, n, beta, lambda_sink, rho_0, family, kappa, scale)
 -- inputs:  the study's grid (analysis.monte_carlo); heads drawn from Assumptions 1-3
--- meaning: the bounds in expectation: means over draws, how often a draw lies within, and where an inequality fails
+-- meaning: the bounds in expectation: means over draws, the share of draws that lie within the bounds, and where an
+--          inequality fails
 CREATE TABLE monte_carlo (
     study VARCHAR NOT NULL, -- name of the study
     head_dim INTEGER NOT NULL, -- d, length of one value state
@@ -8,7 +9,7 @@ CREATE TABLE monte_carlo (
     n INTEGER NOT NULL, -- N, the number of selected keys
     beta DOUBLE NOT NULL, -- β of the cosines exp(-β |i - j|); infinity: independent directions
     lambda_sink DOUBLE NOT NULL, -- λ, norm of the sink's value state over C
-    rho_0 DOUBLE NOT NULL, -- ρ_0, cosine of the sink's value state with each other
+    rho_0 DOUBLE NOT NULL, -- ρ_0, cosine of the sink's value state with each of the others
     family VARCHAR NOT NULL, -- 'printed', 'scale_free', or 'correlated': Gaussian directions with β and ρ_0
     kappa DOUBLE, -- κ of the printed bounds
     scale VARCHAR, -- scale of the printed bounds
@@ -21,8 +22,8 @@ CREATE TABLE monte_carlo (
     precision_upper DOUBLE, -- mean upper bound; NULL for the scale-free family
     precision_lower_share DOUBLE, -- share of draws whose Precision is at least their lower bound
     precision_upper_share DOUBLE, -- share of draws whose Precision is at most their upper bound
-    precision_gap DOUBLE, -- mean Precision minus mean lower bound; negative: the inequality fails by so much
-    precision_upper_gap DOUBLE, -- mean upper bound minus mean Precision; negative: the inequality fails by so much
+    precision_gap DOUBLE, -- mean Precision minus mean lower bound; negative: the inequality fails by this amount
+    precision_upper_gap DOUBLE, -- mean upper bound minus mean Precision; negative: the inequality fails by this amount
     precision_holds BOOLEAN, -- whether precision_gap is above minus three standard errors
     precision_upper_holds BOOLEAN, -- whether precision_upper_gap is above minus three standard errors
     recall DOUBLE NOT NULL, -- mean Recall R(r_min, N) over draws
@@ -31,8 +32,8 @@ CREATE TABLE monte_carlo (
     recall_upper DOUBLE, -- mean upper bound; NULL for the scale-free family
     recall_lower_share DOUBLE, -- share of draws whose Recall is at least their lower bound
     recall_upper_share DOUBLE, -- share of draws whose Recall is at most their upper bound
-    recall_gap DOUBLE, -- mean Recall minus mean lower bound; negative: the inequality fails by so much
-    recall_upper_gap DOUBLE, -- mean upper bound minus mean Recall; negative: the inequality fails by so much
+    recall_gap DOUBLE, -- mean Recall minus mean lower bound; negative: the inequality fails by this amount
+    recall_upper_gap DOUBLE, -- mean upper bound minus mean Recall; negative: the inequality fails by this amount
     recall_holds BOOLEAN, -- whether recall_gap is above minus three standard errors
     recall_upper_holds BOOLEAN -- whether recall_upper_gap is above minus three standard errors
 )

@@ -1,6 +1,7 @@
 -- grain:   one row per (study, query, layer, head)
 -- inputs:  settings of a synthetic study
--- meaning: the parameters that a synthetic study's tensors were drawn with, for its fits to recover; empty for others
+-- meaning: the parameters from which a synthetic study's tensors were drawn, for its fits to recover; empty for other
+--          studies
 CREATE TABLE planted_assumptions (
     study VARCHAR NOT NULL, -- name of the study
     query INTEGER NOT NULL, -- position of the query in its sequence; T_1, T_2 and p_base depend on it

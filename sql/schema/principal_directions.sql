@@ -1,7 +1,7 @@
 -- grain:   one row per (study, layer, kv_head)
 -- inputs:  value states of the tensor store
--- meaning: how many directions a head's value states really use: principal directions of their unit vectors, the sink's
---          apart, about the origin and over all sequences (Figure 9)
+-- meaning: how many directions a head's value states use: principal directions of their unit vectors, without the
+--          sink's, about the origin and over all sequences (Figure 9)
 CREATE TABLE principal_directions (
     study VARCHAR NOT NULL, -- name of the study
     layer SMALLINT NOT NULL, -- layer, from 0

@@ -8,13 +8,13 @@ CREATE TABLE studies (
     corpus VARCHAR NOT NULL, -- hub id or file of the text, or 'embedded'
     context_length INTEGER NOT NULL, -- tokens in each sequence
     sequences INTEGER NOT NULL, -- number of sequences
-    layers INTEGER NOT NULL, -- layers of the model; those with softmax attention have rows in heads
-    heads INTEGER NOT NULL, -- query heads in each layer; where layers differ, most of any
-    kv_heads INTEGER NOT NULL, -- key/value heads in each layer; where layers differ, most of any
-    head_dim INTEGER NOT NULL, -- length of one value state; where layers differ, the greatest
+    layers INTEGER NOT NULL, -- number of layers of the model; those with softmax attention have rows in heads
+    heads INTEGER NOT NULL, -- query heads in each layer; the largest number if layers differ
+    kv_heads INTEGER NOT NULL, -- KV heads in each layer; the largest number if layers differ
+    head_dim INTEGER NOT NULL, -- length of one value state; the largest if layers differ
     dtype VARCHAR NOT NULL, -- type of the model's weights in the forward pass
     device VARCHAR NOT NULL, -- device of the forward pass
-    twin VARCHAR, -- study of random weights in the same architecture that this one is held against; NULL: none
-    provenance JSON NOT NULL, -- everything known of the origin: settings, hashes, versions, and metrics, theirs
+    twin VARCHAR, -- study of random weights in the same architecture that this one is compared with; NULL: none
+    provenance JSON NOT NULL, -- everything known of the origin: settings, hashes and versions, and under the key metrics those of the metrics
     format_version INTEGER NOT NULL -- version of the layout of these tables; 1 is the first
 )

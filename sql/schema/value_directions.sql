@@ -1,8 +1,8 @@
 -- grain:   one row per (study, layer, kv_head, position)
 -- inputs:  value states of the tensor store, principal directions
--- meaning: the directions of the value states of sequence 0 as points of a ball of radius 1: their components along the
---          first three principal directions of the head; a direction within these three lies on the sphere. Axes point
---          to the side where the mean over all sequences but the sink's is positive. Positions with norm 0 have no row
+-- meaning: directions of the value states of sequence 0 as points of the unit ball: their components along the first
+--          three principal directions of the head; a direction within these three lies on the sphere. Axes are oriented
+--          so that the mean over all sequences, without the sink's, is positive. Positions with norm 0 have no row
 CREATE TABLE value_directions (
     study VARCHAR NOT NULL, -- name of the study
     layer SMALLINT NOT NULL, -- layer, from 0

@@ -1,8 +1,8 @@
 -- grain:   one row per (study, sequence, query, layer, kv_head)
 -- inputs:  metrics store
--- meaning: C, the length of a typical value state (Assumption 1), which makes bounds free of the unit of the values;
---          the median over the keys of this sequence and query alone, by which the weighted norms behind the upper
---          bounds of this sequence and query were divided (scale 'unit'), not one number for the whole study
+-- meaning: C, the length of a typical value state (Assumption 1), which makes bounds independent of the unit of the
+--          values; the median over the keys of this sequence and query only, by which the weighted norms behind the
+--          upper bounds of this sequence and query were divided (scale 'unit'), not one number for the whole study
 CREATE TABLE value_scales (
 {{ key_columns("study", "sequence", "query", "layer", "kv_head") }}
     value_scale FLOAT, -- {{ stored.value_scale.describe() }}

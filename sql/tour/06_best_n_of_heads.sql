@@ -1,6 +1,7 @@
 -- grain:   one row per layer
 -- inputs:  best_n, last_query; $study
--- meaning: Which head of each layer separates best what it selects, and at which N of 2 to 32? QUALIFY keeps one of each.
+-- meaning: Which head of each layer best separates what it selects, and at which N of 2 to 32? QUALIFY keeps one row of
+--          each.
 FROM best_n('separability', last_n := 32)
 SELECT layer, head, best_n, value AS separability
 WHERE study = $study AND query = last_query($study)

@@ -1,6 +1,7 @@
 -- grain:   one row per layer
 -- inputs:  elbows, last_query; $study
--- meaning: At which N does separability bend, layer by layer: the middle head, both quartiles, and heads without an elbow?
+-- meaning: At which N does separability bend, layer by layer: the median head, both quartiles, and heads without an
+--          elbow?
 FROM elbows
 SELECT
     layer,

@@ -1,7 +1,7 @@
 -- grain:   one row per (layer, head), of the ten with the heaviest sink
 -- inputs:  attention_by_position, concentration_means, last_query; $study
--- meaning: Which heads give the sink the most weight, how many times the uniform share is that (Figure 4), and how many
---          keys do they attend to in effect?
+-- meaning: Which heads give the sink the most weight, how many times the uniform share is that (Figure 4), and what is
+--          their effective number of keys?
 FROM attention_by_position
 JOIN concentration_means USING (study, query, layer, head)
 SELECT

@@ -1,6 +1,7 @@
 -- grain:   one row per (layer, head), of the ten that retrieve most
 -- inputs:  head_taxonomy, head_conditions, last_query; $study
--- meaning: Which heads are most like a Retriever, and which conditions of its rule, if any, does each miss, and by what?
+-- meaning: Which heads are most like a Retriever, and which conditions of its rule, if any, does each miss, and by how
+--          much?
 FROM head_taxonomy
 JOIN head_conditions USING (study, query, layer, head)
 SELECT

@@ -1,6 +1,6 @@
 -- grain:   one row per n: 2, 4, 8, 16 or 32
 -- inputs:  bounds_at, last_query; $study
--- meaning: At κ = 0.2, which the study need not have asked for: how far below the means lie the lower bounds?
+-- meaning: At κ = 0.2, which need not be a κ of the study: how far below the means are the lower bounds?
 FROM bounds_at(0.2)
 SELECT
     n,

@@ -1,6 +1,7 @@
 -- grain:   one row per (n, metric); n is a power of two above 1
 -- inputs:  compare_studies, studies; $study
--- meaning: How does this study differ from the next by name, or itself if it is alone, and where are intervals apart?
+-- meaning: How does this study differ from the next one by name (or from itself if it is the only one), and at which n
+--          are intervals disjoint?
 FROM compare_studies(
     $study,
     (FROM studies SELECT coalesce(min(study) FILTER (WHERE study > $study), min(study)))

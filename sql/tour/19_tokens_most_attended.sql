@@ -1,6 +1,6 @@
 -- grain:   one row per position, of the ten heaviest after the sink
 -- inputs:  attention_by_position, tokens, last_query; $study
--- meaning: Which positions get most weight after the sink, from which head most, and which tokens stood there?
+-- meaning: Which positions get most weight after the sink, from which head most, and which tokens are there?
 WITH weights AS (
     FROM attention_by_position
     SELECT position, avg(mean_weight) AS weight, arg_max({'layer': layer, 'head': head}, mean_weight) AS heaviest_head

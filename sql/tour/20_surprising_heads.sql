@@ -1,6 +1,7 @@
 -- grain:   one row per (layer, head)
 -- inputs:  head_taxonomy, best_n, elbows, last_query; $study
--- meaning: Which heads surprise: how far is each from the others of its layer? Every head has a row, as for an export.
+-- meaning: Which heads are unusual: how far is each from the others of its layer? Every head has a row, as for an
+--          export.
 FROM head_taxonomy
 JOIN best_n('separability', last_n := 32) USING (study, query, layer, head)
 JOIN elbows USING (study, query, layer, head)

@@ -1,6 +1,6 @@
 -- grain:   one row per layer
 -- inputs:  critical_n, last_query; $study
--- meaning: From which N on are selected keys no farther from the rest than keys at random, and in how many heads ever?
+-- meaning: From which N on are selected keys no farther from the rest than random keys, and in how many heads at all?
 FROM critical_n
 SELECT
     layer,

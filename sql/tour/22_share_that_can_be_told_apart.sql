@@ -1,6 +1,6 @@
 -- grain:   one row per (query, n)
 -- inputs:  distinguishable_share, distinguishable_share_model; $study
--- meaning: Does the share of selected keys that can be told apart settle at 0.70-0.85, on average, and in how many heads?
+-- meaning: Does the share of distinguishable selected keys settle at 0.70-0.85, on average, and in how many heads?
 WITH of_heads AS (
     FROM distinguishable_share
     SELECT study, query, n, avg(within_band::INTEGER) AS heads_within, quantile_cont(share, [0.1, 0.5, 0.9]) AS deciles

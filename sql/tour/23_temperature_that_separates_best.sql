@@ -1,6 +1,7 @@
 -- grain:   one row per temperature
 -- inputs:  best_temperature, sensitivity_bounds, last_query; $study
--- meaning: At which temperature would most heads separate 16 keys best, and how near do weights come to 1/(2T) there?
+-- meaning: At which temperature would most heads separate 16 keys best, and how close does the spectral norm come to
+--          1/(2T) there?
 FROM sensitivity_bounds AS bounds
 LEFT JOIN best_temperature(16) AS best USING (study, query, layer, head, temperature)
 SELECT

@@ -1,6 +1,7 @@
 -- grain:   one row per arithmetic
 -- inputs:  arithmetic; $study
--- meaning: How far off would Recall and Precision be if distances were computed as the formulas stand?
+-- meaning: How large would the errors of Recall and Precision be if distances were computed literally from the
+--          formulas?
 FROM arithmetic
 SELECT arithmetic, count(*) AS heads, avg(COLUMNS('^(recall|precision)_(differs|difference|difference_at_4)$'))
 WHERE study = $study

@@ -1,6 +1,7 @@
 -- grain:   one row per (study, layer, head)
 -- inputs:  head_ablation, head_taxonomy
--- meaning: Without which heads do models lose most, and of what kind are these? In every study with effects
+-- meaning: Without which heads does the loss of models increase most, and of what kind are these? For every study with
+--          effects
 WITH labelled AS (
     FROM head_taxonomy
     SELECT study, layer, head, label

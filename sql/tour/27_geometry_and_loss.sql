@@ -1,6 +1,7 @@
 -- grain:   one row per (study, measure)
 -- inputs:  head_measures
--- meaning: Which measures of heads go with the loss without them? Spearman's rank correlation, in every study with effects
+-- meaning: Which measures of heads correlate with the loss without them? Spearman's rank correlation, for every study
+--          with effects
 WITH paired AS (
     FROM head_measures AS geometry
     JOIN head_measures AS loss USING (study, layer, head)

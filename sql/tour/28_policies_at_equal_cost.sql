@@ -1,6 +1,7 @@
 -- grain:   one row per (study, budget, policy)
 -- inputs:  sparsified_loss
--- meaning: At equal cost, which policies of sparse attention lose least, of those that see weights and of the others?
+-- meaning: At equal cost, which policies of sparse attention increase the loss least, among those that see weights and
+--          among the others?
 FROM sparsified_loss
 SELECT
     study,

@@ -1,10 +1,10 @@
 -- grain:   one row per (study, query{{ ", layer, head" if not model }}, n, family, kappa)
 -- inputs:  selection_means{{ "_model" if model }}, bound_means, inside
 {% if model %}
--- meaning: mean Precision, Recall and F of the whole model beside the mean of its heads' bounds (Figure 5)
+-- meaning: mean Precision, Recall and F of the whole model and the mean of its heads' bounds (Figure 5)
 {% else %}
--- meaning: mean Precision, Recall and F of every head beside the bounds on their expectation (Theorems 1-2, Corollary 1);
---          rows outside are rows like any other
+-- meaning: mean Precision, Recall and F of every head and the bounds on their expectation (Theorems 1-2, Corollary 1);
+--          rows that lie outside their bounds are included
 {% endif %}
 {% set over = "heads and sequences" if model else "sequences" %}
 CREATE OR REPLACE VIEW bounds_comparison{{ "_model" if model }} AS

@@ -1,9 +1,9 @@
 -- grain:   one row per (study, claim)
 -- inputs:  studies, paper_claims, claim_estimates
--- meaning: what the paper claims, and whether this model supports it: 'supported' or 'not supported' where the whole
---          interval of the measure lies on one side of the threshold, 'undecided' where it does not, 'not testable' where
---          the claim's premise fails or too few rows carry it. Beside it the same of the study's twin, a model of random
---          weights: what that supports too is no finding about training
+-- meaning: the paper's claims, and whether this model supports them: 'supported' or 'not supported' if the whole
+--          interval of the measure lies on one side of the threshold, 'undecided' if it does not, 'not testable' if the
+--          claim's premise fails or it has too few rows. The same is given for the study's twin, a model of random
+--          weights: a claim that the twin supports too is not a finding about training
 CREATE OR REPLACE VIEW claims AS
 WITH estimated AS (
     SELECT
@@ -55,26 +55,26 @@ SELECT
     figure, -- figure, table or section of the paper that makes it
     statement, -- what the paper says
     measure, -- what is measured here
-    value, -- that, for this study; NULL where there is no such number
-    low, -- lower end of its interval; those of all claims of a study hold at once with a probability of 95 %
+    value, -- the measure for this study; NULL if it does not exist
+    low, -- lower end of its interval; the intervals of all claims of a study hold simultaneously with a probability of 95 %
     high, -- upper end of its interval
-    direction, -- how the measure must lie to the threshold: '<=', '<', '>=' or '>'
-    threshold, -- the end of what supports the claim
+    direction, -- comparison that supports the claim, of the measure with the threshold: '<=', '<', '>=' or '>'
+    threshold, -- the value that the measure is compared with
     verdict, -- 'supported', 'not supported', 'undecided' or 'not testable'
-    rows, -- how many rows the measure rests on
+    rows, -- number of rows that the measure is computed from
     rows_of, -- what these rows are
-    clusters, -- number of KV groups behind these
+    clusters, -- number of KV groups that these rows belong to
     sequences, -- number of sequences
-    premise, -- what a study needs to test the claim; NULL: nothing
-    premise_value, -- the number by which that is judged; NULL where it is not a number
-    why_not AS reason, -- why the claim is not testable; NULL where it is
-    twin, -- name of the study of random weights that this one is held against; NULL if it has none
-    twin_value, -- the measure of the twin; NULL also where that has not landed
+    premise, -- requirement for a study to test the claim; NULL: none
+    premise_value, -- the number that decides whether the premise holds; NULL if it is not a number
+    why_not AS reason, -- why the claim is not testable; NULL if it is
+    twin, -- name of the study of random weights that this one is compared with; NULL if it has none
+    twin_value, -- the measure for the twin; NULL also if the twin has not landed
     twin_low, -- lower end of its interval
     twin_high, -- upper end of its interval
-    twin_verdict, -- verdict about the twin; NULL without one
+    twin_verdict, -- verdict for the twin; NULL without a twin
     CASE
         WHEN verdict = 'supported' AND twin_verdict <> 'undecided' THEN twin_verdict <> 'supported'
-    END AS finding, -- of a claim that is supported: whether the twin does not support it too; NULL: not known
+    END AS finding, -- for a supported claim, whether the twin does not support it; NULL: not known
 FROM judged
 LEFT JOIN twins USING (twin, claim)

@@ -1,9 +1,9 @@
 -- grain:   one row per (study, query, family, kappa)
 -- inputs:  bounds_comparison
 -- meaning: how often the bounds hold over (head, N), how wide they are, and how often the theorems' premise holds; wide
---          bounds cover everything, so coverage is no evidence without the other two; at N = 1 Precision and Recall are 1
---          by definition, so the premise says nothing there and counts for N > 1 only; which κ serves best is said only
---          where at least 100 rows carry the premise
+--          bounds cover everything, so coverage is not evidence without the other two; at N = 1 Precision and Recall are
+--          1 by definition, so the premise is counted for N > 1 only; the best κ is given only if the premise holds in
+--          at least 100 rows
 CREATE OR REPLACE VIEW coverage AS
 WITH compared AS (
     SELECT *, n > 1 AND premise_share > 0.5 AS premised
@@ -65,12 +65,12 @@ SELECT
     recall_coverage, -- share of rows whose mean Recall lies within its bounds
     f_r_max_coverage, -- share of rows whose mean F(r_max, N) lies within its bounds
     f_r_min_coverage, -- share of rows whose mean F(r_min, N) lies within its bounds
-    precision_width, -- mean of upper less lower bound of Precision; NULL for the scale-free family
-    recall_width, -- mean of upper less lower bound of Recall; NULL for the scale-free family
+    precision_width, -- mean of upper minus lower bound of Precision; NULL for the scale-free family
+    recall_width, -- mean of upper minus lower bound of Recall; NULL for the scale-free family
     premise_share, -- share of selections of N > 1 with Δ > 0, the theorems' premise; NULL for the scale-free family
     premise_rows, -- number of rows with N > 1 and Δ > 0 in most sequences
     precision_coverage_premise, -- precision_coverage among those rows; NULL if there are none
     recall_coverage_premise, -- recall_coverage among those rows; NULL if there are none
-    serves_best, -- κ that covers 95 % of the premise's rows with least width, or most; none where these are below 100
-    serves_best OR (in_the_middle AND NOT bool_or(serves_best) OVER (PARTITION BY study, query)) AS shown, -- κ of the figures: that, or else the middle one
+    serves_best, -- whether κ is the one of smallest width among those that cover 95 % of the premise rows, or else of highest coverage; false for all κ if there are fewer than 100 such rows
+    serves_best OR (in_the_middle AND NOT bool_or(serves_best) OVER (PARTITION BY study, query)) AS shown, -- whether figures show this κ: the best one, or else the middle one
 FROM ranked

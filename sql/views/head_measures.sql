@@ -1,8 +1,8 @@
 -- grain:   one row per (study, layer, head, measure)
 -- inputs:  heads, selection_means, elbows, head_taxonomy, concentration_means, sink_similarity, head_ablation,
 --          weighted_level
--- meaning: every number that is known of a head at the last query of its study, in one column: means over sequences, of
---          curves over N those over ln N, every N weighing 1/N; what ablation does, where a study has it
+-- meaning: every measure of a head at the last query of its study, in one column: means over sequences; for curves over
+--          N, means over ln N, with weight 1/N for each N; the effects of ablation, if the study has them
 CREATE OR REPLACE VIEW head_measures AS
 WITH last_queries AS (
     SELECT study, max(query) AS query
@@ -71,9 +71,9 @@ SELECT
     layer, -- layer, from 0
     head, -- query head, from 0
     kv_head, -- KV head whose value states the query head weighs, from 0
-    measure, -- name of the number: a column of the table that it is from, 'elbow', 'delta_loss_KIND' or 'kl_KIND'
-    value, -- the number; NULL where it does not exist
-    low, -- 95 % interval, where one is landed
+    measure, -- name of the measure: a column of its source table, 'elbow', 'delta_loss_KIND' or 'kl_KIND'
+    value, -- value of the measure; NULL if it does not exist
+    low, -- lower end of its 95 % interval, if it has one
     high, -- upper end of that interval
 FROM measured
 JOIN heads USING (study, layer, head)

@@ -1,7 +1,7 @@
 -- grain:   one row per study
 -- inputs:  studies, heads
--- meaning: how many heads there are in all layers together, and which layers have them; layers may differ in size, and
---          those without softmax attention have no heads; a study without rows in heads is as studies tells
+-- meaning: the number of heads in all layers together, and the layers that have heads; layers may differ in size, and
+--          those without softmax attention have no heads; a study without rows in heads has the sizes in studies
 CREATE OR REPLACE VIEW model_sizes AS
 WITH by_study AS (
     SELECT
@@ -23,6 +23,6 @@ SELECT
         AND by_study.all_kv_heads = layers * kv_heads
         AND least_head_dim = head_dim,
         true
-    ) AS alike, -- whether every layer has attention of the sizes that studies tells
+    ) AS alike, -- whether every layer has attention of the sizes in studies
 FROM studies
 LEFT JOIN by_study USING (study)

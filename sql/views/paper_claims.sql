@@ -1,18 +1,18 @@
 -- grain:   one row per claim
 -- inputs:  none
--- meaning: what the paper claims, what is measured to test it, and what a study needs to test it at all. Means over N give
---          every part of ln N the same weight and begin at N = 2; a sink is a position 0 that gets ten times the uniform
---          share or more; bounds say something where they leave out a tenth or more of what is possible at all
+-- meaning: the paper's claims, the measure that tests each, and the requirements for a study to test it. Means over N
+--          give every part of ln N the same weight and begin at N = 2; a sink is a position 0 that gets at least ten
+--          times the uniform share; bounds are informative if they exclude at least a tenth of the possible range
 CREATE OR REPLACE VIEW paper_claims AS
 SELECT
     claim, -- short name of the claim
     figure, -- figure, table or section of the paper that makes it
     statement, -- what the paper says
     measure, -- what is measured here
-    direction, -- how the measure must lie to the threshold: '<=', '<', '>=' or '>'
-    threshold::DOUBLE AS threshold, -- the end of what supports the claim
-    premise, -- what a study needs to test the claim, beside two sequences and two KV groups; NULL: nothing
-    least_rows, -- how many rows the measure must rest on
+    direction, -- comparison that supports the claim, of the measure with the threshold: '<=', '<', '>=' or '>'
+    threshold::DOUBLE AS threshold, -- the value that the measure is compared with
+    premise, -- requirement for a study to test the claim, besides two sequences and two KV groups; NULL: none
+    least_rows, -- smallest number of rows that the measure must be computed from
     rows_of, -- what these rows are
 FROM (
     VALUES
@@ -111,7 +111,8 @@ FROM (
         ('values_sharpen', 'Abstract', 'Value states sharpen what the weights separate',
             'mean over heads and N of a measure less that of shuffled value states; of specificity, Recall and AUC, the '
             'least', '>', 0, 'nulls (analysis.nulls)', 2, 'heads'),
-        ('recall_predicts_loss', 'Abstract', 'Geometry tells what heads do: Recall goes with what a head is worth',
+        ('recall_predicts_loss', 'Abstract',
+            'Geometry explains what heads do: Recall correlates with the loss that removing a head costs',
             'size of the rank correlation over heads of the mean over N of Recall and the loss that removing one costs',
             '>=', 0.3, 'effects (analysis.effects), and a head worth 0.01 nats', 6, 'heads'),
         ('elbow_budgets_gain', 'Abstract', 'Geometry informs sparse attention: N by elbow loses less than one N for all',

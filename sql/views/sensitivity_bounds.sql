@@ -1,8 +1,8 @@
 -- grain:   one row per (study, query{{ ", layer, head" if not model }}, temperature)
 -- inputs:  sensitivity, jacobian_bounds
--- meaning: the spectral norm of the softmax Jacobian over {{ "heads and " if model }}sequences, beside the bounds that it is held against:
---          which of them hold, how often, and how near the norm comes to the one that always does; a norm above a bound by
---          rounding alone (1e-15 of it) counts as equal
+-- meaning: the spectral norm of the softmax Jacobian over {{ "heads and " if model }}sequences, compared with its
+--          bounds: which of them hold, how often, and how close the norm comes to the one that always holds; a norm
+--          that exceeds a bound by rounding only (1e-15 of it) counts as equal
 CREATE OR REPLACE VIEW sensitivity_bounds{{ "_model" if model }} AS
 WITH bounded AS (
     SELECT *, jacobian_bounds(temperature) AS bounds
@@ -25,12 +25,12 @@ SELECT
     max(spectral_norm) AS norm_max, -- largest norm
     any_value(bounds.quarter) AS quarter, -- 1/(4T)
     any_value(bounds.half) AS half, -- 1/(2T)
-    any_value(bounds.reported) AS reported, -- the lesser of 1/(4T) and the square root of 2
+    any_value(bounds.reported) AS reported, -- the smaller of 1/(4T) and the square root of 2
     avg((least <= bounds.quarter)::INTEGER) AS quarter_holds, -- share of the rows whose norm is at most 1/(4T)
-    avg((least <= bounds.half)::INTEGER) AS half_holds, -- share at most 1/(2T), which is 1
-    avg((least <= bounds.root)::INTEGER) AS root_holds, -- share at most the square root of 2
-    avg((least <= bounds.reported)::INTEGER) AS reported_holds, -- share at most the bound as reported
-    avg(spectral_norm / bounds.half) AS closeness, -- mean norm over 1/(2T)
-    max(spectral_norm / bounds.half) AS closest, -- largest norm over 1/(2T)
+    avg((least <= bounds.half)::INTEGER) AS half_holds, -- share of the rows whose norm is at most 1/(2T); always 1
+    avg((least <= bounds.root)::INTEGER) AS root_holds, -- share of the rows whose norm is at most the square root of 2
+    avg((least <= bounds.reported)::INTEGER) AS reported_holds, -- share of the rows whose norm is at most the bound as reported
+    avg(spectral_norm / bounds.half) AS closeness, -- mean norm divided by 1/(2T)
+    max(spectral_norm / bounds.half) AS closest, -- largest norm divided by 1/(2T)
 FROM held
 GROUP BY study, query{{ ", layer, head" if not model }}, temperature

@@ -1,7 +1,4 @@
-"""Locks between processes that a killed process releases by itself.
-
-Holds ``exclusive``.
-"""
+"""Locks between processes, which the kernel releases when a process is killed."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +10,9 @@ from storage.errors import UserError
 
 
 def make_lock(path: Path) -> None:
-    """Make a lock file, with its folder, unless it is there; its mode is what the umask leaves, as of every other file.
+    """Create a lock file and its folder if they do not exist, with the mode that the umask gives to other files.
 
-    filelock itself lets nobody but the owner write it, and so would keep a group that shares a data root from locking.
+    filelock itself makes it writable only by its owner, so a group that shares a data root could not lock it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
@@ -23,15 +20,15 @@ def make_lock(path: Path) -> None:
 
 
 @contextmanager
-def exclusive(path: Path, what: str, *, wait: float) -> Iterator[None]:
-    """Hold the lock file ``path`` while the body runs; the kernel releases it when the process ends, however it ends.
+def hold_lock(path: Path, what: str, *, wait: float) -> Iterator[None]:
+    """Hold the lock file ``path`` inside the context; the kernel releases it when the process ends, however it ends.
 
     Parameters
     ----------
     path
-        The lock file; it stays behind, unlocked.
+        The lock file; it is not deleted afterwards.
     what
-        What is being locked, for the error.
+        What the lock protects, for the error message.
     wait
         Seconds to wait for another process.
 

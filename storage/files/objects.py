@@ -1,10 +1,10 @@
-"""Object stores through obstore: the few operations a store needs, with errors that say what is wrong in one line.
+"""Object stores through obstore: the few operations that a store needs, with errors of one line.
 
-Holds the client, Zarr's view of it, and the translation of errors; nothing else imports obstore. It is imported where a
-place turns out to be in an object store; without obstore that is a UserError.
+Contains the client, Zarr's view of it, and the translation of errors; no other module imports obstore. This module is
+imported only when a place is in an object store; if obstore is not installed, the import raises a UserError.
 
-Answers of object stores repeat the caller's key id, so that no text of theirs gets into a message but their status and
-their error code.
+Responses of object stores repeat the caller's key id, so messages quote only their status and error code, never their
+text.
 """
 
 import os
@@ -34,10 +34,10 @@ except ModuleNotFoundError as missing:
 
 
 PREFIXES = ("AWS_", "GOOGLE_", "AZURE_")
-"""What names of environment variables begin with that obstore reads."""
+"""Prefixes of the environment variables that obstore reads."""
 
 MOST_RETRIES = 8
-"""How often a request is made again, with waits that double from 0.1 s to 15 s: half a minute in all."""
+"""How often a failed request is repeated, with waits that double from 0.1 s to 15 s: half a minute in all."""
 
 PIECE = 8 * 2**20
 """Bytes that are sent at a time; at most ``PIECES`` of them wait in memory."""
@@ -45,97 +45,97 @@ PIECE = 8 * 2**20
 PIECES = 4
 
 NO_BUCKET = "NoSuchBucket|ContainerNotFound"
-"""What an object store answers whose bucket is missing."""
+"""What an object store answers if the bucket does not exist."""
 
 TOO_SHORT = "status code: 416|non-partial response"
-"""What is answered where an object does not have the bytes asked for; the latter where it has none."""
+"""What is answered if an object does not have the requested bytes; the latter if it is empty."""
 
 GROUP = "zarr.json"
-"""The document that makes a prefix a Zarr group; a store's is written last."""
+"""The document that makes a prefix a Zarr group; that of a store is written last."""
 
 
 class GuardedStore(ObjectStore[Client]):
-    """Zarr's view of one prefix, whose errors are those of ``understandable``."""
+    """Zarr's view of one prefix, whose errors are those of ``translate_errors``."""
 
     def __init__(self, store: Client, *, read_only: bool = False, url: str) -> None:
         super().__init__(store, read_only=read_only)
         self.url = url
 
     def with_read_only(self, read_only: bool = False) -> "GuardedStore":
-        """The same prefix, opened for reading alone or not."""
+        """The same prefix, opened read-only or not."""
         return type(self)(self.store, read_only=read_only, url=self.url)
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """Bytes of the object ``key``, or None."""
-        with understandable(self.url):
+        with translate_errors(self.url):
             return await super().get(key, prototype, byte_range)
 
     async def get_partial_values(
         self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
     ) -> list[Buffer | None]:
         """Bytes of parts of objects."""
-        with understandable(self.url):
+        with translate_errors(self.url):
             return await super().get_partial_values(prototype, key_ranges)
 
     async def exists(self, key: str) -> bool:
         """Whether there is an object ``key``."""
-        with understandable(self.url):
+        with translate_errors(self.url):
             return await super().exists(key)
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Write the object ``key`` whole, or not at all."""
-        with understandable(self.url):
+        """Write the object ``key`` atomically."""
+        with translate_errors(self.url):
             await super().set(key, value)
 
     async def delete(self, key: str) -> None:
         """Delete the object ``key``."""
-        with understandable(self.url):
+        with translate_errors(self.url):
             await super().delete(key)
 
 
-def view(url: str) -> GuardedStore:
+def open_zarr(url: str) -> GuardedStore:
     """Zarr's view of the prefix ``url``."""
-    return GuardedStore(_client(url), url=url)
+    return GuardedStore(_open_client(url), url=url)
 
 
 def exists(url: str, key: str) -> bool:
-    """Whether the object ``key`` stands below ``url``, in a bucket that there is."""
-    if _length(url, key) is not None:
+    """Whether the object ``key`` exists below ``url``; a bucket that does not exist is a ``UserError``."""
+    if _read_length(url, key) is not None:
         return True
-    with understandable(url):  # asked for one object, an object store does not say that its bucket is missing
-        next(iter(obstore.list(_client(url))), None)
+    with translate_errors(url):  # a request for one object does not reveal that the bucket is missing
+        next(iter(obstore.list(_open_client(url))), None)
     return False
 
 
-def holds(url: str, key: str) -> bool:
-    """Whether the object ``key`` stands below ``url`` and is not empty."""
-    return bool(_length(url, key))
+def has_object(url: str, key: str) -> bool:
+    """Whether the object ``key`` exists below ``url`` and is not empty."""
+    return bool(_read_length(url, key))
 
 
-def _length(url: str, key: str) -> int | None:
+def _read_length(url: str, key: str) -> int | None:
     """Bytes of the object ``key`` below ``url``; None if there is none."""
     try:
-        with understandable(url):
-            return obstore.head(_client(url), key)["size"]
+        with translate_errors(url):
+            return obstore.head(_open_client(url), key)["size"]
     except FileNotFoundError:
         return None
 
 
 def read(url: str, key: str) -> bytes:
     """All bytes of the object ``key`` below ``url``; ``FileNotFoundError`` if it is missing."""
-    with understandable(url):
-        return bytes(obstore.get(_client(url), key).bytes())
+    with translate_errors(url):
+        return bytes(obstore.get(_open_client(url), key).bytes())
 
 
 def write(url: str, name: str, parts: "Iterable[Part]", size: int) -> None:
-    """Write the object ``name`` below ``url`` whole, or not at all; one of many bytes is sent in pieces.
+    """Write the object ``name`` below ``url`` atomically; a large one is sent in pieces.
 
-    A process that is killed in between leaves pieces that only the object store knows; see its rules for uploads that
-    are never completed.
+    A process that is killed meanwhile leaves pieces that only the object store can see; see its rules for incomplete
+    uploads.
     """
-    with understandable(url):
+    with translate_errors(url):
         obstore.put(
-            _client(url),
+            _open_client(url),
             name,
             iter(parts) if size > PIECE else b"".join(parts),
             chunk_size=PIECE,
@@ -146,11 +146,11 @@ def write(url: str, name: str, parts: "Iterable[Part]", size: int) -> None:
 def publish(folder: Path, url: str) -> None:
     """Write the documents of the empty Zarr group in ``folder`` below ``url``, the group's own last.
 
-    Where a group stands already, it stays.
+    A group that exists already is kept.
     """
-    client = _client(url)
+    client = _open_client(url)
     documents = sorted(file.relative_to(folder).as_posix() for file in folder.rglob(GROUP))
-    with understandable(url):
+    with translate_errors(url):
         for name in documents:
             if name != GROUP:
                 obstore.put(client, name, folder / name)
@@ -161,17 +161,17 @@ def publish(folder: Path, url: str) -> None:
 
 
 def remove(url: str) -> None:
-    """Remove everything below ``url``: the ledger's chunks, all other chunks, the group's document, the arrays'."""
-    client = _client(url)
-    with understandable(url):
+    """Remove everything below ``url``: the ledger's chunks first, then others, the group's document, the arrays'."""
+    client = _open_client(url)
+    with translate_errors(url):
         for rank in range(4):
             for found in obstore.list(client):
-                if names := [entry["path"] for entry in found if _rank(entry["path"]) == rank]:
+                if names := [entry["path"] for entry in found if _compute_removal_rank(entry["path"]) == rank]:
                     obstore.delete(client, names)
 
 
-def _rank(name: str) -> int:
-    """When an object is removed."""
+def _compute_removal_rank(name: str) -> int:
+    """Position of an object in the order of removal."""
     if name == GROUP:
         return 2
     if name.endswith(f"/{GROUP}"):
@@ -179,14 +179,14 @@ def _rank(name: str) -> int:
     return 0 if name.startswith("finished/") else 1
 
 
-def size(url: str) -> int:
+def measure_size(url: str) -> int:
     """Bytes of all objects below ``url``."""
-    with understandable(url):
-        return sum(entry["size"] for found in obstore.list(_client(url)) for entry in found)
+    with translate_errors(url):
+        return sum(entry["size"] for found in obstore.list(_open_client(url)) for entry in found)
 
 
-def _client(url: str) -> Client:
-    """The client of the prefix ``url``, configured by the environment as it is now; made once.
+def _open_client(url: str) -> Client:
+    """The client of the prefix ``url``, configured by the current environment; created once for each.
 
     Raises
     ------
@@ -194,21 +194,21 @@ def _client(url: str) -> Client:
         If the environment lacks what the object store needs.
     """
     settings = ((name, value) for name, value in os.environ.items() if name.startswith(PREFIXES))
-    return _made(url, tuple(sorted(settings)))
+    return _make_client(url, tuple(sorted(settings)))
 
 
 @lru_cache(maxsize=16)
-def _made(url: str, _environment: tuple[tuple[str, str], ...]) -> Client:
-    with understandable(url):
+def _make_client(url: str, _environment: tuple[tuple[str, str], ...]) -> Client:
+    with translate_errors(url):
         return from_url(url, retry_config={"max_retries": MOST_RETRIES})
 
 
 @contextmanager
-def understandable(url: str) -> Iterator[None]:
-    """Raise errors of the object store at ``url`` as UserErrors of one line, without what the store answered.
+def translate_errors(url: str) -> Iterator[None]:
+    """Raise errors of the object store at ``url`` as UserErrors of one line, without the store's response.
 
-    ``FileNotFoundError`` passes where an object is missing; where a bucket is, it is a UserError. An object that is
-    shorter than what is asked of it is a ``ValueError``, like other damage.
+    A missing object remains a ``FileNotFoundError``; a missing bucket is a UserError. An object that is shorter than
+    the requested range is a ``ValueError``, like other damage.
     """
     try:
         yield
@@ -216,29 +216,29 @@ def understandable(url: str) -> Iterator[None]:
         if isinstance(error, FileNotFoundError) and not re.search(NO_BUCKET, str(error)):
             raise
         if re.search(TOO_SHORT, str(error)):
-            short = "an object is shorter than it was"
+            short = "an object is shorter than when it was written"
             raise ValueError(short) from None
-        msg = f"The object store at {url} {_reason(str(error))}"
+        msg = f"The object store at {url} {_describe_failure(str(error))}"
         raise UserError(msg) from None
 
 
 _REASONS = (
-    (NO_BUCKET, "has no such bucket; make it, or name another"),
+    (NO_BUCKET, "has no such bucket; create it, or name another"),
     (
         r"latest/api/token|169\.254\.169\.254|metadata\.google|Account must be specified|missing credential",
-        "needs credentials; set those of its kind, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        "needs credentials; set them in the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     ),
-    (r"\b(401|403)\b", "refuses these credentials{detail}; see that they are right and may read and write there"),
+    (r"\b(401|403)\b", "refuses these credentials{detail}; check that they are correct and may read and write there"),
     (
         r"error sending request|dns error|Connect|timed? ?out",
-        "cannot be reached; see that the network and its address, such as AWS_ENDPOINT_URL, are right and run again",
+        "cannot be reached; check the network and the address, such as AWS_ENDPOINT_URL, and run again",
     ),
 )
-"""What an answer says, by the first pattern found in it."""
+"""What is wrong and what to do, by the first pattern found in a response."""
 
 
-def _reason(answer: str) -> str:
-    """What is wrong and what to do, in words that are ours."""
+def _describe_failure(answer: str) -> str:
+    """Describe what is wrong and what to do, without quoting the response."""
     status = re.search(r"status code: (\d{3})", answer)
     code = re.search(r"<Code>(\w{1,64})</Code>", answer)
     said = " ".join(found.group(1) for found in (status, code) if found)

@@ -1,6 +1,6 @@
 """Places of stores: a folder, or a prefix of an object store such as ``s3://bucket/folder``.
 
-Both kinds implement ``Place``, so that stores need not know where they are.
+Both kinds implement ``Place``, so stores work the same way in either.
 """
 
 import os
@@ -18,19 +18,19 @@ from storage.errors import UserError
 from storage.files import staging
 
 SCHEMES = ("s3", "gs", "az")
-"""Object stores by the scheme of their URLs: Amazon S3 and what speaks its protocol, Google, Azure."""
+"""Object stores by the scheme of their URLs: Amazon S3 and compatible stores, Google Cloud Storage, Azure."""
 
 FLUSHED_AT_ONCE = 2**20
-"""Bytes from which on a part is flushed to the disk at once; fewer wait for more."""
+"""A part of at least this many bytes is flushed to the disk immediately."""
 
 Part = bytes | memoryview
 """Bytes of a file, in order."""
 
 
 class Place(Protocol):
-    """Where one store is stored, or a part of it, or the stores of all studies.
+    """The location of one store, of a part of it, or of the stores of all studies.
 
-    Operations on an object store raise ``UserError`` if it does not answer, or not to these credentials.
+    Operations on an object store raise ``UserError`` if it does not answer or refuses the credentials.
     """
 
     @property
@@ -43,19 +43,19 @@ class Place(Protocol):
 
     @property
     def is_remote(self) -> bool:
-        """Whether it may be out of reach for a moment."""
+        """Whether it may be temporarily unreachable."""
 
-    def joined(self, *parts: str) -> Self:
+    def join(self, *parts: str) -> Self:
         """The place ``parts`` below this one."""
 
     def exists(self) -> bool:
-        """Whether a store is there."""
+        """Whether a store exists at this place."""
 
-    def holds(self, name: str) -> bool:
-        """Whether the file ``name`` of the store is there and not empty."""
+    def has_file(self, name: str) -> bool:
+        """Whether the file ``name`` of the store exists and is not empty."""
 
-    def holds_folder(self, name: str) -> bool | None:
-        """Whether the folder ``name`` of the store is there; None where there are no folders."""
+    def has_folder(self, name: str) -> bool | None:
+        """Whether the folder ``name`` of the store exists; None if the place has no folders."""
 
     def read(self, name: str) -> bytes:
         """All bytes of the file ``name`` of the store; ``FileNotFoundError`` if it is missing."""
@@ -66,55 +66,55 @@ class Place(Protocol):
         Parameters
         ----------
         name
-            The file, from here; folders on its way are made.
+            Path of the file relative to this place; missing folders are created.
         parts
-            Its bytes, in order; each is taken when those before it have been written.
+            Its bytes, in order; each part is requested after the previous ones have been written.
         size
-            About how many there are.
+            Approximate number of bytes.
 
         Raises
         ------
         OSError
-            If the disk does not take them.
+            If they cannot be written to the disk.
         UserError
-            If an object store does not take them, or another process removes what is being written.
+            If an object store does not accept them, or another process removes the file that is being written.
         """
 
     def refuse_link(self) -> None:
-        """Raise ``UserError`` if the place is a link to a folder, which is read and written but not replaced."""
+        """Raise ``UserError`` if the place is a link to a folder: links are read and written, but never replaced."""
 
     def create(self, build: Callable[[Path], None]) -> None:
-        """Publish the empty Zarr group that ``build`` makes in a folder; if one exists already, that one stays."""
+        """Publish the empty Zarr group that ``build`` makes in a folder; a group that exists already is kept."""
 
     def remove(self) -> None:
-        """Remove the store, if there is one; a process killed in between leaves none, or one without sequences."""
+        """Remove the store, if it exists; a process killed meanwhile leaves no store, or one without sequences."""
 
     def set_aside(self) -> Path | None:
-        """Make room for a new store: rename this one and return its folder, or remove it where renaming is impossible.
+        """Make room for a new store: rename this one and return its folder, or remove it if renaming is impossible.
 
-        None if nothing is left that could be put back.
+        None if there is no copy that could be restored.
         """
 
     def discard_replaced(self) -> None:
-        """Remove what ``set_aside`` renamed, in this or in a killed process."""
+        """Remove the copies that ``set_aside`` renamed, in this or in a killed process."""
 
-    def sweep(self) -> None:
-        """Remove what killed processes left half-written beside the store and in it; no other process may write."""
+    def remove_leftovers(self) -> None:
+        """Remove half-written files of killed processes in the store and next to it; no other process may write."""
 
-    def bytes_on_disk(self) -> int:
+    def measure_size(self) -> int:
         """Bytes of all files or objects of the store; 0 if there are none."""
 
-    def free_bytes(self) -> int | None:
+    def measure_free_space(self) -> int | None:
         """Bytes that can still be written; None for an object store."""
 
-    def shares_disk(self, other: "Place") -> bool:
-        """Whether both are folders on one disk."""
+    def is_on_same_disk(self, other: "Place") -> bool:
+        """Whether both are folders on the same disk."""
 
     def open_zarr(self) -> Any:
-        """What Zarr opens it by."""
+        """The path or Zarr store by which Zarr opens it."""
 
-    def stores(self) -> list[str] | None:
-        """The names of the Zarr stores directly below, without their suffix; None where listing is expensive."""
+    def list_stores(self) -> list[str] | None:
+        """The names of the Zarr stores directly below, without their suffix; None if listing is expensive."""
 
 
 @dataclass(frozen=True)
@@ -140,21 +140,21 @@ class Local:
         """The folder above it."""
         return Local(self.path.parent)
 
-    def joined(self, *parts: str) -> "Local":
+    def join(self, *parts: str) -> "Local":
         """The folder ``parts`` below this one."""
         return Local(self.path.joinpath(*parts))
 
     def exists(self) -> bool:
-        """Whether it is there."""
+        """Whether the folder or file exists."""
         return self.path.exists()
 
-    def holds(self, name: str) -> bool:
-        """Whether the file ``name`` is there and not empty."""
+    def has_file(self, name: str) -> bool:
+        """Whether the file ``name`` exists and is not empty."""
         file = self.path / name
         return file.is_file() and file.stat().st_size > 0
 
-    def holds_folder(self, name: str) -> bool:
-        """Whether the folder ``name`` is there."""
+    def has_folder(self, name: str) -> bool:
+        """Whether the folder ``name`` exists."""
         return (self.path / name).exists()
 
     def read(self, name: str) -> bytes:
@@ -162,33 +162,33 @@ class Local:
         return (self.path / name).read_bytes()
 
     def write(self, name: str, parts: Iterable[Part], size: int) -> None:  # noqa: ARG002 (object stores need the size)
-        """Write a file beside its place and rename it; see ``Place.write``."""
+        """Write a temporary file in the same folder and rename it; see ``Place.write``."""
         file = self.path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with staging.staged(file, durable=False) as partial, partial.open("wb") as opened:
+            with staging.stage_file(file, durable=False) as partial, partial.open("wb") as opened:
                 for part in parts:
                     opened.write(part)
                     _flush(opened, len(part))
         except FileNotFoundError as error:
-            msg = f"Another process has removed what was being written of {self}; see that none does, and run again"
+            msg = f"Another process has removed files of {self} that were being written; end it, and run again"
             raise UserError(msg) from error
 
     def refuse_link(self) -> None:
         """Refuse a folder that is a link; see ``Place.refuse_link``."""
         if self.path.is_symlink() and (self.path.is_dir() or not self.path.exists()):
             msg = (
-                f"{self.path} is a link to {self.path.readlink()}, and what it leads to is not replaced or deleted; "
+                f"{self.path} is a link to {self.path.readlink()}, whose target is never replaced or deleted; "
                 "remove the link, or put the folder itself in its place (ATTENTION_GEOMETRY_TENSORS and "
-                "ATTENTION_GEOMETRY_METRICS name another disk for the stores of all studies)"
+                "ATTENTION_GEOMETRY_METRICS can put the stores of all studies on another disk)"
             )
             raise UserError(msg)
 
     def create(self, build: Callable[[Path], None]) -> None:
-        """Build a group beside this folder and rename it; see ``Place.create``."""
+        """Build a group in a temporary folder next to this one and rename it; see ``Place.create``."""
         self.refuse_link()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = staging.beside(self.path)
+        partial = staging.make_staging_path(self.path)
         try:
             build(partial)
             with suppress(FileExistsError):
@@ -197,10 +197,10 @@ class Local:
             shutil.rmtree(partial, ignore_errors=True)
 
     def remove(self) -> None:
-        """Delete it; a folder is renamed first, so that it is complete or gone."""
+        """Delete it; a folder is renamed first, so that it is either complete or absent."""
         self.refuse_link()
         if self.path.is_dir() and not staging.UNFINISHED.search(self.path.name):
-            staging.delete(self.path.rename(staging.beside(self.path)))
+            staging.delete(self.path.rename(staging.make_staging_path(self.path)))
         else:
             staging.delete(self.path)
 
@@ -210,48 +210,51 @@ class Local:
         return staging.set_aside(self.path) if self.path.exists() else None
 
     def discard_replaced(self) -> None:
-        """Remove what ``set_aside`` renamed."""
-        staging.discard(self.path)
+        """Remove the copies that ``set_aside`` renamed."""
+        staging.discard_replaced(self.path)
 
-    def sweep(self) -> None:
+    def remove_leftovers(self) -> None:
         """Remove half-written files and folders; see ``Place.sweep``."""
-        staging.sweep(self.path)
-        for leftover in staging.leftovers_in(self.path):
+        staging.remove_leftovers(self.path)
+        for leftover in staging.list_leftovers(self.path):
             staging.delete(leftover)
 
-    def bytes_on_disk(self) -> int:
+    def measure_size(self) -> int:
         """Bytes of all files."""
         total = 0
         for file in (self.path, *self.path.rglob("*")):
-            with suppress(FileNotFoundError):  # another process renames what it has written
+            with suppress(FileNotFoundError):  # another process may rename its files meanwhile
                 total += file.stat().st_size if file.is_file() else 0
         return total
 
-    def free_bytes(self) -> int:
+    def measure_free_space(self) -> int:
         """Bytes that can still be written here, or in the nearest folder above it."""
-        return shutil.disk_usage(self._nearest()).free
+        return shutil.disk_usage(self._find_nearest_folder()).free
 
-    def shares_disk(self, other: Place) -> bool:
+    def is_on_same_disk(self, other: Place) -> bool:
         """Whether the other is a folder on the same disk."""
-        return isinstance(other, Local) and self._nearest().stat().st_dev == other._nearest().stat().st_dev
+        return (
+            isinstance(other, Local)
+            and self._find_nearest_folder().stat().st_dev == other._find_nearest_folder().stat().st_dev
+        )
 
     def open_zarr(self) -> Path:
         """The path."""
         return self.path
 
-    def stores(self) -> list[str]:
+    def list_stores(self) -> list[str]:
         """The names of the Zarr stores directly below."""
         return sorted(path.stem for path in self.path.glob("*.zarr"))
 
-    def _nearest(self) -> Path:
-        """The nearest folder that exists: itself, or one above it."""
+    def _find_nearest_folder(self) -> Path:
+        """The nearest existing folder: this one, or one above it."""
         absolute = self.path.absolute()
         return next(folder for folder in (absolute, *absolute.parents) if folder.exists())
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A prefix of an object store; its credentials come from the environment and are no part of it."""
+    """A prefix of an object store; its credentials come from the environment and are not part of it."""
 
     url: str
     """Scheme, bucket and prefix without a slash at the end; a URL that ``parse_place`` accepted."""
@@ -270,24 +273,24 @@ class Remote:
         """The prefix above it."""
         return Remote(self.url.rsplit("/", 1)[0])
 
-    def joined(self, *parts: str) -> "Remote":
+    def join(self, *parts: str) -> "Remote":
         """The prefix ``parts`` below this one."""
         return Remote("/".join((self.url, *parts)))
 
     def exists(self) -> bool:
-        """Whether the group has its document, which is written last."""
+        """Whether the document of the group exists; it is written last."""
         from storage.files import objects
 
         return objects.exists(self.url, "zarr.json")
 
-    def holds(self, name: str) -> bool:
-        """Whether the object ``name`` is there and not empty."""
+    def has_file(self, name: str) -> bool:
+        """Whether the object ``name`` exists and is not empty."""
         from storage.files import objects
 
-        return objects.holds(self.url, name)
+        return objects.has_object(self.url, name)
 
-    def holds_folder(self, name: str) -> None:
-        """None: an object store has no folders."""
+    def has_folder(self, name: str) -> None:
+        """Return None: an object store has no folders."""
 
     def read(self, name: str) -> bytes:
         """All bytes of the object ``name``."""
@@ -316,39 +319,39 @@ class Remote:
         objects.remove(self.url)
 
     def refuse_link(self) -> None:
-        """Nothing: an object store has no links."""
+        """Do nothing: an object store has no links."""
 
     def set_aside(self) -> None:
         """Remove the store, since an object store cannot rename."""
         self.remove()
 
     def discard_replaced(self) -> None:
-        """Nothing: an object store cannot rename, so nothing was set aside."""
+        """Do nothing: an object store cannot rename, so nothing was set aside."""
 
-    def sweep(self) -> None:
-        """Nothing: an object is complete or absent."""
+    def remove_leftovers(self) -> None:
+        """Do nothing: an object is either complete or absent."""
 
-    def bytes_on_disk(self) -> int:
+    def measure_size(self) -> int:
         """Bytes of all objects."""
         from storage.files import objects
 
-        return objects.size(self.url)
+        return objects.measure_size(self.url)
 
-    def free_bytes(self) -> None:
-        """None: an object store states no limit."""
+    def measure_free_space(self) -> None:
+        """Return None: an object store states no limit."""
 
-    def shares_disk(self, other: Place) -> bool:  # noqa: ARG002 (no folder does)
-        """False."""
+    def is_on_same_disk(self, other: Place) -> bool:  # noqa: ARG002 (no folder does)
+        """Return False: an object store is not a folder."""
         return False
 
     def open_zarr(self) -> Any:
         """Zarr's view of the prefix."""
         from storage.files import objects
 
-        return objects.view(self.url)
+        return objects.open_zarr(self.url)
 
-    def stores(self) -> None:
-        """None, since listing a prefix may take long."""
+    def list_stores(self) -> None:
+        """Return None, because listing a prefix may take long."""
 
 
 def parse_place(text: str) -> Local | Remote:
@@ -357,7 +360,8 @@ def parse_place(text: str) -> Local | Remote:
     Raises
     ------
     UserError
-        If it is a URL of another scheme, without a bucket, or with a user, a password or a query; none is repeated.
+        If it is a URL of another scheme, without a bucket, or with a user, a password or a query, which the message
+        does not repeat.
     """
     if "://" not in text:
         return Local(Path(text).expanduser().resolve())
@@ -379,10 +383,10 @@ def parse_place(text: str) -> Local | Remote:
 
 
 def _flush(file: BinaryIO, size: int) -> None:
-    """Have the system start writing the last ``size`` bytes to the disk, where it can be asked to.
+    """Ask the system, if it is Linux, to start writing the last ``size`` bytes to the disk.
 
-    It would wait until there are many, or until the file is synchronised; so, the disk works while the next part is
-    made, and a file is there 1.3 times sooner.
+    Otherwise it waits until it has many, or until the file is synchronised. In this way the disk is busy while the next
+    part is computed, and a file is complete 1.3 times sooner.
     """
     if size >= FLUSHED_AT_ONCE and sys.platform == "linux":
         os.posix_fadvise(file.fileno(), file.tell() - size, size, os.POSIX_FADV_DONTNEED)

@@ -1,7 +1,4 @@
-"""The data root: the one folder below which everything of the product lies.
-
-Holds how it is found.
-"""
+"""The data root: the folder that contains all data of the product."""
 
 import os
 from pathlib import Path

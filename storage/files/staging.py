@@ -1,7 +1,7 @@
-"""Atomic writing: what is made beside its place and renamed, so that what is there is always complete.
+"""Atomic writing: files are written under a temporary name in the same folder and renamed when they are complete.
 
-Everything half-written is called ``NAME.<32 hexadecimal digits>.partial``, and what a new store replaces
-``NAME.<32 hexadecimal digits>.replaced``. The first eight digits are the number of the process.
+Half-written files and folders are named ``NAME.<32 hexadecimal digits>.partial``; those that a new store replaces are
+named ``NAME.<32 hexadecimal digits>.replaced``. The first eight digits are the process id.
 """
 
 import errno
@@ -19,27 +19,27 @@ from storage.errors import UserError
 HEXADECIMAL = "[0-9a-f]" * 32
 
 UNFINISHED = re.compile(r"\.(?P<process>[0-9a-f]{8})[0-9a-f]{24}\.(partial|replaced)$")
-"""What is added to the name of what is being written, or was set aside."""
+"""Suffix of the names of files and folders that are being written or were set aside."""
 
 
-def beside(path: Path) -> Path:
-    """A unique name beside ``path``, for what is to be renamed to it."""
-    return path.with_name(f"{path.name}.{_unique()}.partial")
+def make_staging_path(path: Path) -> Path:
+    """A unique path in the folder of ``path``, for a file or folder that will be renamed to ``path``."""
+    return path.with_name(f"{path.name}.{_make_unique_suffix()}.partial")
 
 
-def _unique() -> str:
-    """32 hexadecimal digits that begin with the number of this process."""
+def _make_unique_suffix() -> str:
+    """32 hexadecimal digits that begin with the id of this process."""
     return f"{os.getpid():08x}{uuid4().hex[8:]}"
 
 
 def is_being_written(path: Path) -> bool:
     """Whether a process of this machine that is still running made the unfinished file or folder at ``path``."""
     found = UNFINISHED.search(path.name)
-    return found is not None and _runs(int(found["process"], 16))
+    return found is not None and _is_running(int(found["process"], 16))
 
 
-def _runs(process: int) -> bool:
-    """Whether there is a process of this number."""
+def _is_running(process: int) -> bool:
+    """Whether a process with this id is running."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -50,15 +50,15 @@ def _runs(process: int) -> bool:
 
 
 @contextmanager
-def staged(path: Path, *, durable: bool = True) -> Iterator[Path]:
-    """A path beside ``path`` for the body to write a file to, renamed to ``path`` after it; removed if it fails.
+def stage_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Yield a temporary path; the file written there is renamed to ``path`` after the context, or removed if it fails.
 
     Parameters
     ----------
     durable
         Whether the bytes are on the disk before the rename, so that a power cut leaves the old file or the new one.
     """
-    partial = beside(path)
+    partial = make_staging_path(path)
     try:
         yield partial
         if durable:
@@ -70,28 +70,28 @@ def staged(path: Path, *, durable: bool = True) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, content: bytes, *, remedy: str) -> int:
-    """Write a file atomically; return its bytes. Its folder is made, and what killed processes left is removed.
+    """Write a file atomically, after removing leftovers of killed processes; return its size in bytes.
 
     Parameters
     ----------
     path
-        The file.
+        The file; missing folders are created.
     content
-        What it is to hold.
+        Content of the file.
     remedy
         What to do if it cannot be written.
 
     Raises
     ------
     UserError
-        If it cannot be written; what was there before stays.
+        If it cannot be written; an existing file is kept.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         for leftover in path.parent.glob(f"{escape(path.name)}.{HEXADECIMAL}.partial"):
             if not is_being_written(leftover):
                 delete(leftover)
-        with staged(path) as partial:
+        with stage_file(path) as partial:
             partial.write_bytes(content)
     except OSError as error:
         msg = f"{path} cannot be written: {error.strerror or error}; {remedy}"
@@ -109,29 +109,29 @@ def synchronise(path: Path) -> None:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename what is at ``path``, to be put back if nothing replaces it; returns where it is now."""
-    return path.rename(path.with_name(f"{path.name}.{_unique()}.replaced"))
+    """Rename the file or folder ``path``, so that it can be restored if nothing replaces it; return its new path."""
+    return path.rename(path.with_name(f"{path.name}.{_make_unique_suffix()}.replaced"))
 
 
-def discard(path: Path) -> None:
-    """Remove what was set aside of ``path``, now or by a killed process; call it once its replacement is complete."""
+def discard_replaced(path: Path) -> None:
+    """Remove copies of ``path`` that this or a killed process set aside; call it once the replacement is complete."""
     for old in path.parent.glob(f"{escape(path.name)}.{HEXADECIMAL}.replaced"):
         delete(old)
 
 
-def sweep(path: Path) -> None:
-    """Remove what killed processes left beside ``path``; call it while no other process writes there."""
+def remove_leftovers(path: Path) -> None:
+    """Remove leftovers of killed processes next to ``path``; call it only while no other process writes there."""
     for leftover in path.parent.glob(f"{escape(path.name)}.{HEXADECIMAL}.partial*"):
         delete(leftover)
 
 
-def leftovers_in(folder: Path) -> list[Path]:
-    """What is half-written below ``folder``."""
+def list_leftovers(folder: Path) -> list[Path]:
+    """Half-written files and folders below ``folder``."""
     return [path for path in sorted(folder.rglob("*.partial")) if UNFINISHED.search(path.name)]
 
 
 def delete(path: Path) -> None:
-    """Delete a file or a folder, if it is still there."""
+    """Delete a file or a folder, if it still exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=not path.exists())
     else:
@@ -139,7 +139,7 @@ def delete(path: Path) -> None:
 
 
 def rename_folder(folder: Path, path: Path) -> None:
-    """Rename a folder; ``FileExistsError`` if one is there already, which systems report by one of two names."""
+    """Rename a folder; ``FileExistsError`` if ``path`` exists, which systems report by one of two error codes."""
     try:
         folder.rename(path)
     except OSError as error:

@@ -1,7 +1,7 @@
 """Small tables of a study between the asset that computes them and the landing: one Parquet file each.
 
-Every file says in its metadata what it was made from, so that an asset knows whether it is current, and a landing
-whether what it is given belongs together.
+Every file records in its metadata what it was made from, so that an asset can check whether the file is current, and a
+landing whether its inputs belong together.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from storage.errors import UserError
-from storage.files.staging import staged
+from storage.files.staging import stage_file
 
 _PROVENANCE, _LIBRARIES, _DIGESTS = b"provenance", b"libraries", b"digests"
 
 _BLANK = "0" * 128
-"""What stands in the metadata for the digests until the file is written: two of SHA-256, of the rows and the rest."""
+"""Placeholder in the metadata for two SHA-256 digests, of the rows and of the footer, until the file is written."""
 
 
 def write_tables(
@@ -30,18 +30,19 @@ def write_tables(
     provenance: Mapping[str, Any],
     libraries: Mapping[str, str],
 ) -> dict[str, int]:
-    """Write several tables from one stream of rows, each atomically, once all of the stream has been taken.
+    """Write several tables from one stream of rows, each atomically, once the whole stream has been read.
 
     Parameters
     ----------
     paths
-        The Parquet file of each table; their folders are made. A table without rows has no columns.
+        The Parquet file of each table; missing folders are created. A table without rows has no columns.
     rows
         The name of a table with each batch of its rows; batches of one table have one schema.
     provenance
         What the rows were made from, as JSON.
     libraries
-        Versions of what computed them; kept beside the provenance, for a table by another version is as good.
+        Versions of the libraries that computed them; stored apart from the provenance, because a table that another
+        version computed is equally valid.
 
     Returns
     -------
@@ -51,7 +52,7 @@ def write_tables(
     Raises
     ------
     KeyError
-        If rows of a table come that is not among ``paths``.
+        If ``rows`` contains a table that is not among ``paths``.
     """
     metadata = {
         key: json.dumps(value, sort_keys=True).encode()
@@ -61,11 +62,11 @@ def write_tables(
     with ExitStack() as stack:
         for path in paths.values():
             path.parent.mkdir(parents=True, exist_ok=True)
-        partial = {table: stack.enter_context(staged(path)) for table, path in paths.items()}
+        partial = {table: stack.enter_context(stage_file(path)) for table, path in paths.items()}
         with ExitStack() as open_files:
             writers: dict[str, parquet.ParquetWriter] = {}
 
-            def writer(table: str, schema: pa.Schema) -> parquet.ParquetWriter:
+            def open_writer(table: str, schema: pa.Schema) -> parquet.ParquetWriter:
                 if table not in writers:
                     described = schema.with_metadata(metadata)
                     writers[table] = open_files.enter_context(
@@ -74,26 +75,26 @@ def write_tables(
                 return writers[table]
 
             for table, batch in rows:
-                writer(table, batch.schema).write_batch(batch.replace_schema_metadata(metadata))
+                open_writer(table, batch.schema).write_batch(batch.replace_schema_metadata(metadata))
                 counts[table] += batch.num_rows
             for table in paths:
-                writer(table, pa.schema([])).add_key_value_metadata({_DIGESTS: _BLANK})
+                open_writer(table, pa.schema([])).add_key_value_metadata({_DIGESTS: _BLANK})
         for path in partial.values():
             _seal(path)
     return counts
 
 
 def _seal(path: Path) -> None:
-    """Write the digests of a file that was just written into its footer, where there is room for them."""
-    start, footer = _footer(path)
-    found = _digest_of_rows(path, start) + hashlib.sha256(footer).hexdigest()
+    """Write the digests of a file that was just written into its footer, in place of the placeholder."""
+    start, footer = _read_footer(path)
+    found = _hash_rows(path, start) + hashlib.sha256(footer).hexdigest()
     with path.open("r+b") as file:
         file.seek(start + footer.index(_BLANK.encode()))
         file.write(found.encode())
 
 
-def _footer(path: Path) -> tuple[int, bytes]:
-    """Where the footer of a Parquet file begins, and its bytes, the last of which tell its length."""
+def _read_footer(path: Path) -> tuple[int, bytes]:
+    """Offset and bytes of the footer of a Parquet file; its last bytes contain its length."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - 8, 0))
@@ -103,8 +104,8 @@ def _footer(path: Path) -> tuple[int, bytes]:
         return start, file.read()
 
 
-def _digest_of_rows(path: Path, start: int) -> str:
-    """SHA-256 of what is before the footer."""
+def _hash_rows(path: Path, start: int) -> str:
+    """SHA-256 of the bytes before the footer."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while start and (part := file.read(min(start, 2**20))):
@@ -113,41 +114,41 @@ def _digest_of_rows(path: Path, start: int) -> str:
     return digest.hexdigest()
 
 
-def _check(path: Path, *, rows: bool) -> None:
-    """Compare the footer of a table, and perhaps its rows, with their digests; earlier versions wrote none.
+def _check_digests(path: Path, *, rows: bool) -> None:
+    """Compare the footer of a table, and optionally its rows, with their digests; earlier versions wrote none.
 
     Raises
     ------
     pa.ArrowInvalid
-        If they are not as they were written.
+        If they have changed since they were written.
     """
     recorded = (parquet.read_metadata(path).metadata or {}).get(_DIGESTS)
     if recorded is None:
         return
-    start, footer = _footer(path)
+    start, footer = _read_footer(path)
     of_rows, of_footer = recorded[:64], recorded[64:]
     blank = footer.replace(recorded, _BLANK.encode())
     if hashlib.sha256(blank).hexdigest().encode() != of_footer:
-        msg = "its footer is not as it was written"
+        msg = "its footer has changed since it was written"
         raise pa.ArrowInvalid(msg)
-    if rows and _digest_of_rows(path, start).encode() != of_rows:
-        msg = "its rows are not as they were written"
+    if rows and _hash_rows(path, start).encode() != of_rows:
+        msg = "its rows have changed since they were written"
         raise pa.ArrowInvalid(msg)
 
 
-def made_from(path: Path) -> dict[str, Any] | None:
-    """What the table at ``path`` was made from; None if there is none, or it cannot be read."""
-    return _metadata(path, _PROVENANCE)
+def read_table_provenance(path: Path) -> dict[str, Any] | None:
+    """What the table at ``path`` was made from; None if the file does not exist or cannot be read."""
+    return _read_metadata(path, _PROVENANCE)
 
 
-def made_by(path: Path) -> dict[str, Any] | None:
-    """Versions of the libraries that made the table at ``path``; None as for ``made_from``."""
-    return _metadata(path, _LIBRARIES)
+def read_table_libraries(path: Path) -> dict[str, Any] | None:
+    """Versions of the libraries that made the table at ``path``; None as for ``read_table_provenance``."""
+    return _read_metadata(path, _LIBRARIES)
 
 
-def _metadata(path: Path, key: bytes) -> dict[str, Any] | None:
+def _read_metadata(path: Path, key: bytes) -> dict[str, Any] | None:
     try:
-        _check(path, rows=False)
+        _check_digests(path, rows=False)
         found = json.loads((parquet.read_schema(path).metadata or {})[key])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return None
@@ -160,7 +161,7 @@ def count_rows(path: Path) -> int:
 
 
 def read_table(path: Path) -> Iterator[pa.RecordBatch]:
-    """The rows of a table, batch by batch; nothing for one without rows.
+    """The rows of a table, batch by batch; none for a table without rows.
 
     Raises
     ------
@@ -168,7 +169,7 @@ def read_table(path: Path) -> Iterator[pa.RecordBatch]:
         If the file is missing or damaged.
     """
     try:
-        _check(path, rows=True)
+        _check_digests(path, rows=True)
         with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             for batch in file.iter_batches():
                 yield batch.replace_schema_metadata()

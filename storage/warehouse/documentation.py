@@ -1,7 +1,4 @@
-"""Pages that explain the warehouse: its schema, and the tour of worked examples.
-
-Holds the Markdown of both and what the command line shows of them.
-"""
+"""Pages that explain the warehouse: its schema and the tour of worked examples, for Markdown and the command line."""
 
 import re
 from collections.abc import Sequence
@@ -14,23 +11,24 @@ import pyarrow as pa
 
 import sql
 from storage.warehouse.query import query
-from storage.warehouse.relations import create_relations, create_tables, literal
+from storage.warehouse.relations import create_relations, create_tables, quote_literal
 
 SCHEMA_COMMAND = "attention-geometry schema --format markdown > docs/schema.md"
 TOUR_COMMAND = "attention-geometry tour --format markdown > docs/tour.md"
 
 ABOUT_SCHEMA = (
-    "The texts are the database's own comments, which any prompt can search: [the tour](tour.md) shows how in its "
-    "second question. Tables are the same in every study's file and, united over all, where the warehouse is opened."
+    "The texts are comments stored in the database, which can be searched at any SQL prompt: the second question of "
+    "[the tour](tour.md) shows how. Every study's file has the same tables; the opened warehouse unites them over all "
+    "studies."
 )
 ABOUT_TOUR = (
-    "`attention-geometry tour 7` asks the seventh question of your own data, and `tour 7 --sql` prints the statement, "
-    "to paste or to change. Floats have three significant digits here. [The schema](schema.md) says what every table, "
-    "view, macro and column means."
+    "`attention-geometry tour 7` answers the seventh question with your own data, and `tour 7 --sql` prints its SQL "
+    "statement, to paste or edit. Floats are shown with three significant digits. [The schema](schema.md) explains "
+    "every table, view, macro and column."
 )
 
 SHOWN_ROWS = 8
-"""Rows of each result on the tour's page."""
+"""Rows of each result that the page of the tour shows."""
 
 HEADINGS = {"table": "Tables", "view": "Views", "table macro": "Table macros", "macro": "Scalar macros"}
 
@@ -54,7 +52,7 @@ class Relation:
 
 
 @cache
-def relations() -> tuple[Relation, ...]:
+def list_relations() -> tuple[Relation, ...]:
     """Every table, view and macro, in this order of kinds, and by name."""
     with duckdb.connect() as connection:
         create_tables(connection)
@@ -63,33 +61,33 @@ def relations() -> tuple[Relation, ...]:
             "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal ORDER BY column_index"
         ).fetchall()
     kinds: tuple[sql.Kind, ...] = ("schema", "views", "macros")
-    statements = [sql.statement(kind, name) for kind in kinds for name in sql.names(kind)]
-    found = [_relation(statement, stored) for statement in statements]
+    statements = [sql.read_statement(kind, name) for kind in kinds for name in sql.list_names(kind)]
+    found = [_describe_relation(statement, stored) for statement in statements]
     return tuple(sorted(found, key=lambda relation: (list(HEADINGS).index(relation.kind), relation.name)))
 
 
-def schema_page() -> str:
+def render_schema_page() -> str:
     """The page of all tables, views and macros with their columns, as Markdown."""
     lines = ["# The schema of the warehouse", "", f"Made by `{SCHEMA_COMMAND}`; do not edit.", "", ABOUT_SCHEMA]
     for kind, heading in HEADINGS.items():
-        of_kind = [relation for relation in relations() if relation.kind == kind]
-        lines += ["", f"## {heading}", "", *_table(["name", "grain", "meaning"], _overview(of_kind))]
+        of_kind = [relation for relation in list_relations() if relation.kind == kind]
+        lines += ["", f"## {heading}", "", *_render_table(["name", "grain", "meaning"], _build_overview(of_kind))]
         for relation in of_kind:
-            lines += _section(relation)
+            lines += _render_section(relation)
     return "\n".join(lines) + "\n"
 
 
-def tour() -> tuple[sql.Statement, ...]:
+def list_examples() -> tuple[sql.Statement, ...]:
     """The worked examples in order; the first has the number 1."""
-    return tuple(sql.statement("tour", name) for name in sql.names("tour"))
+    return tuple(sql.read_statement("tour", name) for name in sql.list_names("tour"))
 
 
-def pasteable(example: sql.Statement, study: str) -> str:
-    """A worked example to paste at any prompt, the study's name in it as a literal."""
-    return _STUDY.sub(lambda _: literal(study), example.code) + ";"
+def render_example(example: sql.Statement, study: str) -> str:
+    """The SQL of a worked example to paste at any prompt, with the name of the study as a literal."""
+    return _STUDY.sub(lambda _: quote_literal(study), example.code) + ";"
 
 
-def tour_page(connection: duckdb.DuckDBPyConnection, study: str) -> str:
+def render_tour_page(connection: duckdb.DuckDBPyConnection, study: str) -> str:
     """The tour as Markdown: questions, statements, and the first rows of their results for a landed study.
 
     Parameters
@@ -97,19 +95,19 @@ def tour_page(connection: duckdb.DuckDBPyConnection, study: str) -> str:
     connection
         To the warehouse; ``storage.connect``.
     study
-        A study that is landed there.
+        A study that has landed there.
     """
-    title = f"# A tour of the warehouse in {len(tour())} questions"
-    made = f"Made by `{TOUR_COMMAND}`; do not edit. Results are of the study {cell(study)}."
+    title = f"# A tour of the warehouse in {len(list_examples())} questions"
+    made = f"Made by `{TOUR_COMMAND}`; do not edit. Results are of the study {format_cell(study)}."
     lines = [title, "", made, "", ABOUT_TOUR]
-    for number, example in enumerate(tour(), start=1):
-        text = pasteable(example, study)
+    for number, example in enumerate(list_examples(), start=1):
+        text = render_example(example, study)
         result = query(connection, text).read_all()
-        lines += ["", f"## {number}. {example.meaning}", "", "```sql", text, "```", "", *_result(result)]
+        lines += ["", f"## {number}. {example.meaning}", "", "```sql", text, "```", "", *_render_result(result)]
     return "\n".join(lines) + "\n"
 
 
-def _relation(statement: sql.Statement, stored: Sequence[tuple[str, str, str]]) -> Relation:
+def _describe_relation(statement: sql.Statement, stored: Sequence[tuple[str, str, str]]) -> Relation:
     """One table, view or macro, given table, name and type of every column of an empty database."""
     columns = tuple(
         (column, kind, statement.columns[column]) for table, column, kind in stored if table == statement.name
@@ -123,33 +121,38 @@ def _relation(statement: sql.Statement, stored: Sequence[tuple[str, str, str]]) 
     return Relation(of_kind, statement.name, statement.name, statement.grain, statement.meaning, columns)
 
 
-def _overview(of_kind: Sequence[Relation]) -> list[list[str]]:
+def _build_overview(of_kind: Sequence[Relation]) -> list[list[str]]:
     """A row for each relation."""
-    return [[f"[{found.name}](#{found.name})", cell(found.grain), cell(found.meaning)] for found in of_kind]
+    return [
+        [f"[{found.name}](#{found.name})", format_cell(found.grain), format_cell(found.meaning)] for found in of_kind
+    ]
 
 
-def _section(found: Relation) -> list[str]:
-    """What a macro or a relation's columns are, on the page."""
-    lines = ["", f"### {found.name}", "", f"{cell(found.grain)}: {cell(found.meaning)}.", ""]
+def _render_section(found: Relation) -> list[str]:
+    """Section of the page on one relation: its columns, or how to call the macro."""
+    lines = ["", f"### {found.name}", "", f"{format_cell(found.grain)}: {format_cell(found.meaning)}.", ""]
     if not found.columns:
         return [*lines, "```sql", found.signature, "```"]
-    rows = [[f"`{name}`", kind, cell(comment)] for name, kind, comment in found.columns]
-    return [*lines, *_table(["column", "type", "meaning"], rows)]
+    rows = [[f"`{name}`", kind, format_cell(comment)] for name, kind, comment in found.columns]
+    return [*lines, *_render_table(["column", "type", "meaning"], rows)]
 
 
-def _result(result: pa.Table) -> list[str]:
-    """The first rows of a result, and how many there are more."""
-    rows = [[cell(value) for value in row.values()] for row in result.slice(0, SHOWN_ROWS).to_pylist()]
+def _render_result(result: pa.Table) -> list[str]:
+    """The first rows of a result, and the number of further rows."""
+    rows = [[format_cell(value) for value in row.values()] for row in result.slice(0, SHOWN_ROWS).to_pylist()]
     more = result.num_rows - len(rows)
-    return [*_table([cell(name) for name in result.column_names], rows), *(["", f"… and {more} more."] if more else [])]
+    return [
+        *_render_table([format_cell(name) for name in result.column_names], rows),
+        *(["", f"… and {more} more."] if more else []),
+    ]
 
 
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def _render_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """The lines of a table; cells must be escaped."""
     return [f"| {' | '.join(row)} |" for row in (names, ["---"] * len(names), *rows)]
 
 
-def cell(value: object) -> str:
+def format_cell(value: object) -> str:
     """A value as text in a cell: floats with three significant digits; text is never markup, control codes escapes."""
     match value:
         case None:
@@ -159,12 +162,12 @@ def cell(value: object) -> str:
         case float():
             return f"{value:.3g}"
         case list():
-            return ", ".join(cell(inner) for inner in value)
+            return ", ".join(format_cell(inner) for inner in value)
         case dict():
-            return ", ".join(f"{cell(name)} {cell(inner)}" for name, inner in value.items())
+            return ", ".join(f"{format_cell(name)} {format_cell(inner)}" for name, inner in value.items())
         case _:
-            return _SPECIAL.sub(r"\\\1", _printable(str(value)))
+            return _SPECIAL.sub(r"\\\1", _escape_unprintable(str(value)))
 
 
-def _printable(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

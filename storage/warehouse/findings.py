@@ -1,4 +1,4 @@
-"""What small tables hold, in a sentence."""
+"""Summaries of small tables, one sentence each."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ import sql
 
 
 def read_finding(asset: str, tables: Mapping[str, Path]) -> str | None:
-    """Say in a sentence what the tables of an asset hold; None where ``sql/findings`` has nothing to say of them.
+    """Summarise the tables of an asset in a sentence; None if ``sql/findings`` has no statement for them.
 
     Parameters
     ----------
@@ -18,9 +18,9 @@ def read_finding(asset: str, tables: Mapping[str, Path]) -> str | None:
     tables
         The Parquet file of each of its tables that has rows.
     """
-    if asset not in sql.names("findings"):
+    if asset not in sql.list_names("findings"):
         return None
-    statement = sql.statement("findings", asset)
+    statement = sql.read_statement("findings", asset)
     if not tables.keys() >= {*statement.inputs.split(", ")}:
         return None
     with duckdb.connect() as connection:

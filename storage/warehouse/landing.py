@@ -1,7 +1,4 @@
-"""Landing: one DuckDB file per study, built aside, checked, and published by an atomic rename.
-
-Holds ``land``.
-"""
+"""Landing: build the DuckDB file of a study under a temporary name, check it, and publish it by an atomic rename."""
 
 import logging
 import os
@@ -20,11 +17,18 @@ from tqdm import tqdm
 
 import sql
 from storage.errors import UserError
-from storage.files.locks import exclusive
-from storage.files.staging import beside, sweep
-from storage.warehouse.connection import READABLE_FROM, bound_memory, database, write_entry
-from storage.warehouse.relations import create_relations, create_tables, describe_table, fill, literal, tables_read
-from storage.warehouse.scheduler import in_lanes
+from storage.files.locks import hold_lock
+from storage.files.staging import make_staging_path, remove_leftovers, synchronise
+from storage.warehouse.connection import READABLE_FROM, bound_memory, locate_database, write_entry
+from storage.warehouse.relations import (
+    create_relations,
+    create_tables,
+    describe_table,
+    fill,
+    find_tables_read,
+    quote_literal,
+)
+from storage.warehouse.scheduler import run_jobs
 
 logger = logging.getLogger(__name__)
 
@@ -32,25 +36,25 @@ LOCK_WAIT = 60.0
 """Seconds a landing waits for another landing of the same study."""
 
 LANES = 2
-"""Threads that fill tables and run checks at a time, as many as there are tables of the size of the study."""
+"""Threads that fill tables and run checks at a time; as many as there are ``LARGE`` tables."""
 
 MEMORY = 4 * 2**30
-"""Most bytes that DuckDB may hold while it builds a database; beyond, it spills to a folder beside it.
+"""Most bytes that DuckDB may hold while it builds a database; beyond that, it spills to a folder next to it.
 
-Where less is free it may hold a part of that (``bound_memory``).
+If less is free, the limit is lower (``bound_memory``).
 """
 
 ROW_GROUP = 122_880
-"""Rows that DuckDB stores together; batches of as many are written as they come, others are copied together first."""
+"""Rows that DuckDB stores together; batches of this size are written as they are, others are first combined."""
 
 SHOWN = 5
-"""How many rows that break a check are kept."""
+"""Number of rows to report that break a check."""
 
 LARGE = ("selection_counts", "upper_bounds")
-"""The tables of the size of the study."""
+"""The tables whose size is that of the study; the others are small."""
 
 RELATIONS = "macros and views"
-"""Name of the job that creates them, which no table has."""
+"""Name of the job that creates the macros and views; no table has this name."""
 
 ALIAS = "aside"
 """Name of the database while it is being built."""
@@ -60,13 +64,13 @@ Batches = Iterable[pa.RecordBatch]
 
 @dataclass(frozen=True)
 class Landing:
-    """What a landing did."""
+    """Result of a landing."""
 
     path: Path
     rows: dict[str, int]
     """Rows of each table."""
     violations: dict[str, list[tuple[Any, ...]]]
-    """For each check of ``sql/checks``, and for ``row_count``, the first rows that break it; empty when all is well."""
+    """For each check of ``sql/checks``, and for ``row_count``, the first rows that break it; empty if none does."""
     bytes: int
     seconds: float
 
@@ -77,7 +81,7 @@ class Landing:
 
 
 def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapping[str, int] | None = None) -> Landing:
-    """Replace everything the warehouse holds of a study, in one transaction, or change nothing.
+    """Replace the database of a study in the warehouse atomically, or change nothing if a check fails.
 
     Parameters
     ----------
@@ -86,8 +90,8 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
     study
         Name of the study; it becomes the column ``study`` of every row.
     tables
-        For each table of ``sql/schema``, but those that ``sql/derived`` fills, its rows without the column ``study``,
-        as a stream of record batches.
+        For each table of ``sql/schema``, except those that ``sql/derived`` fills, its rows without the column
+        ``study``, as a stream of record batches.
     expected
         How many rows some of the tables must get; other numbers are a violation of the check ``row_count``.
 
@@ -96,40 +100,40 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
     UserError
         If another process is landing the same study, the disk is full or memory is too small.
     Exception
-        What a stream of ``tables`` raised.
+        Whatever a stream of ``tables`` raises.
     """
     started = time.monotonic()
-    aside = beside(folder / study)
-    with exclusive(folder / f"{study}.lock", f"the tables of study '{study}'", wait=LOCK_WAIT):
-        sweep(folder / study)
+    aside = make_staging_path(folder / study)
+    with hold_lock(folder / f"{study}.lock", f"the tables of study '{study}'", wait=LOCK_WAIT):
+        remove_leftovers(folder / study)
         try:
-            with space_needed(folder, study):
+            with translate_space_errors(folder, study):
                 rows, violations = _build(aside, study, tables)
                 violations["row_count"] = [
                     (table, rows[table], count) for table, count in (expected or {}).items() if rows[table] != count
                 ]
                 size = aside.stat().st_size
                 if not any(violations.values()):
-                    _publish(aside, database(folder, study))
+                    _publish(aside, locate_database(folder, study))
         finally:
-            sweep(folder / study)
-    landed = Landing(database(folder, study), rows, violations, size, time.monotonic() - started)
+            remove_leftovers(folder / study)
+    landed = Landing(locate_database(folder, study), rows, violations, size, time.monotonic() - started)
     if landed.published:
         _renew_script(folder)
     return landed
 
 
 @contextmanager
-def space_needed(folder: Path, study: str) -> Iterator[None]:
-    """Say in one line that a study's tables could not be written: no space on the disk, or too little memory.
+def translate_space_errors(folder: Path, study: str) -> Iterator[None]:
+    """Raise a one-line error if the tables of a study cannot be written for lack of disk space or memory.
 
-    A transaction that runs out of either while it commits is DuckDB's ``TransactionException``; nobody else writes to
-    the database, so that no other transaction can be why.
+    A transaction that runs out of either while it commits raises DuckDB's ``TransactionException``; no other process
+    writes to the database, so that another transaction cannot be the cause.
 
     Raises
     ------
     UserError
-        If the body runs out of disk or memory.
+        If the disk or the memory is exhausted inside the context.
     """
     try:
         yield
@@ -140,80 +144,77 @@ def space_needed(folder: Path, study: str) -> Iterator[None]:
         duckdb.OutOfMemoryException,
         duckdb.TransactionException,
     ) as error:
-        why = " ".join(str(error).partition("\n\n")[0].split())  # DuckDB's hints are for who writes SQL
-        msg = f"The tables of study '{study}' could not be written to {folder} ({why}); free space and run again"
+        why = " ".join(str(error).partition("\n\n")[0].split())  # DuckDB's hints are for authors of SQL
+        remedy = "free disk space or memory and run again"
+        msg = f"The tables of study '{study}' could not be written to {folder} ({why}); {remedy}"
         raise UserError(msg) from error
 
 
 def _renew_script(folder: Path) -> None:
-    """Write the script of the plain shell anew; if that fails the study has landed all the same."""
+    """Rewrite the script of the plain shell; if that fails, log it, since the study has landed."""
     try:
         write_entry(folder)
     except (OSError, UserError, duckdb.Error) as error:
         why = " ".join(str(error).split())
-        logger.warning("The script for the duckdb shell in %s is out of date (%s); attention-geometry sql", folder, why)
+        msg = "The script for the duckdb shell in %s is out of date (%s); to rewrite it: attention-geometry sql"
+        logger.warning(msg, folder, why)
 
 
 def _publish(aside: Path, path: Path) -> None:
     """Rename a database to ``path`` once it is on the disk, so that a power cut leaves the old one or the new one."""
-    _to_disk(aside)
-    path.with_name(f"{path.name}.wal").unlink(missing_ok=True)  # ours has none, and DuckDB would apply another's
+    synchronise(aside)
+    path.with_name(f"{path.name}.wal").unlink(missing_ok=True)  # DuckDB would apply a leftover log; this has none
     aside.replace(path)
-    _to_disk(path.parent)
-
-
-def _to_disk(path: Path) -> None:
-    """Wait until the bytes of a file, or the names in a folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    synchronise(path.parent)
 
 
 def _build(
     path: Path, study: str, tables: Mapping[str, Batches]
 ) -> tuple[dict[str, int], dict[str, list[tuple[Any, ...]]]]:
     """Write a study's database to ``path``; return its row counts and what breaks its checks."""
-    with _Aside.opened(path) as aside:
+    with _Aside.create(path) as aside:
         with aside.cursor() as cursor:
             create_tables(cursor)
-        jobs, after = _jobs(aside, study, tables)
+        jobs, after = _build_jobs(aside, study, tables)
         with tqdm(desc="landing", total=len(jobs), unit="step", disable=None) as bar:
-            done = in_lanes(jobs, after, lanes=LANES, stop=aside.stop, ended=bar.update)
-    rows = {name: done[name] for name in (*tables, *sql.names("derived"))}
-    return rows, {name: done[_check(name)] for name in sql.names("checks")}
+            done = run_jobs(jobs, after, lanes=LANES, stop=aside.stop, ended=bar.update)
+    rows = {name: done[name] for name in (*tables, *sql.list_names("derived"))}
+    return rows, {name: done[_make_job_name(name)] for name in sql.list_names("checks")}
 
 
-def _jobs(
+def _build_jobs(
     aside: "_Aside", study: str, tables: Mapping[str, Batches]
 ) -> tuple[dict[str, Callable[[], Any]], dict[str, frozenset[str]]]:
-    """What is to be done, and after what: a table is filled, and a check runs, once all that it reads is there.
+    """Jobs by name, and the jobs that each waits for: a table is filled, or a check run, after the tables it reads.
 
-    The tables that others follow from come first, then those that follow, then the checks; of the first, those
-    that take longest. What follows and the checks also need the macros and views.
+    Given tables come first, the largest before the others, then derived tables, then checks. Derived tables and checks
+    also wait for the macros and views.
     """
-    given = sorted(set(sql.names("schema")) - set(sql.names("derived")), key=lambda name: (name not in LARGE, name))
-    derived, checks = ([sql.statement(kind, name) for name in sql.names(kind)] for kind in ("derived", "checks"))
+    given = sorted(
+        set(sql.list_names("schema")) - set(sql.list_names("derived")), key=lambda name: (name not in LARGE, name)
+    )
+    derived, checks = (
+        [sql.read_statement(kind, name) for name in sql.list_names(kind)] for kind in ("derived", "checks")
+    )
     jobs: dict[str, Callable[[], Any]] = {
         name: partial(_insert, aside, name, study, tables.get(name, ())) for name in given
     }
-    jobs[RELATIONS] = partial(_relate, aside)
+    jobs[RELATIONS] = partial(_create_relations, aside)
     jobs |= {table.name: partial(_derive, aside, table, study) for table in derived}
-    jobs |= {_check(check.name): partial(_violations, aside, check, study) for check in checks}
-    after = {table.name: tables_read(table) | {RELATIONS} for table in derived}
-    return jobs, after | {_check(check.name): tables_read(check) | {RELATIONS} for check in checks}
+    jobs |= {_make_job_name(check.name): partial(_find_violations, aside, check, study) for check in checks}
+    after = {table.name: find_tables_read(table) | {RELATIONS} for table in derived}
+    return jobs, after | {_make_job_name(check.name): find_tables_read(check) | {RELATIONS} for check in checks}
 
 
-def _check(name: str) -> str:
-    """Name of the job of a check, which no table has."""
+def _make_job_name(name: str) -> str:
+    """Name of the job of a check; no table has such a name."""
     return f"check {name}"
 
 
 class _Aside:
-    """A database that is being built beside its place, with a cursor of its own for each of several threads.
+    """A database that is being built under a temporary name, with a separate cursor for each of several threads.
 
-    It needs no log of writes: after a crash nobody reads it.
+    It needs no write-ahead log, because it is not read after a crash.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -223,18 +224,18 @@ class _Aside:
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path) -> Iterator[Self]:
-        """A new database at ``path``, which is whole on the disk once the body has run."""
+    def create(cls, path: Path) -> Iterator[Self]:
+        """Create a database at ``path``; after the context, all of it is in the file."""
         with duckdb.connect(config={"temp_directory": f"{path}.tmp"}) as connection:
             bound_memory(connection, MEMORY)
-            attached = f"ATTACH {literal(os.fspath(path))} AS {ALIAS}"
+            attached = f"ATTACH {quote_literal(os.fspath(path))} AS {ALIAS}"
             connection.execute(f"{attached} (STORAGE_VERSION '{READABLE_FROM}', RECOVERY_MODE no_wal_writes)")
             yield cls(connection)
             connection.execute(f"CHECKPOINT {ALIAS}")
 
     @contextmanager
     def cursor(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection to the database for one thread; none once it is stopped."""
+        """A connection to the database for one thread; raises ``duckdb.InterruptException`` once it is stopped."""
         with self._connection.cursor() as cursor:
             cursor.execute(f"USE {ALIAS}")
             self._cursors.add(cursor)
@@ -247,15 +248,15 @@ class _Aside:
                 self._cursors.discard(cursor)
 
     def stop(self) -> None:
-        """Make the statements that run, and those of cursors to come, end with an error."""
+        """Interrupt the running statements, and refuse further cursors."""
         self._stopped = True
         for cursor in tuple(self._cursors):
-            with suppress(duckdb.Error):  # it may have been closed since
+            with suppress(duckdb.Error):  # it may have been closed meanwhile
                 cursor.interrupt()
 
 
 class _Stream:
-    """Record batches that keep what they raise, of which DuckDB passes on a text alone."""
+    """Iterator of record batches that keeps the exception it raises, because DuckDB passes on only its text."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches = iter(batches)
@@ -274,7 +275,7 @@ class _Stream:
             raise
 
 
-def _row_groups(batches: Batches) -> Iterator[pa.RecordBatch]:
+def _group_rows(batches: Batches) -> Iterator[pa.RecordBatch]:
     """The same rows in the same order, ``ROW_GROUP`` in each batch but the last."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
@@ -282,13 +283,13 @@ def _row_groups(batches: Batches) -> Iterator[pa.RecordBatch]:
         while (rows := sum(map(len, held))) >= ROW_GROUP:
             over = rows - ROW_GROUP
             last = held.pop()
-            yield from _joined([*held, last.slice(0, len(last) - over)])
+            yield from _join_batches([*held, last.slice(0, len(last) - over)])
             held = [last.slice(len(last) - over)] if over else []
     if held:
-        yield from _joined(held)
+        yield from _join_batches(held)
 
 
-def _joined(batches: list[pa.RecordBatch]) -> Batches:
+def _join_batches(batches: list[pa.RecordBatch]) -> Batches:
     """The rows of all these batches in one."""
     yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
 
@@ -296,7 +297,7 @@ def _joined(batches: list[pa.RecordBatch]) -> Batches:
 def _insert(aside: _Aside, table: str, study: str, batches: Batches) -> int:
     """Insert all batches into a table of ``sql/schema``, and describe it; return the number of rows."""
     stream = _Stream(batches)
-    groups = _row_groups(stream)
+    groups = _group_rows(stream)
     first = next(groups, None)
     inserted = None
     with aside.cursor() as cursor:
@@ -313,7 +314,7 @@ def _insert(aside: _Aside, table: str, study: str, batches: Batches) -> int:
     return int(inserted[0]) if inserted else 0
 
 
-def _relate(aside: _Aside) -> None:
+def _create_relations(aside: _Aside) -> None:
     """Create macros and views."""
     with aside.cursor() as cursor:
         create_relations(cursor)
@@ -327,7 +328,7 @@ def _derive(aside: _Aside, table: sql.Statement, study: str) -> int:
     return rows
 
 
-def _violations(aside: _Aside, check: sql.Statement, study: str) -> list[tuple[Any, ...]]:
+def _find_violations(aside: _Aside, check: sql.Statement, study: str) -> list[tuple[Any, ...]]:
     """The first rows that break a check."""
     with aside.cursor() as cursor:
         return cursor.execute(check.text, {"study": study}).fetchmany(SHOWN)

@@ -1,7 +1,4 @@
-"""Ad hoc SQL over the warehouse: reading only, errors in one line.
-
-Holds ``query``.
-"""
+"""Ad hoc SQL over the warehouse: read-only, with errors of one line."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -14,22 +11,22 @@ import pyarrow as pa
 from duckdb import StatementType
 
 from storage.errors import QuotingError, UserError
-from storage.warehouse.connection import damage
+from storage.warehouse.connection import describe_damage
 
 READING = {StatementType.SELECT, StatementType.EXPLAIN, StatementType.PRAGMA, StatementType.CALL, StatementType.MULTI}
-"""Statements that read, if what they begin with does: MULTI is one with a PIVOT in it, which may be what it writes."""
+"""Types of statements that read, if their first word does: one with a PIVOT in it is MULTI, even if it writes."""
 
 WORDS = {
     "SELECT", "FROM", "WITH", "VALUES", "TABLE", "PIVOT", "PIVOT_WIDER", "UNPIVOT", "PIVOT_LONGER", "SHOW", "DESCRIBE",
     "DESC", "SUMMARIZE", "CALL", "PRAGMA", "UNION", "INTERSECT", "EXCEPT", "ORDER", "LIMIT", "OFFSET",
 }  # fmt: skip
-"""What a reading statement begins with, brackets aside."""
+"""First words of reading statements, not counting brackets."""
 
 UNLOCKED = READING | {StatementType.COPY}
 """Statements that read, or write a result to a file of the user's own."""
 
 NO_SPILL = (
-    "; a query that only reads keeps nothing on disk: ask for less at a time, or let it with "
+    "; a read-only connection cannot spill to disk: select less at a time, or allow it with "
     "attention-geometry sql --unlocked"
 )
 """What to do about a query that needs too much memory."""
@@ -38,13 +35,13 @@ NO_SPILL = (
 def query(connection: duckdb.DuckDBPyConnection, text: str, *, unlocked: bool = False) -> pa.RecordBatchReader:
     """Run one or more reading statements and return the result of the last, as a stream.
 
-    The stream ends when the connection does anything else; it never holds more than a few batches in memory. That no
-    statement writes is the connection's business; here it is said more plainly.
+    The stream ends when the connection executes anything else; it never holds more than a few batches in memory. The
+    connection itself prevents writing; the check of statements here gives a clearer message.
 
     Parameters
     ----------
     connection
-        What ``storage.warehouse.connection.connect`` returned, or a cursor of it.
+        A connection from ``storage.warehouse.connection.connect``, or a cursor of it.
     text
         The statements.
     unlocked
@@ -54,43 +51,43 @@ def query(connection: duckdb.DuckDBPyConnection, text: str, *, unlocked: bool = 
     ------
     UserError
         If ``text`` holds an error, no statement, or a statement that writes; or, here or while the stream is read, if a
-        file of the warehouse is damaged or memory is short.
+        file of the warehouse is damaged or memory is exhausted.
     KeyboardInterrupt
-        If the user stops it; the connection stays as it was.
+        If the user interrupts it; the connection can still be used.
     """
-    with interruptible(), _explaining(connection, unlocked=unlocked):
+    with translate_interrupts(), _explain_errors(connection, unlocked=unlocked):
         statements = duckdb.extract_statements(text)
         for statement in statements:
-            _check(statement, unlocked=unlocked)
+            _check_statement(statement, unlocked=unlocked)
         reader = _wait(connection, lambda: _run(connection, statements))
         if reader is None:
             msg = "There is no result to show; try: attention-geometry sql 'SELECT * FROM studies'"
             raise UserError(msg)
-    return pa.RecordBatchReader.from_batches(reader.schema, _batches(connection, reader, unlocked=unlocked))
+    return pa.RecordBatchReader.from_batches(reader.schema, _iterate_batches(connection, reader, unlocked=unlocked))
 
 
 Result = TypeVar("Result")
 
 
 def _wait(connection: duckdb.DuckDBPyConnection, call: Callable[[], Result]) -> Result:
-    """What ``call`` returns, which runs in another thread, so that Ctrl-C stops the connection's statement at once.
+    """Run ``call`` in another thread and return its result, so that Ctrl-C stops the connection's statement at once.
 
-    DuckDB itself looks for no signal while it fills or reads an Arrow stream.
+    DuckDB itself does not check for signals while it fills or reads an Arrow stream.
     """
     with ThreadPoolExecutor(1) as thread:
         running = thread.submit(call)
         try:
             return running.result()
-        except BaseException:  # the thread is waited for, whatever ends this one
+        except BaseException:  # wait for the thread, whatever the exception
             while not running.done():
-                connection.interrupt()  # again and again: a statement that only begins forgets it
+                connection.interrupt()  # repeatedly, because a statement that is just starting ignores it
                 wait([running], timeout=0.1)
             raise
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Raise ``KeyboardInterrupt`` where DuckDB, interrupted by the user, raises an error of its own."""
+def translate_interrupts() -> Iterator[None]:
+    """Raise ``KeyboardInterrupt`` if DuckDB, interrupted by the user, raises its own error."""
     try:
         yield
     except RuntimeError as error:
@@ -99,10 +96,10 @@ def interruptible() -> Iterator[None]:
         raise
 
 
-def _check(statement: duckdb.Statement, *, unlocked: bool) -> None:
+def _check_statement(statement: duckdb.Statement, *, unlocked: bool) -> None:
     """Refuse a statement that does not read."""
     does = statement.type.name
-    if statement.type in {StatementType.EXPLAIN, StatementType.MULTI} and (word := _first_word(statement.query)):
+    if statement.type in {StatementType.EXPLAIN, StatementType.MULTI} and (word := _find_first_word(statement.query)):
         does = "SELECT" if word in WORDS else word
     if does in {kind.name for kind in (UNLOCKED if unlocked else READING)}:
         return
@@ -115,7 +112,7 @@ def _check(statement: duckdb.Statement, *, unlocked: bool) -> None:
 
 
 def _run(connection: duckdb.DuckDBPyConnection, statements: list[duckdb.Statement]) -> pa.RecordBatchReader | None:
-    """The result of the last statement as a stream, the others run to their ends; None if it has none."""
+    """Run all statements; return the result of the last as a stream, or None if it has none."""
     reader: pa.RecordBatchReader | None = None
     for statement in statements:
         for _ in reader or ():
@@ -123,14 +120,14 @@ def _run(connection: duckdb.DuckDBPyConnection, statements: list[duckdb.Statemen
         try:
             relation: duckdb.DuckDBPyRelation | None = connection.sql(statement.query)
         except duckdb.ProgrammingError:
-            connection.execute(statement.query)  # fails alike, and says at which place of the text
+            connection.execute(statement.query)  # fails in the same way, and reports the position in the text
             raise
         reader = None if relation is None else relation.to_arrow_reader()
     return reader
 
 
-def _first_word(text: str) -> str:
-    """What a statement does, or that which it explains: its first word outside brackets, in capitals; "" if none."""
+def _find_first_word(text: str) -> str:
+    """First word outside brackets of a statement, or of the one that it explains, in capitals; "" if none."""
     code, depth = text.encode(), 0
     for place, kind in duckdb.tokenize(text):
         if kind == duckdb.token_type.comment:
@@ -143,18 +140,21 @@ def _first_word(text: str) -> str:
     return ""
 
 
-def _batches(
+def _iterate_batches(
     connection: duckdb.DuckDBPyConnection, reader: pa.RecordBatchReader, *, unlocked: bool
 ) -> Iterator[pa.RecordBatch]:
     """The batches of a result."""
-    with interruptible(), _explaining(connection, unlocked=unlocked):
+    with translate_interrupts(), _explain_errors(connection, unlocked=unlocked):
         while (batch := _wait(connection, lambda: next(reader, None))) is not None:
             yield batch
 
 
 @contextmanager
-def _explaining(connection: duckdb.DuckDBPyConnection, *, unlocked: bool) -> Iterator[None]:
-    """Say why a query failed, as DuckDB says it, or name the damaged file. Arrow calls DuckDB's errors its own."""
+def _explain_errors(connection: duckdb.DuckDBPyConnection, *, unlocked: bool) -> Iterator[None]:
+    """Raise the failure of a query as a UserError with DuckDB's message, or with the name of the damaged file.
+
+    Arrow raises DuckDB's errors as its own.
+    """
     try:
         yield
     except (duckdb.Error, OSError, pa.ArrowException) as error:
@@ -163,4 +163,4 @@ def _explaining(connection: duckdb.DuckDBPyConnection, *, unlocked: bool) -> Ite
             advice = "" if unlocked else NO_SPILL
             raise UserError(str(error).splitlines()[0] + advice) from error
         with connection.cursor() as cursor:
-            raise QuotingError(damage(cursor, message) or str(error).strip()) from error
+            raise QuotingError(describe_damage(cursor, message) or str(error).strip()) from error

@@ -1,7 +1,4 @@
-"""The statements of ``sql`` in a database: tables, macros, views and derived tables, with their comments.
-
-Holds their creation on a connection.
-"""
+"""Create the tables, macros, views and derived tables of ``sql`` in a database, with their comments."""
 
 import re
 from collections.abc import Iterator
@@ -17,82 +14,86 @@ _NAME = re.compile(r"[a-z_0-9]+")
 
 def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
     """Create the tables of ``sql/schema``, empty; ``describe_table`` gives them their comments."""
-    connection.execute(";".join(sql.statement("schema", name).text for name in sql.names("schema")))
+    connection.execute(";".join(sql.read_statement("schema", name).text for name in sql.list_names("schema")))
 
 
 def describe_table(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """Give a table of ``sql/schema`` and its columns their comments."""
-    comment(connection, "TABLE", sql.statement("schema", name))
+    comment(connection, "TABLE", sql.read_statement("schema", name))
 
 
 def create_relations(connection: duckdb.DuckDBPyConnection) -> None:
     """Create the macros of ``sql/macros`` and the views of ``sql/views``, with their comments.
 
-    The connection must have the tables of ``sql/schema``, or views of these names: DuckDB looks them up at once.
+    The connection must have the tables of ``sql/schema``, or views of these names: DuckDB looks them up immediately.
     """
-    for relation in sql.in_order("macros", "views"):
+    for relation in sql.sort_statements("macros", "views"):
         connection.execute(relation.text)
-        comment(connection, kind_of(relation), relation)
+        comment(connection, classify_relation(relation), relation)
 
 
 def derive(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
     """Fill the tables of ``sql/derived`` for a study whose other tables are filled; return their row counts."""
-    return {derived.name: fill(connection, derived, study) for derived in sql.in_order("derived")}
+    return {derived.name: fill(connection, derived, study) for derived in sql.sort_statements("derived")}
 
 
 def fill(connection: duckdb.DuckDBPyConnection, derived: sql.Statement, study: str) -> int:
-    """Fill one table of ``sql/derived`` for a study; what it reads must be there. Return its row count."""
+    """Fill one table of ``sql/derived`` for a study; the tables that it reads must be filled. Return its row count."""
     inserted = connection.execute(f"INSERT INTO {derived.name} BY NAME\n{derived.text}", {"study": study}).fetchone()
     return int(inserted[0]) if inserted else 0
 
 
-def tables_read(statement: sql.Statement) -> frozenset[str]:
-    """The tables of ``sql/schema`` whose rows a statement reads, itself or by its macros and views."""
-    return frozenset().union(*(_tables_behind(name) for name in _NAME.findall(statement.inputs))) - {statement.name}
+def find_tables_read(statement: sql.Statement) -> frozenset[str]:
+    """The tables of ``sql/schema`` whose rows a statement reads, directly or through macros and views."""
+    return frozenset().union(*(_find_tables_behind(name) for name in _NAME.findall(statement.inputs))) - {
+        statement.name
+    }
 
 
 @cache
-def _tables_behind(name: str) -> frozenset[str]:
+def _find_tables_behind(name: str) -> frozenset[str]:
     """The table of this name, or those that the macro or view of this name reads; none for any other word."""
-    if name in sql.names("schema"):
+    if name in sql.list_names("schema"):
         return frozenset({name})
     kinds: tuple[sql.Kind, ...] = ("macros", "views")
-    return frozenset().union(*(tables_read(sql.statement(kind, name)) for kind in kinds if name in sql.names(kind)))
+    return frozenset().union(
+        *(find_tables_read(sql.read_statement(kind, name)) for kind in kinds if name in sql.list_names(kind))
+    )
 
 
-def kind_of(relation: sql.Statement) -> str:
-    """What COMMENT calls a macro or a view."""
+def classify_relation(relation: sql.Statement) -> str:
+    """Kind of a macro or view in a COMMENT statement."""
     if relation.kind == "views":
         return "VIEW"
     return "MACRO TABLE" if "AS TABLE" in relation.text else "MACRO"
 
 
 def comment(connection: duckdb.DuckDBPyConnection, what: str, described: sql.Statement) -> None:
-    """Give a relation and its columns the comments of its file."""
-    connection.execute(";".join(comments(what, described)))
+    """Give a relation and its columns the comments of its SQL file."""
+    connection.execute(";".join(build_comments(what, described)))
 
 
-def comments(what: str, described: sql.Statement) -> Iterator[str]:
-    """The statements that do so; ``what`` is what COMMENT calls the relation."""
-    yield f"COMMENT ON {what} {described.name} IS {literal(described.meaning)}"
+def build_comments(what: str, described: sql.Statement) -> Iterator[str]:
+    """The COMMENT statements of a relation and its columns; ``what`` is its kind in such a statement."""
+    yield f"COMMENT ON {what} {described.name} IS {quote_literal(described.meaning)}"
     for column, text in described.columns.items():
-        yield f"COMMENT ON COLUMN {described.name}.{identifier(column)} IS {literal(text)}"
+        yield f"COMMENT ON COLUMN {described.name}.{quote_identifier(column)} IS {quote_literal(text)}"
 
 
-def literal(text: str) -> str:
+def quote_literal(text: str) -> str:
     """A SQL string literal; COMMENT takes no parameters."""
     return "'" + text.replace("'", "''") + "'"
 
 
-def identifier(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """A quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 @cache
-def paper_claims() -> tuple[dict[str, Any], ...]:
+def read_paper_claims() -> tuple[dict[str, Any], ...]:
     """The rows of the view ``paper_claims``, which are the same for every study."""
     with duckdb.connect() as connection:
-        connection.execute(sql.statement("views", "paper_claims").text)
+        connection.execute(sql.read_statement("views", "paper_claims").text)
         rows: list[dict[str, Any]] = connection.sql("FROM paper_claims").to_arrow_table().to_pylist()
     return tuple(rows)

@@ -1,6 +1,6 @@
 """The rows of every warehouse table, streamed from the stores as Arrow record batches.
 
-Holds one function per table of ``sql/schema``. Each batch is at most one query of one sequence, so memory is bounded by
+One function per table of ``sql/schema``. Each batch is at most one query of one sequence, so memory is bounded by
 that, not by the study.
 """
 
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from geometry.quantities import ROLES
 from sql.columns import CONCENTRATION, OF_ATTENTION
 from storage.warehouse.connection import FORMAT_VERSION
-from storage.warehouse.versions import landing_version
+from storage.warehouse.versions import compute_landing_version
 from storage.zarr.arrays import SELECTION, LayerSize
-from storage.zarr.layers import present
+from storage.zarr.layers import find_present_heads
 
 if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
@@ -35,34 +35,33 @@ BY_HEAD = tuple(quantity.name for quantity in OF_ATTENTION)
 """The arrays of the metrics store that become columns of ``attention_rows``."""
 
 SPREAD = tuple(quantity.name for quantity in CONCENTRATION)
-"""The arrays of the metrics store that become columns of ``concentration`` as they are."""
+"""The arrays of the metrics store that become columns of ``concentration`` unchanged."""
 
 TOPS = {"top": ("top_key", "top_role"), "top_contributor": ("top_contributor", "top_contributor_role")}
-"""The arrays from which ``concentration`` has the columns ``…_position`` and ``…_role``."""
+"""The arrays of the columns ``…_position`` and ``…_role`` of ``concentration``: key and role."""
 
 
-def provenance_of(
+def build_provenance(
     tensors: "SequenceStore", metrics: "SequenceStore", summaries: Mapping[str, Any], twin: str | None = None
 ) -> dict[str, Any]:
     """What a landed study was made from, as JSON.
 
-    That of the tensor store, with that of the metrics as its part ``metrics``, what is known of each step after them,
-    ``summaries``, as its part of that name, the name of its twin, ``twin``, as well, and the version of the landing
-    itself as its part ``landing``.
+    The provenance of the tensor store, extended by ``metrics`` (provenance of the metrics store), ``summaries`` (what
+    is known of each later step), ``twin`` (name of its twin) and ``landing`` (version of the landing itself).
     """
     own = {part: value for part, value in metrics.provenance.items() if part not in {"study", "tensors"}}
-    landed = {"metrics": own, "summaries": dict(summaries), "twin": twin, "landing": landing_version()}
+    landed = {"metrics": own, "summaries": dict(summaries), "twin": twin, "landing": compute_landing_version()}
     return tensors.provenance | landed
 
 
-def study_rows(
+def build_study_rows(
     tensors: "SequenceStore",
     metrics: "SequenceStore",
     summaries: Mapping[str, Any] | None = None,
     twin: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The row of ``studies``; ``summaries`` and ``twin`` are as for ``provenance_of``."""
-    provenance, sizes = provenance_of(tensors, metrics, summaries or {}, twin), tensors.sizes
+    """The row of ``studies``; ``summaries`` and ``twin`` are as for ``build_provenance``."""
+    provenance, sizes = build_provenance(tensors, metrics, summaries or {}, twin), tensors.sizes
     settings, inputs = provenance["settings"], provenance["inputs"]
     row = {
         "model": settings["model"]["id"],
@@ -84,12 +83,12 @@ def study_rows(
     yield pa.RecordBatch.from_pydict(columns)
 
 
-def head_rows(layers: Sequence[LayerSize]) -> Iterator[pa.RecordBatch]:
+def build_head_rows(layers: Sequence[LayerSize]) -> Iterator[pa.RecordBatch]:
     """The rows of ``heads``, one batch per layer with attention: head h reads KV head h // (heads / kv_heads)."""
     for layer, size in enumerate(layers):
         if size.heads:
             head = np.arange(size.heads, dtype=np.int16)
-            yield batch(
+            yield build_batch(
                 {
                     "layer": np.full(head.size, layer, np.int16),
                     "head": head,
@@ -99,7 +98,7 @@ def head_rows(layers: Sequence[LayerSize]) -> Iterator[pa.RecordBatch]:
             )
 
 
-def token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def build_token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The rows of ``tokens``, one batch per sequence.
 
     Parameters
@@ -112,7 +111,7 @@ def token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterator[pa.R
     ids = np.unique(tokens)
     words = np.asarray(texts, dtype=object)
     for sequence, row in enumerate(tokens):
-        yield batch(
+        yield build_batch(
             {
                 "sequence": np.full(row.size, sequence, np.int32),
                 "position": np.arange(row.size, dtype=np.int32),
@@ -122,94 +121,98 @@ def token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterator[pa.R
         )
 
 
-def selection_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+def build_selection_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """The rows of ``selection_counts``, one batch per sequence and query; ``queries`` are positions of the queries."""
-    there, layer, head, n = _selections(metrics)
-    for at, constant in _queries(metrics, queries):
-        n_keys = _n_keys(metrics, at)[layer]
+    there, layer, head, n = _index_selections(metrics)
+    for at, constant in _iterate_queries(metrics, queries):
+        n_keys = _read_n_keys(metrics, at)[layer]
         real = there & (n < n_keys)
         columns = {name: metrics.read(name, at) for name in BY_N}
         where = {"layer": layer, "head": head, "n": n, "n_keys": n_keys}
         rows = {name: column[real] for name, column in (where | columns).items()}
-        yield batch(_constant(rows["n"].size, **constant) | rows)
+        yield build_batch(_make_constant_columns(rows["n"].size, **constant) | rows)
 
 
-def selection_row_count(metrics: "SequenceStore") -> int:
-    """How many rows ``selection_rows`` yields: n_keys − 1 for every sequence, query, layer and head."""
+def count_selection_rows(metrics: "SequenceStore") -> int:
+    """How many rows ``build_selection_rows`` yields: n_keys − 1 for every sequence, query, layer and head."""
     n_keys, heads = metrics.read("n_keys", slice(None)), [size.heads for size in metrics.layers]
     return int(((n_keys - 1).clip(min=0) * np.array(heads, np.int64)).sum())
 
 
-def upper_bound_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+def build_upper_bound_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """The rows of ``upper_bounds``, one batch per sequence, query and κ; ``queries`` are positions of the queries.
 
     κ and the scale are those of the store's provenance.
     """
     analysis = metrics.provenance["analysis"]
-    there, layer, head, n = _selections(metrics)
-    for at, constant in _queries(metrics, queries):
-        real = there & (n < _n_keys(metrics, at)[layer])
+    there, layer, head, n = _index_selections(metrics)
+    for at, constant in _iterate_queries(metrics, queries):
+        real = there & (n < _read_n_keys(metrics, at)[layer])
         where = {"layer": layer[real], "head": head[real], "n": n[real]}
-        where |= _constant(where["n"].size, **constant)
+        where |= _make_constant_columns(where["n"].size, **constant)
         bounds = {name: metrics.read(name, at) for name in BY_KAPPA}  # (layer, head, kappa, n)
         for index, kappa in enumerate(analysis["kappas"]):
             columns = {name: bound[:, :, index][real] for name, bound in bounds.items()}
             kappas = {"kappa": np.full(where["n"].size, kappa, np.float64)}
-            yield batch(where | kappas | columns, scale=analysis["scale"])
+            yield build_batch(where | kappas | columns, scale=analysis["scale"])
 
 
-def attention_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+def build_attention_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """The rows of ``attention_rows``, one batch per sequence and query; ``queries`` are positions of the queries."""
-    there = present(metrics, "head")
-    layer, head = _places(there)
-    for at, constant in _queries(metrics, queries):
-        n_keys = _n_keys(metrics, at)[layer]
+    there = find_present_heads(metrics, "head")
+    layer, head = _locate_heads(there)
+    for at, constant in _iterate_queries(metrics, queries):
+        n_keys = _read_n_keys(metrics, at)[layer]
         columns = {name: metrics.read(name, at)[there] for name in BY_HEAD}
         where = {"layer": layer, "head": head, "n_keys": n_keys, "sink_attended": n_keys == constant["query"] + 1}
-        yield batch(_constant(layer.size, **constant) | where | columns)
+        yield build_batch(_make_constant_columns(layer.size, **constant) | where | columns)
 
 
-def concentration_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+def build_concentration_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """The rows of ``concentration``, one batch per sequence and query; ``queries`` are positions of the queries.
 
     The store counts top keys from the first that the query attends to, the table from the start of the sequence.
     """
-    there = present(metrics, "head")
-    layer, head = _places(there)
-    for at, constant in _queries(metrics, queries):
-        n_keys = _n_keys(metrics, at)[layer]
-        columns = {name: _known(metrics.read(name, at)[there]) for name in SPREAD}
+    there = find_present_heads(metrics, "head")
+    layer, head = _locate_heads(there)
+    for at, constant in _iterate_queries(metrics, queries):
+        n_keys = _read_n_keys(metrics, at)[layer]
+        columns = {name: _mask_missing(metrics.read(name, at)[there]) for name in SPREAD}
         for top, (key, role) in TOPS.items():
             index, code = (metrics.read(name, at)[there] for name in (key, role))
-            position = _known(np.where(index < 0, index, index + constant["query"] + 1 - n_keys))
+            position = _mask_missing(np.where(index < 0, index, index + constant["query"] + 1 - n_keys))
             codes = pa.array(code.astype(np.int8), mask=code < 0)
             columns |= {f"{top}_position": position, f"{top}_role": pa.DictionaryArray.from_arrays(codes, list(ROLES))}
         where = {"layer": layer, "head": head, "n_keys": n_keys}
-        yield batch(_constant(layer.size, **constant) | where | columns)
+        yield build_batch(_make_constant_columns(layer.size, **constant) | where | columns)
 
 
-def value_scale_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+def build_value_scale_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """The rows of ``value_scales``, one batch per sequence and query; ``queries`` are positions of the queries."""
-    there = present(metrics, "kv_head")
-    layer, kv_head = _places(there)
-    for at, constant in _queries(metrics, queries):
+    there = find_present_heads(metrics, "kv_head")
+    layer, kv_head = _locate_heads(there)
+    for at, constant in _iterate_queries(metrics, queries):
         columns = {
             column: metrics.read(name, at)[there]
             for column, name in {"value_scale": "value_scale", "rho_0": "rho_0_of_keys"}.items()
         }
-        yield batch(_constant(layer.size, **constant) | {"layer": layer, "kv_head": kv_head} | columns)
+        yield build_batch(
+            _make_constant_columns(layer.size, **constant) | {"layer": layer, "kv_head": kv_head} | columns
+        )
 
 
-def sink_similarity_rows(metrics: "SequenceStore") -> Iterator[pa.RecordBatch]:
+def build_sink_similarity_rows(metrics: "SequenceStore") -> Iterator[pa.RecordBatch]:
     """The rows of ``sink_similarity``, one batch per sequence."""
-    there = present(metrics, "kv_head")
-    layer, kv_head = _places(there)
+    there = find_present_heads(metrics, "kv_head")
+    layer, kv_head = _locate_heads(there)
     for sequence in range(metrics.sizes["sequence"]):
         columns = {name: metrics.read(name, sequence)[there] for name in ("rho_0", "rho_0_sd")}
-        yield batch(_constant(layer.size, sequence=sequence) | {"layer": layer, "kv_head": kv_head} | columns)
+        yield build_batch(
+            _make_constant_columns(layer.size, sequence=sequence) | {"layer": layer, "kv_head": kv_head} | columns
+        )
 
 
-def distance_rows(layers: Iterable[Spread], *, sequences: int) -> Iterator[pa.RecordBatch]:
+def build_distance_rows(layers: Iterable[Spread], *, sequences: int) -> Iterator[pa.RecordBatch]:
     """The rows of ``cosine_by_distance``, one batch per layer.
 
     Parameters
@@ -222,7 +225,7 @@ def distance_rows(layers: Iterable[Spread], *, sequences: int) -> Iterator[pa.Re
     """
     for layer, (mean, deviation) in enumerate(layers):
         heads, distance = np.indices(mean.shape, dtype=np.int32)[:, :, 1:-1].reshape(2, -1)
-        yield batch(
+        yield build_batch(
             {
                 "layer": np.full(heads.size, layer, np.int16),
                 "kv_head": heads.astype(np.int16),
@@ -234,7 +237,7 @@ def distance_rows(layers: Iterable[Spread], *, sequences: int) -> Iterator[pa.Re
         )
 
 
-def position_rows(
+def build_position_rows(
     layers: Iterable[Spread],
     *,
     sequences: int,
@@ -264,8 +267,8 @@ def position_rows(
         heads, position = (axis.ravel() for axis in np.indices(mean.shape, dtype=np.int32))
         seen = position >= start
         rows = int(seen.sum())
-        yield batch(
-            _constant(rows, sequences=sequences, **constant)
+        yield build_batch(
+            _make_constant_columns(rows, sequences=sequences, **constant)
             | {
                 "layer": np.full(rows, layer, np.int16),
                 head: heads[seen].astype(np.int16),
@@ -276,42 +279,44 @@ def position_rows(
         )
 
 
-def _places(there: NDArray[np.bool_]) -> tuple[NDArray[np.int16], ...]:
-    """Layer and head of every head there is, flat; ``there`` is bool (layer, head)."""
+def _locate_heads(there: NDArray[np.bool_]) -> tuple[NDArray[np.int16], ...]:
+    """Layer and head of every existing head, flat; ``there`` is bool (layer, head)."""
     return tuple(index.astype(np.int16) for index in np.nonzero(there))
 
 
-def _selections(metrics: "SequenceStore") -> tuple[NDArray[Any], ...]:
-    """Whether a head is there, layer, head and N at every place of an array (layer, head, n) of one sequence."""
-    there = present(metrics, "head")
+def _index_selections(metrics: "SequenceStore") -> tuple[NDArray[Any], ...]:
+    """Whether the head exists, layer, head and N of each element of an array (layer, head, n) of one sequence."""
+    there = find_present_heads(metrics, "head")
     layer, head, n = np.indices((*there.shape, metrics.sizes["n"]), dtype=np.int32)
     return there[:, :, None], layer.astype(np.int16), head.astype(np.int16), n + 1
 
 
-def _queries(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
-    """Every query of every sequence: where it is in the arrays, and the columns that it has one value of."""
+def _iterate_queries(
+    metrics: "SequenceStore", queries: Sequence[int]
+) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
+    """Every query of every sequence: its index in the arrays, and its columns of one value."""
     for sequence in range(metrics.sizes["sequence"]):
         for index, query in enumerate(queries):
             yield (sequence, index), {"sequence": sequence, "query": query}
 
 
-def _n_keys(metrics: "SequenceStore", at: tuple[int, int]) -> NDArray[np.int32]:
+def _read_n_keys(metrics: "SequenceStore", at: tuple[int, int]) -> NDArray[np.int32]:
     """Keys that one query of one sequence may attend to, (layer,); -1 in a layer without attention."""
     return np.asarray(metrics.read("n_keys", at), np.int32)
 
 
-def _known(column: NDArray[Any]) -> pa.Array:
+def _mask_missing(column: NDArray[Any]) -> pa.Array:
     """A column of the store, NULL where it is missing: NaN, or below 0 in a column of whole numbers."""
     whole = np.issubdtype(column.dtype, np.integer)
     return pa.array(column, mask=column < 0 if whole else np.isnan(column))
 
 
-def _constant(rows: int, **values: int) -> dict[str, NDArray[np.int32]]:
+def _make_constant_columns(rows: int, **values: int) -> dict[str, NDArray[np.int32]]:
     """Columns that have one value in all rows."""
     return {name: np.full(rows, value, np.int32) for name, value in values.items()}
 
 
-def batch(columns: Mapping[str, NDArray[Any] | pa.Array], **texts: str) -> pa.RecordBatch:
+def build_batch(columns: Mapping[str, NDArray[Any] | pa.Array], **texts: str) -> pa.RecordBatch:
     """A record batch of NumPy columns, NaN becoming NULL, Arrow columns, and columns with one text in all rows."""
     arrays = {
         name: column if isinstance(column, pa.Array) else pa.array(column, from_pandas=True)

@@ -1,7 +1,4 @@
-"""Jobs that wait for one another, a few at a time.
-
-Holds ``in_lanes``.
-"""
+"""Run jobs that wait for one another, a few at a time."""
 
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -9,7 +6,7 @@ from graphlib import TopologicalSorter
 from typing import Any
 
 
-def in_lanes(
+def run_jobs(
     jobs: Mapping[str, Callable[[], Any]],
     after: Mapping[str, Iterable[str]],
     *,
@@ -17,18 +14,18 @@ def in_lanes(
     stop: Callable[[], object],
     ended: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
-    """Run every job once, as soon as those that it comes after are done and a lane is free, earlier ones first.
+    """Run every job once, as soon as the jobs that it waits for are done and a thread is free.
 
     Parameters
     ----------
     jobs
-        What is to be done, by name; of those that may begin, the first of this mapping begins first.
+        The jobs by name; of those that are ready, the first in this mapping starts first.
     after
-        For each job the names of those that it waits for.
+        For each job the names of the jobs that it waits for.
     lanes
-        Threads that work at jobs.
+        Number of threads.
     stop
-        Called when a job has failed, or this thread is interrupted: makes the running jobs end early.
+        Called if a job fails or this thread is interrupted, to end the running jobs early.
     ended
         Called in this thread when a job is done.
 
@@ -40,7 +37,7 @@ def in_lanes(
     Raises
     ------
     BaseException
-        What the first job that failed raised, once the others have ended; those that had not begun never do.
+        Whatever the first failed job raised, once the running jobs have ended; no further job is started.
     """
     order: TopologicalSorter[str] = TopologicalSorter({name: after.get(name, ()) for name in jobs})
     order.prepare()

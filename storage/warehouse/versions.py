@@ -1,7 +1,4 @@
-"""The version of what a landing makes of stores and tables.
-
-Holds ``landing_version``.
-"""
+"""The version of the databases that landings build from stores and tables."""
 
 import hashlib
 import re
@@ -11,23 +8,25 @@ from functools import cache
 import sql
 
 ROWS_VERSION = 7
-"""Version of the rows that ``storage.warehouse.rows`` makes; raised when they change, so that studies land anew."""
+"""Version of the rows that ``storage.warehouse.rows`` makes; increased when they change, so that studies land again."""
 
 
 @cache
-def landing_version() -> str:
-    """That of the rows, and a digest of the statements that decide what is in a database: tables, derived and checks.
+def compute_landing_version() -> str:
+    """Version of the rows and a digest of the SQL that determines a database: tables, derived tables and checks.
 
-    Views, and macros that no derived table or check reads, are made when a database is opened, and do not count.
+    Views, and macros that no derived table or check reads, are created when the warehouse is opened, and do not count.
     """
-    digest = hashlib.sha256("".join(statement.text for statement in _statements()).encode())
+    digest = hashlib.sha256("".join(statement.text for statement in _iterate_statements()).encode())
     return f"{ROWS_VERSION}-{digest.hexdigest()[:12]}"
 
 
-def _statements() -> Iterator[sql.Statement]:
+def _iterate_statements() -> Iterator[sql.Statement]:
     """The statements of a landing, each once: ``schema``, ``derived`` and ``checks``, and what the last two read."""
-    read = {name: sql.statement(kind, name) for kind in ("macros", "views") for name in sql.names(kind)}
-    waiting = [sql.statement(kind, name) for kind in ("schema", "derived", "checks") for name in sql.names(kind)]
+    read = {name: sql.read_statement(kind, name) for kind in ("macros", "views") for name in sql.list_names(kind)}
+    waiting = [
+        sql.read_statement(kind, name) for kind in ("schema", "derived", "checks") for name in sql.list_names(kind)
+    ]
     while waiting:
         statement = waiting.pop()
         yield statement

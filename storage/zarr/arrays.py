@@ -51,16 +51,16 @@ class ArraySpec:
     unit: str
     meaning: str
     whole: tuple[str, ...] = ()
-    """Axes that one chunk spans whole (as far as ``CHUNK_BYTES`` allows); along the others it has length 1."""
+    """Axes that one chunk spans completely (as far as ``CHUNK_BYTES`` allows); along the others it has length 1."""
     fill: float = float("nan")
-    """What a never-written element reads as."""
+    """Value of an element that was never written."""
     narrower: str | None = None
-    """A type that a store may hold instead of ``dtype``; readers widen it again."""
+    """A narrower type that a store may hold instead of ``dtype``; readers widen it again."""
     compression: Compression = "zstd"
-    """What a new array is compressed with; a store says itself what its arrays are compressed with."""
+    """Compression of a new array; existing arrays record their own compression in the store."""
     optional: bool = False
-    """Whether a store may lack it, like one made before it was declared, and a writer may leave it out: it reads as
-    fill."""
+    """Whether a store may lack it (for example, one made before it was declared) and a writer may leave it out; it then
+    reads as fill."""
 
     @property
     def types(self) -> frozenset[str]:
@@ -77,7 +77,7 @@ class ArraySpec:
         itemsize = np.dtype(self.dtype).itemsize
         for axis in range(max(0, len(lengths) - 2)):
             while prod(lengths) * itemsize > CHUNK_BYTES and lengths[axis] > 1:
-                lengths[axis] = _next_divisor(lengths[axis], sizes[self.dims[axis]])
+                lengths[axis] = _find_divisor(lengths[axis], sizes[self.dims[axis]])
         return tuple(lengths)
 
     def shard(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -85,24 +85,24 @@ class ArraySpec:
         return (1, *self.shape(sizes)[1:])
 
 
-def _next_divisor(below: int, size: int) -> int:
-    """The largest divisor of ``size`` smaller than ``below``."""
+def _find_divisor(below: int, size: int) -> int:
+    """The largest divisor of ``size`` that is smaller than ``below``."""
     return next(length for length in range(below - 1, 0, -1) if size % length == 0)
 
 
-def _finished() -> ArraySpec:
+def _make_ledger_spec() -> ArraySpec:
     return ArraySpec(
         "finished", ("sequence",), "uint8", "flag", "ledger: 1 once every array of the sequence is written", fill=0
     )
 
 
-def _of_rows(name: str, unit: str, meaning: str) -> ArraySpec:
+def _make_row_spec(name: str, unit: str, meaning: str) -> ArraySpec:
     return ArraySpec(
         name,
         ("sequence", "query", "layer", "head"),
         "float32",
         unit,
-        f"{meaning}; NaN of a model read in two passes",
+        f"{meaning}; NaN for a model read in two passes",
         whole=("query", "layer", "head"),
         optional=True,
     )
@@ -133,11 +133,15 @@ TENSORS: tuple[ArraySpec, ...] = (
         ("sequence", "query", "layer", "head"),
         "float32",
         "probability",
-        "softmax weight of the head's learned sink, which is no key; 0 for a head without one",
+        "softmax weight of the head's learned sink, which is not a key; 0 for a head without one",
         whole=("query", "layer", "head"),
     ),
-    _of_rows("query_norm", "logit", "norm of the query times the attention's scale, as it is multiplied with the keys"),
-    _of_rows("key_norm", "model units", "largest norm of a key that the query attends to, as it is multiplied with it"),
+    _make_row_spec(
+        "query_norm", "logit", "norm of the query times the attention's scale, as it is multiplied with the keys"
+    ),
+    _make_row_spec(
+        "key_norm", "model units", "largest norm of a key that the query attends to, as it is multiplied with it"
+    ),
     ArraySpec(
         "logit_cap",
         ("sequence", "layer"),
@@ -185,12 +189,12 @@ TENSORS: tuple[ArraySpec, ...] = (
         "sizes may differ in the last bits",
         fill=-1,
     ),
-    _finished(),
+    _make_ledger_spec(),
 )
-"""What extraction stores: one group per study."""
+"""What extraction stores, in one group per study."""
 
 
-def tensor_specs(*, values: str, computed: str, sink_measure: bool = False) -> tuple[ArraySpec, ...]:
+def build_tensor_specs(*, values: str, computed: str, sink_measure: bool = False) -> tuple[ArraySpec, ...]:
     """The ``TENSORS`` as one study stores them.
 
     Parameters
@@ -198,8 +202,8 @@ def tensor_specs(*, values: str, computed: str, sink_measure: bool = False) -> t
     values
         Type that value states are stored in, ``float32`` or ``float16``.
     computed
-        Type that the model computes in. Where it is narrower than what is stored, the bits that it lacks are 0 and
-        value states are compressed.
+        Type that the model computes in. If it is narrower than the stored type, the additional bits are 0, so value
+        states are compressed.
     sink_measure
         Whether ``received_attention`` is stored.
     """
@@ -222,10 +226,10 @@ _WHOLE = {
     quantities.BY_KEY: ("kv_head", "key"),
     quantities.OF_SEQUENCE: ("layer", "kv_head"),
 }
-"""The axes that one chunk of a quantity spans whole, by all its axes."""
+"""The axes that one chunk of a quantity spans completely, by all its axes."""
 
 
-def _array_of(quantity: quantities.Quantity) -> ArraySpec:
+def _make_quantity_spec(quantity: quantities.Quantity) -> ArraySpec:
     """The array that stores a declared quantity."""
     return ArraySpec(
         quantity.name,
@@ -238,8 +242,8 @@ def _array_of(quantity: quantities.Quantity) -> ArraySpec:
     )
 
 
-SELECTION: tuple[ArraySpec, ...] = (*map(_array_of, quantities.SELECTION.values()), _finished())
-"""What the metrics store: one group per study, one array for each of ``geometry.quantities.SELECTION``.
+SELECTION: tuple[ArraySpec, ...] = (*map(_make_quantity_spec, quantities.SELECTION.values()), _make_ledger_spec())
+"""What a metrics store contains: one group per study, one array for each of ``geometry.quantities.SELECTION``.
 
 Element i along ``kappa`` belongs to the i-th κ of the provenance's ``analysis``, which also holds the scale of a that
 the upper bounds were computed with.

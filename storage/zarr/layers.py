@@ -1,7 +1,7 @@
-"""Reading stores of models whose layers differ: which layers and heads there are, and what is theirs of an array.
+"""Reading stores of models whose layers differ: which layers and heads exist, and their part of each array.
 
-Arrays have room for the largest layer (``storage.zarr.arrays.LayerSize``); what a smaller one does not fill is
-never read through these functions.
+Arrays have room for the largest layer (``storage.zarr.arrays.LayerSize``); these functions never read the elements that
+a smaller layer does not fill.
 """
 
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,38 +16,39 @@ Head = Literal["head", "kv_head"]
 """An axis of heads."""
 
 
-def query_positions(store: "SequenceStore") -> tuple[int, ...]:
+def read_query_positions(store: "SequenceStore") -> tuple[int, ...]:
     """Position of each query of a tensor store, the same in every sequence, ascending."""
     return tuple(store.read("query_position", 0).tolist())
 
 
-def attending(store: "SequenceStore") -> list[int]:
-    """The layers that have softmax attention, by their number in the model, ascending."""
+def list_attending_layers(store: "SequenceStore") -> list[int]:
+    """Numbers of the layers that have softmax attention, ascending."""
     return [layer for layer, size in enumerate(store.layers) if size.heads]
 
 
-def key_counts(store: "SequenceStore") -> NDArray[np.int64]:
+def count_keys(store: "SequenceStore") -> NDArray[np.int64]:
     """Count the keys that each query of a tensor store sees in every layer with attention.
 
     Returns
     -------
     ndarray
-        int64 (sequence, query, layer): of ``query_positions`` and ``attending`` alone.
+        int64 (sequence, query, layer): the queries of ``read_query_positions``, the layers of
+        ``list_attending_layers``.
     """
-    first_key = store.read("first_key", slice(None))[:, :, attending(store)]
-    counts: NDArray[np.int64] = np.asarray(query_positions(store), np.int64)[:, None] + 1 - first_key
+    first_key = store.read("first_key", slice(None))[:, :, list_attending_layers(store)]
+    counts: NDArray[np.int64] = np.asarray(read_query_positions(store), np.int64)[:, None] + 1 - first_key
     return counts
 
 
-def present(store: "SequenceStore", head: Head) -> NDArray[np.bool_]:
-    """Which heads there are of those that arrays have room for, bool (layer, head)."""
+def find_present_heads(store: "SequenceStore", head: Head) -> NDArray[np.bool_]:
+    """Which of the heads that arrays have room for exist, bool (layer, head)."""
     own = [size.heads if head == "head" else size.kv_heads for size in store.layers]
     there: NDArray[np.bool_] = np.arange(store.sizes[head]) < np.array(own)[:, None]
     return there
 
 
-def of_layer(store: "SequenceStore", name: str, layer: int, **where: int | slice) -> NDArray[Any]:
-    """What one layer has of an array: its own heads, and of value states its own numbers.
+def read_layer(store: "SequenceStore", name: str, layer: int, **where: int | slice) -> NDArray[Any]:
+    """Read the part of an array that belongs to one layer: its own heads and, of value states, its own ``head_dim``.
 
     Parameters
     ----------
@@ -58,7 +59,8 @@ def of_layer(store: "SequenceStore", name: str, layer: int, **where: int | slice
     layer
         Number of the layer.
     where
-        Index or slice along other axes, by name; those not named are read whole, those the array lacks do not matter.
+        Index or slice along other axes, by name; axes not named are read completely, axes that the array
+        lacks are ignored.
 
     Returns
     -------

@@ -1,9 +1,9 @@
 """Zarr stores written one sequence at a time, with a ledger: crash-safe, resumable, self-describing.
 
-Holds ``SequenceStore``, which both the tensor store and the metrics store are.
+``SequenceStore`` is the class of both the tensor store and the metrics store.
 
 One shard is one sequence of one array and has one writer, because Zarr's shards are the atomic unit of writing. The
-ledger entry of a sequence is written after its data, so a killed writer loses at most the sequence in hand.
+ledger entry of a sequence is written after its data, so a killed writer loses at most the sequence in progress.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ import zarr
 from numpy.typing import NDArray
 
 from storage.errors import DerivedDamageError, UserError, refuse_newer
-from storage.files.differences import differences
+from storage.files.differences import find_differences
 from storage.files.places import Place
 from storage.zarr import shards
 from storage.zarr.arrays import FORMAT_VERSION, ArraySpec, LayerSize
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     import dask.array as da
 
 Provenance = Mapping[str, Any]
-"""What made a store, as JSON: ``study``, ``settings``, ``inputs`` (hashes) and ``versions`` (libraries).
+"""What a store was made from, as JSON: ``study``, ``settings``, ``inputs`` (hashes) and ``versions`` (libraries).
 
-That of a store derived from another has ``tensors``, the provenance of the other.
+A store that is derived from another also has ``tensors``, the provenance of the other.
 """
 
 
 class SequenceStore:
     """A Zarr group whose arrays share the axis ``sequence``, written sequence by sequence.
 
-    Make one with ``resume`` (create, or continue what is there) or ``open`` (what must be there). Several processes, on
-    one machine or on many, may write different sequences of one store at the same time.
+    Make one with ``resume`` (create a store, or continue an existing one) or ``open`` (an existing one). Several
+    processes, on one machine or on many, may write different sequences of one store at the same time.
     """
 
     specs: dict[str, ArraySpec]
@@ -56,7 +56,7 @@ class SequenceStore:
         self._kept: dict[tuple[str, int], NDArray[Any]] = {}
         self._kept_bytes = 0
         self._is_whole = False
-        self.absent = frozenset(spec.name for spec in specs if spec.optional and self._found(spec.name) is None)
+        self.absent = frozenset(spec.name for spec in specs if spec.optional and self._find_array(spec.name) is None)
 
     @classmethod
     def open(cls, path: Place, specs: Sequence[ArraySpec]) -> Self:
@@ -65,8 +65,8 @@ class SequenceStore:
         Raises
         ------
         UserError
-            If there is none, if its format is of another version (``NewerError`` if that is newer), or if its arrays
-            are not the declared ones.
+            If it does not exist, if its format is of another version (``NewerError`` if that is newer), or if its
+            arrays are not the declared ones.
         """
         if not path.exists():
             msg = f"There is no store at {path}; run the study first"
@@ -77,7 +77,7 @@ class SequenceStore:
         except UserError:
             raise
         except Exception as error:  # what a wrong document raises is up to Zarr
-            raise _damaged(path, " ".join(str(error).split())) from error
+            raise _make_damage_error(path, " ".join(str(error).split())) from error
         if isinstance(found, int) and found > FORMAT_VERSION:
             refuse_newer(f"The store {path}", found, FORMAT_VERSION, path.name.removesuffix(".zarr"))
         if found != FORMAT_VERSION:
@@ -86,8 +86,8 @@ class SequenceStore:
                 "run the study again with --fresh to rebuild it"
             )
             raise UserError(msg)
-        if why := _wrong(dict(group.attrs)):
-            raise _damaged(path, f"zarr.json: {why}")
+        if why := _find_attribute_fault(dict(group.attrs)):
+            raise _make_damage_error(path, f"zarr.json: {why}")
         store = cls(path, group, specs)
         store._validate()
         return store
@@ -106,37 +106,37 @@ class SequenceStore:
         """Open the store at ``path`` if it was made from the same ``provenance``, or create an empty one.
 
         A finished store may have been written by other library versions; an unfinished one may not, since it would
-        mix what they compute.
+        mix their results.
 
         Parameters
         ----------
         path
             A folder, or a place in an object store.
         specs
-            The arrays; one that may be narrower is created with the type its declaration here has.
+            The arrays; one that may be narrower is created with the type that is declared here.
         sizes
             Size of each axis by name.
         provenance
-            What makes the store.
+            What the store is made from.
         layers
-            Sizes of each layer of the model; without them, all are alike, as ``sizes`` has them.
+            Sizes of each layer of the model; by default, all layers have those of ``sizes``.
         alone
-            No other process works on the store, so that what a killed one left half-written is removed.
+            Whether no other process works on the store; half-written files of killed processes are then removed.
 
         Raises
         ------
         UserError
-            If a store with another provenance or other sizes stands there; the message names the differing fields.
+            If a store with another provenance or other sizes exists there; the message names the differing fields.
         """
         if alone:
-            path.sweep()
-        layers = tuple(layers or _alike(sizes))
+            path.remove_leftovers()
+        layers = tuple(layers or _repeat_layer_size(sizes))
         if not path.exists():
-            path.create(partial(_create_in, specs=specs, sizes=sizes, provenance=provenance, layers=layers))
+            path.create(partial(_create_documents, specs=specs, sizes=sizes, provenance=provenance, layers=layers))
         store = cls.open(path, specs)
         differing = [
-            f"{name} (stored {before!r}, asked {after!r})"
-            for name, before, after in differences(*store._compared(specs, sizes, provenance, layers))
+            f"{name} (stored {before!r}, requested {after!r})"
+            for name, before, after in find_differences(*store._build_comparison(specs, sizes, provenance, layers))
         ]
         if differing:
             msg = (
@@ -145,18 +145,18 @@ class SequenceStore:
             )
             raise UserError(msg)
         if alone:
-            store._empty(store.dropped)
+            store._delete_chunks(store.dropped)
         return store
 
-    def _compared(
+    def _build_comparison(
         self,
         specs: Sequence[ArraySpec],
         sizes: Mapping[str, int],
         provenance: Provenance,
         layers: Sequence[LayerSize],
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What must be alike of this store and of the one asked for."""
-        types = {name: str(self._array(name).dtype) for name in self._present}
+        """The fields that must be equal, of this store and of the requested one."""
+        types = {name: str(self._require_array(name).dtype) for name in self._present}
         asked = {spec.name: spec.dtype for spec in specs if spec.name not in self.absent}
         old = self.provenance | {"sizes": self.sizes, "types": types}
         new = dict(provenance) | {"sizes": dict(sizes), "types": asked}
@@ -164,7 +164,7 @@ class SequenceStore:
         if unlike := [number for number, layer in enumerate(layers) if layer != stored[number]]:
             number = unlike[0]
             old[f"layer {number}"], new[f"layer {number}"] = asdict(stored[number]), asdict(layers[number])
-        if not self.missing():
+        if not self.find_missing():
             old.pop("versions", None)
             new.pop("versions", None)
         return old, new
@@ -173,12 +173,13 @@ class SequenceStore:
         """Refuse a store whose arrays are not the declared ones."""
         sizes = self.sizes
         for spec in self._present.values():
-            array = self._array(spec.name)
+            array = self._require_array(spec.name)
             fill = np.array([array.fill_value, spec.fill], array.dtype)
             wanted = (spec.shape(sizes), spec.dtype, str(fill[1]))
             found = (array.shape, str(array.dtype), str(fill[0]))
             if found[::2] != wanted[::2] or found[1] not in spec.types:
-                msg = f"The array '{spec.name}' of {self.path} is {found}, declared {wanted}; run again with --fresh"
+                which = f"The array '{spec.name}' of {self.path}"
+                msg = f"{which} is {found}, but {wanted} is declared; run again with --fresh"
                 raise UserError(msg)
 
     def check_documents(self) -> None:
@@ -187,17 +188,17 @@ class SequenceStore:
         Raises
         ------
         UserError
-            If one is not as it was written, or an object store does not answer.
+            If one has changed since it was written, or an object store does not answer.
         """
         recorded: Any = self._group.attrs.get(DOCUMENTS, {})
         for name, digest in recorded.items():
-            if _sha256(self._document(name)) != digest:
+            if _compute_digest(self._read_document(name)) != digest:
                 which = f"The document {DOCUMENT} of the array '{name}' of {self.path}"
-                msg = f"{which} is not as it was written; {self._remedy()}"
+                msg = f"{which} has changed since it was written; {self._describe_remedy()}"
                 raise UserError(msg)
 
-    def _document(self, name: str) -> bytes:
-        """The bytes of an array's document; none if it is gone."""
+    def _read_document(self, name: str) -> bytes:
+        """The bytes of an array's document; empty if it does not exist."""
         try:
             return self.path.read(f"{name}/{DOCUMENT}")
         except FileNotFoundError:
@@ -210,7 +211,7 @@ class SequenceStore:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What made this store."""
+        """What this store was made from."""
         found: Any = self._group.attrs["provenance"]
         return dict(found)
 
@@ -240,12 +241,12 @@ class SequenceStore:
         return tuple(sorted(name for name in self._present if self._is_dropped(name)))
 
     def _is_dropped(self, name: str) -> bool:
-        """Whether the store says so, or, in a folder, has sequences but not this array's chunks.
+        """Whether the array is recorded as dropped or, in a folder, the store has sequences but no chunks of it.
 
-        The ledger's folder is looked for first: another process writes its first chunk last.
+        The folder of the ledger is checked first, because other processes write to it last.
         """
         recorded: Any = self._group.attrs.get("dropped", [])
-        has_sequences, has_chunks = (self.path.holds_folder(f"{array}/{CHUNKS}") for array in (LEDGER, name))
+        has_sequences, has_chunks = (self.path.has_folder(f"{array}/{CHUNKS}") for array in (LEDGER, name))
         return name in recorded or (has_sequences is True and has_chunks is False)
 
     def array(self, name: str) -> zarr.Array[Any]:
@@ -257,18 +258,21 @@ class SequenceStore:
             If the store was made without it, its data have been dropped, or its document is lost or damaged.
         """
         if name not in self.absent and self._is_dropped(name):
-            msg = f"The array '{name}' of {self.path} has been dropped to save space, or is lost; {self._remedy()}"
+            msg = (
+                f"The array '{name}' of {self.path} has been dropped to save space, or is lost; "
+                f"{self._describe_remedy()}"
+            )
             raise UserError(msg)
-        return self._array(name)
+        return self._require_array(name)
 
-    def _array(self, name: str) -> zarr.Array[Any]:
-        if (array := self._found(name)) is None:
+    def _require_array(self, name: str) -> zarr.Array[Any]:
+        if (array := self._find_array(name)) is None:
             msg = f"The store {self.path} has no array '{name}'; run the study again with --fresh"
             raise UserError(msg)
         return array
 
-    def _found(self, name: str) -> zarr.Array[Any] | None:
-        """The array, if there is one; its document is read once."""
+    def _find_array(self, name: str) -> zarr.Array[Any] | None:
+        """The array, or None if the store does not have it; its document is read once."""
         if name in self._arrays:
             return self._arrays[name]
         try:
@@ -284,8 +288,8 @@ class SequenceStore:
         self._arrays[name] = array
         return array
 
-    def _fill(self, name: str) -> NDArray[Any]:
-        """What an absent array reads as, in its shape; takes the memory of one number."""
+    def _make_fill(self, name: str) -> NDArray[Any]:
+        """The fill of an absent array in its full shape; takes the memory of one number."""
         spec = self.specs[name]
         return np.broadcast_to(np.array(spec.fill, spec.dtype), spec.shape(self.sizes))
 
@@ -294,13 +298,13 @@ class SequenceStore:
         """Whether it is computed from a tensor store."""
         return "tensors" in self.provenance
 
-    def _remedy(self) -> str:
-        """What to do where data are gone: a store that is derived from another can be made anew by itself."""
+    def _describe_remedy(self) -> str:
+        """What to do if data are lost: a store that is derived from another can be recomputed on its own."""
         if self.is_derived:
-            return f"delete {self.path} and run the study again, which computes it anew"
-        return "run again with --fresh to extract it anew"
+            return f"delete {self.path} and run the study again, which recomputes it"
+        return "run again with --fresh to extract it again"
 
-    def lazy(self, name: str) -> "da.Array":
+    def open_lazy(self, name: str) -> "da.Array":
         """The array ``name`` as a Dask array, one block per stored chunk, float16 as float32; nothing is read yet.
 
         Raises
@@ -325,7 +329,7 @@ class SequenceStore:
         return lazy.astype(np.float32) if lazy.dtype == np.float16 else lazy
 
     def read(self, name: str, index: Any) -> NDArray[Any]:
-        """What ``index`` selects of the array ``name``, float16 as float32.
+        """Read the part of the array ``name`` that ``index`` selects, float16 as float32.
 
         Raises
         ------
@@ -333,17 +337,17 @@ class SequenceStore:
             If its data have been dropped, or a finished sequence is damaged.
         """
         if name in self.absent:
-            return np.array(self._fill(name)[index])
+            return np.array(self._make_fill(name)[index])
         readable = _Readable(self, name, self.array(name))
         sequence, *others = index if isinstance(index, tuple) else (index,)
-        if self._is_whole and isinstance(sequence, int) and self._keeps(readable, sequence):
+        if self._is_whole and isinstance(sequence, int) and self._keep_sequence(readable, sequence):
             found = np.array(self._kept[name, sequence][tuple(others)])
         else:
             found = readable[index]
         return found.astype(np.float32) if found.dtype == np.float16 else found
 
-    def _keeps(self, readable: "_Readable", sequence: int) -> bool:
-        """Whether one sequence of an array is in memory, where it is put if it is small and there is room."""
+    def _keep_sequence(self, readable: "_Readable", sequence: int) -> bool:
+        """Whether one sequence of an array is in memory, after keeping it there if it is small and there is room."""
         key = readable.name, sequence
         if key not in self._kept:
             size = readable.dtype.itemsize * prod(readable.shape[1:])
@@ -353,8 +357,8 @@ class SequenceStore:
             self._kept[key] = readable[sequence]
         return True
 
-    def finished(self) -> NDArray[np.bool_]:
-        """Which sequences are written whole, as the ledger has it: bool (sequence,).
+    def read_ledger(self) -> NDArray[np.bool_]:
+        """Which sequences are completely written, according to the ledger: bool (sequence,).
 
         Raises
         ------
@@ -363,19 +367,19 @@ class SequenceStore:
         """
         return self.read(LEDGER, slice(None)).astype(bool)
 
-    def missing(self) -> list[int]:
+    def find_missing(self) -> list[int]:
         """The sequences that are not written yet, in order."""
-        return [int(index) for index in np.flatnonzero(~self.finished())]
+        return [int(index) for index in np.flatnonzero(~self.read_ledger())]
 
-    def whole(self) -> Self:
-        """The store itself, if its ledger is complete; it then keeps ``KEPT`` bytes of what is read of it, at most.
+    def require_complete(self) -> Self:
+        """Return the store itself, if its ledger is complete; from then on it keeps up to ``KEPT`` bytes of read data.
 
         Raises
         ------
         UserError
             If sequences are missing.
         """
-        if missing := self.missing():
+        if missing := self.find_missing():
             msg = (
                 f"The store {self.path} lacks {len(missing)} of {self.sizes['sequence']} sequences; "
                 "run the study again, it continues after the last one"
@@ -394,8 +398,8 @@ class SequenceStore:
         """Write all arrays of one sequence, then its ledger entry.
 
         A process may be killed at any moment; a machine that loses power may lose what its system had not yet written.
-        Beside the arrays given it holds 2 (``shards.WORKERS`` + 2) chunks at most, each of ``CHUNK_BYTES`` at most:
-        384 MiB where there are four cores or more, less where the arrays are contiguous or not compressed; for an
+        Besides the given arrays it holds 2 (``shards.WORKERS`` + 2) chunks at most, each of ``CHUNK_BYTES`` at most:
+        384 MiB on four cores or more, less if the arrays are contiguous or not compressed; for an
         object store 32 MiB more.
 
         Parameters
@@ -404,7 +408,7 @@ class SequenceStore:
             Index along the axis ``sequence``.
         arrays
             Every declared array but the ledger, by name, each without the axis ``sequence``; they may be strided views.
-            Optional ones may be left out, and are not written where the store was made without them.
+            Optional ones may be left out, and are not written if the store was made without them.
         before_ledger
             Called once the arrays are written; what it raises keeps the sequence out of the ledger.
 
@@ -413,27 +417,27 @@ class SequenceStore:
         ValueError
             If an array is missing, undeclared, or has another shape than declared.
         UserError
-            If an array has been dropped, or an object store does not take it.
+            If an array has been dropped, or an object store does not accept it.
         """
         wanted = {name: spec.shape(self.sizes)[1:] for name, spec in self._present.items() if name != LEDGER}
-        left_out = {name: self._fill(name)[0] for name in wanted if self.specs[name].optional}
+        left_out = {name: self._make_fill(name)[0] for name in wanted if self.specs[name].optional}
         arrays = left_out | {name: array for name, array in arrays.items() if name not in self.absent}
         found = {name: array.shape for name, array in arrays.items()}
         if wanted != found:
             msg = f"one sequence of {self.path.name} needs the shapes {wanted}, got {found}"
             raise ValueError(msg)
-        with shards.workers() as pool:
+        with shards.start_workers() as pool:
             for name, array in arrays.items():
-                self._put(name, sequence, np.asarray(array), pool)
+                self._write_shard(name, sequence, np.asarray(array), pool)
             before_ledger()
-            self._put(LEDGER, sequence, np.uint8(1), pool)
+            self._write_shard(LEDGER, sequence, np.uint8(1), pool)
 
-    def _put(self, name: str, sequence: int, data: Any, pool: Executor) -> None:
-        """Write what one array holds of one sequence: one shard."""
+    def _write_shard(self, name: str, sequence: int, data: Any, pool: Executor) -> None:
+        """Write one sequence of one array: one shard."""
         array = self.array(name)
         shard = np.asarray(data)[np.newaxis]
         try:
-            self.path.write(_shard(array, sequence), shards.parts(array, shard, pool), shard.nbytes)
+            self.path.write(_build_shard_name(array, sequence), shards.encode_shard(array, shard, pool), shard.nbytes)
         except FloatingPointError as error:
             msg = (
                 f"Sequence {sequence} has numbers of '{name}' that are too large for {array.dtype}, "
@@ -444,14 +448,15 @@ class SequenceStore:
     def drop(self, names: Collection[str]) -> None:
         """Delete the data of these arrays for good; call it while no other process works on the store.
 
-        What one whose process is killed in between leaves is dropped, or whole as before; dropping again deletes the
-        rest, and so does ``resume``. In a folder nothing is written before all is deleted, so that a full disk does not
-        matter: the chunks of an array are renamed together. An object store cannot rename, so that it is told first.
+        If the process is killed meanwhile, each array is either dropped or complete as before; dropping again deletes
+        the rest, and so does ``resume``. In a folder nothing is written until all is deleted, so that it works on a
+        full disk: the chunks of an array are renamed together. An object store cannot rename, so there the names of the
+        dropped arrays are written first.
 
         Raises
         ------
         ValueError
-            If one is no array of the store, or is its ledger.
+            If one is not an array of the store, or is its ledger.
         """
         if unknown := set(names) - (self.specs.keys() - {LEDGER}):
             msg = f"{self.path.name} cannot drop {sorted(unknown)}"
@@ -459,37 +464,37 @@ class SequenceStore:
         dropped = sorted({*self.dropped, *names})
         if self.path.is_remote:
             self._record_dropped(dropped)
-            self._empty(names)
+            self._delete_chunks(names)
         else:
-            self._empty(names)
+            self._delete_chunks(names)
             self._record_dropped(dropped)
 
     def _record_dropped(self, names: Sequence[str]) -> None:
         attributes = {**self._group.attrs, "dropped": names}
-        self._group.attrs.put(_sealed(attributes) if DIGEST in attributes else attributes)
+        self._group.attrs.put(_seal_attributes(attributes) if DIGEST in attributes else attributes)
 
-    def _empty(self, names: Collection[str]) -> None:
-        """Delete all chunks of these arrays, and what a killed process left of them."""
+    def _delete_chunks(self, names: Collection[str]) -> None:
+        """Delete all chunks of these arrays, and leftovers of killed processes."""
         for name in names:
-            chunks = self.path.joined(name, CHUNKS)
+            chunks = self.path.join(name, CHUNKS)
             chunks.remove()
-            chunks.sweep()
+            chunks.remove_leftovers()
 
-    def bytes_on_disk(self) -> int:
+    def measure_size(self) -> int:
         """Bytes of all files of the store."""
-        return self.path.bytes_on_disk()
+        return self.path.measure_size()
 
 
 class _Readable:
-    """An array of a store as ``read`` and Dask index it: what is damaged is a UserError that names its sequence.
+    """An array of a store as ``read`` and Dask index it; damage is a UserError that names the sequence.
 
-    Zarr finds wrong bytes by their checksums but takes a shard that is missing or empty for one of nothing but fill.
-    The shard of a finished sequence is neither, even if all its chunks are fill, so that it is looked at where nothing
-    else was read.
+    Zarr detects wrong bytes by their checksums, but reads a missing or empty shard as fill. The shard of a finished
+    sequence is neither missing nor empty, even if all its chunks are fill, so its file is checked if only fill was
+    read.
     """
 
     def __init__(self, store: SequenceStore, name: str, array: zarr.Array[Any]) -> None:
-        self._store, self.name, self._array = store, name, array
+        self._store, self.name, self._require_array = store, name, array
         self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
@@ -498,44 +503,44 @@ class _Readable:
             first, others = slice(None), [Ellipsis, *others]
         sequences = np.arange(self.shape[0])[first]
         try:
-            found = np.asarray(self._array[(first, *others)])
+            found = np.asarray(self._require_array[(first, *others)])
         except ValueError as error:
             for sequence in sequences if sequences.ndim else []:
                 self[(int(sequence), *others)]  # which raises for the first that is damaged
-            raise self._damage(sequences) from error
+            raise self._make_sequence_error(sequences) from error
         for sequence, numbers in zip(sequences.flat, found if sequences.ndim else [found], strict=True):
-            if shards.is_fill(np.asarray(numbers), self._array.fill_value) and self._lacks(int(sequence)):
-                raise self._damage(sequence)
+            if shards.is_fill(np.asarray(numbers), self._require_array.fill_value) and self._is_lost(int(sequence)):
+                raise self._make_sequence_error(sequence)
         return found
 
-    def _lacks(self, sequence: int) -> bool:
-        """Whether a sequence is finished but not there."""
-        if self.name == LEDGER or self._store.path.holds(_shard(self._array, sequence)):
+    def _is_lost(self, sequence: int) -> bool:
+        """Whether a sequence is finished but its shard is missing or empty."""
+        if self.name == LEDGER or self._store.path.has_file(_build_shard_name(self._require_array, sequence)):
             return False
-        return bool(self._store.finished()[sequence])
+        return bool(self._store.read_ledger()[sequence])
 
-    def _damage(self, sequence: Any) -> UserError:
+    def _make_sequence_error(self, sequence: Any) -> UserError:
         msg = f"The array '{self.name}' of {self._store.path} is damaged in sequence {sequence}"
         kind = DerivedDamageError if self._store.is_derived else UserError
-        return kind(f"{msg}; {self._store._remedy()}")
+        return kind(f"{msg}; {self._store._describe_remedy()}")
 
 
-def _shard(array: zarr.Array[Any], sequence: int) -> str:
+def _build_shard_name(array: zarr.Array[Any], sequence: int) -> str:
     """The name in its store of the file that holds one sequence of an array."""
     return f"{array.basename}/{array.metadata.encode_chunk_key((sequence, *[0] * (array.ndim - 1)))}"
 
 
 KEPT = 2**25
-"""Bytes that an open store keeps at most of the sequences read one at a time: of a small study, all that is read."""
+"""Most bytes that an open store keeps of sequences read one at a time; enough for all that is read of a small study."""
 
 KEPT_SEQUENCE = 2**21
-"""Bytes of one sequence of an array above which it is read piece by piece, as it is asked for."""
+"""A sequence of an array with more bytes than this is not kept, but read piece by piece as requested."""
 
 KEPT_BESIDE = 2**9
-"""Bytes that keeping one takes beside its numbers, so that many tiny ones stay within the bound too."""
+"""Bytes that one kept sequence takes besides its numbers, so that many tiny ones stay within the limit too."""
 
 LEDGER = "finished"
-"""The array that says which sequences are written."""
+"""The array that records which sequences are written."""
 
 CHUNKS = "c"
 """The folder of an array's chunks."""
@@ -548,23 +553,23 @@ DOCUMENTS = "documents"
 """The attribute that has the SHA-256 of each array's document."""
 
 DIGEST = "digest"
-"""The attribute that has the SHA-256 of all others; stores of earlier versions have neither."""
+"""The attribute that has the SHA-256 of all other attributes; stores of earlier versions have neither."""
 
 
-def _sealed(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def _seal_attributes(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes of a group with their digest."""
     rest = {name: value for name, value in attributes.items() if name != DIGEST}
-    return {**rest, DIGEST: _sha256(json.dumps(rest, sort_keys=True).encode())}
+    return {**rest, DIGEST: _compute_digest(json.dumps(rest, sort_keys=True).encode())}
 
 
-def _sha256(content: bytes) -> str:
+def _compute_digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _wrong(attributes: dict[str, Any]) -> str | None:
+def _find_attribute_fault(attributes: dict[str, Any]) -> str | None:
     """What is wrong with the attributes of a group; None if nothing is."""
-    if DIGEST in attributes and _sealed(attributes) != attributes:
-        return "it is not as it was written"
+    if DIGEST in attributes and _seal_attributes(attributes) != attributes:
+        return "it has changed since it was written"
     for name, kind in {"sizes": dict, "layers": list, "provenance": dict}.items():
         if not isinstance(attributes.get(name), kind):
             return f"it has no '{name}'"
@@ -576,18 +581,18 @@ def _wrong(attributes: dict[str, Any]) -> str | None:
     return None
 
 
-def _damaged(path: Place, why: str) -> UserError:
+def _make_damage_error(path: Place, why: str) -> UserError:
     return UserError(f"The store {path} is damaged ({why}); run the study again with --fresh")
 
 
-def _create_in(
+def _create_documents(
     folder: Path,
     specs: Sequence[ArraySpec],
     sizes: Mapping[str, int],
     provenance: Provenance,
     layers: Sequence[LayerSize],
 ) -> None:
-    """Make the documents of an empty store in ``folder``."""
+    """Create the documents of an empty store in ``folder``."""
     group = zarr.create_group(
         folder,
         attributes={
@@ -604,16 +609,16 @@ def _create_in(
             dtype=spec.dtype,
             chunks=spec.chunk(sizes),
             shards=spec.shard(sizes),
-            compressors=shards.codecs(spec.compression),
+            compressors=shards.select_codecs(spec.compression),
             fill_value=spec.fill,
             dimension_names=spec.dims,
             attributes={"unit": spec.unit, "meaning": spec.meaning},
         )
-    documents = {spec.name: _sha256((folder / spec.name / DOCUMENT).read_bytes()) for spec in specs}
-    group.attrs.put(_sealed({**group.attrs, DOCUMENTS: documents}))
+    documents = {spec.name: _compute_digest((folder / spec.name / DOCUMENT).read_bytes()) for spec in specs}
+    group.attrs.put(_seal_attributes({**group.attrs, DOCUMENTS: documents}))
 
 
-def _alike(sizes: Mapping[str, int]) -> list[LayerSize]:
-    """Layers that all have the sizes of the axes; 0 along those that the store does not have."""
+def _repeat_layer_size(sizes: Mapping[str, int]) -> list[LayerSize]:
+    """Layers that all have the sizes of the axes; 0 along axes that the store does not have."""
     heads, kv_heads, head_dim = (sizes.get(axis, 0) for axis in ("head", "kv_head", "head_dim"))
     return [LayerSize(heads, kv_heads, head_dim)] * sizes.get("layer", 0)

@@ -1,4 +1,4 @@
-"""How many bytes a store will take."""
+"""Estimates of the bytes that a store will take."""
 
 from collections.abc import Iterable, Mapping
 from math import prod
@@ -11,13 +11,13 @@ BLOCK = 4096
 """Bytes that a file system hands out at a time, to files and to folders."""
 
 CHUNK_OVERHEAD = 16 + 16 + 4
-"""Bytes of a chunk beside its data: its entry in the index, the header of Blosc and the checksum."""
+"""Bytes of a chunk besides its data: its entry in the index, the header of Blosc and the checksum."""
 
 
-def sequence_bytes(specs: Iterable[ArraySpec], sizes: Mapping[str, int]) -> int:
-    """Bytes that one sequence takes on a disk at most, as if nothing were compressed.
+def estimate_sequence_bytes(specs: Iterable[ArraySpec], sizes: Mapping[str, int]) -> int:
+    """Upper bound of the bytes that one sequence takes on a disk, as if nothing were compressed.
 
-    The data, exactly, and what comes with them: checksums, indices, blocks begun by files and folders.
+    The exact size of the data plus overhead: checksums, indices, and partly filled blocks of files and folders.
 
     Parameters
     ----------
@@ -26,15 +26,15 @@ def sequence_bytes(specs: Iterable[ArraySpec], sizes: Mapping[str, int]) -> int:
     sizes
         Size of each axis by name.
     """
-    return sum(_data(spec, sizes) + _overhead(spec, sizes) for spec in specs)
+    return sum(_count_data_bytes(spec, sizes) + _estimate_overhead(spec, sizes) for spec in specs)
 
 
-def _data(spec: ArraySpec, sizes: Mapping[str, int]) -> int:
+def _count_data_bytes(spec: ArraySpec, sizes: Mapping[str, int]) -> int:
     """Bytes of one sequence of an array."""
     return prod(spec.shape(sizes)[1:]) * np.dtype(spec.dtype).itemsize
 
 
-def _overhead(spec: ArraySpec, sizes: Mapping[str, int]) -> int:
-    """Most bytes that a shard takes beside its data: one file, and one folder along each axis but the last."""
+def _estimate_overhead(spec: ArraySpec, sizes: Mapping[str, int]) -> int:
+    """Most bytes that a shard takes besides its data: one file, and one folder along each axis but the last."""
     chunks = prod(spec.shard(sizes)) // prod(spec.chunk(sizes))
     return chunks * CHUNK_OVERHEAD + len(spec.dims) * BLOCK

@@ -34,27 +34,31 @@ from benchmarks.measure import Benchmark, Result
 from geometry import selection_profile
 
 TINY: dict[str, Callable[[], list[Result]]] = {
-    "fits": lambda: fits.phases(heads=2, n=16, chunk=1, repeats=2, ways=("threads",)),
-    "head": lambda: fits.head(n=64, repeats=2),
-    "temperature": lambda: temperature.temperatures(n=32, head_dim=4, points=4, repeats=2),
-    "norms": lambda: temperature.norms(heads=2, n=16, repeats=2),
-    "cluster": lambda: cluster.cluster(sequences=2, layers=1, heads=2, context=8, fitted=2, positions=16, repeats=2),
-    "landing": lambda: landing.landing(sequences=2, layers=2, heads=2, context=8, repeats=2),
-    "queries": lambda: queries.queries(layers=2, heads=2, kv_heads=1, context=8, sequences=2, repeats=2),
-    "product": lambda: selection.against_product(n=16, head_dim=4, repeats=2),
-    "separation": lambda: separation.against_product(n=16, head_dim=4, length=5, repeats=2),
-    "beside": lambda: selection.beside_profile(n=16, head_dim=4, repeats=2),
-    "pytorch": lambda: selection.against_pytorch(n=16, head_dim=4, repeats=2),
-    "growth": lambda: selection.growth(
+    "fits": lambda: fits.measure_phases(heads=2, n=16, chunk=1, repeats=2, ways=("threads",)),
+    "head": lambda: fits.measure_head(n=64, repeats=2),
+    "temperature": lambda: temperature.measure_temperatures(n=32, head_dim=4, points=4, repeats=2),
+    "norms": lambda: temperature.measure_norms(heads=2, n=16, repeats=2),
+    "cluster": lambda: cluster.measure_cluster(
+        sequences=2, layers=1, heads=2, context=8, fitted=2, positions=16, repeats=2
+    ),
+    "landing": lambda: landing.measure_landing(sequences=2, layers=2, heads=2, context=8, repeats=2),
+    "queries": lambda: queries.measure_queries(layers=2, heads=2, kv_heads=1, context=8, sequences=2, repeats=2),
+    "product": lambda: selection.compare_with_product(n=16, head_dim=4, repeats=2),
+    "separation": lambda: separation.compare_with_product(n=16, head_dim=4, length=5, repeats=2),
+    "beside": lambda: selection.compare_extras(n=16, head_dim=4, repeats=2),
+    "pytorch": lambda: selection.compare_with_pytorch(n=16, head_dim=4, repeats=2),
+    "growth": lambda: selection.measure_growth(
         lengths=(8, 16, 2048), head_dim=4, repeats=2
     ),  # 2048: else noise decides the sign
-    "threads": lambda: selection.threads(layers=2, heads=2, n=16, head_dim=4, repeats=2),
-    "capture": lambda: extraction.captured(layers=2, heads=2, kv_heads=1, head_dim=8, context=16, batch=1, repeats=2),
-    "ablation": lambda: effects.ablation(context=16, repeats=2, heads=1),
-    "full size": lambda: effects.at_full_size(
+    "threads": lambda: selection.measure_threads(layers=2, heads=2, n=16, head_dim=4, repeats=2),
+    "capture": lambda: extraction.measure_capture(
+        layers=2, heads=2, kv_heads=1, head_dim=8, context=16, batch=1, repeats=2
+    ),
+    "ablation": lambda: effects.measure_ablation(context=16, repeats=2, heads=1),
+    "full size": lambda: effects.estimate_full_size(
         hidden=32, intermediate=64, heads=2, layers=4, words=50, context=16, repeats=2
     ),
-    "write": lambda: extraction.written(layers=2, heads=2, kv_heads=1, head_dim=8, context=16, repeats=2),
+    "write": lambda: extraction.measure_writes(layers=2, heads=2, kv_heads=1, head_dim=8, context=16, repeats=2),
 }
 
 
@@ -100,7 +104,7 @@ def test_a_ratio_is_the_median_over_rounds_in_the_direction_of_its_kind() -> Non
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("way", [pytorch.vectorised, pytorch.loop])
+@pytest.mark.parametrize("way", [pytorch.count_vectorised, pytorch.count_in_loop])
 def test_the_contenders_in_pytorch_compute_what_ours_does(way: Callable[..., pytorch.Counts]) -> None:
     weights, values = selection.draw(64, head_dim=8)
     k_in, k_out, r_min, r_max = (column.numpy() for column in way(torch.from_numpy(weights), torch.from_numpy(values)))
@@ -159,7 +163,7 @@ def test_a_benchmark_that_the_machine_cannot_run_is_skipped_with_its_reason(
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(gpu.missing() is not None, reason=gpu.missing() or "")
+@pytest.mark.skipif(gpu.find_missing() is not None, reason=gpu.find_missing() or "")
 def test_the_gpu_benchmark_runs() -> None:
     (result,) = gpu.BENCHMARK.small()
     assert 0 < result.lowest <= result.ratio <= result.highest
@@ -204,4 +208,4 @@ def test_the_paper_s_models_have_as_many_parameters_as_the_published_ones(name: 
 def test_an_unknown_model_of_the_full_size_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         full_size.main(["llama-9"])
-    assert "there are: llama-2-7b, mistral-7b, gemma-7b" in capsys.readouterr().err
+    assert "choose from: llama-2-7b, mistral-7b, gemma-7b" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.study.studies import shipped_file
+from dagster_project.study.studies import locate_shipped_file
 from tests.dagster_project.driver import attention_geometry
 from tests.extract.tiny import text, write_checkpoint
 from tests.shared import shared
@@ -30,7 +30,7 @@ def settings(inputs: Path, **changes: object) -> list[object]:
 def _apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test sees what clusters that others killed have left, nor where others kept Dagster's records."""
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
-    monkeypatch.setattr("dagster_project.upkeep.clearing.scratch", lambda: tmp_path / "scratch")
+    monkeypatch.setattr("dagster_project.upkeep.clearing.locate_scratch", lambda: tmp_path / "scratch")
 
 
 @pytest.fixture(scope="session")
@@ -47,11 +47,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_mine(home: Path, inputs: Path, **changes: object) -> None:
     """Run the study ``mine`` by one command."""
-    shipped = shipped_file().read_bytes()
+    shipped = locate_shipped_file().read_bytes()
     done = attention_geometry("run", "--name", "mine", *settings(inputs, **changes), home=home)
     assert done.code == 0, done.errors
     assert f"Report: {home}/reports/mine.html" in done.text
-    assert shipped_file().read_bytes() == shipped, "the product's own studies.yaml was changed"
+    assert locate_shipped_file().read_bytes() == shipped, "the product's own studies.yaml was changed"
 
 
 @pytest.fixture(scope="session")

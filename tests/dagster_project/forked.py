@@ -159,10 +159,10 @@ def _announce_creation(enter: Callable[[], None]) -> None:
 
 def _bodies(home: str) -> None:
     """What the assets do, in their order."""
-    from dagster_project.steps.catalogue import ASSETS, work_on
+    from dagster_project.steps.catalogue import ASSETS, prepare_work
     from dagster_project.study.home import Home
 
-    work = work_on(Home(Path(home)), "mine", replace=True)
+    work = prepare_work(Home(Path(home)), "mine", replace=True)
     for asset in ASSETS:
         made = asset.make(work)
         assert all(check.passed for check in made.checks if asset.name != "claims"), (asset.name, made.checks)

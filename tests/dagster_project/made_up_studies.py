@@ -15,22 +15,22 @@ import pyarrow as pa
 
 from dagster_project.steps.summaries.claims import fits, kinds
 from dagster_project.steps.summaries.claims.bounds import Bounds
-from dagster_project.steps.summaries.claims.chance import MEASURES, chance_estimates
-from dagster_project.steps.summaries.claims.effects import CONTRASTS, Function, budget_estimates
+from dagster_project.steps.summaries.claims.chance import MEASURES, estimate_chance_claims
+from dagster_project.steps.summaries.claims.effects import CONTRASTS, Function, estimate_budget_claims
 from dagster_project.steps.summaries.claims.norms import Norms
 from dagster_project.steps.summaries.claims.parts import Estimated, Layer, Pair, Resampled, Statistics
-from dagster_project.steps.summaries.claims.regimes import regime_estimates
+from dagster_project.steps.summaries.claims.regimes import estimate_regime_claims
 from dagster_project.steps.summaries.claims.separation import Separation
 from dagster_project.steps.summaries.claims.sink import Sink
 from geometry.grids import log_grid
 from geometry.phases import phase_curve
 from geometry.resampling import F64, resample
-from storage.warehouse.relations import create_relations, create_tables, paper_claims
+from storage.warehouse.relations import create_relations, create_tables, read_paper_claims
 
 SEQUENCES, LAYERS, HEADS, KV, POSITIONS = 12, 4, 8, 4, 40
 CLUSTERS = LAYERS * KV
 KAPPAS = (0.5, 2.0)
-LEAST = {claim["claim"]: claim["least_rows"] for claim in paper_claims()}
+LEAST = {claim["claim"]: claim["least_rows"] for claim in read_paper_claims()}
 
 Curve = Callable[[F64, F64], F64]
 """A quantity from N, (grid,), and ρ_0 of a head, (H, 1)."""
@@ -150,8 +150,8 @@ def estimates(made: Sequence[Layer]) -> dict[str, Estimated]:
         for subject in subjects:
             subject.add(resampled)
     with closing(database()) as connection:
-        found = separation.estimates(connection)
-    return found | sink.estimates() | norms.estimates() | bounds.estimates()
+        found = separation.estimate_claims(connection)
+    return found | sink.estimate_claims() | norms.estimate_claims() | bounds.estimate_claims()
 
 
 def database() -> duckdb.DuckDBPyConnection:
@@ -166,8 +166,8 @@ def cosines(curve: Callable[[F64], F64], *, noise: float = 0.002) -> dict[str, E
     """Claims about similarity where the mean cosine follows a curve of the distance."""
     rng, distance, groups = np.random.default_rng(1), np.arange(POSITIONS, dtype=np.float64), 10
     of_groups = curve(distance) + noise * rng.standard_normal((groups, CLUSTERS, POSITIONS))
-    whole = fits.Left(np.clip(of_groups, -1, 1), np.ones_like(of_groups)).means()
-    return fits.similarity_estimates(fits.fit_cosines(whole), statistics(groups))
+    whole = fits.Left(np.clip(of_groups, -1, 1), np.ones_like(of_groups)).compute_means()
+    return fits.estimate_similarity_claims(fits.fit_cosines(whole), statistics(groups))
 
 
 def weights(positions: int = 96, *, scatter: float = 0.02, alike: float = 0.0, **phases: Any) -> dict[str, Estimated]:
@@ -178,7 +178,7 @@ def weights(positions: int = 96, *, scatter: float = 0.02, alike: float = 0.0, *
     curve = phase_curve(np.arange(positions), **given) * np.exp(alike * rng.standard_normal(positions))
     total = curve * np.exp(scatter * rng.standard_normal((*groups, positions)))
     found = fits.fit_mean_weights(total, np.ones_like(total), heads=LAYERS * HEADS, clusters=CLUSTERS)
-    return fits.weight_estimates(found, statistics())
+    return fits.estimate_weight_claims(found, statistics())
 
 
 def labelled(*of_layers: str, sure: float = 0.995) -> dict[str, Estimated]:
@@ -194,7 +194,7 @@ def labelled(*of_layers: str, sure: float = 0.995) -> dict[str, Estimated]:
     labels = np.where(kept, own[:, None], "Other")
     depth = np.repeat(np.arange(len(of_layers)), [len(letters) for letters in of_layers])
     found = kinds.Kinds(labels, depth, np.arange(own.size), len(of_layers), shared)
-    return kinds.kind_estimates(found)
+    return kinds.estimate_kind_claims(found)
 
 
 def regimes(positive: float | None, *, regime: str) -> dict[str, Estimated]:
@@ -211,7 +211,7 @@ def regimes(positive: float | None, *, regime: str) -> dict[str, Estimated]:
         for sequence in range(SEQUENCES)
         for layer, head in groups
     )
-    return regime_estimates(pa.Table.from_pylist(list(rows)), groups, statistics())
+    return estimate_regime_claims(pa.Table.from_pylist(list(rows)), groups, statistics())
 
 
 @cache
@@ -236,7 +236,7 @@ def separability(null: str, difference: dict[str, float]) -> dict[str, Estimated
                     "difference": apart,
                 }
                 rows.append(row | {"low": apart - 0.02, "high": apart + 0.02})
-    return chance_estimates(pa.Table.from_pylist(rows), places(), statistics())
+    return estimate_chance_claims(pa.Table.from_pylist(rows), places(), statistics())
 
 
 def worth(of_recall: Callable[[F64], F64], *, size: float = 0.1) -> dict[str, Estimated]:
@@ -252,7 +252,7 @@ def worth(of_recall: Callable[[F64], F64], *, size: float = 0.1) -> dict[str, Es
             {"layer": layer.number, "head": head, "kind": "zero", "delta_loss": float(one)}
             for head, one in enumerate(cost)
         ]
-    return function.estimates(ablation, [])
+    return function.estimate_claims(ablation, [])
 
 
 def policies(apart: float, *, cost: float = 0.5, sequences: int = 8) -> dict[str, Estimated]:
@@ -273,14 +273,14 @@ def policies(apart: float, *, cost: float = 0.5, sequences: int = 8) -> dict[str
         for budget in (0.1, 0.5)
         for sequence in range(sequences)
     ]
-    return budget_estimates(rows, statistics())
+    return estimate_budget_claims(rows, statistics())
 
 
 def without_effects() -> dict[str, Estimated]:
     """Claims about what heads do where no model was run again."""
-    return Function(statistics()).estimates([], [])
+    return Function(statistics()).estimate_claims([], [])
 
 
 def without_nulls() -> dict[str, Estimated]:
     """Claims about chance where no null was computed."""
-    return chance_estimates(None, places(), statistics())
+    return estimate_chance_claims(None, places(), statistics())

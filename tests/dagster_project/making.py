@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dagster_project.steps.assets import Asset, Made, Work, summary_paths
+from dagster_project.steps.assets import Asset, Made, Work, list_summary_paths
 from dagster_project.steps.catalogue import ASSETS, find_asset
 from dagster_project.steps.landing import land_study
 from dagster_project.steps.summaries import SUMMARIES
@@ -80,7 +80,7 @@ def finish(home: Home, name: str, study: Study | None = None) -> None:
 
 def rows(home: Home, name: str, table: str) -> list[dict[str, Any]]:
     """The rows of a small table."""
-    path = summary_paths(home, name, [table])[table]
+    path = list_summary_paths(home, name, [table])[table]
     return [row for part in read_table(path) for row in part.to_pylist()]
 
 

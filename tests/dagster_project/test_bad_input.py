@@ -14,7 +14,7 @@ from huggingface_hub import constants
 from transformers import BertConfig, BertModel
 
 from dagster_project.study.home import HOME_VARIABLE
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from storage.zarr import sequences
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.conftest import settings
@@ -41,7 +41,7 @@ def bad(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "remote" / "config.json").write_text(json.dumps(described))
     (folder / "remote" / "homemade.py").write_text("raise SystemExit('code of a checkpoint was run')")
     small = BertConfig(vocab_size=320, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
-    with quiet():
+    with silence_libraries():
         BertModel(small).save_pretrained(folder / "encoder")
     for file in (folder / "no-tokenizer").glob("tokenizer*"):
         file.unlink()
@@ -68,8 +68,8 @@ def refused(home: Path, inputs: Path, **changes: object) -> str:
     [
         ("absent", "There is no model directory"),
         ("no-config", "has no config.json; write it with model.save_pretrained"),
-        ("pickled", "pickled weights only (pytorch_model.bin), which may run code and are never read"),
-        ("remote", "needs code of its own (trust_remote_code), which is never run; choose a model that is part of"),
+        ("pickled", "only pickled weights (pytorch_model.bin), which may run code and are never read"),
+        ("remote", "needs its own code (trust_remote_code), which is never run; choose a model that is part of"),
         ("no-tokenizer", "has no tokenizer that can be read"),
     ],
 )
@@ -81,7 +81,7 @@ def test_models_that_cannot_be_used(home: Path, inputs: Path, bad: Path, model: 
 
 def test_an_encoder(home: Path, inputs: Path, bad: Path) -> None:
     complaint = refused(home, inputs, model=bad / "encoder")
-    assert "is no causal language model: its tokens attend to later ones; choose a decoder such as gpt2" in complaint
+    assert "is not a causal language model: its tokens attend to later ones; choose a decoder such as gpt2" in complaint
 
 
 @pytest.mark.one_case
@@ -93,9 +93,9 @@ def test_an_encoder(home: Path, inputs: Path, bad: Path) -> None:
         ("latin.txt", "is not UTF-8 at byte 1; convert it with iconv -t UTF-8"),
         ("short.txt", "too little text: 0 sequences of 48 tokens from"),
         ("other.jsonl", "has no column 'text' in line 1; set column to one of: body"),
-        ("broken.jsonl", "line that is no JSON: line 1"),
-        ("broken.parquet", "is no readable Parquet file"),
-        ("notes.pdf", "is no .txt/.jsonl/.parquet file; convert it"),
+        ("broken.jsonl", "line that is not JSON: line 1"),
+        ("broken.parquet", "is not a readable Parquet file"),
+        ("notes.pdf", "is not a .txt/.jsonl/.parquet file; convert it"),
     ],
 )
 def test_texts_that_cannot_be_used(home: Path, inputs: Path, bad: Path, corpus: str, said: str) -> None:
@@ -108,14 +108,14 @@ def test_texts_that_cannot_be_used(home: Path, inputs: Path, bad: Path, corpus: 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"context_length": 65}, "reads at most 64 tokens, context_length asks for 65; set context_length to 64"),
+        ({"context_length": 65}, "reads at most 64 tokens, but context_length is 65; set context_length to 64"),
         ({"context_length": 1}, "field 'context_length': input should be greater than or equal to 2, found 1"),
         ({"sequences": 0}, "field 'sequences': input should be greater than or equal to 1, found 0"),
         ({"sequences": -3}, "field 'sequences': input should be greater than or equal to 1, found -3"),
-        ({"sequences": 5000}, "5000 are asked for; lower sequences or context_length, or give more text"),
+        ({"sequences": 5000}, "5000 are requested; lower sequences or context_length, or add more text"),
         ({"dtype": "int8"}, "field 'dtype': input should be 'float32', 'bfloat16' or 'float16', found 'int8'"),
         ({"device": "tpu"}, "auto, cpu, mps, cuda or cuda:N"),
-        ({"device": "cuda:99"}, "The device 'cuda:99' is asked for, but this machine has"),
+        ({"device": "cuda:99"}, "The device 'cuda:99' is requested, but this machine has"),
         ({"batch_size": 0}, "field 'batch_size'"),
         ({"seed": -1}, "field 'seed'"),
         ({"column": ""}, "field 'corpus.column'"),
@@ -220,7 +220,7 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
                 f"field 'analysis.monte_carlo.{field}",
             )
             for grid, field in (
-                ("n_keys: [64], n: [64]", "n': one of them should be below 64, the least n_keys, found"),
+                ("n_keys: [64], n: [64]", "n': at least one N should be below 64, the smallest n_keys, found"),
                 ("beta: [1, 1.0]", "beta': input should name every value once, found [1, 1.0] (β of the"),
                 ("rho_0: [1]", "rho_0.0': input should be less than 1, found 1"),
                 ("draws: 1", "draws': input should be greater than or equal to 2, found 1"),
@@ -229,7 +229,7 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
         ),
         (
             f"studies:\n  one: {WELL.replace('corpus: embedded', 'corpus: synthetic')}",
-            "field 'corpus': input goes with `model: synthetic` only",
+            "field 'corpus': input is only allowed with `model: synthetic`",
         ),
         (
             f"studies:\n  one: {WELL[:-1]}, analysis: {{scale: printed}}}}",
@@ -244,14 +244,14 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
         ("studies:\n  one:", "study 'one', settings: "),
         (f"studies:\n  A b: {WELL}", "'A b' cannot be the name of a study"),
         (f"studies:\n  1: {WELL}", "'1' cannot be the name of a study"),
-        (f"studies:\n  embedded: {WELL}", "study 'embedded' is shipped with the product already"),
-        ("studies: [one]", "must hold one mapping 'studies'"),
-        ("study: {}", "must hold one mapping 'studies'"),
-        ("", "must hold one mapping 'studies'"),
+        (f"studies:\n  embedded: {WELL}", "study 'embedded' is already shipped with the product"),
+        ("studies: [one]", "must contain one mapping 'studies'"),
+        ("study: {}", "must contain one mapping 'studies'"),
+        ("", "must contain one mapping 'studies'"),
         ("studies:\n\tone: {", "is not valid YAML"),
-        (f"studies:\n  one: {WELL}\n  one: {WELL}", "'one' is there first"),
+        (f"studies:\n  one: {WELL}\n  one: {WELL}", "'one' is defined twice, first"),
         (f"studies: {{{'a: {' * 40}{'}' * 40}}}", "more than 32 levels"),
-        (f"studies:\n  a: &a {WELL}\n" + "".join(f"  b{i}: *a\n" for i in range(1001)), "more than 1000 references"),
+        (f"studies:\n  a: &a {WELL}\n" + "".join(f"  b{i}: *a\n" for i in range(1001)), "more than 1000 aliases"),
         (f"studies:\n  x.{'0' * 32}.partial: {WELL}", "cannot be the name of a study"),
         (b"studies: \xff", "is not valid YAML"),
         ("studies: !!python/object/apply:os.system ['touch ran']", "is not valid YAML"),
@@ -331,7 +331,7 @@ def test_a_disk_that_is_full_at_once_leaves_no_study(
     def full(*_arguments: object, **_named: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(sequences, "_create_in", full)
+    monkeypatch.setattr(sequences, "_create_documents", full)
     assert "The disk is full" in attention_geometry("run", "--name", "new", *settings(inputs), home=tmp_path).complaint
     assert [name for name in files(tmp_path) if name != "tensors"] == []
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from dagster_project.steps.summaries.claims.effects import CONTRASTS, PREDICTS, rank_correlations, without_sign
-from dagster_project.steps.summaries.claims.estimating import SCHEMA, row_of
+from dagster_project.steps.summaries.claims.effects import CONTRASTS, PREDICTS, compute_rank_correlations, remove_sign
+from dagster_project.steps.summaries.claims.estimating import SCHEMA, build_claim_row
 from dagster_project.steps.summaries.claims.parts import Estimated
 from geometry.resampling import F64, Interval
 from storage.warehouse.connection import connect
-from storage.warehouse.relations import paper_claims
+from storage.warehouse.relations import read_paper_claims
 from tests.dagster_project import made_up_studies as made
 from tests.dagster_project.made_up_studies import SEQUENCES, flat
 
@@ -186,8 +186,8 @@ def judge(
     connection: duckdb.DuckDBPyConnection, claim: str, found: Estimated, sequences: int = SEQUENCES
 ) -> tuple[str, str | None]:
     """Verdict and reason of the view ``claims``."""
-    (stated,) = (stated for stated in paper_claims() if stated["claim"] == claim)
-    row = pa.RecordBatch.from_pylist([row_of(stated, found, sequences)], SCHEMA)
+    (stated,) = (stated for stated in read_paper_claims() if stated["claim"] == claim)
+    row = pa.RecordBatch.from_pylist([build_claim_row(stated, found, sequences)], SCHEMA)
     connection.register("incoming", pa.Table.from_batches([row]))
     connection.execute("DELETE FROM claim_estimates")
     connection.execute("INSERT INTO claim_estimates BY NAME SELECT 'made' AS study, * FROM incoming")
@@ -198,7 +198,7 @@ def judge(
 
 
 def test_every_claim_has_its_three_studies() -> None:
-    assert set(STUDIES) == {claim["claim"] for claim in paper_claims()}
+    assert set(STUDIES) == {claim["claim"] for claim in read_paper_claims()}
 
 
 @pytest.mark.one_case
@@ -225,13 +225,13 @@ def test_random_budgets_count_by_their_mean_and_heads_by_their_ranks() -> None:
     weights = np.ones((9, 3))
     weights[:, 1] = [0, 2, 1, 1, 3, 0, 1, 1, 0]
     weights[:, 2] = [9, *[0] * 8]
-    whole, drawn, none = rank_correlations(x, y, weights)
+    whole, drawn, none = compute_rank_correlations(x, y, weights)
     assert whole == pytest.approx(stats.spearmanr(x[:, 0], y).statistic)
     again = np.repeat(np.arange(9), weights[:, 1].astype(int))
     assert drawn == pytest.approx(stats.spearmanr(x[again, 1], y[again]).statistic)
     assert np.isnan(none)
-    assert without_sign(Interval(-0.5, -0.8, -0.2)) == Interval(0.5, 0.2, 0.8)
-    assert without_sign(Interval(-0.1, -0.4, 0.3)) == Interval(0.1, 0.0, 0.4)
+    assert remove_sign(Interval(-0.5, -0.8, -0.2)) == Interval(0.5, 0.2, 0.8)
+    assert remove_sign(Interval(-0.1, -0.4, 0.3)) == Interval(0.1, 0.0, 0.4)
 
 
 BY_TABLES = {

@@ -14,11 +14,11 @@ import pytest
 from dagster_project.records import opening
 from dagster_project.study.home import Home
 from dagster_project.upkeep import clearing, doctor
-from dagster_project.upkeep.clearing import clean, clear_study, leftovers
+from dagster_project.upkeep.clearing import clean, clear_study, find_leftovers
 from dagster_project.upkeep.doctor import verify
 from storage.errors import UserError
 from storage.files import staging
-from storage.files.locks import exclusive
+from storage.files.locks import hold_lock
 from storage.files.places import Local, Place, Remote
 from storage.warehouse.connection import connect, read_provenance
 from storage.warehouse.connection import verify as verify_database
@@ -72,11 +72,11 @@ def test_doctor_removes_what_crashes_left_and_nothing_else(copied: Path) -> None
     assert "attention-geometry doctor --clean" in shown
     cleaned = attention_geometry("doctor", "--clean", home=copied)
     assert cleaned.code == 0, cleaned.errors
-    assert re.search(r"in all +│ 1,300 ", cleaned.text), cleaned.text
+    assert re.search(r"total +│ 1,300 ", cleaned.text), cleaned.text
     assert "kept" not in cleaned.text
     assert results(copied) == before
-    assert leftovers(Home(copied)) == []
-    assert re.search(r"in all +│ 0 ", attention_geometry("doctor", "--clean", home=copied).text)
+    assert find_leftovers(Home(copied)) == []
+    assert re.search(r"total +│ 0 ", attention_geometry("doctor", "--clean", home=copied).text)
 
 
 def test_looking_whether_a_data_root_can_be_written_leaves_no_file(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_looking_whether_a_data_root_can_be_written_leaves_no_file(tmp_path: Pat
 def test_doctor_leaves_what_running_processes_work_on(copied: Path) -> None:
     mine, others = pages(os.getpid()), (HALF[1], HALF[5])
     litter(copied, *mine, *others, f"tensors/other.zarr.{HEX}.partial/zarr.json")
-    with exclusive(copied / "locks" / "mine.lock", "it", wait=0):
+    with hold_lock(copied / "locks" / "mine.lock", "it", wait=0):
         cleaned = attention_geometry("doctor", "--clean", home=copied).text
     assert len(re.findall("kept: in use by a running process", cleaned)) == len(mine) + len(others)
     assert all((copied / name).exists() for name in (*mine, *others))
@@ -173,7 +173,7 @@ def test_a_clear_that_is_killed_is_ended_by_another(copied: Path, monkeypatch: p
         pass
 
     removed: list[Place] = []
-    remove = clearing._removed
+    remove = clearing._remove_place
 
     def dies(place: Place) -> clearing.Removed:
         if len(removed) == 3:
@@ -181,13 +181,13 @@ def test_a_clear_that_is_killed_is_ended_by_another(copied: Path, monkeypatch: p
         removed.append(place)
         return remove(place)
 
-    monkeypatch.setattr(clearing, "_removed", dies)
+    monkeypatch.setattr(clearing, "_remove_place", dies)
     with pytest.raises(Killed):
         list(clearing.clear_study(Home(copied), "mine"))
     monkeypatch.undo()
-    assert clearing.what_is_stored(Home(copied), "mine")
+    assert clearing.list_stored(Home(copied), "mine")
     list(clearing.clear_study(Home(copied), "mine"))
-    assert clearing.what_is_stored(Home(copied), "mine") == []
+    assert clearing.list_stored(Home(copied), "mine") == []
 
 
 def flip(path: Path) -> None:
@@ -310,16 +310,18 @@ def test_what_is_being_replaced_is_in_work_and_not_damaged(tmp_path: Path, name:
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(path) if path.is_dir() else path.write_bytes(b"half")
-    with exclusive(home.lock("small"), "it", wait=0):
+    with hold_lock(home.lock("small"), "it", wait=0):
         (found,) = (each for each in verify(home) if str(each.what) in str(path))
         assert (found.damage, found.in_work) == (None, True)
-        assert "a process works on it" in " ".join(attention_geometry("doctor", "--verify", home=tmp_path).text.split())
+        assert "a process is working on it" in " ".join(
+            attention_geometry("doctor", "--verify", home=tmp_path).text.split()
+        )
     assert len(damages(home)) == 1
 
 
 def test_what_was_replaced_between_two_looks_is_not_damaged(tmp_path: Path) -> None:
     looks = iter(["damaged", None])
-    found = doctor._settled(Home(tmp_path), "small", Local(tmp_path), lambda: next(looks))
+    found = doctor._verify_place(Home(tmp_path), "small", Local(tmp_path), lambda: next(looks))
     assert found == doctor.Verdict(Local(tmp_path), None)
 
 
@@ -330,7 +332,7 @@ def test_an_object_store_that_does_not_answer_is_not_damaged(tmp_path: Path, mon
 
     monkeypatch.setattr(Remote, "exists", silent)
     with pytest.raises(UserError, match="does not answer"):
-        doctor._settled(Home(tmp_path), "small", Remote("s3://b/small.zarr"), lambda: "damaged")
+        doctor._verify_place(Home(tmp_path), "small", Remote("s3://b/small.zarr"), lambda: "damaged")
 
 
 @pytest.mark.one_case
@@ -338,11 +340,11 @@ def test_an_object_store_that_does_not_answer_is_not_damaged(tmp_path: Path, mon
 def test_a_study_between_two_steps_of_a_run_is_kept_for_it(copied: Path, command: str) -> None:
     before = results(copied)
     arguments = {"run": ("--force", "report"), "clear": ("--yes",), "drop": ()}[command]
-    with Home(copied).running("mine"):
+    with Home(copied).reserve("mine"):
         refused = attention_geometry(command, "mine", *arguments, home=copied).complaint
         assert "Another process is working on study 'mine'" in refused
         planned = attention_geometry("refresh", "--dry-run", home=copied)
-    assert "another process works on it" in planned.text
+    assert "another process is working on it" in planned.text
     assert {name: content for name, content in results(copied).items() if name in before} == before
 
 
@@ -397,7 +399,7 @@ def test_a_store_that_is_a_link_is_read_and_neither_replaced_nor_deleted(
     assert damages(Home(copied)) == []
     for command in (("run", "mine", "--fresh"), ("clear", "mine", "--yes"), ("drop", "mine")):
         refused = attention_geometry(*command, home=copied).complaint
-        assert f"{store} is a link to {there}, and what it leads to is not replaced or deleted" in refused
+        assert f"{store} is a link to {there}, whose target is never replaced or deleted" in refused
     assert results(copied) == before
     assert results(there) == behind
     assert store.is_symlink()
@@ -421,10 +423,10 @@ def test_doctor_removes_on_a_full_disk_and_records_it_later(copied: Path, monkey
     monkeypatch.setattr(opening, "register_studies", full)
     cleaned = attention_geometry("doctor", "--clean", home=copied)
     assert cleaned.code == 0
-    assert "Killed runs have not been marked as failed, which the next run does: " in cleaned.errors
+    assert "Killed runs could not be marked as failed; the next run does it: " in cleaned.errors
     assert "No space left on device" in cleaned.errors
-    assert re.search(r"in all +│ 1,100 ", cleaned.text), cleaned.text
-    assert not [path for path in leftovers(Home(copied)) if path.name.endswith((".partial", ".replaced"))]
+    assert re.search(r"total +│ 1,100 ", cleaned.text), cleaned.text
+    assert not [path for path in find_leftovers(Home(copied)) if path.name.endswith((".partial", ".replaced"))]
 
 
 def test_what_cannot_be_removed_is_kept_with_the_reason(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,7 +438,7 @@ def test_what_cannot_be_removed_is_kept_with_the_reason(copied: Path, monkeypatc
     monkeypatch.setattr(staging, "delete", read_only)
     cleaned = attention_geometry("doctor", "--clean", home=copied, COLUMNS="300")
     assert (cleaned.code, cleaned.text.count("kept: it cannot be removed: Read-only file system")) == (0, 3)
-    monkeypatch.setattr(Home, "claimed", full)
+    monkeypatch.setattr(Home, "claim", full)
     cleaned = attention_geometry("doctor", "--clean", home=copied, COLUMNS="300")
     assert cleaned.text.count("kept: its study cannot be locked: No space left on device") == 2
 
@@ -444,13 +446,13 @@ def test_what_cannot_be_removed_is_kept_with_the_reason(copied: Path, monkeypatc
 def test_scratch_of_a_killed_local_cluster_is_removed_and_of_a_living_one_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dagster_project.upkeep.clearing.scratch", lambda: tmp_path / "scratch")
+    monkeypatch.setattr("dagster_project.upkeep.clearing.locate_scratch", lambda: tmp_path / "scratch")
     folder = tmp_path / "scratch" / "dask-scratch-space"
     litter(folder, "worker-dead/spilled", "worker-alive/spilled", "global.lock")
     (folder / "worker-dead.dirlock").touch()
     home = Home(tmp_path / "data")
-    with exclusive(folder / "worker-alive.dirlock", "it", wait=0):
-        assert leftovers(home) == [folder / "worker-dead"]
+    with hold_lock(folder / "worker-alive.dirlock", "it", wait=0):
+        assert find_leftovers(home) == [folder / "worker-dead"]
         assert [(removed.path, removed.bytes) for removed in clean(home)] == [(Local(folder / "worker-dead"), 100)]
     assert sorted(path.name for path in folder.iterdir()) == ["global.lock", "worker-alive", "worker-alive.dirlock"]
 

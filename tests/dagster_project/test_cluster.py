@@ -73,9 +73,9 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def ready(processes: Cluster, workers: int = 1) -> Cluster:
-    """The cluster with so many workers that have joined and imported; what earlier tests killed is started anew."""
+    """The cluster with so many workers that have joined and imported; what earlier tests killed is started again."""
     processes.mend(workers)
-    with cluster.connected(processes.address) as client:
+    with cluster.use_scheduler(processes.address) as client:
         assert client is not None
         client.wait_for_workers(workers, timeout=120)
         client.run(import_module, cluster.__name__)
@@ -110,7 +110,7 @@ class Held:
         (self.folder / "go").touch()
 
     def gone(self) -> bool:
-        """Whether they have been let go on."""
+        """Whether they may continue."""
         return (self.folder / "go").exists()
 
     def task(self, free: int) -> Callable[..., None]:
@@ -144,7 +144,7 @@ def when_in_hand(held: Held, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, 
     """Have something done in mid-run: so many sequences are written, so many workers have another in hand."""
 
     def arrange(written: int, in_hand: int, act: Callable[[], None]) -> None:
-        completed = cluster._completed
+        completed = cluster._iterate_completed
 
         def acting(client: Any, futures: Any) -> Iterator[Any]:
             for count, found in enumerate(completed(client, futures), start=1):
@@ -156,7 +156,7 @@ def when_in_hand(held: Held, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, 
                     assert held.in_hand() == in_hand
                     act()
 
-        monkeypatch.setattr(cluster, "_completed", acting)
+        monkeypatch.setattr(cluster, "_iterate_completed", acting)
         monkeypatch.setattr(measuring, "_measure_one", held.task(free=written))
 
     return arrange
@@ -179,7 +179,9 @@ def test_fits_and_expectations_are_those_of_threads(
     analysis = STUDY.analysis.model_dump() | {"monte_carlo": grid | {"draws": 2}}
     study = Study.model_validate(STUDY.model_dump() | {"analysis": analysis})
     connections: list[str] = []
-    monkeypatch.setattr(tables, "connected", lambda where: connections.append(where) or cluster.connected(where))
+    monkeypatch.setattr(
+        tables, "use_scheduler", lambda where: connections.append(where) or cluster.use_scheduler(where)
+    )
     for name in ("assumption_norms", *parallel):
         making.summarise(threads, NAME, study, [name])
         making.summarise(elsewhere, NAME, on(dask.address, study), [name])
@@ -194,7 +196,7 @@ def test_metrics_in_an_object_store_are_written_by_the_workers(
     tmp_path: Path, threads: Home, dask: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with bucket(monkeypatch) as remote:
-        with cluster.connected(dask.address) as client:
+        with cluster.use_scheduler(dask.address) as client:
             assert client is not None
             client.run(os.environ.update, {name: value for name, value in os.environ.items() if name[:4] == "AWS_"})
         monkeypatch.setenv(METRICS_VARIABLE, str(remote))
@@ -202,7 +204,7 @@ def test_metrics_in_an_object_store_are_written_by_the_workers(
         home = with_tensors(Home.from_environment(), 2)
         assert home.metrics(NAME) == Remote(f"{remote}/{NAME}.zarr")
         assert making.measured(making.measure(home, NAME, on(dask.address))) == 2
-        made = SequenceStore.open(home.metrics(NAME), SELECTION).whole()
+        made = SequenceStore.open(home.metrics(NAME), SELECTION).require_complete()
         wanted = SequenceStore.open(threads.metrics(NAME), SELECTION)
         for name in ("k_in", "recall_upper", "mean_cosine"):
             assert made.read(name, slice(None)).tobytes() == wanted.read(name, slice(0, 2)).tobytes()
@@ -210,7 +212,7 @@ def test_metrics_in_an_object_store_are_written_by_the_workers(
 
 
 def check_that_a_hiccup_loses_nothing(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An object store that once does not answer keeps its metrics; those of other settings are made anew."""
+    """An object store that once does not answer keeps its metrics; those of other settings are rebuilt."""
     from storage.files import objects
 
     get = objects.GuardedStore.get
@@ -225,7 +227,7 @@ def check_that_a_hiccup_loses_nothing(home: Home, monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as patched:
         patched.setattr(objects.GuardedStore, "get", hiccup)
-        with pytest.raises(UserError, match=r"cannot be opened \(.* failed \(503\).*\); if the object store is well"):
+        with pytest.raises(UserError, match=r"cannot be opened \(.* failed \(503\).*\); if the object store works"):
             making.measure(home, NAME, STUDY)
     assert failed
     assert making.measured(making.measure(home, NAME, STUDY)) == 0, "all is there"
@@ -245,13 +247,15 @@ def test_an_interrupted_run_leaves_no_worker_at_work(
     with pytest.raises(KeyboardInterrupt):
         making.measure(home, NAME, on(dask.address))
     assert held.gone(), "the lock is kept until no worker has a sequence in hand"
-    assert len(SequenceStore.open(home.metrics(NAME), SELECTION).missing()) == SEQUENCES - 1, "which it does not write"
+    assert len(SequenceStore.open(home.metrics(NAME), SELECTION).find_missing()) == SEQUENCES - 1, (
+        "which it does not write"
+    )
 
 
 def test_a_run_waits_for_workers_of_one_that_was_killed(
     tmp_path: Path, dask: Cluster, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, made, go = with_tensors(Home(tmp_path), 1), measuring._metrics_store, held.folder / "go"
+    home, made, go = with_tensors(Home(tmp_path), 1), measuring._prepare_metrics_store, held.folder / "go"
 
     def wait(_: int) -> None:
         import time
@@ -263,11 +267,11 @@ def test_a_run_waits_for_workers_of_one_that_was_killed(
         assert held.gone()
         return made(*given, **named)
 
-    monkeypatch.setattr(measuring, "_metrics_store", checked)
-    with cluster.connected(dask.address) as killed:
+    monkeypatch.setattr(measuring, "_prepare_metrics_store", checked)
+    with cluster.use_scheduler(dask.address) as killed:
         assert killed is not None
         task = killed.submit(wait, 0, key=f"{home.metrics(NAME)} sequence-0")
-        while not any(killed.run(cluster._has_in_hand, str(home.metrics(NAME))).values()):
+        while not any(killed.run(cluster._has_running_task, str(home.metrics(NAME))).values()):
             time.sleep(0.01)
         task.release()
         Timer(0.3, held.go).start()
@@ -275,42 +279,42 @@ def test_a_run_waits_for_workers_of_one_that_was_killed(
 
 
 def test_workers_that_cannot_do_it_are_refused(tmp_path: Path, dask: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    with cluster.connected(dask.address) as client:
+    with cluster.use_scheduler(dask.address) as client:
         assert client is not None
-        with cluster.probed(client, [Local(tmp_path)]) as probes:
-            cluster.check_seen(probes)
+        with cluster.place_probes(client, [Local(tmp_path)]) as probes:
+            cluster.check_probes(probes)
             assert {Local(path) for path in tmp_path.iterdir()} == set(probes)
         assert not list(tmp_path.iterdir())
         with monkeypatch.context() as patched:
             patched.setattr(Local, "write", lambda *_: None)
             with (
                 pytest.raises(UserError, match=f"The Dask worker tcp://[^ ]+ does not see {tmp_path}; put tensors and"),
-                cluster.probed(client, [Local(tmp_path)]),
+                cluster.place_probes(client, [Local(tmp_path)]),
             ):
                 pass
         with monkeypatch.context() as patched:  # as a worker that joins after those that were there have been asked
-            patched.setattr(cluster, "installed", lambda _: {cluster.PYTHON: get_python_version(), "numpy": "0.1"})
+            patched.setattr(cluster, "find_versions", lambda _: {cluster.PYTHON: get_python_version(), "numpy": "0.1"})
             for compute in (
-                lambda: cluster.in_parallel([os.getpid]),
-                lambda: list(cluster.each(client, abs, [1], what="number", of=Local(tmp_path))),
+                lambda: cluster.run_in_parallel([os.getpid]),
+                lambda: list(cluster.compute_each(client, abs, [1], what="number", of=Local(tmp_path))),
             ):
                 with pytest.raises(
-                    UserError, match=r"worker tcp://.* has version [^ ]+ of numpy; give it version 0\.1,"
+                    UserError, match=r"worker tcp://.* has version [^ ]+ of numpy; install version 0\.1 "
                 ):
                     compute()
     monkeypatch.syspath_prepend(tmp_path)
     for library, said in (
-        ("numpy", "has version [^ ]+ of numpy; give it version 0.1,"),
+        ("numpy", "has version [^ ]+ of numpy; install version 0.1 there,"),
         ("no-such", "lacks no-such; "),
     ):
         recorded = tmp_path / f"{library.replace('-', '_')}-0.1.dist-info" / "METADATA"
         recorded.parent.mkdir()
         recorded.write_text(f"Metadata-Version: 2.1\nName: {library}\nVersion: 0.1\n")
         monkeypatch.setattr(cluster, "LIBRARIES", (library,))
-        cluster.installed.cache_clear()
-        with pytest.raises(UserError, match=f"The Dask worker tcp://[^ ]+ {said}"), cluster.connected(dask.address):
+        cluster.find_versions.cache_clear()
+        with pytest.raises(UserError, match=f"The Dask worker tcp://[^ ]+ {said}"), cluster.use_scheduler(dask.address):
             pass
-    cluster.installed.cache_clear()
+    cluster.find_versions.cache_clear()
 
 
 @pytest.mark.slow
@@ -346,11 +350,13 @@ def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
     def allow(failures: int, dask_scheduler: Any) -> None:
         dask_scheduler.allowed_failures = failures
 
-    with cluster.connected(dask.address) as client:
+    with cluster.use_scheduler(dask.address) as client:
         assert client is not None
         client.run_on_scheduler(allow, 0)
         others = tmp_path / "others"
-        results = cluster.each(client, deadly, [0, 1, 3], what="sequence", of=Local(tmp_path), others=str(others))
+        results = cluster.compute_each(
+            client, deadly, [0, 1, 3], what="sequence", of=Local(tmp_path), others=str(others)
+        )
         assert {next(results), next(results)} == {(0, 0), (1, 1)}
         others.touch()
         with pytest.raises(UserError, match="1 Dask workers that were given sequence 3 ended, most likely for lack of"):
@@ -360,7 +366,7 @@ def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
             kill(worker)
         monkeypatch.setattr(cluster, "PATIENCE", 1.0)
         with pytest.raises(UserError, match=r"has no workers; start some \(dask worker tcp://[\d.:]+\)"):
-            list(cluster.each(client, deadly, [0], what="sequence", of=Local(tmp_path), others=str(others)))
+            list(cluster.compute_each(client, deadly, [0], what="sequence", of=Local(tmp_path), others=str(others)))
 
 
 @pytest.mark.slow
@@ -374,10 +380,10 @@ def test_what_is_written_stays_when_the_scheduler_is_lost(
 
     home = with_tensors(Home(tmp_path))
     when_in_hand(2, len(dask.workers), lose_scheduler)
-    with pytest.raises(UserError, match=r"at tcp://[\d.:]+ was lost; what was written stays, run again to continue"):
+    with pytest.raises(UserError, match=r"at tcp://[\d.:]+ was lost; results already written are kept, run again to"):
         making.measure(home, NAME, on(dask.address))
     dask.stop()
-    assert len(SequenceStore.open(home.metrics(NAME), SELECTION).missing()) == SEQUENCES - 2
+    assert len(SequenceStore.open(home.metrics(NAME), SELECTION).find_missing()) == SEQUENCES - 2
     assert making.measured(making.measure(home, NAME, STUDY)) == SEQUENCES - 2
     assert files(home.metrics(NAME)) == files(threads.metrics(NAME))
 
@@ -386,48 +392,50 @@ def begun(root: Path, device: str | None = None) -> tuple[Home, SequenceStore, m
     """A data root with the tensors of one sequence, and with metrics without sequences; as a task is told of them."""
     home = with_tensors(Home(root), 1)
     tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
-    metrics = measuring._metrics_store(
+    metrics = measuring._prepare_metrics_store(
         home.metrics(NAME), measuring._MetricsInputs(NAME, tensors, STUDY.analysis, device)
     )
     return (
         home,
         metrics,
-        measuring._Stores(tensors.path, metrics.path, measuring.provenance_digest(metrics), STUDY.analysis, ()),
+        measuring._Stores(tensors.path, metrics.path, measuring.compute_provenance_digest(metrics), STUDY.analysis, ()),
     )
 
 
 def test_a_store_that_was_replaced_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, metrics, stores = begun(tmp_path)
-    put, provenance = SequenceStore._put, metrics.provenance
-    measuring._opened(stores)
+    put, provenance = SequenceStore._write_shard, metrics.provenance
+    measuring._open_stores(stores)
 
     def replaced_in_between(self: SequenceStore, name: str, *given: Any) -> None:
         rewrite(Path(str(metrics.path)), provenance=provenance | {"study": "another"})
         put(self, name, *given)
 
-    said = "have been replaced while a Dask worker computed them; run again"
+    said = "were replaced while a Dask worker computed them; run again"
     with monkeypatch.context() as patched:
-        patched.setattr(SequenceStore, "_put", replaced_in_between)
+        patched.setattr(SequenceStore, "_write_shard", replaced_in_between)
         with pytest.raises(UserError, match=said):
             measuring._measure_one(0, stores=stores)
-    assert metrics.path.holds("k_in/c/0/0/0/0/0")
+    assert metrics.path.has_file("k_in/c/0/0/0/0/0")
     with monkeypatch.context() as patched:
         patched.setattr(SequenceStore, "write", lambda *_: pytest.fail("it writes"))
         with pytest.raises(UserError, match=said):
             measuring._measure_one(0, stores=stores)
-    assert SequenceStore.open(stores.metrics, SELECTION).missing() == [0]
+    assert SequenceStore.open(stores.metrics, SELECTION).find_missing() == [0]
 
 
 def test_a_worker_that_does_not_share_the_stores_writes_nothing(tmp_path: Path) -> None:
     _, metrics, stores = begun(tmp_path)
     with pytest.raises(UserError, match=rf"The Dask worker on .* does not see {tmp_path}; put tensors and metrics on"):
         measuring._measure_one(0, stores=replace(stores, probes=(*stores.probes, Local(tmp_path / "probe"))))
-    assert metrics.missing() == [0]
+    assert metrics.find_missing() == [0]
 
 
 def test_metrics_begun_on_a_device_go_on_there_alone(tmp_path: Path) -> None:
     home, metrics, _ = begun(tmp_path, "cuda")
-    with pytest.raises(UserError, match="were begun on the device 'cuda' and would go on on 'cpu'; run again where"):
+    with pytest.raises(
+        UserError, match="were started on the device 'cuda' and would be continued on 'cpu'; run again on"
+    ):
         making.measure(home, NAME, STUDY)
     assert metrics.path.exists()
     metrics.array("finished")[:] = 1
@@ -437,13 +445,13 @@ def test_metrics_begun_on_a_device_go_on_there_alone(tmp_path: Path) -> None:
 
 def test_where_a_study_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(cluster.ADDRESS_VARIABLE, raising=False)
-    assert cluster.scheduler_of(STUDY) == "threads"
+    assert cluster.select_scheduler(STUDY) == "threads"
     monkeypatch.setenv(cluster.ADDRESS_VARIABLE, "tls://scheduler.example:8786")
-    assert cluster.scheduler_of(STUDY) == "tls://scheduler.example:8786"
-    assert cluster.scheduler_of(on("local")) == "local", "a study's own setting counts more"
+    assert cluster.select_scheduler(STUDY) == "tls://scheduler.example:8786"
+    assert cluster.select_scheduler(on("local")) == "local", "a study's own setting counts more"
     monkeypatch.setenv(cluster.ADDRESS_VARIABLE, "scheduler.example")
     with pytest.raises(UserError, match=r"^DASK_SCHEDULER_ADDRESS must be the address of a Dask scheduler"):
-        cluster.scheduler_of(STUDY)
+        cluster.select_scheduler(STUDY)
 
 
 @pytest.mark.parametrize("given", ["tcp://host", "http://host:80", "tcp://user:secret@host:1", "processes", 3, ""])
@@ -455,19 +463,21 @@ def test_a_scheduler_that_is_none_is_refused(given: object) -> None:
 
 
 def test_the_scheduler_decides_no_tensors() -> None:
-    assert on("local").extraction() == STUDY.extraction()
+    assert on("local").select_extraction() == STUDY.select_extraction()
 
 
 def test_an_unreachable_scheduler_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "CONNECT", 1.0)
     with (
-        pytest.raises(UserError, match=r"The Dask scheduler at tcp://127.0.0.1:9 cannot be reached; see that it runs"),
-        cluster.connected("tcp://127.0.0.1:9"),
+        pytest.raises(
+            UserError, match=r"The Dask scheduler at tcp://127.0.0.1:9 cannot be reached; check that it runs"
+        ),
+        cluster.use_scheduler("tcp://127.0.0.1:9"),
     ):
         pass
     with (
         pytest.raises(UserError, match=r"at tls://127.0.0.1:9 cannot be reached; .* with its certificates in Dask's"),
-        cluster.connected("tls://127.0.0.1:9"),
+        cluster.use_scheduler("tls://127.0.0.1:9"),
     ):
         pass
     assert dask_config.get("scheduler", None) is None, "nothing that is computed later waits for that client"
@@ -475,22 +485,22 @@ def test_an_unreachable_scheduler_is_said_in_one_line(monkeypatch: pytest.Monkey
 
 def test_without_distributed_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "distributed", None)
-    with pytest.raises(UserError, match=r"pip install 'attention-geometry\[cluster\]'"), cluster.connected("local"):
+    with pytest.raises(UserError, match=r"pip install 'attention-geometry\[cluster\]'"), cluster.use_scheduler("local"):
         pass
 
 
 def test_a_local_cluster_lives_as_long_as_its_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 1)
-    with cluster.connected("local") as client:
+    with cluster.use_scheduler("local") as client:
         assert client is not None
         assert list(client.nthreads().values()) == [1]
-        assert cluster.in_parallel([os.getpid]) != [os.getpid()]
-    assert cluster.in_parallel([os.getpid]) == [os.getpid()]
+        assert cluster.run_in_parallel([os.getpid]) != [os.getpid()]
+    assert cluster.run_in_parallel([os.getpid]) == [os.getpid()]
 
 
 def test_a_task_has_one_blas_thread() -> None:
     with two_blas_threads():
-        assert cluster.in_parallel([blas_threads] * 3) == [{1}] * 3
+        assert cluster.run_in_parallel([blas_threads] * 3) == [{1}] * 3
         assert blas_threads() == {2}
 
 
@@ -505,10 +515,12 @@ def test_memory_of_a_sequence_is_bounded(tmp_path: Path) -> None:
     for index, tensors in enumerate(drawn):
         store.write(index, tensors)
     assert drawn[0]["query_position"].tolist() == queries
-    metrics = measuring._metrics_store(
+    metrics = measuring._prepare_metrics_store(
         Local(tmp_path / "metrics"), measuring._MetricsInputs(NAME, store, STUDY.analysis, None)
     )
-    stores = measuring._Stores(store.path, metrics.path, measuring.provenance_digest(metrics), STUDY.analysis, ())
+    stores = measuring._Stores(
+        store.path, metrics.path, measuring.compute_provenance_digest(metrics), STUDY.analysis, ()
+    )
     measuring._measure_one(0, stores=stores)  # what is imported or compiled once is there
     tracemalloc.start()
     try:
@@ -516,5 +528,5 @@ def test_memory_of_a_sequence_is_bounded(tmp_path: Path) -> None:
         taken = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    bound = measuring.sequence_memory(store, STUDY.analysis)
+    bound = measuring.estimate_sequence_memory(store, STUDY.analysis)
     assert 0.2 * bound < taken < bound

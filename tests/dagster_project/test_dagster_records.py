@@ -12,7 +12,7 @@ import yaml
 from dagster_project.records import opening, registration
 from dagster_project.study.home import Home
 from storage.errors import UserError
-from storage.files.locks import exclusive
+from storage.files.locks import hold_lock
 from tests.dagster_project.driver import attention_geometry, instance_of
 
 AGAIN = ("run", "mine", "--force", "report")
@@ -29,7 +29,7 @@ def test_a_class_that_a_data_root_names_is_not_called(copied: Path, tmp_path: Pa
         (copied / "dagster" / name).write_text(evil, encoding="utf-8")
     done = attention_geometry("doctor", "--clean", home=copied)
     assert done.code == 0, done.errors
-    assert "was not as this version writes it" in done.errors
+    assert "was not written by this version" in done.errors
     assert not ran.exists()
     for name, text in registration.SETTINGS.items():
         assert (copied / "dagster" / name).read_text(encoding="utf-8") == text
@@ -85,7 +85,7 @@ def test_a_damaged_database_of_dagster_is_named_with_what_rebuilds_it(
     if name != "schedules/schedules.db":  # which no run reads
         assert opening.REBUILD in attention_geometry("doctor", "--clean", home=copied).errors
     assert attention_geometry("doctor", "--rebuild-records", home=copied).code == 0
-    assert opening.unreadable_records(Home(copied)) is None
+    assert opening.find_unreadable_records(Home(copied)) is None
     with instance_of(copied) as instance:
         assert "mine" in instance.get_dynamic_partitions("study")
 
@@ -109,11 +109,11 @@ def test_records_in_use_or_elsewhere_are_not_rebuilt(
     copied: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, before = Home(copied), (copied / "dagster" / "history" / "runs.db").read_bytes()
-    with exclusive(copied / "locks" / "runs" / "one.lock", "it", wait=0):
+    with hold_lock(copied / "locks" / "runs" / "one.lock", "it", wait=0):
         refused = attention_geometry("doctor", "--rebuild-records", home=copied)
-    assert "A run is in progress" in refused.complaint
+    assert "is in progress; wait until it has ended" in refused.complaint
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    with pytest.raises(UserError, match="as DAGSTER_HOME says; rebuild them there"):
+    with pytest.raises(UserError, match="set by DAGSTER_HOME; rebuild them there"):
         opening.rebuild_records(home)
     assert (copied / "dagster" / "history" / "runs.db").read_bytes() == before
 

@@ -23,13 +23,13 @@ from dagster_project.command.runs import run_assets
 from dagster_project.definitions import defs
 from dagster_project.defs.assets import build_asset
 from dagster_project.defs.resources import DataRoot
-from dagster_project.records.registration import LOCK_TAG, bury_dead_runs, register_studies, use_instance
+from dagster_project.records.registration import LOCK_TAG, mark_dead_runs, register_studies, use_instance
 from dagster_project.steps import tensors
 from dagster_project.steps.assets import Asset
 from dagster_project.steps.catalogue import ASSETS, find_asset
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
 from storage.errors import UserError
-from storage.warehouse.relations import paper_claims
+from storage.warehouse.relations import read_paper_claims
 from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment, files, instance_of
 from tests.dagster_project.making import NAMES, TABLES
 
@@ -165,15 +165,15 @@ def test_assets_of_the_graph_hand_over_as_the_records_say(loaded: dg.Definitions
 def test_what_must_be_true_blocks_and_what_the_paper_claims_does_not(loaded: dg.Definitions) -> None:
     graph = loaded.resolve_asset_graph()
     blocking = {key.name: graph.get_check_spec(key).blocking for key in graph.asset_check_keys}
-    claims = {claim["claim"] for claim in paper_claims()}
-    others = {"ledger_complete", "rows_sum_to_one", "identities_hold", "row_count", *sql.names("checks")}
+    claims = {claim["claim"] for claim in read_paper_claims()}
+    others = {"ledger_complete", "rows_sum_to_one", "identities_hold", "row_count", *sql.list_names("checks")}
     assert blocking == dict.fromkeys(claims, False) | dict.fromkeys(others, True)
 
 
 def test_the_records_say_which_claims_a_study_supports(mine: Path) -> None:
     asked = ("sql", "SELECT claim, verdict FROM claims", "--format", "json")
     verdicts = {row["claim"]: row["verdict"] for row in json.loads(attention_geometry(*asked, home=mine).text)}
-    assert set(verdicts) == {claim["claim"] for claim in paper_claims()}
+    assert set(verdicts) == {claim["claim"] for claim in read_paper_claims()}
     assert {"not supported", "not testable"} <= set(verdicts.values())
     with instance_of(mine) as instance:
         run = instance.get_runs(limit=1)[0]
@@ -295,7 +295,7 @@ def test_a_run_is_marked_as_living_while_its_process_lives(tmp_path: Path) -> No
         assert data_root.home() == home
         run = context.instance.get_run_by_id(context.run.run_id)
         assert run.tags[LOCK_TAG] == run.run_id
-        assert bury_dead_runs(context.instance, home) == []
+        assert mark_dead_runs(context.instance, home) == []
         seen.append(run.run_id)
 
     with dg.DagsterInstance.ephemeral() as instance:
@@ -406,7 +406,7 @@ def test_a_check_stops_the_run_and_what_is_published_stays(
     published = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
     stopped = attention_geometry("run", "mine", home=copied)
     assert stopped.code == 1
-    assert stopped.errors.splitlines()[-1].startswith("attention-geometry: Study 'mine' stopped at a check: ")
+    assert stopped.errors.splitlines()[-1].startswith("attention-geometry: Study 'mine' failed a check: ")
     assert check in stopped.errors.splitlines()[-1]
     assert "Traceback" not in stopped.errors
     after = {name: content for name, content in files(copied).items() if name.startswith(("warehouse", "reports"))}
@@ -426,13 +426,13 @@ def test_checks_are_run_of_what_is_current_too_if_it_is_materialised(copied: Pat
     unbalanced(copied)
     with (
         mock.patch.dict(os.environ, environment(), clear=True),
-        pytest.raises(UserError, match=r"Study 'mine' stopped at a check: .*rows_sum_to_one"),
+        pytest.raises(UserError, match=r"Study 'mine' failed a check: .*rows_sum_to_one"),
     ):
         run_assets(Home(copied), "mine", NAMES)
 
 
 def test_an_incomplete_ledger_stops_the_run(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensors, "missing_tensors", lambda _home, _name: [3])
+    monkeypatch.setattr(tensors, "find_missing_sequences", lambda _home, _name: [3])
     unwritten(copied, "tensors")
     stopped = attention_geometry("run", "mine", home=copied)
     assert "ledger_complete" in stopped.errors.splitlines()[-1]

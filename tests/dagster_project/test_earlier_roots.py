@@ -15,7 +15,7 @@ import sql
 from dagster_project.steps.catalogue import ASSETS, find_asset
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
-from dagster_project.upkeep.freshness import stale
+from dagster_project.upkeep.freshness import find_stale_assets
 from storage.warehouse.connection import connect
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -85,7 +85,7 @@ def followed(names: Mapping[str, str] | set[str]) -> list[str]:
 def tables(root: Path) -> dict[str, list[dict[str, Any]]]:
     """All rows of the study by table, as readers have them; what a study says of its own origin is left out."""
     with closing(connect(root / "warehouse")) as connection:
-        found = {name: connection.sql(f"FROM {name}").to_arrow_table().to_pylist() for name in sql.names("schema")}
+        found = {name: connection.sql(f"FROM {name}").to_arrow_table().to_pylist() for name in sql.list_names("schema")}
     for row in found["studies"]:
         del row["provenance"]
     return found
@@ -132,9 +132,9 @@ def test_the_archive_is_small_and_holds_a_study_that_is_read_as_ever(root: Path)
     assert study.model_dump(include={"context_length", "sequences"}) == {"context_length": 16, "sequences": 3}
     assert study.synthetic is not None
     assert study.synthetic.model_dump(include={*STUDY["synthetic"]}) == STUDY["synthetic"]
-    assert SequenceStore.open(home.tensors(NAME), TENSORS).whole().read("tokens", 0).tolist() is not None
+    assert SequenceStore.open(home.tensors(NAME), TENSORS).require_complete().read("tokens", 0).tolist() is not None
     if "selection_metrics" not in CHANGED:
-        assert SequenceStore.open(home.metrics(NAME), SELECTION).whole().missing() == []
+        assert SequenceStore.open(home.metrics(NAME), SELECTION).require_complete().find_missing() == []
     assert {asset.name for asset in ASSETS} == VERSIONS.keys() | {"claims"} | NEW
 
 
@@ -143,7 +143,7 @@ def test_what_is_stale_is_what_another_version_names_and_what_follows_from_it(ro
     home = Home(root)
     now = {name: find_asset(name).version() for name in VERSIONS}
     assert {name for name in now if now[name] != VERSIONS[name]} == CHANGED.keys() | {"tensors"}
-    reasons = stale(home, NAME, find_study(home, NAME))
+    reasons = find_stale_assets(home, NAME, find_study(home, NAME))
     assert list(reasons) == followed(CHANGED.keys() | NEW)
     for name in ("selection_metrics", "report"):
         assert reasons[name] == f"made by version {VERSIONS[name]} of its code, now {now[name]}"

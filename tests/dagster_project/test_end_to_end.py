@@ -12,7 +12,7 @@ import torch
 import yaml
 from transformers import AutoModelForCausalLM
 
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from geometry import Scale, selection_profile
 from storage.files.places import Local
 from storage.zarr.arrays import TENSORS
@@ -52,7 +52,7 @@ def stored_tokens(home: Path) -> torch.Tensor:
 
 def eager(checkpoint: Path, tokens: torch.Tensor, *, query: int = -1, grouped: bool = True) -> Eager:
     """Attention weights of one query from eager attention, and the hooked value projections, repeated per head."""
-    with quiet():
+    with silence_libraries():
         model = AutoModelForCausalLM.from_pretrained(checkpoint, attn_implementation="eager", dtype=torch.float32)
     projected: list[torch.Tensor] = []
     for layer in model.eval().model.layers:

@@ -42,7 +42,7 @@ def refused(*arguments: object) -> str:
     [
         ({"model": "/no/where"}, "There is no model directory '/no/where'"),
         ({"corpus": "/no/where.txt"}, "There is no corpus file '/no/where.txt'"),
-        ({"device": "cuda:99"}, "The device 'cuda:99' is asked for, but this machine has"),
+        ({"device": "cuda:99"}, "The device 'cuda:99' is requested, but this machine has"),
         ({"device": "tpu"}, "field 'device'"),
     ],
 )
@@ -64,7 +64,7 @@ def test_a_missing_tokenizer_is_named_before_a_missing_text(inputs: Path, tmp_pa
         (tmp_path / "model" / name).write_bytes((inputs / "llama" / name).read_bytes())
     told = settings(inputs, model=tmp_path / "model", corpus="/no/where.txt")
     complaint = attention_geometry("run", "--name", "new", *told, home=tmp_path / "home").complaint
-    assert f"The model '{tmp_path}/model' has no tokenizer that can be read; write one beside it" in complaint
+    assert f"The model '{tmp_path}/model' has no tokenizer that can be read; save one in its directory" in complaint
 
 
 def test_a_misspelt_setting_is_named_rather_than_the_one_that_is_missing(tmp_path: Path) -> None:
@@ -78,4 +78,4 @@ def test_a_misspelt_setting_is_named_rather_than_the_one_that_is_missing(tmp_pat
 def test_a_revision_of_a_local_model_is_refused(inputs: Path, tmp_path: Path) -> None:
     told = [*settings(inputs), "--revision", "v2"]
     complaint = attention_geometry("run", "--name", "new", *told, home=tmp_path).complaint
-    assert "field 'model.revision': input goes with a hub id only, and the model '" in complaint
+    assert "field 'model.revision': input is only allowed with a hub id, but the model '" in complaint

@@ -14,14 +14,14 @@ import pytest
 
 import sql
 from dagster_project.steps.catalogue import find_asset
-from dagster_project.steps.landing import _position_tables
+from dagster_project.steps.landing import _stream_position_tables
 from dagster_project.steps.sources import Rows, Sources
-from dagster_project.steps.summaries.contributions import contributions, contributions_bytes
-from dagster_project.steps.summaries.directions import value_directions
-from dagster_project.steps.summaries.positions import attention_by_position
-from dagster_project.steps.summaries.sink import sink_effect
+from dagster_project.steps.summaries.contributions import compute_contributions, estimate_contributions_bytes
+from dagster_project.steps.summaries.directions import compute_value_directions
+from dagster_project.steps.summaries.positions import compute_attention_by_position
+from dagster_project.steps.summaries.sink import compute_sink_effect
 from dagster_project.study.studies import Study
-from geometry.bootstrap import resampling
+from geometry.bootstrap import draw_sequences
 from geometry.directions import DirectionMoments
 from storage.files.places import Local, Place
 from storage.files.tables import read_table, write_tables
@@ -37,7 +37,11 @@ WINDOW = 12
 NO_SINK, SELDOM_SINK, NO_KEY = (0, 1), (2, 0), (2, 1, 5)
 """A KV head whose sink has norm 0, one whose sink has in sequence 1, and a value state that has."""
 STUDY = Study.model_validate({"model": "m", "corpus": "c", "context_length": 24, "sequences": 5})
-COMPUTED = {"sink_effect": sink_effect, "contributions": contributions, "value_directions": value_directions}
+COMPUTED = {
+    "sink_effect": compute_sink_effect,
+    "contributions": compute_contributions,
+    "value_directions": compute_value_directions,
+}
 """What computes the tables of these assets."""
 TABLES = {table: name for name in COMPUTED for table in find_asset(name).tables}
 Drawn = dict[str, np.ndarray]
@@ -187,7 +191,7 @@ def test_the_sink_effect_has_a_row_for_every_query_and_n(sources: Sources) -> No
 
 def test_intervals_of_the_sink_effect_are_those_of_the_resampled_sequences(sources: Sources) -> None:
     found = {(row["query"], row["n"]): row for row in rows(sources, "sink_effect")}
-    resampled = [np.repeat(np.arange(5), column.astype(int)) for column in resampling(5).T]
+    resampled = [np.repeat(np.arange(5), column.astype(int)) for column in draw_sequences(5).T]
     for query, n in ((0, 4), (2, 11)):
         values = [correlation(sources, query, n, sequences)[1] for sequences in resampled]
         low, high = np.quantile(values, [0.025, 0.975])
@@ -293,7 +297,7 @@ def test_directions_take_one_blas_thread_and_leave_the_others_to_the_rest(
 ) -> None:
     """Products of head_dim × head_dim are slower on several threads; a limit must not outlive the layer."""
     seen: list[set[int]] = []
-    for name in ("add", "principal"):
+    for name in ("add", "compute_directions"):
         work = getattr(DirectionMoments, name)
 
         def noted(*given: Any, work: Callable[..., Any] = work) -> Any:
@@ -317,8 +321,8 @@ def landed(sources: Sources, table: str) -> pa.Table:
 
 def by_position(sources: Sources) -> dict[str, Any]:
     """The rows of all tables by position or distance."""
-    weights = (part for _, part in attention_by_position(sources))
-    return _position_tables(sources.metrics) | {"attention_by_position": weights}
+    weights = (part for _, part in compute_attention_by_position(sources))
+    return _stream_position_tables(sources.metrics) | {"attention_by_position": weights}
 
 
 def test_means_by_position_are_those_of_what_is_known(tmp_path: Path) -> None:
@@ -382,7 +386,7 @@ TYPES = {"INTEGER": pa.int32(), "SMALLINT": pa.int16(), "FLOAT": pa.float32(), "
 @pytest.mark.parametrize("asset", COMPUTED)
 def test_the_warehouse_takes_the_rows_as_they_are(asset: str, sources: Sources, tmp_path: Path) -> None:
     tables = find_asset(asset).tables
-    assert set(tables) <= set(sql.names("schema"))
+    assert set(tables) <= set(sql.list_names("schema"))
     counts = write_tables({table: tmp_path / table for table in tables}, batches(sources, asset), {}, {})
     with duckdb.connect() as connection:
         create_tables(connection)
@@ -441,7 +445,7 @@ def test_memory_does_not_grow_with_sequences_or_layers(tmp_path: Path) -> None:
         for asset, peaks in found.items():
             last_of(made, asset)  # what is imported or compiled once is there
             peaks.append(peak(lambda made=made, asset=asset: last_of(made, asset)))
-    bound = contributions_bytes(sizes)
+    bound = estimate_contributions_bytes(sizes)
     assert all(0.5 * bound < taken < bound for taken in found["contributions"])
     read_more = {"contributions": 20 * 2000 * 4 * (8 + 3 * 2), "value_directions": 20 * 2000 * 4 * 2 * 8}
     for asset, (few, many) in found.items():

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.records.opening import unreadable_records
+from dagster_project.records.opening import find_unreadable_records
 from dagster_project.study.home import Home
 from dagster_project.upkeep.doctor import verify
 from tests.campaigns import FLIPS
@@ -74,7 +74,7 @@ def test_flipped_bits_are_harmless_or_named(mine: Path, copied: Path, kind: str)
         named += bool(damaged)
         restore(home, mine, path)
     assert contents(home) == before
-    assert unreadable_records(home) is None
+    assert find_unreadable_records(home) is None
     assert named or kind not in CHECKED
 
 

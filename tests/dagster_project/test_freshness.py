@@ -19,11 +19,11 @@ from dagster_project.steps.catalogue import ASSETS, find_asset
 from dagster_project.steps.landing import DROPPED, drop_tensors
 from dagster_project.steps.summaries import SUMMARIES
 from dagster_project.study.home import Home
-from dagster_project.study.studies import find_study, readable_studies
-from dagster_project.upkeep.freshness import stale
+from dagster_project.study.studies import find_study, list_readable_studies
+from dagster_project.upkeep.freshness import find_stale_assets
 from extract import standing
 from storage.errors import UserError
-from storage.files.tables import made_by, made_from, read_table, write_tables
+from storage.files.tables import read_table, read_table_libraries, read_table_provenance, write_tables
 from storage.warehouse import versions
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
@@ -39,7 +39,7 @@ AFTER_WAREHOUSE = ("warehouse", "claims", "report")
 
 
 def found(home: Path, name: str = "mine") -> dict[str, str]:
-    return stale(Home(home), name, find_study(Home(home), name))
+    return find_stale_assets(Home(home), name, find_study(Home(home), name))
 
 
 def test_a_finished_study_is_fresh_and_looking_changes_nothing(mine: Path) -> None:
@@ -151,11 +151,11 @@ def of_metrics(patched: pytest.MonkeyPatch) -> None:
 
 def of_rows(patched: pytest.MonkeyPatch) -> None:
     patched.setattr(versions, "ROWS_VERSION", 99)
-    versions.landing_version.cache_clear()
+    versions.compute_landing_version.cache_clear()
 
 
 def of_page(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(reporting, "report_version", lambda: "99")
+    patched.setattr(reporting, "compute_report_version", lambda: "99")
 
 
 @pytest.mark.one_case
@@ -180,7 +180,7 @@ def test_another_version_of_code(
             raise_version(patched)
             reasons = found(mine)
     finally:
-        versions.landing_version.cache_clear()
+        versions.compute_landing_version.cache_clear()
     assert tuple(reasons) == all_stale
     assert re.fullmatch(r"made by version [\w-]+ of its code, now [\w-]+", reasons[first])
 
@@ -231,18 +231,18 @@ def test_a_file_counts_if_it_decides_what_a_page_says(
     """A sentence, a style or a query that is changed makes pages stale, without a version that somebody raises."""
     for copied in ("reports", "sql"):
         shutil.copytree(CHECKOUT / copied, tmp_path / copied, ignore=shutil.ignore_patterns("__pycache__"))
-    was = reporting.report_version()
+    was = reporting.compute_report_version()
     with monkeypatch.context() as patched:
         patched.setattr(reporting, "files", lambda of: tmp_path / of)
-        reporting.report_version.cache_clear()
-        assert reporting.report_version() == was
+        reporting.compute_report_version.cache_clear()
+        assert reporting.compute_report_version() == was
         (tmp_path / "reports" / "__pycache__").mkdir()
         (tmp_path / "reports" / "__pycache__" / "page.pyc").write_bytes(b"compiled")
         with (tmp_path / package / name).open("a", encoding="utf-8") as file:
             file.write("\n")
-        reporting.report_version.cache_clear()
-        changed = reporting.report_version()
-    reporting.report_version.cache_clear()
+        reporting.compute_report_version.cache_clear()
+        changed = reporting.compute_report_version()
+    reporting.compute_report_version.cache_clear()
     assert (changed != was) == counts
 
 
@@ -261,19 +261,19 @@ def test_a_file_counts_if_it_decides_what_a_page_says(
 def test_a_statement_counts_if_it_decides_what_lands(
     monkeypatch: pytest.MonkeyPatch, kind: sql.Kind, name: str, *, counts: bool
 ) -> None:
-    was, real = versions.landing_version(), sql.statement
+    was, real = versions.compute_landing_version(), sql.read_statement
 
     def changed(of: sql.Kind, asked: str) -> sql.Statement:
         known = real(of, asked)
         return replace(known, text=known.text + "\n-- changed") if (of, asked) == (kind, name) else known
 
-    monkeypatch.setattr(sql, "statement", changed)
-    versions.landing_version.cache_clear()
+    monkeypatch.setattr(sql, "read_statement", changed)
+    versions.compute_landing_version.cache_clear()
     try:
-        assert (versions.landing_version() != was) == counts
+        assert (versions.compute_landing_version() != was) == counts
     finally:
         monkeypatch.undo()
-        versions.landing_version.cache_clear()
+        versions.compute_landing_version.cache_clear()
 
 
 # --- what is lost, cut short or damaged ---
@@ -339,7 +339,7 @@ def of_other_metrics(home: Path) -> None:
 
 def of_other_summaries(home: Path) -> None:
     path = home / "summaries" / "mine" / "assumption_norms.parquet"
-    made, libraries = made_from(path), made_by(path)
+    made, libraries = read_table_provenance(path), read_table_libraries(path)
     rows = [("assumption_norms", part) for part in read_table(path)]
     write_tables({"assumption_norms": path}, rows, made | {"metrics": {}}, libraries)
 
@@ -381,11 +381,11 @@ def test_dropped_tensors_are_fresh_until_something_is_made_from_them(copied: Pat
     with making.at_version("sink_effect", 99):
         assert tuple(found(copied)) == ("sink_effect", *AFTER_WAREHOUSE)
     with making.at_version("contributions", 99):
-        assert found(copied)["tensors"] == "dropped, and contributions is made from them"
+        assert found(copied)["tensors"] == "dropped, but contributions is made from them"
     change(copied, analysis={"kappas": [2]})
     reasons = found(copied)
     assert tuple(reasons) == AFTER_TENSORS
-    assert reasons["tensors"] == "dropped, and selection_metrics is made from them"
+    assert reasons["tensors"] == "dropped, but selection_metrics is made from them"
 
 
 def misses(home: Home, asset: str, array: str) -> bool:
@@ -416,20 +416,20 @@ def test_the_records_name_the_arrays_that_cannot_be_done_without(copied: Path, m
 def test_an_error_in_one_study_hides_no_other(copied: Path) -> None:
     with (copied / "studies.yaml").open("a", encoding="utf-8") as file:
         file.write("  bad: {model: embedded}\n  A b: {}\n")
-    studies, errors = readable_studies(Home(copied))
+    studies, errors = list_readable_studies(Home(copied))
     assert {"mine", "embedded"} <= studies.keys()
     assert errors.keys() == {"bad", "A b"}
     assert find_study(Home(copied), "mine") == studies["mine"]
     (copied / "studies.yaml").write_text("studies: [", encoding="utf-8")
-    studies, errors = readable_studies(Home(copied))
+    studies, errors = list_readable_studies(Home(copied))
     assert "embedded" in studies
     assert errors.keys() == {str(copied / "studies.yaml")}
 
 
 def test_a_page_says_what_it_was_made_from(mine: Path) -> None:
-    origin = reporting.origin_of_report(Home(mine).report("mine"))
-    assert origin["version"] == reporting.report_version() == find_asset("report").version()
+    origin = reporting.read_report_origin(Home(mine).report("mine"))
+    assert origin["version"] == reporting.compute_report_version() == find_asset("report").version()
     assert json.loads(json.dumps(origin)) == origin
     other = Snapshot(Home(mine), "mine", find_study(Home(mine), "mine"))
     other.landed = {}
-    assert find_asset("report").why_stale(other) == "made from other tables"
+    assert find_asset("report").explain_staleness(other) == "made from other tables"

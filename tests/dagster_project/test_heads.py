@@ -10,7 +10,7 @@ import pytest
 from dagster_project.command.heads import add_scores, export_heads
 from dagster_project.study.home import Home
 from storage.errors import UserError
-from storage.warehouse.connection import connect, database
+from storage.warehouse.connection import connect, locate_database
 from tests.dagster_project import making, recorded
 
 NAME = "mine"
@@ -48,11 +48,11 @@ def landed(home: Home) -> list[tuple[Any, ...]]:
 @pytest.mark.slow
 def test_scores_land_beside_the_study_and_later_landings_keep_them(home: Home, tmp_path: Path) -> None:
     (path,) = (path for path in export_heads(home, NAME, tmp_path / "a.json", **EXPORT) if path.name == "a.json")
-    before = database(home.warehouse, NAME).stat().st_ino
+    before = locate_database(home.warehouse, NAME).stat().st_ino
     with closing(connect(home.warehouse)) as reader:
         found = add_scores(home, NAME, path, form="retrieval", source=None)
         assert reader.sql("FROM external_scores").fetchall() == []  # it keeps the version that it opened
-    assert database(home.warehouse, NAME).stat().st_ino != before
+    assert locate_database(home.warehouse, NAME).stat().st_ino != before
     first = found.to_pylist()[0]
     assert first["correlation"] == pytest.approx(1)
     assert (first["says"], first["heads"]) == ("together", 8)
@@ -82,8 +82,8 @@ def test_nothing_lands_of_a_file_that_is_refused(home: Home, tmp_path: Path) -> 
     ("changed", "said"),
     [
         ({"form": "yaml"}, "There is no format 'yaml'; choose from duo, lukv, retrieval, csv, parquet, json"),
-        ({"group": "median"}, "There is no rule 'median' for heads of one KV head; choose from max, mean"),
-        ({"sink_size": 0}, "--sink-size 0 and --recent-size 8 are numbers of keys; give 1 or more"),
+        ({"group": "median"}, "There is no rule 'median' to combine heads of one KV head; choose from max, mean"),
+        ({"sink_size": 0}, "--sink-size 0 and --recent-size 8 are numbers of keys; set both to 1 or more"),
     ],
 )
 def test_options_that_do_not_exist(home: Home, tmp_path: Path, changed: dict[str, Any], said: str) -> None:

@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from dagster_project.steps import measuring, tensors
-from dagster_project.steps.landing import expected_rows
+from dagster_project.steps.landing import count_expected_rows
 from dagster_project.study.home import Home
 from dagster_project.study.studies import AnalysisSettings, Study
 from extract.settings import Shard
 from storage.errors import UserError
-from storage.files.locks import exclusive
+from storage.files.locks import hold_lock
 from storage.files.places import Local, Remote
-from storage.warehouse.relations import paper_claims
+from storage.warehouse.relations import read_paper_claims
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
@@ -35,21 +35,24 @@ def home(tmp_path: Path) -> Home:
 
 def test_stores_set_aside_come_back_if_nothing_new_was_made(home: Home) -> None:
     def failing() -> None:
-        with home.without_stores("small"):
+        with home.set_stores_aside("small"):
             assert not home.tensors("small").exists()
             msg = "the model is gone"
             raise UserError(msg)
 
     with pytest.raises(UserError, match="the model is gone"):
         failing()
-    assert SequenceStore.open(home.tensors("small"), tensor_store(home.tensors("small")).specs.values()).missing() == []
+    assert (
+        SequenceStore.open(home.tensors("small"), tensor_store(home.tensors("small")).specs.values()).find_missing()
+        == []
+    )
     assert home.metrics("small").exists()
     assert list(home.root.rglob("*.partial")) == []
 
 
 def test_stores_set_aside_go_once_new_ones_are_made(home: Home) -> None:
     Path(home.tensors("small")).joinpath("old").touch()
-    with home.without_stores("small"):
+    with home.set_stores_aside("small"):
         tensor_store(home.tensors("small"))
     assert not Path(home.tensors("small")).joinpath("old").exists()
     assert not home.metrics("small").exists()
@@ -84,7 +87,7 @@ def test_a_replacement_that_fails_half_way_loses_nothing(tmp_path: Path, monkeyp
     with pytest.raises(UserError, match="keeps 1 of 3 sequences"):
         making.extract(home, "drawn", OTHER, replace=True)
     assert replaced(home) == ["summaries", "tensors"]
-    assert SequenceStore.open(Local(next(home.root.glob("tensors/*.replaced"))), TENSORS).missing() == []
+    assert SequenceStore.open(Local(next(home.root.glob("tensors/*.replaced"))), TENSORS).find_missing() == []
     monkeypatch.undo()
     assert making.extract(home, "drawn", OTHER, replace=True).written == 2
     home.discard_replaced("drawn")
@@ -98,8 +101,8 @@ def test_what_is_replaced_is_decided_while_nobody_else_works_on_it(
     home = Home(tmp_path)
     making.extract(home, "drawn", SYNTHETIC)
     before = files(tmp_path)
-    monkeypatch.setattr(tensors, "_must_be_replaced", lambda *_: pytest.fail("looked at while another works on it"))
-    with exclusive(home.lock("drawn"), "it", wait=0), pytest.raises(UserError, match="Another process is working"):
+    monkeypatch.setattr(tensors, "_needs_replacement", lambda *_: pytest.fail("looked at while another works on it"))
+    with hold_lock(home.lock("drawn"), "it", wait=0), pytest.raises(UserError, match="Another process is working"):
         making.extract(home, "drawn", OTHER, replace=True)
     assert files(tmp_path) == before
 
@@ -114,7 +117,7 @@ def test_folders_come_back_if_an_object_store_does_not_take_part(home: Home, mon
         raise UserError(msg)
 
     monkeypatch.setattr(Remote, "remove", silent)
-    with pytest.raises(UserError, match="does not answer"), Silent(home.root).without_stores("small"):
+    with pytest.raises(UserError, match="does not answer"), Silent(home.root).set_stores_aside("small"):
         pass
     assert home.tensors("small").exists()
     assert replaced(home) == []
@@ -123,31 +126,31 @@ def test_folders_come_back_if_an_object_store_does_not_take_part(home: Home, mon
 def test_a_study_is_claimed_by_who_holds_it_or_a_shard_of_it(home: Home) -> None:
     assert not home.is_claimed("small")
     assert not home.lock("small").exists()
-    with home.claimed("small"):
+    with home.claim("small"):
         assert home.is_claimed("small")
         assert not home.is_claimed("other")
-    with home.claimed("small", Shard(2, 8)):
+    with home.claim("small", Shard(2, 8)):
         assert home.is_claimed("small")
-    with home.running("small"), home.claimed("small"):
+    with home.reserve("small"), home.claim("small"):
         assert home.is_claimed("small")
         assert not home.is_claimed("other")
-    with home.running("small"):
+    with home.reserve("small"):
         assert home.is_claimed("small")
     assert not home.is_claimed("small")
 
 
 def test_stores_in_use_are_not_set_aside(home: Home) -> None:
     with (
-        exclusive(home.lock("small"), "it", wait=0),
+        hold_lock(home.lock("small"), "it", wait=0),
         pytest.raises(UserError, match="Another process is working on study 'small'"),
-        home.without_stores("small"),
+        home.set_stores_aside("small"),
     ):
         pass
     assert home.tensors("small").exists()
 
 
 def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> None:
-    expected = expected_rows(tensor_store(home.tensors("small")), kappas=3, nulls=True)
+    expected = count_expected_rows(tensor_store(home.tensors("small")), kappas=3, nulls=True)
     keys = 12 + 2 * 9 + 9 + 2 * 6  # queries with 6, 9 and 12 keys; a window of nine keys in layer 1
     below = {5: 5, 8: 8, 11: 11}  # all N up to these are on the log grid
     assert expected == {
@@ -183,9 +186,9 @@ def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> No
         "temperature_concentration": 3 * 8 * 5,
         "sensitivity": 3 * 3 * 8 * 5,
         "logit_range": 3 * 3 * 8,
-        "claim_estimates": len(paper_claims()),
+        "claim_estimates": len(read_paper_claims()),
     }
-    without = expected_rows(tensor_store(home.tensors("small")), kappas=3, nulls=False)
+    without = count_expected_rows(tensor_store(home.tensors("small")), kappas=3, nulls=False)
     assert without == expected | {"separability": 0, "separability_model": 0}
 
 
@@ -212,19 +215,19 @@ def test_counts_that_cannot_be_are_noticed_at_every_query(
     home: Home, name: str, at: tuple[int, ...], value: int
 ) -> None:
     metrics = SequenceStore.open(home.metrics("small"), SELECTION)
-    assert measuring._identity_violations(metrics) == 0
+    assert measuring._count_identity_violations(metrics) == 0
     metrics.array(name)[at] = value
-    assert measuring._identity_violations(metrics) == 1
+    assert measuring._count_identity_violations(metrics) == 1
 
 
 def test_a_row_of_nan_is_no_distribution(tmp_path: Path) -> None:
     """Python's max() would overlook a NaN that is not the first."""
-    from extract.extraction import _row_sum_deviation
+    from extract.extraction import _compute_row_sum_deviation
 
     store = tensor_store(tmp_path / "s.zarr")
-    assert _row_sum_deviation(store) < 1e-6
+    assert _compute_row_sum_deviation(store) < 1e-6
     store.array("attention")[1, 0] = np.nan
-    assert np.isnan(_row_sum_deviation(store))
+    assert np.isnan(_compute_row_sum_deviation(store))
 
 
 @pytest.mark.parametrize(
@@ -245,7 +248,7 @@ def test_metrics_are_computed_where_the_tensors_were(
     monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
     monkeypatch.setattr(measuring, "find_spec", lambda _: True)
     made = {"versions": {"device": computed_on}, "settings": {"device": asked}}
-    assert measuring.cuda_device(made) == expected
+    assert measuring.find_cuda_device(made) == expected
 
 
 def test_without_triton_the_cpu_computes_and_one_line_says_so(
@@ -255,7 +258,7 @@ def test_without_triton_the_cpu_computes_and_one_line_says_so(
     for devices, messages in ((0, 0), (1, 1)):
         monkeypatch.setattr("torch.cuda.device_count", lambda devices=devices: devices)
         made = {"versions": {"device": "cuda (NVIDIA H200)"}, "settings": {"device": "auto"}}
-        assert measuring.cuda_device(made) is None
+        assert measuring.find_cuda_device(made) is None
         assert len(caplog.messages) == messages
     assert caplog.messages[0].startswith("Triton is not installed, so the CPU computes the metrics; ")
 
@@ -281,7 +284,7 @@ def test_a_device_that_fails_is_explained(
     with pytest.raises(RuntimeError):  # on the CPU it is no matter of the device
         making.measure(home, "small", STUDY)
     home.metrics("small").remove()
-    monkeypatch.setattr(measuring, "cuda_device", lambda _: "cuda:1")
+    monkeypatch.setattr(measuring, "find_cuda_device", lambda _: "cuda:1")
     with pytest.raises(UserError) as caught:
         making.measure(home, "small", STUDY)
     assert str(caught.value) == (
@@ -293,19 +296,19 @@ def test_a_device_that_fails_is_explained(
 def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from geometry import lazy
 
-    home, asked, compute = Home(tmp_path), {}, lazy.selection_arrays
+    home, asked, compute = Home(tmp_path), {}, lazy.build_selection_arrays
 
     def on_the_cpu(*arrays: object, **given: object) -> object:
         asked.update(given)
         return compute(*arrays, **{**given, "device": None})
 
-    monkeypatch.setattr(lazy, "selection_arrays", on_the_cpu)
+    monkeypatch.setattr(lazy, "build_selection_arrays", on_the_cpu)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr(measuring, "find_spec", lambda _: True)
     made_of = provenance(device="cuda")
     made_of["versions"] = {"device": "cuda (somewhere else)"}
     store = SequenceStore.resume(home.tensors("small"), TENSORS, SIZES, made_of)
-    for index in store.missing():
+    for index in store.find_missing():
         store.write(index, one_sequence(index))
     study = STUDY.model_copy(update={"analysis": AnalysisSettings(kappas=(2, 0.5), scale="raw")})
     made = making.measure(home, "small", study)
@@ -320,6 +323,6 @@ def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch:
         "a finished store is kept wherever it was computed"
     )
     metrics.array("finished")[1] = 0
-    with pytest.raises(UserError, match="were begun on the device 'cuda'"):
+    with pytest.raises(UserError, match="were started on the device 'cuda'"):
         making.measure(home, "small", study)
-    assert metrics.missing() == [1], "an unfinished one of another device is left as it is"
+    assert metrics.find_missing() == [1], "an unfinished one of another device is left as it is"

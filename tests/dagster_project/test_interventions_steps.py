@@ -19,11 +19,11 @@ from dagster_project.steps.summaries import interventions
 from dagster_project.steps.summaries.claims.effects import CONTRASTS, NO_EFFECTS, PREDICTS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
-from extract.ablation import ablation_bytes
+from extract.ablation import estimate_ablation_bytes
 from extract.budgets import Heads
 from extract.interventions import UneditableError
-from extract.sparsity import policy_bytes
-from geometry.bootstrap import resampling
+from extract.sparsity import estimate_policy_bytes
+from geometry.bootstrap import draw_sequences
 from storage.errors import UserError
 from storage.files.pieces import Pieces
 from tests.dagster_project import making, recorded
@@ -60,9 +60,9 @@ def rows(home: Home, table: str) -> list[Row]:
 def test_ablation_is_that_of_a_slow_reading(home: Home) -> None:
     """z of one head replaced by a hook on what the output projection reads; means, intervals and KL in float64."""
     sources = open_sources(home, NAME, study_of(home))
-    opened = interventions._open(sources, ablation_bytes)
+    opened = interventions._open_model(sources, estimate_ablation_bytes)
     assert opened is not None
-    ids = opened.ids(3)
+    ids = opened.select_ids(3)
 
     def logits(sequence: int, layer: int | None = None, head: int = 0) -> torch.Tensor:
         size = opened.model.config.head_dim
@@ -84,7 +84,7 @@ def test_ablation_is_that_of_a_slow_reading(home: Home) -> None:
     found = {(row["layer"], row["head"], row["kind"]): row for row in rows(home, "head_ablation")}
     heads = opened.attention.layers[0].heads
     assert set(found) == {(layer, head, kind) for layer in range(2) for head in range(heads) for kind in KINDS}
-    drawn = resampling(3).astype(np.float64) / 3
+    drawn = draw_sequences(3).astype(np.float64) / 3
     plain = [logits(sequence) for sequence in range(3)]
 
     def loss(of: torch.Tensor, sequence: int) -> float:
@@ -107,9 +107,9 @@ def test_ablation_is_that_of_a_slow_reading(home: Home) -> None:
 def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
     sources, study = open_sources(home, NAME, study_of(home)), study_of(home)
     assert study.analysis.effects is not None
-    opened = interventions._open(sources, policy_bytes)
+    opened = interventions._open_model(sources, estimate_policy_bytes)
     assert opened is not None
-    heads: Heads = interventions.known_of_heads(opened, sources, study.analysis.effects)
+    heads: Heads = interventions.describe_heads(opened, sources, study.analysis.effects)
     assert heads.recall is not None
     assert heads.elbow is not None
     for row in rows(home, "selection_means"):
@@ -179,7 +179,7 @@ def test_effects_land_and_break_no_check(home: Home) -> None:
     with duckdb.connect(str(landed.path), read_only=True) as connection:
         (worst,) = connection.execute("SELECT max(kl) FROM head_ablation WHERE kind = 'zero'").fetchone()
     assert worst > 0
-    assert sql.statement("schema", "head_ablation").columns.keys() >= rows(home, "head_ablation")[0].keys()
+    assert sql.read_statement("schema", "head_ablation").columns.keys() >= rows(home, "head_ablation")[0].keys()
 
 
 def test_random_weights_support_no_claim_about_what_heads_do(home: Home) -> None:
@@ -194,8 +194,8 @@ def test_a_study_without_effects_has_empty_tables(home: Home) -> None:
     study = study_of(home)
     without = study.model_copy(update={"analysis": study.analysis.model_copy(update={"effects": None})})
     sources = open_sources(home, NAME, without)
-    assert list(interventions.head_ablation(sources)) == []
-    assert list(interventions.sparsified_loss(sources)) == []
+    assert list(interventions.compute_head_ablation(sources)) == []
+    assert list(interventions.compute_sparsified_loss(sources)) == []
 
 
 KILLED = """
@@ -252,7 +252,7 @@ def test_other_settings_make_them_stale(home: Home) -> None:
     other = study.analysis.effects.model_copy(update={"sequences": 2})
     changed = study.model_copy(update={"analysis": study.analysis.model_copy(update={"effects": other})})
     stale = {
-        asset.name: asset.why_stale(Snapshot(home, NAME, changed))
+        asset.name: asset.explain_staleness(Snapshot(home, NAME, changed))
         for asset in making.work(home, NAME, changed).assets
         if asset.name in {"head_ablation", "sparsified_loss", "selection_means", "selection_metrics"}
     }
@@ -276,16 +276,16 @@ def test_a_model_whose_attention_cannot_be_edited_is_skipped_with_one_line(
 
     monkeypatch.setattr("extract.effects.open_study", refused)
     sources = open_sources(home, NAME, study_of(home))
-    assert list(interventions.head_ablation(sources)) == []
-    assert list(interventions.sparsified_loss(sources)) == []
+    assert list(interventions.compute_head_ablation(sources)) == []
+    assert list(interventions.compute_sparsified_loss(sources)) == []
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert said == ["tiny: what heads do is skipped: it computes its attention by itself"] * 2
+    assert said == ["tiny: effects of heads are not measured: it computes its attention by itself"] * 2
 
 
 def test_too_little_memory_is_one_line_before_the_first_pass(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagster_project.steps.memory.free_memory", lambda: 10**5)
+    monkeypatch.setattr("dagster_project.steps.memory.measure_free_memory", lambda: 10**5)
     for step in ("head_ablation", "sparsified_loss"):
-        with pytest.raises(UserError, match=r"to change what heads of 'tiny' do, needs .* MB of memory, but 0\.1 MB"):
+        with pytest.raises(UserError, match=r"Measuring effects of heads of 'tiny' needs .* MB of memory, but 0\.1 MB"):
             making.make(home, NAME, [step], force=True)
         assert not list((home.summaries(NAME) / f"{step}.pieces").glob("[0-9]*"))
 
@@ -306,5 +306,5 @@ def test_too_little_text_for_held_out_sequences_is_one_line(home: Home) -> None:
     assert study.analysis.effects is not None
     greedy = study.analysis.effects.model_copy(update={"held_out": 999})
     changed = study.model_copy(update={"analysis": study.analysis.model_copy(update={"effects": greedy})})
-    with pytest.raises(UserError, match="999 are asked for to be held out; ask for fewer"):
+    with pytest.raises(UserError, match="but 999 held-out sequences are requested; request fewer"):
         making.make(home, NAME, ["sparsified_loss"], changed)

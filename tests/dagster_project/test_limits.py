@@ -15,9 +15,9 @@ from scipy import stats
 
 from dagster_project.steps.sources import open_sources
 from dagster_project.steps.summaries import LIMITS
-from dagster_project.steps.summaries.convergence import MEASURES, convergence, convergence_bytes
-from dagster_project.steps.summaries.distances import distances, distances_bytes
-from dagster_project.steps.summaries.temperature import temperature, temperature_bytes
+from dagster_project.steps.summaries.convergence import MEASURES, compute_convergence, estimate_convergence_bytes
+from dagster_project.steps.summaries.distances import compute_distances, estimate_distances_bytes
+from dagster_project.steps.summaries.temperature import compute_temperature, estimate_temperature_bytes
 from dagster_project.study.home import Home
 from dagster_project.study.studies import AnalysisSettings, Study
 from geometry.grids import log_grid
@@ -498,9 +498,9 @@ def test_memory_keeps_within_the_bounds(tmp_path: Path) -> None:
     longer = measured(tmp_path, with_norms(several(3, keys=320, head_dim=32)))
     sources = open_sources(longer, NAME, OF_LIMITS)
     sizes = sources.metrics.sizes
-    assert peak(distances(sources)) <= distances_bytes(sizes)
-    assert peak(convergence(sources)) <= convergence_bytes(sizes)
+    assert peak(compute_distances(sources)) <= estimate_distances_bytes(sizes)
+    assert peak(compute_convergence(sources)) <= estimate_convergence_bytes(sizes)
     with dask.config.set(scheduler="synchronous"):
-        asked = temperature_bytes(sources.tensors.sizes, HEADS, 2, len(TEMPERATURES))
+        asked = estimate_temperature_bytes(sources.tensors.sizes, HEADS, 2, len(TEMPERATURES))
         everything = asked + 3 * 8 * 2 * HEADS * len(TEMPERATURES) * 6 * log_grid(320).size  # results and their rows
-        assert peak(temperature(sources)) <= everything + 2**20
+        assert peak(compute_temperature(sources)) <= everything + 2**20

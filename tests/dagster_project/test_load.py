@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import load
-from storage.warehouse.connection import database
+from storage.warehouse.connection import locate_database
 from storage.warehouse.landing import land
 
 SIZES = {"sequences": 2, "layers": 1, "heads": 2, "context": 16}
@@ -29,9 +29,9 @@ def test_eight_readers_and_four_landings_do_not_meet(tmp_path: Path, manager: Sy
     known = load.prepare(tmp_path, 4, SIZES)
     writer = partial(load.write, folder=tmp_path, landings=1)
     reader = partial(load.read, folder=tmp_path, known=known, studies=4, ended=manager.Queue())
-    beside, busy = load.together(manager, [writer] * 4, [reader] * 8)
+    beside, busy = load.run_processes(manager, [writer] * 4, [reader] * 8)
     alone = load.Seen(seconds=[1.0])
-    load.refuse([load.Load(alone, busy, alone, beside)])
+    load.check_rounds([load.Load(alone, busy, alone, beside)])
     assert len(beside.seconds) == 4
     assert len(busy.met) == 8
     assert min(busy.met) >= 1
@@ -44,7 +44,7 @@ def in_place(folder: Path, number: int, tables: Any, ended: Any) -> None:
     """
     content = land(folder / "aside", f"study{number}", tables).path.read_bytes()
     half = len(content) // 2
-    with database(folder, f"study{number}").open("r+b") as file:
+    with locate_database(folder, f"study{number}").open("r+b") as file:
         file.write(content[:half])
         file.flush()
         with suppress(Empty):
@@ -60,7 +60,7 @@ def test_a_study_that_is_copied_in_place_is_noticed(tmp_path: Path, manager: Syn
     land_one = partial(in_place, ended=ended)
     writer = partial(load.write, folder=tmp_path, landings=1, land_one=land_one)
     reader = partial(load.read, folder=tmp_path, known=known, studies=1, ended=ended)
-    written, busy = load.together(manager, [writer], [reader])
+    written, busy = load.run_processes(manager, [writer], [reader])
     assert written.seconds
     assert busy.torn or busy.errors
 
@@ -69,12 +69,12 @@ def test_a_study_that_is_copied_in_place_is_noticed(tmp_path: Path, manager: Syn
 def test_what_went_wrong_is_refused(part: str) -> None:
     fine = load.Seen(seconds=[1.0], met=[1])
     whole = load.Load(fine, fine, fine, fine)
-    load.refuse([whole])
+    load.check_rounds([whole])
     bad = [replace(fine, torn=["study0"]), replace(fine, errors=["gone"]), replace(fine, seconds=[])]
     bad += [replace(fine, met=met) for met in ([1, 0], []) if part == "busy"]
     for seen in bad:
         with pytest.raises(RuntimeError, match=r"under load|met landings"):
-            load.refuse([replace(whole, **{part: seen})])
+            load.check_rounds([replace(whole, **{part: seen})])
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from dagster_project.command.loading import loading
+from dagster_project.command.loading import suspend_gc
 
 
 class Held:
@@ -16,7 +16,7 @@ class Held:
 
 
 def test_what_is_loaded_is_not_visited_again() -> None:
-    with loading():
+    with suspend_gc():
         assert not gc.isenabled()
         library = Held()
     assert gc.isenabled()
@@ -25,13 +25,13 @@ def test_what_is_loaded_is_not_visited_again() -> None:
 
 def test_what_was_garbage_before_is_removed_and_not_kept() -> None:
     garbage = weakref.ref(Held())
-    with loading():
+    with suspend_gc():
         pass
     assert garbage() is None
 
 
 def test_garbage_is_collected_after_an_import_that_failed() -> None:
-    with pytest.raises(ImportError), loading():
+    with pytest.raises(ImportError), suspend_gc():
         raise ImportError
     assert gc.isenabled()
     garbage = weakref.ref(Held())

@@ -40,7 +40,7 @@ def test_a_run_with_little_address_space_ends_with_one_line(copied: Path) -> Non
 
 
 def test_address_space_is_looked_at_before_a_run(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_addresses", lambda: 24 * 10**8)
+    monkeypatch.setattr(memory, "measure_free_addresses", lambda: 24 * 10**8)
     refused = attention_geometry("run", "mine", "--force", "report", home=mine).complaint
     assert "A run needs 4.5 GB of address space, but 2.4 GB are allowed; raise the limit (ulimit -v)" in refused
 
@@ -48,16 +48,16 @@ def test_address_space_is_looked_at_before_a_run(mine: Path, monkeypatch: pytest
 def test_what_a_sequence_needs_is_compared_with_what_is_free(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(copied)
     before = files(copied)
-    monkeypatch.setattr(memory, "free_memory", lambda: 10**5)
+    monkeypatch.setattr(memory, "measure_free_memory", lambda: 10**5)
     with pytest.raises(
-        UserError, match=r"to measure one sequence of .* in \d+ threads, needs .* MB of memory, but 0\.1 MB"
+        UserError, match=r"Measuring one sequence of .* in \d+ threads needs .* MB of memory, but 0\.1 MB"
     ):
         making.make(home, "mine", ["selection_metrics"], force=True)
     assert (
         "A run needs 1.2 GB of memory" in attention_geometry("run", "mine", "--force", "report", home=copied).complaint
     )
     sizes = {"layer": 1, "head": 1, "kv_head": 1, "query": 1, "key": 10**5, "head_dim": 8, "sequence": 1}
-    with pytest.raises(UserError, match=r"to extract one sequence of .*, needs .* set context_length to less"):
+    with pytest.raises(UserError, match=r"Extracting one sequence of .* needs .* reduce context_length"):
         memory.check_extraction("mine", sizes)
     assert {name for name in before if "tensors" in name} <= files(copied).keys()
 
@@ -69,7 +69,8 @@ def test_more_threads_need_a_block_more_each(mine: Path) -> None:
 
     tensors = SequenceStore.open(Home(mine).tensors("mine"), TENSORS)
     one, two, three = (
-        measuring.sequence_memory(tensors, find_study(Home(mine), "mine").analysis, threads) for threads in (1, 2, 3)
+        measuring.estimate_sequence_memory(tensors, find_study(Home(mine), "mine").analysis, threads)
+        for threads in (1, 2, 3)
     )
     assert one < two
     assert three - two == two - one
@@ -89,16 +90,16 @@ def test_control_groups_and_those_above_bound_what_is_free(tmp_path: Path, monke
     (proc / "meminfo").write_text("MemTotal:       16000000 kB\nMemAvailable:    8000000 kB\n")
     monkeypatch.setattr(system, "PROC", proc)
     monkeypatch.setattr(system, "GROUPS", groups)
-    assert system.free_memory() == 8_000_000 * 1024
+    assert system.measure_free_memory() == 8_000_000 * 1024
     group(groups / "user" / "session", "max", 5)
-    assert system.free_memory() == 8_000_000 * 1024
+    assert system.measure_free_memory() == 8_000_000 * 1024
     group(groups / "user", str(3 * GIGABYTE), 2 * GIGABYTE, cached=GIGABYTE // 2)
-    assert system.free_memory() == GIGABYTE + GIGABYTE // 2
+    assert system.measure_free_memory() == GIGABYTE + GIGABYTE // 2
     (proc / "self" / "cgroup").write_text("7:cpu:/elsewhere\n4:memory:/job\n")
     (groups / "memory" / "job").mkdir(parents=True)
     (groups / "memory" / "job" / "memory.limit_in_bytes").write_text("2000000000\n")
     (groups / "memory" / "job" / "memory.usage_in_bytes").write_text("500000000\n")
-    assert system.free_memory() == 1_500_000_000
+    assert system.measure_free_memory() == 1_500_000_000
 
 
 def test_duckdb_takes_at_most_a_part_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,10 +109,10 @@ def test_duckdb_takes_at_most_a_part_of_what_is_free(monkeypatch: pytest.MonkeyP
             found = connection.execute("SELECT parse_formatted_bytes(current_setting('memory_limit'))").fetchall()
         return round(found[0][0] / 2**20)
 
-    monkeypatch.setattr(warehouse, "free_memory", lambda: 2**30)
-    monkeypatch.setattr(warehouse, "free_addresses", lambda: None)
+    monkeypatch.setattr(warehouse, "measure_free_memory", lambda: 2**30)
+    monkeypatch.setattr(warehouse, "measure_free_addresses", lambda: None)
     assert (limit(), limit(2**28)) == (819, 256)
-    monkeypatch.setattr(warehouse, "free_addresses", lambda: 2**29)
+    monkeypatch.setattr(warehouse, "measure_free_addresses", lambda: 2**29)
     assert limit() == 256
-    monkeypatch.setattr(warehouse, "free_addresses", lambda: 0)
+    monkeypatch.setattr(warehouse, "measure_free_addresses", lambda: 0)
     assert limit() == 128

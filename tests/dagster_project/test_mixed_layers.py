@@ -20,10 +20,10 @@ from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from reports.figures import find_source, sections
 from reports.queries import ask
-from reports.rendering import figures
+from reports.rendering import iterate_figures
 from storage.warehouse.connection import connect
 from storage.zarr.arrays import SELECTION, TENSORS, LayerSize
-from storage.zarr.layers import attending, of_layer, present
+from storage.zarr.layers import find_present_heads, list_attending_layers, read_layer
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 
@@ -163,7 +163,7 @@ def summary(home: Home, table: str) -> list[dict[str, Any]]:
 
 def everything(home: Home) -> dict[str, Any]:
     """All rows of each table, but the description of the study; DuckDB's threads add up in no certain order."""
-    tables = sorted({*sql.names("schema")} - {"studies"})
+    tables = sorted({*sql.list_names("schema")} - {"studies"})
     found = asked(home, *(f"FROM {table} ORDER BY ALL" for table in tables))
     return {table: [rounded_row(row) for row in rows] for table, rows in zip(tables, found, strict=True)}
 
@@ -181,14 +181,14 @@ def test_a_layer_has_what_it_has_alone(mixed: Home, alone: dict[int, Home]) -> N
         single = metrics_of(home)
         for spec in SELECTION:
             if "layer" in spec.dims:
-                got, wanted = of_layer(found, spec.name, layer), of_layer(single, spec.name, 0)
+                got, wanted = read_layer(found, spec.name, layer), read_layer(single, spec.name, 0)
                 np.testing.assert_array_equal(got, wanted, err_msg=spec.name)
     for spec in SELECTION:
         head = next((dim for dim in spec.dims if dim in ("head", "kv_head")), None)
         array = found.read(spec.name, slice(None))
         if head:
             array = np.moveaxis(array, [spec.dims.index("layer"), spec.dims.index(head)], [0, 1])
-            nothing = array[~present(found, "head" if head == "head" else "kv_head")]
+            nothing = array[~find_present_heads(found, "head" if head == "head" else "kv_head")]
             assert nothing.size
             assert (np.isnan(nothing) if spec.dtype == "float32" else nothing == -1).all(), spec.name
     assert (found.read("n_keys", slice(None))[:, :, 1] == -1).all()
@@ -210,7 +210,7 @@ def test_what_is_no_ones_would_change_something_if_it_were_read(mixed: Home) -> 
     """The stores of the test before do differ, there alone."""
     tensors = SequenceStore.open(mixed.tensors(NAME), TENSORS)
     whole = tensors.read("attention", 0)
-    own = [of_layer(tensors, "attention", layer, sequence=0) for layer in attending(tensors)]
+    own = [read_layer(tensors, "attention", layer, sequence=0) for layer in list_attending_layers(tensors)]
     assert np.isnan(whole).any()
     assert not any(np.isnan(part).any() for part in own)
     assert whole.size > sum(part.size for part in own)
@@ -262,7 +262,7 @@ def test_the_model_is_all_heads_there_are(mixed: Home) -> None:
     (similar,) = summary(mixed, "assumption_similarity_model")
     assert similar["kv_heads"] == 3
     metrics = metrics_of(mixed)
-    rho = [metrics.read("rho_0", sequence)[present(metrics, "kv_head")] for sequence in range(SEQUENCES)]
+    rho = [metrics.read("rho_0", sequence)[find_present_heads(metrics, "kv_head")] for sequence in range(SEQUENCES)]
     assert similar["rho_0"] == pytest.approx(np.mean(rho), rel=1e-6)
     weights = {row["query"]: row for row in summary(mixed, "assumption_weights_model")}
     assert {query: row["heads"] for query, row in weights.items()} == dict.fromkeys(QUERIES, 6)
@@ -278,13 +278,13 @@ def test_the_model_is_all_heads_there_are(mixed: Home) -> None:
 def test_the_mean_weight_over_heads_is_that_of_all_there_are(mixed: Home) -> None:
     """Layers of four and of two heads: the fit of the model begins with the mean weight of the sink over six heads."""
     tensors = SequenceStore.open(mixed.tensors(NAME), TENSORS)
-    sink = np.concatenate([of_layer(tensors, "attention", n, query=0, key=0).mean(axis=0) for n in (0, 2)])
+    sink = np.concatenate([read_layer(tensors, "attention", n, query=0, key=0).mean(axis=0) for n in (0, 2)])
     row = next(row for row in summary(mixed, "assumption_weights_model") if row["query"] == QUERIES[0])
     assert row["p_sink"] == pytest.approx(sink.mean())
 
 
 def test_rows_are_of_heads_that_there_are(mixed: Home) -> None:
-    tables = [name for name in sql.names("schema") if "head" in sql.statement("schema", name).columns]
+    tables = [name for name in sql.list_names("schema") if "head" in sql.read_statement("schema", name).columns]
     for unasked in ("planted_assumptions", "head_ablation", "external_scores"):
         tables.remove(unasked)
     assert {"selection_counts", "upper_bounds", "attention_rows", "head_taxonomy", "elbows"} <= {*tables}
@@ -318,7 +318,7 @@ def test_learned_sinks_are_told(mixed: Home) -> None:
     assert [(row["layer"], row["head"]) for row in found] == [(0, 0), (0, 1), (0, 2), (0, 3), (2, 0), (2, 1)]
     assert [row["mean_learned_sink"] for row in found] == pytest.approx([0] * 4 + [0.4] * 2)
     page = mixed.report(NAME).read_text()
-    assert "2 of 6 heads have a learned sink, which is no key and takes 40" in page
+    assert "2 of 6 heads have a learned sink, which is not a key and takes 40" in page
 
 
 def test_the_page_tells_which_layers_were_analysed(mixed: Home) -> None:
@@ -332,7 +332,7 @@ def test_the_page_tells_which_layers_were_analysed(mixed: Home) -> None:
 
 def test_maps_leave_a_gap_where_a_layer_has_no_attention(mixed: Home) -> None:
     with closing(connect(mixed.warehouse)) as connection:
-        drawn_figures = figures(sections(find_source(connection, NAME, map_n=4)))
+        drawn_figures = iterate_figures(sections(find_source(connection, NAME, map_n=4)))
     charts = [json.dumps(chart.to_dict()) for figure in drawn_figures for chart in figure.charts]
     by_layer = [chart for chart in charts if '"field": "layer", "scale"' in chart or "layers by heads" in chart]
     assert len(by_layer) >= 4

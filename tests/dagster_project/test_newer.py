@@ -54,7 +54,7 @@ def test_what_a_newer_version_made_is_refused_in_a_line_and_listed(copied: Path,
     for arguments in (("run", "mine"), ("run", "mine", "--force", "report")):
         refused = attention_geometry(*arguments, home=copied).complaint
         assert "was made by a newer version of attention-geometry (version 99" in refused
-        assert refused.endswith("upgrade, or replace it all the same: attention-geometry run mine --fresh")
+        assert refused.endswith("upgrade, or replace it anyway: attention-geometry run mine --fresh")
     listed = attention_geometry("refresh", "mine", "--dry-run", home=copied, COLUMNS="500")
     assert "a newer version of attention-geometry" in listed.text
     assert files(copied) == before

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagster_project.steps.summaries.arithmetic import HEADS, POINTS, sampled, sizes
+from dagster_project.steps.summaries.arithmetic import HEADS, POINTS, sample_heads, select_sizes
 from dagster_project.study.home import Home
 from geometry.arithmetic import ARITHMETICS
 from storage.zarr.arrays import TENSORS
@@ -87,9 +87,9 @@ def test_what_plain_arithmetic_miscounts_is_seen(home: Home) -> None:
 
 def test_heads_are_evenly_spaced_over_the_model(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
-    assert sampled(tensors) == {0: [0, 1, 2, 3], 1: [0, 1, 2, 3]}
-    monkeypatch.setitem(sampled.__globals__, "HEADS", 3)
-    assert sampled(tensors) == {0: [0, 3], 1: [3]}
+    assert sample_heads(tensors) == {0: [0, 1, 2, 3], 1: [0, 1, 2, 3]}
+    monkeypatch.setitem(sample_heads.__globals__, "HEADS", 3)
+    assert sample_heads(tensors) == {0: [0, 3], 1: [3]}
     making.make(home, NAME, ["arithmetic"], STUDY, force=True)
     assert {(row["layer"], row["head"]) for row in rows(home)} == {(0, 0), (0, 3), (1, 3)}
     assert HEADS >= 64
@@ -97,7 +97,7 @@ def test_heads_are_evenly_spaced_over_the_model(home: Home, monkeypatch: pytest.
 
 @pytest.mark.parametrize("keys", [1, 2, 4, 5, 129, 130, 1024])
 def test_n_are_evenly_spaced_with_4_among_them(keys: int) -> None:
-    found = sizes(keys)
+    found = select_sizes(keys)
     assert set(range(1, min(keys, POINTS + 1))) <= set(found) or keys > POINTS + 1
     assert (4 in found) == (keys > 4)
     assert len(found) <= POINTS + 1

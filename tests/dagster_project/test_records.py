@@ -14,7 +14,7 @@ import sql
 from dagster_project.steps import measuring
 from dagster_project.steps.summaries import SUMMARIES
 from dagster_project.study.home import Home
-from dagster_project.study.studies import shipped_file
+from dagster_project.study.studies import locate_shipped_file
 from storage.errors import UserError
 from tests.dagster_project import making
 from tests.dagster_project.conftest import settings
@@ -26,7 +26,7 @@ ASSETS = ("tensors", "selection_metrics", "warehouse", "report")
 CHECKS = {
     "tensors": {"ledger_complete", "rows_sum_to_one"},
     "selection_metrics": {"identities_hold"},
-    "warehouse": {*sql.names("checks"), "row_count"},
+    "warehouse": {*sql.list_names("checks"), "row_count"},
 }
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
 BOUNDS = ("sql", "SELECT kappa, scale, count(*) AS rows FROM upper_bounds GROUP BY ALL ORDER BY ALL", "--format", "csv")
@@ -45,7 +45,7 @@ def test_the_study_is_recorded_in_the_data_root_only(mine: Path, inputs: Path) -
     recorded = yaml.safe_load((mine / "studies.yaml").read_text(encoding="utf-8"))
     described = {"model": f"{inputs}/llama", "corpus": f"{inputs}/book.txt", "context_length": 48, "sequences": 4}
     assert recorded == {"studies": {"mine": described}}
-    assert "mine" not in yaml.safe_load(shipped_file().read_text(encoding="utf-8"))["studies"]
+    assert "mine" not in yaml.safe_load(locate_shipped_file().read_text(encoding="utf-8"))["studies"]
 
 
 def test_studies_lists_it_with_the_shipped_ones(mine: Path) -> None:
@@ -101,7 +101,7 @@ def test_rich_metadata_for_the_web_ui(mine: Path) -> None:
     assert "| selection_counts | 1,504 |" in str(metadata["warehouse"]["tables"].value)
     assert str(metadata["report"]["path"].value) == f"{mine}/reports/mine.html"  # browsers follow no file://
     assert all("seconds" in metadata[asset] for asset in ASSETS[:3])
-    for title in ("Recall against N", "Heads beside the thresholds"):
+    for title in ("Recall against N", "Heads and thresholds"):
         shown = re.fullmatch(r"!\[(.*)\]\(data:image/png;base64,(.*)\)", str(metadata["report"][title].value))
         assert shown
         assert shown[1] == title
@@ -141,7 +141,9 @@ def test_another_map_n_leaves_the_metrics_as_they_are(copied: Path) -> None:
 def test_metrics_of_other_settings_are_not_landed(copied: Path) -> None:
     """As when someone materialises the tables alone, in the web UI."""
     change(copied, analysis={"kappas": [3]})
-    with pytest.raises(UserError, match="are those of other settings or tensors; run: attention-geometry run mine"):
+    with pytest.raises(
+        UserError, match="were computed from other settings or tensors; run: attention-geometry run mine"
+    ):
         making.land(Home(copied), "mine")
 
 
@@ -149,8 +151,8 @@ def test_metrics_of_other_settings_are_not_landed(copied: Path) -> None:
     ("part", "value", "said"),
     [
         ("metrics_version", 1, "damaged or of an earlier version; run: attention-geometry run mine"),
-        ("analysis", {"kappas": [3.0], "scale": "unit"}, "of other settings or tensors; run: attention-geometry run m"),
-        ("tensors", {"study": "mine"}, "of other settings or tensors; run: attention-geometry run mine"),
+        ("analysis", {"kappas": [3.0], "scale": "unit"}, "other settings or tensors; run: attention-geometry run mine"),
+        ("tensors", {"study": "mine"}, "from other settings or tensors; run: attention-geometry run mine"),
     ],
 )
 def test_metrics_of_anything_else_are_not_landed(copied: Path, part: str, value: object, said: str) -> None:
@@ -196,7 +198,7 @@ def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path
     assert older.text.split()[-2:] == ["1504", "0"]
     assert older.errors == (
         "mine was landed by an earlier version and lacks tables or columns of this version; "
-        "rebuild it: attention-geometry run mine, with --fresh if it says so\n"
+        "rebuild it: attention-geometry run mine, with --fresh if it asks for that\n"
     )
     again = attention_geometry("run", "mine", home=copied)
     assert again.code == 0, again.errors
@@ -219,7 +221,7 @@ def test_metrics_of_an_earlier_version_of_the_same_arrays_are_rebuilt(copied: Pa
 def test_another_description_under_the_same_name_is_refused(mine: Path, inputs: Path) -> None:
     before = files(mine)
     other = attention_geometry("run", "--name", "mine", *settings(inputs, sequences=5), home=mine)
-    assert "other settings already" in other.complaint
+    assert "already a study 'mine' with other settings" in other.complaint
     assert "--name" in other.complaint
     assert files(mine) == before
 
@@ -256,5 +258,5 @@ def test_fresh_rebuilds_everything(copied: Path) -> None:
 
 
 def test_settings_with_a_recorded_study_are_refused(mine: Path) -> None:
-    assert "describe a new one with --name" in attention_geometry("run", "mine", "--seed", 3, home=mine).complaint
+    assert "define a new one with --name" in attention_geometry("run", "mine", "--seed", 3, home=mine).complaint
     assert "run --help" in attention_geometry("run", "mine", "--name", "mine", home=mine).complaint

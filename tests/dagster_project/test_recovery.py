@@ -27,7 +27,7 @@ import pytest
 
 import sql
 from dagster_project.study.home import Home
-from dagster_project.upkeep.clearing import leftovers as leftovers_in
+from dagster_project.upkeep.clearing import find_leftovers as leftovers_in
 from storage.warehouse.connection import connect
 from tests.campaigns import KILLED_STUDIES
 from tests.dagster_project.conftest import settings
@@ -85,7 +85,7 @@ def contents(home: Path) -> str | None:
         if not connection.execute("SELECT 1 FROM studies WHERE study = 'mine'").fetchall():
             return None
         digest = hashlib.sha256()
-        for name in sql.names("schema"):
+        for name in sql.list_names("schema"):
             table = connection.sql(f"FROM {name} ORDER BY ALL").to_arrow_table()
             digest.update(f"{name} {table.num_rows} {table.schema}".encode())
             for column in table.itercolumns():

@@ -27,9 +27,9 @@ from dagster_project.records.registration import (
     LOCK_TAG,
     PARTITION_TAG,
     ROOT_TAG,
-    bury_dead_runs,
-    living_run,
-    unended_runs,
+    find_unended_runs,
+    hold_run_lock,
+    mark_dead_runs,
 )
 from dagster_project.study.home import HOME_VARIABLE, Home
 from dagster_project.upkeep import plan as planning
@@ -66,7 +66,7 @@ def test_a_failed_study_stops_no_other_and_only_what_is_stale_runs(copied: Path)
     assert row(done.text, "lost")[1] == "stale"
     assert row(done.text, "lost")[3].startswith("failed: There is no corpus file")
     assert row(done.text, "bad")[1] == "error"
-    assert row(done.text, "gpt2")[1:] == ["never run", "never run; name it to start", "", ""]
+    assert row(done.text, "gpt2")[1:] == ["never run", "never run; pass its name to run it", "", ""]
     after = files(copied)
     assert {name for name in after if after[name] != before.get(name)} == {
         "reports/mine.html",
@@ -178,7 +178,7 @@ def test_a_tick_with_nothing_to_do_says_so(copied: Path) -> None:
         found = tick(instance)
     assert found.run_requests == []
     assert "mine: fresh" in found.skip_message
-    assert "gpt2: never run; name it to start" in found.skip_message
+    assert "gpt2: never run; pass its name to run it" in found.skip_message
 
 
 ORIGIN = RemoteJobOrigin(RemoteRepositoryOrigin(RegisteredCodeLocationOrigin("here"), "repository"), "study")
@@ -214,7 +214,7 @@ def test_a_study_that_is_still_at_work_is_left_alone(tmp_path: Path) -> None:
     write_studies(tmp_path, mine=TINY)
     with own_instance(tmp_path) as instance:
         with FileLock(Home(tmp_path).lock("mine")):
-            assert state(tmp_path, instance) == ("running", "another process works on it, or on a shard of it")
+            assert state(tmp_path, instance) == ("running", "another process is working on it or on a shard of it")
         run = started(instance, dg.DagsterRunStatus.QUEUED)
         assert tick(instance).run_requests == []
         assert state(tmp_path, instance) == ("running", f"run {run} {WAITS}")
@@ -228,14 +228,14 @@ def test_a_run_whose_process_was_killed_keeps_nothing_from_starting(tmp_path: Pa
     home = Home(tmp_path)
     with own_instance(tmp_path) as instance:
         run, other = (started(instance, dg.DagsterRunStatus(status), marked=True) for _ in range(2))
-        with living_run(home, run), living_run(home, other):
-            assert bury_dead_runs(instance, home) == []
-            assert unended_runs(instance).keys() == {"mine"}
+        with hold_run_lock(home, run), hold_run_lock(home, other):
+            assert mark_dead_runs(instance, home) == []
+            assert find_unended_runs(instance).keys() == {"mine"}
         if file:
-            registration._lock_path(home, run).touch()
-        assert bury_dead_runs(instance, home) == sorted([run, other])
+            registration._locate_run_lock(home, run).touch()
+        assert mark_dead_runs(instance, home) == sorted([run, other])
         assert outcome(instance, run) == "FAILURE"
-        assert unended_runs(instance) == {}
+        assert find_unended_runs(instance) == {}
     assert list((tmp_path / "locks" / "runs").iterdir()) == []
 
 
@@ -246,13 +246,13 @@ def test_among_records_of_several_data_roots_each_buries_its_own(tmp_path: Path)
             started(instance, dg.DagsterRunStatus.STARTED, {ROOT_TAG: str(home.root)}, marked=True)
             for home in (here, elsewhere)
         ]
-        lock = registration._lock_path(here, runs[1])
+        lock = registration._locate_run_lock(here, runs[1])
         lock.parent.mkdir(parents=True)
         lock.touch()
-        assert bury_dead_runs(instance, here) == runs[:1]
+        assert mark_dead_runs(instance, here) == runs[:1]
         assert lock.exists(), "a run that has not ended names it"
-        assert bury_dead_runs(instance, elsewhere) == runs[1:]
-        assert bury_dead_runs(instance, here) == []
+        assert mark_dead_runs(instance, elsewhere) == runs[1:]
+        assert mark_dead_runs(instance, here) == []
         assert not lock.exists()
 
 
@@ -266,14 +266,14 @@ def test_a_run_that_no_process_took_on_is_dead_after_a_while(
     with own_instance(tmp_path) as instance, dg.DagsterInstance.local_temp(str(tmp_path / "other")) as foreign:
         inherited = started(instance, status, {LOCK_TAG: "of the run that it repeats"})
         started(foreign, status)
-        assert bury_dead_runs(instance, home) == []
+        assert mark_dead_runs(instance, home) == []
         monkeypatch.setattr(time, "time", lambda: now + ABANDONED + 60)
-        assert bury_dead_runs(foreign, home) == []
+        assert mark_dead_runs(foreign, home) == []
         if status is dg.DagsterRunStatus.QUEUED:
             instance.add_daemon_heartbeat(DaemonHeartbeat(now + ABANDONED, "QUEUED_RUN_COORDINATOR", None, None))
-            assert bury_dead_runs(instance, home) == [], "a daemon lives that will start it"
+            assert mark_dead_runs(instance, home) == [], "a daemon lives that will start it"
             instance.wipe_daemon_heartbeats()
-        assert bury_dead_runs(instance, home) == [inherited]
+        assert mark_dead_runs(instance, home) == [inherited]
 
 
 def test_cleaning_keeps_the_evidence_that_a_run_is_dead(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_cleaning_keeps_the_evidence_that_a_run_is_dead(tmp_path: Path) -> None:
         dg.DagsterInstance.get() as found,
     ):
         run = started(found, dg.DagsterRunStatus.STARTED, {ROOT_TAG: str(home)}, marked=True)
-        lock = registration._lock_path(Home(home), run)
+        lock = registration._locate_run_lock(Home(home), run)
         lock.parent.mkdir(parents=True)
         lock.touch()
         assert "may need it" in attention_geometry("doctor", "--clean", home=home).text
@@ -330,10 +330,10 @@ def test_a_command_that_was_killed_has_failed(recorded: dg.DagsterInstance, tmp_
 
 def test_when_the_schedule_fires_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(schedules.SCHEDULE_VARIABLE, "*/5 * * * *")
-    assert schedules._schedule().cron_schedule == "*/5 * * * *"
+    assert schedules._build_schedule().cron_schedule == "*/5 * * * *"
     monkeypatch.setenv(schedules.SCHEDULE_VARIABLE, "at three")
-    with pytest.raises(UserError, match="ATTENTION_GEOMETRY_SCHEDULE is 'at three', which is no cron expression"):
-        schedules._schedule()
+    with pytest.raises(UserError, match="ATTENTION_GEOMETRY_SCHEDULE is 'at three', which is not a cron expression"):
+        schedules._build_schedule()
 
 
 def test_an_error_of_any_kind_hides_no_other_study(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,7 +341,7 @@ def test_an_error_of_any_kind_hides_no_other_study(copied: Path, monkeypatch: py
         msg = "two\nlines"
         raise ZeroDivisionError(msg)
 
-    monkeypatch.setattr(planning, "stale", broken)
+    monkeypatch.setattr(planning, "find_stale_assets", broken)
     with own_instance(copied) as instance:
         found = {entry.study: entry for entry in plan(Home(copied), instance, "command").entries}
     assert found["mine"] == Entry("mine", "error", message="ZeroDivisionError: two lines")

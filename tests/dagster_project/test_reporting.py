@@ -85,7 +85,7 @@ def test_the_queries_of_an_option_are_those_of_the_study(tmp_path: Path) -> None
 @pytest.mark.parametrize("given", ["", "1;2", "first", "1,,2", "0x1f"])
 def test_queries_that_are_no_numbers_are_refused(given: str, tmp_path: Path) -> None:
     refused = attention_geometry("run", "--name", "other", *OPTIONS, "--queries", given, home=tmp_path)
-    assert f"--queries {given} is no list of positions" in refused.complaint
+    assert f"--queries {given} is not a list of positions" in refused.complaint
     assert "--queries 63,127" in refused.complaint
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
-from dagster_project.upkeep.freshness import stale
+from dagster_project.upkeep.freshness import find_stale_assets
 from tests.dagster_project.driver import attention_geometry, environment, files
 from tests.dagster_project.making import NAMES
 
@@ -107,10 +107,10 @@ def test_stores_that_are_forced_are_computed_again(copied: Path, asset: str, fir
 
 def test_metrics_that_are_forced_without_tensors_have_them_extracted_again(copied: Path) -> None:
     assert attention_geometry("drop", "mine", home=copied).code == 0
-    reasons = stale(Home(copied), "mine", find_study(Home(copied), "mine"), "selection_metrics")
+    reasons = find_stale_assets(Home(copied), "mine", find_study(Home(copied), "mine"), "selection_metrics")
     assert tuple(reasons) == NAMES
-    assert reasons["tensors"] == "dropped, and selection_metrics is made from them"
-    assert reasons["selection_metrics"] == "asked for"
+    assert reasons["tensors"] == "dropped, but selection_metrics is made from them"
+    assert reasons["selection_metrics"] == "requested"
 
 
 def test_what_cannot_be_forced_is_refused(mine: Path) -> None:
@@ -130,7 +130,7 @@ def test_metrics_that_are_damaged_are_rebuilt_by_the_run_that_reads_them(copied:
     done = attention_geometry("run", "mine", "--force", "warehouse", home=copied)
     assert done.code == 0, done.errors
     assert re.search(
-        r"mine: The array 'k_in' of .*/metrics/mine.zarr is damaged in sequence \d, and is rebuilt\n", done.errors
+        r"mine: The array 'k_in' of .*/metrics/mine.zarr is damaged in sequence \d; rebuilding it\n", done.errors
     )
     assert attention_geometry("doctor", "--verify", home=copied).code == 0
     assert attention_geometry(*ROWS, home=copied) == rows
@@ -143,5 +143,5 @@ def test_a_database_that_cannot_be_read_is_named_and_rebuilt(copied: Path) -> No
     database.write_bytes(b"no database")
     done = attention_geometry("run", "mine", home=copied)
     assert done.code == 0, done.errors
-    assert f"mine: {database} cannot be read, and is rebuilt\n" in done.errors
+    assert f"mine: {database} cannot be read; rebuilding it\n" in done.errors
     assert attention_geometry(*ROWS, home=copied) == rows

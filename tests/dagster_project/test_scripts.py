@@ -16,9 +16,9 @@ from typer.main import get_command
 
 from dagster_project.command import completion
 from dagster_project.command.cli import app
-from dagster_project.command.output import counted
+from dagster_project.command.output import format_count
 from dagster_project.study.home import Home
-from dagster_project.study.studies import all_studies
+from dagster_project.study.studies import list_studies
 from extract import preflight
 from storage.errors import UserError
 from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment, files
@@ -45,7 +45,7 @@ def test_what_scripts_read_is_json(mine: Path) -> None:
 def test_doctor_verify_says_what_is_wrong_and_one_line_of_what_is_well(copied: Path) -> None:
     whole = told("doctor", "--verify", home=copied)["checksums"]
     assert len(whole) == 1
-    assert re.fullmatch(r"\d+ as written", whole[0]["state"])
+    assert re.fullmatch(r"\d+ intact", whole[0]["state"])
     table = min((copied / "summaries" / "mine").glob("*.parquet"))
     table.write_bytes(b"")
     done = attention_geometry("doctor", "--verify", "--json", home=copied)
@@ -67,7 +67,11 @@ def test_the_shell_completes_studies_formats_assets_and_tables(mine: Path) -> No
 
 
 def test_one_thing_is_no_plural() -> None:
-    assert (counted(1, "file"), counted(2, "file"), counted(0, "file")) == ("1 file", "2 files", "0 files")
+    assert (format_count(1, "file"), format_count(2, "file"), format_count(0, "file")) == (
+        "1 file",
+        "2 files",
+        "0 files",
+    )
 
 
 def test_pages_are_published_as_one_folder(mine: Path, tmp_path: Path) -> None:
@@ -93,7 +97,7 @@ def test_a_folder_of_something_else_is_not_published_in(mine: Path, tmp_path: Pa
 def test_studies_that_need_a_gpu_are_marked_and_refused_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    studies = all_studies(Home(tmp_path))
+    studies = list_studies(Home(tmp_path))
     large = {name for name, study in studies.items() if study.needs_gpu}
     assert large == {"llama-2-7b", "gemma-7b", "mistral-7b"}
     rows = [json.loads(line) for line in attention_geometry("studies", "--json", home=tmp_path).text.splitlines()]

@@ -10,7 +10,13 @@ import pytest
 
 from dagster_project.steps.sources import open_sources
 from dagster_project.steps.summaries import chance
-from dagster_project.steps.summaries.chance import CURVE_POINTS, chosen, kept, layer_bytes, query_bytes
+from dagster_project.steps.summaries.chance import (
+    CURVE_POINTS,
+    choose_heads,
+    estimate_layer_bytes,
+    estimate_query_bytes,
+    select_points,
+)
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from geometry.grids import log_grid
@@ -243,10 +249,10 @@ def test_curves_are_those_of_all_radii(home: Home) -> None:
 
 def test_heads_of_curves_are_those_of_extreme_and_median_auc() -> None:
     heads = {(0, 0): 0.5, (0, 1): 0.9, (1, 0): 0.1, (1, 1): 0.6, (2, 0): 0.9}
-    assert chosen(heads) == {(1, 0): "lowest", (1, 1): "median", (2, 0): "highest"}
-    assert chosen({(0, 0): 0.5, (0, 1): 0.4}) == {(0, 1): "lowest", (0, 0): "highest"}
-    assert chosen({(3, 1): 0.5}) == {(3, 1): "highest"}
-    assert chosen({}) == {}
+    assert choose_heads(heads) == {(1, 0): "lowest", (1, 1): "median", (2, 0): "highest"}
+    assert choose_heads({(0, 0): 0.5, (0, 1): 0.4}) == {(0, 1): "lowest", (0, 0): "highest"}
+    assert choose_heads({(3, 1): 0.5}) == {(3, 1): "highest"}
+    assert choose_heads({}) == {}
 
 
 @pytest.mark.parametrize(("points", "rises"), [(30, 4), (150, 40), (1000, 40), (5000, 400)])
@@ -255,7 +261,7 @@ def test_kept_points_show_the_curve(points: int, rises: int) -> None:
     selected = np.zeros(points, bool)
     selected[rng.choice(points, rises, replace=False)] = True
     recall, share = (np.cumsum(part) / part.sum() for part in (selected, ~selected))
-    found = kept(recall)
+    found = select_points(recall)
     assert (found[0], found[-1]) == (0, points - 1)
     assert (np.diff(found) > 0).all()
     assert len(found) <= max(CURVE_POINTS, 2)
@@ -286,15 +292,15 @@ def test_memory_is_bounded_by_a_layer_of_the_sequences_that_are_looked_at(
     study, keys, head_dim = with_nulls(sequences=4), 96, 32
     few, many = (measured(tmp_path / str(count), several(count, keys, head_dim)) for count in (4, 40))
     grid = len(log_grid(keys))
-    bound = layer_bytes({"key": keys, "head_dim": head_dim}, 4, 2, grid, 4)
-    total = bound + query_bytes(2, 4, 2, grid, 4)
+    bound = estimate_layer_bytes({"key": keys, "head_dim": head_dim}, 4, 2, grid, 4)
+    total = bound + estimate_query_bytes(2, 4, 2, grid, 4)
     with dask.config.set(num_workers=1):  # which tasks meet on two threads is chance
         one, other = (peak_of(home, study) for home in (few, many))
     assert total / 6 < one <= total
     left_out = 36 * 4 * 2 * 2 * keys * head_dim  # value states of sequences that are not looked at, in bytes
     assert other - one < left_out / 3
     sources = open_sources(few, NAME, study)
-    sample = chance._sample(sources, resample(4, 4, REPLICATES))
+    sample = chance._make_sample(sources, resample(4, 4, REPLICATES))
     tracemalloc.start()
     chance.measure_layer(sample, 2, 0)
     peak = tracemalloc.get_traced_memory()[1]

@@ -62,12 +62,12 @@ def test_shards_make_the_same_study_as_one_process_and_none_may_be_missing(
 def test_a_shard_is_one_process_s_and_a_study_that_of_its_shards(inputs: Path, tmp_path: Path) -> None:
     record(tmp_path, inputs)
     home = Home(tmp_path)
-    with home.claimed("mine", Shard(1, 2)):
+    with home.claim("mine", Shard(1, 2)):
         again = attention_geometry("extract", "mine", "--shard", "1/2", home=tmp_path)
         assert again.complaint.startswith("Another process is working on shard 1/2 of study 'mine'")
-        with home.claimed("mine", Shard(2, 2)):
+        with home.claim("mine", Shard(2, 2)):
             pass
-    with home.claimed("mine"):
+    with home.claim("mine"):
         pass
 
 
@@ -80,9 +80,9 @@ def test_what_overlaps_is_refused(
     monkeypatch.setattr("dagster_project.study.home.SHARD_PATIENCE", 0.1)
     home = Home(tmp_path)
     with (
-        home.claimed("mine", held),
+        home.claim("mine", held),
         pytest.raises(UserError, match="Another process"),
-        home.claimed("mine", asked),
+        home.claim("mine", asked),
     ):
         pass
 
@@ -93,27 +93,27 @@ def test_of_two_that_overlap_and_claim_at_the_same_time_one_is_refused(
 ) -> None:
     """The worst moment: the other begins when the first has looked for rivals or has its own lock, and found none."""
     monkeypatch.setattr("dagster_project.study.home.SHARD_PATIENCE", 0.1)
-    home, rivals, inside = Home(tmp_path), Home._rivals, []
+    home, rivals, inside = Home(tmp_path), Home._list_rival_locks, []
 
     def interrupted(self: Home, study: str, shard: Shard | None) -> list[Path]:
         if shard == one and not inside:
             inside.append(shard)
-            with suppress(UserError), home.claimed("mine", other):
+            with suppress(UserError), home.claim("mine", other):
                 inside.append(other)
                 return []
         return rivals(self, study, shard)
 
-    monkeypatch.setattr(Home, "_rivals", interrupted)
-    with suppress(UserError), home.claimed("mine", one):
-        assert other not in inside, "both are at work"
+    monkeypatch.setattr(Home, "_list_rival_locks", interrupted)
+    with suppress(UserError), home.claim("mine", one):
+        assert other not in inside, "both are running"
 
 
 def test_data_roots_that_share_tensors_exclude_each_other(tmp_path: Path) -> None:
     homes = [Home(tmp_path / name, Local(tmp_path / "tensors")) for name in ("one", "other")]
     with (
-        homes[0].claimed("mine", Shard(1, 2)),
+        homes[0].claim("mine", Shard(1, 2)),
         pytest.raises(UserError, match="shard 1/2 of study 'mine'"),
-        homes[1].claimed("mine", Shard(1, 2)),
+        homes[1].claim("mine", Shard(1, 2)),
     ):
         pass
 
@@ -139,10 +139,10 @@ def test_a_shard_that_there_is_not_is_refused(given: str, inputs: Path, tmp_path
 
 @pytest.mark.long
 def test_dropped_tensors_leave_everything_that_was_made_of_them(copied: Path) -> None:
-    home, before = Home(copied), Home(copied).tensors("mine").bytes_on_disk()
+    home, before = Home(copied), Home(copied).tensors("mine").measure_size()
     dropped = attention_geometry("drop", "mine", home=copied)
     assert dropped.code == 0, dropped.errors
-    assert home.tensors("mine").bytes_on_disk() < before / 3
+    assert home.tensors("mine").measure_size() < before / 3
 
     home.report("mine").unlink()
     again = attention_geometry("run", "mine", home=copied)
@@ -167,7 +167,7 @@ def test_dropped_tensors_are_extracted_again_where_metrics_need_them(copied: Pat
     change(copied, analysis={"kappas": [0.25]})
     again = attention_geometry("run", "mine", home=copied)
     assert again.code == 0, again.errors
-    assert "mine: current: nothing" in again.errors
+    assert "mine: current: none" in again.errors
     assert "4 of 4 sequences extracted" in again.errors
     assert_equal(arrays(Home(copied)), arrays(Home(mine)))
     assert not list(copied.rglob("*.replaced"))

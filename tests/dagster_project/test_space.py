@@ -29,12 +29,12 @@ def study(inputs: Path, **others: object) -> Study:
 
 def with_free(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     """Let every disk have so many bytes on top of those that are always left free."""
-    monkeypatch.setattr(Local, "free_bytes", lambda _: space.SPARE + free)
+    monkeypatch.setattr(Local, "measure_free_space", lambda _: space.SPARE + free)
 
 
 def needs(home: Home, asked: Study, missing: int) -> dict[str, int]:
     """Bytes that a study still takes, by asset."""
-    return space.estimate(Extent(home, "mine", asked, SIZES, missing), ASSETS)
+    return space.estimate_space(Extent(home, "mine", asked, SIZES, missing), ASSETS)
 
 
 def said_of(home: Home, asked: Study, caplog: pytest.LogCaptureFixture) -> dict[str, float]:
@@ -73,7 +73,7 @@ def test_a_study_says_beforehand_what_it_takes_and_takes_no_more(
     }
     assert said.keys() == places.keys()
     for what, folders in places.items():
-        taken, rounded = sum(folder.bytes_on_disk() for folder in folders), 0.1e6
+        taken, rounded = sum(folder.measure_size() for folder in folders), 0.1e6
         assert taken <= said[what] + rounded, what
         assert taken > 0.2 * said[what], f"the bound of {what} is of the right size, not just large"
 
@@ -120,8 +120,8 @@ def test_tensors_elsewhere_are_counted_there(inputs: Path, tmp_path: Path, monke
     def free(place: Local) -> int:
         return space.SPARE + (0 if place == home.tensor_root else 10**12)
 
-    monkeypatch.setattr(Local, "shares_disk", on_one_disk)
-    monkeypatch.setattr(Local, "free_bytes", free)
+    monkeypatch.setattr(Local, "is_on_same_disk", on_one_disk)
+    monkeypatch.setattr(Local, "measure_free_space", free)
     with pytest.raises(
         UserError, match=f"in {tmp_path / 'tensors'} .* another place with {TENSORS_VARIABLE}"
     ) as caught:

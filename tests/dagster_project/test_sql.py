@@ -26,10 +26,10 @@ import pytest
 
 import storage
 from dagster_project.command import output
-from dagster_project.command.output import TABLE_ROWS, answer, check_format, harmless
+from dagster_project.command.output import TABLE_ROWS, answer, check_format, escape_control_codes
 from reports.queries import ask
 from storage.errors import UserError
-from storage.warehouse.connection import ENTRY, Reader, database
+from storage.warehouse.connection import ENTRY, Reader, locate_database
 from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files, in_own_process
 from tests.storage import studies
 
@@ -57,7 +57,7 @@ def test_a_table_has_every_column_when_it_goes_to_a_pipe(mine: Path) -> None:
 
 def test_a_table_ends_after_some_rows_and_says_so(mine: Path) -> None:
     found = attention_geometry("sql", "SELECT n FROM selection", home=mine)
-    assert f"Only the first {TABLE_ROWS} rows are shown" in found.errors
+    assert f"Showing the first {TABLE_ROWS} rows" in found.errors
     assert sum(line.strip().isdigit() for line in found.text.splitlines()) == TABLE_ROWS
 
 
@@ -112,10 +112,10 @@ def test_json_is_json(mine: Path) -> None:
         ("/* nothing */", "table", "There is no result to show"),
         ("SELECT token::INT FROM tokens", "csv", "Conversion Error"),
         ("SELECT CASE WHEN i > 3000000 THEN error('late') ELSE i::TEXT END FROM range(4000000) t(i)", "csv", "late"),
-        ("SELECT [1, 2] AS l", "csv", "cast the column to VARCHAR, or choose --format json"),
+        ("SELECT [1, 2] AS l", "csv", "cast the column to VARCHAR, or use --format json"),
         ("SELECT INTERVAL 1 DAY AS l", "parquet", "cast the column to VARCHAR"),
-        ("SELECT 1 AS a, 2 AS a", "json", "Several columns are called 'a'"),
-        ("SELECT 1", "xml", "--format xml is unknown; there are: table, vertical, csv, json, parquet"),
+        ("SELECT 1 AS a, 2 AS a", "json", "Several columns are named 'a'"),
+        ("SELECT 1", "xml", "--format xml is unknown; choose from table, vertical, csv, json, parquet"),
     ],
 )
 def test_mistakes_are_one_line(mine: Path, query: str, form: str, said: str) -> None:
@@ -159,8 +159,8 @@ def test_hostile_text_is_harmless_in_a_table(mine: Path) -> None:
 
 
 def test_harmless_leaves_text_and_line_breaks() -> None:
-    assert harmless("Γειά, 世界\nline 'two' \\") == "Γειά, 世界\nline 'two' \\"
-    assert harmless("\t\x1b") == r"\t\x1b"
+    assert escape_control_codes("Γειά, 世界\nline 'two' \\") == "Γειά, 世界\nline 'two' \\"
+    assert escape_control_codes("\t\x1b") == r"\t\x1b"
 
 
 def test_an_empty_data_root_has_empty_tables(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def root(small: Path, tmp_path: Path) -> Path:
     """A data root of its own with that study."""
     (tmp_path / "data" / "warehouse").mkdir(parents=True)
-    shutil.copy(database(small / "warehouse", "small"), tmp_path / "data" / "warehouse")
+    shutil.copy(locate_database(small / "warehouse", "small"), tmp_path / "data" / "warehouse")
     return tmp_path / "data"
 
 
@@ -241,13 +241,13 @@ def test_the_prompt_says_what_has_landed_since(
     with closing(Reader(folder)) as reader:
         count = "SELECT count(DISTINCT database_name) AS c FROM duckdb_tables() WHERE database_name LIKE 'study %';"
         assert said(count) == ('"c"\n1\n', "")
-        shutil.copy(database(folder, "small"), folder / "aside").rename(database(folder, "other"))
+        shutil.copy(locate_database(folder, "small"), folder / "aside").rename(locate_database(folder, "other"))
         assert said(count) == ('"c"\n2\n', "landed: other\n")
-        database(folder, "small").unlink()
+        locate_database(folder, "small").unlink()
         output, errors = said("SELEC 1;")
         assert output == ""
         first, second, *_, caret = errors.splitlines()
-        assert first == "gone: small"
+        assert first == "removed: small"
         assert second.startswith("Parser Error")
         assert set(caret.strip()) == {"^"}
         assert said(count) == ('"c"\n1\n', "")
@@ -265,15 +265,15 @@ def test_ctrl_c_stops_a_statement_and_not_the_prompt(
         yield "SELECT count(*) FROM range(1000000000) t(i) WHERE hash(i) = 3;"
         yield "SELECT 42 AS answer;"
 
-    monkeypatch.setattr(output, "_statements", typed)
+    monkeypatch.setattr(output, "_read_statements", typed)
     try:
         with closing(Reader(root / "warehouse")) as reader:
-            output.prompt(reader, "csv")
+            output.run_prompt(reader, "csv")
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert sys.stdout.buffer.getvalue() == b'"answer"\n42\n'
-    assert capfdbinary.readouterr().err.splitlines()[2:] == [b"stopped"]
+    assert capfdbinary.readouterr().err.splitlines()[2:] == [b"Interrupted"]
 
 
 def test_the_prompt_goes_on_when_it_cannot_look_for_what_has_landed(
@@ -284,18 +284,18 @@ def test_the_prompt_goes_on_when_it_cannot_look_for_what_has_landed(
         raise OSError(msg)
 
     with closing(Reader(root / "warehouse")) as reader:
-        monkeypatch.setattr("storage.warehouse.connection._versions", fail)
+        monkeypatch.setattr("storage.warehouse.connection._read_versions", fail)
         answer(reader, "SELECT 42 AS answer;", "csv")
     found = capfdbinary.readouterr()
     assert found.out == b'"answer"\n42\n'
-    assert b"cannot be opened anew (too many open files)" in found.err
+    assert b"cannot be reopened (too many open files)" in found.err
 
 
 def test_unlocked_sql_reads_and_copies_files_and_writes_no_study(root: Path, tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("study,mark\nsmall,good\n")
     joined = "FROM studies JOIN 'own.csv' USING (study) SELECT mark"
     copied = "COPY (FROM studies) TO 'out.parquet'"
-    before = database(root / "warehouse", "small").read_bytes()
+    before = locate_database(root / "warehouse", "small").read_bytes()
     assert "disabled" in attention_geometry("sql", joined, home=root, cwd=tmp_path).complaint
     assert "--unlocked" in attention_geometry("sql", copied, home=root, cwd=tmp_path).complaint
     found = attention_geometry("sql", joined, "--unlocked", "--format", "csv", home=root, cwd=tmp_path)
@@ -305,7 +305,7 @@ def test_unlocked_sql_reads_and_copies_files_and_writes_no_study(root: Path, tmp
     for writing in ("DELETE FROM studies", 'DETACH "study small"', "CREATE TABLE mine (i INT)"):
         complaint = attention_geometry("sql", writing, "--unlocked", home=root, cwd=tmp_path).complaint
         assert complaint.startswith("sql only reads")
-    assert database(root / "warehouse", "small").read_bytes() == before
+    assert locate_database(root / "warehouse", "small").read_bytes() == before
 
 
 def test_sql_mends_the_way_in_of_a_data_root_that_has_moved(root: Path) -> None:
@@ -319,7 +319,7 @@ def test_sql_mends_the_way_in_of_a_data_root_that_has_moved(root: Path) -> None:
 
 
 def test_damage_is_one_line_with_the_file_and_the_command(root: Path) -> None:
-    path = database(root / "warehouse", "small")
+    path = locate_database(root / "warehouse", "small")
     content = bytearray(path.read_bytes())
     for start in range(3 * 4096 + 2**18, len(content) - 1000, 2**18):  # all blocks but the catalogue's
         content[start + 1000] ^= 1
@@ -332,7 +332,7 @@ def test_damage_is_one_line_with_the_file_and_the_command(root: Path) -> None:
 
 
 def test_a_named_question_says_which_file_is_damaged(root: Path) -> None:
-    path = database(root / "warehouse", "small")
+    path = locate_database(root / "warehouse", "small")
     content = bytearray(path.read_bytes())
     for start in range(3 * 4096, len(content) - 1000, 2**18):
         content[start + 1000] ^= 1
@@ -354,7 +354,7 @@ def test_parquet_is_not_thrown_at_a_terminal(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(sys, "stdout", Terminal())
     check_format("csv")
-    with pytest.raises(UserError, match="send it to a file"):
+    with pytest.raises(UserError, match="redirect it to a file"):
         check_format("parquet")
 
 
@@ -366,12 +366,12 @@ def test_the_prompt_has_commands_beside_sql(
     monkeypatch.setattr("prompt_toolkit.PromptSession", lambda **_: session)
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True))
     with closing(Reader(root / "warehouse")) as reader:
-        output.prompt(reader, "table")
+        output.run_prompt(reader, "table")
     shown = sys.stdout.buffer.getvalue().decode()
     assert "answer | 42" in shown
     assert "name | selection" in shown
     assert "not asked" not in shown
-    assert b"one value a line" in capfdbinary.readouterr().err
+    assert b"one line per value" in capfdbinary.readouterr().err
 
 
 @pytest.mark.one_case

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dagster_project.command.output import PROSE
-from dagster_project.command.streams import spelled
+from dagster_project.command.streams import spell_in_ascii
 from tests.dagster_project.driver import CHECKOUT, PROGRAM, attention_geometry, environment
 
 
@@ -25,7 +25,7 @@ def through_shell(line: str, **variables: str) -> tuple[int, bytes, str]:
 
 
 def test_a_terminal_without_greek_letters_gets_their_names() -> None:
-    assert "".join(map(spelled, "ρ_0 ≤ κ·Δ, ξ, é, 𝒳, ‖α‖…")) == "rho_0 <= kappa*Delta, xi, e, X, ||alpha||..."
+    assert "".join(map(spell_in_ascii, "ρ_0 ≤ κ·Δ, ξ, é, 𝒳, ‖α‖…")) == "rho_0 <= kappa*Delta, xi, e, X, ||alpha||..."
     code, shown, errors = through_shell("AG schema sink_similarity", PYTHONIOENCODING="ascii")
     assert (code, errors) == (0, "")
     assert "rho_0" in shown.decode("ascii")
@@ -53,13 +53,13 @@ def test_output_that_nobody_reads_is_no_error() -> None:
 @pytest.mark.parametrize("command", ["tour", "--version", "sql 'SELECT 1' --format csv --home HOME"])
 def test_output_that_is_full_is_named_as_such(command: str, tmp_path: Path) -> None:
     code, _, errors = through_shell(f"AG {command} > /dev/full".replace("HOME", str(tmp_path)))
-    said = "attention-geometry: Standard output cannot be written (No space left on device); send it to where there is"
-    assert (code, errors) == (1, f"{said} room\n")
+    said = "attention-geometry: Standard output cannot be written (No space left on device); redirect it to a disk"
+    assert (code, errors) == (1, f"{said} with free space\n")
 
 
 def test_a_statement_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     complaint = attention_geometry("sql", "SELECT '\udcff'", home=tmp_path).complaint
-    assert complaint == "The statement is not UTF-8 at character 9; write it in UTF-8"
+    assert complaint == "The statement is not UTF-8 at character 9; encode it as UTF-8"
 
 
 @pytest.mark.parametrize("columns", [40, 80])

@@ -17,13 +17,13 @@ from dagster_project.study.studies import (
     AnalysisSettings,
     MonteCarloGrid,
     Study,
-    all_studies,
     find_study,
+    list_studies,
+    locate_shipped_file,
     parse_study,
     read_studies,
     record_study,
-    recorded,
-    shipped_file,
+    record_tentatively,
 )
 from geometry import SCALES
 from storage.errors import UserError
@@ -85,14 +85,14 @@ def test_any_file_is_read_or_refused(content: bytes) -> None:
 )
 def test_what_is_recorded_is_read_back(chosen: list[str], identity: str, seed: int) -> None:
     described = {**DESCRIBED, "corpus": {"id": f"owner/{identity}", "split": "validation"}, "seed": seed}
-    shipped = set(read_studies(shipped_file()))
+    shipped = set(read_studies(locate_shipped_file()))
     with tempfile.TemporaryDirectory() as folder:
         home = Home(Path(folder))
         for name in chosen:
             if name not in shipped:
                 assert record_study(home, name, described) is True
                 assert record_study(home, name, described) is False
-        found = all_studies(home)
+        found = list_studies(home)
         assert list(found)[len(shipped) :] == [name for name in chosen if name not in shipped]
         for name in set(chosen) - shipped:
             assert found[name] == parse_study(name, described, "test")
@@ -102,7 +102,7 @@ def test_a_refused_study_is_taken_back_wherever_it_stands_by_then(tmp_path: Path
     home = Home(tmp_path)
     record_study(home, "first", DESCRIBED)
     before = home.studies_file.read_text()
-    with one_user_error("no model"), recorded(home, "second", DESCRIBED | {"seed": 2}):
+    with one_user_error("no model"), record_tentatively(home, "second", DESCRIBED | {"seed": 2}):
         record_study(home, "third", DESCRIBED | {"seed": 3})
         msg = "no model"
         raise UserError(msg)
@@ -118,7 +118,7 @@ def test_a_study_stays_when_there_is_something_of_it_or_it_was_there(tmp_path: P
     if kept == "store":
         Path(str(home.tensors("mine"))).mkdir(parents=True)
     error = RuntimeError("a bug") if kept == "crash" else UserError("a full disk")
-    with pytest.raises(type(error)), recorded(home, "mine", DESCRIBED):
+    with pytest.raises(type(error)), record_tentatively(home, "mine", DESCRIBED):
         raise error
     assert list(read_studies(home.studies_file)) == ["mine"]
 
@@ -145,7 +145,7 @@ RANDOM = "embedded-random"
 
 
 def test_the_shipped_studies_are_those_of_the_paper() -> None:
-    shipped = read_studies(shipped_file())
+    shipped = read_studies(locate_shipped_file())
     assert shipped[RANDOM].model.weights == "random"
     assert list(shipped) == ["embedded", "effects", "synthetic", "llama-2-7b", "gemma-7b", "mistral-7b", "gpt2", RANDOM]
     for name in list(shipped)[3:-1]:
@@ -156,11 +156,11 @@ def test_the_shipped_studies_are_those_of_the_paper() -> None:
 
 def test_kappas_and_scale_decide_the_metrics_and_map_n_does_not() -> None:
     default = AnalysisSettings()
-    assert default.measured() == {"kappas": [0.5], "scale": "unit"}
-    assert AnalysisSettings(map_n=9).measured() == default.measured()
-    assert AnalysisSettings(monte_carlo=MonteCarloGrid()).measured() == default.measured()
-    assert AnalysisSettings(scale="raw").measured() != default.measured()
-    assert AnalysisSettings(kappas=(2, 0.5)).measured() == {"kappas": [0.5, 2.0], "scale": "unit"}
+    assert default.select_measured() == {"kappas": [0.5], "scale": "unit"}
+    assert AnalysisSettings(map_n=9).select_measured() == default.select_measured()
+    assert AnalysisSettings(monte_carlo=MonteCarloGrid()).select_measured() == default.select_measured()
+    assert AnalysisSettings(scale="raw").select_measured() != default.select_measured()
+    assert AnalysisSettings(kappas=(2, 0.5)).select_measured() == {"kappas": [0.5, 2.0], "scale": "unit"}
     assert AnalysisSettings(kappas=(2, 0.5)) == AnalysisSettings(kappas=(0.5, 2))
 
 
@@ -171,7 +171,7 @@ def test_nulls_are_drawn_unless_a_study_wants_none() -> None:
     for nulls, draws in ((None, 0), ({"draws": 0}, 0), ({"sequences": 4, "draws": 3}, 3)):
         asked = AnalysisSettings.model_validate({"nulls": nulls})
         assert asked.nulls.draws == draws
-        assert asked.measured() == plain.measured()
+        assert asked.select_measured() == plain.select_measured()
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_effects_are_off_unless_they_are_asked_for() -> None:
     asked = parse_study("a", EFFECTS | {"analysis": {"effects": {"sequences": 4, "budgets": [0.5]}}}, "file")
     assert asked.analysis.effects is not None
     assert asked.analysis.effects.ablation == ("zero", "mean", "sink")
-    assert "analysis" not in asked.extraction().model_dump()
-    assert "effects" not in asked.analysis.measured()
+    assert "analysis" not in asked.select_extraction().model_dump()
+    assert "effects" not in asked.analysis.select_measured()
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_effects_are_off_unless_they_are_asked_for() -> None:
         ({"budgets": [0.01], "sequences": 4}, {}, "the budget 0.01 is less than one key of the context"),
         ({"ablation": ["nothing"], "sequences": 4}, {}, "input should be 'zero', 'mean' or 'sink'"),
         ({"ablation": [], "sequences": 4}, {}, "at least 1 item"),
-        ({"sequences": 5}, {}, "effects need 5 sequences, the study has 4"),
-        ({"sequences": 1}, {"sequences": 1}, "effects need 2 sequences, the study has 1"),
+        ({"sequences": 5}, {}, "effects need 5 sequences, but the study has 4"),
+        ({"sequences": 1}, {"sequences": 1}, "effects need 2 sequences, but the study has 1"),
         ({"sequences": 2}, {"model": "synthetic", "corpus": None}, "a synthetic study has no model"),
     ],
 )

@@ -18,11 +18,11 @@ from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from geometry.bootstrap import REPLICATES
 from geometry.decay import fit_decay
-from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
+from geometry.lazy import build_scale_free_bounds, build_selection_arrays, build_similarities, value_norms
 from geometry.phases import fit_phases
 from storage.errors import UserError
 from storage.files.places import Local
-from storage.files.tables import made_from
+from storage.files.tables import read_table_provenance
 from storage.zarr import sequences as zarr_sequences
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -56,10 +56,10 @@ def test_a_store_holds_what_its_queries_and_sequences_have_together(tmp_path: Pa
     """Bit for bit, though each is measured by itself."""
     home = measured(tmp_path, several(2))
     tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
-    attention, values, first_key = (tensors.lazy(name) for name in ("attention", "values", "first_key"))
+    attention, values, first_key = (tensors.open_lazy(name) for name in ("attention", "values", "first_key"))
     norms, settings = value_norms(values), {"kappas": STUDY.analysis.kappas, "scale": STUDY.analysis.scale}
-    together = selection_arrays(attention, values, first_key, QUERIES, **settings)
-    together |= scale_free_bounds(attention, norms, first_key, QUERIES, head_dim=6) | similarities(values)
+    together = build_selection_arrays(attention, values, first_key, QUERIES, **settings)
+    together |= build_scale_free_bounds(attention, norms, first_key, QUERIES, head_dim=6) | build_similarities(values)
     store = measuring.open_metrics(home, NAME)
     assert {"finished", "value_norm", "learned_sink", *together} == set(store.specs)
     for name, array in dask.compute(together | {"value_norm": norms})[0].items():
@@ -73,7 +73,7 @@ def test_the_graph_of_a_query_does_not_grow_with_the_study(tmp_path: Path) -> No
         sizes = SIZES | {"sequence": sequences}
         store = SequenceStore.resume(Local(tmp_path / f"{sequences}"), TENSORS, sizes, {"study": NAME})
         store.write(0, several(1)[0])
-        arrays = measuring.lazy_metrics(store, STUDY.analysis, sequences - 1, 1, next(iter(store.groups())))
+        arrays = measuring.build_lazy_metrics(store, STUDY.analysis, sequences - 1, 1, next(iter(store.groups())))
         tasks.append({name: len(dict(array.__dask_graph__())) for name, array in arrays.items()})
     assert tasks[0] == tasks[1]
 
@@ -257,15 +257,15 @@ def test_tables_that_are_current_are_computed_again_only_if_forced(home: Home) -
     again = making.summarise(home, NAME, STUDY, [name])[name]
     assert (again.metadata["rows of assumption_norms"], path.stat().st_mtime_ns) == (4, before)
     assert making.make(home, NAME, [name], STUDY, force=True)[name].metadata["dagster/row_count"] == 4
-    assert (made_from(path)["versions"], path.stat().st_mtime_ns > before) == ({name: version}, True)
+    assert (read_table_provenance(path)["versions"], path.stat().st_mtime_ns > before) == ({name: version}, True)
     with making.at_version(name, version + 1):
         making.summarise(home, NAME, STUDY, [name])
-        assert made_from(path)["versions"] == {name: version + 1}
+        assert read_table_provenance(path)["versions"] == {name: version + 1}
     with pytest.raises(UserError, match=r"'assumption_norms' of study 'drawn' was made by a newer version"):
         making.land(home, NAME, STUDY)
     path.unlink()
     making.summarise(home, NAME, STUDY, [name])
-    assert made_from(path)["versions"] == {name: version}
+    assert read_table_provenance(path)["versions"] == {name: version}
 
 
 def test_a_step_says_what_it_found(home: Home, caplog: pytest.LogCaptureFixture) -> None:
@@ -273,8 +273,8 @@ def test_a_step_says_what_it_found(home: Home, caplog: pytest.LogCaptureFixture)
     with caplog.at_level("INFO"):
         making.summarise(home, NAME, STUDY)
     told = dict(line.removeprefix(f"{NAME}: ").split(", ", 1) for line in caplog.messages)
-    spoke = {name for name in sql.names("findings") if not re.match(r"[\d,]+ rows ", told[name.replace("_", " ")])}
-    assert spoke >= {*sql.names("findings")} - {"head_ablation", "sparsified_loss", "logit_range", "sink_effect"}
+    spoke = {name for name in sql.list_names("findings") if not re.match(r"[\d,]+ rows ", told[name.replace("_", " ")])}
+    assert spoke >= {*sql.list_names("findings")} - {"head_ablation", "sparsified_loss", "logit_range", "sink_effect"}
     means = {row["n"]: row for row in rows(home, "selection_means_model") if row["query"] == max(QUERIES)}
     assert f"Recall at N = 4 is {means[4]['recall']:.2f}" in told["selection means"]
 

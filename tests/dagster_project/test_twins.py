@@ -9,8 +9,8 @@ import yaml
 from dagster_project.command import runs
 from dagster_project.steps.assets import Asset, Snapshot
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study, all_studies, check_twin, find_study, read_studies, shipped_file
-from dagster_project.study.twins import SEQUENCES, random_twin, twin_of
+from dagster_project.study.studies import Study, check_twin, find_study, list_studies, locate_shipped_file, read_studies
+from dagster_project.study.twins import SEQUENCES, find_twin_name, make_random_twin
 from dagster_project.upkeep import freshness
 from dagster_project.upkeep.plan import plan
 from storage.errors import DerivedDamageError, UserError
@@ -51,31 +51,31 @@ def write_page(home: Home, name: str) -> None:
 def test_a_twin_is_the_same_study_on_random_weights(tmp_path: Path) -> None:
     home = home_with(tmp_path, mine={**GIVEN, "twin": "random", "analysis": {"kappas": [0.1, 3], "scale": "raw"}})
     mine, twin = find_study(home, "mine"), find_study(home, "mine-random")
-    assert twin_of("mine", mine) == "mine-random"
+    assert find_twin_name("mine", mine) == "mine-random"
     assert (mine.model.weights, twin.model.weights) == ("trained", "random")
     assert (twin.model.id, twin.corpus, twin.context_length) == (mine.model.id, mine.corpus, mine.context_length)
     assert (twin.sequences, twin.query_positions, twin.twin) == (SEQUENCES, (63,), None)
     assert (twin.analysis.kappas, twin.analysis.scale) == (mine.analysis.kappas, mine.analysis.scale)
-    assert {"mine", "mine-random"} <= set(all_studies(home))
+    assert {"mine", "mine-random"} <= set(list_studies(home))
     assert list(read_studies(home.studies_file)) == ["mine", "mine-random"]
     check_twin(home, "mine", mine)
 
 
 def test_a_twin_has_no_more_sequences_than_its_study_and_its_last_query() -> None:
     few = Study.model_validate({**GIVEN, "sequences": 3, "queries": [15, 40], "twin": "random"})
-    twin = random_twin(few)
+    twin = make_random_twin(few)
     assert (twin.sequences, twin.query_positions) == (3, (40,))
 
 
 def test_the_embedded_study_has_a_twin() -> None:
-    studies = read_studies(shipped_file())
-    assert twin_of("embedded", studies["embedded"]) == "embedded-random"
+    studies = read_studies(locate_shipped_file())
+    assert find_twin_name("embedded", studies["embedded"]) == "embedded-random"
     assert studies["embedded-random"].model.weights == "random"
 
 
 def test_a_study_without_twin_has_none(tmp_path: Path) -> None:
     home = home_with(tmp_path, mine=GIVEN)
-    assert twin_of("mine", find_study(home, "mine")) is None
+    assert find_twin_name("mine", find_study(home, "mine")) is None
     with pytest.raises(UserError):
         find_study(home, "mine-random")
     check_twin(home, "mine", find_study(home, "mine"))
@@ -83,7 +83,7 @@ def test_a_study_without_twin_has_none(tmp_path: Path) -> None:
 
 def hold(home: Home) -> None:
     """Read all studies, and hold ``mine`` against its twin."""
-    all_studies(home)
+    list_studies(home)
     check_twin(home, "mine", find_study(home, "mine"))
 
 
@@ -103,7 +103,10 @@ RANDOM_MODEL = {"id": "embedded", "weights": "random"}
             "its model is some/where, not embedded",
         ),
         ({"mine": {**GIVEN, "twin": "random"}, "mine-random": GIVEN}, "has the name of the twin"),
-        ({"mine": {**GIVEN, "model": RANDOM_MODEL, "twin": "random"}}, "only a model of trained weights has a twin"),
+        (
+            {"mine": {**GIVEN, "model": RANDOM_MODEL, "twin": "random"}},
+            "only a model with trained weights can have a twin",
+        ),
     ],
 )
 def test_what_is_no_twin_is_refused_in_a_line(tmp_path: Path, studies: dict[str, dict[str, object]], told: str) -> None:
@@ -129,7 +132,7 @@ def test_a_run_makes_the_twins_tables_and_its_page_if_it_has_one(
     made = note_runs(monkeypatch)
     runs.run_study(home, "mine")
     assert [assets for _name, assets, _force in made] == [TABLES, NAMES]
-    assert caplog.messages == ["mine-random: current: nothing", "mine: current: nothing"]
+    assert caplog.messages == ["mine-random: current: none", "mine: current: none"]
     made.clear()
     runs.run_study(home, "mine-random")
     assert [assets for _name, assets, _force in made] == [NAMES]
@@ -177,11 +180,11 @@ def test_a_page_beside_a_twin_is_stale_with_the_twins_tables_but_not_with_its_pa
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = home_with(tmp_path, mine={**GIVEN, "twin": "random"})
-    examined = freshness.stale
+    examined = freshness.find_stale_assets
     reasons: dict[str, str] = {}
-    monkeypatch.setattr(freshness, "stale", lambda *_given: reasons)
+    monkeypatch.setattr(freshness, "find_stale_assets", lambda *_given: reasons)
     monkeypatch.setattr(Snapshot, "landed_twin", {"landing": 0})
-    monkeypatch.setattr(Asset, "why_stale", lambda _asset, _snapshot: None)
+    monkeypatch.setattr(Asset, "explain_staleness", lambda _asset, _snapshot: None)
     mine = find_study(home, "mine")
     reasons.update(report="missing", claims="missing")
     assert examined(home, "mine", mine) == {}

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from extract.capture import Attention, capture, probe
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from tests.extract.tiny import VOCABULARY, WINDOW
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
@@ -411,7 +411,7 @@ REFUSED: tuple[Refused, ...] = (
         "BertConfig",
         {**_SMALL, "intermediate_size": 64, "max_position_embeddings": 64},
         "tokens attend to later ones",
-        "BertLMHeadModel is no causal language model",
+        "BertLMHeadModel is not a causal language model",
     ),
     Refused("Mamba", "MambaConfig", _BARE, _RECURRENT, _UNREADABLE),
     Refused("Falcon Mamba", "FalconMambaConfig", _BARE, _RECURRENT, _UNREADABLE),
@@ -435,14 +435,14 @@ REFUSED: tuple[Refused, ...] = (
         "CpmAntConfig",
         {**_SMALL, "dim_head": 16},
         "reads a prompt of its own before every text, also after a cache",
-        "keeps no cache of keys and values to ask single queries from",
+        "keeps no cache of keys and values after which single queries can be run",
     ),
     Refused(
         "Falcon with ALiBi: `tiiuae/falcon-rw-1b`, `tiiuae/falcon-rw-7b`",
         "FalconConfig",
         {**_SMALL, "alibi": True, "initializer_range": 0.15},
         "its eager attention, which alone returns weights, differs from its usual one",
-        "computes something else with eager attention",
+        "computes different hidden states with eager attention",
     ),
     Refused(
         "DiffLlama",
@@ -508,7 +508,7 @@ def ids(batch: int = 2, keys: int = KEYS) -> Tensor:
 def made(family: Family | Refused) -> PreTrainedModel:
     """A seeded random model of a family."""
     torch.manual_seed(0)
-    with quiet():
+    with silence_libraries():
         return AutoModelForCausalLM.from_config(getattr(transformers, family.config)(**family.settings)).eval()
 
 
@@ -528,7 +528,7 @@ def model_of(family_name: str) -> PreTrainedModel:
 @cache
 def attention_of(family_name: str) -> Attention:
     """How the model of a family is read."""
-    with quiet():
+    with silence_libraries():
         return probe(model_of(family_name), ids(1))
 
 
@@ -558,7 +558,7 @@ def plain(family: Family) -> Plain:
         projection.register_forward_hook(lambda *given, layer=layer: values.update({layer: given[-1]}))
         for layer, projection in _projections(model, layers, {"v_proj"})
     ]
-    with quiet(), _eager(model), torch.inference_mode():
+    with silence_libraries(), _eager(model), torch.inference_mode():
         weights = model(input_ids=ids(), output_attentions=True, use_cache=False).attentions
     for hook in hooks:
         hook.remove()
@@ -601,7 +601,7 @@ def _by_head(outputs: Tensor, heads: int) -> Tensor:
 def measure(family: Family) -> Measured:
     """Capture ``QUERIES`` of ``ids()`` and compare with eager, query by query and layer by layer."""
     model, attention, expected = model_of(family.name), attention_of(family.name), plain_of(family.name)
-    with quiet():
+    with silence_libraries():
         captured = capture(model, attention, ids(), QUERIES)
     of_queries, of_values, of_sinks, same_first = dict.fromkeys(QUERIES, 0.0), [], 0.0, True
     for layer, eager in expected.weights.items():
@@ -646,28 +646,29 @@ HEAD = """\
 
 <!-- Written by `python -m tests.extract.families`; do not edit by hand. -->
 
-Most causal language models of transformers whose layers attend by softmax can be studied. How a model's attention is
-read is found out by itself, on a short sequence before any work begins, and is written to the provenance of the study:
+Most causal language models of transformers with softmax attention can be studied. The way of reading a model's
+attention is detected automatically, on a short sequence before any other work, and recorded in the provenance of the
+study:
 
-- **AttentionInterface**: models that compute attention through a function that can be replaced, which are all but the
-  oldest. Their layers work as always; beside it only the chosen queries meet the keys, in float32.
-- **two-pass**: other models fill a cache with the keys before a query, which then is asked alone, with eager attention.
-  Its weights are in the model's own type: in bfloat16 a row sums to 1 within 1 % only.
+- **AttentionInterface**: models that compute attention through a replaceable function, which are all but the oldest.
+  Their layers run as usual; in addition, the weights of the chosen queries are computed in float32.
+- **two-pass**: other models fill a cache with the keys before a query, and the query is then run alone, with eager
+  attention. Its weights have the model's own type: in bfloat16 a row sums to 1 within 1 % only.
 
-Layers of another kind (linear attention, convolutions, Mamba, plain MLPs) have no weights to read: such a model is
-analysed on its attention layers, under their true numbers. Keys that a sliding window or a chunk hides from a query are
-no tokens to it. Where heads have learned sinks, the weight that goes to the sink is stored beside the weights of the
-keys. Value states are stored once per KV head, as the model gives them to its attention.
+Layers of another kind (linear attention, convolutions, Mamba, plain MLPs) have no attention weights: such a model is
+analysed on its attention layers, under their numbers in the model. Keys that a sliding window or a chunk hides from a
+query do not count as its keys. If heads have learned sinks, the weight of the sink is stored with the weights of the
+keys. Value states are stored once per KV head, as the model passes them to its attention.
 
-To check a model of yours, run a study of one short sequence: every model is compared with its own eager attention,
-layer by layer, before it is read, and is refused in one line if they differ, or if a layer that should attend does not
-do so where it can be seen.
+To check your own model, run a study of one short sequence: every model is compared with its own eager attention, layer
+by layer, before it is read, and is refused in one line if they differ, or if a layer that should attend cannot be
+observed doing so.
 
 ## Refused
 
-These are seen to be refused, in the same way:
+Tests confirm that these are refused:
 
-| family | what is in the way |
+| family | reason |
 |---|---|
 """
 
@@ -676,7 +677,7 @@ TABLE = """
 
 The table is made of small random models, with windows shorter than the context, in float32 on the CPU. *Weights* and
 *value states* are the largest differences from eager attention, rounded up to a power of ten. *Noticed* are the
-deliberate mistakes that the comparison was seen to notice. `python -m tests.extract.families` measures all again.
+deliberate mistakes that the comparison detected. `python -m tests.extract.families` repeats all measurements.
 
 | family | class | path | attention layers | particulars | weights | value states | noticed |
 |---|---|---|---|---|---|---|---|

@@ -13,15 +13,15 @@ from extract import ablation as module
 from extract.ablation import (
     LayerEffects,
     ablate,
-    ablation_bytes,
-    mean_of_others,
-    mean_outputs,
-    row_bytes,
-    rows_together,
+    compute_mean_of_others,
+    compute_mean_outputs,
+    count_rows_per_pass,
+    estimate_ablation_bytes,
+    estimate_row_bytes,
 )
 from extract.capture import Attention, probe
-from extract.hub import quiet
-from extract.interventions import KINDS, Kind, Replaced, intervening
+from extract.hub import silence_libraries
+from extract.interventions import KINDS, Kind, Replaced, intervene
 from extract.resuming import Resumable
 from storage.errors import UserError
 from tests.extract.families import FAMILIES, Family, attention_of, ids, model_of
@@ -38,7 +38,7 @@ through_the_interface = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def _noiseless() -> Iterator[None]:
-    with quiet(), torch.inference_mode():
+    with silence_libraries(), torch.inference_mode():
         yield
 
 
@@ -51,7 +51,7 @@ def slowly(
 ) -> tuple[float, float]:
     """Loss and divergence of one whole pass with heads replaced, in float64."""
     plain = model(input_ids=sequence()[None], use_cache=False).logits.double()
-    with intervening(model, attention, Replaced(heads, means)):
+    with intervene(model, attention, Replaced(heads, means)):
         logits = model(input_ids=sequence()[None], use_cache=False).logits.double()
     loss = torch.nn.functional.cross_entropy(logits[0, :-1], sequence()[1:])
     divergence = plain.softmax(-1) * (plain.log_softmax(-1) - logits.log_softmax(-1))
@@ -60,8 +60,8 @@ def slowly(
 
 def ablated(name: str, **asked: object) -> list[LayerEffects]:
     model, attention = model_of(name), attention_of(name)
-    means = mean_outputs(model, attention, ids(2))
-    given = {"kinds": KINDS, "means": mean_of_others(means, 0)} | asked
+    means = compute_mean_outputs(model, attention, ids(2))
+    given = {"kinds": KINDS, "means": compute_mean_of_others(means, 0)} | asked
     return list(ablate(Resumable(model, probe(model, ids(1)), sequence()), attention, sequence(), **given))
 
 
@@ -70,11 +70,11 @@ def ablated(name: str, **asked: object) -> list[LayerEffects]:
 def test_heads_lose_what_whole_passes_lose(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first and last layer with attention, two heads of each; three rows together."""
     model, attention = model_of(family.name), attention_of(family.name)
-    monkeypatch.setattr(module, "rows_together", lambda *_: 3)
+    monkeypatch.setattr(module, "count_rows_per_pass", lambda *_: 3)
     attending = [layer for layer, size in enumerate(attention.layers) if size.heads]
     layers = sorted({attending[0], attending[-1]})
     chosen = [(layer, head) for layer in layers for head in (0, attention.layers[layer].heads - 1)]
-    means = mean_of_others(mean_outputs(model, attention, ids(2)), 0)
+    means = compute_mean_of_others(compute_mean_outputs(model, attention, ids(2)), 0)
     found = ablated(family.name, heads=chosen, layers=layers)
     assert [effects.layer for effects in found] == layers
     plain, _ = slowly(model, attention, {}, {})
@@ -181,7 +181,7 @@ def test_the_one_head_that_copies_is_found_by_what_the_loss_rises_by() -> None:
 @pytest.mark.parametrize("together", [1, 2, 5, 99])
 def test_how_many_rows_go_together_does_not_matter(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = ablated("Qwen 3")
-    monkeypatch.setattr(module, "rows_together", lambda *_: together)
+    monkeypatch.setattr(module, "count_rows_per_pass", lambda *_: together)
     for ours, theirs in zip(ablated("Qwen 3"), expected, strict=True):
         np.testing.assert_allclose(ours.loss, theirs.loss, atol=TOLERANCE)
 
@@ -196,7 +196,7 @@ def test_attention_of_the_layer_is_computed_once(monkeypatch: pytest.MonkeyPatch
 
     name = "Llama 2, Llama 3"
     resumable = Resumable(model_of(name), attention_of(name), sequence())
-    monkeypatch.setattr(module, "rows_together", lambda *_: 2)
+    monkeypatch.setattr(module, "count_rows_per_pass", lambda *_: 2)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
     list(ablate(resumable, attention_of(name), sequence(), kinds=("zero",), layers=[1]))
     assert sizes == [1, 1, 1, 1, 2, 2]  # the plain pass; layer 1 once, layer 2 in each of two passes
@@ -204,14 +204,14 @@ def test_attention_of_the_layer_is_computed_once(monkeypatch: pytest.MonkeyPatch
 
 def test_the_mean_is_that_of_other_sequences() -> None:
     name = "Llama 2, Llama 3"
-    means = mean_outputs(model_of(name), attention_of(name), ids(3))
+    means = compute_mean_outputs(model_of(name), attention_of(name), ids(3))
     assert {layer: tuple(mean.shape) for layer, mean in means.items()} == dict.fromkeys(range(3), (3, 4, 16))
-    alone = mean_outputs(model_of(name), attention_of(name), ids(3)[1:2])
+    alone = compute_mean_outputs(model_of(name), attention_of(name), ids(3)[1:2])
     torch.testing.assert_close(means[2][1:2], alone[2])
-    torch.testing.assert_close(mean_of_others(means, 1)[2], (means[2][0] + means[2][2]) / 2)
-    with pytest.raises(UserError, match="there is one sequence; set sequences to 2 or more"):
-        mean_of_others(alone, 0)
-    with pytest.raises(ValueError, match="means, which are not given"):
+    torch.testing.assert_close(compute_mean_of_others(means, 1)[2], (means[2][0] + means[2][2]) / 2)
+    with pytest.raises(UserError, match="there is only one; set sequences to 2 or more"):
+        compute_mean_of_others(alone, 0)
+    with pytest.raises(ValueError, match="means: no means are given"):
         ablated(name, means=None)
 
 
@@ -257,15 +257,15 @@ def test_layers_on_several_devices(tmp_path: Path) -> None:
 )
 def test_memory_is_bounded_by_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, attention = model_of(name), attention_of(name)
-    one, resumable = row_bytes(model, len(sequence())), Resumable(model, probe(model, ids(1)), sequence())
+    one, resumable = estimate_row_bytes(model, len(sequence())), Resumable(model, probe(model, ids(1)), sequence())
     monkeypatch.setattr(module, "ROW_BYTES", {"cpu": 3 * one})
-    assert rows_together(model, len(sequence())) == 3
+    assert count_rows_per_pass(model, len(sequence())) == 3
     with Held() as held:
         list(ablate(resumable, attention, sequence(), kinds=("zero",), layers=[len(attention.layers) - 1]))
     plain = len(sequence()) * 4 * (2 * VOCABULARY + model.config.get_text_config(decoder=True).hidden_size)
-    assert one < held.most <= 3 * one + plain <= ablation_bytes(model, len(sequence()))
+    assert one < held.most <= 3 * one + plain <= estimate_ablation_bytes(model, len(sequence()))
     monkeypatch.setattr(module, "ROW_BYTES", {"cpu": 1})
-    assert rows_together(model, len(sequence())) == 1
+    assert count_rows_per_pass(model, len(sequence())) == 1
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_what_does_not_exist_is_refused(asked: dict[str, object], said: str) -> 
 
 def test_a_model_read_in_two_passes_is_refused() -> None:
     model, attention = model_of("GPT-J"), attention_of("GPT-J")
-    with pytest.raises(UserError, match="GPTJForCausalLM computes its attention by itself"):
+    with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):
         list(ablate(Resumable(model, probe(model, ids(1)), sequence()), attention, sequence(), kinds=("zero",)))
-    with pytest.raises(UserError, match="GPTJForCausalLM computes its attention by itself"):
-        mean_outputs(model, attention, ids())
+    with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):
+        compute_mean_outputs(model, attention, ids())

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from extract.budgets import SHARES, Heads, by_recall, full_heads, keys_of, policies_at, proportional
+from extract.budgets import (
+    SHARES,
+    Heads,
+    build_full_heads,
+    build_policies,
+    count_keys,
+    fit_recall_budgets,
+    scale_budgets,
+)
 from extract.policies import Largest, Mass, SinkAndRecent
 from storage.errors import UserError
 
@@ -38,9 +46,11 @@ def slow_cost(budgets: np.ndarray) -> float:
 
 def test_the_cost_is_the_mean_number_of_keys_kept() -> None:
     budgets = np.random.default_rng(0).integers(1, CONTEXT, PRESENT.shape)
-    assert drawn().cost(budgets) == pytest.approx(slow_cost(budgets))
-    assert drawn().cost(np.full(PRESENT.shape, 1)) == 1
-    assert drawn().cost(np.full(PRESENT.shape, 999)) == pytest.approx(slow_cost(np.full(PRESENT.shape, CONTEXT)))
+    assert drawn().compute_cost(budgets) == pytest.approx(slow_cost(budgets))
+    assert drawn().compute_cost(np.full(PRESENT.shape, 1)) == 1
+    assert drawn().compute_cost(np.full(PRESENT.shape, 999)) == pytest.approx(
+        slow_cost(np.full(PRESENT.shape, CONTEXT))
+    )
 
 
 def cost(policy: object) -> float:
@@ -56,8 +66,8 @@ def cost(policy: object) -> float:
 @pytest.mark.parametrize("seed", range(3))
 def test_policies_of_a_budget_cost_the_same(keys: int, seed: int) -> None:
     heads = drawn(seed)
-    target = heads.cost(np.full(PRESENT.shape, keys))
-    found = policies_at(keys, heads, draws=2, seed=seed)
+    target = heads.compute_cost(np.full(PRESENT.shape, keys))
+    found = build_policies(keys, heads, draws=2, seed=seed)
     names = [policy.name for policy in found]
     always = {"same_n", "sink_recent", "elbow", "recall", "mass", "random_budgets"}
     assert set(names) - {"full_heads_geometry", "full_heads_mass", "full_heads_random"} == always
@@ -72,7 +82,7 @@ def test_policies_of_a_budget_cost_the_same(keys: int, seed: int) -> None:
 
 
 def test_needs_are_told() -> None:
-    needs = {policy.name: policy.needs for policy in policies_at(16, drawn())}
+    needs = {policy.name: policy.needs for policy in build_policies(16, drawn())}
     assert {name for name, needed in needs.items() if needed == "statistics"} == {
         "sink_recent",
         "full_heads_geometry",
@@ -83,15 +93,15 @@ def test_needs_are_told() -> None:
 
 def test_what_is_not_known_is_left_out() -> None:
     bare = Heads(PRESENT, COUNTS)
-    assert [policy.name for policy in policies_at(16, bare)] == ["same_n", "sink_recent", "full_heads_random"]
+    assert [policy.name for policy in build_policies(16, bare)] == ["same_n", "sink_recent", "full_heads_random"]
     nothing = Heads(PRESENT, COUNTS, elbow=np.full(PRESENT.shape, np.nan))
-    assert "elbow" not in [policy.name for policy in policies_at(16, nothing)]
+    assert "elbow" not in [policy.name for policy in build_policies(16, nothing)]
 
 
 def test_budgets_by_elbow_are_proportional_to_it() -> None:
     heads = drawn()
     assert heads.elbow is not None
-    budgets = proportional(heads.elbow, 12.0, heads)
+    budgets = scale_budgets(heads.elbow, 12.0, heads)
     known = PRESENT & np.isfinite(heads.elbow)
     scale = np.median((budgets / heads.elbow)[known])
     expected = np.clip(np.rint(scale * heads.elbow), 1, CONTEXT)
@@ -104,7 +114,7 @@ def test_budgets_by_elbow_are_proportional_to_it() -> None:
 def test_recall_stays_from_its_budget_on_and_not_before(target: float) -> None:
     heads = drawn()
     assert heads.recall is not None
-    threshold, budgets = by_recall(target, heads)
+    threshold, budgets = fit_recall_budgets(target, heads)
     for layer, head in zip(*PRESENT.nonzero(), strict=True):
         curve, n = heads.recall[layer, head], budgets[layer, head]
         assert (curve[n - 1 :] >= threshold).all()
@@ -112,11 +122,11 @@ def test_recall_stays_from_its_budget_on_and_not_before(target: float) -> None:
     assert budgets[PRESENT].max() > 1  # the first N that has it would be 1 in every head
     assert slow_cost(budgets) == pytest.approx(target, abs=1)
     with pytest.raises(ValueError, match="Recall of the heads is not known"):
-        by_recall(target, Heads(PRESENT, COUNTS))
+        fit_recall_budgets(target, Heads(PRESENT, COUNTS))
 
 
 def test_random_budgets_are_the_same_numbers() -> None:
-    found = policies_at(16, drawn(), draws=3)
+    found = build_policies(16, drawn(), draws=3)
     (elbow,) = [policy.budgets for policy in found if policy.name == "elbow"]
     shuffled = [policy.budgets for policy in found if policy.name == "random_budgets"]
     for budgets in shuffled:
@@ -124,27 +134,29 @@ def test_random_budgets_are_the_same_numbers() -> None:
         assert budgets[PRESENT].sum() == elbow[PRESENT].sum()
         assert (budgets != elbow)[PRESENT].any()
     assert (shuffled[0] != shuffled[1]).any()
-    again = [policy.budgets for policy in policies_at(16, drawn(), draws=3) if policy.name == "random_budgets"]
+    again = [policy.budgets for policy in build_policies(16, drawn(), draws=3) if policy.name == "random_budgets"]
     assert all((one == other).all() for one, other in zip(shuffled, again, strict=True))
-    other = [policy.budgets for policy in policies_at(16, drawn(), draws=3, seed=1) if policy.name == "random_budgets"]
+    other = [
+        policy.budgets for policy in build_policies(16, drawn(), draws=3, seed=1) if policy.name == "random_budgets"
+    ]
     assert (other[0] != shuffled[0]).any()
 
 
 def test_full_heads_are_those_of_the_highest_scores() -> None:
     heads = drawn()
     scores = heads.scores["geometry"]
-    policy = full_heads("geometry", "", scores, 24, heads)
+    policy = build_full_heads("geometry", "", scores, 24, heads)
     assert policy is not None
     assert policy.full is not None
     assert 0 < policy.full.sum() < PRESENT.sum()
     assert scores[policy.full].min() > scores[PRESENT & ~policy.full].max()
     assert not (policy.full & ~PRESENT).any()
-    unknown = full_heads("mass", "", np.where(PRESENT, np.nan, 1.0), 24, heads)
+    unknown = build_full_heads("mass", "", np.where(PRESENT, np.nan, 1.0), 24, heads)
     assert unknown is not None
     assert unknown.full is not None
     assert not (unknown.full & ~PRESENT).any()
-    assert full_heads("geometry", "", scores, 2, heads) is None
-    everything = full_heads("geometry", "", scores, CONTEXT, heads)
+    assert build_full_heads("geometry", "", scores, 2, heads) is None
+    everything = build_full_heads("geometry", "", scores, CONTEXT, heads)
     assert everything is not None
     assert everything.full is not None
     assert (everything.full == PRESENT).all()
@@ -152,26 +164,26 @@ def test_full_heads_are_those_of_the_highest_scores() -> None:
 
 def test_the_share_of_mass_is_read_off_the_curve() -> None:
     heads = drawn()
-    (policy,) = [policy for policy in policies_at(16, heads) if isinstance(policy, Mass)]
+    (policy,) = [policy for policy in build_policies(16, heads) if isinstance(policy, Mass)]
     keys = np.interp(policy.share, SHARES, np.linspace(1, 30, len(SHARES)))
-    assert keys == pytest.approx(heads.cost(np.full(PRESENT.shape, 16)))
+    assert keys == pytest.approx(heads.compute_cost(np.full(PRESENT.shape, 16)))
 
 
 @pytest.mark.parametrize(("budget", "context", "keys"), [(1, 64, 64), (0.5, 64, 32), (1 / 64, 64, 1), (0.1, 512, 51)])
 def test_a_budget_is_a_share_of_the_keys(budget: float, context: int, keys: int) -> None:
-    assert keys_of(budget, context) == keys
+    assert count_keys(budget, context) == keys
 
 
 @pytest.mark.parametrize(
     ("budget", "said"),
     [
-        (1.5, "The budget 1.5 is no share of the keys; give a number above 0 and up to 1"),
-        (0, "The budget 0 is no share of the keys"),
-        (-0.1, "The budget -0.1 is no share of the keys"),
-        (float("nan"), "The budget nan is no share of the keys"),
+        (1.5, "The budget 1.5 is not a share of the keys; give a number above 0 and up to 1"),
+        (0, "The budget 0 is not a share of the keys"),
+        (-0.1, "The budget -0.1 is not a share of the keys"),
+        (float("nan"), "The budget nan is not a share of the keys"),
         (0.001, "The budget 0.001 is less than one of 512 keys; give 0.002 or more"),
     ],
 )
 def test_other_budgets_are_refused(budget: float, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        keys_of(budget, 512)
+        count_keys(budget, 512)

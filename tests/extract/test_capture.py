@@ -21,10 +21,10 @@ from transformers.models.llama.modeling_llama import LlamaAttention
 
 from extract import capture as module
 from extract import two_pass
-from extract.attention import query_weights
+from extract.attention import compute_query_weights
 from extract.buffers import Buffers
 from extract.capture import Captured, capture, probe
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 from tests.extract.families import FAMILIES, KEYS, QUERIES, attention_of, ids, model_of
@@ -35,7 +35,7 @@ OF_EACH_PATH = ("llama", "gemma2", "gpt_oss")
 
 @pytest.fixture(autouse=True)
 def _noiseless() -> Iterator[None]:
-    with quiet():
+    with silence_libraries():
         yield
 
 
@@ -170,11 +170,11 @@ def test_a_mask_of_padding_leaves_the_other_keys_weights() -> None:
     query, key = torch.randn(1, 4, 9, 8, generator=generator), torch.randn(1, 2, 9, 8, generator=generator)
     mask = (torch.ones(9, 9).tril().bool() & (torch.arange(9) >= 3))[None, None]
     rows = torch.tensor([5, 8])
-    padded, _ = query_weights(query, key, mask, rows, 0.5, None, None)
-    bare, _ = query_weights(query[:, :, 3:], key[:, :, 3:], None, rows - 3, 0.5, None, None)
+    padded, _ = compute_query_weights(query, key, mask, rows, 0.5, None, None)
+    bare, _ = compute_query_weights(query[:, :, 3:], key[:, :, 3:], None, rows - 3, 0.5, None, None)
     assert (padded[..., :3] == 0).all()
     torch.testing.assert_close(padded[..., 3:], bare)
-    dropped, _ = query_weights(query, key, None, rows, 0.5, None, None)
+    dropped, _ = compute_query_weights(query, key, None, rows, 0.5, None, None)
     assert ((dropped[..., 3:] - bare).abs().amax(dim=(0, 1, 3)) > 0.05).all()
 
 
@@ -275,7 +275,7 @@ def test_buffers_keep_each_layer_and_nan_beyond_it() -> None:
 def test_tensors_of_other_shapes_are_refused(change: dict[str, object]) -> None:
     room: dict = {"layers": UNEVEN, "batch": 2, "queries": 2, "keys": 5, "dtype": torch.float32}
     weights, values, sinks = filled(Buffers(**room))[0]
-    with pytest.raises(ValueError, match="layer 0 brings"):
+    with pytest.raises(ValueError, match="layer 0 has the shapes"):
         Buffers(**(room | change)).put(0, weights, values, sinks)
 
 
@@ -379,7 +379,7 @@ def test_the_models_own_attention_is_restored(before: str, monkeypatch: pytest.M
     model.set_attn_implementation(before)
     capture(model, attention, ids(), QUERIES)
     assert model.config._attn_implementation == before
-    monkeypatch.setattr(module, "query_weights", lambda *_: 1 / 0)
+    monkeypatch.setattr(module, "compute_query_weights", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         capture(model, attention, ids(), QUERIES)
     assert model.config._attn_implementation == before
@@ -390,7 +390,7 @@ def test_two_passes_restore_the_models_own_attention(monkeypatch: pytest.MonkeyP
     assert model.config._attn_implementation == "sdpa"
     capture(model, attention, ids(), QUERIES)
     assert model.config._attn_implementation == "sdpa"
-    monkeypatch.setattr(two_pass, "_weights", lambda *_: 1 / 0)
+    monkeypatch.setattr(two_pass, "_find_weights", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         capture(model, attention, ids(), QUERIES)
     assert model.config._attn_implementation == "sdpa"
@@ -455,7 +455,7 @@ UNKNOWN = "attends in layer {} in a way this program does not know"
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (unknown_kind, "captured in part: nothing was seen in layers 0, 2 of 3"),
+        (unknown_kind, "captured only in part: no attention was seen in layers 0, 2 of 3"),
         (partial(numbered, 0), "more than once in layer 0"),
         (partial(numbered, None), "outside its 3 numbered layers"),
         (partial(numbered, 3), "outside its 3 numbered layers"),
@@ -481,8 +481,8 @@ def test_what_a_model_does_not_tell_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_two_passes_that_weigh_otherwise_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = two_pass._step
-    monkeypatch.setattr(two_pass, "_step", lambda model, token, kept: step(model, token // 2 + 1, kept))
+    step = two_pass._read_token
+    monkeypatch.setattr(two_pass, "_read_token", lambda model, token, kept: step(model, token // 2 + 1, kept))
     with pytest.raises(UserError, match=UNKNOWN.format(0)):
         probe(model_of("GPT-J"), ids())
 
@@ -507,7 +507,7 @@ def test_errors_of_the_models_own_are_one_line(
     ],
     ids=lambda error: type(error).__name__,
 )
-@pytest.mark.parametrize("part", ["forward", "_plain", "_step"])
+@pytest.mark.parametrize("part", ["forward", "_run_plain", "_read_token"])
 def test_lack_of_memory_is_passed_on(part: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("GPT-J")
     monkeypatch.setattr(model.base_model if part == "forward" else two_pass, part, partial(fail, error))
@@ -523,7 +523,7 @@ def fail(error: Exception, *_: object, **__: object) -> NoReturn:
 def test_windows_narrower_than_the_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model, attention = model_of("GPT-Neo"), attention_of("GPT-Neo")
     monkeypatch.setattr(model.config, "window_size", WINDOW - 4)
-    with pytest.raises(UserError, match="shows the query at 47 other keys in layer 1 than its configuration says"):
+    with pytest.raises(UserError, match="lets the query at 47 see other keys in layer 1 than its configuration says"):
         capture(model, attention, ids(), (47,))
 
 
@@ -532,7 +532,7 @@ def test_a_layer_that_is_not_captured_any_more_is_named() -> None:
     attention = probe(model, ids(1))
     model.model.layers[1] = torch.nn.Identity()
     model.model.layers[1].forward = lambda hidden, **_: hidden
-    with pytest.raises(UserError, match="captured in part: nothing was seen in layers 1 of 3"):
+    with pytest.raises(UserError, match="captured only in part: no attention was seen in layers 1 of 3"):
         capture(model, attention, ids(), QUERIES)
 
 
@@ -567,8 +567,8 @@ OTHERS_HIDDEN = "hides keys other than the first ones from the query at "
         (changed(20, 20, seen=False), f"{OTHERS_HIDDEN}20;"),
         (changed(20, 0, slice(1, 2), seen=False), f"{OTHERS_HIDDEN}20;"),
         (CAUSAL & (torch.arange(KEYS)[:, None] != 20), f"{OTHERS_HIDDEN}20;"),
-        (changed(9, 10, slice(1, 2), seen=True), "is no causal language model"),
-        (torch.ones(1, 1, KEYS, KEYS).bool(), "is no causal language model"),
+        (changed(9, 10, slice(1, 2), seen=True), "is not a causal language model"),
+        (torch.ones(1, 1, KEYS, KEYS).bool(), "is not a causal language model"),
         (torch.zeros(1, 1, KEYS, KEYS), "a mask of type torch.float32"),
     ],
 )

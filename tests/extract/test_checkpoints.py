@@ -22,7 +22,7 @@ from extract.checkpoints import Checkpoint
 from extract.checks import check_inputs
 from extract.models import describe, load
 from extract.settings import ExtractionSettings
-from extract.tensors import tensor_shapes
+from extract.tensors import read_tensor_shapes
 from storage.errors import UserError
 from tests.extract.tiny import write_checkpoint
 
@@ -97,7 +97,7 @@ def change_config(checkpoint: Path, **fields: object) -> None:
 def test_a_sharded_checkpoint_is_read_from_the_files_of_its_index(sharded: Path, original: Path) -> None:
     found = opened(sharded)
     assert found.weights == ("one.safetensors", "part/two.safetensors")
-    assert tensor_shapes(found) == tensor_shapes(opened(original))
+    assert read_tensor_shapes(found) == read_tensor_shapes(opened(original))
     ids = torch.arange(20)[None]
     plain, parts = (load(describe(settings(path))) for path in (original, sharded))
     with torch.inference_mode():
@@ -129,7 +129,7 @@ def test_a_snapshot_of_the_hubs_cache_links_to_its_blobs(checkpoint: Path, tmp_p
     outside.write_text("{}")
     (snapshot / "generation_config.json").unlink()
     (snapshot / "generation_config.json").symlink_to(outside)
-    assert "has a link out of it, 'generation_config.json'" in refusal(snapshot)
+    assert "has a link out of its directory, 'generation_config.json'" in refusal(snapshot)
 
 
 def test_every_vocabulary_that_transformers_knows_is_among_the_files_of_a_tokenizer(checkpoint: Path) -> None:
@@ -176,17 +176,17 @@ def test_a_tokenizer_may_say_where_it_was(checkpoint: Path) -> None:
 def test_the_hash_of_a_single_file_is_over_configuration_and_weights(checkpoint: Path) -> None:
     names = ("config.json", "model.safetensors")
     lines = [f"{name} {hashlib.sha256((checkpoint / name).read_bytes()).hexdigest()}\n" for name in names]
-    assert opened(checkpoint).sha256() == hashlib.sha256("".join(lines).encode()).hexdigest()
+    assert opened(checkpoint).hash_model() == hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def test_an_index_in_a_folder_is_hashed(sharded: Path) -> None:
     (sharded / checkpoints.INDEX).rename(sharded / "part" / "own.safetensors.index.json")
     change_config(sharded, transformers_weights="part/own.safetensors.index.json")
-    was = opened(sharded).other_sha256()
+    was = opened(sharded).hash_other_files()
     assert opened(sharded).weights == ("one.safetensors", "part/two.safetensors")
     with (sharded / "part" / "own.safetensors.index.json").open("a") as file:
         file.write(" ")
-    assert opened(sharded).other_sha256() != was
+    assert opened(sharded).hash_other_files() != was
 
 
 CHANGED = {
@@ -211,7 +211,7 @@ CHANGED = {
 def test_each_file_that_is_read_is_hashed(name: str, sharded: Path) -> None:
     def hashes() -> dict[str, str]:
         found = opened(sharded)
-        return {"model": found.sha256(), "other": found.other_sha256(), "tokenizer": found.tokenizer_sha256()}
+        return {"model": found.hash_model(), "other": found.hash_other_files(), "tokenizer": found.hash_tokenizer()}
 
     before = hashes()
     assert hashes() == before
@@ -318,10 +318,13 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a loop": (linked("config.json", "config.json"), "'config.json', which cannot be read"),
     "a broken link": (linked("config.json", "no-such"), "only a broken link"),
     "a broken link for weights": (linked("model.safetensors", "no-such"), "only a broken link"),
-    "a link out for config.json": (outside("config.json"), "has a link out of it, 'config.json'"),
-    "a link out for the weights": (outside("model.safetensors"), "has a link out of it, 'model.safetensors'"),
-    "a link out for a vocabulary": (outside("tokenizer.json"), "has a link out of it, 'tokenizer.json'"),
-    "an adapter": (put("adapter_config.json", b"{}"), "has an adapter beside its weights"),
+    "a link out for config.json": (outside("config.json"), "has a link out of its directory, 'config.json'"),
+    "a link out for the weights": (
+        outside("model.safetensors"),
+        "has a link out of its directory, 'model.safetensors'",
+    ),
+    "a link out for a vocabulary": (outside("tokenizer.json"), "has a link out of its directory, 'tokenizer.json'"),
+    "an adapter": (put("adapter_config.json", b"{}"), "has an adapter next to its weights"),
     "a distributed checkpoint": (
         put("shard-00000-model-00001-of-00001.safetensors", b""),
         "is a distributed checkpoint",
@@ -336,7 +339,10 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "an index of a null character": (index_of("a\0.safetensors", there=False), ONLY),
     "an index of control characters": (index_of("a\x1b[2J.safetensors"), r"'a\\x1b\[2J.safetensors'; only safetensors"),
     "an index of what is not there": (index_of("no-such.safetensors", there=False), "lacks the weights file 'no-such"),
-    "an index that is none": (of_index(b"[]"), "index.json of the model .* is not valid: it holds no JSON object"),
+    "an index that is none": (
+        of_index(b"[]"),
+        "index.json of the model .* is not valid: it does not contain a JSON object",
+    ),
     "an index without a map": (of_index(b"{}"), "without a 'weight_map'"),
     "an index of nothing": (of_index(b'{"weight_map": {}}'), "without a 'weight_map'"),
     "an index that is broken": (of_index(b"{"), "index.json of the model .* is not valid: Expecting"),
@@ -345,7 +351,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "weights out of it": (config(transformers_weights="../evil.safetensors"), OUTSIDE),
     "weights that are a number": (config(transformers_weights=3), ONLY),
     "weights that are not there": (config(transformers_weights="no-such.safetensors"), "has no weights"),
-    "config of no object": (put("config.json", b"[]"), "is not valid: it holds no JSON object"),
+    "config of no object": (put("config.json", b"[]"), "is not valid: it does not contain a JSON object"),
     "config of no text": (put("config.json", b"\xff\xfe"), "is not valid: 'utf-8' codec"),
     "config too deep": (put("config.json", DEEP), "is not valid: maximum recursion depth"),
     "config of long numbers": (put("config.json", b'{"a": ' + b"9" * 5000 + b"}"), "is not valid: Exceeds the limit"),
@@ -376,19 +382,25 @@ HOSTILE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a list for vocab_size": (config(vocab_size=[320]), r"vocab_size should be a whole number, found \[320\]"),
     "less than nothing": (config(num_key_value_heads=-2), "num_key_value_heads should be 1 or more, found -2"),
     "no layers": (config(num_hidden_layers=0), "num_hidden_layers should be 1 or more, found 0"),
-    "too many layers": (config(num_hidden_layers=10**7), r"num_hidden_layers is 10000000, the weights have 30 tensors"),
-    "too wide": (config(hidden_size=10**9), "hidden_size is 1000000000, the longest axis of a tensor .* has 320"),
-    "too many tokens": (config(vocab_size=2**40), "vocab_size is 1099511627776, the longest axis"),
+    "too many layers": (
+        config(num_hidden_layers=10**7),
+        r"num_hidden_layers is 10000000, but the weights have 30 tensors",
+    ),
+    "too wide": (
+        config(hidden_size=10**9),
+        "hidden_size is 1000000000, but the longest axis of a tensor .* has length 320",
+    ),
+    "too many tokens": (config(vocab_size=2**40), "vocab_size is 1099511627776, but the longest axis"),
     "too many experts": (config(num_local_experts=10**7), "num_local_experts is 10000000, more than the weights can"),
     "too many labels": (config(num_labels=10**9), "num_labels is 1000000000, more than the weights can hold"),
     "heads that do not divide": (config(num_attention_heads=5, head_dim=None), "num_key_value_heads is 2, which does"),
     "heads of no length": (
         put("config.json", b'{"model_type": "gpt2", "n_embd": 64, "n_head": 5}'),
-        "n_head is 5, which does not divide n_embd, 64",
+        r"n_head is 5, which does not divide n_embd \(64\)",
     ),
     "a part that is wrong": (config(text_config={"hidden_size": "64"}), "text_config.hidden_size should be a whole"),
-    "too few positions": (config(max_position_embeddings=16), "reads at most 16 tokens, context_length asks for 32"),
-    "code of the hub": (config(attn_implementation="acme/evil"), "asks for code of the hub, which is never run"),
+    "too few positions": (config(max_position_embeddings=16), "reads at most 16 tokens, but context_length is 32"),
+    "code of the hub": (config(attn_implementation="acme/evil"), "asks for code from the hub, which is never run"),
     "no names": (config(architectures=3), "architectures should be names, found 3"),
 }
 
@@ -456,7 +468,7 @@ def loading_refusal(path: Path) -> str:
 def test_tensors_of_other_shapes_are_named_with_both_shapes(checkpoint: Path) -> None:
     change_config(checkpoint, intermediate_size=32)
     assert loading_refusal(checkpoint).endswith(
-        "do not match its config.json: model.layers.0.mlp.down_proj.weight has the shape [64, 64], wanted is [64, 32] "
+        "do not match its config.json: model.layers.0.mlp.down_proj.weight has the shape [64, 64], expected [64, 32] "
         "(and 8 more); get the configuration that belongs to them"
     )
 
@@ -466,22 +478,22 @@ def test_sizes_far_beyond_the_weights_take_no_memory(checkpoint: Path, monkeypat
     change_config(checkpoint, intermediate_size=2**40)
     held = sum(tensor.numel() for tensor in load_file(checkpoint / "model.safetensors").values())
     said = loading_refusal(checkpoint)
-    assert re.search(r"describes 6\d\d(,\d{3}){4} parameters, its weights hold ", said)
+    assert re.search(r"describes 6\d\d(,\d{3}){4} parameters, but its weights hold ", said)
     assert f"hold {held:,};" in said
 
 
 @pytest.mark.parametrize(("times", "refused"), [(4, False), (400, True)])
 def test_quantised_weights_hold_more_than_they_have_elements(times: int, refused: bool, checkpoint: Path) -> None:
     change_config(checkpoint, intermediate_size=64 * times, quantization_config={"quant_method": "acme"})
-    assert ("parameters, its weights hold" in loading_refusal(checkpoint)) is refused
+    assert ("parameters, but its weights hold" in loading_refusal(checkpoint)) is refused
 
 
 def test_a_model_larger_than_the_memory_is_refused_before_it_is_read(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *_, **__: pytest.fail("the weights were read"))
-    monkeypatch.setattr("extract.models.machine_memory", lambda: 1e5)
-    assert "needs 0.0 GB of memory, this machine has 0.0 GB; set dtype: bfloat16" in loading_refusal(checkpoint)
+    monkeypatch.setattr("extract.models.find_machine_memory", lambda: 1e5)
+    assert "needs 0.0 GB of memory, but this machine has 0.0 GB; set dtype: bfloat16" in loading_refusal(checkpoint)
 
 
 # --- what only transformers can tell ---

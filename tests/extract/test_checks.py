@@ -68,13 +68,11 @@ def test_inputs_that_are_not_what_they_should_be(inputs: Path, tmp_path: Path) -
     assert "There is no model directory" in refusal(model=str(inputs / "book.txt"))
     assert "has no config.json" in refusal(model=str(inputs))
     (tmp_path / "table.csv").write_text("a,b")
-    assert "is no .txt/.jsonl/.parquet file" in refusal(corpus=str(tmp_path / "table.csv"))
+    assert "is not a .txt/.jsonl/.parquet file" in refusal(corpus=str(tmp_path / "table.csv"))
     assert "has no .txt/.jsonl/.parquet file in it" in refusal(corpus=str(tmp_path))
     (tmp_path / "none.txt").write_text("")
     assert "is empty" in refusal(corpus=str(tmp_path / "none.txt"))
-    assert "reads at most 64 tokens, context_length asks for 65" in refusal(
-        model=str(inputs / "tiny"), context_length=65
-    )
+    assert "reads at most 64 tokens, but context_length is 65" in refusal(model=str(inputs / "tiny"), context_length=65)
 
 
 def test_a_missing_tokenizer_is_not_blamed_on_the_corpus(tmp_path: Path) -> None:
@@ -83,7 +81,7 @@ def test_a_missing_tokenizer_is_not_blamed_on_the_corpus(tmp_path: Path) -> None
         file.unlink()
     assert refusal(model=str(checkpoint)) == (
         f"The model '{checkpoint}' has no tokenizer that can be read; "
-        "write one beside it with tokenizer.save_pretrained"
+        "save one in its directory with tokenizer.save_pretrained"
     )
 
 
@@ -101,8 +99,8 @@ def test_a_local_model_has_no_revisions(model: str, inputs: Path) -> None:
     with pytest.raises(UserError) as caught:
         parse_study("one", given | ({} if model == "synthetic" else {"corpus": "embedded"}), "studies.yaml")
     assert str(caught.value).startswith(
-        f"studies.yaml: study 'one', field 'model.revision': input goes with a hub id only, and the model '{name}' is "
-        "local; leave it out, found 'v2'"
+        "studies.yaml: study 'one', field 'model.revision': input is only allowed with a hub id, but the model "
+        f"'{name}' is local; leave it out, found 'v2'"
     )
 
 

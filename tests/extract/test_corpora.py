@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from extract import corpora
-from extract.corpora import Windows, documents
-from extract.embedded.manual import topics
-from extract.identity import corpus_sha256
+from extract.corpora import Windows, open_documents
+from extract.embedded.manual import list_topics
+from extract.identity import hash_corpus
 from extract.settings import CorpusSettings
 from storage.errors import UserError
 from tests.extract.tiny import text, tiny_tokenizer
@@ -30,7 +30,7 @@ def corpus(name: object, **others: object) -> CorpusSettings:
 def windows(
     source: CorpusSettings, sequences: int = 4, seed: int = 0, keys: int = KEYS, tokenizer: Any = WITH_BOS
 ) -> Windows:
-    return corpora.windows(source, tokenizer, keys, sequences, seed)
+    return corpora.select_windows(source, tokenizer, keys, sequences, seed)
 
 
 def refusal(source: CorpusSettings, **others: Any) -> str:
@@ -111,7 +111,7 @@ def test_all_windows_of_any_documents(texts: list[str], keys: int, pack: bool, w
             assert sorted(chosen.tokens.tolist()) == expected
             assert (chosen.documents_read, chosen.documents_skipped) == (len(texts), skipped)
         message = refusal(source, sequences=len(expected) + 1, keys=keys, tokenizer=tokenizer)
-    assert f"{len(texts)} documents, {len(expected) + 1} are asked for" in message
+    assert f"{len(texts)} documents, but {len(expected) + 1} are requested" in message
 
 
 def test_short_documents_are_skipped_and_counted_unless_packed(tmp_path: Path) -> None:
@@ -131,21 +131,21 @@ def test_too_little_text_says_how_much_there_was(tmp_path: Path) -> None:
     ids = [WITH_BOS(document, add_special_tokens=False)["input_ids"] for document in [*short, text(12)]]
     there, tokens = len(ids[-1]) // (KEYS - 1), sum(map(len, ids))
     said = refusal(corpus(path), sequences=99)
-    assert f"{there} sequences of {KEYS} tokens from {tokens} tokens in 4 documents, 99 are asked for" in said
+    assert f"{there} sequences of {KEYS} tokens from {tokens} tokens in 4 documents, but 99 are requested" in said
     assert "set pack to join the 3 documents that are too short" in said
     assert "set pack" not in refusal(corpus(path, pack=True), sequences=99)
 
 
 def test_the_embedded_corpus_is_the_held_out_manual() -> None:
-    held_out = [held for _, held in topics("held_out")]
-    assert list(documents(corpus("embedded"), 0)[0]) == held_out
+    held_out = [held for _, held in list_topics("held_out")]
+    assert list(open_documents(corpus("embedded"), 0)[0]) == held_out
     chosen = windows(corpus("embedded"), sequences=16, keys=64)
     assert any(WITH_BOS.decode(chosen.tokens[0, 1:]) in held for held in held_out)
 
 
 def test_the_hash_is_the_files(book: Path) -> None:
-    assert windows(corpus(book)).sha256 == corpus_sha256(corpus(book)) == hashlib.sha256(book.read_bytes()).hexdigest()
-    assert windows(corpus("embedded")).sha256 == corpus_sha256(corpus("embedded"))
+    assert windows(corpus(book)).sha256 == hash_corpus(corpus(book)) == hashlib.sha256(book.read_bytes()).hexdigest()
+    assert windows(corpus("embedded")).sha256 == hash_corpus(corpus("embedded"))
 
 
 def test_a_directory_is_one_corpus(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_directory_is_one_corpus(tmp_path: Path) -> None:
     chosen = windows(corpus(tmp_path), sequences=30)
     assert (chosen.tokens == together).all()
     assert chosen.documents_read == 15
-    assert chosen.sha256 == corpus_sha256(corpus(tmp_path))
+    assert chosen.sha256 == hash_corpus(corpus(tmp_path))
     assert "15 documents" in refusal(corpus(tmp_path), sequences=9999)
 
 
@@ -168,8 +168,8 @@ def test_a_directory_is_one_corpus(tmp_path: Path) -> None:
 
 def test_held_out_windows_are_those_after_the_study_s(book: Path) -> None:
     longer, used = windows(corpus(book), sequences=12).tokens, windows(corpus(book), sequences=7).tokens
-    np.testing.assert_array_equal(corpora.held_out(corpus(book), WITH_BOS, used, 0, 5), longer[7:])
-    assert corpora.held_out(corpus(book), WITH_BOS, used, 0, 0).shape == (0, KEYS)
+    np.testing.assert_array_equal(corpora.select_held_out(corpus(book), WITH_BOS, used, 0, 5), longer[7:])
+    assert corpora.select_held_out(corpus(book), WITH_BOS, used, 0, 0).shape == (0, KEYS)
 
 
 def test_text_that_the_study_has_read_is_not_held_out(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_text_that_the_study_has_read_is_not_held_out(tmp_path: Path) -> None:
     source = corpus(write_jsonl(tmp_path / "twice.jsonl", texts * 2))
     used = windows(source, sequences=6).tokens
     everything = windows(source, sequences=len(used) + 30).tokens
-    found = corpora.held_out(source, WITH_BOS, used, 0, 20)
+    found = corpora.select_held_out(source, WITH_BOS, used, 0, 20)
     known = {row.tobytes() for row in used}
     assert any(row.tobytes() in known for row in everything[6:26])  # it would have been
     assert not any(row.tobytes() in known for row in found)
@@ -186,10 +186,10 @@ def test_text_that_the_study_has_read_is_not_held_out(tmp_path: Path) -> None:
 def test_a_corpus_that_runs_out_of_held_out_text(tmp_path: Path) -> None:
     source = corpus(write_jsonl(tmp_path / "short.jsonl", [text(40)]))
     used = windows(source, sequences=2).tokens
-    assert len(corpora.held_out(source, WITH_BOS, used, 0, 2)) == 2
-    said = r"has (\d+) sequences of 16 tokens after the 2 of the study, 999 are asked for to be held out; ask for fewer"
+    assert len(corpora.select_held_out(source, WITH_BOS, used, 0, 2)) == 2
+    said = r"has (\d+) sequences of 16 tokens after the 2 of the study, but 999 held-out .* requested; request fewer"
     with pytest.raises(UserError, match=said) as caught:
-        corpora.held_out(source, WITH_BOS, used, 0, 999)
+        corpora.select_held_out(source, WITH_BOS, used, 0, 999)
     assert "\n" not in str(caught.value)
 
 
@@ -199,5 +199,5 @@ def test_another_text_than_the_study_s_is_noticed(change: str, book: Path) -> No
     if change == "text":
         book.write_text(text(3000, seed=1), encoding="utf-8")
     tokenizer = BARE if change == "tokenizer" else WITH_BOS
-    with pytest.raises(UserError, match="is not what the study has read; extract it again with --fresh"):
-        corpora.held_out(corpus(book), tokenizer, used, 1 if change == "seed" else 0, 2)
+    with pytest.raises(UserError, match="has changed since the study was extracted; extract it again with --fresh"):
+        corpora.select_held_out(corpus(book), tokenizer, used, 1 if change == "seed" else 0, 2)

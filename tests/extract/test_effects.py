@@ -1,4 +1,4 @@
-"""What heads do, on a study that was extracted: pieces that can be taken up again, and what is refused."""
+"""What heads do, on a study that was extracted: pieces that can be resumed, and what is refused."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from extract import effects, models
-from extract.ablation import LayerEffects, mean_of_others, mean_outputs
-from extract.budgets import SHARES, policies_at
-from extract.effects import Opened, head_ablation, known_heads, open_study, sparsified_losses
+from extract.ablation import LayerEffects, compute_mean_of_others, compute_mean_outputs
+from extract.budgets import SHARES, build_policies
+from extract.effects import Opened, ablate_heads, measure_heads, measure_sparse_losses, open_study
 from extract.extraction import extract
-from extract.interventions import KINDS, Replaced, intervening
+from extract.interventions import KINDS, Replaced, intervene
 from extract.policies import Largest
 from extract.settings import ExtractionSettings
-from extract.sparsity import policy_losses
+from extract.sparsity import measure_policy_losses
 from storage.errors import UserError
 from storage.files.places import Local
 from storage.zarr.arrays import TENSORS
@@ -55,7 +55,7 @@ def test_the_model_is_the_one_that_was_captured(folder: Path, opened: Opened) ->
     assert type(opened.model).__name__ == "Qwen3ForCausalLM"
     np.testing.assert_array_equal(opened.tokens, store(folder).read("tokens", ...))
     assert opened.attention.path == "AttentionInterface"
-    held_out = opened.held_out(3)
+    held_out = opened.select_held_out(3)
     assert held_out.shape == (3, KEYS)
     assert not {row.tobytes() for row in held_out} & {row.tobytes() for row in opened.tokens}
 
@@ -65,7 +65,7 @@ Pieces = list[tuple[int, LayerEffects]]
 
 @pytest.fixture(scope="module")
 def whole(opened: Opened) -> Pieces:
-    return list(head_ablation(opened, sequences=3, kinds=KINDS))
+    return list(ablate_heads(opened, sequences=3, kinds=KINDS))
 
 
 def assert_equal(found: Pieces, expected: Pieces) -> None:
@@ -90,9 +90,9 @@ def test_every_head_of_every_layer_of_every_sequence(whole: Pieces) -> None:
 
 
 def test_means_are_those_of_all_other_sequences_of_the_study(opened: Opened, whole: Pieces) -> None:
-    ids = opened.ids(SEQUENCES)
-    means = mean_of_others(mean_outputs(opened.model, opened.attention, ids), 1)
-    with intervening(opened.model, opened.attention, Replaced({(2, 3): "mean"}, means)), torch.inference_mode():
+    ids = opened.select_ids(SEQUENCES)
+    means = compute_mean_of_others(compute_mean_outputs(opened.model, opened.attention, ids), 1)
+    with intervene(opened.model, opened.attention, Replaced({(2, 3): "mean"}, means)), torch.inference_mode():
         logits = opened.model(input_ids=ids[1:2], use_cache=False).logits[0].double()
     expected = torch.nn.functional.cross_entropy(logits[:-1], ids[1, 1:])
     ((_, piece),) = [(s, piece) for s, piece in whole if (s, piece.layer) == (1, 2)]
@@ -101,23 +101,23 @@ def test_means_are_those_of_all_other_sequences_of_the_study(opened: Opened, who
 
 @pytest.mark.parametrize("stop", [0, 1, 4, 8])
 def test_what_is_stopped_goes_on_to_the_same_numbers(stop: int, opened: Opened, whole: Pieces) -> None:
-    running = head_ablation(opened, sequences=3, kinds=KINDS)
+    running = ablate_heads(opened, sequences=3, kinds=KINDS)
     first = [next(running) for _ in range(stop)]
     running.close()
     done = [(sequence, piece.layer) for sequence, piece in first]
-    rest = list(head_ablation(opened, sequences=3, kinds=KINDS, done=done))
+    rest = list(ablate_heads(opened, sequences=3, kinds=KINDS, done=done))
     assert_equal([*first, *rest], whole)
 
 
 def test_nothing_is_computed_that_is_there(opened: Opened, whole: Pieces, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(effects, "mean_outputs", lambda *_: pytest.fail("means were computed"))
+    monkeypatch.setattr(effects, "compute_mean_outputs", lambda *_: pytest.fail("means were computed"))
     monkeypatch.setattr(effects, "ablate", lambda *_, **__: pytest.fail("heads were replaced"))
     done = [(sequence, piece.layer) for sequence, piece in whole]
-    assert list(head_ablation(opened, sequences=3, kinds=KINDS, done=done)) == []
+    assert list(ablate_heads(opened, sequences=3, kinds=KINDS, done=done)) == []
 
 
 def test_chosen_heads_alone(opened: Opened, whole: Pieces) -> None:
-    found = list(head_ablation(opened, sequences=1, kinds=("zero",), heads=[(1, 2)]))
+    found = list(ablate_heads(opened, sequences=1, kinds=("zero",), heads=[(1, 2)]))
     ((sequence, piece),) = found
     assert (sequence, piece.layer) == (0, 1)
     assert piece.kl[0, 2] == pytest.approx(whole[1][1].kl[0, 2], abs=1e-6)
@@ -125,7 +125,7 @@ def test_chosen_heads_alone(opened: Opened, whole: Pieces) -> None:
 
 
 def test_policies_lose_on_held_out_sequences(opened: Opened) -> None:
-    heads = known_heads(opened, sequences=2)
+    heads = measure_heads(opened, sequences=2)
     assert heads.present.tolist() == [[True] * 4] * 3
     assert heads.counts[0].tolist() == [*range(1, KEYS + 1)]
     assert heads.counts[1].tolist() == [min(n, WINDOW) for n in range(1, KEYS + 1)]
@@ -133,24 +133,24 @@ def test_policies_lose_on_held_out_sequences(opened: Opened) -> None:
     assert heads.mass_keys.shape == SHARES.shape
     assert (np.diff(heads.mass_keys) >= 0).all()
     elbows = np.random.default_rng(0).uniform(2, 9, heads.present.shape)
-    policies = policies_at(6, dataclasses.replace(heads, elbow=elbows, scores={"mass": elbows}))
-    held_out = opened.held_out(2)
-    found = list(sparsified_losses(opened, held_out, policies))
+    policies = build_policies(6, dataclasses.replace(heads, elbow=elbows, scores={"mass": elbows}))
+    held_out = opened.select_held_out(2)
+    found = list(measure_sparse_losses(opened, held_out, policies))
     assert [sequence for sequence, _ in found] == [0, 1]
-    target = heads.cost(np.full(heads.present.shape, 6))
+    target = heads.compute_cost(np.full(heads.present.shape, 6))
     for sequence, losses in found:
         ids = torch.from_numpy(held_out[sequence].astype(np.int64))
-        expected = policy_losses(opened.model, opened.attention, ids, policies)
+        expected = measure_policy_losses(opened.model, opened.attention, ids, policies)
         np.testing.assert_array_equal(losses.loss, expected.loss)
         kept = dict(zip([policy.name for policy in policies], losses.keys_kept, strict=True))
         assert kept["same_n"] == kept["sink_recent"] == pytest.approx(target)
         assert kept["elbow"] == pytest.approx(target, abs=0.3)
         assert kept["mass"] == pytest.approx(target, rel=0.3)  # as many as on the study's sequences, about
         assert (losses.kl > 0).all()
-    ((sequence, again),) = list(sparsified_losses(opened, held_out, policies, done=[0]))
+    ((sequence, again),) = list(measure_sparse_losses(opened, held_out, policies, done=[0]))
     assert sequence == 1
     np.testing.assert_array_equal(again.kl, found[1][1].kl)
-    ((_, raw),) = list(sparsified_losses(opened, held_out[:1], policies, renormalised=False))
+    ((_, raw),) = list(measure_sparse_losses(opened, held_out[:1], policies, renormalised=False))
     assert (raw.kl != found[0][1].kl).all()
 
 
@@ -158,7 +158,7 @@ def test_a_model_of_random_weights_can_be_measured(folder: Path, tmp_path: Path)
     asked = settings(folder, model={"id": str(folder / "qwen3"), "weights": "random"})
     extract(asked, study="twin", path=Local(tmp_path / "store"))
     twin = open_study(asked, SequenceStore.open(Local(tmp_path / "store"), TENSORS))
-    found = list(head_ablation(twin, sequences=1, kinds=("zero",)))
+    found = list(ablate_heads(twin, sequences=1, kinds=("zero",)))
     assert all((piece.kl > 0).all() for _, piece in found)
 
 
@@ -175,14 +175,14 @@ def refusal(folder: Path, path: Path | None = None, **others: object) -> str:
 def test_a_synthetic_study_has_no_model(tmp_path: Path) -> None:
     asked = ExtractionSettings(model="synthetic", context_length=KEYS, sequences=1)
     extract(asked, study="drawn", path=Local(tmp_path / "store"))
-    with pytest.raises(UserError, match="A synthetic study has no model, whose heads could be changed"):
+    with pytest.raises(UserError, match="A synthetic study has no model whose heads could be changed"):
         open_study(asked, SequenceStore.open(Local(tmp_path / "store"), TENSORS))
 
 
 def test_a_model_that_has_changed(folder: Path, tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "qwen3", "qwen3", seed=1)
     (tmp_path / "book.txt").write_bytes((folder / "book.txt").read_bytes())
-    assert "is not what the study was extracted from (sha256 has changed)" in refusal(tmp_path, folder / "store")
+    assert "has changed since the study was extracted (sha256)" in refusal(tmp_path, folder / "store")
 
 
 def test_a_model_read_in_two_passes(tmp_path: Path) -> None:
@@ -190,11 +190,11 @@ def test_a_model_read_in_two_passes(tmp_path: Path) -> None:
     tiny_tokenizer().save_pretrained(tmp_path / "qwen3")
     (tmp_path / "book.txt").write_text(text(400), encoding="utf-8")
     extract(settings(tmp_path), study="two", path=Local(tmp_path / "store"))
-    assert "computes its attention by itself (it is read in two passes)" in refusal(tmp_path)
+    assert "computes attention in its own code (it is read in two passes)" in refusal(tmp_path)
 
 
 def test_a_study_that_is_not_extracted_whole(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SequenceStore, "missing", lambda _: [3])
+    monkeypatch.setattr(SequenceStore, "find_missing", lambda _: [3])
     assert "lacks 1 of 4 sequences" in refusal(folder)
 
 
@@ -214,10 +214,10 @@ def test_the_commit_of_a_hub_id_is_the_one_that_was_read(folder: Path, monkeypat
 
 @pytest.mark.parametrize("sequences", [0, SEQUENCES + 1])
 def test_more_sequences_than_the_study_has(sequences: int, opened: Opened) -> None:
-    said = f"Effects are asked for on {sequences} sequences, the study has {SEQUENCES}"
+    said = f"Effects are requested on {sequences} sequences, but the study has {SEQUENCES}"
     for ask in (
-        lambda: next(head_ablation(opened, sequences=sequences, kinds=("zero",))),
-        lambda: known_heads(opened, sequences=sequences),
+        lambda: next(ablate_heads(opened, sequences=sequences, kinds=("zero",))),
+        lambda: measure_heads(opened, sequences=sequences),
     ):
         with pytest.raises(UserError, match=said):
             ask()
@@ -225,14 +225,14 @@ def test_more_sequences_than_the_study_has(sequences: int, opened: Opened) -> No
 
 def test_a_head_that_does_not_exist(opened: Opened) -> None:
     with pytest.raises(UserError, match="There is no head 4 in layer 0"):
-        next(head_ablation(opened, sequences=1, kinds=("zero",), heads=[(0, 4)]))
+        next(ablate_heads(opened, sequences=1, kinds=("zero",), heads=[(0, 4)]))
     with pytest.raises(UserError, match="There is no layer 9"):
-        next(head_ablation(opened, sequences=1, kinds=("zero",), heads=[(9, 0)]))
+        next(ablate_heads(opened, sequences=1, kinds=("zero",), heads=[(9, 0)]))
 
 
 def test_too_few_held_out_sequences(opened: Opened) -> None:
-    with pytest.raises(UserError, match=r"after the 4 of the study, 999 are asked for to be held out"):
-        opened.held_out(999)
+    with pytest.raises(UserError, match=r"after the 4 of the study, but 999 held-out sequences are requested"):
+        opened.select_held_out(999)
 
 
 def test_lack_of_memory_is_one_line(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,15 +240,15 @@ def test_lack_of_memory_is_one_line(opened: Opened, monkeypatch: pytest.MonkeyPa
         raise torch.OutOfMemoryError
 
     policies = [Largest("same_n", "N=2", np.full((3, 4), 2))]
-    held_out = opened.held_out(1)
+    held_out = opened.select_held_out(1)
     monkeypatch.setattr(opened.model.model.norm, "forward", full)
-    with pytest.raises(UserError, match="The memory does not suffice for a forward pass of Qwen3ForCausalLM"):
-        next(sparsified_losses(opened, held_out, policies))
+    with pytest.raises(UserError, match="There is not enough memory for a forward pass of Qwen3ForCausalLM"):
+        next(measure_sparse_losses(opened, held_out, policies))
 
 
 @pytest.fixture(autouse=True)
 def _noiseless() -> Iterator[None]:
-    from extract.hub import quiet
+    from extract.hub import silence_libraries
 
-    with quiet():
+    with silence_libraries():
         yield

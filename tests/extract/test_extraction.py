@@ -28,7 +28,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, BertConfig, MistralModel, PreTrainedModel
 
 from extract import batches, corpora, extraction, identity, models, standing
-from extract.batches import batch_bytes, batch_size
+from extract.batches import choose_batch_size, estimate_batch_bytes
 from extract.buffers import Buffers
 from extract.capture import Attention, Captured, capture
 from extract.corpora import Windows
@@ -108,7 +108,7 @@ def test_the_store_holds_what_eager_attention_computes(inputs: Path, uninterrupt
     assert first == [0, 5, 8]
     assert np.isfinite(store.array("values")[:]).all()
     assert (tokens[:, 0] == tiny_tokenizer().bos_token_id).all()
-    assert store.missing() == []
+    assert store.find_missing() == []
 
 
 def test_without_queries_the_last_position_is_stored(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_nothing_is_printed_without_a_terminal(inputs: Path, tmp_path: Path, cap
 
 
 def finished(path: Path) -> int:
-    return int(SequenceStore.open(Local(path), TENSORS).finished().sum()) if path.exists() else 0
+    return int(SequenceStore.open(Local(path), TENSORS).read_ledger().sum()) if path.exists() else 0
 
 
 @pytest.mark.slow
@@ -244,12 +244,12 @@ def test_a_finished_store_is_not_computed_again(
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"seed": 1}, "settings.seed (stored 0, asked 1)"),
-        ({"context_length": 25}, "settings.context_length (stored 24, asked 25)"),
-        ({"dtype": "bfloat16"}, "settings.dtype (stored 'float32', asked 'bfloat16')"),
-        ({"sequences": 10}, "settings.sequences (stored 9, asked 10)"),
-        ({"queries": [6, 23]}, "settings.queries (stored [6, 20, 23], asked [6, 23])"),
-        ({"queries": None}, "settings.queries (stored [6, 20, 23], asked None)"),
+        ({"seed": 1}, "settings.seed (stored 0, requested 1)"),
+        ({"context_length": 25}, "settings.context_length (stored 24, requested 25)"),
+        ({"dtype": "bfloat16"}, "settings.dtype (stored 'float32', requested 'bfloat16')"),
+        ({"sequences": 10}, "settings.sequences (stored 9, requested 10)"),
+        ({"queries": [6, 23]}, "settings.queries (stored [6, 20, 23], requested [6, 23])"),
+        ({"queries": None}, "settings.queries (stored [6, 20, 23], requested None)"),
     ],
 )
 def test_a_store_of_other_settings_is_refused(
@@ -280,11 +280,11 @@ def test_a_model_and_a_text_that_have_been_moved_are_the_same(
 ) -> None:
     moved, before = shutil.copytree(inputs, tmp_path / "moved"), tree(uninterrupted)
     monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
-    assert standing.why_stale(settings(moved), study="tiny", path=Local(uninterrupted)) is None
+    assert standing.explain_staleness(settings(moved), study="tiny", path=Local(uninterrupted)) is None
     assert run(moved, uninterrupted).written == 0
     assert tree(uninterrupted) == before
     (moved / "book.txt").write_text(text(2001), encoding="utf-8")
-    why = standing.why_stale(settings(moved), study="tiny", path=Local(uninterrupted))
+    why = standing.explain_staleness(settings(moved), study="tiny", path=Local(uninterrupted))
     assert why == f"setting 'corpus.id' is '{moved}/book.txt', was '{inputs}/book.txt'"
     assert "settings.corpus.id" in refusal(moved, uninterrupted)
 
@@ -302,7 +302,7 @@ def test_a_study_of_random_weights_says_so_and_knows_when_it_is_stale(
     assert run(folder, path, **drawn).written == 0
 
     def why(**others: object) -> str | None:
-        return standing.why_stale(settings(folder, **drawn | others), study="tiny", path=Local(path))
+        return standing.explain_staleness(settings(folder, **drawn | others), study="tiny", path=Local(path))
 
     assert why() is None
     assert why(seed=1) == "setting 'seed' is 1, was 0"
@@ -317,16 +317,16 @@ def test_random_weights_of_a_hub_id_are_stale_with_other_libraries(
     path, asked = tmp_path / "store", {"model": {"id": str(inputs / "tiny"), "weights": "random"}}
     run(inputs, path, **asked)
     monkeypatch.setattr(standing, "is_local_model", lambda _: False)  # as if it were one
-    assert standing.why_stale(settings(inputs, **asked), study="tiny", path=Local(path)) is None
+    assert standing.explain_staleness(settings(inputs, **asked), study="tiny", path=Local(path)) is None
     monkeypatch.setattr(identity, "version", lambda _: "9.9")
-    why = standing.why_stale(settings(inputs, **asked), study="tiny", path=Local(path))
+    why = standing.explain_staleness(settings(inputs, **asked), study="tiny", path=Local(path))
     assert why == "the libraries that draw the model's random weights have changed"
 
 
 @pytest.mark.parametrize("part", ["model", "corpus"])
 def test_what_has_a_hub_id_now_is_another(part: str, inputs: Path, uninterrupted: Path) -> None:
     asked = settings(inputs, **{part: "someone/something"})
-    why = standing.why_stale(asked, study="tiny", path=Local(uninterrupted))
+    why = standing.explain_staleness(asked, study="tiny", path=Local(uninterrupted))
     assert why == f"setting '{part}.id' is 'someone/something', was '{getattr(settings(inputs), part).id}'"
 
 
@@ -400,7 +400,7 @@ def test_batch_bytes_are_those_of_the_captured_tensors(
     run(inputs, tmp_path / "store", dtype="bfloat16", sink_measure=received)
     layers = SequenceStore.open(Local(uninterrupted), TENSORS).layers
     room = {"batch": BATCH, "queries": len(QUERIES), "keys": KEYS, "dtype": torch.bfloat16}
-    stated = batch_bytes(layers, **room, received=received)
+    stated = estimate_batch_bytes(layers, **room, received=received)
     assert taken == [stated] * 5  # the last batch, of one sequence, in the same memory
 
 
@@ -482,10 +482,10 @@ def test_an_encoder_is_refused_before_anything_is_made(inputs: Path, tmp_path: P
     folder = Path(shutil.copytree(inputs, tmp_path / "inputs"))
     shutil.rmtree(folder / "tiny")
     config = BertConfig(vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=2, num_attention_heads=4)
-    with models.quiet():
+    with models.silence_libraries():
         AutoModelForCausalLM.from_config(config).save_pretrained(folder / "tiny")
     tiny_tokenizer().save_pretrained(folder / "tiny")
-    assert "is no causal language model" in refusal(folder, tmp_path / "data" / "store")
+    assert "is not a causal language model" in refusal(folder, tmp_path / "data" / "store")
     assert not (tmp_path / "data").exists()
 
 
@@ -521,7 +521,7 @@ def test_a_hub_dataset_is_read_on_at_the_commit_where_it_was_begun(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str | None] = []
-    windows, write, path = corpora.windows, SequenceStore.write, tmp_path / "store"
+    windows, write, path = corpora.select_windows, SequenceStore.write, tmp_path / "store"
 
     def moved(corpus: CorpusSettings, *others: Any) -> Windows:
         """As if the branch had another commit each time one asks."""
@@ -533,13 +533,16 @@ def test_a_hub_dataset_is_read_on_at_the_commit_where_it_was_begun(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(self, sequence, arrays)
 
-    monkeypatch.setattr(corpora, "windows", moved)
+    monkeypatch.setattr(corpora, "select_windows", moved)
     with monkeypatch.context() as patched:
         patched.setattr(SequenceStore, "write", stopped)
         refusal(inputs, path)
     run(inputs, path)
     assert asked == [None, "commit-1"]
-    assert SequenceStore.open(Local(path), TENSORS).whole().provenance["inputs"]["corpus"]["revision"] == "commit-1"
+    assert (
+        SequenceStore.open(Local(path), TENSORS).require_complete().provenance["inputs"]["corpus"]["revision"]
+        == "commit-1"
+    )
 
 
 def test_a_place_that_cannot_be_written(inputs: Path, tmp_path: Path) -> None:
@@ -570,14 +573,14 @@ def test_the_row_sums_of_every_query_are_checked(query: int, inputs: Path, unint
 
 # --- memory that does not suffice ---
 
-SAID = "out of memory with {} sequences at a time; going on with {}"
+SAID = "out of memory with {} sequences at a time; continuing with {}"
 FULL = "[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate memory"
 
 
 def test_without_a_batch_size_one_is_found_from_sizes_alone(inputs: Path) -> None:
     def found(layers: Sequence[LayerSize], **others: object) -> int:
         chosen = settings(inputs, **{"batch_size": "auto", "queries": None, "context_length": 1024} | others)
-        return batch_size(chosen, Attention("AttentionInterface", tuple(layers), (), torch.float32))
+        return choose_batch_size(chosen, Attention("AttentionInterface", tuple(layers), (), torch.float32))
 
     small, large = [LayerSize(12, 12, 64)] * 12, [LayerSize(32, 8, 128)] * 32
     assert found(small, sequences=9) == 9  # never more than there are
@@ -721,7 +724,7 @@ def test_one_sequence_that_does_not_fit_is_refused(
 ) -> None:
     monkeypatch.setattr(batches, "capture", narrow(0))
     said = refusal(inputs, tmp_path / "data" / "store")
-    assert f"The memory does not suffice for one sequence of {KEYS} tokens" in said
+    assert f"There is not enough memory for one sequence of {KEYS} tokens" in said
     assert "lower context_length, set dtype: bfloat16 or device_map: auto, or use another device" in said
     assert not (tmp_path / "data").exists()
 
@@ -743,7 +746,7 @@ def test_a_model_that_cannot_even_be_tried_is_refused(
     folder = with_model(model_of(family), inputs, tmp_path)
     monkeypatch.setattr(type(model_of(family).base_model), "forward", raising(error))
     said = refusal(folder, tmp_path / "data" / "store")
-    assert f"The memory does not suffice for one sequence of {KEYS} tokens" in said
+    assert f"There is not enough memory for one sequence of {KEYS} tokens" in said
     assert not (tmp_path / "data").exists()
 
 
@@ -787,7 +790,7 @@ def test_a_shard_does_its_own_sequences_and_says_what_is_missing(
     assert (first.sequences, first.written, first.missing) == (SEQUENCES, 4, 5)
     assert first.row_sum_deviation is not None
     assert 0 <= first.row_sum_deviation < 1e-6
-    assert SequenceStore.open(Local(path), TENSORS).missing() == [4, 5, 6, 7, 8]
+    assert SequenceStore.open(Local(path), TENSORS).find_missing() == [4, 5, 6, 7, 8]
     with monkeypatch.context() as patched:
         patched.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
         assert one(1).written == 0
@@ -875,14 +878,14 @@ def test_the_sink_measure_is_stored_where_it_is_asked_for(inputs: Path, uninterr
         found = model(input_ids=torch.from_numpy(store.read("tokens", ...)).long(), output_attentions=True).attentions
     expected = torch.stack([layer.sum(-2) / torch.arange(KEYS, 0, -1) for layer in found], dim=1)
     np.testing.assert_allclose(store.read("received_attention", ...), expected, atol=5e-6)
-    assert "settings.sink_measure (stored True, asked None)" in refusal(inputs, path)
-    assert "settings.sink_measure (stored None, asked True)" in refusal(inputs, uninterrupted, sink_measure=True)
+    assert "settings.sink_measure (stored True, requested None)" in refusal(inputs, path)
+    assert "settings.sink_measure (stored None, requested True)" in refusal(inputs, uninterrupted, sink_measure=True)
 
 
 def test_the_sink_measure_of_two_passes_is_refused_before_anything_is_made(inputs: Path, tmp_path: Path) -> None:
     folder = with_model(model_of("GPT-J"), inputs, tmp_path)
     said = refusal(folder, tmp_path / "data" / "store", sink_measure=True)
-    assert said.endswith("tell the weights of single queries only; set sink_measure: false")
+    assert said.endswith("give only the weights of single queries; set sink_measure: false")
     assert not (tmp_path / "data").exists()
     run(folder, tmp_path / "store")
     store = SequenceStore.open(Local(tmp_path / "store"), TENSORS)
@@ -915,7 +918,7 @@ def test_a_store_of_the_version_before_is_kept_and_lacks_what_is_new(
     store = earlier(path)
     before = tree(path)
     monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
-    assert standing.why_stale(settings(inputs), study="tiny", path=Local(path)) is None
+    assert standing.explain_staleness(settings(inputs), study="tiny", path=Local(path)) is None
     assert run(inputs, path).written == 0
     assert tree(path) == before
     assert store.absent == {*LATER, "received_attention"}
@@ -930,7 +933,10 @@ def test_an_unfinished_store_of_the_version_before_is_continued_as_it_was(
     path, whole = (Path(shutil.copytree(uninterrupted, tmp_path / name)) for name in ("store", "whole"))
     earlier(whole)
     earlier(path, lost=[4, 5, 8])
-    assert standing.why_stale(settings(inputs), study="tiny", path=Local(path)) == f"3 of {SEQUENCES} sequences missing"
+    assert (
+        standing.explain_staleness(settings(inputs), study="tiny", path=Local(path))
+        == f"3 of {SEQUENCES} sequences missing"
+    )
     assert run(inputs, path).written == 3
     assert tree(path) == tree(whole)
 
@@ -940,9 +946,9 @@ def test_a_store_of_a_version_that_computed_otherwise_is_stale(
 ) -> None:
     path = Path(shutil.copytree(uninterrupted, tmp_path / "store"))
     earlier(path, version=2)
-    why = standing.why_stale(settings(inputs), study="tiny", path=Local(path))
+    why = standing.explain_staleness(settings(inputs), study="tiny", path=Local(path))
     assert why == "made by version 2 of its code, now 4"
-    assert "extraction_version (stored 2, asked 4)" in refusal(inputs, path)
+    assert "extraction_version (stored 2, requested 4)" in refusal(inputs, path)
 
 
 def test_how_attention_was_read_stands_in_the_provenance(uninterrupted: Path) -> None:

@@ -12,10 +12,10 @@ from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 from extract import attention as blockwise
 from extract import capture as module
 from extract import two_pass
-from extract.attention import query_weights
+from extract.attention import compute_query_weights
 from extract.buffers import Buffers
 from extract.capture import capture, probe
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from extract.kinds import OTHER_KINDS
 from storage.errors import UserError
 from tests.extract.families import (
@@ -55,7 +55,7 @@ every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: fa
 
 @pytest.fixture(autouse=True)
 def _noiseless() -> Iterator[None]:
-    with quiet():
+    with silence_libraries():
         yield
 
 
@@ -160,18 +160,18 @@ def make_mistake(control: str, family: str, monkeypatch: pytest.MonkeyPatch) -> 
     elif control == "window":
         forget_windows(model_of(family), monkeypatch)
     elif control == "token":
-        step = two_pass._step
-        monkeypatch.setattr(two_pass, "_step", lambda model, token, kept: step(model, token // 2 + 1, kept))
+        step = two_pass._read_token
+        monkeypatch.setattr(two_pass, "_read_token", lambda model, token, kept: step(model, token // 2 + 1, kept))
     elif control == "cache":
         fill = two_pass._fill
         monkeypatch.setattr(two_pass, "_fill", lambda model, tokens, kept: fill(model, tokens.flip(1), kept))
     else:
-        monkeypatch.setattr(module, "query_weights", partial(MISTAKES[control], query_weights))
+        monkeypatch.setattr(module, "compute_query_weights", partial(MISTAKES[control], compute_query_weights))
 
 
 def forget_windows(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """The layers see all keys, and so it is said."""
-    monkeypatch.setattr(two_pass, "first_keys", lambda config, _query: [0] * config.num_hidden_layers)
+    monkeypatch.setattr(two_pass, "find_first_keys", lambda config, _query: [0] * config.num_hidden_layers)
     for part in model.modules():
         if isinstance(part, GPTNeoSelfAttention):
             monkeypatch.setitem(part._buffers, "bias", torch.ones_like(part.bias).tril())

@@ -10,8 +10,8 @@ from transformers import PreTrainedModel
 
 from extract import interventions as module
 from extract.capture import capture, probe
-from extract.hub import quiet
-from extract.interventions import Call, Edit, Replaced, Unedited, Watched, check_heads, intervening
+from extract.hub import silence_libraries
+from extract.interventions import Call, Edit, Replaced, Unedited, Watched, check_heads, intervene
 from storage.errors import UserError
 from tests.extract.families import FAMILIES, KEYS, Family, _projections, attention_of, ids, model_of
 from tests.extract.tiny import WINDOW, tiny_model
@@ -29,7 +29,7 @@ through_the_interface = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def _noiseless() -> Iterator[None]:
-    with quiet(), torch.inference_mode():
+    with silence_libraries(), torch.inference_mode():
         yield
 
 
@@ -38,7 +38,7 @@ def plain(model: PreTrainedModel) -> Tensor:
 
 
 def edited(name: str, edit: Edit) -> Tensor:
-    with intervening(model_of(name), attention_of(name), edit):
+    with intervene(model_of(name), attention_of(name), edit):
         return plain(model_of(name))
 
 
@@ -222,10 +222,10 @@ def test_half_precision(family: str, dtype: torch.dtype) -> None:
     model = tiny_model(family).to(dtype)
     attention = probe(model, ids(1))
     expected = plain(model)
-    with intervening(model, attention, Unedited()):
+    with intervene(model, attention, Unedited()):
         assert torch.equal(plain(model), expected)
     for kind in ("zero", "sink"):
-        with intervening(model, attention, Replaced({(1, 0): kind})):
+        with intervene(model, attention, Replaced({(1, 0): kind})):
             found = plain(model)
         assert found.dtype == expected.dtype
         assert not torch.equal(found, expected)
@@ -233,7 +233,7 @@ def test_half_precision(family: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", [family.name for family in FAMILIES if family.alone])
 def test_models_read_in_two_passes_are_refused(name: str) -> None:
-    with pytest.raises(UserError, match=r"computes its attention by itself .* leave out effects") as refusal:
+    with pytest.raises(UserError, match=r"computes attention in its own code .* leave out effects") as refusal:
         edited(name, Unedited())
     assert "\n" not in str(refusal.value)
 
@@ -269,7 +269,7 @@ def test_lack_of_memory_is_one_line(error: Exception) -> None:
         def output(self, _call: Call) -> Tensor:
             raise error
 
-    with pytest.raises(UserError, match="memory does not suffice for a forward pass of LlamaForCausalLM"):
+    with pytest.raises(UserError, match="not enough memory for a forward pass of LlamaForCausalLM"):
         edited("Llama 2, Llama 3", Full())
 
 

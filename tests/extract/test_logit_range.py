@@ -11,9 +11,9 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from extract import capture as module
-from extract.attention import attended_norms
+from extract.attention import compute_attended_norms
 from extract.capture import Captured, capture
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from tests.extract.families import FAMILIES, KEYS, QUERIES, Family, attention_of, ids, model_of
 from tests.extract.tiny import tiny_model
 
@@ -27,7 +27,7 @@ through_the_interface = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def _noiseless() -> Iterator[None]:
-    with quiet():
+    with silence_libraries():
         yield
 
 
@@ -67,7 +67,7 @@ def multiplied(name: str) -> dict[int, Multiplied]:
         each = key.double().repeat_interleave(query.shape[1] // key.shape[1], dim=1)
         found[part.layer_idx] = Multiplied(query.double(), each, visible, scale, given.get("softcap"))
         known = {word: given.get(word) for word in ("softcap", "s_aux") if given.get(word) is not None}
-        return module._eager(name, part, (query, key, value), mask, scaling=scale, **known)[0], None
+        return module._run_eager(name, part, (query, key, value), mask, scaling=scale, **known)[0], None
 
     AttentionInterface.register("watching", watching)
     AttentionMaskInterface.register("watching", sdpa_mask)
@@ -178,7 +178,7 @@ def of_one_norm(correct: Norms, query: Tensor, key: Tensor, *rest: object) -> ob
 def test_the_comparison_sees_mistakes(
     mistake: Norms, families: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "attended_norms", partial(mistake, attended_norms))
+    monkeypatch.setattr(module, "compute_attended_norms", partial(mistake, compute_attended_norms))
     for name in families:
         family = next(family for family in FAMILIES if family.name == name)
         assert farthest(family) > 100 * RELATIVE, name

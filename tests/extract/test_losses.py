@@ -5,12 +5,12 @@ import torch
 from torch import Tensor
 
 from extract import losses as module
-from extract.losses import Losses, log_probabilities
+from extract.losses import Losses, compute_log_probabilities
 from tests.extract.memory import Held
 
 
 def compare(logits: Tensor, plain: Tensor, ids: Tensor) -> Losses:
-    return module.compare(logits, log_probabilities(plain), ids)
+    return module.compare(logits, compute_log_probabilities(plain), ids)
 
 
 KEYS, WORDS, ROWS = 50, 90, 4
@@ -75,7 +75,7 @@ def test_memory_is_that_of_some_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK_BYTES", 2**14)
     logits, plain, ids = drawn()
     assert logits.nbytes > 4 * module.BLOCK_BYTES
-    plain = log_probabilities(plain)
+    plain = compute_log_probabilities(plain)
     with Held() as held:
         module.compare(logits, plain, ids)
     assert 0 < held.most <= 8 * module.BLOCK_BYTES

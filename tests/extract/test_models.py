@@ -19,8 +19,8 @@ from transformers import AutoModelForCausalLM
 
 from extract import identity, models
 from extract.capture import capture, probe
-from extract.hub import quiet
-from extract.models import describe, load, out_of_memory, token_texts
+from extract.hub import silence_libraries
+from extract.models import decode_tokens, describe, is_out_of_memory, load
 from extract.settings import ExtractionSettings, ModelSettings
 from storage.errors import UserError
 from tests.extract.fake_hub import COMMIT, REFUSALS, serve
@@ -82,8 +82,8 @@ def test_the_hashes_tell_weights_configuration_and_tokenizer_apart(checkpoint: P
 
 
 def test_the_embedded_model_is_a_directory_of_the_package(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert identity.embedded_folder().parent == Path(models.__file__).parent / "embedded"
-    monkeypatch.setattr(identity, "embedded_folder", lambda: checkpoint)
+    assert identity.find_embedded_folder().parent == Path(models.__file__).parent / "embedded"
+    monkeypatch.setattr(identity, "find_embedded_folder", lambda: checkpoint)
     provenance = describe(settings("embedded")).provenance["model"]
     assert provenance["id"] == "embedded"
     assert str(checkpoint) not in str(provenance)
@@ -105,7 +105,7 @@ def test_a_vocabulary_of_special_tokens_is_no_tokenizer(tmp_path: Path) -> None:
     (checkpoint / "tokenizer.json").unlink()
     (checkpoint / "tokenizer_config.json").unlink()
     (checkpoint / "dict.txt").write_text("of another tokenizer")
-    assert "has no tokenizer that can be read; write one beside it" in refusal(checkpoint)
+    assert "has no tokenizer that can be read; save one in its directory with" in refusal(checkpoint)
 
 
 def only_pickles(checkpoint: Path) -> None:
@@ -128,23 +128,26 @@ MISTAKES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no config": (lambda path: (path / "config.json").unlink(), "has no config.json"),
     "broken config": (lambda path: (path / "config.json").write_text("{"), "config.json .* is not valid"),
     "no weights": (lambda path: (path / "model.safetensors").unlink(), "has no weights; write safetensors"),
-    "pickles": (only_pickles, r"has pickled weights only \(pytorch_model.bin\), which may run code"),
+    "pickles": (only_pickles, r"has only pickled weights \(pytorch_model.bin\), which may run code"),
     "cut short": (cut_short, "has weights that are not valid safetensors, 'model.safetensors'"),
     "a lacking tensor": (lacking_a_tensor, "lack 1 tensors, such as model.layers.1.self_attn.v_proj.weight"),
     "a lacking layer": (lambda path: change_config(path, num_hidden_layers=4), "lack 9 tensors"),
     "other shapes": (
         lambda path: change_config(path, intermediate_size=32),
-        "has the shape .64, 64., wanted is .64, 32",
+        "has the shape .64, 64., expected .64, 32",
     ),
     "own code": (
         lambda path: change_config(path, model_type="own", auto_map={"AutoConfig": "own.Config"}),
-        r"needs code of its own \(trust_remote_code\), which is never run",
+        r"needs its own code \(trust_remote_code\), which is never run",
     ),
     "unknown type": (lambda path: change_config(path, model_type="own"), "is of type 'own', which transformers .* not"),
-    "no decoder": (lambda path: change_config(path, model_type="t5"), "is of type 't5', which is no causal language"),
+    "no decoder": (
+        lambda path: change_config(path, model_type="t5"),
+        "is of type 't5', which is not a causal language",
+    ),
     "no tokenizer": (
         lambda path: (path / "tokenizer.json").unlink(),
-        "has no tokenizer that can be read; write one beside",
+        "has no tokenizer that can be read; save one in its directory",
     ),
     "broken tokenizer": (lambda path: (path / "tokenizer.json").write_text("{"), "has no tokenizer that can be read"),
 }
@@ -169,7 +172,7 @@ def test_code_beside_a_known_architecture_is_not_run(checkpoint: Path) -> None:
 
 def test_a_context_longer_than_the_model(checkpoint: Path) -> None:
     describe(settings(checkpoint, context_length=64))
-    assert "at most 64 tokens, context_length asks for 65; set context_length to 64" in refusal(
+    assert "at most 64 tokens, but context_length is 65; set context_length to 64" in refusal(
         checkpoint, context_length=65
     )
 
@@ -178,7 +181,7 @@ def test_a_context_longer_than_the_model(checkpoint: Path) -> None:
 def test_an_absent_cuda_device(device: str, count: int, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     said = refusal(checkpoint, device=device)
-    assert f"The device '{device}' is asked for, but this machine has {count} CUDA devices" in said
+    assert f"The device '{device}' is requested, but this machine has {count} CUDA devices" in said
 
 
 def test_all_layers_spread_over_what_is_there_compute_the_same(checkpoint: Path) -> None:
@@ -194,7 +197,7 @@ def test_layers_on_several_devices_are_captured(checkpoint: Path, tmp_path: Path
     described = describe(settings(checkpoint))
     places = {"model.embed_tokens": "cpu", "model.rotary_emb": "cpu", "model.layers.0": "cpu", "model.norm": "disk"}
     places |= {"model.layers.1": "disk", "model.layers.2": "disk", "lm_head": "cpu"}
-    with quiet():
+    with silence_libraries():
         spread = AutoModelForCausalLM.from_pretrained(
             checkpoint, device_map=places, offload_folder=tmp_path / "offloaded", dtype=described.dtype
         )
@@ -261,13 +264,13 @@ def test_a_model_larger_than_the_memory(
     ],
 )
 def test_what_lack_of_memory_looks_like(error: Exception, expected: bool) -> None:
-    assert out_of_memory(error) is expected
+    assert is_out_of_memory(error) is expected
 
 
 def test_the_allocator_of_this_machine_is_understood() -> None:
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**60, dtype=torch.float32)
-    assert out_of_memory(caught.value)
+    assert is_out_of_memory(caught.value)
 
 
 @pytest.mark.parametrize("bos", [True, False])
@@ -278,12 +281,12 @@ def test_the_description_says_whether_there_is_a_bos(bos: bool, checkpoint: Path
 
 def test_token_texts_keep_spaces_and_special_tokens(checkpoint: Path) -> None:
     ids = tiny_tokenizer()(text(50))["input_ids"]
-    texts = token_texts(ModelSettings(id=str(checkpoint)), ids)
+    texts = decode_tokens(ModelSettings(id=str(checkpoint)), ids)
     assert texts[0] == "<s>"
     assert "".join(texts[1:]) == text(50)
     euro = tiny_tokenizer()("€", add_special_tokens=False)["input_ids"]
-    assert token_texts(ModelSettings(id=str(checkpoint)), euro) == ["\ufffd"] * 3
-    assert len(token_texts(ModelSettings(id=str(checkpoint)), range(VOCABULARY))) == VOCABULARY
+    assert decode_tokens(ModelSettings(id=str(checkpoint)), euro) == ["\ufffd"] * 3
+    assert len(decode_tokens(ModelSettings(id=str(checkpoint)), range(VOCABULARY))) == VOCABULARY
 
 
 # --- random weights ---
@@ -353,7 +356,7 @@ def test_random_weights_need_no_files_of_weights(checkpoint: Path, monkeypatch: 
     described = describe(random_settings(checkpoint))
     assert equal(parameters(described), whole)
     assert described.provenance == provenance
-    assert token_texts(ModelSettings(id=str(checkpoint), weights="random"), [0]) == ["<s>"]
+    assert decode_tokens(ModelSettings(id=str(checkpoint), weights="random"), [0]) == ["<s>"]
 
 
 def test_random_weights_are_identified_by_configuration_seed_and_versions(
@@ -482,7 +485,7 @@ def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_pa
     assert "model.safetensors.index.json" in downloaded
     assert not downloaded & {"evil.bin", "a.safetensors", "b.safetensors"}
     assert "has weights that are not valid safetensors, 'model.safetensors'" in said["acme/damaged"]
-    assert "has the shape [64, 64], wanted is [64, 32]" in said["acme/other"]
+    assert "has the shape [64, 64], expected [64, 32]" in said["acme/other"]
     assert (
         "accept its licence at https://huggingface.co/acme/gated, then log in with `hf auth login`"
         in said["acme/gated"]

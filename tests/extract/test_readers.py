@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from extract import readers
-from extract.readers import documents
+from extract.readers import read_documents
 from extract.settings import CorpusSettings
-from extract.text_files import files, sha256
+from extract.text_files import find_files, hash_files
 from storage.errors import UserError
 from tests.extract.tiny import text
 
@@ -36,7 +36,7 @@ def corpus(name: object, **others: object) -> CorpusSettings:
 
 
 def read(name: object, **others: object) -> list[str]:
-    return list(documents(corpus(name, **others)))
+    return list(read_documents(corpus(name, **others)))
 
 
 def refusal(name: object, **others: object) -> str:
@@ -112,7 +112,7 @@ def folder(tmp_path: Path) -> Path:
 def test_a_directory_is_read_in_order_at_any_depth(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(folder) == TEXTS
     assert read(f"{folder}/") == TEXTS
-    assert [file.relative for file in files(corpus(folder))] == sorted(
+    assert [file.relative for file in find_files(corpus(folder))] == sorted(
         ["B.txt", "a/deep/er/z.jsonl.gz", "a/empty.txt", "a/x.parquet", "b.jsonl"]
     )
     listed = os.walk
@@ -137,24 +137,24 @@ def test_links_to_files_are_read_and_links_to_directories_are_not(folder: Path, 
 
 def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path: Path) -> None:
     path = put(tmp_path / "a.jsonl", as_lines(TEXTS))
-    assert sha256(corpus(path)) == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert hash_files(corpus(path)) == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_the_hash_of_a_directory_tells_names_and_contents_apart(folder: Path, tmp_path: Path) -> None:
-    first = sha256(corpus(folder))
+    first = hash_files(corpus(folder))
     put(folder / "README.md", b"changed")
     put(folder / ".hidden.txt", b"changed")
     moved = folder.rename(tmp_path / "elsewhere")
-    assert sha256(corpus(moved)) == first
+    assert hash_files(corpus(moved)) == first
     (moved / "b.jsonl").rename(moved / "c.jsonl")
-    renamed = sha256(corpus(moved))
+    renamed = hash_files(corpus(moved))
     put(moved / "c.jsonl", as_lines(TEXTS))
-    assert len({first, renamed, sha256(corpus(moved))}) == 3
+    assert len({first, renamed, hash_files(corpus(moved))}) == 3
     lines = {path.relative_to(moved).as_posix(): path for path in moved.rglob("*") if path.suffix in {".txt", ".gz"}}
     del lines[".hidden.txt"], lines[".git/x.txt"]
     lines |= {"a/x.parquet": moved / "a/x.parquet", "c.jsonl": moved / "c.jsonl"}
     slow = "".join(f"{name} {hashlib.sha256(lines[name].read_bytes()).hexdigest()}\n" for name in sorted(lines))
-    assert sha256(corpus(moved)) == hashlib.sha256(slow.encode()).hexdigest()
+    assert hash_files(corpus(moved)) == hashlib.sha256(slow.encode()).hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -167,32 +167,32 @@ def test_the_hash_of_a_directory_tells_names_and_contents_apart(folder: Path, tm
         ("cut.txt", "aé".encode()[:-1], "not UTF-8 at byte 1"),
         ("wide.txt", "wide".encode("utf-16"), "not UTF-8 at byte 0"),
         ("broken.jsonl", b'{"text": "a"}\n{"text": \n', "line 2, Expecting value"),
-        ("list.jsonl", b'{"text": "a"}\n[1]\n', "no JSON object: line 2"),
+        ("list.jsonl", b'{"text": "a"}\n[1]\n', "not a JSON object: line 2"),
         (
             "deep.jsonl",
             b'{"text": "a"}\n' + b"[" * 100_000 + b"\n",
-            "has a line that is no JSON: line 2, maximum recursion",
+            "has a line that is not JSON: line 2, maximum recursion",
         ),
         (
             "half.jsonl",
             b'{"text": "a"}\n{"text": "\\ud83d\\ude00 b\\ud800"}\n',
-            "has text that is not Unicode in line 2: half of a surrogate pair, \\ud800, at character 3; mend or remove",
+            "has text that is not Unicode in line 2: half of a surrogate pair, \\ud800, at character 3; fix or remove",
         ),
         ("column.jsonl", b'{"body": "a", "id": 1}\n', "no column 'text' in line 1; set column to one of: body, id"),
         ("number.jsonl", b'{"text": 3, "body": "a"}\n', "holds int in line 1; set column to one that holds text"),
-        ("broken.parquet", b"PAR1 nonsense", "is no readable Parquet file"),
+        ("broken.parquet", b"PAR1 nonsense", "is not a readable Parquet file"),
         ("plain.txt.gz", b"no gzip at all", "cannot be read (zlib inflate failed: incorrect header check)"),
         ("cut.txt.gz", gzip.compress(as_lines(TEXTS))[:-20], "cannot be read (Truncated compressed stream)"),
         ("cut.jsonl.bz2", bz2.compress(as_lines(TEXTS))[:-20], "cannot be read (Truncated compressed stream)"),
-        ("table.csv", b"a,b\n", "is no .txt/.jsonl/.parquet file; convert it"),
-        ("table.csv.gz", b"a,b\n", "is no .txt/.jsonl/.parquet file; convert it"),
-        ("table.parquet.gz", b"a,b\n", "is no .txt/.jsonl/.parquet file; convert it"),
+        ("table.csv", b"a,b\n", "is not a .txt/.jsonl/.parquet file; convert it"),
+        ("table.csv.gz", b"a,b\n", "is not a .txt/.jsonl/.parquet file; convert it"),
+        ("table.parquet.gz", b"a,b\n", "is not a .txt/.jsonl/.parquet file; convert it"),
     ],
 )
 def test_broken_files(name: str, content: bytes, message: str, tmp_path: Path) -> None:
     path = put(tmp_path / "one" / name, content)
     assert message in refusal(path)
-    if "is no .txt" not in message:
+    if "is not a .txt" not in message:
         put(tmp_path / "one" / "a.txt", b"well")
         inside = refusal(path.parent) if content else f"'{path}' {message}"
         assert f"'{path}'" in inside  # it says which file of the directory
@@ -221,7 +221,7 @@ def test_a_directory_without_text(tmp_path: Path) -> None:
 def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.txt")
     assert "has no .txt/.jsonl/.parquet file in it" in refusal(tmp_path)
-    assert "is no .txt/.jsonl/.parquet file" in refusal(tmp_path / "pipe.txt")
+    assert "is not a .txt/.jsonl/.parquet file" in refusal(tmp_path / "pipe.txt")
 
 
 @contextmanager
@@ -244,7 +244,7 @@ def test_what_may_not_be_read(locked: str, folder: Path) -> None:
         with ordinary_user():
             said = refusal(there)
             with pytest.raises(UserError, match=r"\(Permission denied\); check its permissions"):
-                sha256(corpus(there))
+                hash_files(corpus(there))
         (there / locked).chmod(0o755)
     assert f"'{there / locked}'" in said
     assert "(Permission denied); check its permissions" in said
@@ -286,8 +286,8 @@ def test_links_to_devices_and_pipes_are_not_opened(folder: Path) -> None:
     (folder / "zy.txt").symlink_to("/dev/zero")
     (folder / "zz.txt").symlink_to(folder.parent / "pipe")
     assert read(folder) == TEXTS
-    assert len(sha256(corpus(folder))) == 64
-    assert "is no .txt/.jsonl/.parquet file" in refusal(folder / "zy.txt")
+    assert len(hash_files(corpus(folder))) == 64
+    assert "is not a .txt/.jsonl/.parquet file" in refusal(folder / "zy.txt")
 
 
 def test_a_parquet_column_that_is_not_utf8(tmp_path: Path) -> None:

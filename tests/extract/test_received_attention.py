@@ -9,7 +9,7 @@ from torch import Tensor
 from extract import attention
 from extract.buffers import Buffers
 from extract.capture import Captured, capture, probe
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from tests.extract.families import FAMILIES, KEYS, QUERIES, Family, attention_of, ids, model_of, plain_of
 from tests.extract.memory import Held
 from tests.extract.tiny import tiny_model
@@ -23,7 +23,7 @@ through_the_interface = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def _noiseless() -> Iterator[None]:
-    with quiet():
+    with silence_libraries():
         yield
 
 

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from extract import resuming as module
 from extract.capture import probe
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from extract.resuming import Resumable
 from tests.extract.families import FAMILIES, Family, attention_of, ids, model_of
 from tests.extract.tiny import tiny_model, write_checkpoint
@@ -27,7 +27,7 @@ through_the_interface = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def _noiseless() -> Iterator[None]:
-    with quiet(), torch.inference_mode():
+    with silence_libraries(), torch.inference_mode():
         yield
 
 
@@ -48,7 +48,7 @@ def test_a_pass_that_begins_at_a_layer_is_the_plain_pass_to_the_last_bit(family:
         assert resumable.resumes == (False,) * count
     else:
         assert resumable.resumes == (False, *[True] * (count - 1))
-    passed = resumable.plain(sequence(), range(count))
+    passed = resumable.run_plain(sequence(), range(count))
     assert torch.equal(passed.logits, plain(model)[0])
     assert passed.states.keys() == {layer for layer in range(count) if resumable.resumes[layer]}
     for layer in range(count):
@@ -66,7 +66,7 @@ def resumable_llama() -> Resumable:
 def test_layers_before_it_do_nothing() -> None:
     model = tiny_model("llama")
     resumable, calls = Resumable(model, probe(model, ids(1)), sequence()), Counter[int]()
-    passed = resumable.plain(sequence(), (1, 2))
+    passed = resumable.run_plain(sequence(), (1, 2))
     for layer, part in enumerate(model.model.layers):
         part.mlp.register_forward_pre_hook(lambda *_, layer=layer: calls.update([layer]))
     resumable.run(passed, 2, 2)
@@ -77,11 +77,11 @@ def test_layers_before_it_do_nothing() -> None:
 
 def test_the_hidden_states_decide() -> None:
     resumable = resumable_llama()
-    passed = resumable.plain(sequence(), (1, 2))
+    passed = resumable.run_plain(sequence(), (1, 2))
     other = module.Passed(passed.ids, passed.logits, {layer: state + 1 for layer, state in passed.states.items()})
     assert (resumable.run(other, 2, 1) - passed.logits).abs().max() > 0.1
     with pytest.raises(KeyError):
-        resumable.run(resumable.plain(sequence(), (1,)), 2, 1)
+        resumable.run(resumable.run_plain(sequence(), (1,)), 2, 1)
 
 
 def test_a_layer_with_a_memory_of_earlier_ones_is_found_out() -> None:
@@ -98,7 +98,7 @@ def test_a_model_whose_layers_are_not_found_begins_at_the_first() -> None:
     model.model.layers.__class__.__getitem__ = torch.nn.Sequential.__getitem__
     resumable = Resumable(model, probe(model, ids(1)), sequence())
     assert resumable.resumes == (False, False, False)
-    assert torch.equal(resumable.run(resumable.plain(sequence(), (1,)), 1, 1), plain(model))
+    assert torch.equal(resumable.run(resumable.run_plain(sequence(), (1,)), 1, 1), plain(model))
 
 
 def test_layers_on_several_devices(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_layers_on_several_devices(tmp_path: Path) -> None:
     resumable = Resumable(spread, probe(spread, ids(1)), sequence())
     assert resumable.resumes == (False, True, True)
     expected = plain(spread)
-    passed = resumable.plain(sequence(), (1, 2))
+    passed = resumable.run_plain(sequence(), (1, 2))
     for layer in (1, 2):
         assert torch.equal(resumable.run(passed, layer, 1), expected)
     assert torch.equal(plain(spread), expected)
@@ -119,7 +119,7 @@ def test_layers_on_several_devices(tmp_path: Path) -> None:
 def test_an_error_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("llama")
     resumable = Resumable(model, probe(model, ids(1)), sequence())
-    passed, expected = resumable.plain(sequence(), (2,)), plain(model)
+    passed, expected = resumable.run_plain(sequence(), (2,)), plain(model)
     with monkeypatch.context() as patched:
         patched.setattr(model.model.norm, "forward", lambda _: 1 / 0)
         with pytest.raises(ZeroDivisionError):

@@ -16,7 +16,7 @@ QUERY_FIELD = "studies.yaml: study 'one', field 'queries': "
 )
 def test_queries_are_positions_in_ascending_order(queries: object, positions: tuple[int, ...]) -> None:
     study = parse_study("one", GIVEN | {"queries": queries}, "studies.yaml")
-    assert study.query_positions == study.extraction().query_positions == positions
+    assert study.query_positions == study.select_extraction().query_positions == positions
     assert study.queries == (None if queries is None else positions)
     for form in ("json", "python"):
         assert parse_study("one", study.model_dump(mode=form), "studies.yaml") == study
@@ -37,10 +37,10 @@ NO_POSITIONS = "input should be a position or a list of positions, whole numbers
     [
         ([], "input should name 1 to 64 positions, not 0, found [] (positions of the queries"),
         (list(range(1, 66)), "input should name 1 to 64 positions, not 65, found [1, 2, "),
-        ([7, 9, 7], "input should name every position once, found [7, 9, 7]"),
-        ([0, 7], "positions should be 1 or more: the query at 0 has one key, nothing to choose from, found [0, 7]"),
-        (0, "positions should be 1 or more: the query at 0 has one key, nothing to choose from, found 0"),
-        ([-1], "positions should be 1 or more: the query at 0 has one key, nothing to choose from, found [-1]"),
+        ([7, 9, 7], "input should name every position only once, found [7, 9, 7]"),
+        ([0, 7], "positions should be 1 or more: the query at 0 has only one key, found [0, 7]"),
+        (0, "positions should be 1 or more: the query at 0 has only one key, found 0"),
+        ([-1], "positions should be 1 or more: the query at 0 has only one key, found [-1]"),
         ([7, 64], "positions should be below context_length, which is 64, found [7, 64]"),
         (1000, "positions should be below context_length, which is 64, found 1000"),
         ([7, "9"], f"{NO_POSITIONS}[7, '9']"),
@@ -71,13 +71,13 @@ def test_queries_without_a_length_do_not_hide_that_it_is_missing() -> None:
 
 def test_weights_are_the_checkpoint_s_unless_random_ones_are_asked_for() -> None:
     study = parse_study("one", GIVEN, "studies.yaml")
-    assert study.extraction().weights_seed is None
+    assert study.select_extraction().weights_seed is None
     assert study.model_dump(mode="json")["model"] == {"id": "embedded", "revision": "main"}  # as it was
     drawn = parse_study("one", GIVEN | {"model": {"id": "embedded", "weights": "random"}, "seed": 7}, "studies.yaml")
-    assert drawn.extraction().weights_seed == 7
+    assert drawn.select_extraction().weights_seed == 7
     seeded = {"id": "embedded", "weights": "random", "weights_seed": 0}
     drawn = parse_study("one", GIVEN | {"model": seeded, "seed": 7}, "studies.yaml")
-    assert drawn.extraction().weights_seed == 0
+    assert drawn.select_extraction().weights_seed == 0
     assert drawn.model_dump(mode="json")["model"] == seeded | {"revision": "main"}
     for form in ("json", "python"):
         assert parse_study("one", drawn.model_dump(mode=form), "studies.yaml") == drawn
@@ -87,7 +87,10 @@ def test_weights_are_the_checkpoint_s_unless_random_ones_are_asked_for() -> None
     ("model", "said"),
     [
         ({"id": "embedded", "weights": "none"}, "field 'model.weights': input should be 'trained' or 'random'"),
-        ({"id": "embedded", "weights_seed": 1}, "field 'model.weights_seed': input goes with `weights: random` only"),
+        (
+            {"id": "embedded", "weights_seed": 1},
+            "field 'model.weights_seed': input is only allowed with `weights: random`",
+        ),
         ({"id": "embedded", "weights": "random", "weights_seed": -1}, "field 'model.weights_seed': input should be"),
         (
             {"id": "synthetic", "weights": "random"},
@@ -104,13 +107,13 @@ def test_random_weights_with_an_error(model: dict[str, object], said: str) -> No
 
 def test_the_sink_measure_is_off_unless_asked_for() -> None:
     study = parse_study("one", GIVEN, "studies.yaml")
-    assert study.extraction().sink_measure is False
+    assert study.select_extraction().sink_measure is False
     assert "sink_measure" not in study.model_dump(mode="json")
     asked = parse_study("one", GIVEN | {"sink_measure": True}, "studies.yaml")
-    assert asked.extraction().sink_measure is True
+    assert asked.select_extraction().sink_measure is True
     assert parse_study("one", asked.model_dump(mode="json"), "studies.yaml") == asked
     drawn = {"model": "synthetic", "context_length": 64, "sequences": 1, "sink_measure": True}
-    with pytest.raises(UserError, match="'sink_measure': a synthetic study has weights of the chosen queries alone"):
+    with pytest.raises(UserError, match="'sink_measure': a synthetic study has only the weights of the chosen queries"):
         parse_study("one", drawn, "studies.yaml")
 
 
@@ -129,9 +132,12 @@ def test_the_sink_measure_is_off_unless_asked_for() -> None:
         ({"device_map": "all"}, "field 'device_map': input should be 'auto', 'balanced'"),
         (
             {"device_map": "auto", "device": "cpu"},
-            "field 'device_map': input goes with `device: auto` or `device: cuda` only, found 'auto'",
+            "field 'device_map': input is only allowed with `device: auto` or `device: cuda`, found 'auto'",
         ),
-        ({"device_map": "auto", "device": "cuda:1"}, "field 'device_map': input goes with `device: auto` or"),
+        (
+            {"device_map": "auto", "device": "cuda:1"},
+            "field 'device_map': input is only allowed with `device: auto` or",
+        ),
         (
             {"device_map": "auto", "model": "synthetic", "corpus": None},
             "field 'device_map': a synthetic study is drawn on the CPU; leave it out",
@@ -161,14 +167,14 @@ def test_batches_and_devices_as_asked() -> None:
 @pytest.mark.parametrize("total", [1, 2, 9, 100])
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 12])
 def test_shards_are_consecutive_and_cover_every_sequence_once(total: int, count: int) -> None:
-    parts = [Shard.parse(f"{index}/{count}").sequences(total) for index in range(1, count + 1)]
+    parts = [Shard.parse(f"{index}/{count}").select_sequences(total) for index in range(1, count + 1)]
     assert [index for part in parts for index in part] == list(range(total))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
 @pytest.mark.parametrize("text", ["", "2", "2/", "/4", "a/b", "2/4/8", "-1/4", "1.5/4", "²/4", "2 of 4"])
 def test_what_is_no_shard(text: str) -> None:
-    with pytest.raises(UserError, match=r"is no shard; give K/N, the K-th of N parts counted from 1, such as 2/4$"):
+    with pytest.raises(UserError, match=r"is not a shard; give K/N, the K-th of N parts counted from 1, such as 2/4$"):
         Shard.parse(text)
 
 

@@ -12,10 +12,10 @@ from transformers import PreTrainedModel
 
 from extract import sparsity as module
 from extract.capture import Attention, probe
-from extract.hub import quiet
-from extract.interventions import Call, Edit, intervening
-from extract.policies import Block, Largest, Mass, Policy, SinkAndRecent, fewest, largest
-from extract.sparsity import Sparsified, mean_keys_of_mass, policy_bytes, policy_losses
+from extract.hub import silence_libraries
+from extract.interventions import Call, Edit, intervene
+from extract.policies import Block, Largest, Mass, Policy, SinkAndRecent, count_fewest, select_largest
+from extract.sparsity import Sparsified, count_mass_keys, estimate_policy_bytes, measure_policy_losses
 from storage.errors import UserError
 from tests.extract.families import FAMILIES, KEYS, Family, attention_of, ids, model_of, plain_of
 from tests.extract.memory import Held
@@ -31,7 +31,7 @@ through_the_interface = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def _noiseless() -> Iterator[None]:
-    with quiet(), torch.inference_mode():
+    with silence_libraries(), torch.inference_mode():
         yield
 
 
@@ -49,7 +49,7 @@ def plain(model: PreTrainedModel) -> Tensor:
 
 
 def edited(model: PreTrainedModel, attention: Attention, edit: Edit) -> Tensor:
-    with intervening(model, attention, edit):
+    with intervene(model, attention, edit):
         return plain(model)
 
 
@@ -168,7 +168,7 @@ def test_every_policy_keeps_what_its_definition_says(policy: str, name: str) -> 
 
 def short(model: PreTrainedModel, attention: Attention, edit: Edit) -> Tensor:
     """Logits of a sequence that is short enough for the slow reading, longer than a window."""
-    with intervening(model, attention, edit):
+    with intervene(model, attention, edit):
         return model(input_ids=ids(1)[:, :22], use_cache=False).logits
 
 
@@ -184,8 +184,10 @@ def test_a_learned_sink_takes_part_in_the_sum() -> None:
     model, attention, policy = model_of("gpt-oss"), attention_of("gpt-oss"), POLICIES["largest"]
 
     class WithoutSink(Sparsified):
-        def _weights(self, block: Block, kept: Tensor) -> Tensor:
-            return super()._weights(Block(block.layer, block.positions, block.visible, block.logits, None), kept)
+        def _compute_weights(self, block: Block, kept: Tensor) -> Tensor:
+            return super()._compute_weights(
+                Block(block.layer, block.positions, block.visible, block.logits, None), kept
+            )
 
     found, other = (edited(model, attention, kind(policy)) for kind in (Sparsified, WithoutSink))
     assert (found - other).abs().max() > 1000 * TOLERANCE
@@ -213,7 +215,7 @@ def test_ties_go_to_the_lower_position_and_hidden_keys_are_never_kept() -> None:
     visible = torch.tensor([[[[True] * 6, [False, True, True, True, True, False]]]])
 
     def kept(*counts: int) -> list[list[int]]:
-        rows = largest(weights, visible, torch.tensor([[counts]]))[0, 0]
+        rows = select_largest(weights, visible, torch.tensor([[counts]]))[0, 0]
         return [row.nonzero().ravel().tolist() for row in rows]
 
     assert kept(1, 1) == [[5], [3]]
@@ -228,7 +230,7 @@ def test_as_many_as_asked_for_are_kept_whatever_the_ties() -> None:
     weights = torch.randint(0, 4, (2, 3, 5, 9), generator=generator).float()
     counts = torch.randint(1, 12, (2, 3, 5), generator=generator)
     visible = torch.rand(2, 1, 5, 9, generator=generator) < 0.7
-    kept = largest(weights, visible, counts)
+    kept = select_largest(weights, visible, counts)
     assert torch.equal(kept.sum(-1), counts.minimum(visible.sum(-1)))
     left_out = visible & ~kept
     least = weights.masked_fill(~kept, torch.inf).amin(-1)
@@ -238,7 +240,7 @@ def test_as_many_as_asked_for_are_kept_whatever_the_ties() -> None:
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.75, 1.0])
 def test_the_fewest_keys_of_a_share_are_exact(share: float) -> None:
     weights = torch.tensor([[0.5, 0.25, 0.125, 0.125, 0.0], [0.25] * 4 + [0.0], [1.0, 0.0, 0.0, 0.0, 0.0]])
-    for row, found in zip(weights.tolist(), fewest(weights, [share])[..., 0].tolist(), strict=True):
+    for row, found in zip(weights.tolist(), count_fewest(weights, [share])[..., 0].tolist(), strict=True):
         ordered = sorted((Fraction(number) for number in row), reverse=True)
         assert found == next(n for n in range(1, 6) if sum(ordered[:n]) >= Fraction(share) * sum(ordered))
 
@@ -250,7 +252,7 @@ def test_losses_of_policies() -> None:
     name = "Llama 2, Llama 3"
     model, attention = model_of(name), attention_of(name)
     policies = [Everything(), *POLICIES.values()]
-    found = policy_losses(model, attention, sequence(), policies)
+    found = measure_policy_losses(model, attention, sequence(), policies)
     logits = model(input_ids=sequence()[None], use_cache=False).logits[0].double()
     assert found.plain_loss == pytest.approx(
         float(torch.nn.functional.cross_entropy(logits[:-1], sequence()[1:])), abs=1e-6
@@ -260,21 +262,21 @@ def test_losses_of_policies() -> None:
     assert (found.kl[1:] > 1e-4).all()
     for at, policy in enumerate(policies):
         edit = Sparsified(policy)
-        with intervening(model, attention, edit):
+        with intervene(model, attention, edit):
             theirs = model(input_ids=sequence()[None], use_cache=False).logits[0].double()
         assert found.keys_kept[at] == edit.keys_kept
         divergence = (logits.softmax(-1) * (logits.log_softmax(-1) - theirs.log_softmax(-1))).sum(-1).mean()
         assert found.kl[at] == pytest.approx(float(divergence), abs=1e-6)
-    raw = policy_losses(model, attention, sequence(), policies, renormalised=False)
+    raw = measure_policy_losses(model, attention, sequence(), policies, renormalised=False)
     assert raw.plain_loss == found.plain_loss
     assert np.abs(raw.kl[1:] - found.kl[1:]).min() > 1e-4
-    assert policy_losses(model, attention, sequence(), []).loss.shape == (0,)
+    assert measure_policy_losses(model, attention, sequence(), []).loss.shape == (0,)
 
 
 def test_more_keys_of_the_same_order_lose_less() -> None:
     model, attention = model_of("GPT-2"), attention_of("GPT-2")
     policies = [Largest("same_n", "", np.full((3, 4), count)) for count in (1, 4, 16, 47)]
-    found = policy_losses(model, attention, sequence(), policies)
+    found = measure_policy_losses(model, attention, sequence(), policies)
     assert (np.diff(found.kl) < 0).all()
     assert (np.diff(found.keys_kept) > 0).all()
     assert found.keys_kept == pytest.approx([np.minimum(np.arange(1, KEYS + 1), n).mean() for n in (1, 4, 16, 47)])
@@ -283,7 +285,7 @@ def test_more_keys_of_the_same_order_lose_less() -> None:
 def test_keys_that_make_a_share() -> None:
     name = "Llama 2, Llama 3"
     model, attention, shares = model_of(name), attention_of(name), [0.5, 0.9, 0.99]
-    found = mean_keys_of_mass(model, attention, ids(), shares)
+    found = count_mass_keys(model, attention, ids(), shares)
     assert (np.diff(found) > 0).all()
     for share, keys in zip(shares, found, strict=True):
         counts = []
@@ -291,7 +293,7 @@ def test_keys_that_make_a_share() -> None:
             sums = weights.double().sort(dim=-1, descending=True).values.cumsum(-1)
             counts.append((sums < share * sums[..., -1:]).sum(-1) + 1)
         assert keys == pytest.approx(float(torch.stack(counts).double().mean()), abs=0.01)  # of 1152 queries
-    alone = [mean_keys_of_mass(model, attention, one[None], shares) for one in ids()]
+    alone = [count_mass_keys(model, attention, one[None], shares) for one in ids()]
     np.testing.assert_allclose(np.mean(alone, axis=0), found)
 
 
@@ -303,12 +305,12 @@ def test_memory_is_that_of_some_blocks(policy: str, monkeypatch: pytest.MonkeyPa
     model = tiny_model("llama", max_position_embeddings=1024)
     attention, tokens = probe(model, ids(1)), ids(1, 1024)[0]
     with Held() as bare:
-        policy_losses(model, attention, tokens, [])
+        measure_policy_losses(model, attention, tokens, [])
     with Held() as held:
-        policy_losses(model, attention, tokens, [POLICIES[policy]])
+        measure_policy_losses(model, attention, tokens, [POLICIES[policy]])
     assert held.largest < 2**23
     assert 2**20 < held.most <= bare.most + 16 * 2**20
-    assert held.most <= policy_bytes(model, 1024)
+    assert held.most <= estimate_policy_bytes(model, 1024)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -316,7 +318,7 @@ def test_memory_is_that_of_some_blocks(policy: str, monkeypatch: pytest.MonkeyPa
 def test_half_precision(family: str, dtype: torch.dtype) -> None:
     model = tiny_model(family).to(dtype)
     attention = probe(model, ids(1))
-    found = policy_losses(model, attention, sequence(), [Everything(), POLICIES["largest"]])
+    found = measure_policy_losses(model, attention, sequence(), [Everything(), POLICIES["largest"]])
     assert found.kl[0] < 0.01
     assert found.kl[1] > 2 * found.kl[0]
     assert found.loss[0] == pytest.approx(found.plain_loss, abs=0.05)
@@ -324,7 +326,7 @@ def test_half_precision(family: str, dtype: torch.dtype) -> None:
 
 def test_a_model_read_in_two_passes_is_refused() -> None:
     model, attention = model_of("GPT-J"), attention_of("GPT-J")
-    with pytest.raises(UserError, match="GPTJForCausalLM computes its attention by itself"):
-        policy_losses(model, attention, sequence(), [POLICIES["mass"]])
-    with pytest.raises(UserError, match="GPTJForCausalLM computes its attention by itself"):
-        mean_keys_of_mass(model, attention, ids(), [0.5])
+    with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):
+        measure_policy_losses(model, attention, sequence(), [POLICIES["mass"]])
+    with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):
+        count_mass_keys(model, attention, ids(), [0.5])

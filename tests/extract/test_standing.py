@@ -15,8 +15,8 @@ from extract import models, standing
 from extract.extraction import extract
 from extract.identity import OTHER_FILES
 from extract.settings import ExtractionSettings
-from extract.standing import why_replaced, why_stale
-from extract.versions import versions
+from extract.standing import explain_replacement, explain_staleness
+from extract.versions import list_versions
 from storage.files.places import Local
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -71,7 +71,7 @@ def copied(inputs: Path, tmp_path: Path) -> Path:
 
 
 def stale(inputs: Path, store: Path, **others: object) -> str | None:
-    return why_stale(settings(inputs, **others), study="tiny", path=Local(store))
+    return explain_staleness(settings(inputs, **others), study="tiny", path=Local(store))
 
 
 def rewrite_provenance(store: Path, provenance: dict[str, Any]) -> None:
@@ -86,7 +86,7 @@ def test_what_was_made_of_these_inputs_is_current_wherever_they_are(inputs: Path
     assert stale(inputs, store) is None
     assert stale(copied, store) is None
     assert stale(copied, store.with_name("none")) == "missing"
-    assert why_replaced(settings(copied), study="tiny", path=Local(store.with_name("none"))) is None
+    assert explain_replacement(settings(copied), study="tiny", path=Local(store.with_name("none"))) is None
 
 
 CHANGES = {
@@ -134,7 +134,7 @@ def test_versions_of_libraries_do_not_matter_to_a_finished_store(inputs: Path, s
 
 
 def test_the_versions_are_those_of_the_imported_libraries() -> None:
-    found = versions("cpu")
+    found = list_versions("cpu")
     libraries = ("numpy", "tokenizers", "torch", "transformers", "zarr")
     assert {name: found[name] for name in libraries} == {name: __import__(name).__version__ for name in libraries}
     assert list(found) == sorted(found)
@@ -175,12 +175,12 @@ WATCHED = """
 import json, sys
 from pathlib import Path
 from extract.settings import ExtractionSettings
-from extract.standing import why_replaced, why_stale
+from extract.standing import explain_replacement, explain_staleness
 from storage.files.places import Local
 said = []
 for given, path in json.loads(sys.argv[1]):
     asked = {"settings": ExtractionSettings.model_validate(given), "study": "tiny", "path": Local(Path(path))}
-    said.append([why_stale(**asked), why_replaced(**asked)])
+    said.append([explain_staleness(**asked), explain_replacement(**asked)])
 print(json.dumps([said, sorted(sys.modules)]))
 """
 

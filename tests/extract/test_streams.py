@@ -19,9 +19,9 @@ from huggingface_hub.hf_file_system import HfFileSystemFile
 from huggingface_hub.utils import close_session
 
 from extract import corpora, streams
-from extract.corpora import Windows, documents
-from extract.hub import one_line
-from extract.identity import corpus_sha256
+from extract.corpora import Windows, open_documents
+from extract.hub import summarise_error
+from extract.identity import hash_corpus
 from extract.settings import CorpusSettings
 from storage.errors import UserError
 from tests.extract.fake_hub import COMMIT, CUT, RESET, DatasetHub, serve_datasets
@@ -142,11 +142,11 @@ def corpus(name: str = "acme/web", **others: object) -> CorpusSettings:
 
 
 def read(source: CorpusSettings, seed: int = 0) -> list[str]:
-    return list(documents(source, seed)[0])
+    return list(open_documents(source, seed)[0])
 
 
 def windows(source: CorpusSettings, sequences: int = 4, seed: int = 0) -> Windows:
-    return corpora.windows(source, TOKENIZER, 16, sequences, seed)
+    return corpora.select_windows(source, TOKENIZER, 16, sequences, seed)
 
 
 def refusal(source: CorpusSettings) -> str:
@@ -170,7 +170,7 @@ def test_every_document_comes_once_in_an_order_of_the_seed(name: str) -> None:
 
 
 def test_nothing_is_downloaded_but_what_is_read(hub: DatasetHub) -> None:
-    texts, revision = documents(corpus(), 0)
+    texts, revision = open_documents(corpus(), 0)
     first = [next(texts) for _ in range(15)]  # with 20 in the buffer, 35 of the first shard: two groups
     assert revision == COMMIT
     shard = number(first[0]) // ROWS
@@ -200,7 +200,7 @@ def test_no_thread_reads_ahead(hub: DatasetHub, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("name", ["acme/web", "acme/lines"])
 def test_a_shard_opens_at_any_row(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "ROWS", 7)  # so that rows are skipped in a group, in a batch, and over several
-    shards, _ = streams._opened(corpus(name))
+    shards, _ = streams._open_shards(corpus(name))
     for shard in shards:
         rows = [row["text"] for row in shard(0)]
         assert rows == sorted(rows, key=number)
@@ -218,7 +218,7 @@ def test_the_seed_shuffles_shards_and_rows() -> None:
 def test_windows_name_the_commit_and_repeat(hub: DatasetHub) -> None:
     first, again, other = (windows(corpus(revision="v1"), seed=seed) for seed in (1, 1, 2))
     assert first.revision == COMMIT
-    assert corpus_sha256(corpus()) is None
+    assert hash_corpus(corpus()) is None
     assert (first.tokens == again.tokens).all()
     assert first.sha256 == again.sha256 != other.sha256
     assert "GET /api/datasets/acme/web/revision/v1" in hub.asked
@@ -232,7 +232,7 @@ def test_a_stream_that_breaks_goes_on_where_it_was(
     name: str, fault: int | str, hub: DatasetHub, waits: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
     expected = read(corpus(name), 1)
-    texts, _ = documents(corpus(name), 1)
+    texts, _ = open_documents(corpus(name), 1)
     got = [next(texts) for _ in range(30)]
     hub.faults.extend([fault] * 2 * REQUESTS)
     got += texts
@@ -241,7 +241,7 @@ def test_a_stream_that_breaks_goes_on_where_it_was(
     said = [record.getMessage() for record in caplog.records if record.name == "extract.streams"]
     assert len(said) == 2
     assert all(line.startswith(f"The stream of the corpus '{name}' broke (") for line in said)
-    assert [line.rpartition(";")[2] for line in said] == [" trying again in 2 s", " trying again in 4 s"]
+    assert [line.rpartition(";")[2] for line in said] == [" retrying in 2 s", " retrying in 4 s"]
     assert {2.0, 4.0} <= set(waits)
 
 
@@ -265,7 +265,7 @@ def test_a_stream_that_stays_broken_is_given_up(hub: DatasetHub, waits: list[flo
     hub.faults.extend([None] * 2 + [503] * 1000)
     said = refusal(corpus())
     assert f"broke {streams.ATTEMPTS} times in a row (Server error '503 Service Unavailable' for url" in said
-    assert "run again, it continues after the finished sequences" in said
+    assert "run again, the run continues after the finished sequences" in said
     assert 60 < sum(waits) < 600  # an outage of a minute is outlasted, nobody waits for ten
 
 
@@ -286,7 +286,10 @@ MISTAKES: dict[str, tuple[CorpusSettings, str]] = {
     "split": (corpus(split="test"), "has no split 'test'; set split to one of: train"),
     "subset": (corpus("acme/subsets", subset="short"), "has no subset 'short'; set subset to one of: plain, long"),
     "no subset": (corpus("acme/subsets"), "set subset to one of: plain, long"),
-    "script": (corpus("acme/script"), "comes as a script, which is never run; set revision to refs/convert/parquet"),
+    "script": (
+        corpus("acme/script"),
+        "is defined by a script, which is never run; set revision to refs/convert/parquet",
+    ),
     "empty": (corpus("acme/empty"), "doesn't contain any data files); choose another dataset"),
     "little": (corpus("acme/subsets", subset="plain"), "has too little text"),
 }
@@ -338,7 +341,7 @@ def test_without_the_hub_the_local_cache_is_read(
     assert set(read(corpus("acme/lines"))) == {words(row) for row in range(ROWS)}
     assert windows(corpus("acme/lines", revision="main")).revision == COMMIT
     other = "d" * 40
-    assert f"its commit {COMMIT} only" in refusal(corpus("acme/lines", revision=other))
+    assert f"only its commit {COMMIT}" in refusal(corpus("acme/lines", revision=other))
     assert "has no split 'test'; set split to one of: train" in refusal(corpus("acme/lines", split="test"))
     assert "the Hugging Face hub cannot be reached; check the network and HF_HUB_OFFLINE" in refusal(corpus())
     assert not hub.asked
@@ -354,17 +357,19 @@ def test_the_parquet_branch_stands_in_for_a_script(hub: DatasetHub) -> None:
 
 
 def test_signatures_in_addresses_are_not_told() -> None:
-    said = one_line(OSError("Server error '403' for url 'https://cdn.hub/a/b?X-Signature=s3cret&Key=K'. Is it?\nMore"))
+    said = summarise_error(
+        OSError("Server error '403' for url 'https://cdn.hub/a/b?X-Signature=s3cret&Key=K'. Is it?\nMore")
+    )
     assert said == "Server error '403' for url 'https://cdn.hub/a/b'. Is it?"
 
 
 def test_shuffling_keeps_every_item_and_reads_ahead_no_further_than_its_buffer() -> None:
     taken: list[int] = []
-    items = streams.shuffled((taken.append(item) or item for item in range(1000)), 50, 7)
+    items = streams.shuffle_buffered((taken.append(item) or item for item in range(1000)), 50, 7)
     first = [next(items) for _ in range(10)]
     assert len(taken) == 60
     rest = list(items)
     assert sorted(first + rest) == list(range(1000))
     assert max(abs(item - place) for place, item in enumerate(first)) > 10
-    other: Any = streams.shuffled(range(1000), 50, 8)
+    other: Any = streams.shuffle_buffered(range(1000), 50, 8)
     assert list(other) != first + rest

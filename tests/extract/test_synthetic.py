@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dagster_project.study.studies import parse_study, read_studies, shipped_file
+from dagster_project.study.studies import locate_shipped_file, parse_study, read_studies
 from extract import extraction, synthetic
 from extract.extraction import ExtractionReport, extract
-from extract.models import token_texts
+from extract.models import decode_tokens
 from extract.settings import SYNTHETIC, ExtractionSettings, Shard
-from extract.synthetic import OF_VALUES, OF_WEIGHTS, Planted, draw_sequence, planted
+from extract.synthetic import OF_VALUES, OF_WEIGHTS, Planted, draw_sequence, plant_heads
 from storage.errors import UserError
 from storage.files.places import Local
 from storage.zarr.arrays import TENSORS, LayerSize
@@ -57,7 +57,7 @@ def column(heads: list[Planted], name: str) -> np.ndarray:
 
 def test_every_parameter_runs_through_its_range_in_equal_steps() -> None:
     chosen = settings()
-    heads, part = planted(chosen), chosen.synthetic
+    heads, part = plant_heads(chosen), chosen.synthetic
     assert part is not None
     assert [(head.query, head.layer, head.head, head.kv_head) for head in heads] == [
         (query, layer, head, head // 2) for query in QUERIES for layer in range(2) for head in range(6)
@@ -74,17 +74,17 @@ def test_every_parameter_runs_through_its_range_in_equal_steps() -> None:
 
 
 def test_queries_share_all_but_where_the_phases_end() -> None:
-    early, late = planted(settings())[:12], planted(settings())[12:]
+    early, late = plant_heads(settings())[:12], plant_heads(settings())[12:]
     for one, other in zip(early, late, strict=True):
         edges = {"t_1": other.assumed.t_1, "t_2": other.assumed.t_2}
         assert replace(one, query=95, assumed=replace(one.assumed, **edges)) == other
         assert abs(one.assumed.t_1 / 41 - other.assumed.t_1 / 96) < 0.02
-    assert planted(settings(queries=None)) == late
+    assert plant_heads(settings(queries=None)) == late
 
 
 def test_no_two_parameters_of_the_shipped_study_go_together() -> None:
-    study = read_studies(shipped_file())["synthetic"].extraction()
-    heads = planted(study)
+    study = read_studies(locate_shipped_file())["synthetic"].select_extraction()
+    heads = plant_heads(study)
     together = np.corrcoef([column(heads, name) for name in OF_WEIGHTS])
     assert np.abs(together[np.triu_indices(len(OF_WEIGHTS), 1)]).max() < 0.6
     together = np.corrcoef([column(heads[::2], name) for name in OF_VALUES])
@@ -94,19 +94,19 @@ def test_no_two_parameters_of_the_shipped_study_go_together() -> None:
 
 
 def test_the_seed_decides_what_is_planted() -> None:
-    assert planted(settings()) == planted(settings())
-    assert planted(settings()) != planted(settings(seed=1))
-    assert planted(settings()) == planted(settings(sequences=9))
-    assert planted(settings()) == planted(settings(queries=QUERIES[::-1]))
+    assert plant_heads(settings()) == plant_heads(settings())
+    assert plant_heads(settings()) != plant_heads(settings(seed=1))
+    assert plant_heads(settings()) == plant_heads(settings(sequences=9))
+    assert plant_heads(settings()) == plant_heads(settings(queries=QUERIES[::-1]))
 
 
 def test_one_head_has_the_first_of_every_range() -> None:
-    (head, _) = planted(settings({"layers": 1, "heads": 1, "kv_heads": 1, "beta": [0.2, 0.1]}))
+    (head, _) = plant_heads(settings({"layers": 1, "heads": 1, "kv_heads": 1, "beta": [0.2, 0.1]}))
     assert (head.assumed.beta, head.assumed.value_scale, head.assumed.p_sink) == (0.2, 0.5, 0.2)
 
 
 def test_growth_may_be_tied_to_the_oscillation() -> None:
-    heads = planted(settings({"eta": [0.05, 0.1], "eta_growth": None}))
+    heads = plant_heads(settings({"eta": [0.05, 0.1], "eta_growth": None}))
     np.testing.assert_array_equal(column(heads, "eta"), column(heads, "eta_growth"))
     assert len(set(column(heads, "eta"))) == 12
 
@@ -114,7 +114,7 @@ def test_growth_may_be_tied_to_the_oscillation() -> None:
 def test_only_a_synthetic_study_is_planted() -> None:
     study = ExtractionSettings(model="embedded", corpus="embedded", context_length=8, sequences=1)
     with pytest.raises(ValueError, match="the model 'embedded' is not 'synthetic'"):
-        planted(study)
+        plant_heads(study)
 
 
 # --- what lands ---
@@ -152,7 +152,7 @@ def norms_are_those_of(heads: list[Planted], values: np.ndarray) -> bool:
 
 
 def test_the_store_holds_weights_and_norms_as_planted(uninterrupted: Path) -> None:
-    store, heads = SequenceStore.open(Local(uninterrupted), TENSORS), planted(settings())
+    store, heads = SequenceStore.open(Local(uninterrupted), TENSORS), plant_heads(settings())
     assert weights_are_those_of(heads, store.array("attention")[:])
     assert norms_are_those_of(heads, store.array("values")[:])
 
@@ -160,14 +160,14 @@ def test_the_store_holds_weights_and_norms_as_planted(uninterrupted: Path) -> No
 @pytest.mark.parametrize("first", [0, 12], ids=["early query", "last query"])
 @pytest.mark.parametrize("name", OF_WEIGHTS)
 def test_a_weight_drawn_with_another_parameter_is_noticed(name: str, first: int, uninterrupted: Path) -> None:
-    attention, heads = SequenceStore.open(Local(uninterrupted), TENSORS).array("attention")[:], planted(settings())
+    attention, heads = SequenceStore.open(Local(uninterrupted), TENSORS).array("attention")[:], plant_heads(settings())
     known, step = heads[first].assumed, 1 if name in {"t_1", "t_2"} else 0.001
     heads[first] = replace(heads[first], assumed=replace(known, **{name: getattr(known, name) + step}))
     assert not weights_are_those_of(heads, attention)
 
 
 def test_queries_taken_for_one_another_are_noticed(uninterrupted: Path) -> None:
-    attention, heads = SequenceStore.open(Local(uninterrupted), TENSORS).array("attention")[:], planted(settings())
+    attention, heads = SequenceStore.open(Local(uninterrupted), TENSORS).array("attention")[:], plant_heads(settings())
     assert not weights_are_those_of(heads, attention[:, ::-1])
     spread = attention.copy()
     spread[:, 0, ..., 41:] = 1e-9  # what a query that looks ahead would have
@@ -177,18 +177,18 @@ def test_queries_taken_for_one_another_are_noticed(uninterrupted: Path) -> None:
 def test_a_sequence_is_the_same_whichever_queries_it_has() -> None:
     noisy = {"noise": 0.2}
     both, late = settings(noisy), settings(noisy, queries=None)
-    together, alone = (draw_sequence(chosen, planted(chosen), 3) for chosen in (both, late))
+    together, alone = (draw_sequence(chosen, plant_heads(chosen), 3) for chosen in (both, late))
     np.testing.assert_array_equal(together["values"], alone["values"])
     np.testing.assert_array_equal(together["attention"][1:], alone["attention"])
     residuals = [
-        np.log(together["attention"][q, 0, 0, 1:41]) - np.log(profile(planted(both)[12 * q], query + 1)[1:41])
+        np.log(together["attention"][q, 0, 0, 1:41]) - np.log(profile(plant_heads(both)[12 * q], query + 1)[1:41])
         for q, query in enumerate(QUERIES)
     ]
     assert abs(np.corrcoef(residuals)[0, 1]) < 0.6  # each query has noise of its own
 
 
 def test_heads_drawn_from_one_another_are_noticed(uninterrupted: Path) -> None:
-    store, heads = SequenceStore.open(Local(uninterrupted), TENSORS), planted(settings())
+    store, heads = SequenceStore.open(Local(uninterrupted), TENSORS), plant_heads(settings())
     mixed = [replace(head, assumed=other.assumed) for head, other in zip(heads, heads[2:] + heads[:2], strict=True)]
     assert not weights_are_those_of(mixed, store.array("attention")[:])
     assert not norms_are_those_of(mixed, store.array("values")[:])
@@ -197,7 +197,7 @@ def test_heads_drawn_from_one_another_are_noticed(uninterrupted: Path) -> None:
 def test_the_store_holds_similarities_as_planted() -> None:
     """Cosines of neighbours and with the sink, over many sequences."""
     chosen = settings({"layers": 1, "heads": 3, "rho_0": [0.1, 0.4], "beta": [0.05, 1.0]})
-    heads = planted(chosen)
+    heads = plant_heads(chosen)
     values = np.stack([draw_sequence(chosen, heads, index)["values"][0] for index in range(30)]).astype(np.float64)
     units = values / np.linalg.norm(values, axis=-1, keepdims=True)
     for head in heads:
@@ -211,7 +211,7 @@ def test_the_store_holds_similarities_as_planted() -> None:
 
 def test_noise_is_lognormal_and_differs_between_sequences_and_heads() -> None:
     chosen = settings({"noise": 0.2}, queries=None)
-    heads = planted(chosen)
+    heads = plant_heads(chosen)
     logs = np.stack([np.log(draw_sequence(chosen, heads, index)["attention"]) for index in range(20)])
     planned = np.array([np.log(profile(head, KEYS)) for head in heads]).reshape(1, 2, 6, KEYS)
     residuals = (logs - planned)[..., 1:]
@@ -237,14 +237,14 @@ def test_the_other_arrays_and_the_report(uninterrupted: Path, tmp_path: Path) ->
 
 
 def test_tokens_are_named_by_their_position() -> None:
-    assert token_texts(settings().model, [0, 17]) == ["p0", "p17"]
+    assert decode_tokens(settings().model, [0, 17]) == ["p0", "p17"]
 
 
 def test_sequences_differ_and_the_seed_decides_them() -> None:
     chosen, other = settings(), settings(seed=1)
-    first, second = (draw_sequence(chosen, planted(chosen), index)["values"] for index in (0, 1))
+    first, second = (draw_sequence(chosen, plant_heads(chosen), index)["values"] for index in (0, 1))
     assert not np.allclose(first, second)
-    assert not np.allclose(first, draw_sequence(other, planted(chosen), 0)["values"])
+    assert not np.allclose(first, draw_sequence(other, plant_heads(chosen), 0)["values"])
 
 
 def test_nothing_is_printed_without_a_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -277,7 +277,7 @@ def test_shards_draw_what_one_process_does(uninterrupted: Path, tmp_path: Path) 
         part = Shard(index, 3)
         extract(settings(), study="drawn", path=Local(path), shard=part, before=lambda *sizes: asked.append(sizes[1:]))
     assert tree(path) == tree(uninterrupted)
-    second, third = (len(Shard(index, 3).sequences(SEQUENCES)) for index in (2, 3))
+    second, third = (len(Shard(index, 3).select_sequences(SEQUENCES)) for index in (2, 3))
     assert asked == [((LayerSize(6, 3, 48),) * 2, missing) for missing in (SEQUENCES, SEQUENCES - second, third)]
 
 
@@ -312,7 +312,7 @@ def test_killed_it_ends_bit_identical_and_draws_only_what_is_missing(
     python = [sys.executable, "-c", IN_ANOTHER_PROCESS, settings().model_dump_json(), str(path)]
     environment = {**os.environ, "PYTHONPATH": str(Path(extraction.__file__).parents[1])}
     assert subprocess.run(python, env=environment, timeout=120, check=False).returncode == -signal.SIGKILL
-    assert SequenceStore.open(Local(path), TENSORS).missing() == [2, 3, 4]
+    assert SequenceStore.open(Local(path), TENSORS).find_missing() == [2, 3, 4]
     drawn, original = [], synthetic.draw_sequence
 
     def watched(chosen: ExtractionSettings, heads: list[Planted], index: int) -> dict[str, np.ndarray]:
@@ -329,10 +329,10 @@ def test_killed_it_ends_bit_identical_and_draws_only_what_is_missing(
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"seed": 1}, "settings.seed (stored 0, asked 1)"),
-        ({"queries": [95]}, "settings.queries (stored [40, 95], asked [95])"),
-        ({"part": {"beta": [0.1, 0.3]}}, "settings.synthetic.beta (stored [0.02, 0.3], asked [0.1, 0.3])"),
-        ({"part": {"heads": 3}}, "settings.synthetic.heads (stored 6, asked 3)"),
+        ({"seed": 1}, "settings.seed (stored 0, requested 1)"),
+        ({"queries": [95]}, "settings.queries (stored [40, 95], requested [95])"),
+        ({"part": {"beta": [0.1, 0.3]}}, "settings.synthetic.beta (stored [0.02, 0.3], requested [0.1, 0.3])"),
+        ({"part": {"heads": 3}}, "settings.synthetic.heads (stored 6, requested 3)"),
     ],
 )
 def test_a_store_of_other_settings_is_refused(change: dict[str, object], named: str, uninterrupted: Path) -> None:
@@ -359,7 +359,7 @@ def test_a_name_a_length_and_a_number_describe_a_study() -> None:
         described = study.model_dump(mode=form)
         assert parse_study("x", described, "again") == study
         own = {name: value for name, value in described.items() if name in ExtractionSettings.model_fields}
-        assert study.extraction() == ExtractionSettings.model_validate(own)
+        assert study.select_extraction() == ExtractionSettings.model_validate(own)
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,10 @@ def test_a_name_a_length_and_a_number_describe_a_study() -> None:
         ({"corpus": {"id": SYNTHETIC, "split": "test"}}, "field 'corpus': a synthetic study reads no text"),
         ({"dtype": "bfloat16"}, "field 'dtype': a synthetic study is drawn in float32 on the CPU; leave it out"),
         ({"device": "cuda"}, "field 'device': a synthetic study is drawn in float32 on the CPU; leave it out"),
-        ({"model": "embedded", "corpus": "embedded"}, "field 'synthetic': input goes with `model: synthetic` only"),
+        (
+            {"model": "embedded", "corpus": "embedded"},
+            "field 'synthetic': input is only allowed with `model: synthetic`",
+        ),
         ({"model": "embedded"}, "field 'corpus' is missing; add it"),
         ({"model": "embedded", "corpus": None, "synthetic": None}, "field 'corpus' is missing; add it"),
         ({"synthetic": 5}, "field 'synthetic': input should be"),
@@ -378,7 +381,7 @@ def test_a_name_a_length_and_a_number_describe_a_study() -> None:
         ({"synthetic": {"kv_heads": 0}}, "field 'synthetic.kv_heads': input should be greater"),
         (
             {"synthetic": {"t_1": [0.1, 0.7]}},
-            "field 'synthetic.t_2': input should not begin below t_1, which runs to 0.7",
+            "field 'synthetic.t_2': input should not begin below t_1, whose range ends at 0.7",
         ),
         ({"synthetic": {"t2": [0.1, 0.7]}}, "field 'synthetic.t2' is unknown; did you mean 'synthetic.t_2'?"),
         ({"synthetic": {"beta": [0.1, -1]}}, "field 'synthetic.beta.1': input should be greater than 0, found -1 (β,"),
@@ -414,7 +417,7 @@ def test_any_settings_that_are_accepted_can_be_drawn() -> None:
     ):
         for keys, queries in ((2, None), (3, [1, 2]), (90, [1, 2, 30, 89])):
             chosen = settings(part, context_length=keys, queries=queries)
-            arrays = draw_sequence(chosen, planted(chosen), 0)
+            arrays = draw_sequence(chosen, plant_heads(chosen), 0)
             assert np.isfinite(arrays["values"]).all()
             for query, weights in zip(arrays["query_position"], arrays["attention"], strict=True):
                 assert (weights[..., : query + 1] > 0).all()
@@ -424,5 +427,5 @@ def test_any_settings_that_are_accepted_can_be_drawn() -> None:
 def test_growth_counts_to_the_last_query_only() -> None:
     """What would be refused at the end of the context can be drawn for earlier queries."""
     chosen = settings({"eta_growth": [0.1, 0.9]}, context_length=256, queries=[20, 100])
-    arrays = draw_sequence(chosen, planted(chosen), 0)
+    arrays = draw_sequence(chosen, plant_heads(chosen), 0)
     assert (arrays["attention"][1, ..., :101] > 0).all()

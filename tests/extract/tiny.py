@@ -20,7 +20,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from extract.hub import quiet
+from extract.hub import silence_libraries
 
 BOS, EOS = "<s>", "</s>"
 VOCABULARY = 320
@@ -97,7 +97,7 @@ def tiny_tokenizer(*, bos: bool = True, eos: bool = True) -> PreTrainedTokenizer
 
 def write_checkpoint(directory: Path, architecture: str = "llama", seed: int = 0, **overrides: object) -> Path:
     """Write a complete Hugging Face checkpoint (config, safetensors, tokenizer) and return its directory."""
-    with quiet():
+    with silence_libraries():
         tiny_model(architecture, seed, **overrides).save_pretrained(directory)
         tiny_tokenizer().save_pretrained(directory)
     return directory

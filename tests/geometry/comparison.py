@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from geometry import SelectionProfile
-from geometry.quantities import MODEL_UNITS, declared
+from geometry.quantities import MODEL_UNITS, list_declared
 from tests.geometry import oracle
 
 COUNTS = ("k_in", "k_out")
 COSINES = ("cos_sink", "cos_last")
-LENGTHS = tuple(name for name, quantity in declared(SelectionProfile).items() if quantity.unit == MODEL_UNITS)
+LENGTHS = tuple(name for name, quantity in list_declared(SelectionProfile).items() if quantity.unit == MODEL_UNITS)
 UPPER = oracle.PER_KAPPA
 JUMPING = (*COUNTS, *UPPER)
 """What a tie decides."""

@@ -11,7 +11,7 @@ COMPUTED = """
 import hashlib
 import numpy as np
 from geometry import selection_profile
-from geometry.phase_kernels import best_edges, cosine_sums, descend, least_squares_by_frequency
+from geometry.phase_kernels import find_best_edges, cosine_sums, descend, least_squares_by_frequency
 
 rng = np.random.default_rng(0)
 z, known, sums = rng.normal(size=100), 1.0 * (rng.random(100) > 0.1), np.zeros((3, 5, 40))
@@ -22,7 +22,7 @@ found = {
     "cosine_sums": sums,
     "least_squares_by_frequency": least_squares_by_frequency(sums, first, rng.random((6, 5)) + 1),
     "descend": descend(z, known, 1.0, 10, 60, rng.random(6) + 1, False, 0.1, 0.2),
-    "best_edges": best_edges(z.cumsum(), rng.random(100), rng.random(100), z, np.arange(1.0, 101), 2, 5),
+    "best_edges": find_best_edges(z.cumsum(), rng.random(100), rng.random(100), z, np.arange(1.0, 101), 2, 5),
     **vars(selection_profile(weights.astype(np.float32), values.astype(np.float32), kappas=(0.5, 5))),
 }
 for name, value in found.items():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from geometry import assumed as module
-from geometry.assumed import Assumed, draw_values, draw_weights, largest_rho_0, stretched, weight_profile
+from geometry.assumed import Assumed, draw_values, draw_weights, largest_rho_0, stretch_phases, weight_profile
 
 BASE = Assumed(
     value_scale=2.5,
@@ -95,7 +95,7 @@ class TestValues:
 
         monkeypatch.setattr(module, "walk", walk)
         if mutation == "not turned":
-            monkeypatch.setattr(module, "_turned", lambda vectors, _direction: vectors)
+            monkeypatch.setattr(module, "_reflect_rows", lambda vectors, _direction: vectors)
         checks = (
             lambda: self.test_cosines_decay_to_a_floor(0.3, 0.4),
             lambda: self.test_every_cosine_with_the_sink_is_exact(64),
@@ -199,10 +199,10 @@ def test_sizes_outside_their_domain_are_named() -> None:
 
 def test_stretched_weights_keep_shares_periods_and_growth() -> None:
     given = Assumed(lambda_sink=1, beta=1, rho_0=0, p_sink=0.3, eta=0.4, eta_growth=0.05, omega=0.3, t_1=40, t_2=80)
-    longer = stretched(given, 100, 200)
+    longer = stretch_phases(given, 100, 200)
     assert (longer.t_1, longer.t_2, longer.omega, longer.eta_growth) == (80, 160, 0.15, 0.025)
     assert longer == replace(given, t_1=80, t_2=160, omega=0.15, eta_growth=0.025)
-    assert stretched(given, 100, 100) == given
-    assert stretched(given, 100, 5).omega == np.pi  # no frequency is higher
+    assert stretch_phases(given, 100, 100) == given
+    assert stretch_phases(given, 100, 5).omega == np.pi  # no frequency is higher
     short, long = weight_profile(given, 100), weight_profile(longer, 200)
     np.testing.assert_allclose(long[2::2] / long[2], short[1:] / short[1], rtol=1e-9)

@@ -14,15 +14,15 @@ from geometry.bootstrap import (
     MeansAccumulator,
     ModelMeans,
     SinkEffect,
-    accumulator_bytes,
-    model_bytes,
-    resampling,
+    draw_sequences,
+    estimate_accumulator_bytes,
+    estimate_model_bytes,
+    estimate_sink_effect_bytes,
     selection_means,
-    sink_effect_bytes,
 )
 
 SEQUENCES, HEADS, KEYS, REPLICATES = 2 * BLOCK + 5, 3, 12, 200
-DRAWN = resampling(SEQUENCES, REPLICATES, seed=3)
+DRAWN = draw_sequences(SEQUENCES, REPLICATES, seed=3)
 Counts = tuple[np.ndarray, np.ndarray]
 
 
@@ -76,12 +76,12 @@ def test_every_replicate_draws_as_many_as_there_are() -> None:
     assert DRAWN.dtype == np.float32
     assert (np.floor(DRAWN) == DRAWN).all()
     assert (DRAWN.sum(axis=0) == SEQUENCES).all()
-    np.testing.assert_array_equal(DRAWN, resampling(SEQUENCES, REPLICATES, seed=3))
-    assert (resampling(SEQUENCES, REPLICATES, seed=4) != DRAWN).any()
+    np.testing.assert_array_equal(DRAWN, draw_sequences(SEQUENCES, REPLICATES, seed=3))
+    assert (draw_sequences(SEQUENCES, REPLICATES, seed=4) != DRAWN).any()
 
 
 def test_draws_are_independent_with_replacement() -> None:
-    drawn = resampling(50, 4000)
+    drawn = draw_sequences(50, 4000)
     covariance = np.cov(drawn)
     np.testing.assert_allclose(drawn.mean(axis=1), 1, atol=0.1)
     np.testing.assert_allclose(covariance.diagonal(), 1 - 1 / 50, atol=0.15)
@@ -92,7 +92,7 @@ def test_draws_are_independent_with_replacement() -> None:
 @pytest.mark.parametrize(("sequences", "replicates"), [(0, 10), (5, 0), (2**24 + 1, 1)])
 def test_nothing_to_draw_from_is_refused(sequences: int, replicates: int) -> None:
     with pytest.raises(ValueError, match="sequences must be"):
-        resampling(sequences, replicates)
+        draw_sequences(sequences, replicates)
 
 
 # --- one mean ---
@@ -164,7 +164,7 @@ def test_what_is_the_same_in_all_sequences_has_no_width() -> None:
 
 
 def test_one_sequence_has_a_mean_and_no_interval() -> None:
-    means = accumulated(np.full((1, 3), 0.3), resampling(1, 50), 1)
+    means = accumulated(np.full((1, 3), 0.3), draw_sequences(1, 50), 1)
     np.testing.assert_array_equal(means.mean, 0.3)
     assert np.isnan(means.interval()).all()
 
@@ -172,10 +172,10 @@ def test_one_sequence_has_a_mean_and_no_interval() -> None:
 def test_an_interval_covers_the_true_mean_as_often_as_it_says() -> None:
     """2000 studies of 60 sequences side by side; percentile intervals of 60 are some 1 % short."""
     values = np.random.default_rng(0).normal(5, 2, size=(60, 2000))
-    low, high = accumulated(values, resampling(60, 1000), 60).interval(0.95)
+    low, high = accumulated(values, draw_sequences(60, 1000), 60).interval(0.95)
     covered = ((low <= 5) & (high >= 5)).mean()
     assert 0.925 < covered < 0.96
-    low, high = accumulated(values, resampling(60, 1000), 60).interval(0.8)
+    low, high = accumulated(values, draw_sequences(60, 1000), 60).interval(0.8)
     assert 0.76 < ((low <= 5) & (high >= 5)).mean() < 0.82
 
 
@@ -251,7 +251,7 @@ def test_a_model_without_some_n_has_none_there() -> None:
 
 
 def test_one_sequence_gives_means_alone() -> None:
-    drawn = resampling(1, 50)
+    drawn = draw_sequences(1, 50)
     found = layer(counts(sequences=1), drawn=drawn)
     model = ModelMeans(KEYS, 50)
     model.add(found)
@@ -267,7 +267,7 @@ def test_means_of_shares_and_their_intervals_are_shares(sequences: int) -> None:
     n = np.arange(1, KEYS)
     k_in, k_out = np.zeros((2, sequences, HEADS, KEYS - 1), np.int32)
     k_in[-1], k_out[0] = n, 2 * n
-    model, drawn = ModelMeans(KEYS, 1000), resampling(sequences)
+    model, drawn = ModelMeans(KEYS, 1000), draw_sequences(sequences)
     found = layer(zip(k_in, k_out, strict=True), drawn=drawn)
     for _ in range(3):
         model.add(found)
@@ -279,7 +279,7 @@ def test_a_layer_of_one_key_has_no_selection() -> None:
     assert layer(counts(n_keys=1, width=4), n_keys=1).mean.shape == (6, HEADS, 0)
 
 
-@pytest.mark.parametrize(("n_keys", "drawn"), [(KEYS - 1, DRAWN), (KEYS + 1, DRAWN), (KEYS, resampling(5, 10))])
+@pytest.mark.parametrize(("n_keys", "drawn"), [(KEYS - 1, DRAWN), (KEYS + 1, DRAWN), (KEYS, draw_sequences(5, 10))])
 def test_sequences_of_other_keys_or_number_are_refused(n_keys: int, drawn: np.ndarray) -> None:
     with pytest.raises(ValueError, match=r"must be|expected up to"):
         layer(counts(), n_keys, drawn)
@@ -307,19 +307,19 @@ def peak(work: Callable[[], object]) -> int:
 def test_memory_is_bounded_whatever_the_number_of_sequences(sequences: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "ACCUMULATOR_BYTES", 2**22)
     monkeypatch.setattr(bootstrap, "QUANTILE_ELEMENTS", 2**16)
-    n_keys, drawn = 200, resampling(sequences, 500)
+    n_keys, drawn = 200, draw_sequences(sequences, 500)
     one = counts(n_keys=n_keys, width=n_keys - 1, sequences=1)
     results = 3 * 8 * 4 * HEADS * n_keys + 2 * 16 * n_keys * 500
-    bound = accumulator_bytes(2**22 // (4 * 500), 500) + results
+    bound = estimate_accumulator_bytes(2**22 // (4 * 500), 500) + results
     taken = peak(lambda: layer(one * sequences, n_keys, drawn))
     assert 0.3 * bound < taken < bound
 
 
 def test_memory_of_a_model() -> None:
-    n_keys, drawn = 200, resampling(2, 500)
+    n_keys, drawn = 200, draw_sequences(2, 500)
     means = layer(counts(n_keys=n_keys, width=n_keys - 1, sequences=2), n_keys, drawn)
     taken = peak(lambda: ModelMeans(n_keys, 500).add(means)) + means.deviations.nbytes
-    bound = model_bytes(n_keys, 500) + 2**17  # NumPy's buffers
+    bound = estimate_model_bytes(n_keys, 500) + 2**17  # NumPy's buffers
     assert 0.9 * bound < taken < bound
 
 
@@ -328,7 +328,7 @@ def test_memory_of_a_model() -> None:
 Layer = tuple[np.ndarray, np.ndarray]
 """K_in, (sequence, head, N), of one layer, and ρ_0 of its heads, (sequence, head)."""
 FEW = 7
-FEW_DRAWN = resampling(FEW, 60, seed=5)
+FEW_DRAWN = draw_sequences(FEW, 60, seed=5)
 
 
 def layers(n_keys: Iterable[int] = (KEYS, 7, KEYS), sequences: int = FEW) -> list[Layer]:
@@ -434,10 +434,10 @@ def test_the_sink_effect_is_the_correlation_over_heads_of_means_over_sequences()
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("_means_of_cosines", lambda right: lambda rho, drawn: right(np.nan_to_num(rho), drawn)),
-        ("_means_of_cosines", lambda right: lambda rho, drawn: right(rho, np.minimum(drawn, 1))),
-        ("_recalled", lambda right: lambda *given: right(*given[:-1], given[-1][:, ::-1].copy())),
-        ("_recalled", lambda right: lambda *given: right(*given)[::-1]),
+        ("_average_cosines", lambda right: lambda rho, drawn: right(np.nan_to_num(rho), drawn)),
+        ("_average_cosines", lambda right: lambda rho, drawn: right(rho, np.minimum(drawn, 1))),
+        ("_sum_k_in", lambda right: lambda *given: right(*given[:-1], given[-1][:, ::-1].copy())),
+        ("_sum_k_in", lambda right: lambda *given: right(*given)[::-1]),
         ("_correlations", lambda right: lambda sums: right(sums - [1, 0, 0, 0, 0, 0])),
         ("_correlations", lambda right: lambda sums: right(sums[..., [0, 1, 2, 3, 4, 3]])),
     ],
@@ -470,7 +470,7 @@ def alike(sequences: int) -> list[Layer]:
 
 
 def test_heads_that_are_nearly_alike_are_correlated_rightly() -> None:
-    made, drawn = alike(16), resampling(16, 3)
+    made, drawn = alike(16), draw_sequences(16, 3)
     found = effect(made, drawn)
     wanted = [over_heads(made, n, range(16)) for n in range(1, 40)]
     np.testing.assert_allclose(found.correlation[1:], wanted[1:], atol=1e-7)
@@ -486,7 +486,7 @@ def test_means_that_are_equal_have_no_correlation() -> None:
     rng, sequences = np.random.default_rng(0), 30
     orders = [rng.permutation(sequences) for _ in range(6)]
     rho, k_in = rng.uniform(-1, 1, sequences), rng.integers(1, 4, sequences)
-    drawn = resampling(sequences, 100)
+    drawn = draw_sequences(sequences, 100)
     same = np.stack([rho[order] for order in orders], axis=1)
     sums = [sum((float(x) for x in column), 0.0) for column in same.T]
     assert max(sums) > min(sums)  # a trap
@@ -510,7 +510,7 @@ def test_replicates_without_a_correlation_are_left_out_of_the_interval() -> None
     rho = np.full((3, 4), 0.25)
     rho[0] = [0.1, 0.5, 0.2, -0.3]
     k_in = np.tile(np.minimum([1, 2, 3, 4], np.arange(1, 6)[:, None]).T, (3, 1, 1))
-    drawn = resampling(3, 400)
+    drawn = draw_sequences(3, 400)
     found = effect([(k_in, rho)], drawn)
     missing = np.isnan(_replicates(found, 4))
     np.testing.assert_array_equal(missing, drawn[0] == 0)
@@ -546,7 +546,7 @@ def test_fewer_than_three_heads_have_no_correlation() -> None:
 def test_one_sequence_has_a_correlation_and_no_interval() -> None:
     made = layers(n_keys=(KEYS, KEYS), sequences=1)
     made = [(k_in, np.random.default_rng(0).uniform(size=rho.shape)) for k_in, rho in made]
-    found = effect(made, resampling(1, 50))
+    found = effect(made, draw_sequences(1, 50))
     np.testing.assert_allclose(found.correlation, [over_heads(made, n, [0]) for n in range(1, KEYS)], atol=1e-12)
     assert np.isfinite(found.correlation).any()
     assert np.isnan(found.interval()).all()
@@ -562,7 +562,7 @@ def test_a_sink_effect_of_other_sequences_keys_or_numbers_is_refused() -> None:
         (k_in, rho + 2, KEYS, "rho_0 must be cosines"),
         (k_in, rho, KEYS - 1, "K_in must be"),
         (k_in, rho[:, :2], KEYS, "K_in must be"),
-        (k_in, rho, KEYS + 1, "cannot have 13 keys in a model of 12"),
+        (k_in, rho, KEYS + 1, "at most that of the model, 12, got 13"),
     ):
         with pytest.raises(ValueError, match=why):
             found.add(lambda sequences=sequences: iter(sequences), known, keys)
@@ -579,7 +579,7 @@ def test_quantiles_copy_what_is_sorted_at_a_time_and_no_more(monkeypatch: pytest
 @pytest.mark.parametrize("repeats", [1, 6])
 def test_memory_of_a_sink_effect_is_bounded_whatever_the_heads(repeats: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "ACCUMULATOR_BYTES", 2**22)
-    n_keys, drawn, rng = 300, resampling(40, 400), np.random.default_rng(0)
+    n_keys, drawn, rng = 300, draw_sequences(40, 400), np.random.default_rng(0)
     n = np.arange(1, n_keys)
     k_in, rho = [rng.integers(1, n + 1, (16, n_keys - 1))] * 40, rng.uniform(size=(40, 16))
 
@@ -589,5 +589,5 @@ def test_memory_of_a_sink_effect_is_bounded_whatever_the_heads(repeats: int, mon
             found.add(lambda: k_in, rho, n_keys)
         found.interval()
 
-    bound = sink_effect_bytes(n_keys, 40, 16, 400)
+    bound = estimate_sink_effect_bytes(n_keys, 40, 16, 400)
     assert 0.8 * bound < peak(work) < bound

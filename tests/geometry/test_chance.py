@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import sql
 from geometry import selection_counts
-from geometry.chance import MEASURES, NULLS, Separability, scratch_bytes, separability, separation
+from geometry.chance import MEASURES, NULLS, Separability, estimate_scratch_bytes, separability, separation
 from geometry.comparison_kernels import compare_by_differences, enclose_energies, error_factors
 from geometry.grids import log_grid
-from geometry.nulls import key_of, random_order, shuffled_places
+from geometry.nulls import draw_order, make_key, shuffle_places
 from tests.geometry import oracle, separation_oracle
 from tests.geometry.draws import HEADS, confined_head, grouped, random_head, saturated_head, small_heads
 from tests.geometry.separation_oracle import Reading, with_replacement
@@ -129,7 +129,7 @@ class TestGrid:
     def test_log_grid_is_that_of_sql(self, points: int) -> None:
         lengths = [*range(2, 200), 257, 511, 512, 513, 1000, 1024, 2048, 4096, 8192, 32768, 131072, 10**6 + 1]
         with duckdb.connect() as connection:
-            connection.execute(sql.statement("macros", "log_grid").code)
+            connection.execute(sql.read_statement("macros", "log_grid").code)
             for n_keys in lengths:
                 query = f"SELECT point FROM log_grid({n_keys - 1}, points := {points}) ORDER BY ALL"
                 expected = [point for (point,) in connection.execute(query).fetchall()]
@@ -156,15 +156,15 @@ class TestNulls:
     """What the draws are, and that they are what they are called."""
 
     def test_a_random_order_is_one_and_takes_every_key_equally_often(self) -> None:
-        orders = np.array([random_order(key_of(np.array(WORDS)), draw, 10) for draw in range(4000)])
+        orders = np.array([draw_order(make_key(np.array(WORDS)), draw, 10) for draw in range(4000)])
         assert (np.sort(orders) == np.arange(10)).all()
         often = np.array([np.bincount(column, minlength=10) for column in orders.T])
         assert np.abs(often - 400).max() < 5 * np.sqrt(400)
 
     @pytest.mark.parametrize("sink", [True, False])
     def test_shuffling_moves_all_but_the_sink_and_the_last(self, sink: bool) -> None:
-        key = key_of(np.array(WORDS))
-        places = np.array([shuffled_places(key, draw, 8, sink=sink) for draw in range(4000)])
+        key = make_key(np.array(WORDS))
+        places = np.array([shuffle_places(key, draw, 8, sink=sink) for draw in range(4000)])
         assert (np.sort(places) == np.arange(8)).all()
         fixed = [0, 7] if sink else [7]
         assert (places[:, fixed] == fixed).all()
@@ -173,18 +173,18 @@ class TestNulls:
         assert np.abs(often - 4000 / len(moved)).max() < 5 * np.sqrt(4000 / len(moved))
 
     def test_draws_depend_on_the_words_the_null_and_their_number_alone(self) -> None:
-        keys = [key_of(np.array(words)) for words in (WORDS, (*WORDS[:-1], 0), (0, *WORDS[1:]), (1, 2), (2, 1), (1,))]
-        orders = [tuple(random_order(key, draw, 50)) for key in keys for draw in (0, 1)]
-        orders += [tuple(shuffled_places(key, 0, 51, sink=False)[:-1]) for key in keys]
+        keys = [make_key(np.array(words)) for words in (WORDS, (*WORDS[:-1], 0), (0, *WORDS[1:]), (1, 2), (2, 1), (1,))]
+        orders = [tuple(draw_order(key, draw, 50)) for key in keys for draw in (0, 1)]
+        orders += [tuple(shuffle_places(key, 0, 51, sink=False)[:-1]) for key in keys]
         assert len(set(orders)) == len(orders)
-        assert orders == [tuple(random_order(key, draw, 50)) for key in keys for draw in (0, 1)] + orders[12:]
+        assert orders == [tuple(draw_order(key, draw, 50)) for key in keys for draw in (0, 1)] + orders[12:]
 
     def test_a_mean_is_that_of_its_draws(self) -> None:
         head, asked = random_head(20, 4, 0), {"n": [1, 5, 19], "seed": WORDS}
         one, four = (separability(*head, draws=draws, **asked) for draws in (1, 4))
-        key, total = key_of(np.array(WORDS)), 0
+        key, total = make_key(np.array(WORDS)), 0
         for draw in range(4):
-            rank = np.argsort(random_order(key, draw, 20))
+            rank = np.argsort(draw_order(key, draw, 20))
             total = total + oracle_of_ranks(*head, rank, [1, 5, 19])
         np.testing.assert_allclose(four.random_selection, total / 4, **MEANS)
         np.testing.assert_array_equal(one.observed, four.observed)
@@ -420,8 +420,8 @@ def test_the_stated_memory_is_enough(n: int, d: int, grid: int, dtype: type) -> 
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     results = sum(getattr(found, name).nbytes for name in ("observed", *NULLS))
-    assert peak - results <= scratch_bytes(n, d, len(sizes))
+    assert peak - results <= estimate_scratch_bytes(n, d, len(sizes))
 
 
 def test_the_stated_memory_holds_no_matrix_of_all_pairs() -> None:
-    assert scratch_bytes(32768, 64, 48) < 8 * 32768**2 / 40
+    assert estimate_scratch_bytes(32768, 64, 48) < 8 * 32768**2 / 40

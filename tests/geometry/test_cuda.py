@@ -23,7 +23,7 @@ triton = pytest.importorskip("triton")
 
 import geometry  # noqa: E402
 from geometry import SelectionProfile, cuda, cuda_kernels, selection_profile  # noqa: E402
-from geometry.quantities import BY_N, declared  # noqa: E402
+from geometry.quantities import BY_N, list_declared  # noqa: E402
 from tests.geometry import oracle  # noqa: E402
 from tests.geometry.draws import HEADS, aligned_head, random_head  # noqa: E402
 from tests.geometry.triton_launches import Recorder, compiled_for_hopper  # noqa: E402
@@ -162,7 +162,7 @@ def test_leading_axes_broadcast() -> None:
 def test_the_public_function_goes_where_the_device_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same arrays from both paths, in NumPy; bad input is refused before any kernel runs."""
     if DEVICE == "cpu":
-        monkeypatch.setattr("geometry.profile._tensor", lambda given, _place: torch.as_tensor(given))
+        monkeypatch.setattr("geometry.profile._convert_tensor", lambda given, _place: torch.as_tensor(given))
     weights, values = random_head(9, 4, 3)
     found, expected = (selection_profile(weights, values, device=device) for device in ("cuda", "cpu"))
     for name, array in vars(expected).items():
@@ -179,7 +179,7 @@ def test_the_public_function_goes_where_the_device_says(monkeypatch: pytest.Monk
 def test_tiles_of_some_rows_of_some_heads(tile: int, extent: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     heads = [HEADS[kind](7, 4, 3) for kind in ("random", "aligned", "repeated")]
     monkeypatch.setattr(cuda, "TILE_BYTES", tile)
-    assert cuda._extent(3, 7, 4) == extent
+    assert cuda._choose_extent(3, 7, 4) == extent
     assert_right(heads, kappas=(2000.0,))
 
 
@@ -265,7 +265,7 @@ class TestTies:
         assert self.wrong() > 0.05
 
     def test_late_keys_are_told_from_equal_ones(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        calls = spy(monkeypatch, "_late")
+        calls = spy(monkeypatch, "_find_late")
         heads = self.exact_heads(6, 3, seed=3)
         profile(heads)
         assert calls
@@ -327,7 +327,7 @@ class TestSearch:
 
     def test_rows_come_in_pieces(self, monkeypatch: pytest.MonkeyPatch) -> None:
         whole = profile(list(self.heads), kappas=self.kappas)
-        monkeypatch.setattr(cuda, "_rows_at_once", lambda _n, _components: 2)
+        monkeypatch.setattr(cuda, "_count_rows_at_once", lambda _n, _components: 2)
         searches = spy(monkeypatch, "_search")
         for found, expected in zip(profile(list(self.heads), kappas=self.kappas), whole, strict=True):
             assert departures(found, expected) == {}
@@ -344,10 +344,10 @@ def test_without_triton_one_line_says_what_to_install(monkeypatch: pytest.Monkey
 
 
 def test_memory_is_bounded_whatever_the_number_of_pairs() -> None:
-    assert cuda.device_bytes(32, 1024, 128) < 2**30
-    assert cuda.device_bytes(1, 2**16, 128) < 2**31  # all pairs would take 2^35
+    assert cuda.estimate_device_bytes(32, 1024, 128) < 2**30
+    assert cuda.estimate_device_bytes(1, 2**16, 128) < 2**31  # all pairs would take 2^35
     results = 1000 * 1024 * 8 * (len(cuda_kernels.FIELDS) + 3)
-    assert cuda.device_bytes(1000, 1024, 128) < 2**30 + results
+    assert cuda.estimate_device_bytes(1000, 1024, 128) < 2**30 + results
 
 
 # Compilation for a GPU that is not there
@@ -356,7 +356,7 @@ def test_memory_is_bounded_whatever_the_number_of_pairs() -> None:
 def launches(monkeypatch: pytest.MonkeyPatch, n: int, d: int, dtype: torch.dtype, components: int) -> Iterator[Any]:
     """Name and launch of each kernel, as Triton specialises it, for heads of so many components."""
     recorder = Recorder(cuda_kernels)
-    monkeypatch.setattr(cuda, "_kernels", lambda: recorder)
+    monkeypatch.setattr(cuda, "_import_kernels", lambda: recorder)
     profile([random_head(n, d, 0)], dtypes=(torch.float32, dtype))
     for name, (signature, constants, *rest) in recorder.launches.items():
         width = {"components": components} if "components" in constants and name != "cumulate" else {}
@@ -388,7 +388,7 @@ def test_long_heads_equal_those_of_the_cpu(dtype: torch.dtype) -> None:
     weights, values = (torch.from_numpy(np.stack(arrays)) for arrays in zip(*drawn, strict=True))
     values = values.to(dtype)
     here, there = (selection_profile(weights, values, kappas=(0.5, 500.0), device=device) for device in ("cpu", "cuda"))
-    for name in declared(SelectionProfile, BY_N):
+    for name in list_declared(SelectionProfile, BY_N):
         given, expected = getattr(there, name), getattr(here, name)
         if name in {"k_in", "k_out"}:
             assert np.mean(given != expected) < 1e-4  # float64 keys may differ by rounding of s
@@ -408,4 +408,4 @@ def test_memory_on_the_device(heads: int, n: int, d: int) -> None:
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     run()
-    assert torch.cuda.max_memory_allocated() - before <= cuda.device_bytes(heads, n, d, kappas=2)
+    assert torch.cuda.max_memory_allocated() - before <= cuda.estimate_device_bytes(heads, n, d, kappas=2)

@@ -144,14 +144,14 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_tiles_of_some_rows_of_some_heads(tile: int, extent: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     heads, sizes = [HEADS[kind](9, 4, 3) for kind in ("random", "aligned", "repeated")], [1, 2, 5, 8]
     monkeypatch.setattr(cuda_comparisons, "TILE_BYTES", tile)
-    assert cuda_comparisons._extent(3, 9, 4, 4) == extent
+    assert cuda_comparisons._choose_extent(3, 9, 4, 4) == extent
     np.testing.assert_array_equal(auc(heads, sizes), [separation(*head, sizes) for head in heads])
 
 
 def test_the_public_functions_go_where_the_device_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same arrays from both paths, in NumPy, for heads that share value states; bad input is refused."""
     if DEVICE == "cpu":
-        monkeypatch.setattr("geometry.chance._tensor", lambda given, _place: torch.as_tensor(given))
+        monkeypatch.setattr("geometry.chance._convert_tensor", lambda given, _place: torch.as_tensor(given))
     weights, values = grouped(random_head, 2, 2, 9, 3)
     here, there = (separability(weights, values, [2, 7], draws=1, seed=4, device=device) for device in ("cpu", "cuda"))
     for name in ("observed", *NULLS):
@@ -175,8 +175,8 @@ def test_values_of_extreme_size(exponent: int) -> None:
 
 
 def test_memory_is_bounded_whatever_the_number_of_heads() -> None:
-    assert cuda_comparisons.device_bytes(1000, 1024, 128, 48) < 2**30
-    assert cuda_comparisons.device_bytes(1, 2**16, 128, 48) < 2**30
+    assert cuda_comparisons.estimate_device_bytes(1000, 1024, 128, 48) < 2**30
+    assert cuda_comparisons.estimate_device_bytes(1, 2**16, 128, 48) < 2**30
 
 
 # Compilation for a GPU that is not there
@@ -188,7 +188,7 @@ def test_kernels_compile_for_hopper_in_float64(monkeypatch: pytest.MonkeyPatch, 
     recorders = []
     for n, d, sizes in ((16, 16, [3]), (3, 2, [1, 2])):
         recorders.append(Recorder(cuda_comparison_kernels))
-        monkeypatch.setattr(cuda_comparisons, "_kernels", lambda: recorders[-1])
+        monkeypatch.setattr(cuda_comparisons, "_import_kernels", lambda: recorders[-1])
         auc([random_head(n, d, 0)], sizes)
     kernels = [launch for recorder in recorders for launch in recorder.launches.items()]
     assert sorted(name for name, _ in kernels) == ["compare_rows"] * 2 + ["lower_ends"] * 2
@@ -226,5 +226,5 @@ def test_memory_on_the_device(heads: int, n: int, d: int) -> None:
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
     run()
-    bound = cuda_comparisons.device_bytes(heads, n, d, len(log_grid(n)))
+    bound = cuda_comparisons.estimate_device_bytes(heads, n, d, len(log_grid(n)))
     assert torch.cuda.max_memory_allocated() - before <= bound

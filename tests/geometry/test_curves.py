@@ -91,7 +91,7 @@ def test_radii_have_the_unit_of_the_values() -> None:
 
 def test_bad_input_is_named() -> None:
     weights, values = random_head(9, 2, 0)
-    with pytest.raises(ValueError, match=r"a curve is of one head, .* got \(1, 9\) and \(9, 2\)"):
+    with pytest.raises(ValueError, match=r"separation_curve takes one head, .* got \(1, 9\) and \(9, 2\)"):
         separation_curve(weights[None], values, 3)
     for size in (0, 9):
         with pytest.raises(ValueError, match="n must be ascending whole numbers from 1 to 8"):

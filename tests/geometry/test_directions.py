@@ -57,7 +57,7 @@ def of(values: np.ndarray, block: int = 17) -> PrincipalDirections:
     moments = DirectionMoments(values.shape[1])
     for first in range(0, len(values), block):
         moments.add(values[first : first + block])
-    found = moments.principal()
+    found = moments.compute_directions()
     assert found is not None
     return found
 
@@ -139,9 +139,9 @@ def test_directions_that_are_all_alike_have_the_dimension_of_the_space() -> None
 
 def test_nothing_with_a_direction_has_none() -> None:
     moments = DirectionMoments(3)
-    assert moments.principal() is None
+    assert moments.compute_directions() is None
     moments.add(np.zeros((4, 3)))
-    assert moments.principal() is None
+    assert moments.compute_directions() is None
 
 
 def test_a_point_of_a_value_state_of_norm_0_is_unknown() -> None:

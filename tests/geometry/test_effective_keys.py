@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geometry import concentration, effective_keys
-from geometry.effective_keys import concentration_bytes
-from geometry.quantities import ROLES, Concentration, declared
+from geometry.effective_keys import estimate_concentration_bytes
+from geometry.quantities import ROLES, Concentration, list_declared
 from tests.geometry.draws import HEADS, Head, grouped, random_head, small_heads
 
 Numbers = dict[str, float]
 SHARES = {"50": Fraction(1, 2), "90": Fraction(9, 10), "99": Fraction(99, 100)}
-WHOLE = tuple(name for name, quantity in declared(Concentration).items() if quantity.dtype == "int32")
+WHOLE = tuple(name for name, quantity in list_declared(Concentration).items() if quantity.dtype == "int32")
 OF_KEYS = {"entropy": "entropy_keys", "effective": "effective_keys", "top": "top_weight", "index": "top_key"}
 OF_KEYS |= {"role": "top_role", **{share: f"n_{share}" for share in SHARES}}
 OF_CONTRIBUTORS = {"entropy": "entropy_contributors", "effective": "effective_contributors"}
@@ -143,7 +143,9 @@ class TestControls:
         assert concentration(weights, np.ones((10, 1))).n_90 == 9
         weights = np.array([0.5, 0.5, 2**-149], np.float32)
         assert concentration(weights, np.ones((3, 1))).n_50 == 2
-        monkeypatch.setattr(effective_keys, "_whole_sums", lambda numbers: [int(2**60 * x) for x in np.cumsum(numbers)])
+        monkeypatch.setattr(
+            effective_keys, "_sum_exactly", lambda numbers: [int(2**60 * x) for x in np.cumsum(numbers)]
+        )
         assert concentration(weights, np.ones((3, 1))).n_50 == 1
 
     @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_memory_is_bounded(heads: int, n: int, spread: float) -> None:
     concentration(weights, values)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    bound = concentration_bytes(heads, n)
+    bound = estimate_concentration_bytes(heads, n)
     assert peak <= bound
     assert peak > bound / 4 or heads == 1
 
@@ -233,7 +235,7 @@ def test_nothing_contributes_where_all_values_are_zero() -> None:
     weights, values = grouped(random_head, 2, 2, 8, 3)
     values[1] = 0
     spread = concentration(weights, values)
-    for name, quantity in declared(Concentration).items():
+    for name, quantity in list_declared(Concentration).items():
         array = getattr(spread, name)
         absent = np.isnan(array) if array.dtype == np.float64 else array == -1
         assert (array.shape, array.dtype) == ((2, 2), np.int32 if name in WHOLE else np.float64)

@@ -9,10 +9,10 @@ import torch
 
 from extract import corpora, models
 from extract.capture import capture, probe
-from extract.hub import quiet
+from extract.hub import silence_libraries
 from extract.settings import ExtractionSettings
 from geometry import SelectionProfile, selection_counts, selection_profile
-from geometry.profile import scratch_bytes
+from geometry.profile import estimate_scratch_bytes
 from tests.geometry import oracle
 from tests.geometry.comparison import COUNTS, departures, unexplained
 from tests.geometry.draws import HEADS, assumed_head, grouped, random_head, repeated_head
@@ -131,10 +131,12 @@ def test_half_precision_values_without_a_sink(kind: str, dtype: str) -> None:
 @pytest.fixture(scope="module")
 def tensors() -> tuple[np.ndarray, np.ndarray]:
     """The embedded model's weights (sequence, layer, head, key) and the value states that each head reads."""
-    with quiet():
+    with silence_libraries():
         asked = ExtractionSettings(model="embedded", corpus="embedded", context_length=512, sequences=4, device="cpu")
         described = models.describe(asked)
-        windows = corpora.windows(asked.corpus, described.tokenizer, asked.context_length, asked.sequences, asked.seed)
+        windows = corpora.select_windows(
+            asked.corpus, described.tokenizer, asked.context_length, asked.sequences, asked.seed
+        )
         model, tokens = models.load(described), torch.from_numpy(windows.tokens)
         captured = capture(model, probe(model, tokens[:1, :64]), tokens, asked.query_positions)
     weights, values = (array.swapaxes(0, 1) for array in (captured.weights[:, :, 0].numpy(), captured.values.numpy()))
@@ -171,7 +173,7 @@ def test_a_long_context_keeps_its_memory_bound_and_the_definitions() -> None:
     n, d, kappas = 32768, 64, (0.5,)
     weights, values = assumed_head(n, d, 0)
     profile = within_stated_memory(weights, values, kappas)
-    assert scratch_bytes(n, d) < 4 * n**2 / 40  # no matrix of all pairs fits in
+    assert estimate_scratch_bytes(n, d) < 4 * n**2 / 40  # no matrix of all pairs fits in
 
     sizes = np.array([2, 33, n - 20])
     found = departures(profile, oracle.profile(weights, values, kappas=kappas, sizes=sizes), sizes)
@@ -205,5 +207,5 @@ def within_stated_memory(weights: np.ndarray, values: np.ndarray, kappas: tuple[
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     results = sum(np.asarray(array).nbytes for array in vars(profile).values())
-    assert peak - results <= scratch_bytes(*values.shape[-2:])
+    assert peak - results <= estimate_scratch_bytes(*values.shape[-2:])
     return profile

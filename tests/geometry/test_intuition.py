@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from geometry import intuition as example
-from geometry.intuition import Intuition, intuition
+from geometry.intuition import Intuition, build_intuition
 
 MARGIN = 0.05
 """How far each decision is from turning, as a share of the radius it is about."""
@@ -20,7 +20,7 @@ def distances(found: Intuition) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_precision_and_recall_are_those_of_the_paper() -> None:
-    found = intuition()
+    found = build_intuition()
     inside, outside = distances(found)
     assert (found.k_in, found.k_out) == ((inside <= outside.min()).sum(), (outside <= inside.max()).sum()) == (2, 5)
     assert (found.precision, found.recall) == (3 / 8, 2 / 3)
@@ -28,7 +28,7 @@ def test_precision_and_recall_are_those_of_the_paper() -> None:
 
 
 def test_no_decision_is_near_a_tie() -> None:
-    found = intuition()
+    found = build_intuition()
     inside, outside = distances(found)
     assert (np.abs(outside - found.r_max) > MARGIN * found.r_max).all()
     assert (np.abs(inside - found.r_min) > MARGIN * found.r_min).all()
@@ -38,14 +38,14 @@ def test_no_decision_is_near_a_tie() -> None:
 
 def test_another_example_has_other_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(example, "ANGLES", example.ANGLES[1:] + example.ANGLES[:1])
-    moved = intuition()
+    moved = build_intuition()
     assert (moved.precision, moved.recall) != (3 / 8, 2 / 3)
     inside, outside = distances(moved)
     assert (moved.k_in, moved.k_out) == ((inside <= outside.min()).sum(), (outside <= inside.max()).sum())
 
 
 def test_keys_lie_on_the_circle_and_weights_are_a_row_of_a_softmax() -> None:
-    found = intuition()
+    found = build_intuition()
     keys = len(found.weights)
     assert 12 <= keys <= 16
     np.testing.assert_allclose(np.linalg.norm(found.values, axis=1), 1, rtol=1e-15)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from geometry import jacobian as module
-from geometry.jacobian import BOUNDS, bounds_held, jacobian_norm, scratch_bytes, sensitivity
+from geometry.jacobian import BOUNDS, bounds_held, estimate_scratch_bytes, jacobian_norm, sensitivity
 from geometry.temperature import TEMPERATURES, temper
 from tests.geometry import draws
 
@@ -105,14 +105,14 @@ def test_the_certificate_tells_a_wrong_norm() -> None:
     assert not certified(alpha, 1e-12, found)
 
 
-@pytest.mark.parametrize("name", ["_step", "_roots"])
+@pytest.mark.parametrize("name", ["_enclose_roots", "_find_roots"])
 def test_an_iteration_that_ends_early_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Mutation control: Gershgorin's bound, and one step of the quadratic alone."""
     alpha = rows(25, 1.0, 0)
-    step = module._step
+    step = module._enclose_roots
     broken: dict[str, Any] = {
-        "_step": lambda *given: (given[-1], step(*given)[1]),
-        "_roots": lambda _others, first, _second, least: np.minimum(first, 2 * least),
+        "_enclose_roots": lambda *given: (given[-1], step(*given)[1]),
+        "_find_roots": lambda _others, first, _second, least: np.minimum(first, 2 * least),
     }
     monkeypatch.setattr(module, name, broken[name])
     assert not certified(alpha, 0.0, float(jacobian_norm(alpha)))
@@ -209,8 +209,8 @@ def test_memory_keeps_within_its_bound(shape: tuple[int, int]) -> None:
         result = function(weights)
         peak = tracemalloc.get_traced_memory()[1] - result.nbytes
         tracemalloc.stop()
-        assert peak <= scratch_bytes(*shape)
-        assert peak > scratch_bytes(*shape) / 20  # else the bound says nothing
+        assert peak <= estimate_scratch_bytes(*shape)
+        assert peak > estimate_scratch_bytes(*shape) / 20  # else the bound says nothing
 
 
 def test_bounds_by_temperature() -> None:
@@ -240,7 +240,7 @@ def test_the_norm_never_exceeds_half_over_t(spread: float) -> None:
     [
         (([0.5, -0.5],), "weights must be finite and not negative"),
         (([0.5, np.nan],), "weights must be finite and not negative"),
-        (([[0.5, 0.5], [0.0, 0.0]],), "without any weight"),
+        (([[0.5, 0.5], [0.0, 0.0]],), "all weights of a row are 0"),
         (([0.5, 0.4], [1.0], [0.1]), "must match"),
         (([0.5, 0.4], [0.0]), "temperature must be a positive number"),
     ],

@@ -7,7 +7,7 @@ import pytest
 
 from geometry import host
 from geometry.bounds import XI_STAR, bound_probability
-from geometry.kernels import doubtful_within, enclose, extremal_key, farther_by, survey
+from geometry.kernels import compare_distances, count_doubtful, enclose, find_extremal_key, survey
 from tests.geometry import oracle
 
 MOST, LEAST = np.float32(1), np.float32(-1)
@@ -31,7 +31,7 @@ def test_a_key_in_doubt_is_decided_exactly_once() -> None:
         edge = energy[k] + (factors[2, k] * size + factors[3, k])
         interval = edge, np.float32(edge + 1)
         _, _, sure, possible = survey(energy, factors, size, MOST, np.float32(9), interval, 0, n)
-        found = doubtful_within(s, alpha, states, energy, factors, size, interval, 0, 0, n)
+        found = count_doubtful(s, alpha, states, energy, factors, size, interval, 0, 0, n)
         assert (found, sure + found) == (possible - sure, n)
 
 
@@ -48,7 +48,7 @@ def test_every_candidate_is_looked_at() -> None:
         candidates, first, _, _ = survey(energy, factors, size, MOST, reach, (reach, reach), 0, n)
         reached = np.flatnonzero(energy + (factors[2] * size + factors[3]) >= reach)
         assert (candidates, first) == (len(reached), reached[0])
-        assert extremal_key(s, alpha, states, energy, factors, size, MOST, reach, first, n) == n - 1
+        assert find_extremal_key(s, alpha, states, energy, factors, size, MOST, reach, first, n) == n - 1
 
 
 def test_the_range_of_keys_is_kept_to() -> None:
@@ -70,9 +70,9 @@ def test_differences_keep_the_last_digits_of_neighbours() -> None:
     y = 1 / 3
     states = np.array([[y], [np.nextafter(y, 1)]])
     apart = states[1, 0] - y
-    assert farther_by(states[0], np.ones(2), states, 1, 0) == apart**2
-    assert farther_by(states[0], np.ones(2), states, 0, 1) == -(apart**2)
-    assert farther_by(states[0], np.ones(2), states, 1, 1) == 0
+    assert compare_distances(states[0], np.ones(2), states, 1, 0) == apart**2
+    assert compare_distances(states[0], np.ones(2), states, 0, 1) == -(apart**2)
+    assert compare_distances(states[0], np.ones(2), states, 1, 1) == 0
 
 
 def extreme_head(rng: np.random.Generator, kind: type) -> tuple[np.ndarray, np.ndarray]:
@@ -88,8 +88,8 @@ def error_shares(head: host.Head) -> list[float]:
     """|E in float32 − E in rational arithmetic| over its error bound δ, for every key of every row; y = 0 excepted."""
     y = [[Fraction(float(a)) * Fraction(float(x)) for x in v] for a, v in zip(head.alpha, head.states, strict=True)]
     shares, energy = [], np.empty(len(y), np.float32)
-    for tile in host.tiles(head):
-        for row, size in enumerate(host.centre_sizes(head, tile)):
+    for tile in host.iterate_tiles(head):
+        for row, size in enumerate(host.bound_centre_norms(head, tile)):
             split = tile.first + row + 1
             less = head.less if head.sink < split else np.zeros_like(head.less)
             enclose(tile.products[row], less, head.factors, size, MOST, energy, 0, len(y))
@@ -114,7 +114,7 @@ def test_the_error_bound_holds_and_is_no_mere_guess(kind: type) -> None:
 
 
 def test_an_error_bound_without_underflow_would_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "underflow", lambda alpha, *_: 0 * alpha)
+    monkeypatch.setattr(host, "bound_underflow", lambda alpha, *_: 0 * alpha)
     rng = np.random.default_rng(5)
     heads = (host.arrange(*extreme_head(rng, np.float64), sink=True) for _ in range(150))
     assert max(max(error_shares(head)) for head in heads) > 1
@@ -126,11 +126,13 @@ def test_the_size_of_a_centre_counts_the_sink() -> None:
     values = rng.standard_normal((6, 8)).astype(np.float32)
     values[0] *= 1000
     head = host.arrange(np.array([0.999, *[0.0002] * 5], np.float32), values, sink=True)
-    (tile,) = host.tiles(head)
-    np.testing.assert_allclose(host.centre_sizes(head, tile), tile.size + np.linalg.norm(0.999 * values[0]), rtol=1e-6)
+    (tile,) = host.iterate_tiles(head)
+    np.testing.assert_allclose(
+        host.bound_centre_norms(head, tile), tile.size + np.linalg.norm(0.999 * values[0]), rtol=1e-6
+    )
     without = host.arrange(np.array([0.999, *[0.0002] * 5], np.float32), values, sink=False)
-    (tile,) = host.tiles(without)
-    np.testing.assert_allclose(host.centre_sizes(without, tile), tile.size, rtol=1e-6)
+    (tile,) = host.iterate_tiles(without)
+    np.testing.assert_allclose(host.bound_centre_norms(without, tile), tile.size, rtol=1e-6)
 
 
 def test_p_is_that_of_the_definition() -> None:

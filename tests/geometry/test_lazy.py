@@ -14,11 +14,11 @@ from geometry.lazy import (
     PER_HEAD,
     PER_KAPPA,
     PROFILE,
-    block_bytes,
-    scale_free_bounds,
-    selection_arrays,
-    similarities,
-    similarity_bytes,
+    build_scale_free_bounds,
+    build_selection_arrays,
+    build_similarities,
+    estimate_block_bytes,
+    estimate_similarity_bytes,
     value_norms,
 )
 from geometry.parts import output_parts
@@ -62,7 +62,7 @@ def lazily(
     *,
     kv_chunk: int = KV_HEADS,
 ) -> dict[str, da.Array]:
-    return selection_arrays(
+    return build_selection_arrays(
         da.from_array(attention, chunks=(1, 1, 1, -1, -1)),
         da.from_array(values, chunks=(1, 1, kv_chunk, -1, -1)),
         da.from_array(first_key, chunks=(1, -1, -1)),
@@ -89,8 +89,10 @@ def test_building_computes_nothing() -> None:
     attention, values, first_key = study()
     arrays = lazily(attention, values, first_key)
     norms = value_norms(da.from_array(values))
-    similarities(da.from_array(values))
-    scale_free_bounds(da.from_array(attention), norms, da.zeros(first_key.shape, dtype=int), QUERIES, head_dim=HEAD_DIM)
+    build_similarities(da.from_array(values))
+    build_scale_free_bounds(
+        da.from_array(attention), norms, da.zeros(first_key.shape, dtype=int), QUERIES, head_dim=HEAD_DIM
+    )
     assert arrays["k_in"].shape == (SEQUENCES, len(QUERIES), LAYERS, HEADS, KEYS - 1)
     with pytest.raises(AssertionError, match="something computed"):
         arrays["k_in"].compute()
@@ -101,8 +103,15 @@ def test_arrays_are_those_that_are_declared() -> None:
     sizes |= {"n": QUERIES[-1], "kappa": len(KAPPAS)}
     attention, values, first_key = study()
     norms = value_norms(da.from_array(values))
-    bounds = scale_free_bounds(da.from_array(attention), norms, da.from_array(first_key), QUERIES, head_dim=HEAD_DIM)
-    arrays = lazily(attention, values, first_key) | bounds | similarities(da.from_array(values)) | {"value_norm": norms}
+    bounds = build_scale_free_bounds(
+        da.from_array(attention), norms, da.from_array(first_key), QUERIES, head_dim=HEAD_DIM
+    )
+    arrays = (
+        lazily(attention, values, first_key)
+        | bounds
+        | build_similarities(da.from_array(values))
+        | {"value_norm": norms}
+    )
     assert set(arrays) == set(SELECTION) - {"learned_sink"}, "a model's own number, captured with the weights"
     for name, array in arrays.items():
         axes = SELECTION[name].axes
@@ -246,7 +255,7 @@ def test_norms_are_those_of_numpy() -> None:
 def test_similarities_are_those_of_every_sequence(kv_chunk: int) -> None:
     _, values, _ = study()
     values[1, 0, 2, 0] = 0
-    lazy = similarities(da.from_array(values, chunks=(1, 1, kv_chunk, -1, -1)))
+    lazy = build_similarities(da.from_array(values, chunks=(1, 1, kv_chunk, -1, -1)))
     computed = dask.compute(lazy)[0]
     mean, spread = sink_cosines(values)
     for name, whole in {"mean_cosine": cosine_by_distance(values), "rho_0": mean, "rho_0_sd": spread}.items():
@@ -259,7 +268,7 @@ def test_similarities_are_those_of_every_sequence(kv_chunk: int) -> None:
 def test_scale_free_bounds_are_those_of_every_head() -> None:
     attention, values, first_key = windowed()
     norms = np.linalg.norm(values.astype(float), axis=-1).astype(np.float32)
-    lazy = scale_free_bounds(
+    lazy = build_scale_free_bounds(
         da.from_array(attention, chunks=(1, 1, 1, -1, -1)),
         da.from_array(norms, chunks=(1, 1, 2, -1)),
         da.from_array(first_key, chunks=(1, -1, -1)),
@@ -289,9 +298,9 @@ def test_memory_of_similarities_is_bounded_by_a_block() -> None:
     values = da.random.default_rng(1).standard_normal(
         (16, 1, KV_HEADS, keys, head_dim), chunks=(1, 1, KV_HEADS, keys, head_dim), dtype=np.float32
     )
-    total = similarities(values)["mean_cosine"][..., 1].sum()
-    bound = similarity_bytes({"key": keys, "head_dim": head_dim}, KV_HEADS)
-    similarities(values[:1])["rho_0"].compute()
+    total = build_similarities(values)["mean_cosine"][..., 1].sum()
+    bound = estimate_similarity_bytes({"key": keys, "head_dim": head_dim}, KV_HEADS)
+    build_similarities(values[:1])["rho_0"].compute()
     tracemalloc.start()
     total.compute(scheduler="threads", num_workers=1)
     peak = tracemalloc.get_traced_memory()[1]
@@ -308,7 +317,7 @@ def peak_bytes(keys: int, head_dim: int, threads: int) -> int:
     queries = (keys // 2, keys // 2, keys - 1)
     shape = (MEASURED, len(queries), LAYERS)
     attention = da.full((*shape, HEADS, keys), 1 / keys, chunks=(1, 1, 1, HEADS, keys), dtype=np.float32)
-    arrays = selection_arrays(attention, values, da.zeros(shape, chunks=(1, -1, -1), dtype=np.int32), queries)
+    arrays = build_selection_arrays(attention, values, da.zeros(shape, chunks=(1, -1, -1), dtype=np.int32), queries)
     totals = [arrays[name][:, -1].sum() for name in ("k_in", "r_min", "n_99", "value_scale", "cos_last_of_keys")]
     tracemalloc.start()
     dask.compute(*totals, scheduler="threads", num_workers=threads)
@@ -325,7 +334,7 @@ def test_memory_is_bounded_by_blocks(threads: int) -> None:
     Dask's own bookkeeping, which the same graph over blocks of two keys shows, is not the blocks'.
     """
     keys, head_dim = 512, 64
-    bound = block_bytes({"key": keys, "head_dim": head_dim}, HEADS, KV_HEADS)
+    bound = estimate_block_bytes({"key": keys, "head_dim": head_dim}, HEADS, KV_HEADS)
     peak_bytes(2, 1, threads)  # what is imported and compiled only once has been before it is counted
     bookkeeping = peak_bytes(2, 1, threads)
     assert peak_bytes(keys, head_dim, threads) - bookkeeping <= threads * bound

@@ -11,7 +11,7 @@ import pytest
 
 from geometry.chance import MEASURES, separability
 from geometry.grids import log_grid
-from geometry.lazy_separation import SOURCES, block_bytes, separability_arrays
+from geometry.lazy_separation import SOURCES, build_separability_arrays, estimate_block_bytes
 
 SEQUENCES, LAYERS, HEADS, KV_HEADS, KEYS, HEAD_DIM = 3, 2, 4, 2, 30, 5
 QUERIES = (1, 17, KEYS - 1)
@@ -46,7 +46,7 @@ def lazily(
     kv_chunk: int = KV_HEADS,
     **settings: Any,
 ) -> dict[str, da.Array]:
-    return separability_arrays(
+    return build_separability_arrays(
         da.from_array(attention, chunks=(1, 1, 1, -1, -1)),
         da.from_array(values, chunks=(1, 1, kv_chunk, -1, -1)),
         da.from_array(first_key, chunks=(1, -1, -1)),
@@ -152,7 +152,7 @@ def peak_bytes(keys: int, head_dim: int, threads: int) -> int:
     queries = (keys // 2, keys - 1)
     shape = (16, len(queries), LAYERS)
     attention = da.full((*shape, HEADS, keys), 1 / keys, chunks=(1, 1, 1, HEADS, keys), dtype=np.float32)
-    arrays = separability_arrays(
+    arrays = build_separability_arrays(
         attention,
         values,
         da.zeros(shape, chunks=(1, -1, -1), dtype=np.int32),
@@ -172,7 +172,7 @@ def peak_bytes(keys: int, head_dim: int, threads: int) -> int:
 def test_memory_is_bounded_by_blocks(threads: int) -> None:
     """Dask's own bookkeeping, which the same graph over blocks of two keys shows, is not the blocks'."""
     keys, head_dim = 512, 64
-    bound = block_bytes({"key": keys, "head_dim": head_dim}, HEADS, KV_HEADS, len(log_grid(keys)))
+    bound = estimate_block_bytes({"key": keys, "head_dim": head_dim}, HEADS, KV_HEADS, len(log_grid(keys)))
     peak_bytes(2, 1, threads)  # what is imported and compiled only once has been before it is counted
     peak = peak_bytes(keys, head_dim, threads) - peak_bytes(2, 1, threads)
     assert threads * bound / 4 < peak <= threads * bound

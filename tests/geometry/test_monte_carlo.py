@@ -18,10 +18,10 @@ from geometry.lower import INGREDIENTS, Ingredients
 from geometry.monte_carlo import (
     PAPER_EFFECTS,
     RATES,
+    compare_bounds,
     draw,
-    monte_carlo,
-    parameter_effects,
-    within_premise,
+    find_premise_point,
+    measure_parameter_effects,
 )
 from tests.geometry import oracle
 from tests.geometry.printed_bounds import row as lower_row
@@ -47,7 +47,7 @@ COLUMNS = {
 
 @cache
 def point(assumed: Assumed, n: int = 16, d: int = 16, draws: int = 60) -> tuple[dict[str, Any], ...]:
-    return tuple(monte_carlo(assumed, n, d, draws=draws, seed=3, sizes=SIZES, kappas=(0.5, 20.0)))
+    return tuple(compare_bounds(assumed, n, d, draws=draws, seed=3, sizes=SIZES, kappas=(0.5, 20.0)))
 
 
 def pick(rows: tuple[dict[str, Any], ...], **wanted: Any) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def pick(rows: tuple[dict[str, Any], ...], **wanted: Any) -> dict[str, Any]:
 
 def heads(assumed: Assumed, n: int, d: int, draws: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """The very heads that the Monte Carlo draws."""
-    rng, weights = np.random.default_rng(module._random(assumed, n, d, 3)), weight_profile(assumed, n)
+    rng, weights = np.random.default_rng(module._make_seed(assumed, n, d, 3)), weight_profile(assumed, n)
     return [(weights, draw_values(assumed, n, d, rng)) for _ in range(draws)]
 
 
@@ -168,10 +168,10 @@ def test_a_printed_bound_that_fails_is_reported() -> None:
 
 
 def test_a_lower_bound_moved_up_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    bounds = module.scale_free(INDEPENDENT, 16, 16, SIZES)
+    bounds = module.compute_scale_free_bounds(INDEPENDENT, 16, 16, SIZES)
     raised = replace(bounds, lower={name: value + 0.5 for name, value in bounds.lower.items()})
-    monkeypatch.setattr(module, "scale_free", lambda *_: raised)
-    rows = monte_carlo(INDEPENDENT, 16, 16, draws=20, seed=3, sizes=SIZES)
+    monkeypatch.setattr(module, "compute_scale_free_bounds", lambda *_: raised)
+    rows = compare_bounds(INDEPENDENT, 16, 16, draws=20, seed=3, sizes=SIZES)
     assert not all(row["precision_holds"] for row in rows if row["family"] == "scale_free")
 
 
@@ -191,7 +191,7 @@ def test_a_union_over_pairs_of_gaussian_keys_is_exact_for_each_pair(d: int, size
     y = root @ rng.standard_normal((draws, n, d)) / math.sqrt(d)
     distance = ((y - y[:, :size].sum(axis=1, keepdims=True)) ** 2).sum(axis=2)
     passed = (distance[:, None, size:] <= distance[:, :size, None]).mean(axis=0)
-    precision, recall = module.pair_union(products, size, d)
+    precision, recall = module.bound_by_pair_union(products, size, d)
     expected = np.minimum(passed.sum(axis=0), 1).sum()
     assert recall == pytest.approx(1 - np.minimum(passed.sum(axis=1), 1).mean(), abs=0.02)
     assert precision == pytest.approx(size / (size + expected), abs=0.02)
@@ -211,7 +211,7 @@ def test_its_cosines_are_those_of_the_draws() -> None:
 
 def test_keys_that_never_differ_pass_each_other() -> None:
     """One direction and equal weights: all y are equal, and so are their distances in every draw."""
-    assert module.pair_union(np.ones((5, 5)), 2, 8) == (0.4, 0.0)
+    assert module.bound_by_pair_union(np.ones((5, 5)), 2, 8) == (0.4, 0.0)
 
 
 def union(products: np.ndarray, size: int, d: int, digits: int = 60) -> tuple[float, float]:
@@ -238,7 +238,7 @@ def test_small_keys_do_not_drown_in_the_selection(least: float) -> None:
     n, size, d = 8, 5, 64
     a = np.append(1.0, least * np.linspace(2, 1, n - 1))
     products = a[:, None] * module.mean_cosines(replace(INDEPENDENT, beta=0.8, rho_0=0.5), n) * a
-    found, expected = module.pair_union(products, size, d), union(products, size, d)
+    found, expected = module.bound_by_pair_union(products, size, d), union(products, size, d)
     assert 0.5 < expected[1] < 0.97
     assert found == pytest.approx(expected, rel=1e-10)
     if least == 1e-10:  # what double precision makes of the formula as it stands would be noticed
@@ -250,12 +250,14 @@ def test_small_keys_do_not_drown_in_the_selection(least: float) -> None:
 
 def test_a_point_depends_on_its_seed_and_on_itself_alone() -> None:
     asked = {"draws": 4, "sizes": (2, 4)}
-    first = monte_carlo(INDEPENDENT, 16, 8, seed=1, **asked)
-    monte_carlo(INDEPENDENT, 20, 8, seed=1, **asked)
-    assert monte_carlo(INDEPENDENT, 16, 8, seed=1, **asked) == first
-    assert monte_carlo(INDEPENDENT, 16, 8, seed=2, **asked) != first
-    states = [module._random(INDEPENDENT, n, d, 1).generate_state(4).tolist() for n, d in ((16, 8), (8, 16), (17, 8))]
-    states.append(module._random(replace(INDEPENDENT, lambda_sink=0.3), 16, 8, 1).generate_state(4).tolist())
+    first = compare_bounds(INDEPENDENT, 16, 8, seed=1, **asked)
+    compare_bounds(INDEPENDENT, 20, 8, seed=1, **asked)
+    assert compare_bounds(INDEPENDENT, 16, 8, seed=1, **asked) == first
+    assert compare_bounds(INDEPENDENT, 16, 8, seed=2, **asked) != first
+    states = [
+        module._make_seed(INDEPENDENT, n, d, 1).generate_state(4).tolist() for n, d in ((16, 8), (8, 16), (17, 8))
+    ]
+    states.append(module._make_seed(replace(INDEPENDENT, lambda_sink=0.3), 16, 8, 1).generate_state(4).tolist())
     assert len({tuple(state) for state in states}) == 4
 
 
@@ -270,7 +272,7 @@ def test_a_point_depends_on_its_seed_and_on_itself_alone() -> None:
 )
 def test_bad_input_is_named(changed: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
-        monte_carlo(INDEPENDENT, 16, 8, **{"draws": 2, "seed": 0, "sizes": (2,)} | changed)
+        compare_bounds(INDEPENDENT, 16, 8, **{"draws": 2, "seed": 0, "sizes": (2,)} | changed)
 
 
 # Table 1.
@@ -281,7 +283,7 @@ TABLE = replace(INDEPENDENT, beta=3.0, p_sink=0.2, t_1=12, t_2=40)
 
 @cache
 def effects(assumed: Assumed, size: int = 2, scale: str = "unit", draws: int = 40) -> dict[str, dict[str, Any]]:
-    rows = parameter_effects(assumed, 56, 128, size, kappa=0.5, scale=scale, draws=draws, seed=0)
+    rows = measure_parameter_effects(assumed, 56, 128, size, kappa=0.5, scale=scale, draws=draws, seed=0)
     assert [row["parameter"] for row in rows] == list(PAPER_EFFECTS)
     return {row["parameter"]: row for row in rows}
 
@@ -320,7 +322,7 @@ def test_ends_of_what_is_changed() -> None:
 
 def test_an_ingredient_is_changed_and_nothing_else() -> None:
     """By the definitions, with one number multiplied."""
-    rng = np.random.default_rng(module._random(TABLE, 56, 128, 0))
+    rng = np.random.default_rng(module._make_seed(TABLE, 56, 128, 0))
     weights, found = weight_profile(TABLE, 56), []
     for _ in range(40):
         values = draw_values(TABLE, 56, 128, rng)
@@ -410,7 +412,7 @@ def test_the_premise_is_sought_near_the_parameters_given() -> None:
     given = Assumed(
         lambda_sink=0.2, beta=0.1, rho_0=0.0, p_sink=0.4, eta=0.0, eta_growth=0.2, omega=1.0, t_1=20, t_2=20
     )
-    found, head_dim, size = within_premise(given, 40, 64, seed=0)
+    found, head_dim, size = find_premise_point(given, 40, 64, seed=0)
     assert found == replace(given, beta=found.beta)
     assert (found.beta in RATES, head_dim, size > 1) == (True, 64, True)
     sizes, random = [size], np.random.SeedSequence(9)
@@ -426,4 +428,4 @@ def test_the_premise_is_sought_near_the_parameters_given() -> None:
 
 def test_where_no_point_is_within_the_premise_the_one_given_stays() -> None:
     given = Assumed(lambda_sink=1, beta=0.0, rho_0=0.9, p_sink=0.1, eta=0.0, eta_growth=0.0, omega=1.0, t_1=9, t_2=9)
-    assert within_premise(given, 10, 4, seed=0) == (given, 4, 2)
+    assert find_premise_point(given, 10, 4, seed=0) == (given, 4, 2)

@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from geometry.null_differences import ModelDifferences, difference_bytes, head_differences, model_bytes
+from geometry.null_differences import (
+    ModelDifferences,
+    estimate_difference_bytes,
+    estimate_model_bytes,
+    head_differences,
+)
 from geometry.resampling import Resampling, percentile_ends, percentile_interval, resample
 
 S, R, MEASURES, GRID = 7, 200, 3, 5
@@ -99,7 +104,7 @@ def test_one_sequence_has_no_interval() -> None:
 def test_differences_of_the_model_are_those_of_every_head_that_has_the_n() -> None:
     layers = drawn_layers()
     model = added(layers)
-    found = model.result()
+    found = model.compute_differences()
     assert model.heads.tolist() == [3 * 2 + 2 * 4] * 3 + [3 * 2] * 2
     for measure, n in np.ndindex(MEASURES, GRID):
         heads = [
@@ -117,30 +122,30 @@ def test_differences_of_the_model_are_those_of_every_head_that_has_the_n() -> No
 
 def test_other_readings_of_the_model_would_be_noticed() -> None:
     layers = drawn_layers()
-    right = added(layers).result()
+    right = added(layers).compute_differences()
     alone = Resampling(RESAMPLED.sequences, np.ones_like(RESAMPLED.clusters))
     same = Resampling(np.ones_like(RESAMPLED.sequences), RESAMPLED.clusters)
     for wrong in (alone, same):  # only sequences are resampled, only KV groups are
-        assert (added(layers, wrong).result().se < 0.99 * right.se).any()
+        assert (added(layers, wrong).compute_differences().se < 0.99 * right.se).any()
     switched = ModelDifferences((MEASURES, GRID), RESAMPLED)
     for observed, null in reversed(layers):  # clusters of another layer
         switched.add(observed.sum(axis=2), null.sum(axis=2), observed.shape[2])
-    assert (np.abs(switched.result().low - right.low) > 1e-4).any()
+    assert (np.abs(switched.compute_differences().low - right.low) > 1e-4).any()
     groups = [[array.mean(axis=2, keepdims=True) for array in pair] for pair in layers]  # a group counts, not a head
-    assert (np.abs(added(groups).result().value - right.value)[:, :3] > 1e-3).any()
+    assert (np.abs(added(groups).compute_differences().value - right.value)[:, :3] > 1e-3).any()
 
 
 def test_there_is_no_interval_of_a_single_sequence_or_group_or_where_few_replicates_draw_one() -> None:
     layers = drawn_layers()
-    one = added([(observed[:1], null[:1]) for observed, null in layers], resample(1, GROUPS, R)).result()
+    one = added([(observed[:1], null[:1]) for observed, null in layers], resample(1, GROUPS, R)).compute_differences()
     (observed, null), _ = layers
-    single = added([(observed[:, :1], null[:, :1])], resample(S, 1, R)).result()
+    single = added([(observed[:, :1], null[:, :1])], resample(S, 1, R)).compute_differences()
     for found in (one, single):
         assert np.isnan([found.se, found.low, found.high]).all()
         assert not np.isnan(found.difference).any()
     # the last N is of one group in five, which a third of the replicates do not draw
     rare = added([(observed[:, :2, ..., :3], null[:, :2, ..., :3]), (observed[:, :1], null[:, :1])], resample(S, 3, R))
-    found = rare.result()
+    found = rare.compute_differences()
     assert np.isnan(found.low).all(axis=0).tolist() == [False] * 3 + [True] * 2
     assert not np.isnan(found.difference).any()
 
@@ -149,7 +154,7 @@ def test_where_no_head_is_there_is_no_value() -> None:
     (observed, null), _ = drawn_layers()
     model = ModelDifferences((MEASURES, GRID), RESAMPLED)
     model.add(observed[..., :2].sum(axis=2), null[..., :2].sum(axis=2), 2)
-    assert np.isnan(model.result().value).all(axis=0).tolist() == [False] * 2 + [True] * 3
+    assert np.isnan(model.compute_differences().value).all(axis=0).tolist() == [False] * 2 + [True] * 3
 
 
 def test_other_numbers_of_units_are_refused() -> None:
@@ -173,7 +178,7 @@ def test_memory_is_bounded() -> None:
     resampled, rng = resample(sequences, 40, replicates), np.random.default_rng(0)
     observed, null = rng.random((2, sequences, heads, size), np.float32)
     head_differences(observed, null, resampled.sequences)
-    bound = difference_bytes(sequences, heads * size, replicates)
+    bound = estimate_difference_bytes(sequences, heads * size, replicates)
     assert bound / 4 < peak_of(lambda: head_differences(observed, null, resampled.sequences)) <= bound
 
     def model() -> None:
@@ -181,7 +186,7 @@ def test_memory_is_bounded() -> None:
         shape = (sequences, heads, 6, size // 6)
         for _ in range(3):
             found.add(observed.reshape(shape).astype(float), null.reshape(shape).astype(float), 2)
-        found.result()
+        found.compute_differences()
 
     given = 2 * observed.size * 8
-    assert model_bytes(size, replicates) / 4 < peak_of(model) - given <= model_bytes(size, replicates)
+    assert estimate_model_bytes(size, replicates) / 4 < peak_of(model) - given <= estimate_model_bytes(size, replicates)

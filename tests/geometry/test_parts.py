@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from geometry.parts import output_parts
-from geometry.quantities import OutputParts, declared
+from geometry.quantities import OutputParts, list_declared
 
-NAMES = tuple(declared(OutputParts))
+NAMES = tuple(list_declared(OutputParts))
 Parts = dict[str, float]
 
 

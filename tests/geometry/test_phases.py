@@ -9,7 +9,7 @@ from scipy.optimize import least_squares
 
 from geometry import phases
 from geometry.assumed import Assumed, weight_profile
-from geometry.phase_kernels import descend, reduced
+from geometry.phase_kernels import descend, evaluate_reduced
 from geometry.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases, phase_curve
 from geometry.residuals import effective_points
 from tests.geometry.draws import correlated_noise
@@ -108,9 +108,9 @@ def excess(variant: PhaseVariant, n: int, first: int, seed: int) -> float:
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
-        ("_starts", lambda *_: iter([(0.3, 1.0)])),
-        ("_growth", lambda search: None),  # noqa: ARG005
-        ("_best_edges", lambda search, *_: (search.z.size // 3, search.z.size // 2)),
+        ("_find_starts", lambda *_: iter([(0.3, 1.0)])),
+        ("_fit_growth", lambda search: None),  # noqa: ARG005
+        ("_find_best_edges", lambda search, *_: (search.z.size // 3, search.z.size // 2)),
     ],
 )
 def test_a_search_that_misses_does_worse(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any) -> None:
@@ -186,7 +186,7 @@ def untied_over_tied() -> list[float]:
     ratios = []
     for seed in range(1320, 1390):
         content = noisy_head(seed)[1:]
-        fits = phases._fits(phases._prepared(content, content > 0, 1, least_edge=0))
+        fits = phases._fit_variants(phases._prepare_search(content, content > 0, 1, least_edge=0))
         if "tied" in fits and fits["tied"].edges[1] < content.size:
             ratios.append(fits["untied"].rss / fits["tied"].rss)
     return ratios
@@ -364,7 +364,9 @@ def test_slopes_and_bends_of_the_descent_are_derivatives(tied: bool) -> None:
         return 0.5 * float(((y - design @ np.linalg.lstsq(design, y)[0]) ** 2).sum())
 
     state, at, step = np.empty(8), (0.4, 0.9), 1e-4
-    reduced(z, known, first, low, high, np.array([*sums, known.sum()]), tied, *at, np.empty((2, high - low)), state)
+    evaluate_reduced(
+        z, known, first, low, high, np.array([*sums, known.sum()]), tied, *at, np.empty((2, high - low)), state
+    )
     assert state[0] == pytest.approx(literal_half(*at), rel=1e-12)
     up, down = ([literal_half(*(np.array(at) + sign * step * e)) for e in np.eye(2)] for sign in (1, -1))
     np.testing.assert_allclose(state[1:3], (np.array(up) - down) / (2 * step), rtol=1e-5)
@@ -510,5 +512,5 @@ def test_a_window_hides_the_sink_and_moves_no_position() -> None:
 
 @pytest.mark.parametrize(("weight", "first"), [(np.ones((2, 9)), 0), (-np.ones(9), 0), (np.ones(9), -1)])
 def test_what_is_no_row_of_weights_is_refused(weight: np.ndarray, first: int) -> None:
-    with pytest.raises(ValueError, match="weight must be weights"):
+    with pytest.raises(ValueError, match="weight must be non-negative weights"):
         fit_phases(weight, first=first)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import geometry.host
 import geometry.kernels
 from geometry import SelectionCounts, SelectionProfile, selection_counts, selection_profile
-from geometry.quantities import BY_KAPPA, declared, derived
+from geometry.quantities import BY_KAPPA, list_declared, list_derived
 from tests.geometry import oracle
 from tests.geometry.comparison import COSINES, COUNTS, LENGTHS, departures
 from tests.geometry.draws import HEADS, assumed_head, confined_head, grouped, random_head, small_heads
@@ -44,8 +44,10 @@ def test_equals_the_definitions(kind: str, n: int, d: int, sink: bool) -> None:
 def test_every_array_is_compared() -> None:
     weights, values = random_head(9, 2, seed=0)
     assert set(oracle.profile(weights, values)) == set(EVERYTHING)
-    assert set(oracle.PER_KAPPA) == set(declared(SelectionProfile, BY_KAPPA))
-    assert set(oracle.PER_HEAD) == {name for name, made in declared(SelectionProfile).items() if "n" not in made.axes}
+    assert set(oracle.PER_KAPPA) == set(list_declared(SelectionProfile, BY_KAPPA))
+    assert set(oracle.PER_HEAD) == {
+        name for name, made in list_declared(SelectionProfile).items() if "n" not in made.axes
+    }
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -92,7 +94,7 @@ class TestControls:
         assert disagreement(selection_profile(self.weights, self.values), self.expected()) == 0
         monkeypatch.setattr(geometry.kernels, "error_slope", lambda _d: 0.0)
         monkeypatch.setattr(geometry.kernels, "ERROR_BEND", 0.0)
-        monkeypatch.setattr(geometry.host, "underflow", lambda alpha, *_: 0 * alpha)
+        monkeypatch.setattr(geometry.host, "bound_underflow", lambda alpha, *_: 0 * alpha)
         assert disagreement(selection_profile(self.weights, self.values), self.expected()) > 0.01
 
     def test_plain_float32_distances_miscount(self) -> None:
@@ -414,7 +416,7 @@ class TestDerived:
     def literally(weights: np.ndarray, values: np.ndarray) -> dict[str, list[float]]:
         """From balls around s_N, by counting keys in rational arithmetic."""
         y, n = oracle.rational(weights, values), len(weights)
-        found: dict[str, list[float]] = {name: [] for name in derived(SelectionCounts)}
+        found: dict[str, list[float]] = {name: [] for name in list_derived(SelectionCounts)}
         found["n_keys"] = [n] * (n - 1)
         for size in range(1, n):
             inside, outside = oracle.split(weights, size)
@@ -442,7 +444,7 @@ class TestDerived:
     @given(small_heads())
     def test_equals_the_definitions(self, head: tuple[np.ndarray, np.ndarray]) -> None:
         counts, expected = selection_counts(*head), self.literally(*head)
-        for name in derived(SelectionCounts):
+        for name in list_derived(SelectionCounts):
             found = np.broadcast_to(getattr(counts, name), counts.k_in.shape)
             np.testing.assert_allclose(found, expected[name], rtol=0, atol=1e-15, err_msg=name)
 
@@ -456,11 +458,11 @@ class TestDerived:
 
     def test_types_and_shapes(self) -> None:
         profile = selection_profile(*grouped(random_head, 2, 3, 12, 4))
-        for name, quantity in derived(SelectionCounts).items():
+        for name, quantity in list_derived(SelectionCounts).items():
             array = getattr(profile, name)
             assert array.dtype == quantity.dtype, name
             assert array.shape == {"n": (11,), "n_keys": (2, 3)}.get(name, (2, 3, 11)), name
-        assert derived(SelectionProfile) == derived(SelectionCounts)
+        assert list_derived(SelectionProfile) == list_derived(SelectionCounts)
 
     def test_what_lies_at_the_floor_has_no_excess(self) -> None:
         """K_out = n − N for equal keys: Precision is N/n whatever the geometry."""
@@ -481,11 +483,11 @@ class TestDerived:
         stacked = SelectionCounts(
             *(
                 np.stack([getattr(long, name), np.pad(getattr(short, name), (0, 3), constant_values=made.fill)])
-                for name, made in declared(SelectionCounts).items()
+                for name, made in list_declared(SelectionCounts).items()
             )
         )
         assert stacked.n_keys.tolist() == [9, 6]
-        for name in derived(SelectionCounts).keys() - {"n", "n_keys"}:
+        for name in list_derived(SelectionCounts).keys() - {"n", "n_keys"}:
             array = getattr(stacked, name)
             np.testing.assert_array_equal(array[0], getattr(long, name))
             np.testing.assert_array_equal(array[1, :5], getattr(short, name))
@@ -496,7 +498,7 @@ class TestDerived:
     def test_they_are_in_their_domains(self) -> None:
         for kind in HEADS.values():
             counts = selection_counts(*kind(40, 6, 3))
-            for name in derived(SelectionCounts).keys() - {"n", "n_keys"}:
+            for name in list_derived(SelectionCounts).keys() - {"n", "n_keys"}:
                 array = getattr(counts, name)
                 assert ((array >= 0) & (array <= 1)).all(), name
             assert (counts.precision >= counts.n / 40).all()
@@ -523,13 +525,13 @@ class TestShown:
 
     def test_a_table_has_every_number_once_per_head_and_n(self) -> None:
         profile, table = self.table(kappas=(0.5, 5.0), sink=False)
-        names = ["kv_head", "head", *derived(SelectionProfile), *declared(SelectionProfile)]
+        names = ["kv_head", "head", *list_derived(SelectionProfile), *list_declared(SelectionProfile)]
         assert table.column_names == names
         rows = {(row["kv_head"], row["head"], row["n"]): row for row in table.to_pylist()}
         assert len(rows) == table.num_rows == 2 * 3 * 11
         for (kv_head, head, n), row in rows.items():
             for name in names[2:]:
-                axes = (derived(SelectionProfile) | declared(SelectionProfile))[name].axes
+                axes = (list_derived(SelectionProfile) | list_declared(SelectionProfile))[name].axes
                 array = getattr(profile, name)
                 at = array if name == "n" else array[kv_head, head]
                 wanted = at[..., n - 1] if "n" in axes else at
@@ -539,7 +541,7 @@ class TestShown:
 
     def test_its_fields_say_what_they_are(self) -> None:
         _, table = self.table()
-        for name, quantity in {**derived(SelectionProfile), **declared(SelectionProfile)}.items():
+        for name, quantity in {**list_derived(SelectionProfile), **list_declared(SelectionProfile)}.items():
             metadata = table.schema.field(name).metadata
             assert metadata == {b"description": quantity.describe().encode(), b"unit": quantity.unit.encode()}
 

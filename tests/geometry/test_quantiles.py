@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from geometry import quantiles
-from geometry.quantiles import quantile_bytes, quantile_over_ln_n, quantiles_of_replicates, stream_quantiles
+from geometry.quantiles import estimate_quantile_bytes, quantile_over_ln_n, quantiles_of_replicates, stream_quantiles
 
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 Blocks = list[np.ndarray]
@@ -76,7 +76,7 @@ def noticed() -> bool:
 
 
 def wrong_descents() -> dict[str, Callable[..., tuple]]:
-    right = quantiles._descended
+    right = quantiles._find_digits
     return {
         "rank": lambda counts, rank: right(counts, np.maximum(rank - 1, 0)),
         "left": lambda counts, rank: (right(counts, rank)[0], rank * 0),
@@ -86,7 +86,7 @@ def wrong_descents() -> dict[str, Callable[..., tuple]]:
 
 @pytest.mark.parametrize("name", list(wrong_descents()))
 def test_a_wrong_descent_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantiles, "_descended", wrong_descents()[name])
+    monkeypatch.setattr(quantiles, "_find_digits", wrong_descents()[name])
     assert noticed()
 
 
@@ -148,7 +148,7 @@ def test_memory_is_bounded_whatever_the_number_of_numbers(blocks: int) -> None:
         taken = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    bound = quantile_bytes(4, len(PROBABILITIES)) + 2 * block.nbytes
+    bound = estimate_quantile_bytes(4, len(PROBABILITIES)) + 2 * block.nbytes
     assert 0.3 * bound < taken < bound
 
 

@@ -27,8 +27,8 @@ from geometry.quantities import (
     ScaleFreeBounds,
     SelectionCounts,
     SelectionProfile,
-    declared,
-    derived,
+    list_declared,
+    list_derived,
 )
 from geometry.scale_free import scale_free_lower_bounds
 from tests.geometry.draws import HEADS, Head, random_head
@@ -79,25 +79,25 @@ class TestImport:
 class TestDeclarations:
     @pytest.mark.parametrize("record", RECORDS)
     def test_every_field_is_declared_once_in_order(self, record: type) -> None:
-        assert [field.name for field in fields(record)] == list(declared(record))
-        for name, quantity in declared(record).items():
+        assert [field.name for field in fields(record)] == list(list_declared(record))
+        for name, quantity in list_declared(record).items():
             assert quantity.name == name
 
     def test_what_is_stored_is_what_the_records_declare_and_a_few_others(self) -> None:
-        of_records = {name for record in RECORDS for name in declared(record) if record is not ScaleFreeBounds}
-        of_records |= {f"{name}_scale_free" for name in declared(ScaleFreeBounds)}
+        of_records = {name for record in RECORDS for name in list_declared(record) if record is not ScaleFreeBounds}
+        of_records |= {f"{name}_scale_free" for name in list_declared(ScaleFreeBounds)}
         assert set(SELECTION) - of_records == set(quantities._OTHERS)
         assert [name for name, quantity in SELECTION.items() if quantity.name != name] == []
 
     @pytest.mark.parametrize("axes", [BY_N, BY_KAPPA, BY_HEAD, BY_KV_HEAD])
     def test_those_of_one_kind_can_be_taken_alone(self, axes: tuple[str, ...]) -> None:
-        found = declared(SelectionProfile, axes)
+        found = list_declared(SelectionProfile, axes)
         assert found
         assert all(quantity.axes == axes for quantity in found.values())
-        assert list(found) == [name for name in declared(SelectionProfile) if name in found]
+        assert list(found) == [name for name in list_declared(SelectionProfile) if name in found]
 
     @pytest.mark.parametrize(
-        "quantity", [*SELECTION.values(), *derived(SelectionCounts).values()], ids=lambda q: q.name
+        "quantity", [*SELECTION.values(), *list_derived(SelectionCounts).values()], ids=lambda q: q.name
     )
     def test_each_is_described(self, quantity: Quantity) -> None:
         assert quantity.unit in {"keys", MODEL_UNITS, "cosine", "ratio", "probability", "nats", "index", "code"}
@@ -106,7 +106,8 @@ class TestDeclarations:
             assert text == text.strip()
             assert not text.endswith(".") or text.endswith(".md")
             assert "\n" not in text
-        assert (quantity.dtype == "float64") == (quantity.name in derived(SelectionCounts).keys() - {"n", "n_keys"})
+        of_counts = list_derived(SelectionCounts).keys() - {"n", "n_keys"}
+        assert (quantity.dtype == "float64") == (quantity.name in of_counts)
         assert quantity.slack >= 0
         assert quantity.fill == -1 if quantity.dtype == "int32" else math.isnan(quantity.fill)
         for bound in (quantity.low, quantity.high):
@@ -117,17 +118,17 @@ class TestDeclarations:
 
     def test_a_comment_names_source_unit_and_when_there_is_no_value(self) -> None:
         text = SELECTION["a_0"].describe()
-        assert text.startswith("a_0, weighted norm of the sink (eq. 8), in model units; NULL while")
-        assert "; NaN while" in SELECTION["a_0"].describe("NaN")
+        assert text.startswith("a_0, weighted norm of the sink (eq. 8), in model units; NULL if")
+        assert "; NaN if" in SELECTION["a_0"].describe("NaN")
         assert ";" not in SELECTION["k_in"].describe()
 
     def test_the_docstring_of_a_record_lists_its_quantities(self) -> None:
         text = SelectionProfile.__doc__ or ""
-        for name, quantity in declared(SelectionProfile).items():
+        for name, quantity in list_declared(SelectionProfile).items():
             assert f"    {name}\n        {quantity.meaning}" in text
 
     def test_nothing_is_derived_of_a_record_without_properties(self) -> None:
-        assert derived(OutputParts) == {}
+        assert list_derived(OutputParts) == {}
 
 
 def outside(quantity: Quantity, found: np.ndarray, columns: dict[str, np.ndarray]) -> np.ndarray:

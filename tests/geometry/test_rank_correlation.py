@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from geometry.rank_correlation import _exchanged, rank_correlation
+from geometry.rank_correlation import _exchange_groups, rank_correlation
 
 RNG = np.random.default_rng(0)
 GROUPS = np.repeat(np.arange(12), 4)
@@ -59,7 +59,7 @@ def test_groups_of_one_size_change_places_as_they_are() -> None:
     members = [np.array([0, 1]), np.array([2]), np.array([3, 4]), np.array([5]), np.array([6, 7])]
     seen = set()
     for _ in range(200):
-        index = _exchanged(members, RNG)
+        index = _exchange_groups(members, RNG)
         assert sorted(index) == list(range(8))
         assert {tuple(index[group]) for group in members} == {tuple(group) for group in members}
         seen.add(tuple(index))
@@ -97,5 +97,5 @@ def test_it_is_the_same_for_a_seed() -> None:
 
 
 def test_other_lengths_are_refused() -> None:
-    with pytest.raises(ValueError, match="of one length"):
+    with pytest.raises(ValueError, match="the same length"):
         rank_correlation([1, 2, 3], [1, 2], [0, 1, 2])

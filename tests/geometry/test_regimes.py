@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from geometry import regimes
-from geometry.regimes import REGIMES, classes_of, regimes_of
+from geometry.regimes import REGIMES, classify_keys, find_regimes
 
 Row = dict[str, Any]
 
@@ -109,10 +109,10 @@ def found_of(index: int) -> list[Row]:
     fit, weights = head_of(index)
     positions, margins = sorted(weights), margins_of(index, len(weights))
     wave = {name: math.nan if fit[name] is None else fit[name] for name in ("eta", "omega")}
-    classes = classes_of(positions, t_1=fit["t_1"], t_2=fit["t_2"], **wave)
+    classes = classify_keys(positions, t_1=fit["t_1"], t_2=fit["t_2"], **wave)
     alpha = np.array([weights[position] for position in positions])
     known = np.array([math.nan if margins[n] is None else margins[n] for n in range(1, len(weights))])
-    found = regimes_of(alpha[None], classes[None], known[None])
+    found = find_regimes(alpha[None], classes[None], known[None])
     columns = {name: column[0].tolist() for name, column in vars(found).items()}
     return [
         {"regime": regime, **{name: values[place] for name, values in columns.items()}}
@@ -172,7 +172,7 @@ def test_the_comparison_notices_another_definition(monkeypatch: pytest.MonkeyPat
     broken = ModuleType("broken")
     monkeypatch.setitem(sys.modules, "broken", broken)
     exec(compile(source.replace(old, new), "broken", "exec"), vars(broken))
-    for name in ("regimes_of", "classes_of"):
+    for name in ("find_regimes", "classify_keys"):
         monkeypatch.setitem(globals(), name, getattr(broken, name))
     with pytest.raises((AssertionError, IndexError)):
         compare()
@@ -183,14 +183,14 @@ def test_regimes_of_one_sequence_do_not_follow_those_of_the_mean() -> None:
     classes = np.array([[regimes.SINK, regimes.PLATEAU, regimes.PLATEAU, regimes.TAIL]])
     margins = np.array([[math.nan, 1.0, -1.0]])
     starts = [
-        regimes_of(np.array([weights]), classes, margins).first_n[0].tolist()
+        find_regimes(np.array([weights]), classes, margins).first_n[0].tolist()
         for weights in ((0.6, 0.1, 0.1, 0.2), (0.6, 0.2, 0.1, 0.1))
     ]
     assert starts == [[1, 2, 0, 0, 3], [1, 0, 0, 2, 0]]
 
 
 def test_bad_shapes_are_refused() -> None:
-    with pytest.raises(ValueError, match="one shape"):
-        regimes.regime_starts(np.ones((2, 3)), np.ones((2, 4)))
+    with pytest.raises(ValueError, match="the same shape"):
+        regimes.find_regime_starts(np.ones((2, 3)), np.ones((2, 4)))
     with pytest.raises(ValueError, match="margins must have the shape"):
-        regimes_of(np.ones((2, 3)), np.ones((2, 3)), np.ones((2, 3)))
+        find_regimes(np.ones((2, 3)), np.ones((2, 3)), np.ones((2, 3)))

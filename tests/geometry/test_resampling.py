@@ -13,14 +13,14 @@ from geometry import resampling
 from geometry.resampling import (
     GROUPS,
     Resampling,
+    assign_groups,
+    compute_log_weights,
     correlation_over_heads,
-    groups_of,
+    estimate_means_bytes,
     jackknife_interval,
-    linearised,
-    log_cells,
-    means_bytes,
+    linearise,
+    mean_over_heads,
     median_over_heads,
-    over_heads,
     percentile_interval,
     resample,
     weighted_means,
@@ -54,7 +54,7 @@ def test_replicates_draw_as_many_as_there_are_and_the_first_is_the_data() -> Non
         assert (weights.sum(axis=0) == count).all()
         assert (weights[:, 1:] != 1).any()
     assert found.units == G
-    assert np.array_equal(found.of_heads(CLUSTERS)[4], found.clusters[2])
+    assert np.array_equal(found.count_head_draws(CLUSTERS)[4], found.clusters[2])
     again, other = drawn(), resample(S, G, R, seed=4)
     assert np.array_equal(again.sequences, found.sequences)
     assert not np.array_equal(other.sequences, found.sequences)
@@ -91,9 +91,9 @@ def median(chosen: np.ndarray) -> float:
     return float(np.median(chosen))
 
 
-@pytest.mark.parametrize(("statistic", "plain"), [(over_heads, np.mean), (median_over_heads, median)])
+@pytest.mark.parametrize(("statistic", "plain"), [(mean_over_heads, np.mean), (median_over_heads, median)])
 def test_statistics_over_heads(statistic: Callable[..., np.ndarray], plain: Callable[..., float]) -> None:
-    weights = drawn().of_heads(CLUSTERS)
+    weights = drawn().count_head_draws(CLUSTERS)
     values = with_gaps(H, R + 1, seed=1)
     values[:, 5] = np.nan
     values[:4, 6] = 1.5  # ties
@@ -104,7 +104,7 @@ def test_statistics_over_heads(statistic: Callable[..., np.ndarray], plain: Call
 
 
 def test_correlations_over_heads() -> None:
-    weights = drawn().of_heads(CLUSTERS)
+    weights = drawn().count_head_draws(CLUSTERS)
     x, y = with_gaps(2, H, R + 1, seed=2), with_gaps(H, R + 1, seed=3)
     found = correlation_over_heads(x, y, weights)
     known = 0
@@ -176,25 +176,25 @@ def test_linearised_replicates_of_a_mean_are_exact() -> None:
     rng = np.random.default_rng(2)
     values, weights = rng.standard_normal((10, 3)), resample(10, 1, R).sequences
     without = np.array([np.delete(values, index, axis=0).mean(axis=0) for index in range(10)])
-    assert linearised(values.mean(axis=0), without, weights) == pytest.approx(weighted_means(values, weights))
+    assert linearise(values.mean(axis=0), without, weights) == pytest.approx(weighted_means(values, weights))
 
 
 def test_groups_are_even() -> None:
-    assert np.bincount(groups_of(23)).tolist() == [3, 3, 3, *[2] * (GROUPS - 3)]
-    assert groups_of(4).tolist() == [0, 1, 2, 3]
+    assert np.bincount(assign_groups(23)).tolist() == [3, 3, 3, *[2] * (GROUPS - 3)]
+    assert assign_groups(4).tolist() == [0, 1, 2, 3]
 
 
 def test_cells_count_ln_n_evenly() -> None:
     grid = np.array([1, 2, 3, 5, 9, 20, 60])
-    weights = log_cells(grid, 2, 20)
+    weights = compute_log_weights(grid, 2, 20)
     assert weights.sum() == pytest.approx(1)
     assert (weights[[0, 6]] == 0).all()
     fine = np.linspace(math.log(1.5), math.log(20.5), 200_001)
     nearest = np.abs(fine[:, None] - np.log(grid[1:6])).argmin(axis=1)
     assert weights[1:6] == pytest.approx(np.bincount(nearest) / fine.size, abs=1e-4)
-    assert log_cells([4], 4, 4).tolist() == [1]
+    assert compute_log_weights([4], 4, 4).tolist() == [1]
     whole = np.arange(2, 1001)
-    assert (log_cells(whole, 2, 1000) * np.log(whole)).sum() == pytest.approx(
+    assert (compute_log_weights(whole, 2, 1000) * np.log(whole)).sum() == pytest.approx(
         math.log(math.sqrt(1.5 * 1000.5)), abs=0.01
     )
 
@@ -204,8 +204,8 @@ def test_bad_input_is_refused() -> None:
         resample(0, 2)
     with pytest.raises(ValueError, match="as many weights, got 7"):
         weighted_means(np.zeros((3, 2)), drawn().sequences)
-    with pytest.raises(ValueError, match="no number of the grid"):
-        log_cells([1, 2], 5, 9)
+    with pytest.raises(ValueError, match="n must have a number from"):
+        compute_log_weights([1, 2], 5, 9)
     for settings in ({"level": 1.0}, {"family": 0}):
         with pytest.raises(ValueError, match="level must be"):
             percentile_interval(np.arange(9.0), units=3, **settings)
@@ -226,10 +226,10 @@ def simulated(rng: np.random.Generator) -> np.ndarray:
 def covering(resampled: Resampling, family: int, *, heads: bool = True) -> float:
     """Share of simulations in which the interval of the mean holds the true mean, 0."""
     groups, held = np.arange(HEADS) % GROUPS_OF_HEADS, 0
-    weights = resampled.of_heads(groups) if heads else np.ones((HEADS, resampled.sequences.shape[1]))
+    weights = resampled.count_head_draws(groups) if heads else np.ones((HEADS, resampled.sequences.shape[1]))
     for seed in range(SIMULATIONS):
         values = simulated(np.random.default_rng([seed, family]))
-        replicates = over_heads(resampled.means(values), weights)
+        replicates = mean_over_heads(resampled.means(values), weights)
         found = percentile_interval(replicates, units=resampled.units, family=family)
         held += found.low <= 0 <= found.high
     return held / SIMULATIONS
@@ -246,12 +246,12 @@ def test_intervals_over_sequences_alone_hold_too_seldom() -> None:
 
 
 def test_intervals_without_the_widening_hold_too_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resampling, "_student", lambda _, level: float(stats.norm.ppf((1 + level) / 2)))
+    monkeypatch.setattr(resampling, "_student_quantile", lambda _, level: float(stats.norm.ppf((1 + level) / 2)))
     few = resample(4, 4, 500)
     held = 0
     for seed in range(SIMULATIONS):
         values = np.random.default_rng(seed).standard_normal((4, 1))
-        replicates = over_heads(few.means(values), np.ones((1, 501)))
+        replicates = mean_over_heads(few.means(values), np.ones((1, 501)))
         found = percentile_interval(replicates, units=4)
         held += found.low <= 0 <= found.high
     assert held / SIMULATIONS < 0.92
@@ -263,7 +263,7 @@ def test_numbers_do_not_depend_on_threads() -> None:
     found = []
     for threads in (1, 2):
         with threadpool_limits(limits=threads, user_api="blas"):
-            found.append((resampled.means(values), linearised(values[0], values.astype(float), resampled.sequences)))
+            found.append((resampled.means(values), linearise(values[0], values.astype(float), resampled.sequences)))
     assert all(np.array_equal(one, two) for one, two in zip(*found, strict=True))
 
 
@@ -274,5 +274,5 @@ def test_memory_is_bounded() -> None:
     weighted_means(values, weights)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak <= means_bytes(50, 400, 400)
-    assert peak >= means_bytes(50, 400, 400) / 4
+    assert peak <= estimate_means_bytes(50, 400, 400)
+    assert peak >= estimate_means_bytes(50, 400, 400) / 4

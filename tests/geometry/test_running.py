@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from geometry.running import Mean, Spread, mean_of, standard_error, variation
+from geometry.running import Mean, Spread, average_arrays, standard_error, variation
 
 
 def parts() -> np.ndarray:
@@ -19,8 +19,8 @@ def test_a_running_mean_is_that_of_what_is_known() -> None:
         mean.add(part)
     wanted = [column[~np.isnan(column)].mean() if (~np.isnan(column)).any() else np.nan for column in given.T]
     np.testing.assert_allclose(mean.value(), wanted, rtol=1e-12)
-    np.testing.assert_array_equal(mean_of(iter(given)), mean.value())
-    np.testing.assert_allclose(mean.over_heads(), [np.nanmean(given)], rtol=1e-12)
+    np.testing.assert_array_equal(average_arrays(iter(given)), mean.value())
+    np.testing.assert_allclose(mean.mean_over_heads(), [np.nanmean(given)], rtol=1e-12)
 
 
 def test_a_running_deviation_is_that_of_what_is_known() -> None:

@@ -83,7 +83,7 @@ def test_no_key_left_out_passes_a_level_more_often_than_it_says(tail: float, mos
 def test_the_cut_of_what_hardly_passes_is_small() -> None:
     left = np.sort(np.exp(-np.arange(500.0)))
     tau = scale_free.level(2.0, 1.0, left[-1], 64.0)
-    found = scale_free.passing(tau, 1.0, left, 64.0)
+    found = scale_free.count_passing(tau, 1.0, left, 64.0)
     assert passing(tau, 1.0, left, 64) * (1 - 1e-6) <= found <= passing(tau, 1.0, left, 64) * 1.01
 
 
@@ -159,9 +159,9 @@ CONTROLS: dict[str, tuple[str, Callable[..., Any], bool]] = {
     ),
     "the best pair instead of the worst": ("pair_square", lambda own, total, _least, most: (own + most) / total, True),
     "U_i deviates by a quarter": ("own_square", lambda own, total, tau: 4 * max(own - tau, 0) / total, True),
-    "no key passes a level": ("passing", lambda *_: 0.0, False),
+    "no key passes a level": ("count_passing", lambda *_: 0.0, False),
     "no union over keys left out": (
-        "outdone",
+        "bound_outdone",
         lambda own, total, left, _taus, _passes, dim: tail_of(
             scale_free.pair_square(own, total, left[0], left[-1]), dim
         ),

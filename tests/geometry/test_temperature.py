@@ -91,7 +91,7 @@ def test_the_order_of_keys_is_kept(t: float) -> None:
         (([0.5, math.nan], 2.0), "weights must be finite and not negative"),
         (([0.5, 0.4], 2.0, -0.1), "learned_sink must be finite and not negative"),
         (([0.5, 0.4], 2.0, [0.1]), "must match"),
-        (([[0.5, 0.5], [0.0, 0.0]], 2.0), "without any weight"),
+        (([[0.5, 0.5], [0.0, 0.0]], 2.0), "all weights of a row are 0"),
     ],
 )
 def test_what_is_no_row_or_no_temperature_is_refused(arguments: tuple[Any, ...], message: str) -> None:

@@ -28,9 +28,9 @@ from threadpoolctl import threadpool_info
 
 from geometry import concentration, output_parts, selection_counts, selection_profile, sink_cosines
 from geometry.assumed import Assumed, draw_values
-from geometry.bootstrap import ModelMeans, SinkEffect, resampling, selection_means
+from geometry.bootstrap import ModelMeans, SinkEffect, draw_sequences, selection_means
 from geometry.directions import DirectionMoments
-from geometry.monte_carlo import monte_carlo, parameter_effects
+from geometry.monte_carlo import compare_bounds, measure_parameter_effects
 from tests.geometry.draws import random_head
 
 
@@ -52,10 +52,10 @@ for n, d in ((65, 16), (301, 64), (1024, 128)):
     results[f"sink_cosines {n}"] = digest(*sink_cosines(head[1]))
     moments = DirectionMoments(d)
     moments.add(head[1])
-    principal = moments.principal()
+    principal = moments.compute_directions()
     results[f"directions {n}"] = digest(principal, principal.project(head[1]))
 for sequences, heads, n in ((20, 1, 12), (33, 3, 64), (20, 8, 12)):
-    drawn, size = resampling(sequences, 1000), np.arange(1, n)
+    drawn, size = draw_sequences(sequences, 1000), np.arange(1, n)
     counts = [[rng.integers(0, end + 1, (heads, n - 1)) for end in (size, n - size)] for _ in range(sequences)]
     layer, model, effect = selection_means(lambda: counts, heads=heads, n_keys=n, drawn=drawn), ModelMeans(n), None
     model.add(layer)
@@ -66,9 +66,9 @@ for sequences, heads, n in ((20, 1, 12), (33, 3, 64), (20, 8, 12)):
     results[f"SinkEffect {sequences} {heads} {n}"] = digest(effect.correlation, *effect.interval())
 assumed = Assumed(lambda_sink=0.1, beta=0.3, rho_0=0.2, p_sink=0.3, eta=0.3, omega=0.3, eta_growth=0.01, t_1=20, t_2=60)
 results["draw_values"] = digest(draw_values(assumed, 300, 64, rng))
-results["monte_carlo"] = digest(monte_carlo(assumed, 200, 64, draws=4, seed=0, sizes=[1, 4, 16, 64]))
+results["monte_carlo"] = digest(compare_bounds(assumed, 200, 64, draws=4, seed=0, sizes=[1, 4, 16, 64]))
 results["parameter_effects"] = digest(
-    parameter_effects(assumed, 200, 64, 8, kappa=0.5, scale="unit", draws=4, seed=0)
+    measure_parameter_effects(assumed, 200, 64, 8, kappa=0.5, scale="unit", draws=4, seed=0)
 )
 print(json.dumps([[pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"], results]))
 """

@@ -11,7 +11,7 @@ from reports.compare import write_comparison
 from reports.findings import numbers
 from reports.index import write_index
 from storage.errors import UserError
-from storage.warehouse.relations import paper_claims
+from storage.warehouse.relations import read_paper_claims
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
 from tests.reports.driver import Browser
 from tests.reports.pages import Page, unpacked
@@ -58,8 +58,8 @@ def test_a_study_of_an_earlier_version_can_be_compared(order: tuple[str, str], t
             connection.execute(f"DELETE FROM {table} WHERE study = 'small'")
         page = compared(connection, tmp_path / "page.html", *order)
     kinds = next(text for _, text in page.find("figure", id="kinds"))
-    assert "small: nothing to show." in kinds
-    assert "Without a line: small." in next(text for _, text in page.find("figure", id="sink-effect"))
+    assert "small: no chart." in kinds
+    assert "Studies without a line: small." in next(text for _, text in page.find("figure", id="sink-effect"))
 
 
 def test_a_comparison_sets_figures_5_6_and_8_side_by_side(pair: Path) -> None:
@@ -100,7 +100,7 @@ def test_claims_stand_beside_each_other_with_verdict_and_value(pair: Path, sever
     cells = ["".join(text) for tag, _, text in page.elements[start:] if tag == "td"]
     for column, study in ((2, "small"), (3, "wide")):
         mine = [found for of_study, *found in claims if of_study == study]
-        assert len(mine) == len(paper_claims())
+        assert len(mine) == len(read_paper_claims())
         for row, (verdict, *ends) in enumerate(mine):
             value, low, high = (None if end is None else numbers.number(end) for end in ends)
             found = "" if value is None else f"\u2002{value} ({low} to {high})"
@@ -122,8 +122,8 @@ def test_settings_and_links(pair: Path) -> None:
 
 def test_what_a_study_lacks_is_told(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     page = compared(several, tmp_path / "c.html", "only itself", "hidden sink", "small")
-    assert "only itself: nothing to show." in page.text("figure", id="precision")
-    assert "Without a line: only itself, hidden sink." in page.text("figure", id="sink-effect")
+    assert "only itself: no chart." in page.text("figure", id="precision")
+    assert "Studies without a line: only itself, hidden sink." in page.text("figure", id="sink-effect")
     nothing = compared(several, tmp_path / "d.html", "only itself", "hidden sink")
     assert " is not drawn: " in nothing.text("figure", id="sink-effect")
 
@@ -146,7 +146,7 @@ def test_the_index_shows_every_study_with_its_numbers(index: Path, several: duck
             "WHERE study = $study",
             {"study": study.study},
         ).fetchall()[0]
-        assert f"{supported} of {judged} decided hold, with no random weights beside them" in card
+        assert f"{supported} of {judged} decided claims hold; not compared with random weights" in card
     labels = dict(
         several.sql("SELECT label, count(*) FROM head_taxonomy WHERE study = 'wide' GROUP BY label").fetchall()
     )

@@ -56,10 +56,10 @@ def margins(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> alt.Laye
 
 
 CHARTS: dict[str, Draw] = {
-    "precision_bounds": lambda c, s: separation_charts.bounded(
+    "precision_bounds": lambda c, s: separation_charts.metric_bounds(
         of_query(c, s, "bounds_by_n"), metric="precision", elbow_n=2
     ),
-    "f_r_min_bounds": lambda c, s: separation_charts.bounded(
+    "f_r_min_bounds": lambda c, s: separation_charts.metric_bounds(
         of_query(c, s, "bounds_by_n"), metric="f_r_min", elbow_n=None
     ),
     "precision_recall": lambda c, s: separation_charts.precision_recall(curves(c, s), marked_n=1),
@@ -125,7 +125,7 @@ def test_a_chart_says_what_it_shows(small: duckdb.DuckDBPyConnection, name: str)
 @pytest.mark.parametrize("name", CHARTS)
 def test_colours_come_from_the_theme_alone(small: duckdb.DuckDBPyConnection, name: str) -> None:
     spec = CHARTS[name](small, SMALL).to_dict()
-    assert spec.pop("config") == theme.config(theme.LIGHT)
+    assert spec.pop("config") == theme.make_config(theme.LIGHT)
     assert "#" not in str({key: value for key, value in spec.items() if key != "$schema"})
 
 
@@ -254,11 +254,11 @@ def test_a_mean_outside_its_bounds_is_marked(small: duckdb.DuckDBPyConnection) -
     rows = [row | {"lower": 0.0, "upper": 1.0 if row["upper"] is not None else None} for row in table.to_pylist()]
     assert not any(
         row["outside"]
-        for row in drawn(separation_charts.bounded(pa.Table.from_pylist(rows), metric="recall", elbow_n=1))
+        for row in drawn(separation_charts.metric_bounds(pa.Table.from_pylist(rows), metric="recall", elbow_n=1))
     )
     for family, bound, value in (("printed", "upper", 0.0), ("printed", "lower", 1.0), ("scale_free", "lower", 1.0)):
         moved = [row | {bound: value} if (row["family"], row["n"]) == (family, 6) else row for row in rows]
-        chart = separation_charts.bounded(pa.Table.from_pylist(moved), metric="recall", elbow_n=1)
+        chart = separation_charts.metric_bounds(pa.Table.from_pylist(moved), metric="recall", elbow_n=1)
         assert [row["n"] for row in drawn(chart) if row["outside"]] == [6]
         filters = [part["filter"] for part in parts(chart.to_dict()) if "filter" in part]
         assert "datum.outside" in filters

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from geometry.intuition import intuition
+from geometry.intuition import build_intuition
 from reports import theme
 from reports.charts import geometry as charts
-from reports.charts.geometry import CONTEXTS, view
-from reports.charts.plane import equal
+from reports.charts.geometry import CONTEXTS, project_vectors
+from reports.charts.plane import equal_scales
 from reports.figures import geometry
 from reports.figures import intuition as example
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, find_source
@@ -32,7 +32,7 @@ KEYS = ("diagnostics", "contributions", "spheres", "effective-dimension")
 
 def figures(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> dict[str, Figure]:
     """The figures of the heads of a study."""
-    found = geometry.section(find_source(connection, study.study, map_n=4)).figures
+    found = geometry.build_section(find_source(connection, study.study, map_n=4)).figures
     return {figure.key: figure for figure in found}
 
 
@@ -63,7 +63,7 @@ def several(connection: duckdb.DuckDBPyConnection) -> dict[str, Figure]:
 
 @pytest.fixture(scope="module")
 def toy() -> Figure:
-    (figure,) = example.section().figures
+    (figure,) = example.build_section().figures
     return figure
 
 
@@ -85,7 +85,7 @@ def test_every_chart_says_what_it_shows_in_the_colours_of_the_theme(several: dic
         tooltips = [part["encoding"]["tooltip"] for part in parts(spec) if "tooltip" in part.get("encoding", {})]
         assert tooltips
         assert all(line.get("title") for tooltip in tooltips for line in tooltip)
-        assert spec.pop("config") == theme.config(theme.LIGHT)
+        assert spec.pop("config") == theme.make_config(theme.LIGHT)
         assert "#" not in str({key: value for key, value in spec.items() if key != "$schema"})
 
 
@@ -227,7 +227,7 @@ def ball(points: list[dict[str, Any]], n: int = 2) -> alt.LayerChart:
 
 
 def test_the_view_is_a_rotation() -> None:
-    turned = view(np.eye(3))
+    turned = project_vectors(np.eye(3))
     np.testing.assert_allclose(turned @ turned.T, np.eye(3), atol=1e-12)
     assert np.linalg.det(turned) == pytest.approx(1)
     assert turned[0, 2] == turned[:, 2].max()  # the first direction comes towards the reader
@@ -239,7 +239,7 @@ def test_points_are_seen_where_they_lie_and_by_their_depth() -> None:
     for point in points:
         row = shown[point["position"]]
         np.testing.assert_allclose(
-            [row["x"], row["y"], row["depth"]], view(np.array([point[axis] for axis in "xyz"])), atol=1e-4
+            [row["x"], row["y"], row["depth"]], project_vectors(np.array([point[axis] for axis in "xyz"])), atol=1e-4
         )
     assert shown[1]["size"] > shown[2]["size"]
     assert shown[1]["strength"] > shown[2]["strength"]
@@ -295,7 +295,7 @@ def test_dimensions_hold_the_rows_and_a_rule_where_it_is_near() -> None:
 
 
 def test_units_are_as_long_on_both_axes_whatever_the_size() -> None:
-    scales = [scale.to_dict()["domain"] for scale in equal((2.0, -1.0), 0.5)]
+    scales = [scale.to_dict()["domain"] for scale in equal_scales((2.0, -1.0), 0.5)]
 
     def ends(width: float, height: float) -> list[list[float]]:
         known = {"width": width, "height": height, "max": max}
@@ -309,7 +309,7 @@ def test_units_are_as_long_on_both_axes_whatever_the_size() -> None:
 
 
 def test_the_balls_are_drawn_to_scale_around_s(toy: Figure) -> None:
-    found = intuition()
+    found = build_intuition()
     inner, outer = rings(toy.charts[2])
     for (center, radius), expected in ((inner, found.r_min), (outer, found.r_max)):
         np.testing.assert_allclose(center, found.s, atol=2e-4)
@@ -317,7 +317,7 @@ def test_the_balls_are_drawn_to_scale_around_s(toy: Figure) -> None:
 
 
 def test_the_example_is_that_of_geometry(toy: Figure) -> None:
-    found, rows = intuition(), toy.table.to_pylist()
+    found, rows = build_intuition(), toy.table.to_pylist()
     assert [row["selected"] for row in rows] == found.selected.tolist()
     assert sum(row["selected"] and row["within"] for row in rows) == found.k_in
     assert sum(not row["selected"] and row["within"] for row in rows) == found.k_out

@@ -39,7 +39,7 @@ def source(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> Source:
 
 
 def sink_heads(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> alt.LayerChart:
-    return sink_charts.sink_heads(source(connection, study).of_query("explorer_heads", n=2).table, n=2)
+    return sink_charts.sink_heads(source(connection, study).ask_query("explorer_heads", n=2).table, n=2)
 
 
 def several(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> alt.LayerChart:
@@ -99,7 +99,7 @@ def test_a_chart_says_what_it_shows(made_up: duckdb.DuckDBPyConnection, name: st
 def test_colours_come_from_the_theme_alone_and_nothing_changes(made_up: duckdb.DuckDBPyConnection, name: str) -> None:
     spec = CHARTS[name](made_up, STUDY).to_dict()
     assert spec == CHARTS[name](made_up, STUDY).to_dict()
-    assert spec.pop("config") == theme.config(theme.LIGHT)
+    assert spec.pop("config") == theme.make_config(theme.LIGHT)
     assert "#" not in str({key: value for key, value in spec.items() if key != "$schema"})
 
 
@@ -177,14 +177,14 @@ def test_segments_stand_on_each_other_with_a_letter_where_there_is_room() -> Non
         for layer, found in shares
         for label, share in reversed(list(zip(findings.LABELS, found, strict=True)))
     ]
-    segments = {(row["layer"], row["label"]): row for row in labels.stacked(rows, "layer")}
+    segments = {(row["layer"], row["label"]): row for row in labels.stack_shares(rows, "layer")}
     assert [segments[0, label]["low"] for label in findings.LABELS] == pytest.approx([0, 0.5, 0.54, 0.9])
     assert [segments[0, label]["high"] for label in findings.LABELS] == pytest.approx([0.5, 0.54, 0.9, 1])
     assert [segments[0, label]["letter"] for label in findings.LABELS] == ["T", "", "R", "O"]
     assert [segments[1, label]["letter"] for label in findings.LABELS] == ["", "M", "", "O"]
     assert segments[0, "Reset"]["middle"] == pytest.approx(0.72)
     many = [{"layer": layer, "label": "Mixer", "share": 1.0} for layer in range(labels.LETTERED + 1)]
-    assert {row["letter"] for row in labels.stacked(many, "layer")} == {""}
+    assert {row["letter"] for row in labels.stack_shares(many, "layer")} == {""}
 
 
 def test_kinds_are_told_apart_without_colour(made_up: duckdb.DuckDBPyConnection) -> None:
@@ -309,7 +309,7 @@ def test_studies_side_by_side_look_different() -> None:
 
 def figures(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> dict[str, Figure]:
     asked = source(connection, study)
-    found = [make(asked) for make in (sink.section, taxonomy.section, contexts.section)]
+    found = [make(asked) for make in (sink.build_section, taxonomy.build_section, contexts.build_section)]
     return {figure.key: figure for section in found for figure in section.figures}
 
 
@@ -327,7 +327,7 @@ def test_everything_is_shown_where_there_is_enough(made_up: duckdb.DuckDBPyConne
 
 
 EMPTY = {
-    "least": {"sink-effect": "takes 3 heads"},
+    "least": {"sink-effect": "needs 3 heads"},
     "one layer": {},
     "one head": {},
     "one sequence": {},

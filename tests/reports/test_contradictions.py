@@ -55,7 +55,7 @@ def test_every_verdict_reaches_the_page_alike(verdict: str, tmp_path: Path) -> N
     text, claims = page_of(Synthetic("alike", twin="random"), tmp_path, change)
     assert {row["verdict"] for row in claims} == {verdict}
     assert contradictions(text, claims) == []
-    told = [row["claim"] for row in claims if findings.sentence(row) in text]
+    told = [row["claim"] for row in claims if findings.describe_claim(row) in text]
     assert (len(told) > 10) == (verdict != "not testable")
 
 

@@ -9,7 +9,7 @@ import vl_convert
 from scipy import stats
 
 from reports.figures import Figure, find_source
-from reports.figures.effects import sections
+from reports.figures.effects import build_sections
 from reports.findings import effects as findings
 from reports.queries import ask
 from tests.reports.conftest import SMALL
@@ -20,7 +20,7 @@ TABLES = ("head_ablation", "sparsified_loss")
 
 
 def figures(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, Figure]:
-    parts = sections(find_source(connection, study, map_n=4))
+    parts = build_sections(find_source(connection, study, map_n=4))
     return {figure.key: figure for part in parts for figure in part.figures}
 
 
@@ -55,7 +55,7 @@ def test_a_study_without_effects_has_no_section() -> None:
 
 
 def test_correlations_are_spearman_s_of_the_rows(rows: list[dict[str, Any]]) -> None:
-    found = findings.correlations(rows)
+    found = findings.correlate_measures(rows)
     assert {"recall", "rho_0", "effective_keys"} <= found.keys()
     for measure, one in found.items():
         pairs = np.array([(row[measure], row["delta_loss"]) for row in rows if row[measure] is not None], np.float64)
@@ -69,30 +69,30 @@ def test_zero_is_preferred_to_other_kinds(rows: list[dict[str, Any]]) -> None:
         connection.execute("UPDATE head_ablation SET kind = 'mean' WHERE kind = 'zero'")
         other = ask(connection, "ablation_by_head", study="mean").rows()
     assert {row["kind"] for row in other} == {"mean"}
-    assert "replaced by its mean" in findings.ablation(other)
+    assert "replaced by its mean" in findings.describe_ablation(other)
 
 
 def test_the_head_of_most_worth_is_named(rows: list[dict[str, Any]]) -> None:
     most = max(rows, key=lambda row: row["delta_loss"])
-    said = findings.ablation(rows)
+    said = findings.describe_ablation(rows)
     assert f"layer {most['layer']}, head {most['head']}" in said
     above = sum(row["low"] > 0 for row in rows)
     assert f"above 0 in {above} of {len(rows)} heads" in said
-    alone = findings.ablation([row | {"low": None, "high": None} for row in rows])
+    alone = findings.describe_ablation([row | {"low": None, "high": None} for row in rows])
     assert "there are no intervals" in alone
 
 
 def test_what_is_told_from_none_follows_from_p(rows: list[dict[str, Any]]) -> None:
     strong = [row | {"recall": row["delta_loss"], "kv_head": row["head"]} for row in rows]
-    assert "Recall" in findings.geometry(findings.correlations(strong)).split("measures, ")[1]
+    assert "Recall" in findings.describe_correlations(findings.correlate_measures(strong)).split("measures, ")[1]
     rng = np.random.default_rng(1)
     weak = [row | {measure: rng.random() for measure in findings.MEASURES} for row in rows]
-    assert "none is told from no correlation" in findings.geometry(findings.correlations(weak))
-    assert findings.geometry({}).startswith("Too few heads")
+    assert "none has a significant correlation" in findings.describe_correlations(findings.correlate_measures(weak))
+    assert findings.describe_correlations({}).startswith("Too few heads")
 
 
 def test_the_cheapest_policy_of_either_kind_is_named(small: duckdb.DuckDBPyConnection) -> None:
     policies = ask(small, "loss_by_keys", study=SMALL.study).rows()
-    said = findings.budgets(policies)
+    said = findings.describe_budgets(policies)
     assert "that see the weights, “same N” costs least, 0.1 nats, and “N by elbow” most, 0.12" in said
-    assert "that know past statistics alone, “sink and recent” costs least, 0.9 nats" in said
+    assert "that know only past statistics, “sink and recent” costs least, 0.9 nats" in said

@@ -3,11 +3,11 @@
 import duckdb
 import pytest
 
-from reports.page import EXAMPLES, _examples
+from reports.page import EXAMPLES, _list_examples
 from tests.reports.synthetic import Synthetic, warehouse
 
 STUDY = Synthetic("three", context=24, queries=(5, 11, 23))
-ALL_QUERIES = {"Context sizes side by side"}
+ALL_QUERIES = {"Precision and Recall by context size"}
 """Questions about several queries."""
 
 
@@ -37,6 +37,6 @@ def test_examples_across_queries_show_each() -> None:
 
 
 def test_commands_hold_study_and_query() -> None:
-    commands = [command for _, command in _examples("three", 23)]
+    commands = [command for _, command in _list_examples("three", 23)]
     assert not any("$" in command for command in commands)
     assert sum("query = 23" in command for command in commands) == sum("$query" in text for text in EXAMPLES.values())

@@ -9,7 +9,7 @@ import pytest
 import vl_convert
 
 from reports.charts import explorer as charts
-from reports.charts.explorer import LINES, quantities
+from reports.charts.explorer import LINES, list_quantities
 from reports.findings import explorer as findings
 
 N = [1, 2, 3, 5, 8]
@@ -87,7 +87,7 @@ def test_what_no_head_has_is_no_choice() -> None:
     assert "Recall at N = 7" in param(spec, "quantity")["bind"]["labels"]
     unlabelled = [row | {"label": None, "margin": None, "nearest": None, "agreement": None} for row in heads]
     assert param(explorer(unlabelled, curves), "quantity")["value"] == "elbow_n"
-    assert quantities([{"label": None, "elbow_n": None, "recall_at_n": None, "rho_0": None}], 4) == {}
+    assert list_quantities([{"label": None, "elbow_n": None, "recall_at_n": None, "rho_0": None}], 4) == {}
 
 
 def test_it_begins_with_the_clearest_head() -> None:
@@ -95,7 +95,7 @@ def test_it_begins_with_the_clearest_head() -> None:
     heads[0] |= {"margin": 9.0, "label": "Other"}
     heads[4] |= {"margin": 0.9}
     assert param(explorer(heads, curves), "chosen")["value"] == [{"layer": 1, "head": 1}]
-    assert "layer 1, head 1" in findings.explorer(heads, 4)
+    assert "layer 1, head 1" in findings.describe_explorer(heads, 4)
 
 
 def test_both_inputs_and_a_click_choose() -> None:
@@ -111,17 +111,17 @@ def test_blank_cells_are_counted_and_explained() -> None:
     heads, _ = made()
     heads[1] |= {"rho_0": None}
     heads[2] |= {"rho_0": None, "recall": None, "elbow_n": None, "label": "Other"}
-    told = findings.explorer(heads, 4)
+    told = findings.describe_explorer(heads, 4)
     assert (
         "2 heads without a ρ₀: a sliding window hides the sink, or its value state or all others have norm 0." in told
     )
     assert "1 head without a Recall at N = 4" in told
     assert (
         "1 head without an elbow: separability falls from N = 2 on without bending downwards, or after N = 2 "
-        "separability does not fall, or there is no N but the trivial one, N = 1." in told
+        "separability does not fall, or the only N is the trivial one, N = 1." in told
     )
-    assert "1 head meets no rule and is shown as Other, with the nearest kind beside it." in told
-    assert "Blank" not in findings.explorer(made()[0], 4)
+    assert "1 head meets no rule and is shown as Other, with the nearest kind." in told
+    assert "Blank" not in findings.describe_explorer(made()[0], 4)
 
 
 NOTHING: dict[str, Any] = dict.fromkeys(("norm_s_without_sink", "cos_sink"), [None] * len(N))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from reports.external import Heads, correlations, read_scores
+from reports.external import Heads, correlate_scores, read_scores
 from reports.head_files import Choice, write
 from storage.errors import UserError
 from tests.reports.synthetic import Synthetic, warehouse
@@ -49,7 +49,7 @@ def test_columns_in_any_order_and_heads_left_out(heads: Heads, tmp_path: Path) -
 def test_correlations_are_over_the_heads_that_have_both(landed: duckdb.DuckDBPyConnection, heads: Heads) -> None:
     rng = np.random.default_rng(1)
     scores = {place: float(rng.normal()) for place in list(heads.kv_head)[1:]}
-    found = correlations(landed, "scored", scores)
+    found = correlate_scores(landed, "scored", scores)
     rows = landed.sql("SELECT layer, head, effective_keys FROM concentration_means").fetchall()
     keys = {(layer, head): number for layer, head, number in rows}
     expected = spearmanr([scores[place] for place in scores], [keys[place] for place in scores]).statistic
@@ -67,7 +67,7 @@ WRONG = {
     "csv without a column": ("csv", "layer,head\n0,0\n", "should have the columns layer, head and score"),
     "csv with words": ("csv", "layer,head,score\n0,zero,1\n", "should have the columns layer, head and score"),
     "csv with a gap": ("csv", "layer,head,score\n0,,1\n", "a layer, head or score is missing"),
-    "csv of a head twice": ("csv", "layer,head,score\n0,0,1\n0,0,2\n", "it has head 0 in layer 0 twice"),
+    "csv of a head twice": ("csv", "layer,head,score\n0,0,1\n0,0,2\n", "head 0 in layer 0 occurs twice"),
     "csv of another model": ("csv", "layer,head,score\n9,0,1\n", "a score of head 0 in layer 9, which the model"),
     "csv that is no number": ("csv", "layer,head,score\n0,0,inf\n", "head 0 in layer 0 is not a finite number"),
     "csv without rows": ("csv", "layer,head,score\n", "it has no scores"),
@@ -75,16 +75,16 @@ WRONG = {
     "no json": ("retrieval", "{", "it is not JSON"),
     "a list": ("retrieval", "[]", "it should be an object"),
     "a name": ("retrieval", '{"L0H1": [1]}', "'L0H1' should be a layer and a head"),
-    "a number": ("retrieval", '{"0-1": 1}', "'0-1' should have a list of numbers"),
-    "no trials": ("retrieval", '{"0-1": []}', "'0-1' should have a list of numbers, one at least"),
-    "words": ("retrieval", '{"0-1": ["high"]}', "'0-1' should have a list of numbers"),
+    "a number": ("retrieval", '{"0-1": 1}', "'0-1' should have a list of at least one number"),
+    "no trials": ("retrieval", '{"0-1": []}', "'0-1' should have a list of at least one number"),
+    "words": ("retrieval", '{"0-1": ["high"]}', "'0-1' should have a list of at least one number"),
     "infinity": ("retrieval", '{"0-1": [Infinity]}', "head 1 in layer 0 is not a finite number"),
     "another model": ("retrieval", '{"0-7": [1]}', "a score of head 7 in layer 0, which the model"),
     "deep": ("retrieval", "[" * 10**5, "it is not JSON"),
-    "too few layers": ("duo", "0\t1\n0\t1\n", "it has 2 lines of up to 2 numbers, the model 3 layers of KV heads: 2"),
+    "too few layers": ("duo", "0\t1\n0\t1\n", "it has 2 lines of up to 2 numbers, but the model has 3 layers with"),
     "query heads": ("duo", "0\t1\t0\t1\n" * 3, "it has 3 lines of up to 4 numbers"),
-    "a header": ("duo", "a\tb\n" * 3, "a pattern has numbers between tabs alone"),
-    "commas": ("duo", "0,1\n" * 3, "a pattern has numbers between tabs alone"),
+    "a header": ("duo", "a\tb\n" * 3, "a pattern has only numbers, separated by tabs"),
+    "commas": ("duo", "0,1\n" * 3, "a pattern has only numbers, separated by tabs"),
 }
 
 
@@ -112,7 +112,7 @@ def test_a_study_that_has_not_landed(landed: duckdb.DuckDBPyConnection) -> None:
 
 def test_scores_of_one_number_are_read_as_numbers(heads: Heads, tmp_path: Path) -> None:
     (tmp_path / "scores").write_text(json.dumps({"0-1": [1, 0, 0.5], "1-2": [True]}))
-    with pytest.raises(UserError, match="'1-2' should have a list of numbers"):
+    with pytest.raises(UserError, match="'1-2' should have a list of at least one number"):
         read_scores(tmp_path / "scores", "retrieval", heads)
     (tmp_path / "scores").write_text(json.dumps({"0-1": [1, 0, 0.5]}))
     assert read_scores(tmp_path / "scores", "retrieval", heads) == {(0, 1): 0.5}

@@ -16,7 +16,7 @@ from reports.findings import values as values_findings
 from reports.findings.claims import CLAUSES, VERDICTS
 from reports.findings.headlines import Measured
 from reports.findings.numbers import Row
-from storage.warehouse.relations import paper_claims
+from storage.warehouse.relations import read_paper_claims
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_a_hundred_per_cent_is_all(share: float, written: str) -> None:
 
 def test_runs_are_written_from_end_to_end() -> None:
     shown = [1, 2, 3, 5, 8, 13, 21]
-    assert numbers.spans([5, 3, 2, 21], shown) == "2 to 5, 21"
-    assert numbers.spans([], shown) == ""
-    assert numbers.spans(range(1, 13, 2), range(13)) == "1, 3, 5, 7, 9 and more"
+    assert numbers.format_spans([5, 3, 2, 21], shown) == "2 to 5, 21"
+    assert numbers.format_spans([], shown) == ""
+    assert numbers.format_spans(range(1, 13, 2), range(13)) == "1, 3, 5, 7, 9 and more"
 
 
 def bounds(n: int, mean: float, lower: float | None, upper: float | None, free: float | None) -> list[Row]:
@@ -69,16 +69,16 @@ def test_auc_is_clearly_above_a_null_where_the_interval_says_so() -> None:
     random = [beside(n, "random_selection", 0.1, 0.3) for n in (1, 2, 4, 8)]
     ends = {1: (0.0, 0.0), 2: (0.01, 0.1), 4: (-0.1, 0.2), 8: (-0.3, -0.1)}
     shuffled = [beside(n, "shuffled_values", *interval) for n, interval in ends.items()]
-    assert chance_findings.beside_nulls([*random, *shuffled], "auc") == (
+    assert chance_findings.describe_nulls([*random, *shuffled], "auc") == (
         "AUC is clearly above that of random selections at N = 1 to 8. AUC is clearly above that of shuffled value "
         "states at N = 2, and below that of shuffled value states at N = 8."
     )
     same = [beside(n, null, -0.1, 0.1) for n in (1, 2) for null in chance_findings.NULLS]
-    assert chance_findings.beside_nulls(same, "auc").startswith(
-        "AUC is clearly different from that of random selections at none of the 2 N shown."
+    assert chance_findings.describe_nulls(same, "auc").startswith(
+        "AUC does not differ clearly from that of random selections at any of the 2 N shown."
     )
     unknown = [beside(1, null, None, None) for null in chance_findings.NULLS]
-    assert "no intervals for AUC" in chance_findings.beside_nulls(unknown, "auc")
+    assert "no intervals for AUC" in chance_findings.describe_nulls(unknown, "auc")
 
 
 def test_heads_beside_a_null_are_counted() -> None:
@@ -88,11 +88,11 @@ def test_heads_beside_a_null_are_counted() -> None:
         | {"low": low, "high": high, "difference": (low + high) / 2}
         for head, (low, high) in enumerate(ends)
     ]
-    assert chance_findings.heads_beside_nulls(rows, "shuffled_values") == (
+    assert chance_findings.describe_heads(rows, "shuffled_values") == (
         "At N = 4, AUC is clearly above that of shuffled value states in 2 of 4 heads, and clearly below in 1. The "
         "difference from shuffled value states is 0.1 in the median head, and largest in layer 0, head 0, with 0.3."
     )
-    alone = chance_findings.heads_beside_nulls([row | {"low": None, "high": None} for row in rows], "shuffled_values")
+    alone = chance_findings.describe_heads([row | {"low": None, "high": None} for row in rows], "shuffled_values")
     assert alone.startswith("The difference from shuffled value states is")
 
 
@@ -101,12 +101,13 @@ def test_plain_arithmetic_is_told_beside_exact_counts() -> None:
         {"arithmetic": name, "recall_differs": share, "recall_at_4": 0.8, "recall_difference_at_4": share / 10}
         for name, share in (("float32_loop", 0.5), ("float32_cdist", 0.6), ("float64_literal", 0.0))
     ]
-    assert chance_findings.plain_arithmetic(rows) == (
-        "Recall would be wrong at 50\u00a0% with a float32 loop, 60\u00a0% with torch.cdist in float32, 0\u00a0% with "
-        "the literal formula in float64 of all N. Mean Recall at N = 4 would be 0.85, 0.86, 0.8 instead of 0.8."
+    assert chance_findings.describe_arithmetic(rows) == (
+        "Share of all N at which Recall would be wrong: 50\u00a0% with a float32 loop, 60\u00a0% with torch.cdist in "
+        "float32, 0\u00a0% with the literal formula in float64. Mean Recall at N = 4 would be 0.85, 0.86, 0.8 "
+        "instead of 0.8."
     )
     without = [row | {"recall_at_4": None, "recall_difference_at_4": None} for row in rows]
-    assert "N = 4" not in chance_findings.plain_arithmetic(without)
+    assert "N = 4" not in chance_findings.describe_arithmetic(without)
 
 
 CURVE = [
@@ -119,7 +120,7 @@ CURVE = [
 
 
 def test_a_mean_is_set_beside_the_bounds_of_its_own_metric() -> None:
-    rows = separation_findings.beside_bounds(CURVE, "recall")
+    rows = separation_findings.join_bounds(CURVE, "recall")
     assert [row["n"] for row in rows] == [1, 2, 3, 4, 5]
     assert [row["outside"] for row in rows] == [False, False, True, True, True]
     assert rows[4]["scale_free_lower"] == 0.4
@@ -127,28 +128,28 @@ def test_a_mean_is_set_beside_the_bounds_of_its_own_metric() -> None:
 
 
 def test_the_envelope_is_told_with_what_lies_outside() -> None:
-    text = separation_findings.envelope(separation_findings.beside_bounds(CURVE, "recall"), "recall")
+    text = separation_findings.describe_envelope(separation_findings.join_bounds(CURVE, "recall"), "recall")
     assert "inside the printed envelope at 2 of the 4 N shown, above it at N = 3, below it at N = 4." in text
     assert "below the scale-free lower bound at N = 5." in text
 
 
 def test_a_bound_of_nothing_but_zero_is_told_so() -> None:
     rows = [*bounds(1, 1.0, None, None, 1.0), *bounds(2, 0.8, 0.1, 0.9, 0.0)]
-    assert "is 0 at every N above 1" in separation_findings.envelope(
-        separation_findings.beside_bounds(rows, "recall"), "recall"
+    assert "is 0 at every N above 1" in separation_findings.describe_envelope(
+        separation_findings.join_bounds(rows, "recall"), "recall"
     )
     only = bounds(1, 1.0, None, None, 1.0)
     assert (
-        separation_findings.envelope(separation_findings.beside_bounds(only, "recall"), "recall")
+        separation_findings.describe_envelope(separation_findings.join_bounds(only, "recall"), "recall")
         == "No N has printed bounds to compare it with."
     )
 
 
 def test_elbows_count_those_without_one() -> None:
     heads = [{"elbow_n": n} for n in (1, 3, 9, None)]
-    text = separation_findings.elbows(heads)
+    text = separation_findings.describe_elbows(heads)
     assert text.startswith("2 of 3 heads have their elbow at N = 1 to 4; the median is N = 3, the largest N = 9.")
-    assert text.endswith("1 head more has none.")
+    assert text.endswith("1 more head has none.")
 
 
 def elbow(status: str | None, **found: float | None) -> Row:
@@ -158,21 +159,23 @@ def elbow(status: str | None, **found: float | None) -> Row:
 
 
 def test_why_there_is_no_elbow_follows_from_the_status() -> None:
-    falling, trivial = "after N = 2 separability does not fall", "there is no N but the trivial one, N = 1"
+    falling, trivial = "after N = 2 separability does not fall", "the only N is the trivial one, N = 1"
     straight = "separability falls from N = 2 on without bending downwards"
-    assert separation_findings.elbows([elbow("trivial")]) == f"No head has an elbow: in 1 head {trivial}."
-    assert separation_findings.elbows([elbow("no_decline")] * 2) == f"No head has an elbow: in 2 heads {falling}."
-    text = separation_findings.elbows([elbow("trivial"), elbow(None), elbow("no_decline"), elbow("no_bend")])
+    assert separation_findings.describe_elbows([elbow("trivial")]) == f"No head has an elbow: in 1 head {trivial}."
+    assert (
+        separation_findings.describe_elbows([elbow("no_decline")] * 2) == f"No head has an elbow: in 2 heads {falling}."
+    )
+    text = separation_findings.describe_elbows([elbow("trivial"), elbow(None), elbow("no_decline"), elbow("no_bend")])
     assert text.startswith("No head has an elbow: ")
     for told in (falling, trivial, straight, "there is no N"):
         assert f"in 1 head {told}" in text
     for status, told in (("trivial", trivial), ("no_decline", falling), ("no_bend", straight)):
-        assert separation_findings.elbow_of_model(elbow(status)).endswith(f"no elbow: {told}.")
+        assert separation_findings.describe_model_elbow(elbow(status)).endswith(f"no elbow: {told}.")
 
 
 def test_the_elbow_of_the_model_is_told_with_its_separability() -> None:
     found = elbow("ok", elbow_n=7, separability=0.321, lowest_n=9, lowest_separability=0.25)
-    assert separation_findings.elbow_of_model(found) == (
+    assert separation_findings.describe_model_elbow(found) == (
         "Separability bends at N = 7, where it is 0.321, and is lowest at N = 9, with 0.25."
     )
 
@@ -181,17 +184,17 @@ def test_learned_sinks_are_told_where_there_are_some() -> None:
     """Studies of an earlier version do not know of any."""
 
     def told(*learned: float | None) -> list[str]:
-        return headlines_findings.outstanding([], [], [{"mean_learned_sink": one} for one in learned], [])[1:-1]
+        return headlines_findings.describe_highlights([], [], [{"mean_learned_sink": one} for one in learned], [])[1:-1]
 
     assert told(None, None) == told(0, 0) == []
     (one,), (two,) = told(0, 0.25), told(0.5, 0.25, 0)
-    assert one.startswith("1 of 2 heads has a learned sink, which is no key and takes 25\u00a0% of the attention")
-    assert two.startswith("2 of 3 heads have a learned sink, which is no key and takes 37.5\u00a0% of")
+    assert one.startswith("1 of 2 heads has a learned sink, which is not a key and takes 25\u00a0% of the attention")
+    assert two.startswith("2 of 3 heads have a learned sink, which is not a key and takes 37.5\u00a0% of")
 
 
 def claim(name: str, verdict: str, twin: str | None = None) -> Row:
     """A row of the view ``claims``."""
-    (stated,) = (stated for stated in paper_claims() if stated["claim"] == name)
+    (stated,) = (stated for stated in read_paper_claims() if stated["claim"] == name)
     tested = verdict != "not testable"
     ends = {"value": 0.5, "low": 0.4, "high": 0.6} if tested else dict.fromkeys(("value", "low", "high"))
     known = verdict == "supported" and twin not in (None, "undecided")
@@ -200,9 +203,9 @@ def claim(name: str, verdict: str, twin: str | None = None) -> Row:
     return stated | ends | {"verdict": verdict, "twin_verdict": twin, "finding": finding, "reason": reason, "rows": 9}
 
 
-@pytest.mark.parametrize("name", [stated["claim"] for stated in paper_claims()])
+@pytest.mark.parametrize("name", [stated["claim"] for stated in read_paper_claims()])
 def test_each_verdict_has_a_sentence_of_its_own(name: str) -> None:
-    told = {verdict: claims_findings.sentence(claim(name, verdict)) for verdict in VERDICTS}
+    told = {verdict: claims_findings.describe_claim(claim(name, verdict)) for verdict in VERDICTS}
     assert len(set(told.values())) == len(VERDICTS)
     assert told["undecided"].startswith("Whether ")
     assert "is undecided (0.5 (0.4 to 0.6)" in told["undecided"]
@@ -211,12 +214,14 @@ def test_each_verdict_has_a_sentence_of_its_own(name: str) -> None:
     assert told["not supported"][0].isupper()
     for verdict in ("supported", "not supported"):
         assert "(0.5 (0.4 to 0.6), " in told[verdict]
-        assert ", as with random weights (" in claims_findings.sentence(claim(name, verdict, twin=verdict))
-        assert "random" not in claims_findings.sentence(claim(name, verdict, twin="undecided")).replace("at random", "")
+        assert ", as with random weights (" in claims_findings.describe_claim(claim(name, verdict, twin=verdict))
+        assert "random" not in claims_findings.describe_claim(claim(name, verdict, twin="undecided")).replace(
+            "at random", ""
+        )
 
 
 def test_every_claim_has_its_clauses() -> None:
-    assert set(CLAUSES) == {stated["claim"] for stated in paper_claims()}
+    assert set(CLAUSES) == {stated["claim"] for stated in read_paper_claims()}
     clauses = [clause for both in CLAUSES.values() for clause in both]
     assert len(set(clauses)) == len(clauses)
     assert not [clause for clause in clauses if clause.endswith(".")]
@@ -228,11 +233,13 @@ def test_only_what_can_be_tested_is_said() -> None:
         claim("kinds_in_order", "not testable"),
         claim("phases_fit", "undecided"),
     ]
-    assert claims_findings.said(rows, "kinds_in_order", "absent") == ""
-    assert claims_findings.said(rows, "kinds_in_order", "regimes_fit") == claims_findings.sentence(rows[0])
+    assert claims_findings.describe_claims(rows, "kinds_in_order", "absent") == ""
+    assert claims_findings.describe_claims(rows, "kinds_in_order", "regimes_fit") == claims_findings.describe_claim(
+        rows[0]
+    )
     assert (
-        claims_findings.said(rows, "phases_fit", "regimes_fit")
-        == f"{claims_findings.sentence(rows[2])} {claims_findings.sentence(rows[0])}"
+        claims_findings.describe_claims(rows, "phases_fit", "regimes_fit")
+        == f"{claims_findings.describe_claim(rows[2])} {claims_findings.describe_claim(rows[0])}"
     )
 
 
@@ -245,27 +252,27 @@ def test_claims_are_counted_beside_random_weights() -> None:
         claim("premise_holds", "not supported", "not supported"),
         claim("kinds_in_order", "not testable"),
     ]
-    assert claims_findings.claims(rows) == (
-        "Of 6 claims of the paper, 3 supported (1 of them not by random weights, 1 by random weights too, so no "
-        "finding, 1 with nothing known of random weights); 1 not supported, 1 undecided, 1 not testable."
+    assert claims_findings.summarise_claims(rows) == (
+        "Of 6 claims of the paper, 3 are supported (1 of them not by random weights, 1 by random weights too and so "
+        "not a finding, 1 with no result for random weights); 1 not supported, 1 undecided, 1 not testable."
     )
-    assert claims_findings.claims(rows[3:]) == (
-        "Of 3 claims of the paper, 0 supported; 1 not supported, 1 undecided, 1 not testable."
+    assert claims_findings.summarise_claims(rows[3:]) == (
+        "Of 3 claims of the paper, 0 are supported; 1 not supported, 1 undecided, 1 not testable."
     )
     for told, value in ((rows, "1"), ([claim("phases_fit", "supported")], "–"), (rows[3:], "0")):
-        assert headlines_findings.headlines(told, Measured([], [], []), None, [], 4)[2].value == value
+        assert headlines_findings.build_headlines(told, Measured([], [], []), None, [], 4)[2].value == value
 
 
 def test_a_summary_says_what_the_verdicts_say() -> None:
     rows = [claim("intermediate_weakest", "not supported"), claim("sink_predicts_recall", "undecided")]
-    told = headlines_findings.outstanding(rows, [], [], [])
-    assert [claims_findings.sentence(row) for row in rows] == [told[0], told[-2]]
-    assert told[-1] == claims_findings.claims(rows)
+    told = headlines_findings.describe_highlights(rows, [], [], [])
+    assert [claims_findings.describe_claim(row) for row in rows] == [told[0], told[-2]]
+    assert told[-1] == claims_findings.summarise_claims(rows)
 
 
 def test_listings_have_a_cell_for_every_heading() -> None:
     rows = [claim("regimes_fit", verdict, twin) for twin in (None, "supported") for verdict in reversed(VERDICTS)]
-    shown = listings.claims(rows, {"regimes_fit": "elbows"})
+    shown = listings.tabulate_claims(rows, {"regimes_fit": "elbows"})
     assert [row[2] for row in shown.rows[::2]] == [
         "✓\u00a0supported",
         "✗\u00a0not supported",
@@ -280,7 +287,7 @@ def test_listings_have_a_cell_for_every_heading() -> None:
 
 
 def test_measures_of_claims_are_words() -> None:
-    assert not [stated for stated in paper_claims() if re.search(r"(?!p_|r_)[a-z]\w+_\w", stated["measure"])]
+    assert not [stated for stated in read_paper_claims() if re.search(r"(?!p_|r_)[a-z]\w+_\w", stated["measure"])]
 
 
 def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:
@@ -296,28 +303,28 @@ def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:
     [(0.5, "At κ = 0.5, the smallest tried, "), (5, "At κ = 5, "), (50, "At κ = 50, the largest tried, ")],
 )
 def test_a_kappa_at_the_end_of_the_list_is_told_so(best: float, told: str) -> None:
-    text = bounds_findings.coverage([covered(kappa, best=kappa == best) for kappa in (0.5, 5, 50)])
+    text = bounds_findings.describe_coverage([covered(kappa, best=kappa == best) for kappa in (0.5, 5, 50)])
     assert told in text
 
 
 @pytest.mark.parametrize(("narrowest", "told"), [(5, "5."), (50, "50, the largest tried.")])
 def test_the_tightest_kappa_is_told(narrowest: float, told: str) -> None:
     rows = [covered(kappa, best=kappa == 5, recall_width=0.5 + (kappa != narrowest)) for kappa in (0.5, 5, 50)]
-    assert bounds_findings.width(rows).endswith(f"The bounds are tightest at κ = {told}")
+    assert bounds_findings.describe_width(rows).endswith(f"The bounds are tightest at κ = {told}")
 
 
 def test_a_single_kappa_is_at_no_end() -> None:
-    assert "tried" not in bounds_findings.coverage([covered(0.5, best=True)])
-    assert "tightest" not in bounds_findings.width([covered(0.5, best=True)])
+    assert "tried" not in bounds_findings.describe_coverage([covered(0.5, best=True)])
+    assert "tightest" not in bounds_findings.describe_width([covered(0.5, best=True)])
 
 
 def test_what_hardly_depends_on_kappa_is_not_drawn() -> None:
     level = [covered(kappa, best=kappa == 5) for kappa in (0.5, 5, 50)]
-    assert not bounds_findings.varies(level, ["precision_coverage", "recall_width"])
-    assert not bounds_findings.varies([], ["precision_coverage"])
+    assert not bounds_findings.has_variation(level, ["precision_coverage", "recall_width"])
+    assert not bounds_findings.has_variation([], ["precision_coverage"])
     moved = [*level[:2], covered(50, best=False, recall_width=0.57, precision_coverage=None)]
-    assert not bounds_findings.varies(moved, ["precision_coverage"])
-    assert bounds_findings.varies(moved, ["precision_coverage", "recall_width"])
+    assert not bounds_findings.has_variation(moved, ["precision_coverage"])
+    assert bounds_findings.has_variation(moved, ["precision_coverage", "recall_width"])
 
 
 def test_one_sentence_says_what_the_model_does() -> None:
@@ -325,11 +332,11 @@ def test_one_sentence_says_what_the_model_does() -> None:
     null = {"measure": "recall", "null_model": "random_selection", "n": 4, "null_value": 0.2}
     told = "Of the 4 keys that a head gives most weight, 60\u00a0% lie nearer to their weighted sum than any other key"
     random, weights = "20\u00a0% of keys at random", "30\u00a0% with random weights"
-    assert headlines_findings.separates(heads, [], [], 4) == f"{told}."
-    assert headlines_findings.separates(heads, twins, [], 4) == f"{told}, against {weights}."
-    assert headlines_findings.separates(heads, twins, [null], 4) == f"{told}, against {random} and {weights}."
-    assert headlines_findings.separates(heads, [], [null | {"n": 5}], 4) == f"{told}."
-    assert "No head has two keys" in headlines_findings.separates([], [], [null], 4)
+    assert headlines_findings.describe_separation(heads, [], [], 4) == f"{told}."
+    assert headlines_findings.describe_separation(heads, twins, [], 4) == f"{told}, against {weights}."
+    assert headlines_findings.describe_separation(heads, twins, [null], 4) == f"{told}, against {random} and {weights}."
+    assert headlines_findings.describe_separation(heads, [], [null | {"n": 5}], 4) == f"{told}."
+    assert "No head has two keys" in headlines_findings.describe_separation([], [], [null], 4)
 
 
 def test_headlines_stand_beside_chance_and_random_weights() -> None:
@@ -338,21 +345,23 @@ def test_headlines_stand_beside_chance_and_random_weights() -> None:
         return Measured([{"precision": value, "recall": value}], [sink], [{"lambda_sink": value}])
 
     null = {"measure": "recall", "null_model": "random_selection", "n": 4, "null_value": 0.2}
-    precision, recall, _, weight, norm = headlines_findings.headlines([], measured(0.5), measured(0.25), [null], 4)
+    precision, recall, _, weight, norm = headlines_findings.build_headlines(
+        [], measured(0.5), measured(0.25), [null], 4
+    )
     assert precision.note == "random weights 0.25"
     assert recall.note == "random keys 0.2; random weights 0.25"
     assert weight.note == "50 times the uniform share; random weights 25\u00a0%"
     assert norm.note.endswith("random weights 0.25 ×")
-    alone = headlines_findings.headlines([], measured(0.5), None, [], 4)
+    alone = headlines_findings.build_headlines([], measured(0.5), None, [], 4)
     assert [headline.note for headline in alone[:2]] == ["mean of 1 head"] * 2
     assert not any("random" in headline.note for headline in alone[3:])
 
 
 def test_where_the_premise_never_holds_no_kappa_can_be_told_apart() -> None:
     never = {"premise_share": 0.0, "premise_rows": 0}
-    assert "nothing speaks for one κ over another" in bounds_findings.coverage([covered(0.5, best=True, **never)])
-    text = bounds_findings.coverage([covered(0.5, best=True, premise_rows=0)])
-    assert "holds in 20\u00a0% of all selections of N > 1, and on no row in most sequences." in text
+    assert "so it favours no κ over another" in bounds_findings.describe_coverage([covered(0.5, best=True, **never)])
+    text = bounds_findings.describe_coverage([covered(0.5, best=True, premise_rows=0)])
+    assert "holds in 20\u00a0% of all selections of N > 1; there is no row where it holds in most sequences." in text
 
 
 def judged(column: str, share: float | None) -> Row:
@@ -362,11 +371,11 @@ def judged(column: str, share: float | None) -> Row:
 def test_upper_bounds_that_fail_where_they_should_hold_are_told() -> None:
     lower = judged("precision", 1.0) | judged("recall", 0.9)
     row = {"family": "printed"} | lower | judged("precision_upper", 0.3) | judged("recall_upper", 0.1)
-    text = bounds_findings.monte_carlo([row])
-    assert text.count("so they fail at most of these") == 1
-    assert text.endswith("and 10\u00a0% of the points for Recall, so they fail at most of these.")
+    text = bounds_findings.describe_monte_carlo([row])
+    assert text.count("so they fail at the majority of these") == 1
+    assert text.endswith("and 10\u00a0% of the points for Recall, so they fail at the majority of these.")
     free = {"family": "scale_free"} | lower | judged("precision_upper", None) | judged("recall_upper", None)
-    assert "Upper" not in bounds_findings.monte_carlo([free])
+    assert "Upper" not in bounds_findings.describe_monte_carlo([free])
 
 
 EFFECT = {
@@ -378,9 +387,9 @@ EFFECT = {
 
 def test_weights_that_do_not_oscillate_have_neither_frequency_nor_start() -> None:
     rows = [EFFECT | {"parameter": name} for name in ("eta", "omega", "T_1", "T_2")]
-    assert [row[0] for row in listings.effects(rows, oscillates=True).rows] == ["η", "ω", "T₁", "T₂"]
-    eta, omega, t_1, t_2 = listings.effects(rows, oscillates=False).rows
-    assert eta[0] == "η (of the growth)"
+    assert [row[0] for row in listings.tabulate_effects(rows, oscillates=True).rows] == ["η", "ω", "T₁", "T₂"]
+    eta, omega, t_1, t_2 = listings.tabulate_effects(rows, oscillates=False).rows
+    assert eta[0] == "η (growth)"
     assert set(omega[2:]) == set(t_1[2:]) == {"–", "mixed"}
     assert {len(eta), len(omega), len(t_2)} == {10}
     assert t_2[7] == "↑"
@@ -388,7 +397,7 @@ def test_weights_that_do_not_oscillate_have_neither_frequency_nor_start() -> Non
 
 def test_values_that_are_written_alike_show_their_change() -> None:
     ends = {"precision_lower_low": 0.0019612, "precision_lower_high": 0.0019614}
-    (row,) = listings.effects([EFFECT | {"parameter": "d", "agrees": True} | ends], oscillates=True).rows
+    (row,) = listings.tabulate_effects([EFFECT | {"parameter": "d", "agrees": True} | ends], oscillates=True).rows
     assert row[4] == "0.00196 (+2\u00a0·\u00a010⁻⁷)"
     assert row[5] == "0\u00a0→\u00a00"
 
@@ -396,31 +405,33 @@ def test_values_that_are_written_alike_show_their_change() -> None:
 def test_bounds_that_hardly_move_are_told() -> None:
     still = EFFECT | {"parameter": "d", "agrees": True, "precision_lower_high": 0.5049}
     moving = EFFECT | {"parameter": "L", "agrees": True}
-    assert "move by less than 1 % with d." in bounds_findings.effects([still, moving])
-    assert "less than 1 %" not in bounds_findings.effects([moving])
+    assert "move by less than 1 % with d." in bounds_findings.describe_effects([still, moving])
+    assert "less than 1 %" not in bounds_findings.describe_effects([moving])
 
 
 def test_parameters_that_are_not_tested_are_told_with_the_reason() -> None:
     rows = [EFFECT | {"parameter": "d", "agrees": True}, EFFECT | {"parameter": "beta", "untested": "ρ_out is noise"}]
-    text = bounds_findings.effects(rows)
+    text = bounds_findings.describe_effects(rows)
     assert text.startswith("1 of 1 parameter with an arrow move")
-    assert "Not tested: β, for ρ_out is noise." in text
+    assert "Not tested: β, because ρ_out is noise." in text
 
 
 def test_an_exact_parameter_has_no_error_to_lie_within() -> None:
     row = {"planted": 1.0, "fitted": 1.1, "difference": 0.1}
-    text = recovery_findings.recovered([row | {"standard_error": error} for error in (1e-9, 0.06, 0.04)])
-    assert text == "3 of 3 planted parameters were fitted; 1 of 2 lie within two standard errors, where 95 % should."
+    text = recovery_findings.describe_recovery([row | {"standard_error": error} for error in (1e-9, 0.06, 0.04)])
+    assert (
+        text == "3 of 3 planted parameters were fitted; 1 of 2 lie within two standard errors, where 95 % are expected."
+    )
 
 
 def test_the_sink_alone_gives_a_floor() -> None:
     fit = {"status": "ok", "beta": None, "floor": 0.05, "floor_se": None, "beta_floor": None, "mae_floor": 0.01}
-    text = values_findings.similarity_of_model(fit | {"rho_0": 0.2, "rho_0_se": None, "rho_0_sd": 0.1})
+    text = values_findings.describe_model_similarity(fit | {"rho_0": 0.2, "rho_0_se": None, "rho_0_sd": 0.1})
     assert "a floor of about ρ₀² = 0.04" in text
 
 
 def test_the_sinks_norm_is_lambda_where_it_is_known() -> None:
     sinks = [{"layer": 0, "kv_head": 0, "norm_ratio": 0.5, "sink_weight": None}]
     norms = [{"lambda_sink": value} for value in (0.1, 0.2, 0.3, None)]
-    assert headlines_findings.headlines([], Measured([], sinks, norms), None, [], 4)[-1].value == "0.2 ×"
-    assert headlines_findings.headlines([], Measured([], sinks, []), None, [], 4)[-1].value == "0.5 ×"
+    assert headlines_findings.build_headlines([], Measured([], sinks, norms), None, [], 4)[-1].value == "0.2 ×"
+    assert headlines_findings.build_headlines([], Measured([], sinks, []), None, [], 4)[-1].value == "0.5 ×"

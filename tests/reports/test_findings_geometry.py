@@ -17,10 +17,10 @@ def keys(*within: bool, selected: int) -> list[Row]:
 
 
 def test_the_example_counts_selected_and_left_out_keys_apart() -> None:
-    text = intuition_findings.example_keys(keys(True, False, True, True, False, selected=3), 0.1, 0.25)
+    text = intuition_findings.describe_example(keys(True, False, True, True, False, selected=3), 0.1, 0.25)
     assert text.startswith("3 of 5 keys are selected, those of the largest weight: keys 1, 2 and 3.")
-    assert "r_min = 0.1 reaches to the nearest key left out and holds keys 1 and 3, not key 2: Recall is 2/3." in text
-    assert text.endswith("r_max = 0.25 reaches to the farthest selected key and holds key 4 besides: Precision is 3/4.")
+    assert "r_min = 0.1 reaches the nearest key left out and contains keys 1 and 3, not key 2: Recall is 2/3." in text
+    assert text.endswith("r_max = 0.25 reaches the farthest selected key and also contains key 4: Precision is 3/4.")
 
 
 def example(label: str, **changed: object) -> Row:
@@ -29,16 +29,19 @@ def example(label: str, **changed: object) -> Row:
 
 
 def test_labels_that_no_head_has_are_told() -> None:
-    assert geometry_findings.absent([example(label) for label in taxonomy_findings.LABELS]) == ""
-    assert geometry_findings.absent([example("Mixer")]) == "No head is labelled Retriever or Reset, so none is shown."
-    assert geometry_findings.example(example("Mixer")) == "Mixer: layer 3, head 5"
+    assert geometry_findings.describe_absent([example(label) for label in taxonomy_findings.LABELS]) == ""
+    assert (
+        geometry_findings.describe_absent([example("Mixer")])
+        == "No head is labelled Retriever or Reset, so none is shown."
+    )
+    assert geometry_findings.name_example(example("Mixer")) == "Mixer: layer 3, head 5"
 
 
 def test_examples_that_meet_no_rule_are_told() -> None:
-    assert geometry_findings.standing([example("Mixer")]).endswith("of 12 labelled Mixer (margin 0.25).")
-    told = geometry_findings.standing([example("Mixer"), example("Other", margin=None)])
+    assert geometry_findings.describe_examples([example("Mixer")]).endswith("out of 12 labelled Mixer (margin 0.25).")
+    told = geometry_findings.describe_examples([example("Mixer"), example("Other", margin=None)])
     assert "12 labelled Mixer (margin 0.25) and 12 labelled Other." in told
-    assert told.endswith("Of the heads that meet no rule, it is the one farthest from all.")
+    assert told.endswith("The head shown as Other is the one farthest from every rule.")
 
 
 def at(n: int, **changed: float | None) -> Row:
@@ -48,19 +51,21 @@ def at(n: int, **changed: float | None) -> Row:
 
 
 def test_norms_are_those_of_the_last_n() -> None:
-    text = geometry_findings.norms([at(9), at(1, norm_s=7.0)])
+    text = geometry_findings.describe_norms([at(9), at(1, norm_s=7.0)])
     assert text == (
         "At N = 9 the norm of s_N is 2, 0.5 (75\u00a0% less) without the last token and 1.5 (25\u00a0% less) "
         "without the sink."
     )
-    more = geometry_findings.norms([at(9, norm_s_without_sink=3.0, norm_s_without_last=2.0001)])
+    more = geometry_findings.describe_norms([at(9, norm_s_without_sink=3.0, norm_s_without_last=2.0001)])
     assert "2 without the last token and 3 (50\u00a0% more) without the sink." in more
 
 
 def test_norms_of_a_hidden_sink_and_of_nothing() -> None:
-    hidden = geometry_findings.norms([at(9, norm_s_without_sink=None)])
+    hidden = geometry_findings.describe_norms([at(9, norm_s_without_sink=None)])
     assert hidden.endswith("without the last token. A window hides the sink.")
-    assert "%" not in geometry_findings.norms([at(9, norm_s=0.0, norm_s_without_last=0.0, norm_s_without_sink=0.0)])
+    assert "%" not in geometry_findings.describe_norms(
+        [at(9, norm_s=0.0, norm_s_without_last=0.0, norm_s_without_sink=0.0)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -70,11 +75,13 @@ def test_norms_of_a_hidden_sink_and_of_nothing() -> None:
         ([0.1, 0.5, 0.2], "rises from 0.1 at N = 1 to 0.2 at N = 3, highest with 0.5 at N = 2."),
         ([0.5, 0.1, 0.52], "goes from 0.5 at N = 1 to 0.52 at N = 3, lowest with 0.1 at N = 2."),
         ([0.5, 0.52, 0.51], "stays between 0.5 and 0.52."),
-        ([0.5], "is 0.5 at N = 1, the only N there is."),
+        ([0.5], "is 0.5 at N = 1, the only N."),
     ],
 )
 def test_the_course_of_a_cosine(course: list[float], told: str) -> None:
-    text = geometry_findings.cosines([at(n, cos_last=cosine, cos_sink=None) for n, cosine in enumerate(course, 1)])
+    text = geometry_findings.describe_cosines(
+        [at(n, cos_last=cosine, cos_sink=None) for n, cosine in enumerate(course, 1)]
+    )
     assert text.startswith(f"cos(s_N, v_L) {told}")
     assert text.endswith("No cos(s_N, v₀): a window hides the sink, or its value state has norm 0.")
 
@@ -90,40 +97,43 @@ CONTEXT = [key("sink", 0.25), key("other", 0.5), key("other", 0.125), key("last"
 
 def test_contributions_are_told_by_role_and_context() -> None:
     told = "With 16 tokens of context the last token contributes 2, the sink 0.25 and the largest other key 0.5"
-    assert geometry_findings.contributions(CONTEXT) == f"{told}."
+    assert geometry_findings.describe_contributions(CONTEXT) == f"{told}."
     smaller = [row | {"query": 7, "mean_norm_y": 4 * row["mean_norm_y"]} for row in CONTEXT]
-    assert geometry_findings.contributions([*CONTEXT, *smaller]) == f"{told}; with 8 tokens: 8, 1 and 2."
-    assert geometry_findings.contributions([*CONTEXT, key("last", 1.0, query=0)]) == f"{told}."
+    assert geometry_findings.describe_contributions([*CONTEXT, *smaller]) == f"{told}; with 8 tokens: 8, 1 and 2."
+    assert geometry_findings.describe_contributions([*CONTEXT, key("last", 1.0, query=0)]) == f"{told}."
 
 
 def test_a_hidden_sink_contributes_nothing_and_is_told() -> None:
-    text = geometry_findings.contributions([row for row in CONTEXT if row["role"] != "sink"])
+    text = geometry_findings.describe_contributions([row for row in CONTEXT if row["role"] != "sink"])
     assert text.endswith("the last token contributes 2 and the largest other key 0.5. A window hides the sink.")
 
 
 def test_cosines_of_contributions() -> None:
     moved = [row | {"mean_cos_last": -0.25} if row["mean_norm_y"] == 0.125 else row for row in CONTEXT]
-    assert geometry_findings.alike(moved) == (
+    assert geometry_findings.describe_similarity(moved) == (
         "Cosines of other keys with v_L lie between −0.25 and 0.5, 33.3\u00a0% of them below 0."
     )
-    assert geometry_findings.alike(CONTEXT).endswith("none of them below 0.")
+    assert geometry_findings.describe_similarity(CONTEXT).endswith("none of them below 0.")
     assert (
-        geometry_findings.alike([key("sink", 1.0), key("last", 1.0)]) == "The cosine of the other key with v_L is 0.5."
+        geometry_findings.describe_similarity([key("sink", 1.0), key("last", 1.0)])
+        == "The cosine of the other key with v_L is 0.5."
     )
-    assert geometry_findings.alike([key("last", 1.0, cosine=1.0)]) == ""
-    assert "norm 0" in geometry_findings.alike([row | {"mean_cos_last": None} for row in CONTEXT])
+    assert geometry_findings.describe_similarity([key("last", 1.0, cosine=1.0)]) == ""
+    assert "norm 0" in geometry_findings.describe_similarity([row | {"mean_cos_last": None} for row in CONTEXT])
 
 
 def test_contributions_that_are_not_drawn_are_counted() -> None:
-    assert geometry_findings.faint(CONTEXT) == ""
-    assert geometry_findings.visible(CONTEXT) == CONTEXT
+    assert geometry_findings.describe_hidden(CONTEXT) == ""
+    assert geometry_findings.select_visible(CONTEXT) == CONTEXT
     zero = [*CONTEXT, key("other", 0.0), key("other", 0.0)]
-    assert geometry_findings.faint(zero) == "2 contributions of 0 are left out, since the axis is a log."
-    assert "1 contribution below a millionth of the largest is left out" in geometry_findings.faint(
+    assert (
+        geometry_findings.describe_hidden(zero) == "2 contributions of 0 are left out, since the axis is logarithmic."
+    )
+    assert "1 contribution below a millionth of the largest is left out" in geometry_findings.describe_hidden(
         [*CONTEXT, key("other", 1e-7)]
     )
-    assert geometry_findings.visible([*zero, key("other", 1e-7)]) == CONTEXT
-    assert geometry_findings.visible([key("last", 0.0)]) == []
+    assert geometry_findings.select_visible([*zero, key("other", 1e-7)]) == CONTEXT
+    assert geometry_findings.select_visible([key("last", 0.0)]) == []
 
 
 def of_kv_head(effective: float | None, layer: int = 0, kv_head: int = 0) -> Row:
@@ -136,11 +146,11 @@ def of_kv_head(effective: float | None, layer: int = 0, kv_head: int = 0) -> Row
 
 
 def test_directions_of_a_head() -> None:
-    text = geometry_findings.directions(of_kv_head(4.5))
-    assert "Three directions hold 75\u00a0% of the squared length" in text
+    text = geometry_findings.describe_directions(of_kv_head(4.5))
+    assert "The first three directions hold 75\u00a0% of the squared length" in text
     assert text.endswith("effective dimension is 4.5 of 64.")
-    assert geometry_findings.typical_length(of_kv_head(4.5)) == pytest.approx(0.75**0.5)
-    assert "norm 0" in geometry_findings.directions(of_kv_head(None))
+    assert geometry_findings.compute_typical_length(of_kv_head(4.5)) == pytest.approx(0.75**0.5)
+    assert "norm 0" in geometry_findings.describe_directions(of_kv_head(None))
 
 
 def point(rank: int | None, x: float, y: float) -> Row:
@@ -150,22 +160,26 @@ def point(rank: int | None, x: float, y: float) -> Row:
 
 def test_heaviest_keys_may_lie_together_or_not() -> None:
     apart = [point(1, 1.0, 0.0), point(2, -1.0, 0.0), point(3, 0.0, 1.0), point(None, 0.0, 1.0)]
-    assert geometry_findings.heaviest(apart, 2) == apart[:2]
+    assert geometry_findings.select_heaviest(apart, 2) == apart[:2]
     assert (
         "the 2 keys of the largest weight lie about as close together as all keys shown"
-        in geometry_findings.together(apart, 2)
+        in geometry_findings.describe_closeness(apart, 2)
     )
     assert (
-        "product of two of them is −1, of any two 0, a difference that chance alone may bring."
-        in geometry_findings.together(apart, 2)
+        "product of two of them is −1, of any two 0, a difference that may be due to chance."
+        in geometry_findings.describe_closeness(apart, 2)
     )
     circle = [point(rank, *turned(rank / 4)) for rank in range(1, 41)]  # four keys of the same direction
     same = sorted(circle, key=lambda row: (round(row["x"], 6), round(row["y"], 6)))
     close = [row | {"selected_rank": rank} for rank, row in enumerate(same, start=1)]
-    assert "the 8 keys of the largest weight lie closer together than all" in geometry_findings.together(close, 8)
-    assert geometry_findings.together(close, 1) == geometry_findings.together(close, 40) == ""
+    assert "the 8 keys of the largest weight lie closer together than all" in geometry_findings.describe_closeness(
+        close, 8
+    )
+    assert geometry_findings.describe_closeness(close, 1) == geometry_findings.describe_closeness(close, 40) == ""
     bundle = [point(rank, *(turned(rank / 8) if rank <= 8 else (1.0, 0.0))) for rank in range(1, 41)]
-    assert "the 8 keys of the largest weight lie less close together than all" in geometry_findings.together(bundle, 8)
+    assert "the 8 keys of the largest weight lie less close together than all" in geometry_findings.describe_closeness(
+        bundle, 8
+    )
 
 
 def turned(turns: float) -> tuple[float, float]:
@@ -187,34 +201,34 @@ def test_keys_chosen_at_random_seldom_seem_close(n: int, lean: float) -> None:
             {"position": int(rank), "x": x, "y": y, "z": z, "selected_rank": int(rank)}
             for rank, (x, y, z) in zip(ranks, vectors.tolist(), strict=True)
         ]
-        claims += "about as close together as" not in geometry_findings.together(points, n)
+        claims += "about as close together as" not in geometry_findings.describe_closeness(points, n)
     assert 0 < claims + (n == 2) < 30
 
 
 def test_effective_dimensions_are_compared_over_heads_and_layers() -> None:
     rows = [of_kv_head(2.0), of_kv_head(4.0, 0, 1), of_kv_head(8.0, 5), of_kv_head(None, 5, 1)]
-    text = geometry_findings.dimensions(rows)
+    text = geometry_findings.describe_dimensions(rows)
     assert "from 2 (layer 0, KV head 0) to 8 (layer 5, KV head 0) of 64; the median is 4," in text
     assert "The mean of a layer rises from 3 in layer 0 to 8 in layer 5." in text
     assert text.endswith("1 KV head whose value states have norm 0 has none.")
-    assert "falls from 8 in layer 0 to 2 in layer 1" in geometry_findings.dimensions(
+    assert "falls from 8 in layer 0 to 2 in layer 1" in geometry_findings.describe_dimensions(
         [of_kv_head(8.0), of_kv_head(2.0, 1)]
     )
-    assert "same mean, 2." in geometry_findings.dimensions([of_kv_head(2.0), of_kv_head(2.0, 1)])
-    assert geometry_findings.dimensions([of_kv_head(2.0)]).startswith(
+    assert "same mean, 2." in geometry_findings.describe_dimensions([of_kv_head(2.0), of_kv_head(2.0, 1)])
+    assert geometry_findings.describe_dimensions([of_kv_head(2.0)]).startswith(
         "The effective dimension of the only KV head is 2"
     )
-    assert "all value states but the sink’s have norm 0" in geometry_findings.dimensions([of_kv_head(None)])
+    assert "all value states but the sink’s have norm 0" in geometry_findings.describe_dimensions([of_kv_head(None)])
 
 
 def test_no_sentence_shows_a_missing_number() -> None:
     texts = [
-        geometry_findings.norms([at(1, norm_s_without_sink=None)]),
-        geometry_findings.cosines([at(1, cos_sink=None, cos_last=None)]),
+        geometry_findings.describe_norms([at(1, norm_s_without_sink=None)]),
+        geometry_findings.describe_cosines([at(1, cos_sink=None, cos_last=None)]),
     ]
     texts += [
-        geometry_findings.alike([key("last", 1.0, cosine=None)]),
-        geometry_findings.dimensions([of_kv_head(None), of_kv_head(1.0)]),
+        geometry_findings.describe_similarity([key("last", 1.0, cosine=None)]),
+        geometry_findings.describe_dimensions([of_kv_head(None), of_kv_head(1.0)]),
     ]
     for text in texts:
         assert not {"None", "nan"} & set(re.findall(r"\w+", text)), text

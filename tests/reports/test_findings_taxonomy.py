@@ -7,7 +7,7 @@ from reports.findings import contexts as contexts_findings
 from reports.findings import sink as sink_findings
 from reports.findings import taxonomy as taxonomy_findings
 from reports.findings.numbers import Row
-from reports.findings.taxonomy import halfway
+from reports.findings.taxonomy import find_halfway
 
 
 def effect(n: int, correlation: float | None, *, spread: float | None = 0.1, heads: int = 100) -> Row:
@@ -24,27 +24,27 @@ EFFECT = [effect(1, None), effect(2, 0.4), effect(3, 0.6), effect(4, 0.05), effe
 
 
 def test_the_peak_is_told_with_its_sign_and_its_interval() -> None:
-    assert sink_findings.sink_effect(EFFECT) == (
+    assert sink_findings.describe_sink_effect(EFFECT) == (
         "Over 100 heads, the correlation of Recall and ρ₀ is farthest from 0 at N = 3, with 0.6 (95 % interval over "
         "sequences 0.5 to 0.7)."
     )
 
 
 def test_the_papers_peak_is_told_where_it_is_none() -> None:
-    assert "At N = 3, where the paper finds the peak, it is 0.2." in sink_findings.sink_effect(
+    assert "At N = 3, where the paper finds the peak, it is 0.2." in sink_findings.describe_sink_effect(
         [effect(2, 0.4), effect(3, 0.2)]
     )
-    assert "the paper" not in sink_findings.sink_effect(EFFECT)
-    assert "the paper" not in sink_findings.sink_effect([effect(2, 0.4), effect(3, None)])
+    assert "the paper" not in sink_findings.describe_sink_effect(EFFECT)
+    assert "the paper" not in sink_findings.describe_sink_effect([effect(2, 0.4), effect(3, None)])
 
 
 def test_a_peak_below_zero_is_one() -> None:
-    text = sink_findings.sink_effect([effect(2, 0.4), effect(3, -0.7)])
+    text = sink_findings.describe_sink_effect([effect(2, 0.4), effect(3, -0.7)])
     assert "at N = 3, with −0.7" in text
 
 
 def test_one_sequence_has_no_interval() -> None:
-    text = sink_findings.sink_effect([effect(2, 0.5, spread=None)])
+    text = sink_findings.describe_sink_effect([effect(2, 0.5, spread=None)])
     assert "(one sequence: no interval)" in text
 
 
@@ -52,28 +52,31 @@ def test_one_sequence_has_no_interval() -> None:
     ("heads", "told"),
     [
         (0, "No head has a ρ₀: a sliding window hides the sink, or its value state or all others have norm 0."),
-        (1, "takes 3 heads or more; 1 head has a ρ₀."),
-        (2, "takes 3 heads or more; 2 heads have a ρ₀."),
+        (1, "needs 3 heads or more; 1 head has a ρ₀."),
+        (2, "needs 3 heads or more; 2 heads have a ρ₀."),
         (3, "is the same in all heads at every N"),
     ],
 )
 def test_why_there_is_no_correlation(heads: int, told: str) -> None:
-    assert told in sink_findings.no_sink_effect([effect(n, None, heads=heads) for n in (1, 2)])
+    assert told in sink_findings.explain_no_sink_effect([effect(n, None, heads=heads) for n in (1, 2)])
 
 
 def test_the_peaks_of_several_studies_stand_side_by_side() -> None:
     rows = [row | {"study": study} for study, shown in (("a", EFFECT), ("b", [effect(7, -0.2)])) for row in shown]
     none = [effect(2, None) | {"study": "c"}]
-    assert sink_findings.sink_effects([*rows, *none]) == "Farthest from 0: a 0.6 at N = 3; b −0.2 at N = 7."
+    assert (
+        sink_findings.describe_sink_effects([*rows, *none])
+        == "Correlation farthest from 0: a 0.6 at N = 3; b −0.2 at N = 7."
+    )
 
 
 def test_heads_without_a_sink_are_no_points() -> None:
     heads = [
         {"rho_0": rho_0, "recall": recall} for rho_0, recall in ((0.1, 0.5), (-0.2, 0.7), (None, 0.1), (0.9, None))
     ]
-    assert len(sink_findings.sink_points(heads)) == 2
-    assert sink_findings.sink_heads(heads, 3) == (
-        "At N = 3, ρ₀ of 2 heads reaches from −0.2 to 0.1, and Recall from 0.5 to 0.7."
+    assert len(sink_findings.select_sink_points(heads)) == 2
+    assert sink_findings.describe_sink_heads(heads, 3) == (
+        "At N = 3, ρ₀ of 2 heads ranges from −0.2 to 0.1, and Recall from 0.5 to 0.7."
     )
 
 
@@ -93,36 +96,36 @@ def head(label: str, layer: int = 0, **changed: object) -> Row:
 
 def test_kinds_are_counted_with_those_that_meet_no_rule() -> None:
     heads = [head("Retriever"), head("Reset"), head("Reset", agreement=0.25)]
-    text = taxonomy_findings.kinds([*heads, head("Other", nearest="Mixer")])
+    text = taxonomy_findings.describe_kinds([*heads, head("Other", nearest="Mixer")])
     assert text.startswith(
         "Of 4 heads: 1 Retriever, no Mixer, 2 Reset heads. 1 head meets no rule (1 nearest to Mixer)."
     )
     assert "On average 81.2\u00a0% of the sequences" in text
-    assert "Every head meets a rule." in taxonomy_findings.kinds(heads)
-    single = taxonomy_findings.kinds([head("Other", nearest=None, single_key=True)] * 2)
+    assert "Every head meets a rule." in taxonomy_findings.describe_kinds(heads)
+    single = taxonomy_findings.describe_kinds([head("Other", nearest=None, single_key=True)] * 2)
     assert "2 heads meet no rule. 2 of them have fewer than 2 effective contributors" in single
 
 
 def test_depths_are_those_of_each_kind() -> None:
     heads = [head("Retriever", 0), head("Reset", 1), head("Mixer", 2), head("Mixer", 3), head("Other", 4)]
-    assert taxonomy_findings.depths(heads) == "Mean layer: Retriever 0, Mixer 2.5, Reset 1."
-    assert taxonomy_findings.depths(heads[1:]) == "Mean layer: Mixer 2.5, Reset 1."
-    assert taxonomy_findings.depths(heads[2:3]) == "With one layer there is no depth to compare."
+    assert taxonomy_findings.describe_depths(heads) == "Mean layer: Retriever 0, Mixer 2.5, Reset 1."
+    assert taxonomy_findings.describe_depths(heads[1:]) == "Mean layer: Mixer 2.5, Reset 1."
+    assert taxonomy_findings.describe_depths(heads[2:3]) == "With one layer there is no depth to compare."
     assert (
-        taxonomy_findings.depths([head("Other", 0), head("Other", 1)])
+        taxonomy_findings.describe_depths([head("Other", 0), head("Other", 1)])
         == "No head is of a kind, so there is no order to compare."
     )
 
 
 def test_the_plane_tells_each_kind_and_who_is_missing() -> None:
     heads = [head("Retriever", cos_last_level=0.9, cos_last_change=-0.2), head("Mixer"), head("Mixer")]
-    text = taxonomy_findings.planes([*heads, head("Reset", cos_last_level=None, cos_last_change=None)])
+    text = taxonomy_findings.describe_planes([*heads, head("Reset", cos_last_level=None, cos_last_change=None)])
     assert text == (
         "cos(s, v_L) lies on average at 0.9, falling by 0.2, in 1 Retriever; at 0.5, rising by 0.1, in 2 Mixers. "
         "1 head without such a cosine is not drawn."
     )
-    assert "not drawn" not in taxonomy_findings.planes(heads)
-    assert "not changing" in taxonomy_findings.planes([head("Reset", cos_last_change=0.0)])
+    assert "not drawn" not in taxonomy_findings.describe_planes(heads)
+    assert "not changing" in taxonomy_findings.describe_planes([head("Reset", cos_last_change=0.0)])
 
 
 def threshold(name: str, below: int, above: int) -> Row:
@@ -132,13 +135,17 @@ def threshold(name: str, below: int, above: int) -> Row:
 
 def test_the_threshold_that_matters_most_is_named() -> None:
     rows = [threshold("last_high", 1, 0), threshold("last_weak", 0, 3), threshold("spread_broad", 0, 0)]
-    assert taxonomy_findings.sensitivity(rows) == (
-        "The labels depend most on last_weak: 10 % less of it changes 0, 10 % more 3 of 12 labels. "
+    assert taxonomy_findings.describe_sensitivity(rows) == (
+        "The labels depend most on last_weak: lowering it by 10 % changes 0, and raising it by 10 % changes 3 of "
+        "12 labels. "
         "1 of 3 thresholds changes none."
     )
-    assert taxonomy_findings.sensitivity(rows[2:]) == "No threshold changes a label of 12 heads when it moves by 10 %."
-    assert "none" not in taxonomy_findings.sensitivity(rows[:2])
-    shown = listings.sensitivity(rows)
+    assert (
+        taxonomy_findings.describe_sensitivity(rows[2:])
+        == "No threshold changes a label of 12 heads when it moves by 10 %."
+    )
+    assert "none" not in taxonomy_findings.describe_sensitivity(rows[:2])
+    shown = listings.tabulate_sensitivity(rows)
     assert shown.rows[1] == ("last_weak", "what last_weak decides", "0.5", "0\u00a0of\u00a012", "3\u00a0of\u00a012")
     assert {len(row) for row in shown.rows} == {len(shown.headings)}
 
@@ -160,14 +167,15 @@ CURVES = [
 
 
 def test_kinds_are_compared_halfway_where_not_all_is_selected() -> None:
-    assert halfway(CURVES) == 8
-    text = taxonomy_findings.kind_curves(CURVES)
+    assert find_halfway(CURVES) == 8
+    text = taxonomy_findings.describe_kind_curves(CURVES)
     assert text == (
         "At N = 8, of at most 16, Precision is 0.1 in Retrievers, 0.5 in Reset heads; Recall is 0.7 in Retrievers, 0.3 "
-        "in Reset heads. Precision of Reset heads is lowest at N = 2, with 0.3, and up again to 0.5 at N = 8. "
-        "Recall of Reset heads is lowest at N = 8, of N up to 8."
+        "in Reset heads. Precision of Reset heads is lowest at N = 2, with 0.3, and rises again to 0.5 at "
+        "N = 8. "
+        "Recall of Reset heads is lowest at N = 8, among N up to 8."
     )
-    recall = taxonomy_findings.kind_curve(CURVES, "recall")
+    recall = taxonomy_findings.describe_kind_curve(CURVES, "recall")
     assert recall.startswith(
         "At N = 8, of at most 16, Recall is 0.7 in Retrievers, 0.3 in Reset heads. Recall of Reset"
     )
@@ -176,10 +184,10 @@ def test_kinds_are_compared_halfway_where_not_all_is_selected() -> None:
 
 def test_one_kind_or_one_n_is_compared_with_nothing() -> None:
     alone = [row for row in CURVES if row["label"] == "Reset"]
-    assert "Retriever" not in taxonomy_findings.kind_curves(alone)
+    assert "Retriever" not in taxonomy_findings.describe_kind_curves(alone)
     first = [row for row in CURVES if row["n"] == 1]
-    assert halfway(first) == 1
-    assert "lowest" not in taxonomy_findings.kind_curves(first)
+    assert find_halfway(first) == 1
+    assert "lowest" not in taxonomy_findings.describe_kind_curves(first)
 
 
 def point(query: int, n: int, mean: float, metric: str = "recall") -> Row:
@@ -190,17 +198,18 @@ def test_contexts_are_compared_where_both_have_the_n() -> None:
     small = [point(7, 1, 1.0), point(7, 2, 0.5), point(7, 4, 0.4)]
     large = [point(63, 1, 1.0), point(63, 2, 0.2), point(63, 4, 0.45), point(63, 16, 0.1)]
     rows = [*large, *small, point(31, 2, 0.9)]
-    assert contexts_findings.context_metric(rows, "recall") == (
-        "From 8 to 64 tokens, Recall falls at N = 2 and rises at N = 4; most at N = 2, from 0.5 to 0.2."
+    assert contexts_findings.describe_metric(rows, "recall") == (
+        "From 8 to 64 tokens, Recall falls at N = 2 and rises at N = 4; the largest change is at N = 2, from 0.5 to "
+        "0.2."
     )
-    assert "nothing" not in contexts_findings.context_metric(rows, "recall")
-    assert contexts_findings.context_metric([small[0], large[0]], "recall").startswith(
-        "No N gives Recall both at 8 and at 64"
+    assert "nothing" not in contexts_findings.describe_metric(rows, "recall")
+    assert contexts_findings.describe_metric([small[0], large[0]], "recall").startswith(
+        "Recall has no N to compare between 8 and 64 tokens."
     )
     still = [point(7, 2, 0.5), point(63, 2, 0.5)]
-    assert "Recall stays as it is" in contexts_findings.context_metric(still, "recall")
-    assert contexts_findings.several_contexts(rows)
-    assert not contexts_findings.several_contexts(small)
+    assert "Recall does not change" in contexts_findings.describe_metric(still, "recall")
+    assert contexts_findings.has_several_contexts(rows)
+    assert not contexts_findings.has_several_contexts(small)
 
 
 def test_elbows_move_with_the_context_or_do_not() -> None:
@@ -208,12 +217,12 @@ def test_elbows_move_with_the_context_or_do_not() -> None:
         {"query": query, "model_elbow_n": model, "median_elbow_n": median}
         for query, model, median in ((63, 5, 3.5), (7, 3, 3.5), (127, None, None))
     ]
-    assert contexts_findings.context_elbows(rows) == (
+    assert contexts_findings.describe_elbows(rows) == (
         "The elbow of the model’s mean curves moves from N = 3 to N = 5 between 8 and 64 tokens. "
         "The median elbow of heads stays at N = 3.5 between 8 and 64 tokens."
     )
-    assert "exists at 64 tokens alone, with N = 5." in contexts_findings.context_elbows(rows[:1])
-    assert contexts_findings.context_elbows(rows[2:]).count("exists at no context") == 2
+    assert "exists only at 64 tokens, at N = 5." in contexts_findings.describe_elbows(rows[:1])
+    assert contexts_findings.describe_elbows(rows[2:]).count("exists at no context size") == 2
 
 
 def test_kinds_that_shift_are_told_with_the_heads_that_change() -> None:
@@ -224,9 +233,9 @@ def test_kinds_that_shift_are_told_with_the_heads_that_change() -> None:
     ]
     changes = [{"query": 7, "next_query": 15, "changed": 3, "heads": 12}]
     changes += [{"query": 15, "next_query": 63, "changed": 0, "heads": 12}]
-    assert contexts_findings.context_labels(shares, changes) == (
+    assert contexts_findings.describe_labels(shares, changes) == (
         "From 8 to 64 tokens: Mixer from 50\u00a0% to 25\u00a0%, Reset from 25\u00a0% to 50\u00a0%. "
-        "Heads that change their kind, of 12: 3 from 8 to 16, 0 from 16 to 64."
+        "Heads that change their kind, of 12: 3 from 8 to 16, 0 from 16 to 64 tokens."
     )
-    same = contexts_findings.context_labels([row for row in shares if row["query"] == 7], [])
-    assert same == "From 8 to 8 tokens: as many of each kind."
+    same = contexts_findings.describe_labels([row for row in shares if row["query"] == 7], [])
+    assert same == "From 8 to 8 tokens: the same share of each kind."

@@ -11,7 +11,7 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 import pytest
 
-from reports.head_files import SHARES, Choice, pruned_shares, ranks, write
+from reports.head_files import SHARES, Choice, compute_pruned_shares, rank_scores, write
 from storage.errors import UserError
 from tests.reports.synthetic import Synthetic, warehouse
 
@@ -75,8 +75,8 @@ def test_inverted_heads_of_the_lowest_measure_come_first(landed: duckdb.DuckDBPy
 
 
 def test_ranks_count_equal_heads_half() -> None:
-    np.testing.assert_array_equal(ranks(np.array([[5.0, 1.0], [5.0, -2.0]])), [[2.5 / 3, 1 / 3], [2.5 / 3, 0]])
-    np.testing.assert_array_equal(ranks(np.full((2, 2), 7.0)), np.full((2, 2), 0.5))
+    np.testing.assert_array_equal(rank_scores(np.array([[5.0, 1.0], [5.0, -2.0]])), [[2.5 / 3, 1 / 3], [2.5 / 3, 0]])
+    np.testing.assert_array_equal(rank_scores(np.full((2, 2), 7.0)), np.full((2, 2), 0.5))
 
 
 # --- kvpress ---
@@ -110,13 +110,13 @@ def bisected(scores: np.ndarray, share: float) -> np.ndarray:
 
 @pytest.mark.parametrize("scores", [[[1, 1], [1, 1]], [[1, 2], [300, 4]], [[1e-6, 1], [5, 5]], [[3, 1e9], [2, 7]]])
 def test_shares_are_those_of_a_slow_search(scores: list[list[float]]) -> None:
-    found = pruned_shares(np.array(scores, np.float64))
+    found = compute_pruned_shares(np.array(scores, np.float64))
     for index, share in enumerate(SHARES):
         np.testing.assert_allclose(found[index], bisected(np.array(scores, np.float64), share), atol=1e-9)
 
 
 def test_a_share_of_keys_needs_positive_numbers(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is -.* for a head, and a share of keys needs a number above 0; choose"):
+    with pytest.raises(UserError, match=r"is -.* for a head, but shares of keys need values above 0; choose"):
         write(landed, "heads", Choice("lukv", "delta_loss_zero"), tmp_path / "x.npy")
     assert list(tmp_path.iterdir()) == []
 
@@ -202,7 +202,7 @@ def test_one_measure_alone(landed: duckdb.DuckDBPyConnection, tmp_path: Path) ->
         ("heads", Choice("json", "beauty"), "has no measure 'beauty'; it has "),
         ("windowed", Choice("duo", "sink_share"), r"'sink_share' does not exist for 4 of 12 heads"),
         ("heads", Choice("duo", "delta_loss_sink"), r"'delta_loss_sink' does not exist for 4 of 12 heads"),
-        ("flat", Choice("duo", "effective_keys"), "reads no pattern of one layer or one KV head in each"),
+        ("flat", Choice("duo", "effective_keys"), "cannot read a pattern with one layer or one KV head per layer"),
     ],
 )
 def test_what_cannot_be_exported_is_one_line(
@@ -218,7 +218,7 @@ def test_what_cannot_be_exported_is_one_line(
     ("change", "said"),
     [
         ("DELETE FROM heads WHERE layer = 1", "layer 1 of 'heads' has no softmax attention"),
-        ("DELETE FROM heads WHERE layer = 2 AND kv_head = 1", "layer 2 of 'heads' has 1 heads, others 2"),
+        ("DELETE FROM heads WHERE layer = 2 AND kv_head = 1", "layer 2 of 'heads' has 1 head, and others 2"),
     ],
 )
 def test_layers_that_a_table_cannot_hold(
@@ -238,7 +238,7 @@ def test_a_study_without_effects_says_what_they_need(landed: duckdb.DuckDBPyConn
     landed.begin()
     try:
         landed.execute("DELETE FROM head_ablation WHERE study = 'heads'")
-        with pytest.raises(UserError, match=r"no measure 'delta_loss_zero' \(heads are ablated where .* `effects`\)"):
+        with pytest.raises(UserError, match=r"no measure 'delta_loss_zero' \(heads are ablated only if .* `effects`\)"):
             write(landed, "heads", Choice("duo", "delta_loss_zero"), tmp_path / "x")
     finally:
         landed.rollback()

@@ -8,7 +8,7 @@ import pytest
 import vl_convert
 
 from reports.figures import Figure, find_source
-from reports.figures.limits import sections
+from reports.figures.limits import build_sections
 from reports.findings import limits as findings
 from reports.queries import ask
 from tests.reports.conftest import DEGENERATE, SMALL
@@ -29,7 +29,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 def limits(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, Figure]:
     """The figures of the section by their keys; none without the section."""
-    parts = sections(find_source(connection, study, map_n=4))
+    parts = build_sections(find_source(connection, study, map_n=4))
     return {figure.key: figure for part in parts for figure in part.figures}
 
 
@@ -96,14 +96,14 @@ def head(critical: int | None, until: int | None, layer: int = 0, number: int = 
 
 
 def test_a_critical_n_of_1_is_said_to_say_nothing() -> None:
-    ones = findings.critical_n([head(1, 40), head(1, 60, number=1), head(5, 20, number=2)])
+    ones = findings.describe_critical_n([head(1, 40), head(1, 60, number=1), head(5, 20, number=2)])
     assert "is 1 in 2 of 3 heads" in ones
-    assert "says nothing" in ones
+    assert "is uninformative" in ones
     assert "until N = 40 in the median head, and longest in layer 0, head 1, until N = 60." in ones
-    some = findings.critical_n([head(8, 40), head(16, 60), head(1, 20), head(None, None)])
+    some = findings.describe_critical_n([head(8, 40), head(16, 60), head(1, 20), head(None, None)])
     assert "is 8 in the median of the 3 of 4 heads that have one." in some
-    assert "says nothing" not in some
-    assert findings.critical_n([head(None, None)]).startswith("In no head")
+    assert "uninformative" not in some
+    assert findings.describe_critical_n([head(None, None)]).startswith("In no head")
 
 
 def test_what_is_nearer_is_read_off_the_means(connection: duckdb.DuckDBPyConnection) -> None:
@@ -121,15 +121,15 @@ def test_what_is_nearer_is_read_off_the_means(connection: duckdb.DuckDBPyConnect
 def test_which_bound_is_exceeded_is_said(connection: duckdb.DuckDBPyConnection) -> None:
     found = rows(connection, "sensitivity_by_temperature", query=23)
     exceeded = [row for row in found if row["reported_holds"] < 1]
-    assert ("is exceeded by" in findings.sensitivity(found)) == bool(exceeded)
+    assert ("is exceeded by" in findings.describe_sensitivity(found)) == bool(exceeded)
     kept = [row | {"reported_holds": 1.0} for row in found]
-    assert "holds at every T" in findings.sensitivity(kept)
+    assert "holds at every T" in findings.describe_sensitivity(kept)
     broken = [row | {"reported_holds": 0.75} for row in found]
-    assert "25\u00a0% of the rows" in findings.sensitivity(broken)
+    assert "25\u00a0% of the rows" in findings.describe_sensitivity(broken)
 
 
 def test_the_share_is_within_the_band_where_the_rows_are(connection: duckdb.DuckDBPyConnection) -> None:
     found = [row | {"within_band": row["n"] in {4, 5, 6}} for row in rows(connection, "distinguishable_by_n", query=23)]
-    assert "between 0.70 and 0.85 from N = 4 to 6" in findings.distinguishable(found)
+    assert "between 0.70 and 0.85 from N = 4 to 6" in findings.describe_distinguishable(found)
     never = [row | {"within_band": False} for row in found]
-    assert "at none of the N shown" in findings.distinguishable(never)
+    assert "at none of the N shown" in findings.describe_distinguishable(never)

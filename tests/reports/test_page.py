@@ -1,4 +1,4 @@
-"""The page as a file: structure, harmless text, provenance, words, and writing whole or not at all."""
+"""The page as a file: structure, harmless text, provenance, words, and atomic writing."""
 
 import re
 import shlex
@@ -9,17 +9,17 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from reports.browser import bundle, packed
+from reports.browser import bundle, pack
 from reports.figures import find_source, recovery, sections
 from reports.figures.claims import SHOWN_BY
 from reports.findings import claims as findings
 from reports.findings import numbers
 from reports.page import EXAMPLES, ReportSummary, write_report
 from reports.queries import Answer
-from reports.rendering import figures
+from reports.rendering import iterate_figures
 from storage.errors import UserError
 from storage.warehouse.query import query
-from storage.warehouse.relations import paper_claims
+from storage.warehouse.relations import read_paper_claims
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
 from tests.reports.pages import Page, unpacked
 from tests.reports.synthetic import Synthetic, tables, warehouse
@@ -260,15 +260,15 @@ def test_every_claim_is_told_once_with_its_value_and_figure(page: Page, small: d
 
 
 def test_every_claim_of_the_paper_has_a_figure() -> None:
-    assert set(SHOWN_BY) == {claim["claim"] for claim in paper_claims()}
+    assert set(SHOWN_BY) == {claim["claim"] for claim in read_paper_claims()}
     assert set(SHOWN_BY.values()) <= set(FIGURES)
 
 
 def test_what_stands_out_is_told_in_a_few_sentences(page: Page, small: duckdb.DuckDBPyConnection) -> None:
     shown = page.text("section", id="summary")
     rows = small.sql("FROM claims").to_arrow_table().to_pylist()
-    assert findings.claims(rows) in shown
-    told = [row for row in rows if findings.sentence(row) in shown]
+    assert findings.summarise_claims(rows) in shown
+    told = [row for row in rows if findings.describe_claim(row) in shown]
     assert len(told) > 3
     assert {row["verdict"] for row in told} == {"supported", "not supported", "undecided"}
     counts = dict(small.sql("SELECT label, count(*) FROM head_taxonomy GROUP BY label").fetchall())
@@ -364,14 +364,14 @@ def test_hostile_texts_stay_text(hostile: ReportSummary) -> None:
 
 @pytest.mark.parametrize("text", [*HOSTILE, "</SCRIPT >", "\ud7ff\U0001f600"])
 def test_packed_charts_are_inert_and_faithful(text: str) -> None:
-    written = packed({text: [text, 1.5, None]})
+    written = pack({text: [text, 1.5, None]})
     assert re.fullmatch(r"[A-Za-z0-9+/]+={0,2}", written)
     assert unpacked(written) == {text: [text, 1.5, None]}
 
 
 def test_packing_refuses_what_json_has_not() -> None:
     with pytest.raises(ValueError, match="JSON"):
-        packed(float("nan"))
+        pack(float("nan"))
 
 
 def test_the_bundle_cannot_end_its_element() -> None:
@@ -394,7 +394,7 @@ def test_map_n_below_one_is_refused(small: duckdb.DuckDBPyConnection, tmp_path: 
 def test_map_n_beyond_the_last_falls_back_and_says_so(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     page = Page(write_report(small, SMALL.study, tmp_path / "small.html", map_n=99).path)
     caption = page.text("figure", id="recall-map")
-    assert "N = 99 was asked for, but no head goes beyond N = 23." in caption
+    assert "N = 99 was asked for, but the largest N of any head is 23." in caption
     assert "Recall at N = 23" in page.text("dl", **{"class": "headlines"})
 
 
@@ -480,8 +480,8 @@ def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> Non
     assert set(empty) == set(FIGURES) - kept - absent - {"claims-table"}
     assert "landed" in empty["coverage"]
     assert "attention-geometry run synthetic" in empty["monte-carlo"]
-    count = len(paper_claims())
-    none = f"0 supported; 0 not supported, 0 undecided, {count} not testable."
+    count = len(read_paper_claims())
+    none = f"0 are supported; 0 not supported, 0 undecided, {count} not testable."
     assert none in page.text("figcaption", id="claims-table-caption")
     assert none in page.text("section", id="summary")
 
@@ -544,7 +544,7 @@ def test_changed_rows_change_the_findings(page: Page, tmp_path: Path, changes: d
 
 
 def test_planted_parameters_take_little_room_and_files_have_them_all(small: duckdb.DuckDBPyConnection) -> None:
-    (figure,) = recovery.sections(find_source(small, SMALL.study, map_n=4))[0].figures
+    (figure,) = recovery.build_sections(find_source(small, SMALL.study, map_n=4))[0].figures
     everything = small.execute("SELECT count(*) FROM planted_assumptions").fetchall()[0][0]
     assert figure.whole is not None
     of_c, rows = (
@@ -644,7 +644,7 @@ def test_a_long_table_tells_once_what_all_its_rows_have(
     small: duckdb.DuckDBPyConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = find_source(small, SMALL.study, map_n=4)
-    figure = next(figure for figure in figures(sections(source)) if figure.key == "loss-by-head")
+    figure = next(figure for figure in iterate_figures(sections(source)) if figure.key == "loss-by-head")
     same = [name for name in figure.table.column_names if len(set(figure.table[name].to_pylist())) == 1]
     assert same
     cells = []

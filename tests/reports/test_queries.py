@@ -36,7 +36,7 @@ THREE = Synthetic("three", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, 
 
 
 def parameters_of(name: str) -> dict[str, str | int | None]:
-    code = re.sub(r"--.*", "", sql.statement("queries", name).text)
+    code = re.sub(r"--.*", "", sql.read_statement("queries", name).text)
     values = PARAMETERS | SPECIFIC.get(name, {})
     return {parameter: values[parameter] for parameter in set(re.findall(r"\$(\w+)", code))}
 
@@ -50,9 +50,9 @@ def inserted() -> dict[str, dict[str, np.ndarray]]:
     return {name: frame(rows) for name, rows in tables(SMALL).items()}
 
 
-@pytest.mark.parametrize("name", sorted({*sql.names("queries")} - {"label_changes"}))
+@pytest.mark.parametrize("name", sorted({*sql.list_names("queries")} - {"label_changes"}))
 def test_every_query_has_a_header_and_rows(small: duckdb.DuckDBPyConnection, name: str) -> None:
-    statement = sql.statement("queries", name)
+    statement = sql.read_statement("queries", name)
     assert statement.grain
     assert statement.inputs
     assert statement.meaning
@@ -67,7 +67,7 @@ def both() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-@pytest.mark.parametrize("name", sorted({*sql.names("queries")} - {"studies_overview"}))
+@pytest.mark.parametrize("name", sorted({*sql.list_names("queries")} - {"studies_overview"}))
 def test_queries_see_one_study_only(
     small: duckdb.DuckDBPyConnection, both: duckdb.DuckDBPyConnection, name: str
 ) -> None:
@@ -80,20 +80,20 @@ def test_queries_see_one_study_only(
 )
 def test_made_up_studies_are_possible_but_for_their_radii(study: Synthetic) -> None:
     with warehouse(study) as connection:
-        for name in set(sql.names("checks")) - {"radii_in_order"}:
-            check = sql.statement("checks", name).text
+        for name in set(sql.list_names("checks")) - {"radii_in_order"}:
+            check = sql.read_statement("checks", name).text
             assert connection.execute(check, {"study": study.study}).fetchall() == [], name
 
 
 @pytest.mark.one_case
 @pytest.mark.parametrize(
     "study",
-    [*DEGENERATE.values(), Synthetic("older", without=sorted(set(sql.names("schema")) - set(MEASURED)))],
+    [*DEGENERATE.values(), Synthetic("older", without=sorted(set(sql.list_names("schema")) - set(MEASURED)))],
     ids=lambda study: study.study,
 )
 def test_every_query_answers_for_every_study(study: Synthetic) -> None:
     with warehouse(study) as connection:
-        for name in sql.names("queries"):
+        for name in sql.list_names("queries"):
             parameters = parameters_of(name)
             given = {"study": study.study, "query": study.query} | {"layer": 0, "head": 0}
             ask(connection, name, **{key: given.get(key, value) for key, value in parameters.items()})
@@ -455,7 +455,7 @@ def three() -> Iterator[duckdb.DuckDBPyConnection]:
 
 def only(connection: duckdb.DuckDBPyConnection, position: int) -> None:
     """Forget all queries but one."""
-    for table in sql.names("schema"):
+    for table in sql.list_names("schema"):
         if "query" in connection.table(table).columns:
             connection.execute(f"DELETE FROM {table} WHERE query <> {position}")
 
@@ -479,7 +479,8 @@ LAST_QUERY_ONLY = ("separation_curves",)
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in sql.names("queries") if "query" in parameters_of(name) and name not in LAST_QUERY_ONLY]
+    "name",
+    [name for name in sql.list_names("queries") if "query" in parameters_of(name) and name not in LAST_QUERY_ONLY],
 )
 def test_a_question_about_one_query_hears_nothing_of_others(
     three: duckdb.DuckDBPyConnection, middle_only: duckdb.DuckDBPyConnection, name: str
@@ -586,7 +587,7 @@ def test_other_thresholds_are_asked_for_by_name(three: duckdb.DuckDBPyConnection
     by_default = ask(three, "head_taxonomy", **asked).rows()
     expected = of_heads(three, 23)
     assert [{name: row[name] for name in expected[0]} for row in by_default] == expected
-    text = sql.statement("queries", "head_taxonomy").text
+    text = sql.read_statement("queries", "head_taxonomy").text
     other = three.sql(text, params=asked | {"last_high": 2.0}).to_arrow_table().to_pylist()
     assert {row["label"] for row in by_default} == set(LABELS)
     assert {row["label"] for row in other} == set(LABELS) - {"Retriever"}
@@ -769,7 +770,7 @@ def test_a_map_of_curves_stays_small() -> None:
 
 
 def test_every_study_has_a_line_of_the_index() -> None:
-    empty = Synthetic("empty", without=sorted(set(sql.names("schema")) - {"studies"}))
+    empty = Synthetic("empty", without=sorted(set(sql.list_names("schema")) - {"studies"}))
     with warehouse(THREE, empty, SMALL) as connection:
         rows = {row["study"]: row for row in ask(connection, "studies_overview").rows()}
         claims = ask(connection, "claims", study="three").rows()

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from reports.figures import across, find_source, sections
-from reports.rendering import figures
+from reports.rendering import iterate_figures
 from tests.reports.synthetic import Synthetic, warehouse
 
 STUDY = Synthetic("all", queries=(11, 23))
@@ -27,7 +27,11 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
 
 @pytest.mark.slow
 def test_every_figure_and_table_of_the_paper_has_its_like(connection: duckdb.DuckDBPyConnection) -> None:
-    shown = [figure for figure in figures(sections(find_source(connection, STUDY.study, map_n=4))) if not figure.empty]
+    shown = [
+        figure
+        for figure in iterate_figures(sections(find_source(connection, STUDY.study, map_n=4)))
+        if not figure.empty
+    ]
     assert {name for figure in shown for name in NAMES.findall(figure.paper)} == PAPER
     for figure in shown:
         assert not NAMES.search(figure.title)
@@ -36,5 +40,5 @@ def test_every_figure_and_table_of_the_paper_has_its_like(connection: duckdb.Duc
 
 def test_a_comparison_names_them_once(connection: duckdb.DuckDBPyConnection) -> None:
     source = find_source(connection, STUDY.study, map_n=4)
-    shown = list(figures(across.sections([source, source])))
+    shown = list(iterate_figures(across.build_sections([source, source])))
     assert [figure.paper for figure in shown] == ["Figure 5, left", "Figure 5, right", "Figure 6", "Figure 8"]

@@ -11,4 +11,4 @@ STUDY = Synthetic(queries=(5, 11, 23), first_keys=(0, 0, 10))
 
 def violations(connection: duckdb.DuckDBPyConnection, check: str, study: str = STUDY.study) -> list[tuple[object, ...]]:
     """The rows in which a check finds a study to be wrong."""
-    return connection.execute(sql.statement("checks", check).text, {"study": study}).fetchall()
+    return connection.execute(sql.read_statement("checks", check).text, {"study": study}).fetchall()

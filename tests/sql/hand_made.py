@@ -54,7 +54,7 @@ def rows_of(connection: duckdb.DuckDBPyConnection, relation: str) -> list[Row]:
 
 def break_statement(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
     """Replace a piece of a macro, view or derived table, which must be there."""
-    whole = sql.statement
+    whole = sql.read_statement
 
     def broken(kind: sql.Kind, wanted: str) -> sql.Statement:
         found = whole(kind, wanted)
@@ -63,4 +63,4 @@ def break_statement(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: s
         assert old in found.text
         return replace(found, text=found.text.replace(old, new))
 
-    monkeypatch.setattr(sql, "statement", broken)
+    monkeypatch.setattr(sql, "read_statement", broken)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import duckdb
 import pyarrow as pa
 
-from storage.warehouse.relations import paper_claims
+from storage.warehouse.relations import read_paper_claims
 from tests.sql.made_up_limits import LIMITS
 
 METRICS = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "precision_excess")
@@ -465,7 +465,7 @@ def summaries(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     with duckdb.connect() as connection:
         for name, rows in tables.items():
             connection.register(name, rows)
-        connection.register("stated_claims", pa.Table.from_pylist(list(paper_claims())))
+        connection.register("stated_claims", pa.Table.from_pylist(list(read_paper_claims())))
         for name, select in _SELECTS.items():
             rows = connection.sql(f"FROM ({select}) ORDER BY ALL").to_arrow_table()
             kept = pa.schema(_no_decimal(field) for field in rows.schema if field.name not in _AIDS)

@@ -199,7 +199,7 @@ def test_small_studies_break_no_check(study: Synthetic) -> None:
 
 def test_another_study_is_none_of_a_checks_business(changed: duckdb.DuckDBPyConnection) -> None:
     with warehouse(Synthetic("other", seed=1, layers=5)) as other:
-        for table in sql.names("schema"):
+        for table in sql.list_names("schema"):
             rows = other.table(table).to_arrow_table()
             changed.register("incoming", rows)
             changed.execute(f"INSERT INTO {table} BY NAME FROM incoming")
@@ -214,4 +214,4 @@ def test_another_study_is_none_of_a_checks_business(changed: duckdb.DuckDBPyConn
         changed.execute(f"UPDATE {table} SET {change} WHERE study = 'other'")
     for check in BROKEN:
         assert violations(changed, check) == [], check
-        assert changed.execute(sql.statement("checks", check).text, {"study": "other"}).fetchall(), check
+        assert changed.execute(sql.read_statement("checks", check).text, {"study": "other"}).fetchall(), check

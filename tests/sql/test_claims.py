@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 import sql
-from storage.warehouse.relations import paper_claims
+from storage.warehouse.relations import read_paper_claims
 from tests.reports.synthetic import Synthetic, warehouse
 from tests.sql.hand_made import break_statement
 
@@ -62,7 +62,7 @@ def changed(whole: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnect
 
 def estimate(connection: duckdb.DuckDBPyConnection, study: str, claim: str, ends: Ends) -> None:
     """Give a claim an interval, and no reason."""
-    (threshold,) = (found["threshold"] for found in paper_claims() if found["claim"] == claim)
+    (threshold,) = (found["threshold"] for found in read_paper_claims() if found["claim"] == claim)
     low, high = (None, None) if ends is None else (threshold + end for end in ends)
     connection.execute(
         "UPDATE claim_estimates SET value = $1, low = $1, high = $2, reason = NULL WHERE study = $3 AND claim = $4",
@@ -72,7 +72,7 @@ def estimate(connection: duckdb.DuckDBPyConnection, study: str, claim: str, ends
 
 def judged(connection: duckdb.DuckDBPyConnection, study: str, columns: str) -> dict[str, tuple[object, ...]]:
     rows = connection.execute(f"SELECT claim, {columns} FROM claims WHERE study = ?", [study]).fetchall()
-    assert sorted(claim for claim, *_ in rows) == sorted(claim["claim"] for claim in paper_claims())
+    assert sorted(claim for claim, *_ in rows) == sorted(claim["claim"] for claim in read_paper_claims())
     return {claim: tuple(found) for claim, *found in rows}
 
 
@@ -80,7 +80,7 @@ def verdicts(connection: duckdb.DuckDBPyConnection) -> list[object]:
     """What is found for each of ``CASES``, of the first claim with its direction."""
     found: list[object] = []
     for direction, ends, _ in CASES:
-        claim = next(claim["claim"] for claim in paper_claims() if claim["direction"] == direction)
+        claim = next(claim["claim"] for claim in read_paper_claims() if claim["direction"] == direction)
         estimate(connection, "alone", claim, ends)
         found += judged(connection, "alone", "verdict")[claim]
     return found
@@ -110,12 +110,12 @@ def test_the_comparison_notices_another_rule(
     changed: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch, old: str, new: str
 ) -> None:
     break_statement(monkeypatch, "claims", old, new)
-    changed.execute(sql.statement("views", "claims").text)
+    changed.execute(sql.read_statement("views", "claims").text)
     assert verdicts(changed) != [verdict for *_, verdict in CASES]
 
 
 def test_a_reason_forbids_a_verdict(changed: duckdb.DuckDBPyConnection) -> None:
-    claim = paper_claims()[0]["claim"]
+    claim = read_paper_claims()[0]["claim"]
     estimate(changed, "alone", claim, (-0.4, -0.3))
     assert judged(changed, "alone", "verdict, reason")[claim] == ("supported", None)
     changed.execute("UPDATE claim_estimates SET reason = 'no test' WHERE study = 'alone' AND claim = ?", [claim])
@@ -132,7 +132,7 @@ def test_a_study_without_estimates_tests_nothing(changed: duckdb.DuckDBPyConnect
 def test_what_the_twin_supports_too_is_no_finding(
     changed: duckdb.DuckDBPyConnection, own: str, of_twin: str, finding: bool | None
 ) -> None:
-    claim = next(claim["claim"] for claim in paper_claims() if claim["direction"] == ">=")
+    claim = next(claim["claim"] for claim in read_paper_claims() if claim["direction"] == ">=")
     ends = {verdict: ends for direction, ends, verdict in CASES if direction == ">="}
     for study, verdict in (("trained", own), ("random", of_twin), ("deserted", own), ("alone", own)):
         estimate(changed, study, claim, ends[verdict])
@@ -149,8 +149,10 @@ def test_a_twin_shows_its_own_numbers(whole: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_claims_say_what_they_need() -> None:
-    for claim in paper_claims():
+    for claim in read_paper_claims():
         assert claim["direction"] in {"<=", "<", ">=", ">"}
         assert claim["least_rows"] >= 2, claim["claim"]
         assert claim["rows_of"], claim["claim"]
-    assert len({claim["claim"] for claim in paper_claims()}) == len({claim["statement"] for claim in paper_claims()})
+    assert len({claim["claim"] for claim in read_paper_claims()}) == len(
+        {claim["statement"] for claim in read_paper_claims()}
+    )

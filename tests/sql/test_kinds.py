@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import sql
 from geometry import concentration, output_parts, selection_profile
 from geometry.quantiles import quantile_over_ln_n
-from geometry.quantities import BY_N, ROLES, SelectionProfile, declared
+from geometry.quantities import BY_N, ROLES, SelectionProfile, list_declared
 from sql.thresholds import KINDS, SIGNATURE, THRESHOLDS
 from tests.sql.hand_made import Row, break_statement, database, rows_of
 from tests.sql.kinds_oracle import DEFAULTS, RULES, classified, held
@@ -90,7 +90,7 @@ def rules() -> duckdb.DuckDBPyConnection:
     """A database with nothing but the rules."""
     connection = duckdb.connect()
     for name in ("taxonomy_thresholds", "label_heads"):
-        connection.execute(sql.statement("macros", name).text)
+        connection.execute(sql.read_statement("macros", name).text)
     return connection
 
 
@@ -250,7 +250,7 @@ def head(weights: np.ndarray, values: np.ndarray) -> dict[str, list[Row]]:
     selections = [
         where
         | {"n": i + 1, "n_keys": n}
-        | {name: _known(getattr(profile, name)[i]) for name in declared(SelectionProfile, BY_N)}
+        | {name: _known(getattr(profile, name)[i]) for name in list_declared(SelectionProfile, BY_N)}
         for i in range(n - 1)
     ]
     return {
@@ -283,7 +283,7 @@ def verdict(weights: np.ndarray, values: np.ndarray) -> tuple[Row, dict[str, boo
             "every_concentration_once",
             "low_quantiles_held",
         ):
-            assert connection.execute(sql.statement("checks", check).text, {"study": "hand-made"}).fetchall() == []
+            assert connection.execute(sql.read_statement("checks", check).text, {"study": "hand-made"}).fetchall() == []
     return row, met
 
 

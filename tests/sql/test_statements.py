@@ -11,10 +11,10 @@ import sql
 CODE = [
     (kind, name)
     for kind in ("macros", "views", "derived", "queries", "tour", "checks", "findings")
-    for name in sql.names(kind)
+    for name in sql.list_names(kind)
 ]
-RELATIONS = {*sql.names("schema"), *sql.names("views")}
-MACROS = set(sql.names("macros"))
+RELATIONS = {*sql.list_names("schema"), *sql.list_names("views")}
+MACROS = set(sql.list_names("macros"))
 
 
 def used(text: str) -> set[str]:
@@ -29,14 +29,14 @@ def used(text: str) -> set[str]:
 
 @pytest.mark.parametrize(("kind", "name"), CODE)
 def test_the_header_names_every_input(kind: sql.Kind, name: str) -> None:
-    statement = sql.statement(kind, name)
+    statement = sql.read_statement(kind, name)
     stated = set(re.findall(r"\w+", statement.inputs))
     assert used(statement.text) - {name} <= stated
 
 
 @pytest.mark.parametrize(("kind", "name"), CODE)
 def test_the_header_names_every_parameter(kind: sql.Kind, name: str) -> None:
-    statement = sql.statement(kind, name)
+    statement = sql.read_statement(kind, name)
     code = re.sub(r"--.*", "", statement.text)
     if kind in {"queries", "tour"}:
         assert set(re.findall(r"\$\w+", code)) == set(re.findall(r"\$\w+", statement.inputs))
@@ -46,23 +46,25 @@ def test_the_header_names_every_parameter(kind: sql.Kind, name: str) -> None:
 
 def test_every_statement_comes_after_its_inputs() -> None:
     kinds: tuple[sql.Kind, ...] = ("macros", "views")
-    found = [statement.name for statement in sql.in_order(*kinds)]
-    assert sorted(found) == sorted([*sql.names("macros"), *sql.names("views")])
+    found = [statement.name for statement in sql.sort_statements(*kinds)]
+    assert sorted(found) == sorted([*sql.list_names("macros"), *sql.list_names("views")])
     for kind in kinds:
-        for name in sql.names(kind):
-            earlier = used(sql.statement(kind, name).text) & set(found) - {name}
+        for name in sql.list_names(kind):
+            earlier = used(sql.read_statement(kind, name).text) & set(found) - {name}
             assert all(found.index(other) < found.index(name) for other in earlier), name
-    assert [statement.name for statement in sql.in_order(*kinds)] == found
+    assert [statement.name for statement in sql.sort_statements(*kinds)] == found
 
 
 def test_a_circle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = sql.statement
+    whole = sql.read_statement
     monkeypatch.setattr(
-        sql, "statement", lambda kind, name: replace(whole(kind, name), inputs="claims" if name == "tail" else "tail")
+        sql,
+        "read_statement",
+        lambda kind, name: replace(whole(kind, name), inputs="claims" if name == "tail" else "tail"),
     )
     with pytest.raises(CycleError):
-        list(sql.in_order("macros", "views"))
+        list(sql.sort_statements("macros", "views"))
 
 
 def test_every_derived_table_is_in_the_schema() -> None:
-    assert set(sql.names("derived")) <= set(sql.names("schema"))
+    assert set(sql.list_names("derived")) <= set(sql.list_names("schema"))

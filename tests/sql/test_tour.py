@@ -11,14 +11,14 @@ import pytest
 import sql
 from storage.files.root import warehouse_of
 from storage.warehouse.connection import READABLE_FROM, connect, write_entry
-from storage.warehouse.documentation import pasteable, tour
+from storage.warehouse.documentation import list_examples, render_example
 from storage.warehouse.query import query
 from storage.warehouse.relations import create_relations, create_tables, derive
 from tests.reports.conftest import DEGENERATE
 from tests.reports.synthetic import Synthetic, insert, tables, warehouse
 from tests.storage.shell import in_shell
 
-NUMBERS = range(1, len(sql.names("tour")) + 1)
+NUMBERS = range(1, len(sql.list_names("tour")) + 1)
 STUDY = Synthetic("o'clock $study", queries=(5, 11, 23), kappas=(0.5, 2))
 """A name that a careless statement would break on."""
 SECOND = Synthetic("second", layers=2, heads=6, context=16, seed=1)
@@ -47,7 +47,7 @@ def test_the_plain_shell_gives_as_many_rows(tmp_path: Path) -> None:
         create_relations(stored)
         derive(stored, SECOND.study)
     write_entry(folder)
-    texts = [pasteable(example, SECOND.study).strip().removesuffix(";") for example in tour()]
+    texts = [render_example(example, SECOND.study).strip().removesuffix(";") for example in list_examples()]
     texts += ["FROM elbows_of(selection_means)", "FROM lower_bounds(0.2, 'raw')"]
     counts = [f"SELECT count(*) FROM ({text})" for text in texts]
     with closing(connect(folder)) as connection:
@@ -57,7 +57,7 @@ def test_the_plain_shell_gives_as_many_rows(tmp_path: Path) -> None:
 
 def asked(connection: duckdb.DuckDBPyConnection, example: sql.Statement, study: Synthetic) -> list[list[object]]:
     """The answer, floats up to the order in which they were added."""
-    rows = query(connection, pasteable(example, study.study)).read_all().to_pylist()
+    rows = query(connection, render_example(example, study.study)).read_all().to_pylist()
     return [[round(value, 6) if isinstance(value, float) else value for value in row.values()] for row in rows]
 
 
@@ -65,7 +65,7 @@ def asked(connection: duckdb.DuckDBPyConnection, example: sql.Statement, study: 
 def test_every_statement_has_rows_of_the_study_asked_about_alone(
     two: duckdb.DuckDBPyConnection, alone: duckdb.DuckDBPyConnection, number: int
 ) -> None:
-    example = tour()[number - 1]
+    example = list_examples()[number - 1]
     first, second = asked(two, example, STUDY), asked(two, example, SECOND)
     assert first
     assert second
@@ -76,7 +76,7 @@ def test_every_statement_has_rows_of_the_study_asked_about_alone(
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_a_literal_gives_as_many_rows_as_a_parameter(two: duckdb.DuckDBPyConnection, number: int) -> None:
-    example = tour()[number - 1]
+    example = list_examples()[number - 1]
     parameters = {"study": STUDY.study} if "$study" in example.code else None
     bound = two.sql(example.text, params=parameters).to_arrow_table()
     assert [len(row) for row in asked(two, example, STUDY)] == [bound.num_columns] * bound.num_rows
@@ -86,13 +86,13 @@ def test_a_literal_gives_as_many_rows_as_a_parameter(two: duckdb.DuckDBPyConnect
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_every_statement_runs_on_the_strangest_studies(name: str) -> None:
     with warehouse(DEGENERATE[name]) as connection:
-        for example in tour():
-            query(connection, pasteable(example, name)).read_all()
+        for example in list_examples():
+            query(connection, render_example(example, name)).read_all()
 
 
 def test_the_tour_teaches_what_it_promises() -> None:
-    code = "\n".join(example.code for example in tour())
+    code = "\n".join(example.code for example in list_examples())
     for idiom in ("PIVOT", "QUALIFY", "WINDOW", "GROUP BY ALL", "arg_max", "COLUMNS", "corr("):
         assert idiom in code
     named = {"best_n", "heads_by_regime", "compare_studies", "bounds_at", "taxonomy", "last_query"}
-    assert named <= set(re.findall(r"(\w+)\(", code)) & {*sql.names("macros")}
+    assert named <= set(re.findall(r"(\w+)\(", code)) & {*sql.list_names("macros")}

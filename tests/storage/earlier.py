@@ -20,13 +20,13 @@ KEPT = (
 """Tables that version 0.1.0 had."""
 
 
-NEW = sorted(set(sql.names("schema")) - set(KEPT))
+NEW = sorted(set(sql.list_names("schema")) - set(KEPT))
 
 
 def make_older(path: Path) -> None:
     """Take out of a study's file what version 0.1.0 did not land."""
     with duckdb.connect(path) as connection:
-        for relation in reversed(list(sql.in_order("macros", "views"))):
+        for relation in reversed(list(sql.sort_statements("macros", "views"))):
             kind = "VIEW" if relation.kind == "views" else "MACRO TABLE" if "AS TABLE" in relation.text else "MACRO"
             connection.execute(f"DROP {kind} {relation.name}")
         for table in NEW:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geometry.lazy import scale_free_bounds, selection_arrays, similarities, value_norms
+from geometry.lazy import build_scale_free_bounds, build_selection_arrays, build_similarities, value_norms
 from storage.files.places import Local
 from storage.warehouse import rows
 from storage.warehouse.landing import land
@@ -62,7 +62,7 @@ def one_sequence(index: int) -> dict[str, np.ndarray]:
 
 def tensor_store(path: Path | Local) -> SequenceStore:
     store = SequenceStore.resume(Local(Path(path)), TENSORS, SIZES, provenance())
-    for index in store.missing():
+    for index in store.find_missing():
         store.write(index, one_sequence(index))
     return store
 
@@ -72,13 +72,13 @@ def metrics_store(path: Path | Local, tensors: SequenceStore, kappas: tuple[floa
     sizes |= {"kappa": len(kappas), "n": QUERIES[-1]}
     analysis = {"kappas": list(kappas), "scale": "unit"}
     store = SequenceStore.resume(Local(Path(path)), SELECTION, sizes, provenance() | {"analysis": analysis})
-    attention, values, first_key = (tensors.lazy(name) for name in ("attention", "values", "first_key"))
+    attention, values, first_key = (tensors.open_lazy(name) for name in ("attention", "values", "first_key"))
     norms = value_norms(values)
-    arrays = selection_arrays(attention, values, first_key, QUERIES, kappas=kappas, scale="unit")
-    arrays |= scale_free_bounds(attention, norms, first_key, QUERIES, head_dim=tensors.sizes["head_dim"])
-    others = {"value_norm": norms, "learned_sink": tensors.lazy("learned_sink")}
-    computed = dask.compute(arrays | similarities(values) | others)[0]
-    for index in store.missing():
+    arrays = build_selection_arrays(attention, values, first_key, QUERIES, kappas=kappas, scale="unit")
+    arrays |= build_scale_free_bounds(attention, norms, first_key, QUERIES, head_dim=tensors.sizes["head_dim"])
+    others = {"value_norm": norms, "learned_sink": tensors.open_lazy("learned_sink")}
+    computed = dask.compute(arrays | build_similarities(values) | others)[0]
+    for index in store.find_missing():
         store.write(index, {name: array[index] for name, array in computed.items()})
     return store
 
@@ -88,14 +88,14 @@ def tables(tensors: SequenceStore, metrics: SequenceStore) -> dict[str, list[pa.
     tokens = np.asarray(tensors.array("tokens")[:])
     norms = np.asarray(metrics.array("value_norm")[:], np.float64)
     measured = {
-        "studies": list(rows.study_rows(tensors, metrics)),
-        "heads": list(rows.head_rows(tensors.layers)),
-        "tokens": list(rows.token_rows(tokens, [f"t{i}" for i in np.unique(tokens)])),
-        "selection_counts": list(rows.selection_rows(metrics, QUERIES)),
-        "upper_bounds": list(rows.upper_bound_rows(metrics, QUERIES)),
-        "attention_rows": list(rows.attention_rows(metrics, QUERIES)),
-        "concentration": list(rows.concentration_rows(metrics, QUERIES)),
-        "value_scales": list(rows.value_scale_rows(metrics, QUERIES)),
+        "studies": list(rows.build_study_rows(tensors, metrics)),
+        "heads": list(rows.build_head_rows(tensors.layers)),
+        "tokens": list(rows.build_token_rows(tokens, [f"t{i}" for i in np.unique(tokens)])),
+        "selection_counts": list(rows.build_selection_rows(metrics, QUERIES)),
+        "upper_bounds": list(rows.build_upper_bound_rows(metrics, QUERIES)),
+        "attention_rows": list(rows.build_attention_rows(metrics, QUERIES)),
+        "concentration": list(rows.build_concentration_rows(metrics, QUERIES)),
+        "value_scales": list(rows.build_value_scale_rows(metrics, QUERIES)),
         "value_norm_by_position": _by_position(norms, "norm", np.zeros(2, np.int32)),
         "attention_by_position": [batch for index in range(len(QUERIES)) for batch in _weights(tensors, index)],
     }
@@ -132,7 +132,7 @@ def _by_position(numbers: np.ndarray, quantity: str, first: np.ndarray, **consta
     """Mean and standard deviation over sequences of an array (sequence, layer, head, position)."""
     head = "head" if quantity == "weight" else "kv_head"
     settings = {"sequences": len(numbers), "head": head, "quantity": quantity, "first": first, "constant": constant}
-    return list(rows.position_rows(zip(numbers.mean(0), numbers.std(0), strict=True), **settings))
+    return list(rows.build_position_rows(zip(numbers.mean(0), numbers.std(0), strict=True), **settings))
 
 
 def _summaries(measured: dict[str, list[pa.RecordBatch]]) -> dict[str, list[pa.RecordBatch]]:

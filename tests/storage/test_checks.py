@@ -449,7 +449,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyCo
         yield connection
 
 
-@pytest.mark.parametrize("check", sql.names("checks"))
+@pytest.mark.parametrize("check", sql.list_names("checks"))
 def test_a_good_study_breaks_no_check(good: duckdb.DuckDBPyConnection, check: str) -> None:
     assert violations(good, check, "small") == []
 
@@ -477,5 +477,5 @@ def test_another_study_is_none_of_a_checks_business(changed: duckdb.DuckDBPyConn
     changed.execute("UPDATE attention_rows SET weight_sum = 7 WHERE study = 'other'")
     changed.execute("UPDATE bound_means SET recall_lower = 2 WHERE study = 'other'")
     changed.execute("UPDATE elbows SET elbow_n = 0 WHERE study = 'other'")
-    for check in sql.names("checks"):
+    for check in sql.list_names("checks"):
         assert violations(changed, check, "small") == [], check

@@ -7,7 +7,15 @@ import duckdb
 import pytest
 
 import sql
-from storage.warehouse.documentation import SHOWN_ROWS, cell, pasteable, relations, schema_page, tour, tour_page
+from storage.warehouse.documentation import (
+    SHOWN_ROWS,
+    format_cell,
+    list_examples,
+    list_relations,
+    render_example,
+    render_schema_page,
+    render_tour_page,
+)
 from storage.warehouse.query import query
 from storage.warehouse.relations import create_relations, create_tables, describe_table
 from tests.reports.conftest import HOSTILE
@@ -20,7 +28,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 def empty() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
         create_tables(connection)
-        for name in sql.names("schema"):
+        for name in sql.list_names("schema"):
             describe_table(connection, name)
         create_relations(connection)
         yield connection
@@ -28,7 +36,7 @@ def empty() -> Iterator[duckdb.DuckDBPyConnection]:
 
 def test_the_page_of_the_schema_is_the_one_in_the_docs() -> None:
     page = (DOCS / "schema.md").read_text(encoding="utf-8")
-    assert page == schema_page(), "run the command at the top of docs/schema.md"
+    assert page == render_schema_page(), "run the command at the top of docs/schema.md"
 
 
 def test_relations_say_what_the_database_s_comments_say(empty: duckdb.DuckDBPyConnection) -> None:
@@ -37,15 +45,15 @@ def test_relations_say_what_the_database_s_comments_say(empty: duckdb.DuckDBPyCo
         "UNION ALL SELECT view_name, comment FROM duckdb_views() WHERE NOT internal "
         "UNION ALL SELECT function_name, comment FROM duckdb_functions() WHERE NOT internal"
     ).fetchall()
-    assert {found.name: found.meaning for found in relations()} == dict(commented)
+    assert {found.name: found.meaning for found in list_relations()} == dict(commented)
     stored = empty.execute(
         "SELECT table_name, column_name, data_type, comment FROM duckdb_columns() WHERE NOT internal"
     ).fetchall()
-    assert sorted((found.name, *column) for found in relations() for column in found.columns) == sorted(stored)
+    assert sorted((found.name, *column) for found in list_relations() for column in found.columns) == sorted(stored)
 
 
 def test_macros_tell_their_parameters_and_defaults(empty: duckdb.DuckDBPyConnection) -> None:
-    signatures = {found.name: found.signature for found in relations() if "macro" in found.kind}
+    signatures = {found.name: found.signature for found in list_relations() if "macro" in found.kind}
     assert signatures["best_n"] == "best_n(measure := 'f_r_max', first_n := 2, last_n := NULL)"
     parameters = empty.execute("SELECT function_name, parameters FROM duckdb_functions() WHERE NOT internal").fetchall()
     for name, expected in parameters:
@@ -57,21 +65,21 @@ def test_macros_tell_their_parameters_and_defaults(empty: duckdb.DuckDBPyConnect
 def test_the_tour_in_the_docs_has_today_s_questions_statements_and_columns() -> None:
     page = (DOCS / "tour.md").read_text(encoding="utf-8")
     sections = page.split("\n## ")[1:]
-    assert len(sections) == len(tour())
+    assert len(sections) == len(list_examples())
     with warehouse(Synthetic("embedded")) as connection:
-        for number, (section, example) in enumerate(zip(sections, tour(), strict=True), start=1):
-            text = pasteable(example, "embedded")
+        for number, (section, example) in enumerate(zip(sections, list_examples(), strict=True), start=1):
+            text = render_example(example, "embedded")
             assert section.startswith(f"{number}. {example.meaning}\n\n```sql\n{text}\n```\n\n"), (
                 "run the command at the top of docs/tour.md"
             )
             header = section.split("```\n\n")[1].splitlines()[0]
             names = query(connection, text).schema.names
-            assert header == f"| {' | '.join(cell(name) for name in names)} |"
+            assert header == f"| {' | '.join(format_cell(name) for name in names)} |"
 
 
 def test_the_tour_s_page_shows_the_first_rows_and_counts_the_rest() -> None:
     with warehouse(Synthetic("mine", layers=3, heads=4)) as connection:
-        page = tour_page(connection, "mine")
+        page = render_tour_page(connection, "mine")
     of_heads = page.split("\n## ")[20]
     assert of_heads.startswith("20. ")
     assert sum(line.startswith("| ") for line in of_heads.splitlines()) == 2 + SHOWN_ROWS
@@ -81,7 +89,7 @@ def test_the_tour_s_page_shows_the_first_rows_and_counts_the_rest() -> None:
 
 def test_text_in_a_cell_is_no_markup() -> None:
     for text in HOSTILE:
-        shown = cell(text)
+        shown = format_cell(text)
         assert shown.isprintable()
         assert "\n" not in shown
         for mark in "<>|`&$*":
@@ -101,4 +109,4 @@ def test_text_in_a_cell_is_no_markup() -> None:
     ],
 )
 def test_values_are_short(value: object, shown: str) -> None:
-    assert cell(value) == shown
+    assert format_cell(value) == shown

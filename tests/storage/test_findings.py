@@ -44,6 +44,6 @@ def test_nothing_is_said_of_what_was_not_measured(tmp_path: Path) -> None:
 
 
 def test_every_statement_gives_a_finding() -> None:
-    for name in sql.names("findings"):
-        text = sql.statement("findings", name).text
+    for name in sql.list_names("findings"):
+        text = sql.read_statement("findings", name).text
         assert text.count(" AS finding") == 1, name

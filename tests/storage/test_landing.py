@@ -17,10 +17,10 @@ import sql
 from storage.errors import UserError
 from storage.warehouse import connection as connection_module
 from storage.warehouse import landing, rows
-from storage.warehouse.connection import ENTRY, FORMAT_VERSION, READABLE_FROM, database
+from storage.warehouse.connection import ENTRY, FORMAT_VERSION, READABLE_FROM, locate_database
 from storage.warehouse.landing import land
-from storage.warehouse.relations import tables_read
-from storage.warehouse.scheduler import in_lanes
+from storage.warehouse.relations import find_tables_read
+from storage.warehouse.scheduler import run_jobs
 from tests.storage import studies
 from tests.storage.studies import QUERIES
 
@@ -44,9 +44,9 @@ def landed(tmp_path_factory: pytest.TempPathFactory, tables: Tables) -> Path:
 
 def test_a_statement_reads_what_its_macros_and_views_read() -> None:
     bounds = {"selection_counts", "upper_bounds", "heads", "value_scales"}
-    assert tables_read(sql.statement("derived", "bound_means")) == bounds
-    assert tables_read(sql.statement("derived", "head_taxonomy")) == {"head_signatures"}
-    assert tables_read(sql.statement("checks", "identities")) == {"selection_counts"}
+    assert find_tables_read(sql.read_statement("derived", "bound_means")) == bounds
+    assert find_tables_read(sql.read_statement("derived", "head_taxonomy")) == {"head_signatures"}
+    assert find_tables_read(sql.read_statement("checks", "identities")) == {"selection_counts"}
 
 
 def test_a_job_begins_once_those_it_comes_after_are_done() -> None:
@@ -58,7 +58,7 @@ def test_a_job_begins_once_those_it_comes_after_are_done() -> None:
 
     jobs = {name: (lambda name=name: job(name)) for name in "abcd"}
     done: list[int] = []
-    found = in_lanes(jobs, {"a": "d", "d": "c"}, lanes=1, stop=pytest.fail, ended=lambda: done.append(len(done)))
+    found = run_jobs(jobs, {"a": "d", "d": "c"}, lanes=1, stop=pytest.fail, ended=lambda: done.append(len(done)))
     assert found == {name: name.upper() for name in "abcd"}
     assert done == [0, 1, 2, 3]
     assert begun == ["b", "c", "d", "a"]
@@ -66,7 +66,7 @@ def test_a_job_begins_once_those_it_comes_after_are_done() -> None:
 
 def test_two_lanes_work_at_once() -> None:
     both = threading.Barrier(2, timeout=30)
-    assert set(in_lanes({"a": both.wait, "b": both.wait}, {}, lanes=2, stop=both.abort).values()) == {0, 1}
+    assert set(run_jobs({"a": both.wait, "b": both.wait}, {}, lanes=2, stop=both.abort).values()) == {0, 1}
 
 
 def test_a_failed_job_stops_the_others_and_those_after_it_never_begin() -> None:
@@ -83,7 +83,7 @@ def test_a_failed_job_stops_the_others_and_those_after_it_never_begin() -> None:
 
     jobs = {"broken": fail, "long": stop_me, "later": lambda: pytest.fail("began")}
     with pytest.raises(RuntimeError, match="broken"):
-        in_lanes(jobs, {"later": ["broken"]}, lanes=2, stop=stopped.set)
+        run_jobs(jobs, {"later": ["broken"]}, lanes=2, stop=stopped.set)
     assert stopped.is_set()
 
 
@@ -114,7 +114,9 @@ def test_a_damaged_chunk_of_metrics_is_said_as_the_store_says_it(tmp_path: Path,
     data[7] ^= 0xFF
     shard.write_bytes(data)
     with pytest.raises(UserError, match=r"^The array 'r_min' of .* is damaged in sequence 1; run again[^\n]*$"):
-        land(tmp_path / "warehouse", "small", tables | {"selection_counts": rows.selection_rows(metrics, QUERIES)})
+        land(
+            tmp_path / "warehouse", "small", tables | {"selection_counts": rows.build_selection_rows(metrics, QUERIES)}
+        )
 
 
 @pytest.mark.one_case
@@ -131,12 +133,12 @@ def test_a_study_that_is_published_has_landed_even_without_its_script(
 
     monkeypatch.setattr(landing, "write_entry", fail)
     assert land(tmp_path, "small", tables).published
-    assert database(tmp_path, "small").exists()
+    assert locate_database(tmp_path, "small").exists()
     assert [record.getMessage() for record in caplog.records if "out of date (no)" in record.getMessage()]
 
 
 def test_what_is_stopped_runs_no_other_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with landing._Aside.opened(tmp_path / "small.partial") as aside:
+    with landing._Aside.create(tmp_path / "small.partial") as aside:
         with aside.cursor() as running:
             closed = running.cursor()
             closed.close()
@@ -151,9 +153,9 @@ def test_rows_are_inserted_by_row_groups_in_their_order(sizes: list[int]) -> Non
     """Of text in a dictionary too, which differs between batches."""
     ends = np.cumsum([0, *sizes])
     batches = [
-        rows.batch({"n": np.arange(first, last)}, scale=f"of {first}") for first, last in pairwise(ends.tolist())
+        rows.build_batch({"n": np.arange(first, last)}, scale=f"of {first}") for first, last in pairwise(ends.tolist())
     ]
-    found = list(landing._row_groups(batches))
+    found = list(landing._group_rows(batches))
     assert [len(batch) for batch in found[:-1]] == [landing.ROW_GROUP] * (len(found) - 1)
     same = pa.Table.from_batches(found, batches[0].schema)
     np.testing.assert_array_equal(same.column("n"), np.arange(sum(sizes)))
@@ -163,7 +165,7 @@ def test_rows_are_inserted_by_row_groups_in_their_order(sizes: list[int]) -> Non
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def limit() -> str:
-        with landing._Aside.opened(tmp_path / "small.partial") as aside, aside.cursor() as cursor:
+        with landing._Aside.create(tmp_path / "small.partial") as aside, aside.cursor() as cursor:
             return str(cursor.execute("SELECT current_setting('memory_limit')").fetchall()[0][0])
 
     with duckdb.connect() as connection:
@@ -171,7 +173,7 @@ def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(landing, "MEMORY", 2**30)
     assert limit() == "1.0 GiB"
     monkeypatch.setattr(landing, "MEMORY", 2**60)
-    monkeypatch.setattr(connection_module, "free_memory", lambda: 2**60)
+    monkeypatch.setattr(connection_module, "measure_free_memory", lambda: 2**60)
     assert limit() == own
 
 
@@ -221,13 +223,13 @@ def test_too_little_memory_is_a_users_error(tmp_path: Path, tables: Tables, monk
 )
 def test_whatever_runs_out_of_space_is_one_line(tmp_path: Path, error: Exception) -> None:
     """DuckDB reports a commit without memory, which happens once in some fifty tiny landings, as a transaction's."""
-    message = r"small.*could not allocate block\); free space and run again$"
-    with pytest.raises(UserError, match=message), landing.space_needed(tmp_path, "small"):
+    message = r"small.*could not allocate block\); free disk space or memory and run again$"
+    with pytest.raises(UserError, match=message), landing.translate_space_errors(tmp_path, "small"):
         raise error
 
 
 def test_other_errors_of_a_landing_are_not_said_to_be_of_space(tmp_path: Path) -> None:
-    with pytest.raises(duckdb.BinderException), landing.space_needed(tmp_path, "small"):
+    with pytest.raises(duckdb.BinderException), landing.translate_space_errors(tmp_path, "small"):
         raise duckdb.BinderException("no such column")  # noqa: EM101
 
 
@@ -249,13 +251,13 @@ def test_a_database_is_on_the_disk_before_it_is_published(
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", replaced)
     land(tmp_path, "small", tables)
-    renamed = next(step for step in steps if isinstance(step, tuple) and step[1] == database(tmp_path, "small"))
+    renamed = next(step for step in steps if isinstance(step, tuple) and step[1] == locate_database(tmp_path, "small"))
     place = steps.index(renamed)
     assert steps[place - 1 : place + 2] == [renamed[0], renamed, tmp_path]
 
 
 def test_what_a_published_file_says_of_itself(landed: Path) -> None:
-    with duckdb.connect(database(landed, "small"), read_only=True) as connection:
+    with duckdb.connect(locate_database(landed, "small"), read_only=True) as connection:
         assert connection.execute("SELECT format_version FROM studies").fetchall() == [(FORMAT_VERSION,)]
         version = "SELECT tags['storage_version'] FROM duckdb_databases() WHERE NOT internal"
         assert connection.execute(version).fetchall() == [(f"{READABLE_FROM}+",)]
@@ -287,5 +289,5 @@ def test_two_studies_land_at_once_from_two_processes(tmp_path: Path, tables: Tab
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
     for study in ("one", "two"):
-        with duckdb.connect(database(tmp_path, study), read_only=True) as connection:
+        with duckdb.connect(locate_database(tmp_path, study), read_only=True) as connection:
             assert connection.execute("SELECT DISTINCT study FROM upper_bounds").fetchall() == [(study,)]

@@ -14,27 +14,27 @@ def test_pieces_come_back_as_they_were(tmp_path: Path) -> None:
     numbers = [0.1, 1 / 3, math.nan, -math.inf, 5e-324]
     Pieces(tmp_path / "x.pieces", MADE_FROM).write("0-1", {"loss": numbers})
     again = Pieces(tmp_path / "x.pieces", MADE_FROM)
-    assert again.names() == {"0-1"}
+    assert again.list_names() == {"0-1"}
     found = again.read("0-1")["loss"]
     assert [one.hex() for one in found] == [one.hex() for one in numbers]
 
 
 def test_pieces_of_something_else_are_removed(tmp_path: Path) -> None:
     Pieces(tmp_path / "x.pieces", MADE_FROM).write("0", 1)
-    assert Pieces(tmp_path / "x.pieces", MADE_FROM | {"version": 2}).names() == set()
-    assert Pieces(tmp_path / "x.pieces", MADE_FROM).names() == set()
+    assert Pieces(tmp_path / "x.pieces", MADE_FROM | {"version": 2}).list_names() == set()
+    assert Pieces(tmp_path / "x.pieces", MADE_FROM).list_names() == set()
 
 
 def test_a_piece_that_was_being_written_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = Pieces(tmp_path / "x.pieces", MADE_FROM)
     pieces.write("0", 1)
     (pieces.folder / f"1.json.{'0' * 32}.partial").write_text("{")
-    assert Pieces(tmp_path / "x.pieces", MADE_FROM).names() == {"0"}
+    assert Pieces(tmp_path / "x.pieces", MADE_FROM).list_names() == {"0"}
     assert sorted(path.name for path in pieces.folder.iterdir()) == ["0.json", "made_from.json"]
     monkeypatch.setattr(Path, "replace", lambda *_: pytest.fail("stopped"))
     with pytest.raises(pytest.fail.Exception):
         pieces.write("2", 2)
-    assert pieces.names() == {"0"}
+    assert pieces.list_names() == {"0"}
     pieces.remove()
     assert list(tmp_path.iterdir()) == []
 
@@ -44,4 +44,4 @@ def test_a_folder_that_does_not_say_what_it_is_of_is_begun_again(tmp_path: Path,
     pieces = Pieces(tmp_path / "x.pieces", MADE_FROM)
     pieces.write("0", 1)
     (pieces.folder / "made_from.json").write_text(content)
-    assert Pieces(tmp_path / "x.pieces", MADE_FROM).names() == set()
+    assert Pieces(tmp_path / "x.pieces", MADE_FROM).list_names() == set()

@@ -49,7 +49,7 @@ def _files(store: SequenceStore, folder: Path) -> dict[str, bytes]:
         return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("c/**/*") if file.is_file()}
     import obstore
 
-    client = objects._client(str(store.path))
+    client = objects._open_client(str(store.path))
     names = [entry["path"] for found in obstore.list(client) for entry in found]
     return {name: bytes(obstore.get(client, name).bytes()) for name in names if "/c/" in name}
 
@@ -64,10 +64,10 @@ def _slow_down() -> Exception:
 def test_a_place_is_a_path_or_a_url() -> None:
     assert parse_place("data/tensors") == Local(Path("data/tensors").resolve())
     assert parse_place("s3://bucket/a/b/") == Remote("s3://bucket/a/b")
-    assert str(parse_place("gs://bucket").joined("a", "b.zarr")) == "gs://bucket/a/b.zarr"
-    assert parse_place("gs://bucket").joined("a", "b.zarr").name == "b.zarr"
+    assert str(parse_place("gs://bucket").join("a", "b.zarr")) == "gs://bucket/a/b.zarr"
+    assert parse_place("gs://bucket").join("a", "b.zarr").name == "b.zarr"
     assert parse_place("gs://bucket/a/b.zarr").parent == Remote("gs://bucket/a")
-    assert Local(Path("data")).joined("a", "b.zarr") == Local(Path("data/a/b.zarr"))
+    assert Local(Path("data")).join("a", "b.zarr") == Local(Path("data/a/b.zarr"))
     assert Local(Path("data/a/b.zarr")).parent == Local(Path("data/a"))
     assert not Local(Path("data")).is_remote
     assert Remote("s3://bucket/a").is_remote
@@ -109,7 +109,7 @@ def test_a_file_that_is_swept_while_it_is_written_is_said_to_be(tmp_path: Path) 
         next(tmp_path.glob("b.*.partial")).unlink()
         yield b"two"
 
-    with pytest.raises(UserError, match=rf"^Another process has removed .* of {tmp_path}; [^\n]*run again$"):
+    with pytest.raises(UserError, match=rf"^Another process has removed files of {tmp_path} that [^\n]*run again$"):
         Local(tmp_path).write("b", swept(), 6)
     assert list(tmp_path.iterdir()) == []
 
@@ -119,20 +119,20 @@ def test_a_removed_folder_is_gone(tmp_path: Path) -> None:
     store.path.remove()
     store.path.remove()
     assert list(tmp_path.iterdir()) == []
-    assert store.path.bytes_on_disk() == 0
+    assert store.path.measure_size() == 0
 
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("where", ["folder", "object store"])
 def test_processes_write_one_store_at_the_same_time(tmp_path: Path, where: str, request: pytest.FixtureRequest) -> None:
     root = Local(tmp_path) if where == "folder" else request.getfixturevalue("remote")
-    path = root.joined("s.zarr")
+    path = root.join("s.zarr")
     processes = _started(path, 4 if where == "folder" else 2, tmp_path / "go")
     time.sleep(2)  # so that all are up, and race for the creation
     (tmp_path / "go").touch()
     assert [process.wait(120) for process in processes] == [0] * len(processes)
     store = SequenceStore.open(path, TENSORS)
-    assert store.missing() == []
+    assert store.find_missing() == []
     for sequence in range(writer.SIZES["sequence"]):
         for name, array in writer.arrays(sequence).items():
             np.testing.assert_array_equal(store.read(name, sequence), array)
@@ -141,34 +141,34 @@ def test_processes_write_one_store_at_the_same_time(tmp_path: Path, where: str, 
 
 
 def test_a_store_in_an_object_store_has_the_bytes_of_one_in_a_folder(remote: Remote, tmp_path: Path) -> None:
-    stores = [_resume(Local(tmp_path / "s.zarr")), _resume(remote.joined("s.zarr"))]
+    stores = [_resume(Local(tmp_path / "s.zarr")), _resume(remote.join("s.zarr"))]
     for store in stores:
-        assert store.missing() == list(range(12))
+        assert store.find_missing() == list(range(12))
         store.write(3, writer.arrays(3))
     assert _files(stores[0], tmp_path / "s.zarr") == _files(stores[1], tmp_path)
-    assert stores[1].bytes_on_disk() == stores[0].bytes_on_disk()
-    plain = zarr.open_group(objects.view(f"{remote.url}/s.zarr"), mode="r")
+    assert stores[1].measure_size() == stores[0].measure_size()
+    plain = zarr.open_group(objects.open_zarr(f"{remote.url}/s.zarr"), mode="r")
     np.testing.assert_array_equal(plain["values"][3], writer.arrays(3)["values"])
-    np.testing.assert_array_equal(stores[1].lazy("values")[3, 1].compute(), writer.arrays(3)["values"][1])
+    np.testing.assert_array_equal(stores[1].open_lazy("values")[3, 1].compute(), writer.arrays(3)["values"][1])
 
 
 def test_a_store_in_an_object_store_is_continued_dropped_and_removed(remote: Remote) -> None:
-    path = remote.joined("s.zarr")
+    path = remote.join("s.zarr")
     assert not path.exists()
     _resume(path).write(0, writer.arrays(0))
     store = _resume(path)
-    assert store.missing() == list(range(1, 12))
+    assert store.find_missing() == list(range(1, 12))
     with pytest.raises(UserError, match=r"s3://.*s\.zarr was made with other settings: study"):
         SequenceStore.resume(path, TENSORS, writer.SIZES, {"study": "another"})
-    before = path.bytes_on_disk()
+    before = path.measure_size()
     store.drop(["values"])
-    assert path.bytes_on_disk() < before
+    assert path.measure_size() < before
     with pytest.raises(UserError, match=r"'values'.*dropped.*--fresh"):
-        SequenceStore.open(path, TENSORS).lazy("values")
-    assert remote.bytes_on_disk() > 0
+        SequenceStore.open(path, TENSORS).open_lazy("values")
+    assert remote.measure_size() > 0
     path.remove()
     assert not path.exists()
-    assert remote.bytes_on_disk() == 0
+    assert remote.measure_size() == 0
 
 
 def test_a_drop_in_an_object_store_that_is_killed_is_ended_by_another(
@@ -176,7 +176,7 @@ def test_a_drop_in_an_object_store_that_is_killed_is_ended_by_another(
 ) -> None:
     import obstore
 
-    path, delete = remote.joined("s.zarr"), obstore.delete
+    path, delete = remote.join("s.zarr"), obstore.delete
     for sequence in range(2):
         _resume(path).write(sequence, writer.arrays(sequence))
 
@@ -194,7 +194,7 @@ def test_a_drop_in_an_object_store_that_is_killed_is_ended_by_another(
         with pytest.raises(UserError, match=rf"'{name}'.*dropped.*--fresh"):
             store.read(name, 1)
     store.drop(["attention", "values"])
-    assert [path.joined(name, "c").bytes_on_disk() for name in store.dropped] == [0, 0]
+    assert [path.join(name, "c").measure_size() for name in store.dropped] == [0, 0]
 
 
 @pytest.mark.one_case
@@ -202,16 +202,16 @@ def test_a_drop_in_an_object_store_that_is_killed_is_ended_by_another(
 def test_damage_in_an_object_store_names_its_sequence(remote: Remote, how: str) -> None:
     import obstore
 
-    path, name = remote.joined("s.zarr"), "values/c/1/0/0/0/0"
+    path, name = remote.join("s.zarr"), "values/c/1/0/0/0/0"
     store = _resume(path)
     for sequence in range(2):
         store.write(sequence, writer.arrays(sequence))
-    client = objects._client(str(path))
+    client = objects._open_client(str(path))
     data = bytes(obstore.get(client, name).bytes())
     obstore.delete(client, name)
     if how != "missing":
         obstore.put(client, name, b"" if how == "empty" else b"x" + data[1:])
-    for read in (lambda: store.read("values", slice(2)), store.lazy("values")[:2].compute):
+    for read in (lambda: store.read("values", slice(2)), store.open_lazy("values")[:2].compute):
         with pytest.raises(UserError, match=r"'values' of s3://.*s\.zarr is damaged in sequence 1; .*--fresh"):
             read()
     np.testing.assert_array_equal(store.read("values", 0), writer.arrays(0)["values"])
@@ -219,7 +219,7 @@ def test_damage_in_an_object_store_names_its_sequence(remote: Remote, how: str) 
 
 
 def test_a_missing_bucket_is_said_by_who_looks_for_a_store(remote: Remote) -> None:
-    assert not remote.joined("s.zarr").exists()
+    assert not remote.join("s.zarr").exists()
     with pytest.raises(UserError, match="has no such bucket"):
         parse_place("s3://no-such-bucket/s.zarr").exists()
 
@@ -227,7 +227,7 @@ def test_a_missing_bucket_is_said_by_who_looks_for_a_store(remote: Remote) -> No
 def test_a_store_half_made_is_none_and_made_anew(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     import obstore
 
-    path, put = remote.joined("s.zarr"), obstore.put
+    path, put = remote.join("s.zarr"), obstore.put
 
     def failing(client: Any, name: str, *given: Any, **options: Any) -> Any:
         if name == "zarr.json":
@@ -238,22 +238,22 @@ def test_a_store_half_made_is_none_and_made_anew(remote: Remote, monkeypatch: py
         patched.setattr(obstore, "put", failing)
         with pytest.raises(UserError, match="failed"):
             _resume(path)
-    assert path.bytes_on_disk() > 0
+    assert path.measure_size() > 0
     assert not path.exists()
     with pytest.raises(UserError, match="There is no store at s3://"):
         SequenceStore.open(path, TENSORS)
-    assert _resume(path).missing() == list(range(12))
+    assert _resume(path).find_missing() == list(range(12))
 
 
 def test_who_comes_second_takes_the_store_of_who_was_first(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have seen that there is none."""
-    path = remote.joined("s.zarr")
+    path = remote.join("s.zarr")
     _resume(path).write(7, writer.arrays(7))
     exists, answers = Remote.exists, iter([False, True] * 2)
     with monkeypatch.context() as patched:
         patched.setattr(Remote, "exists", lambda _place: next(answers))
-        assert 7 not in _resume(path).missing()
-        with pytest.raises(UserError, match=r"study \(stored 'shared', asked 'mine'\)"):
+        assert 7 not in _resume(path).find_missing()
+        with pytest.raises(UserError, match=r"study \(stored 'shared', requested 'mine'\)"):
             SequenceStore.resume(path, TENSORS, writer.SIZES, {"study": "mine"})
     assert exists(path)
 
@@ -261,7 +261,7 @@ def test_who_comes_second_takes_the_store_of_who_was_first(remote: Remote, monke
 def test_a_removal_that_is_interrupted_leaves_no_sequence(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     import obstore
 
-    path, delete = remote.joined("s.zarr"), obstore.delete
+    path, delete = remote.join("s.zarr"), obstore.delete
     _resume(path).write(5, writer.arrays(5))
     for calls in range(1, 4):
         done = []
@@ -276,7 +276,7 @@ def test_a_removal_that_is_interrupted_leaves_no_sequence(remote: Remote, monkey
             patched.setattr(obstore, "delete", stopping)
             with pytest.raises(KeyboardInterrupt):
                 path.remove()
-        assert _resume(path).missing() == list(range(12))
+        assert _resume(path).find_missing() == list(range(12))
         _resume(path).write(5, writer.arrays(5))
 
 
@@ -285,7 +285,7 @@ def test_a_write_that_fails_in_the_middle_leaves_the_sequence_missing(
 ) -> None:
     import obstore
 
-    store, put = _resume(remote.joined("s.zarr")), obstore.put
+    store, put = _resume(remote.join("s.zarr")), obstore.put
 
     def failing(client: Any, name: str, *given: Any, **options: Any) -> Any:
         if name.startswith("tokens/"):
@@ -298,9 +298,9 @@ def test_a_write_that_fails_in_the_middle_leaves_the_sequence_missing(
             store.write(1, writer.arrays(1))
     assert KEY_ID not in str(error.value)
     assert error.value.__suppress_context__
-    assert store.missing() == list(range(12))
+    assert store.find_missing() == list(range(12))
     store.write(1, writer.arrays(1))
-    assert 1 not in store.missing()
+    assert 1 not in store.find_missing()
 
 
 def test_a_large_object_is_sent_in_pieces_whole_or_not_at_all(remote: Remote) -> None:
@@ -312,9 +312,9 @@ def test_a_large_object_is_sent_in_pieces_whole_or_not_at_all(remote: Remote) ->
 
     with pytest.raises(OSError, match="Input/output"):
         remote.write("large", breaking(), 8 * len(piece))
-    assert remote.bytes_on_disk() == 0
+    assert remote.measure_size() == 0
     remote.write("large", iter([piece] * 8), 8 * len(piece))
-    assert remote.bytes_on_disk() == 8 * len(piece)
+    assert remote.measure_size() == 8 * len(piece)
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_what_goes_wrong_is_said_in_one_line_without_secrets(
 ) -> None:
     for variable, value in change.items():
         monkeypatch.delenv(variable) if value is None else monkeypatch.setenv(variable, value)
-    path = parse_place("s3://no-such-bucket/s.zarr") if not change else remote.joined("s.zarr")
+    path = parse_place("s3://no-such-bucket/s.zarr") if not change else remote.join("s.zarr")
     with pytest.raises(UserError, match=said) as error:
         _resume(path)
     text = str(error.value)
@@ -356,7 +356,7 @@ def test_what_goes_wrong_is_said_in_one_line_without_secrets(
 )
 def test_answers_are_understood_without_being_repeated(answer: str, said: str) -> None:
     obstore = pytest.importorskip("obstore", reason="obstore, the client of object stores, is not installed")
-    with pytest.raises(UserError, match=said) as error, objects.understandable("s3://bucket/x"):
+    with pytest.raises(UserError, match=said) as error, objects.translate_errors("s3://bucket/x"):
         raise obstore.exceptions.GenericError(answer)
     assert "AKIAX" not in str(error.value)
 
@@ -374,8 +374,8 @@ def test_a_folder_that_is_a_link_is_not_replaced(tmp_path: Path) -> None:
     (there / "c").mkdir(parents=True)
     link.path.symlink_to(there)
     for change in (link.remove, link.set_aside, lambda: link.create(Path.mkdir)):
-        with pytest.raises(UserError, match=r"is a link to .*there, and what it leads to is not replaced or deleted"):
+        with pytest.raises(UserError, match=r"is a link to .*there, whose target is never replaced or deleted"):
             change()
     assert (there / "c").is_dir()
-    link.joined("c").remove()
+    link.join("c").remove()
     assert list(there.iterdir()) == []

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from geometry.quantities import Concentration, declared
+from geometry.quantities import Concentration, list_declared
 from storage.files.places import Local
-from storage.warehouse.rows import BY_HEAD, BY_N, SPREAD, attention_rows, concentration_rows
+from storage.warehouse.rows import BY_HEAD, BY_N, SPREAD, build_attention_rows, build_concentration_rows
 from storage.zarr.arrays import SELECTION
 from storage.zarr.sequences import SequenceStore
 from tests.storage import studies
@@ -151,11 +151,11 @@ def test_concentration(metrics: SequenceStore, tables: Tables) -> None:
 
 def test_what_contributes_nothing_has_no_top_contributor(metrics: SequenceStore, tmp_path: Path) -> None:
     nothing = SequenceStore.resume(Local(tmp_path / "nothing.zarr"), SELECTION, metrics.sizes, metrics.provenance)
-    missing = {name: quantity.fill for name, quantity in declared(Concentration).items() if quantity.missing}
+    missing = {name: quantity.fill for name, quantity in list_declared(Concentration).items() if quantity.missing}
     for sequence in range(3):
         arrays = {spec.name: np.asarray(metrics.array(spec.name)[sequence]) for spec in SELECTION[:-1]}
         nothing.write(sequence, arrays | {name: np.full_like(arrays[name], fill) for name, fill in missing.items()})
-    for batch in concentration_rows(nothing, QUERIES):
+    for batch in build_concentration_rows(nothing, QUERIES):
         for row in batch.to_pylist():
             empty = {name for name, value in row.items() if value is None}
             assert empty == (missing.keys() - {"top_contributor"}) | {"top_contributor_position"}
@@ -163,7 +163,7 @@ def test_what_contributes_nothing_has_no_top_contributor(metrics: SequenceStore,
 
 def test_the_sink_is_attended_to_if_all_keys_up_to_the_query_are(metrics: SequenceStore) -> None:
     """Were the queries others, so were the answer."""
-    for batch in attention_rows(metrics, (5, 7, 8)):
+    for batch in build_attention_rows(metrics, (5, 7, 8)):
         for row in batch.to_pylist():
             assert row["sink_attended"] == ((row["query"], row["layer"]) in {(5, 0), (5, 1), (8, 1)})
 

@@ -17,7 +17,7 @@ from zarr.storage import LocalStore
 from storage.errors import UserError
 from storage.files.places import Local, Place
 from storage.zarr import sequences
-from storage.zarr.arrays import CHUNK_BYTES, SELECTION, TENSORS, ArraySpec, Compression, LayerSize, tensor_specs
+from storage.zarr.arrays import CHUNK_BYTES, SELECTION, TENSORS, ArraySpec, Compression, LayerSize, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 from storage.zarr.shards import WORKERS
 from tests.storage.earlier import rewrite
@@ -37,9 +37,9 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     store = tensor_store(tmp_path / "tensors.zarr")
     for name in ("attention", "values", "tokens", "first_key", "query_position"):
         assert store.array(name).shape == tuple(SIZES[dim] for dim in store.specs[name].dims)
-        np.testing.assert_array_equal(store.lazy(name)[2].compute(), one_sequence(2)[name])
-    assert store.missing() == []
-    assert store.bytes_on_disk() > 0
+        np.testing.assert_array_equal(store.open_lazy(name)[2].compute(), one_sequence(2)[name])
+    assert store.find_missing() == []
+    assert store.measure_size() > 0
 
 
 def test_arrays_are_described_and_compressed_where_it_pays(tmp_path: Path) -> None:
@@ -54,9 +54,13 @@ def test_arrays_are_described_and_compressed_where_it_pays(tmp_path: Path) -> No
     assert array.attrs["unit"] == "model units"
     assert "value state" in array.attrs["meaning"]
     assert compressors(tmp_path / "plain.zarr") == [None]
-    SequenceStore.resume(Local(tmp_path / "wide.zarr"), tensor_specs(values="float32", computed="bfloat16"), SIZES, {})
+    SequenceStore.resume(
+        Local(tmp_path / "wide.zarr"), build_tensor_specs(values="float32", computed="bfloat16"), SIZES, {}
+    )
     assert compressors(tmp_path / "wide.zarr") == ["blosclz", None]
-    SequenceStore.resume(Local(tmp_path / "half.zarr"), tensor_specs(values="float16", computed="bfloat16"), SIZES, {})
+    SequenceStore.resume(
+        Local(tmp_path / "half.zarr"), build_tensor_specs(values="float16", computed="bfloat16"), SIZES, {}
+    )
     assert compressors(tmp_path / "half.zarr") == [None]
     assert {spec.compression for spec in SELECTION} == {"zstd"}
 
@@ -86,7 +90,7 @@ def test_shards_are_what_zarr_writes(tmp_path: Path, compression: Compression) -
 def test_an_unwritten_sequence_is_missing_and_reads_as_nan(tmp_path: Path) -> None:
     store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     store.write(1, one_sequence(1))
-    assert store.missing() == [0, 2]
+    assert store.find_missing() == [0, 2]
     assert np.isnan(store.array("attention")[0]).all()
 
 
@@ -103,7 +107,7 @@ def test_the_ledger_is_written_after_the_data(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(OSError, match="No space left"):
         store.write(0, one_sequence(0))
     monkeypatch.undo()
-    assert store.missing() == [0, 1, 2]
+    assert store.find_missing() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("change", ["shape", "missing", "extra"])
@@ -118,21 +122,21 @@ def test_a_sequence_of_another_shape_is_refused(tmp_path: Path, change: str) -> 
         arrays["more"] = arrays["values"]
     with pytest.raises(ValueError, match=r"one sequence of s\.zarr needs the shapes"):
         store.write(0, arrays)
-    assert store.missing() == [0, 1, 2]
+    assert store.find_missing() == [0, 1, 2]
 
 
 def test_another_provenance_is_refused_with_its_fields(tmp_path: Path) -> None:
     tensor_store(tmp_path / "s.zarr")
-    with pytest.raises(UserError, match=r"settings\.dtype \(stored 'float32', asked 'bfloat16'\).*--fresh"):
+    with pytest.raises(UserError, match=r"settings\.dtype \(stored 'float32', requested 'bfloat16'\).*--fresh"):
         SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance(dtype="bfloat16"))
-    with pytest.raises(UserError, match=r"sizes\.key \(stored 12, asked 13\)"):
+    with pytest.raises(UserError, match=r"sizes\.key \(stored 12, requested 13\)"):
         SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES | {"key": 13}, provenance())
 
 
 def test_other_library_versions_matter_only_while_unfinished(tmp_path: Path) -> None:
     newer = provenance() | {"versions": {"torch": "9.9"}}
     tensor_store(tmp_path / "whole.zarr")
-    assert SequenceStore.resume(Local(tmp_path / "whole.zarr"), TENSORS, SIZES, newer).missing() == []
+    assert SequenceStore.resume(Local(tmp_path / "whole.zarr"), TENSORS, SIZES, newer).find_missing() == []
     SequenceStore.resume(Local(tmp_path / "part.zarr"), TENSORS, SIZES, provenance()).write(0, one_sequence(0))
     with pytest.raises(UserError, match=r"versions\.torch"):
         SequenceStore.resume(Local(tmp_path / "part.zarr"), TENSORS, SIZES, newer)
@@ -183,9 +187,9 @@ def test_leftovers_of_a_killed_writer_are_removed_by_who_is_alone(tmp_path: Path
     SequenceStore.resume(store.path, TENSORS, SIZES, provenance())
     assert not list(tmp_path.rglob("*.partial"))
     _leave_half_written(store, tmp_path)
-    store.path.sweep()
+    store.path.remove_leftovers()
     assert not list(tmp_path.rglob("*.partial"))
-    Local(tmp_path / "none.zarr").sweep()
+    Local(tmp_path / "none.zarr").remove_leftovers()
 
 
 def test_who_comes_second_takes_the_store_of_who_was_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +201,7 @@ def test_who_comes_second_takes_the_store_of_who_was_first(tmp_path: Path, monke
         Local, "exists", lambda place: exists(place) if place != first.path else next(answers, exists(place))
     )
     second = SequenceStore.resume(first.path, TENSORS, SIZES, provenance(), alone=False)
-    assert second.missing() == []
+    assert second.find_missing() == []
     assert [path.name for path in tmp_path.iterdir()] == ["s.zarr"]
 
 
@@ -217,8 +221,8 @@ READS: dict[str, Callable[[SequenceStore, str], object]] = {
     "a part of it": lambda store, name: store.read(name, (1, 0)),
     "all": lambda store, name: store.read(name, ...),
     "a part of all": lambda store, name: store.read(name, (slice(None), 0)),
-    "lazily": lambda store, name: store.lazy(name).compute(),
-    "lazily a part": lambda store, name: store.lazy(name)[1:2, :1].sum().compute(scheduler="threads"),
+    "lazily": lambda store, name: store.open_lazy(name).compute(),
+    "lazily a part": lambda store, name: store.open_lazy(name)[1:2, :1].sum().compute(scheduler="threads"),
 }
 
 
@@ -268,14 +272,14 @@ PLACES: list[Any] = [1, (1,), (1, 0), (1, slice(None), -1), (1, slice(0, 1), sli
 def test_one_sequence_of_a_complete_store_is_read_once(
     tmp_path: Path, name: str, index: Any, accesses: list[tuple[str, Any]]
 ) -> None:
-    specs = tensor_specs(values="float16", computed="float16")
+    specs = build_tensor_specs(values="float16", computed="float16")
     store = SequenceStore.resume(Local(tmp_path / "s.zarr"), specs, SIZES, provenance())
     for sequence in range(SIZES["sequence"]):
         store.write(sequence, one_sequence(sequence))
     if name == "first_key" and isinstance(index, tuple):
         index = index[:3]  # it has fewer axes
     piecewise = SequenceStore.open(store.path, specs).read(name, index)
-    store = SequenceStore.open(store.path, specs).whole()
+    store = SequenceStore.open(store.path, specs).require_complete()
     store.read(name, 0)
     accesses.clear()
     for _ in range(3):
@@ -294,7 +298,7 @@ def test_what_is_kept_of_a_store_is_bounded(
     assert one < larger
     monkeypatch.setattr(sequences, "KEPT_SEQUENCE", one)
     monkeypatch.setattr(sequences, "KEPT", 2 * (one + sequences.KEPT_BESIDE))
-    store = SequenceStore.open(path, TENSORS).whole()
+    store = SequenceStore.open(path, TENSORS).require_complete()
     accesses.clear()
     for _ in range(2):
         for sequence in range(3):
@@ -313,7 +317,7 @@ def test_what_many_tiny_sequences_take_is_bounded(tmp_path: Path, monkeypatch: p
     store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, sizes, provenance())
     for sequence in range(100):
         store.write(sequence, one_sequence(0))
-    store.whole()
+    store.require_complete()
     tracemalloc.start()
     for name in few:
         for sequence in range(100):
@@ -336,7 +340,7 @@ def test_nothing_is_kept_of_a_store_that_is_being_written(tmp_path: Path, access
 
 
 def test_damage_of_another_sequence_does_not_matter_to_one_that_is_kept(tmp_path: Path) -> None:
-    store = tensor_store(tmp_path / "s.zarr").whole()
+    store = tensor_store(tmp_path / "s.zarr").require_complete()
     _damage(Path(store.path) / "values" / "c/1/0/0/0/0", "flipped")
     for sequence in (0, 2):
         np.testing.assert_array_equal(store.read("values", (sequence, 1)), one_sequence(sequence)["values"][1])
@@ -348,7 +352,7 @@ def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
     store = tensor_store(tmp_path / "s.zarr")
     _damage(Path(store.path) / "finished" / "c" / "2", "cut")
     with pytest.raises(UserError, match=r"'finished' of .*damaged in sequence 2; run again with --fresh"):
-        store.missing()
+        store.find_missing()
 
 
 def test_nothing_but_fill_is_no_damage(tmp_path: Path) -> None:
@@ -412,7 +416,7 @@ def test_an_array_that_a_store_lacks_reads_as_fill(tmp_path: Path) -> None:
         spec.name for spec in earlier
     }
     for name, spec in optional.items():
-        for found in (store.read(name, ...), store.lazy(name).compute()):
+        for found in (store.read(name, ...), store.open_lazy(name).compute()):
             assert found.shape == spec.shape(SIZES)
             assert found.dtype == np.float32
             assert np.isnan(found).all()
@@ -444,7 +448,7 @@ def test_layers_are_kept_and_grouped_by_their_sizes(tmp_path: Path) -> None:
     assert store.groups() == {LAYERS[0]: [0, 3], LAYERS[2]: [2]}
     SequenceStore.resume(store.path, TENSORS, sizes, provenance(), LAYERS)
     changed = (*LAYERS[:2], LayerSize(2, 2, 2), LAYERS[3])
-    with pytest.raises(UserError, match=r"layer 2\.kv_heads \(stored 1, asked 2\)\. Run"):
+    with pytest.raises(UserError, match=r"layer 2\.kv_heads \(stored 1, requested 2\)\. Run"):
         SequenceStore.resume(store.path, TENSORS, sizes, provenance(), changed)
     alike = SequenceStore.resume(Local(tmp_path / "alike.zarr"), TENSORS, SIZES, provenance())
     assert alike.layers == (LayerSize(4, 2, 4),) * 2
@@ -452,31 +456,31 @@ def test_layers_are_kept_and_grouped_by_their_sizes(tmp_path: Path) -> None:
 
 
 def test_value_states_are_stored_in_half_and_read_as_float32(tmp_path: Path) -> None:
-    specs = tensor_specs(values="float16", computed="float32")
+    specs = build_tensor_specs(values="float16", computed="float32")
     store = SequenceStore.resume(Local(tmp_path / "s.zarr"), specs, SIZES, provenance())
     arrays = one_sequence(0)
     store.write(0, arrays)
     half = arrays["values"].astype(np.float16)
     assert _plain(store.path)["values"].dtype == np.float16
     for opened in (store, SequenceStore.open(store.path, TENSORS), SequenceStore.open(store.path, specs)):
-        for found in (opened.read("values", 0), opened.lazy("values")[0].compute()):
+        for found in (opened.read("values", 0), opened.open_lazy("values")[0].compute()):
             assert found.dtype == np.float32
             np.testing.assert_array_equal(found, half)
-    with pytest.raises(UserError, match=r"types\.values \(stored 'float16', asked 'float32'\)"):
+    with pytest.raises(UserError, match=r"types\.values \(stored 'float16', requested 'float32'\)"):
         SequenceStore.resume(store.path, TENSORS, SIZES, provenance())
-    with pytest.raises(UserError, match=r"types\.values \(stored 'float32', asked 'float16'\)"):
+    with pytest.raises(UserError, match=r"types\.values \(stored 'float32', requested 'float16'\)"):
         SequenceStore.resume(tensor_store(tmp_path / "t.zarr").path, specs, SIZES, provenance())
 
 
 def test_numbers_too_large_for_their_type_are_refused(tmp_path: Path) -> None:
     store = SequenceStore.resume(
-        Local(tmp_path / "s.zarr"), tensor_specs(values="float16", computed="bfloat16"), SIZES, provenance()
+        Local(tmp_path / "s.zarr"), build_tensor_specs(values="float16", computed="bfloat16"), SIZES, provenance()
     )
     arrays = one_sequence(2)
     arrays["values"][1, 1, 3, 2] = 7e4
     with pytest.raises(UserError, match=r"Sequence 2 .*'values'.*float16.*values: float32"):
         store.write(2, arrays)
-    assert store.missing() == [0, 1, 2]
+    assert store.find_missing() == [0, 1, 2]
 
 
 def test_dropped_arrays_are_gone_and_said_to_be(tmp_path: Path) -> None:
@@ -485,9 +489,9 @@ def test_dropped_arrays_are_gone_and_said_to_be(tmp_path: Path) -> None:
     store.drop(["attention", "values"])
     again = SequenceStore.resume(store.path, TENSORS, SIZES, provenance())
     assert again.dropped == store.dropped == ("attention", "values")
-    assert again.missing() == []
+    assert again.find_missing() == []
     assert not (Path(store.path) / "values" / "c").exists()
-    for read in (again.lazy, again.array, lambda name: again.read(name, 0)):
+    for read in (again.open_lazy, again.array, lambda name: again.read(name, 0)):
         with pytest.raises(UserError, match=r"'values' of .*s\.zarr has been dropped.*run again with --fresh"):
             read("values")
     with pytest.raises(UserError, match="dropped"):
@@ -541,14 +545,14 @@ def test_a_killed_drop_leaves_arrays_whole_or_dropped_and_another_ends_it(
                 store.read(name, 0)
         else:
             np.testing.assert_array_equal(store.read(name, 2), one_sequence(2)[name])
-    before = store.bytes_on_disk()
+    before = store.measure_size()
     folders = [Path(store.path) / name for name in names]
     left = sum(file.stat().st_size for folder in folders for file in folder.rglob("c*/**/*") if file.is_file())
     store.drop(names)
     assert [path.name for folder in folders for path in folder.iterdir()] == ["zarr.json"] * 2
     assert store.dropped == names
     assert _plain(store.path).attrs["dropped"] == list(names)
-    assert 0 <= store.bytes_on_disk() - (before - left) < 100  # the names
+    assert 0 <= store.measure_size() - (before - left) < 100  # the names
 
 
 def test_a_full_disk_is_relieved_by_dropping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -604,7 +608,7 @@ def test_a_document_that_lacks_a_key_is_damage(tmp_path: Path, name: str, sealed
     if not sealed:
         rewrite(Path(store.path))
     document.write_text(document.read_text().replace(f'"{name}"', f'"{name}x"'))
-    said = "it is not as it was written" if sealed else f"it has no '{name}'"
+    said = "it has changed since it was written" if sealed else f"it has no '{name}'"
     with pytest.raises(UserError, match=rf"s\.zarr is damaged \(zarr\.json: {said}\); run .* --fresh"):
         SequenceStore.open(store.path, TENSORS)
 
@@ -613,7 +617,7 @@ def test_a_changed_version_in_the_provenance_of_a_finished_store_is_damage(tmp_p
     store = tensor_store(tmp_path / "s.zarr")
     document = Path(store.path) / "zarr.json"
     document.write_text(document.read_text().replace('"2.13.0"', '"2.12.0"'))
-    with pytest.raises(UserError, match="it is not as it was written"):
+    with pytest.raises(UserError, match="it has changed since it was written"):
         SequenceStore.open(store.path, TENSORS)
 
 
@@ -624,10 +628,10 @@ def test_another_fill_is_noticed_and_what_decides_nothing_is_named(tmp_path: Pat
     document = Path(store.path) / "attention" / "zarr.json"
     before = json.loads(document.read_text())
     document.write_text(json.dumps(before | {"fill_value": 1.0}))
-    with pytest.raises(UserError, match=r"array 'attention' of .*, declared .*--fresh"):
+    with pytest.raises(UserError, match=r"array 'attention' of .*, but .* is declared; .*--fresh"):
         SequenceStore.open(store.path, TENSORS)
     document.write_text(json.dumps(before | {"attributes": {"unit": "none"}}))
-    with pytest.raises(UserError, match=r"zarr\.json of the array 'attention' of .* is not as it was written"):
+    with pytest.raises(UserError, match=r"zarr\.json of the array 'attention' of .* has changed since it was written"):
         SequenceStore.open(store.path, TENSORS).check_documents()
 
 

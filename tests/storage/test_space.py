@@ -10,7 +10,7 @@ import pytest
 from storage.files.places import Local, Place, Remote
 from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
 from storage.zarr.sequences import SequenceStore
-from storage.zarr.space import sequence_bytes
+from storage.zarr.space import estimate_sequence_bytes
 
 SIZES = {"sequence": 2, "query": 4, "layer": 4, "head": 16, "kv_head": 8, "key": 512, "head_dim": 32, "kappa": 2}
 SIZES |= {"n": 511}
@@ -36,30 +36,30 @@ def test_a_store_takes_no_more_than_said_and_nearly_as_much(
     store = SequenceStore.resume(Local(tmp_path / "s.zarr"), specs, SIZES, {})
     for sequence in range(2):
         store.write(sequence, {spec.name: _random(spec, sequence) for spec in specs if spec.name != "finished"})
-    bound = 2 * sequence_bytes(specs, SIZES)
+    bound = 2 * estimate_sequence_bytes(specs, SIZES)
     assert _used(store.path) <= bound
-    assert store.bytes_on_disk() >= 0.9 * bound  # since random bits do not compress
+    assert store.measure_size() >= 0.9 * bound  # since random bits do not compress
 
 
 def test_types_and_sizes_count() -> None:
     values = next(spec for spec in TENSORS if spec.name == "values")
-    whole, half = (sequence_bytes([replace(values, dtype=dtype)], SIZES) for dtype in ("float32", "float16"))
+    whole, half = (estimate_sequence_bytes([replace(values, dtype=dtype)], SIZES) for dtype in ("float32", "float16"))
     assert whole - half == 4 * 8 * 512 * 32 * 2
-    assert sequence_bytes([values], SIZES | {"key": 1024}) - whole == 4 * 8 * 512 * 32 * 4
-    assert sequence_bytes([values], SIZES | {"sequence": 99}) == whole
+    assert estimate_sequence_bytes([values], SIZES | {"key": 1024}) - whole == 4 * 8 * 512 * 32 * 4
+    assert estimate_sequence_bytes([values], SIZES | {"sequence": 99}) == whole
 
 
 def test_free_bytes_of_a_place_that_is_not_there_yet(tmp_path: Path) -> None:
-    free = Local(tmp_path / "not" / "there").free_bytes()
-    assert free == pytest.approx(Local(tmp_path).free_bytes(), rel=0.2)
-    assert Remote("s3://bucket/folder").free_bytes() is None
+    free = Local(tmp_path / "not" / "there").measure_free_space()
+    assert free == pytest.approx(Local(tmp_path).measure_free_space(), rel=0.2)
+    assert Remote("s3://bucket/folder").measure_free_space() is None
 
 
 def test_folders_on_one_disk_are_told_from_object_stores(tmp_path: Path) -> None:
     here, remote = Local(tmp_path), Remote("s3://bucket/folder")
-    assert here.shares_disk(Local(tmp_path / "not" / "there"))
-    assert not here.shares_disk(remote)
+    assert here.is_on_same_disk(Local(tmp_path / "not" / "there"))
+    assert not here.is_on_same_disk(remote)
     if Path("/proc/self").exists():
-        assert not here.shares_disk(Local(Path("/proc")))
-    assert not remote.shares_disk(here)
-    assert not remote.shares_disk(remote)
+        assert not here.is_on_same_disk(Local(Path("/proc")))
+    assert not remote.is_on_same_disk(here)
+    assert not remote.is_on_same_disk(remote)

@@ -7,7 +7,15 @@ import pytest
 
 from storage.errors import UserError
 from storage.files import staging
-from storage.files.staging import UNFINISHED, beside, is_being_written, set_aside, staged, sweep, write_atomically
+from storage.files.staging import (
+    UNFINISHED,
+    is_being_written,
+    make_staging_path,
+    remove_leftovers,
+    set_aside,
+    stage_file,
+    write_atomically,
+)
 from tests.storage.leftovers import ended, unfinished
 
 
@@ -22,7 +30,7 @@ def test_what_is_there_is_replaced(tmp_path: Path) -> None:
 def test_every_unfinished_name_is_unique_and_names_its_process(tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     path.touch()
-    written, replaced = [beside(path), beside(path)], set_aside(path)
+    written, replaced = [make_staging_path(path), make_staging_path(path)], set_aside(path)
     for kind, names in (("partial", written), ("replaced", [replaced])):
         for found in names:
             assert UNFINISHED.fullmatch(found.name.removeprefix(path.name)), found
@@ -44,11 +52,15 @@ def test_leftovers_of_killed_processes_are_removed_and_others_stay(tmp_path: Pat
 
 def test_a_sweep_removes_all_that_is_unfinished_of_one_name(tmp_path: Path) -> None:
     path, others = tmp_path / "norms.parquet", [tmp_path / "mine.partial", tmp_path / unfinished("norms", 7)]
-    leftover, folder, spilled = beside(path), beside(path), tmp_path / f"{beside(path).name}.tmp"
+    leftover, folder, spilled = (
+        make_staging_path(path),
+        make_staging_path(path),
+        tmp_path / f"{make_staging_path(path).name}.tmp",
+    )
     (folder / "within").mkdir(parents=True)
     for made in (path, leftover, spilled, *others):
         made.touch()
-    sweep(path)
+    remove_leftovers(path)
     assert sorted(tmp_path.iterdir()) == sorted([path, *others])
 
 
@@ -58,8 +70,8 @@ def test_a_name_is_no_pattern(tmp_path: Path) -> None:
         bystander.touch()
     path = tmp_path / "p[a]"
     write_atomically(path, b"", remedy="…")
-    sweep(path)
-    staging.discard(path)
+    remove_leftovers(path)
+    staging.discard_replaced(path)
     assert all(bystander.exists() for bystander in bystanders)
 
 
@@ -68,7 +80,7 @@ def test_what_fails_leaves_what_was_there(tmp_path: Path) -> None:
     path.write_bytes(b"first")
 
     def killed() -> None:
-        with staged(path) as partial:
+        with stage_file(path) as partial:
             partial.write_bytes(b"half")
             raise KeyboardInterrupt
 

@@ -11,8 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from storage.errors import UserError
-from storage.files.tables import count_rows, made_by, made_from, read_table, write_tables
-from storage.warehouse.rows import batch
+from storage.files.tables import count_rows, read_table, read_table_libraries, read_table_provenance, write_tables
+from storage.warehouse.rows import build_batch
 
 MADE = {"step": "norms", "versions": {"norms": 1}, "settings": {"beta": [0.5, float("inf")]}}
 
@@ -22,13 +22,13 @@ LIBRARIES = {"scipy": "1.17.1"}
 
 def batches(table: str = "norms") -> Iterator[tuple[str, pa.RecordBatch]]:
     for layer in range(3):
-        yield table, batch({"layer": np.full(2, layer, np.int16), "c": np.array([1.5, np.nan])}, status="ok")
+        yield table, build_batch({"layer": np.full(2, layer, np.int16), "c": np.array([1.5, np.nan])}, status="ok")
 
 
 def test_rows_come_back_with_what_they_were_made_from(tmp_path: Path) -> None:
     path = tmp_path / "study" / "norms.parquet"
     assert write_tables({"norms": path}, batches(), MADE, LIBRARIES) == {"norms": 6}
-    assert (made_from(path), made_by(path)) == (MADE, LIBRARIES)
+    assert (read_table_provenance(path), read_table_libraries(path)) == (MADE, LIBRARIES)
     assert count_rows(path) == 6
     found = pa.Table.from_batches(read_table(path)).to_pylist()
     assert found == pa.Table.from_batches(part for _, part in batches()).to_pylist()
@@ -39,7 +39,7 @@ def test_rows_come_back_with_what_they_were_made_from(tmp_path: Path) -> None:
 def test_a_table_without_rows(tmp_path: Path) -> None:
     path = tmp_path / "norms.parquet"
     assert write_tables({"norms": path}, iter(()), MADE, LIBRARIES) == {"norms": 0}
-    assert made_from(path) == MADE
+    assert read_table_provenance(path) == MADE
     assert sum(found.num_rows for found in read_table(path)) == 0
 
 
@@ -51,7 +51,7 @@ def test_batches_of_several_tables_come_in_any_order(tmp_path: Path, order: tupl
 
     def stream() -> Iterator[tuple[str, pa.RecordBatch]]:
         for table in order:
-            yield table, batch({table: np.full(2, taken[table], schemas[table])})
+            yield table, build_batch({table: np.full(2, taken[table], schemas[table])})
             taken[table] += 1
 
     assert write_tables(paths, stream(), MADE, LIBRARIES) == {"a": 4, "b": 2, "none": 0}
@@ -59,7 +59,7 @@ def test_batches_of_several_tables_come_in_any_order(tmp_path: Path, order: tupl
         found = pa.Table.from_batches(read_table(paths[table]))
         assert found.to_pydict() == {table: numbers}
         assert found.schema.field(table).type == pa.from_numpy_dtype(schemas[table])
-    assert {made_from(path)["step"] for path in paths.values()} == {"norms"}
+    assert {read_table_provenance(path)["step"] for path in paths.values()} == {"norms"}
 
 
 def test_rows_of_a_table_that_was_not_asked_for_are_refused(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_fails_half_way_leaves_the_tables_before(tmp_path: Path) -> None:
     write_tables(paths, batches(), MADE, LIBRARIES)
     with pytest.raises(RuntimeError):
         write_tables(paths, failing(), MADE | {"step": "other"}, LIBRARIES)
-    assert [made_from(path) for path in paths.values()] == [MADE, MADE]
+    assert [read_table_provenance(path) for path in paths.values()] == [MADE, MADE]
     assert count_rows(paths["others"]) == 0
     assert {entry.name for entry in tmp_path.iterdir()} == {path.name for path in paths.values()}
 
@@ -93,7 +93,7 @@ def test_no_table_or_none_of_ours_was_made_from_nothing(tmp_path: Path, content:
         write_tables({"norms": path}, batches(), [1, 2], LIBRARIES)
     elif content is not None:
         path.write_bytes(content)
-    assert made_from(path) is None
+    assert read_table_provenance(path) is None
 
 
 def test_a_damaged_table_is_named(tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_a_name_of_a_column_that_changed_is_not_current(tmp_path: Path) -> None:
     path = tmp_path / "norms.parquet"
     write_tables({"norms": path}, batches(), MADE, LIBRARIES)
     path.write_bytes(path.read_bytes().replace(b"layer", b"mayer"))
-    assert made_from(path) is None
-    with pytest.raises(UserError, match=r"cannot be read \(its footer is not as it was written\); delete it"):
+    assert read_table_provenance(path) is None
+    with pytest.raises(UserError, match=r"cannot be read \(its footer has changed since it was written\); delete it"):
         rows_of(path)
 
 

@@ -1,4 +1,4 @@
-"""Landing: whole or not at all, once, beside readers; the read-only way in."""
+"""Landing: atomic, once, next to readers; read-only connections."""
 
 import logging
 import multiprocessing
@@ -16,7 +16,7 @@ import pytest
 
 import sql
 from storage.errors import QuotingError, UserError
-from storage.warehouse.connection import _warn_once, connect, database, published
+from storage.warehouse.connection import _warn_once, connect, list_published, locate_database
 from storage.warehouse.landing import land
 from storage.warehouse.query import query
 from tests.storage import studies
@@ -94,7 +94,9 @@ def test_a_full_disk_is_explained(
         raise error(msg)
 
     monkeypatch.setattr("storage.warehouse.landing._build", full)
-    with pytest.raises(UserError, match=r"No space left on device\); free space and run again") as caught:
+    with pytest.raises(
+        UserError, match=r"No space left on device\); free disk space or memory and run again"
+    ) as caught:
         land(tmp_path, "small", tables)
     assert "\n" not in str(caught.value)
     assert contents(tmp_path) == before
@@ -111,7 +113,7 @@ def test_rows_that_break_a_check_are_not_published(
     landing = land(tmp_path, "small", tables | {"selection_counts": [broken]})
     assert landing.violations["identities"]
     assert not landing.published
-    assert not published(tmp_path)
+    assert not list_published(tmp_path)
 
 
 def test_a_missing_or_doubled_selection_is_noticed(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
@@ -186,16 +188,16 @@ def test_readers_keep_what_they_opened(tmp_path: Path, tables: dict[str, list[pa
 
 def test_every_table_view_and_column_has_a_comment(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
     land(tmp_path, "small", tables)
-    for connection in (connect(tmp_path), duckdb.connect(database(tmp_path, "small"), read_only=True)):
+    for connection in (connect(tmp_path), duckdb.connect(locate_database(tmp_path, "small"), read_only=True)):
         with connection:
             columns = connection.execute(
                 "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
             ).fetchall()
-            names = [*sql.names("schema"), *sql.names("views")]
+            names = [*sql.list_names("schema"), *sql.list_names("views")]
             macros = connection.execute(
                 "SELECT DISTINCT function_name FROM duckdb_functions() WHERE NOT internal AND comment <> ''"
             ).fetchall()
-            assert {name for (name,) in macros} == set(sql.names("macros"))
+            assert {name for (name,) in macros} == set(sql.list_names("macros"))
             assert {name for name, _, _ in columns} == set(names)
             assert [row for row in columns if not row[2]] == []
             relations = connection.execute(
@@ -227,13 +229,13 @@ def test_an_empty_warehouse_has_empty_tables(tmp_path: Path) -> None:
 )
 def test_the_way_in_writes_nothing(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], text: str) -> None:
     land(tmp_path, "small", tables)
-    before = database(tmp_path, "small").read_bytes()
+    before = locate_database(tmp_path, "small").read_bytes()
     with connect(tmp_path) as connection:
         with pytest.raises(UserError, match="sql only reads"):
             query(connection, text)
         with pytest.raises(duckdb.Error):  # and the connection itself cannot, whatever it is asked
             connection.execute('DELETE FROM "study small".heads')
-    assert database(tmp_path, "small").read_bytes() == before
+    assert locate_database(tmp_path, "small").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -276,7 +278,7 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
 ) -> None:
     for study in ("older", *others):
         land(tmp_path, study, tables)
-    make_older(database(tmp_path, "older"))
+    make_older(locate_database(tmp_path, "older"))
     _warn_once.cache_clear()
     caplog.set_level(logging.DEBUG, "storage")
     for _ in range(2):
@@ -286,7 +288,7 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
             ).fetchall()
             for table in NEW:
                 assert connection.execute(f"SELECT DISTINCT study FROM {table}").fetchall() == [(s,) for s in others]
-            for view in set(sql.names("views")) - {*KNOWN, "paper_claims"}:
+            for view in set(sql.list_names("views")) - {*KNOWN, "paper_claims"}:
                 assert connection.execute(f"SELECT DISTINCT study FROM {view}").fetchall() == [(s,) for s in others]
             unknown = connection.execute(
                 "SELECT (SELECT count_if(verdict <> 'not testable') FROM claims WHERE study = 'older'), "
@@ -304,7 +306,7 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
     (warning,) = warned(caplog)  # once in a process
     assert (
         warning == "older was landed by an earlier version and lacks tables or columns of this version; "
-        "rebuild it: attention-geometry run older, with --fresh if it says so"
+        "rebuild it: attention-geometry run older, with --fresh if it asks for that"
     )
     details = {record.getMessage() for record in caplog.records if record.levelno == logging.DEBUG}
     (detail,) = details
@@ -319,13 +321,13 @@ def test_one_warning_names_all_studies_of_an_earlier_version(
     for study in ("o1", "o2", "newer"):
         land(tmp_path, study, tables)
     for study in ("o1", "o2"):
-        make_older(database(tmp_path, study))
+        make_older(locate_database(tmp_path, study))
     for _ in range(2):
         connect(tmp_path).close()
     (warning,) = warned(caplog)
     assert warning == (
         "o1, o2 were landed by an earlier version and lack tables or columns of this version; "
-        "rebuild them: attention-geometry run NAME, with --fresh if it says so"
+        "rebuild them: attention-geometry run NAME, with --fresh if it asks for that"
     )
 
 
@@ -335,7 +337,7 @@ def test_landing_again_mends_a_study_of_an_earlier_version(
 ) -> None:
     land(tmp_path, "older", tables)
     before = contents(tmp_path)
-    make_older(database(tmp_path, "older"))
+    make_older(locate_database(tmp_path, "older"))
     land(tmp_path, "older", tables)
     assert contents(tmp_path) == before
     assert caplog.messages == []
@@ -350,20 +352,20 @@ def test_the_whole_meaning_is_in_the_comment(tmp_path: Path, tables: dict[str, l
         "; cast a_0 to rho_out to DOUBLE before computing bounds from them: products of FLOAT underflow"
     )
     assert found["value_scales"].endswith("not one number for the whole study")
-    assert found["arithmetic"].endswith("differences are plain less exact, means over sequences and N")
+    assert found["arithmetic"].endswith("differences are plain minus exact, means over sequences and N")
     assert all("  " not in comment for comment in found.values())
 
 
 @pytest.mark.parametrize("kind", get_args(sql.Kind))
 def test_every_statement_is_one_and_has_its_header(kind: sql.Kind) -> None:
-    for name in sql.names(kind):
-        statement = sql.statement(kind, name)
+    for name in sql.list_names(kind):
+        statement = sql.read_statement(kind, name)
         assert statement.grain
         assert statement.inputs
         assert statement.meaning
         assert len(duckdb.extract_statements(statement.text)) == 1
     with pytest.raises(KeyError, match="there is no sql/"):
-        sql.statement(kind, "nothing")
+        sql.read_statement(kind, "nothing")
 
 
 def test_files_have_the_mode_that_the_umask_leaves(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from storage.warehouse.connection import (
     FORMAT_VERSION,
     Reader,
     connect,
-    database,
-    published,
+    list_published,
+    locate_database,
     read_provenance,
     renew_entry,
     verify,
@@ -62,12 +62,12 @@ def _every_warning() -> Iterator[None]:
 def publish(landed: Path, folder: Path, study: str, version: int | None = None) -> Path:
     """Land a copy of the study under another name, aside and by a rename, as a landing does."""
     folder.mkdir(parents=True, exist_ok=True)
-    aside = shutil.copy(database(landed / "warehouse", "small"), folder / f"{study}.partial")
+    aside = shutil.copy(locate_database(landed / "warehouse", "small"), folder / f"{study}.partial")
     with duckdb.connect(aside) as connection:
         connection.execute("UPDATE studies SET study = ?", [study])
         if version is not None:
             connection.execute("UPDATE studies SET format_version = ?", [version])
-    return aside.replace(database(folder, study))
+    return aside.replace(locate_database(folder, study))
 
 
 def named(folder: Path) -> list[str]:
@@ -134,7 +134,7 @@ def test_a_locked_connection_opens_no_file_whatever_it_is_asked(
 ) -> None:
     """DuckDB's own lock leaves what is attached, its logs and the folder for spilling open for writing."""
     monkeypatch.chdir(tmp_path)
-    path = database(folder, "small")
+    path = locate_database(folder, "small")
     before = path.read_bytes(), sorted(tmp_path.rglob("*"))
     copies = [*TO, *(f"EXPLAIN ANALYZE {copy}" for copy in TO), TO[1].replace("(SELECT 42)", PIVOTED)]
     targets = (path, f"{path}.wal", f"{path}.wal.checkpoint", ".tmp/x", tmp_path / "x", "/dev/stdout")
@@ -188,7 +188,7 @@ def test_a_query_that_needs_too_much_memory_is_told_so(folder: Path, unlocked: b
         with pytest.raises(UserError, match=r"^Out of Memory Error: ") as caught:
             query(connection, many, unlocked=unlocked).read_all()
     assert "\n" not in str(caught.value)
-    assert ("let it with attention-geometry sql --unlocked" in str(caught.value)) != unlocked
+    assert ("allow it with attention-geometry sql --unlocked" in str(caught.value)) != unlocked
 
 
 def test_statements_before_the_last_run_to_their_ends_but_are_not_kept() -> None:
@@ -208,7 +208,7 @@ def test_statements_before_the_last_run_to_their_ends_but_are_not_kept() -> None
 
 def test_an_unlocked_query_joins_and_copies_but_writes_no_study(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("study,good\nsmall,indeed\n")
-    before = database(folder, "small").read_bytes()
+    before = locate_database(folder, "small").read_bytes()
     with connect(folder, unlocked=True) as connection:
         joined = query(connection, f"FROM studies JOIN '{tmp_path}/own.csv' USING (study) SELECT good", unlocked=True)
         assert joined.read_all().to_pylist() == [{"good": "indeed"}]
@@ -225,16 +225,16 @@ def test_an_unlocked_query_joins_and_copies_but_writes_no_study(folder: Path, tm
                 query(connection, writing, unlocked=True)
         with pytest.raises(duckdb.Error, match="read-only"):
             connection.execute('DELETE FROM "study small".heads')
-    assert database(folder, "small").read_bytes() == before
+    assert locate_database(folder, "small").read_bytes() == before
 
 
 def test_a_study_that_goes_while_one_looks_is_left_out(
     folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = published(folder) | {"gone": database(folder, "gone")}
-    monkeypatch.setattr(warehouse, "published", lambda _: both)
+    both = list_published(folder) | {"gone": locate_database(folder, "gone")}
+    monkeypatch.setattr(warehouse, "list_published", lambda _: both)
     assert named(folder) == ["small"]
-    assert warehouse._versions(folder).keys() == {"small"}
+    assert warehouse._read_versions(folder).keys() == {"small"}
     assert warned(caplog) == []
 
 
@@ -248,8 +248,8 @@ def test_one_who_stays_sees_what_lands_when_they_ask(landed: Path, folder: Path)
         assert reader.refresh() == "landed: other, third"
         assert reader.connection.execute(NAMED).fetchall() == [("other",), ("small",), ("third",)]
         publish(landed, folder, "small")  # again: another file under the same name
-        database(folder, "third").unlink()
-        assert reader.refresh() == "landed: small; gone: third"
+        locate_database(folder, "third").unlink()
+        assert reader.refresh() == "landed: small; removed: third"
         assert reader.connection.execute(NAMED).fetchall() == [("other",), ("small",)]
         assert reader.refresh() is None
 
@@ -265,7 +265,7 @@ def test_one_who_stays_keeps_what_they_have_when_it_cannot_be_opened_anew(
         publish(landed, folder, "other")
         with monkeypatch.context() as patch:
             patch.setattr(warehouse, "connect", fail)
-            with pytest.raises(UserError, match=r"cannot be opened anew \(Catalog Error: write-write conflict\)"):
+            with pytest.raises(UserError, match=r"cannot be reopened \(Catalog Error: write-write conflict\)"):
                 reader.refresh()
         assert reader.connection.execute(NAMED).fetchall() == [("small",)]
         assert reader.refresh() == "landed: other"
@@ -301,7 +301,7 @@ def test_a_file_that_states_no_version_has_version_0(
     folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, oldest: int
 ) -> None:
     monkeypatch.setattr(warehouse, "OLDEST_READABLE", oldest)
-    with duckdb.connect(database(folder, "small")) as connection:
+    with duckdb.connect(locate_database(folder, "small")) as connection:
         connection.execute("ALTER TABLE studies DROP COLUMN format_version")
     assert named(folder) == ([] if oldest else ["small"])
     (line,) = warned(caplog)
@@ -310,10 +310,10 @@ def test_a_file_that_states_no_version_has_version_0(
 
 
 def test_a_header_that_is_damaged_leaves_the_study_out(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    duckdb.connect(database(folder, "strange")).close()
-    content = bytearray(database(folder, "strange").read_bytes())
+    duckdb.connect(locate_database(folder, "strange")).close()
+    content = bytearray(locate_database(folder, "strange").read_bytes())
     content[12] = 0xFF
-    database(folder, "strange").write_bytes(content)
+    locate_database(folder, "strange").write_bytes(content)
     assert named(folder) == ["small"]
     (line,) = warned(caplog)
     assert "strange.duckdb cannot be read" in line
@@ -325,7 +325,7 @@ def test_a_damaged_file_does_not_keep_others_from_being_read(
     folder: Path, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
     """It used to: one bad file was an error for every reader, though the others were whole."""
-    database(folder, "bad").write_bytes(content)
+    locate_database(folder, "bad").write_bytes(content)
     for _ in range(2):
         assert named(folder) == ["small"]
     (line,) = warned(caplog)  # once
@@ -335,7 +335,7 @@ def test_a_damaged_file_does_not_keep_others_from_being_read(
 
 
 def test_what_only_cannot_be_opened_here_is_not_to_be_rebuilt(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    database(folder, "odd").mkdir()
+    locate_database(folder, "odd").mkdir()
     assert named(folder) == ["small"]
     (line,) = warned(caplog)
     assert line.startswith(f"{folder}/odd.duckdb cannot be read (")
@@ -345,7 +345,7 @@ def test_what_only_cannot_be_opened_here_is_not_to_be_rebuilt(folder: Path, capl
 @pytest.mark.slow
 def test_every_flipped_byte_is_noticed_or_changes_nothing(folder: Path) -> None:
     """One in each block of the file, and in its three headers; the reader had opened it, or opens it damaged."""
-    path = database(folder, "small")
+    path = locate_database(folder, "small")
     content = path.read_bytes()
     block, headers = 2**18, 3 * 4096
     draw = random.Random(7)
@@ -379,9 +379,9 @@ def _flip(path: Path, place: int) -> None:
 
 def digest(path: Path) -> str:
     """What a user's query over all tables of a study's file says: a digest of them, or that the file is damaged."""
-    parts = [f'SELECT bit_xor(hash(t)), count(*) FROM "study small".{table} AS t' for table in sql.names("schema")]
+    parts = [f'SELECT bit_xor(hash(t)), count(*) FROM "study small".{table} AS t' for table in sql.list_names("schema")]
     with duckdb.connect() as connection:
-        if not warehouse._attached(connection, "small", path):
+        if not warehouse._attach_study(connection, "small", path):
             return "left out"
         try:
             return str(query(connection, " UNION ALL ".join(parts)).read_all().to_pylist())
@@ -393,7 +393,7 @@ def test_damage_is_named_among_several_files_and_in_the_middle_of_a_stream(lande
     publish(landed, folder, "other")
     publish(landed, folder, "bad")
     with connect(folder) as connection:
-        path = database(folder, "bad")
+        path = locate_database(folder, "bad")
         content = bytearray(path.read_bytes())
         for start in range(3 * 4096 + 2**18, len(content) - 1000, 2**18):
             content[start + 1000] ^= 1
@@ -406,18 +406,18 @@ def test_damage_is_named_among_several_files_and_in_the_middle_of_a_stream(lande
             query(connection, "FROM selection_counts").read_all()
         mine = query(connection, "SELECT count(*) FROM studies WHERE study <> 'bad'")
         assert mine.schema.names == ["count_star()"]
-    assert warehouse.verify(database(folder, "other")) is None
+    assert warehouse.verify(locate_database(folder, "other")) is None
     assert "does not exist" in (warehouse.verify(folder / "nowhere.duckdb") or "")
 
 
 def test_damage_far_into_a_stream_is_named(tmp_path: Path) -> None:
     """There DuckDB words it in another way."""
-    path = database(tmp_path, "long")
+    path = locate_database(tmp_path, "long")
     with duckdb.connect(path) as connection:
         connection.execute("CREATE TABLE t AS SELECT hash(i) AS h FROM range(3000000) t(i)")
     _flip(path, path.stat().st_size * 9 // 10)
     with duckdb.connect(config={"threads": 1}) as connection:
-        connection.execute(warehouse._attach("long", path))
+        connection.execute(warehouse._build_attachment("long", path))
         stream = query(connection, 'FROM "study long".t')
         assert stream.read_next_batch().num_rows > 0
         with pytest.raises(
@@ -447,12 +447,14 @@ def test_a_user_s_mistake_is_no_damage(landed: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_script_opens_the_warehouse_in_the_plain_shell(folder: Path, tmp_path: Path) -> None:
     write_entry(folder)
-    counts = [f"SELECT '{name}', count(*) FROM {name}" for name in (*sql.names("schema"), *sql.names("views"))]
+    counts = [
+        f"SELECT '{name}', count(*) FROM {name}" for name in (*sql.list_names("schema"), *sql.list_names("views"))
+    ]
     text = in_shell(folder, " UNION ALL ".join(counts), cwd=tmp_path)
     with connect(folder) as connection:
         assert dict(line.split(",") for line in text.splitlines()) == {
             name: str(connection.table(name).count("*").fetchall()[0][0])
-            for name in (*sql.names("schema"), *sql.names("views"))
+            for name in (*sql.list_names("schema"), *sql.list_names("views"))
         }
         macros = in_shell(folder, "SELECT count(*) FROM lower_bounds(0.5, 'raw')", "SELECT role_of(0, 3)")
         assert macros.split() == ["540", str(connection.execute("SELECT role_of(0, 3)").fetchall()[0][0])]
@@ -486,7 +488,7 @@ def test_the_shell_reads_the_script_again(landed: Path, folder: Path) -> None:
         write_entry(folder)
         assert answer(f"{NAMED};") == "small\n"
         assert answer(f".read {folder / ENTRY}\n{NAMED};") == '"o\'b""x"\nsmall\n'
-        database(folder, "small").unlink()
+        locate_database(folder, "small").unlink()
         write_entry(folder)
         assert answer(f".read {folder / ENTRY}\n{NAMED};") == '"o\'b""x"\n'
         assert "read-only" in answer('DELETE FROM "study o\'b""x".studies;')
@@ -498,9 +500,9 @@ def test_the_shell_reads_the_script_again(landed: Path, folder: Path) -> None:
 
 
 def test_what_the_shell_cannot_attach_does_not_keep_it_from_the_rest(folder: Path) -> None:
-    with duckdb.connect(database(folder, "newer")) as connection:  # in the library's own format
+    with duckdb.connect(locate_database(folder, "newer")) as connection:  # in the library's own format
         connection.execute("CREATE TABLE studies AS SELECT 'newer' AS study")
-    database(folder, "bad").write_bytes(b"not a database" * 1000)
+    locate_database(folder, "bad").write_bytes(b"not a database" * 1000)
     script = write_entry(folder).read_text(encoding="utf-8")
     assert in_shell(folder, NAMED) == "small\n"
     assert named(folder) == ["newer", "small"]
@@ -512,7 +514,7 @@ def test_what_the_shell_cannot_attach_does_not_keep_it_from_the_rest(folder: Pat
 
 def test_the_script_is_made_without_making_the_views(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every landing writes it."""
-    warehouse._layout()
+    warehouse._read_layout()
     for name in ("create_relations", "comment", "create_tables"):
         monkeypatch.setattr(warehouse, name, lambda *_: pytest.fail("the views were made"))
     assert in_shell(write_entry(folder).parent, NAMED) == "small\n"
@@ -600,15 +602,15 @@ def test_a_database_with_anything_that_nobody_landed_is_left_out(
     secret.write_text("study,provenance,format_version\nevil,{},1\n", encoding="utf-8")
     with duckdb.connect(publish(landed, folder, "strange", FORMAT_VERSION)) as connection:
         connection.execute(FOREIGN[what].format(secret=secret))
-    path = database(folder, "strange")
+    path = locate_database(folder, "strange")
     for unlocked in (False, True):
         with closing(connect(folder, unlocked=unlocked)) as connection:
             assert connection.execute(NAMED).fetchall() == [("small",)]
     (line,) = warned(caplog)
-    assert f"{path} is left out: it has the {what}, which nobody landed" in line
+    assert f"{path} is left out: it contains the {what}, which no landing creates" in line
     assert line.endswith("attention-geometry run strange")
     assert read_provenance(folder, "strange") is None
-    assert verify(path) == f"it has the {what}, which nobody landed"
+    assert verify(path) == f"it contains the {what}, which no landing creates"
     assert "strange" not in write_entry(folder).read_text(encoding="utf-8").split("ATTACH", 1)[-1]
 
 
@@ -622,24 +624,24 @@ def test_a_log_of_writes_beside_a_database_is_not_applied(
             shutil.copyfile(tmp_path / name, folder / name)
     assert named(folder) == ["small"]
     (line,) = warned(caplog)
-    assert "there is a log of writes beside it, strange.duckdb.wal, which nobody landed" in line
+    assert "there is a write-ahead log next to it, strange.duckdb.wal, which no landing creates" in line
 
 
 def test_a_database_that_is_a_link_is_read(landed: Path, folder: Path, tmp_path: Path) -> None:
     there = publish(landed, tmp_path / "disk", "linked")
-    database(folder, "linked").symlink_to(there)
+    locate_database(folder, "linked").symlink_to(there)
     assert named(folder) == ["linked", "small"]
-    assert verify(database(folder, "linked")) is None
+    assert verify(locate_database(folder, "linked")) is None
 
 
 def test_no_rows_are_added_to_a_database_that_nobody_landed(folder: Path, tmp_path: Path) -> None:
     """The checks of added rows would read what the file calls ``heads``."""
     secret = tmp_path / "secret.csv"
     secret.write_text("study,layer,head\nsmall,0,0\n", encoding="utf-8")
-    with duckdb.connect(database(folder, "small")) as connection:
+    with duckdb.connect(locate_database(folder, "small")) as connection:
         connection.execute(f"DROP TABLE heads; CREATE VIEW heads AS FROM read_csv('{secret}')")
         rows = connection.sql("SELECT 'us' AS source, 0 AS layer, 0 AS head, 1.0 AS score").to_arrow_table()
-    before = database(folder, "small").read_bytes()
-    with pytest.raises(UserError, match=r"it has the view main\.heads, which nobody landed"):
+    before = locate_database(folder, "small").read_bytes()
+    with pytest.raises(UserError, match=r"it contains the view main\.heads, which no landing creates"):
         replace_rows(folder, "small", "external_scores", rows)
-    assert database(folder, "small").read_bytes() == before
+    assert locate_database(folder, "small").read_bytes() == before

@@ -1,7 +1,6 @@
-"""The asset of plain arithmetic: how far off counts and metrics are if distances are computed as the formulas stand.
+"""The step of plain arithmetic: the errors of counts and metrics if distances are computed by the formulas as written.
 
-Holds how its rows are computed, for a sample of heads. What does not belong here: the counts themselves
-(``geometry.arithmetic``).
+Holds the computation of its rows for a sample of heads. The counts are computed by ``geometry.arithmetic``.
 """
 
 from collections.abc import Sequence
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.steps.cluster import in_parallel
+from dagster_project.steps.cluster import run_in_parallel
 from dagster_project.steps.sources import Rows, Sources
-from storage.warehouse.rows import batch
-from storage.zarr.layers import attending, of_layer
+from storage.warehouse.rows import build_batch
+from storage.zarr.layers import list_attending_layers, read_layer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,37 +22,37 @@ if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
 
 SEQUENCES = 2
-"""Sequences that are looked at, at most."""
+"""Largest number of sequences that are compared."""
 
 HEADS = 64
-"""Heads that are looked at, at most."""
+"""Largest number of heads that are compared."""
 
 POINTS = 128
-"""N that are looked at, at most, but for ``SMALL``."""
+"""Largest number of N that are compared, not counting ``SMALL``."""
 
 SMALL = 4
 """The N whose means have columns of their own."""
 
 
-def arithmetic(sources: Sources) -> Rows:
-    """How often plain float32 and float64 distances give other counts than exact comparisons, and what that changes.
+def compute_arithmetic(sources: Sources) -> Rows:
+    """How often counts by plain float32 and float64 distances differ from exact ones, and by how much metrics change.
 
-    Of up to ``HEADS`` heads, at the last query of the first ``SEQUENCES`` sequences. There is one task per layer, with
-    one head in memory.
+    Up to ``HEADS`` heads are compared, at the last query of the first ``SEQUENCES`` sequences. There is one task per
+    layer, with one head in memory.
     """
     tensors, index = sources.tensors, len(sources.queries) - 1
     sequences = min(SEQUENCES, tensors.sizes["sequence"])
     tasks = [
-        partial(_of_layer, tensors, layer, heads, index, sources.query, sequences)
-        for layer, heads in sampled(tensors).items()
+        partial(_compare_layer, tensors, layer, heads, index, sources.query, sequences)
+        for layer, heads in sample_heads(tensors).items()
     ]
-    for rows in in_parallel(tasks, reads=(tensors.path,)):
-        yield from (("arithmetic", batch(columns)) for columns in rows)
+    for rows in run_in_parallel(tasks, reads=(tensors.path,)):
+        yield from (("arithmetic", build_batch(columns)) for columns in rows)
 
 
-def sampled(tensors: "SequenceStore") -> dict[int, list[int]]:
-    """The heads that are looked at, evenly spaced over all heads of the model, by layer."""
-    places = [(layer, head) for layer in attending(tensors) for head in range(tensors.layers[layer].heads)]
+def sample_heads(tensors: "SequenceStore") -> dict[int, list[int]]:
+    """The heads that are compared, evenly spaced over all heads of the model, by layer."""
+    places = [(layer, head) for layer in list_attending_layers(tensors) for head in range(tensors.layers[layer].heads)]
     spaced = np.linspace(0, len(places) - 1, min(HEADS, len(places))).astype(np.int64)
     found: dict[int, list[int]] = {}
     for layer, head in (places[index] for index in spaced):
@@ -61,24 +60,24 @@ def sampled(tensors: "SequenceStore") -> dict[int, list[int]]:
     return found
 
 
-def sizes(keys: int) -> "NDArray[np.int64]":
-    """The N that are looked at of a head with so many keys, ascending; none of a single key."""
+def select_sizes(keys: int) -> "NDArray[np.int64]":
+    """The N that are compared for a head with ``keys`` keys, ascending; none for a single key."""
     spaced = np.linspace(1, keys - 1, min(POINTS, keys - 1)).astype(np.int64)
     return np.union1d(spaced, [SMALL]) if keys > SMALL else spaced
 
 
-def _of_layer(
+def _compare_layer(
     tensors: "SequenceStore", layer: int, heads: Sequence[int], index: int, query: int, sequences: int
 ) -> list[dict[str, Any]]:
-    """Columns of ``arithmetic`` for each of some heads of a layer; none of a head that attends to one key."""
-    first = int(of_layer(tensors, "first_key", layer, query=index).max())
-    n = sizes(query + 1 - first)
+    """Columns of ``arithmetic`` for each of some heads of a layer; none for heads that attend to one key."""
+    first = int(read_layer(tensors, "first_key", layer, query=index).max())
+    n = select_sizes(query + 1 - first)
     if not n.size:
         return []
     place = {"query": query, "sequences": sequences, "n_values": n.size}
     found = []
     for head in heads:
-        means = _of_head(tensors, layer, head, index, slice(first, query + 1), n, sequences)
+        means = _compare_head(tensors, layer, head, index, slice(first, query + 1), n, sequences)
         rows = len(means["arithmetic"])
         constant = {name: np.full(rows, value, np.int32) for name, value in place.items()}
         constant |= {name: np.full(rows, value, np.int16) for name, value in (("layer", layer), ("head", head))}
@@ -86,7 +85,7 @@ def _of_layer(
     return found
 
 
-def _of_head(
+def _compare_head(
     tensors: "SequenceStore",
     layer: int,
     head: int,
@@ -101,16 +100,16 @@ def _of_head(
     size = tensors.layers[layer]
     total: dict[str, Any] = {}
     for sequence in range(sequences):
-        weights = of_layer(tensors, "attention", layer, sequence=sequence, query=index, head=head, key=keys)
+        weights = read_layer(tensors, "attention", layer, sequence=sequence, query=index, head=head, key=keys)
         group = head // (size.heads // size.kv_heads)
-        states = of_layer(tensors, "values", layer, sequence=sequence, kv_head=group, key=keys)
-        for name, value in _differences(plain_arithmetic(weights, states, n)).items():
+        states = read_layer(tensors, "values", layer, sequence=sequence, kv_head=group, key=keys)
+        for name, value in _compute_differences(plain_arithmetic(weights, states, n)).items():
             total[name] = total.get(name, 0) + value / sequences
     return {"arithmetic": pa.array(ARITHMETICS), **total}
 
 
-def _differences(plain: "PlainArithmetic") -> dict[str, Any]:
-    """Columns of one sequence, in order of the arithmetics; NaN at ``SMALL`` where that N is not looked at."""
+def _compute_differences(plain: "PlainArithmetic") -> dict[str, Any]:
+    """Columns of one sequence, in order of the arithmetics; NaN at ``SMALL`` if that N is not compared."""
     rows, at = len(plain.k_in), np.flatnonzero(plain.n == SMALL)[:1]
     metrics = {
         "recall": (plain.exact_k_in / plain.n, plain.recall_differs, plain.recall_difference),

@@ -1,7 +1,7 @@
-"""The asset of what chance would do: measures of every head beside those of two nulls, and curves of some heads.
+"""The step of separability and chance: measures of every head compared with those of two nulls, and curves of some.
 
-Holds how their rows are computed, query by query and layer by layer. What does not belong here: measures and nulls
-(``geometry.chance``), and statistics of their differences (``geometry.null_differences``).
+Holds the computation of their rows, query by query and layer by layer. Measures and nulls are computed by
+``geometry.chance``, statistics of their differences by ``geometry.null_differences``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dagster_project.steps.cluster import in_parallel, scheduler_of
-from dagster_project.steps.measuring import CUDA_WORKERS, cuda_device, device_errors
+from dagster_project.steps.cluster import run_in_parallel, select_scheduler
+from dagster_project.steps.measuring import CUDA_WORKERS, find_cuda_device, translate_device_errors
 from dagster_project.steps.sources import Rows, Sources
 from geometry.grids import log_grid
-from storage.warehouse.rows import batch
-from storage.zarr.layers import attending, key_counts, of_layer
+from storage.warehouse.rows import build_batch
+from storage.zarr.layers import count_keys, list_attending_layers, read_layer
 
 if TYPE_CHECKING:
     from geometry.curves import SeparationCurve
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
 
 REPLICATES = 1000
-"""Replicates of an interval, as of the means of all sequences."""
+"""Replicates of an interval, as many as for the means over all sequences."""
 
 REPLICATE_ELEMENTS = 2**22
-"""Replicates that are held at a time, unless those of one head are more."""
+"""Largest number of replicates in memory at a time, unless those of one head are more."""
 
 RANKED_AT = 4
 """N at which heads are ranked by AUC, to choose those whose curves are shown."""
 
 CURVES_AT = (4, 16, 64)
-"""N of these curves, as far as a head has them."""
+"""N of these curves, as far as they are below the keys of the head."""
 
 CURVE_POINTS = 200
-"""Points of a curve, at most."""
+"""Largest number of points of a curve."""
 
 Place = tuple[int, int]
 """Layer and head."""
@@ -47,17 +47,17 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Sample:
-    """What of a study is measured beside chance, and how."""
+    """The part of a study that is compared with chance, and the settings."""
 
     tensors: "SequenceStore"
     queries: tuple[int, ...]
     """Position of each query."""
     sequences: int
-    """How many sequences, the first ones."""
+    """Number of sequences, the first ones of the study."""
     draws: int
     seed: int
     grid: NDArray[np.int64]
-    """N, the same for all queries and heads, each as far as it goes."""
+    """N, the same for all queries and heads, as far as they are below their keys."""
     drawn: NDArray[np.float64]
     """How often each sequence is drawn, (sequences, replicates + 1)."""
     device: str | None
@@ -76,12 +76,12 @@ class Layer:
     """The same of the nulls."""
 
 
-def separability(sources: Sources) -> Rows:
-    """Precision, Recall, F, specificity and AUC of every head beside random selections and shuffled value states.
+def compute_separability(sources: Sources) -> Rows:
+    """Precision, Recall, F, specificity and AUC of every head, random selections and shuffled value states.
 
-    Of the first sequences of the study, on a log grid of N, with intervals; and curves over all radii for a few heads.
-    Yields nothing where the study draws no nulls. Queries are computed one after the other, with one task per layer:
-    memory is bounded by ``layer_bytes`` for each running task and ``query_bytes``.
+    They are those of the first sequences of the study, on a log grid of N, with intervals; and curves over all radii
+    for a few heads. Yields nothing if the study draws no nulls. Queries are computed one after the other, with one task
+    per layer: memory is bounded by ``estimate_layer_bytes`` for each running task and ``estimate_query_bytes``.
     """
     if not sources.study.analysis.nulls.draws:
         return
@@ -89,24 +89,24 @@ def separability(sources: Sources) -> Rows:
 
     from geometry.resampling import resample
 
-    nulls, layers = sources.study.analysis.nulls, attending(sources.tensors)
+    nulls, layers = sources.study.analysis.nulls, list_attending_layers(sources.tensors)
     groups = sum(sources.tensors.layers[layer].kv_heads for layer in layers)
     resampling = resample(min(nulls.sequences, sources.tensors.sizes["sequence"]), groups, REPLICATES)
-    sample = _sample(sources, resampling)
+    sample = _make_sample(sources, resampling)
     ranks: dict[Place, float] = {}
     for index, query in enumerate(tqdm(sources.queries, desc="chance", unit="query", disable=None)):
-        found = dict(zip(layers, _of_query(sources.name, sample, index, layers), strict=True))
+        found = dict(zip(layers, _measure_query(sources.name, sample, index, layers), strict=True))
         for layer, measured in found.items():
-            yield "separability", batch(_head_columns(sample, query, layer, measured.heads))
-        yield "separability_model", batch(_model_columns(sample, query, found, resampling))
+            yield "separability", build_batch(_build_head_columns(sample, query, layer, measured.heads))
+        yield "separability_model", build_batch(_build_model_columns(sample, query, found, resampling))
         if query == sources.query:
-            ranks = _auc_of_heads(sample, found)
-    for place, rank in chosen(ranks).items():
-        yield from (("separation_curves", rows) for rows in _curves(sample, place, rank))
+            ranks = _extract_head_auc(sample, found)
+    for place, rank in choose_heads(ranks).items():
+        yield from (("separation_curves", rows) for rows in _compute_curves(sample, place, rank))
 
 
-def _sample(sources: Sources, resampling: "Resampling") -> Sample:
-    """What is measured of a study."""
+def _make_sample(sources: Sources, resampling: "Resampling") -> Sample:
+    """The sample of a study that is measured."""
     study, tensors = sources.study, sources.tensors
     return Sample(
         tensors=tensors,
@@ -114,16 +114,16 @@ def _sample(sources: Sources, resampling: "Resampling") -> Sample:
         sequences=len(resampling.sequences),
         draws=study.analysis.nulls.draws,
         seed=study.seed,
-        grid=log_grid(max(int(key_counts(tensors).max()), 2)),
+        grid=log_grid(max(int(count_keys(tensors).max()), 2)),
         drawn=resampling.sequences,
-        device=cuda_device(tensors.provenance) if scheduler_of(study) == "threads" else None,
+        device=find_cuda_device(tensors.provenance) if select_scheduler(study) == "threads" else None,
     )
 
 
-def _of_query(study: str, sample: Sample, index: int, layers: list[int]) -> list[Layer]:
+def _measure_query(study: str, sample: Sample, index: int, layers: list[int]) -> list[Layer]:
     """The layers of one query, computed through Dask."""
-    with device_errors(study, sample.device):
-        return in_parallel(
+    with translate_device_errors(study, sample.device):
+        return run_in_parallel(
             (partial(measure_layer, sample, index, layer) for layer in layers),
             reads=(sample.tensors.path,),
             threads=CUDA_WORKERS if sample.device else None,
@@ -131,14 +131,14 @@ def _of_query(study: str, sample: Sample, index: int, layers: list[int]) -> list
 
 
 def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
-    """Measure the heads of one layer at one query, by its index; at most ``layer_bytes`` in memory."""
+    """Measure the heads of one layer at one query, by its index; at most ``estimate_layer_bytes`` in memory."""
     from geometry.null_differences import NullDifferences, head_differences
 
     size = sample.tensors.layers[layer]
-    observed, *nulls = _measured(sample, index, layer)  # each (sequence, head, measure, N)
+    observed, *nulls = _measure_selections(sample, index, layer)  # each (sequence, head, measure, N)
     null = np.stack(nulls, axis=2)
     observed = np.broadcast_to(observed[:, :, None], null.shape)
-    step = heads_at_once(null[0, 0].size)
+    step = count_heads_at_once(null[0, 0].size)
     parts = (slice(first, first + step) for first in range(0, size.heads, step))
     found = [vars(head_differences(observed[:, part], null[:, part], sample.drawn)) for part in parts]
     grouped = (len(null), size.kv_heads, size.heads // size.kv_heads, *null.shape[2:])
@@ -148,23 +148,23 @@ def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
     )
 
 
-def heads_at_once(measures: int) -> int:
-    """How many heads with so many measures have their replicates in memory together."""
+def count_heads_at_once(measures: int) -> int:
+    """Number of heads, with ``measures`` measures each, whose replicates are in memory together."""
     return max(1, REPLICATE_ELEMENTS // max(1, measures * (REPLICATES + 1)))
 
 
-def _measured(sample: Sample, index: int, layer: int) -> tuple[NDArray[np.float32], ...]:
+def _measure_selections(sample: Sample, index: int, layer: int) -> tuple[NDArray[np.float32], ...]:
     """Measures of the selections of a layer and of each null, (sequence, head, measure, N), N below its keys."""
     from dask.base import compute
 
-    from geometry.lazy_separation import separability_arrays
+    from geometry.lazy_separation import build_separability_arrays
 
     tensors, size, query = sample.tensors, sample.tensors.layers[layer], sample.queries[index]
     several, at, one = slice(sample.sequences), slice(index, index + 1), slice(layer, layer + 1)
-    first_key = tensors.lazy("first_key")[several, at, one]
-    arrays = separability_arrays(
-        tensors.lazy("attention")[several, at, one, : size.heads],
-        tensors.lazy("values")[several, one, : size.kv_heads, :, : size.head_dim],
+    first_key = tensors.open_lazy("first_key")[several, at, one]
+    arrays = build_separability_arrays(
+        tensors.open_lazy("attention")[several, at, one, : size.heads],
+        tensors.open_lazy("values")[several, one, : size.kv_heads, :, : size.head_dim],
         first_key,
         (query,),
         sequences=range(sample.sequences),
@@ -179,7 +179,7 @@ def _measured(sample: Sample, index: int, layer: int) -> tuple[NDArray[np.float3
     return tuple(array[..., below] for array in found)
 
 
-def layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int, sequences: int) -> int:
+def estimate_layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int, sequences: int) -> int:
     """Upper bound of the memory of one task, in bytes: a block, the layer's measures, and replicates of some heads.
 
     Parameters
@@ -191,58 +191,60 @@ def layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int, 
     grid
         How many N there are.
     sequences
-        How many sequences are looked at.
+        How many sequences are measured.
     """
     from geometry.comparisons import MEASURES
-    from geometry.lazy_separation import SOURCES, block_bytes
-    from geometry.null_differences import difference_bytes
+    from geometry.lazy_separation import SOURCES, estimate_block_bytes
+    from geometry.null_differences import estimate_difference_bytes
     from geometry.nulls import NULLS
 
     of_head = len(NULLS) * len(MEASURES) * grid
     measured = 4 * sequences * heads * len(SOURCES) * len(MEASURES) * grid
     grouped = 2 * 8 * sequences * kv_heads * of_head
     statistics = 2 * 6 * 8 * heads * of_head
-    replicates = difference_bytes(sequences, min(heads, heads_at_once(of_head)) * of_head, REPLICATES)
-    return block_bytes(sizes, heads, kv_heads, grid) + 4 * measured + 2 * grouped + statistics + replicates
+    replicates = estimate_difference_bytes(sequences, min(heads, count_heads_at_once(of_head)) * of_head, REPLICATES)
+    return estimate_block_bytes(sizes, heads, kv_heads, grid) + 4 * measured + 2 * grouped + statistics + replicates
 
 
-def query_bytes(layers: int, heads: int, kv_heads: int, grid: int, sequences: int) -> int:
-    """Upper bound of what is kept of one query beside the tasks, in bytes: its layers, the model, a layer's rows.
+def estimate_query_bytes(layers: int, heads: int, kv_heads: int, grid: int, sequences: int) -> int:
+    """Upper bound of the memory of one query without its tasks, in bytes: its layers, the model, a layer's rows.
 
     Parameters
     ----------
     layers
         Layers with attention.
     heads, kv_heads, grid, sequences
-        As for ``layer_bytes``, of the largest layer.
+        As for ``estimate_layer_bytes``, of the largest layer.
     """
     from geometry.comparisons import MEASURES
-    from geometry.null_differences import model_bytes
+    from geometry.null_differences import estimate_model_bytes
     from geometry.nulls import NULLS
 
     of_head = len(NULLS) * len(MEASURES) * grid
     of_layer = 6 * 8 * heads * of_head + 2 * 8 * sequences * kv_heads * of_head
     drawn = 8 * (sequences + layers * kv_heads) * (REPLICATES + 1)
-    return layers * of_layer + model_bytes(of_head, REPLICATES) + drawn + 200 * heads * of_head
+    return layers * of_layer + estimate_model_bytes(of_head, REPLICATES) + drawn + 200 * heads * of_head
 
 
-def _head_columns(sample: Sample, query: int, layer: int, found: "NullDifferences") -> dict[str, Any]:
+def _build_head_columns(sample: Sample, query: int, layer: int, found: "NullDifferences") -> dict[str, Any]:
     """Columns of ``separability`` for one layer of one query."""
     head, null, measure, n = (axis.ravel() for axis in np.indices(found.value.shape, dtype=np.int16))
     place = {"layer": np.full(head.size, layer, np.int16), "head": head}
-    return _columns(sample, query, (null, measure, n), found) | place
+    return _build_columns(sample, query, (null, measure, n), found) | place
 
 
-def _model_columns(sample: Sample, query: int, layers: Mapping[int, Layer], resampling: "Resampling") -> dict[str, Any]:
+def _build_model_columns(
+    sample: Sample, query: int, layers: Mapping[int, Layer], resampling: "Resampling"
+) -> dict[str, Any]:
     """Columns of ``separability_model`` for one query."""
-    model = _added(sample, layers, resampling)
-    found = model.result()
+    model = _combine_layers(sample, layers, resampling)
+    found = model.compute_differences()
     null, measure, n = (axis.ravel() for axis in np.indices(found.value.shape, dtype=np.int16))
-    return _columns(sample, query, (null, measure, n), found) | {"heads": model.heads.astype(np.int32)[n]}
+    return _build_columns(sample, query, (null, measure, n), found) | {"heads": model.heads.astype(np.int32)[n]}
 
 
-def _added(sample: Sample, layers: Mapping[int, Layer], resampling: "Resampling") -> "ModelDifferences":
-    """The heads of all layers together."""
+def _combine_layers(sample: Sample, layers: Mapping[int, Layer], resampling: "Resampling") -> "ModelDifferences":
+    """Combine the heads of all layers."""
     from geometry.null_differences import ModelDifferences
 
     longest = max((layer.null for layer in layers.values()), key=lambda null: null.shape[-1])
@@ -253,7 +255,7 @@ def _added(sample: Sample, layers: Mapping[int, Layer], resampling: "Resampling"
     return model
 
 
-def _columns(
+def _build_columns(
     sample: Sample, query: int, places: tuple[NDArray[np.int16], ...], found: "NullDifferences"
 ) -> dict[str, Any]:
     """The columns that heads and the model share; places are the index of null, measure and N of every row."""
@@ -265,18 +267,18 @@ def _columns(
     return {
         **{name: np.full(n.size, value, np.int32) for name, value in constant.items()},
         "n": sample.grid.astype(np.int32)[n],
-        "null_model": _names(null, NULLS),
-        "measure": _names(measure, MEASURES),
+        "null_model": _encode_names(null, NULLS),
+        "measure": _encode_names(measure, MEASURES),
         **{name: array.ravel() for name, array in vars(found).items()},
     }
 
 
-def _names(index: NDArray[np.int16], names: tuple[str, ...]) -> pa.Array:
-    """A column of words."""
+def _encode_names(index: NDArray[np.int16], names: tuple[str, ...]) -> pa.Array:
+    """A dictionary-encoded column of names."""
     return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int8)), pa.array(names))
 
 
-def _auc_of_heads(sample: Sample, layers: Mapping[int, Layer]) -> dict[Place, float]:
+def _extract_head_auc(sample: Sample, layers: Mapping[int, Layer]) -> dict[Place, float]:
     """Mean AUC of every head at ``RANKED_AT``, or the largest N below."""
     from geometry.comparisons import MEASURES
 
@@ -289,43 +291,43 @@ def _auc_of_heads(sample: Sample, layers: Mapping[int, Layer]) -> dict[Place, fl
     return found
 
 
-def chosen(auc: Mapping[Place, float]) -> dict[Place, str]:
-    """The heads of highest, lowest and median AUC, and these words; of two heads none is the median."""
+def choose_heads(auc: Mapping[Place, float]) -> dict[Place, str]:
+    """The heads of highest, lowest and median AUC, each with its rank in words; of two heads, neither is the median."""
     order = sorted(auc, key=lambda place: (auc[place], place))
     return {order[(len(order) - 1) // 2]: "median", order[0]: "lowest", order[-1]: "highest"} if order else {}
 
 
-def _curves(sample: Sample, place: Place, rank: str) -> Iterator[pa.RecordBatch]:
+def _compute_curves(sample: Sample, place: Place, rank: str) -> Iterator[pa.RecordBatch]:
     """The rows of ``separation_curves`` of one head: the last query of sequence 0."""
     from geometry.curves import separation_curve
 
     (layer, head), query, tensors = place, sample.queries[-1], sample.tensors
     size, index = tensors.layers[layer], len(sample.queries) - 1
-    first = int(of_layer(tensors, "first_key", layer, sequence=0, query=index))
+    first = int(read_layer(tensors, "first_key", layer, sequence=0, query=index))
     keys = slice(first, query + 1)
-    weights = of_layer(tensors, "attention", layer, sequence=0, query=index, head=head, key=keys)
-    states = of_layer(tensors, "values", layer, sequence=0, kv_head=head // (size.heads // size.kv_heads), key=keys)
+    weights = read_layer(tensors, "attention", layer, sequence=0, query=index, head=head, key=keys)
+    states = read_layer(tensors, "values", layer, sequence=0, kv_head=head // (size.heads // size.kv_heads), key=keys)
     for n in (n for n in CURVES_AT if n < len(weights)):
         constant = {"sequence": 0, "query": query, "n": n, "n_keys": len(weights)}
-        columns = _curve_columns(separation_curve(weights, states, n))
+        columns = _build_curve_columns(separation_curve(weights, states, n))
         rows = len(columns["point"])
         where = {name: np.full(rows, value, np.int32) for name, value in constant.items()}
         where |= {name: np.full(rows, value, np.int16) for name, value in (("layer", layer), ("head", head))}
-        yield batch(where | columns, auc_rank=rank)
+        yield build_batch(where | columns, auc_rank=rank)
 
 
-def _curve_columns(curve: "SeparationCurve") -> dict[str, NDArray[Any]]:
-    """What a curve has at ``kept`` points."""
-    points = kept(curve.recall)
+def _build_curve_columns(curve: "SeparationCurve") -> dict[str, NDArray[Any]]:
+    """Columns of a curve at its ``select_points`` points."""
+    points = select_points(curve.recall)
     arrays = {name: array[points] for name, array in vars(curve).items() if name != "auc"}
     return {"point": points, **arrays, "auc": np.full(points.size, curve.auc)}
 
 
-def kept(recall: NDArray[np.float64], most: int = CURVE_POINTS) -> NDArray[np.int32]:
+def select_points(recall: NDArray[np.float64], most: int = CURVE_POINTS) -> NDArray[np.int32]:
     """Which points of a curve are kept, ascending: its ends, both sides of every rise of Recall, and some between.
 
-    So Recall over the share of false positives stays what it is, if there are no more rises than half of ``most``;
-    if there are, evenly spaced ones of these are kept.
+    Thus Recall as a function of the share of false positives is unchanged, if the number of rises is at most half of
+    ``most``; if there are more, evenly spaced ones of these points are kept.
     """
     last = len(recall) - 1
     rises = np.flatnonzero(np.diff(recall, prepend=0) > 0)

@@ -1,4 +1,4 @@
-"""The step of contributions: what each position adds to a head's output.
+"""The step of contributions: the part of each position in a head's output.
 
 Holds statistics over sequences of ‖α_i v_i‖ and of cosines of value states.
 """
@@ -11,24 +11,27 @@ from numpy.typing import NDArray
 
 from dagster_project.steps.sources import Rows, Sources
 from geometry.running import F64, Mean, Spread
-from storage.warehouse.rows import batch
-from storage.zarr.layers import attending, of_layer
+from storage.warehouse.rows import build_batch
+from storage.zarr.layers import list_attending_layers, read_layer
 
 
-def contributions(sources: Sources) -> Rows:
-    """What each position contributes to each head's output, and how its value state lies to sink and last token.
+def compute_contributions(sources: Sources) -> Rows:
+    """Contribution of each position to a head's output, and cosines of its value state with the sink's and the last.
 
-    One layer of one query after the other; ``contributions_bytes`` are in memory, however many sequences there are.
+    One layer of one query after the other; ``estimate_contributions_bytes`` are in memory, however many sequences there
+    are.
     """
     from tqdm import tqdm
 
-    places = [(query, layer) for query in range(len(sources.queries)) for layer in attending(sources.metrics)]
+    places = [
+        (query, layer) for query in range(len(sources.queries)) for layer in list_attending_layers(sources.metrics)
+    ]
     progress = tqdm(places, desc="contributions", unit="layer", disable=None)
     for query, layer in progress:
-        yield "contributions", batch(_of_layer(sources, query, layer))
+        yield "contributions", build_batch(_compute_layer(sources, query, layer))
 
 
-def contributions_bytes(sizes: Mapping[str, int]) -> int:
+def estimate_contributions_bytes(sizes: Mapping[str, int]) -> int:
     """Upper bound of the memory of the step, in bytes: a layer of one sequence, its statistics and its rows.
 
     Parameters
@@ -39,21 +42,21 @@ def contributions_bytes(sizes: Mapping[str, int]) -> int:
     return (120 * sizes["head"] + 100 * sizes["kv_head"]) * sizes["key"] + 2**18
 
 
-def _of_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
+def _compute_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
     """Columns of ``contributions`` for one index along ``query`` and one layer.
 
     Positions that the window of any sequence hides have no row: a window hides the same in all of them.
     """
     tensors, metrics, position = sources.tensors, sources.metrics, sources.queries[query]
     sequences, size = metrics.sizes["sequence"], metrics.layers[layer]
-    first = int(of_layer(tensors, "first_key", layer, query=query).max())
+    first = int(read_layer(tensors, "first_key", layer, query=query).max())
     seen, group = slice(first, position + 1), size.heads // size.kv_heads
     places = [(tensors, "attention"), (metrics, "cos_last_of_keys")]
     places += [(metrics, "value_norm"), (metrics, "cos_sink_of_keys")]
     norms, last, sink = Spread(), Mean(), Mean()
     for sequence in range(sequences):
         weight, cos_last, length, cos_sink = (
-            of_layer(store, name, layer, sequence=sequence, query=query, key=seen).astype(np.float64)
+            read_layer(store, name, layer, sequence=sequence, query=query, key=seen).astype(np.float64)
             for store, name in places
         )
         norms.add(weight * length.repeat(group, axis=0))
@@ -66,13 +69,13 @@ def _of_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
         "layer": np.full(head.size, layer, np.int16),
         "head": head.astype(np.int16),
         "position": index + np.int32(first),
-        "mean_norm_y": _flat(norms.value()),
-        "sd_norm_y": _flat(norms.deviation()),
-        "mean_cos_last": _flat(last.value().repeat(group, axis=0)),
-        "mean_cos_sink": _flat(sink.value().repeat(group, axis=0) if first == 0 else np.full(head.size, np.nan)),
+        "mean_norm_y": _flatten(norms.value()),
+        "sd_norm_y": _flatten(norms.deviation()),
+        "mean_cos_last": _flatten(last.value().repeat(group, axis=0)),
+        "mean_cos_sink": _flatten(sink.value().repeat(group, axis=0) if first == 0 else np.full(head.size, np.nan)),
     }
 
 
-def _flat(statistic: F64) -> NDArray[np.float32]:
+def _flatten(statistic: F64) -> NDArray[np.float32]:
     """A column of a statistic, (head, position)."""
     return statistic.astype(np.float32).ravel()

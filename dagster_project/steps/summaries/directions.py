@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from dagster_project.steps.sources import Rows, Sources
 from geometry.threads import one_blas_thread
-from storage.warehouse.rows import batch
-from storage.zarr.layers import attending, of_layer
+from storage.warehouse.rows import build_batch
+from storage.zarr.layers import list_attending_layers, read_layer
 
 if TYPE_CHECKING:
     from geometry.directions import PrincipalDirections
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     Heads = Sequence[PrincipalDirections | None]
 
 
-def value_directions(sources: Sources) -> Rows:
+def compute_value_directions(sources: Sources) -> Rows:
     """Principal directions of the value states of every KV head, and the value states of sequence 0 along them.
 
-    One pass over the value states; in memory are one layer of one sequence and the moments of its KV heads.
+    The value states are read once; one layer of one sequence and the moments of its KV heads are in memory.
     """
     from tqdm import tqdm
 
     tensors = sources.tensors
-    for layer in tqdm(attending(tensors), desc="value directions", unit="layer", disable=None):
-        heads = _directions_of_layer(tensors, layer)
-        yield "principal_directions", batch(_direction_columns(heads, layer, tensors.sizes["sequence"]))
-        yield "value_directions", batch(_point_columns(tensors, heads, layer))
+    for layer in tqdm(list_attending_layers(tensors), desc="value directions", unit="layer", disable=None):
+        heads = _compute_directions(tensors, layer)
+        yield "principal_directions", build_batch(_build_direction_columns(heads, layer, tensors.sizes["sequence"]))
+        yield "value_directions", build_batch(_build_point_columns(tensors, heads, layer))
 
 
-def _directions_of_layer(tensors: "SequenceStore", layer: int) -> "Heads":
+def _compute_directions(tensors: "SequenceStore", layer: int) -> "Heads":
     """Principal directions of the KV heads of a layer, over all sequences and all positions but the sink."""
     from geometry.directions import DirectionMoments
 
@@ -43,13 +43,13 @@ def _directions_of_layer(tensors: "SequenceStore", layer: int) -> "Heads":
     moments = [DirectionMoments(size.head_dim) for _ in range(size.kv_heads)]
     with one_blas_thread:  # products this small take longer on more threads
         for sequence in range(tensors.sizes["sequence"]):
-            values = of_layer(tensors, "values", layer, sequence=sequence)
+            values = read_layer(tensors, "values", layer, sequence=sequence)
             for of_head, states in zip(moments, values, strict=True):
                 of_head.add(states[1:])
-        return [of_head.principal() for of_head in moments]
+        return [of_head.compute_directions() for of_head in moments]
 
 
-def _direction_columns(heads: "Heads", layer: int, sequences: int) -> dict[str, Any]:
+def _build_direction_columns(heads: "Heads", layer: int, sequences: int) -> dict[str, Any]:
     """Columns of ``principal_directions``, one row per KV head of a layer."""
     shares = np.array([head.shares[:3] if head else np.full(3, np.nan) for head in heads])
     return {
@@ -62,9 +62,9 @@ def _direction_columns(heads: "Heads", layer: int, sequences: int) -> dict[str, 
     }
 
 
-def _point_columns(tensors: "SequenceStore", heads: "Heads", layer: int) -> dict[str, Any]:
+def _build_point_columns(tensors: "SequenceStore", heads: "Heads", layer: int) -> dict[str, Any]:
     """Columns of ``value_directions`` for one layer."""
-    values = of_layer(tensors, "values", layer, sequence=0)
+    values = read_layer(tensors, "values", layer, sequence=0)
     nothing = np.full((tensors.sizes["key"], 3), np.nan)
     points = np.array([head.project(states) if head else nothing for head, states in zip(heads, values, strict=True)])
     kv_head, position = np.nonzero(np.isfinite(points).all(axis=-1))

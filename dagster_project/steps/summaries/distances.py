@@ -1,4 +1,4 @@
-"""The step of distances: how far what is selected lies from the rest, beside a random selection.
+"""The step of distances: how far the selected keys are from the rest, compared with random selections.
 
 Holds means over sequences for every N, and fits against N and against the number of keys.
 """
@@ -12,14 +12,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagster_project.steps.sources import Rows, Sources
-from dagster_project.steps.summaries.power_laws import Row, fit_batch, fit_row, groups_of
+from dagster_project.steps.summaries.power_laws import Row, build_fit_batch, find_head_groups, fit_row
 from geometry.grids import I64, log_grid
 from geometry.running import F64, Spread
-from storage.warehouse.rows import batch
-from storage.zarr.layers import attending, of_layer
+from storage.warehouse.rows import build_batch
+from storage.zarr.layers import list_attending_layers, read_layer
 
 MEASURES = ("distance", "random_distance")
-"""What is averaged and fitted: the distance, and its root mean square over random selections."""
+"""The quantities that are averaged and fitted: the distance, and its root mean square over random selections."""
 
 AXES = {"measure": pa.string(), "axis": pa.string(), "query": pa.int32(), "n": pa.int32()}
 """Columns that say what was fitted against what, and their types."""
@@ -28,41 +28,42 @@ Points = tuple[F64, F64, NDArray[np.integer]]
 """x, y and clusters of a fit, of shapes that broadcast."""
 
 
-def distances(sources: Sources) -> Rows:
-    """Distance of the selected keys from the rest, beside random selections, with fits against N and context.
+def compute_distances(sources: Sources) -> Rows:
+    """Distance of the selected keys from the rest and that of random selections, with fits against N and context.
 
-    Layer by layer; ``distances_bytes`` are in memory beside what is read of one sequence.
+    Layer by layer; ``estimate_distances_bytes`` are in memory in addition to the arrays of one sequence.
     """
     from tqdm import tqdm
 
-    metrics, groups = sources.metrics, groups_of(sources.metrics)
+    metrics, groups = sources.metrics, find_head_groups(sources.metrics)
     model = [_Sums.empty(metrics.sizes["sequence"], query) for query in sources.queries]
     parts: list[_Part] = []
-    for layer in tqdm(attending(metrics), desc="distances", unit="layer", disable=None):
+    for layer in tqdm(list_attending_layers(metrics), desc="distances", unit="layer", disable=None):
         found = [_read(sources, layer, index, model[index]) for index in range(len(sources.queries))]
         queries = [of_query for of_query in found if of_query is not None]
         for of_query in queries:
-            yield "distance_means", batch(_mean_columns(of_query, layer, metrics.sizes["sequence"]))
-        fits = list(_fits_of_heads(queries, layer)) if queries else []
-        yield "distance_fits", fit_batch(fits, **AXES, layer=pa.int16(), head=pa.int16())
+            yield "distance_means", build_batch(_build_mean_columns(of_query, layer, metrics.sizes["sequence"]))
+        fits = list(_fit_heads(queries, layer)) if queries else []
+        yield "distance_fits", build_fit_batch(fits, **AXES, layer=pa.int16(), head=pa.int16())
         parts += [_Part.of(of_query, groups[layer]) for of_query in queries]
     for position, sums in zip(sources.queries, model, strict=True):
-        yield "distance_means_model", batch(sums.columns(position))
-    yield "distance_fits_model", fit_batch(list(_fits_of_model(parts)), **AXES)
+        yield "distance_means_model", build_batch(sums.build_columns(position))
+    yield "distance_fits_model", build_fit_batch(list(_fit_model(parts)), **AXES)
 
 
-def distances_bytes(sizes: Mapping[str, int]) -> int:
-    """Upper bound of the memory of the step, in bytes, beside the rows that it yields.
+def estimate_distances_bytes(sizes: Mapping[str, int]) -> int:
+    """Upper bound of the memory of the step, in bytes, without the rows that it yields.
 
-    Of one layer, running means of four numbers for every query, head and N, and both distances of every sequence on a
-    grid of N; of the model, sums over heads for every sequence, query and N, and every head's means on the grid.
+    For one layer these are running means of four numbers for every query, head and N, and both distances of every
+    sequence on a grid of N; for the model, sums over heads for every sequence, query and N, and every head's means on
+    the grid.
 
     Parameters
     ----------
     sizes
         Sizes of the axes ``sequence``, ``query``, ``layer``, ``head`` and ``n``.
     """
-    grid = _grid(sizes["n"] + 1).size
+    grid = _build_grid(sizes["n"] + 1).size
     of_layer_ = sizes["query"] * sizes["head"] * 8 * (14 * 4 * sizes["n"] + 4 * sizes["sequence"] * grid)
     of_model = sizes["query"] * 8 * (5 * sizes["sequence"] * sizes["n"] + 3 * sizes["layer"] * sizes["head"] * grid)
     return of_layer_ + of_model + 2**20
@@ -96,10 +97,10 @@ class _Sums:
 
     @classmethod
     def empty(cls, sequences: int, last: int) -> "_Sums":
-        """Of no head yet, for N up to ``last``."""
+        """Sums over no head yet, for N up to ``last``."""
         return cls(np.zeros((len(MEASURES), sequences, last)), np.zeros((sequences, last), np.int64))
 
-    def columns(self, position: int) -> dict[str, Any]:
+    def build_columns(self, position: int) -> dict[str, Any]:
         """Columns of ``distance_means_model``; rows for the N at which there are heads."""
         most = self.heads.max(axis=0)
         seen = most > 0
@@ -133,7 +134,7 @@ class _Part:
 
     @classmethod
     def of(cls, found: _OfQuery, groups: NDArray[np.int64]) -> "_Part":
-        """That of one layer and query."""
+        """The part of one layer and query."""
         return cls(found.position, found.n_keys, found.grid, found.means[2:, :, found.grid - 1], groups)
 
 
@@ -142,16 +143,16 @@ def _read(sources: Sources, layer: int, index: int, model: _Sums) -> _OfQuery | 
     from geometry.distances import random_subset_distance
 
     metrics = sources.metrics
-    n_keys = of_layer(metrics, "n_keys", layer, query=index)
+    n_keys = read_layer(metrics, "n_keys", layer, query=index)
     last = int(n_keys.max()) - 1
     if last < 1:
         return None
-    grid, spread, points = _grid(last + 1), Spread(), []
+    grid, spread, points = _build_grid(last + 1), Spread(), []
     for sequence, keys in enumerate(n_keys.tolist()):
         of_head = {"sequence": sequence, "query": index}
-        distance = of_layer(metrics, "distance_rest", layer, **of_head)[:, :last].astype(np.float64)
+        distance = read_layer(metrics, "distance_rest", layer, **of_head)[:, :last].astype(np.float64)
         output, contributions = (
-            of_layer(metrics, name, layer, **of_head)[:, None] for name in ("norm_output", "norm_contributions")
+            read_layer(metrics, name, layer, **of_head)[:, None] for name in ("norm_output", "norm_contributions")
         )
         random = random_subset_distance(output, contributions, size=np.arange(1, last + 1), n_keys=keys)
         both = np.stack([distance, random])
@@ -165,7 +166,7 @@ def _read(sources: Sources, layer: int, index: int, model: _Sums) -> _OfQuery | 
     )
 
 
-def _mean_columns(found: _OfQuery, layer: int, sequences: int) -> dict[str, Any]:
+def _build_mean_columns(found: _OfQuery, layer: int, sequences: int) -> dict[str, Any]:
     """Columns of ``distance_means`` of one layer and query."""
     head, n = (axis.ravel() for axis in np.indices(found.means.shape[1:], dtype=np.int32))
     names = (*MEASURES, *(f"relative_{name}" for name in MEASURES))
@@ -181,22 +182,22 @@ def _mean_columns(found: _OfQuery, layer: int, sequences: int) -> dict[str, Any]
     }
 
 
-def _grid(n_keys: int) -> I64:
+def _build_grid(n_keys: int) -> I64:
     """The N of fits for so many keys: a log grid, and the powers of two, which contexts of other sizes have as well."""
-    return np.union1d(log_grid(n_keys), _powers(n_keys))
+    return np.union1d(log_grid(n_keys), _list_powers(n_keys))
 
 
-def _powers(n_keys: int) -> I64:
+def _list_powers(n_keys: int) -> I64:
     """The powers of two up to half of the keys; 1 for fewer than four keys."""
     return 2 ** np.arange(max(1, (n_keys // 2).bit_length()), dtype=np.int64)
 
 
-def _up_to_half(found: _OfQuery | _Part) -> NDArray[np.bool_]:
-    """Which N are fitted: beyond half of the keys the distance grows again, up to ‖s_n‖ at N = n, whatever the head."""
+def _select_up_to_half(found: _OfQuery | _Part) -> NDArray[np.bool_]:
+    """Which N are fitted: beyond half of the keys the distance of every head grows again, up to ‖s_n‖ at N = n."""
     return found.grid <= max(1, found.n_keys // 2)
 
 
-def _fits_of_heads(queries: Sequence[_OfQuery], layer: int) -> Iterator[Row]:
+def _fit_heads(queries: Sequence[_OfQuery], layer: int) -> Iterator[Row]:
     """Rows of ``distance_fits`` of one layer; points and clusters are the sequences."""
     _, sequences, heads, _ = queries[0].points.shape
     cluster = np.arange(sequences)
@@ -204,20 +205,22 @@ def _fits_of_heads(queries: Sequence[_OfQuery], layer: int) -> Iterator[Row]:
         place = {"layer": layer, "head": head}
         for index, measure in enumerate(MEASURES):
             for found in queries:
-                half = _up_to_half(found)
+                half = _select_up_to_half(found)
                 y = found.points[index, :, head, half]  # (N, sequence)
-                yield place | _row(
+                yield place | _build_row(
                     measure, "n", found.position, (found.grid[half, None].astype(np.float64), y, cluster)
                 )
-            for n in _common(queries):
-                y = np.stack([found.points[index, :, head, _place(found, n)] for found in queries])  # (query, sequence)
+            for n in _find_common_n(queries):
+                y = np.stack(
+                    [found.points[index, :, head, _find_place(found, n)] for found in queries]
+                )  # (query, sequence)
                 keys = np.array([[found.n_keys] for found in queries], np.float64)
-                yield place | _row(measure, "n_keys", n, (keys, y, cluster))
+                yield place | _build_row(measure, "n_keys", n, (keys, y, cluster))
 
 
-def _fits_of_model(parts: Sequence[_Part]) -> Iterator[Row]:
+def _fit_model(parts: Sequence[_Part]) -> Iterator[Row]:
     """Rows of ``distance_fits_model``; points are the heads, clusters their KV groups."""
-    queries = sorted({part.position for part in parts})  # none where no query attends to two keys
+    queries = sorted({part.position for part in parts})  # none if no query attends to two keys
     widest = [
         max((part for part in parts if part.position == query), key=lambda part: part.n_keys) for query in queries
     ]
@@ -227,33 +230,33 @@ def _fits_of_model(parts: Sequence[_Part]) -> Iterator[Row]:
             points = [
                 (part.grid[half].astype(np.float64), part.relative[index][:, half], part.groups[:, None])
                 for part in of_query
-                for half in [_up_to_half(part)]
+                for half in [_select_up_to_half(part)]
             ]
-            yield _row(measure, "n", query, _joined(points))
-        for n in _common(widest):
+            yield _build_row(measure, "n", query, _join_points(points))
+        for n in _find_common_n(widest):
             points = [
-                (np.array(part.n_keys, np.float64), part.relative[index][:, _place(part, n)], part.groups)
+                (np.array(part.n_keys, np.float64), part.relative[index][:, _find_place(part, n)], part.groups)
                 for part in parts
                 if 2 * n <= part.n_keys
             ]
-            yield _row(measure, "n_keys", n, _joined(points))
+            yield _build_row(measure, "n_keys", n, _join_points(points))
 
 
-def _common(queries: Sequence[_OfQuery] | Sequence[_Part]) -> list[int]:
-    """The N that are fitted against the number of keys: where there are several sizes of context, those of all."""
+def _find_common_n(queries: Sequence[_OfQuery] | Sequence[_Part]) -> list[int]:
+    """The N that are fitted against the number of keys: those of all sizes of context; none if there is one size."""
     sizes = {found.n_keys for found in queries}
     if len(sizes) < 2:
         return []
-    return [n for n in _powers(min(sizes)).tolist() if 2 * n <= min(sizes)]
+    return [n for n in _list_powers(min(sizes)).tolist() if 2 * n <= min(sizes)]
 
 
-def _place(found: _OfQuery | _Part, n: int) -> int:
-    """Where an N stands on the grid."""
+def _find_place(found: _OfQuery | _Part, n: int) -> int:
+    """Index of an N on the grid."""
     return int(np.searchsorted(found.grid, n))
 
 
-def _row(measure: str, axis: str, at: int, points: Points) -> Row:
-    """A row of fits but for its head; ``at`` is the query of a fit against N, and the N of one against the keys."""
+def _build_row(measure: str, axis: str, at: int, points: Points) -> Row:
+    """A row of fits without its head; ``at`` is the query of a fit against N, and the N of one against the keys."""
     return {
         "measure": measure,
         "axis": axis,
@@ -262,8 +265,8 @@ def _row(measure: str, axis: str, at: int, points: Points) -> Row:
     } | (fit_row(*points))
 
 
-def _joined(parts: Iterable[Points]) -> Points:
-    """All points in one, flat."""
+def _join_points(parts: Iterable[Points]) -> Points:
+    """Concatenate all points, flattened."""
     flat = [[array.ravel() for array in np.broadcast_arrays(*part)] for part in parts]
     x, y, cluster = (np.concatenate(arrays) for arrays in zip(*flat, strict=True))
     return x, y, cluster

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.steps.cluster import in_parallel
+from dagster_project.steps.cluster import run_in_parallel
 from dagster_project.steps.sources import Rows, Sources
 
 logger = logging.getLogger(__name__)
@@ -26,34 +26,34 @@ KINDS: dict[str, pa.DataType] = {
     **dict.fromkeys(("meets_assumptions", "agrees"), pa.bool_()),
     **{f"{metric}_{side}holds": pa.bool_() for metric in ("precision", "recall") for side in ("", "upper_")},
 }
-"""Types of the columns of drawn heads that are no float64."""
+"""Types of the columns of drawn heads that are not float64."""
 
 EFFECT_DRAWS = 16
 """Heads drawn for every value of a parameter of Table 1."""
 
 
-def expectation(sources: Sources) -> Rows:
-    """The bounds held against means over heads drawn from the assumptions as fitted to the study, over its grid."""
-    typical = _typical(sources)
-    yield from () if typical is None else (("monte_carlo", rows) for rows in _grid(sources, typical))
+def compute_bounds_in_expectation(sources: Sources) -> Rows:
+    """The bounds compared with means over heads drawn from the assumptions as fitted to the study, over its grid."""
+    typical = _find_typical_head(sources)
+    yield from () if typical is None else (("monte_carlo", rows) for rows in _draw_grid(sources, typical))
 
 
-def effects(sources: Sources) -> Rows:
-    """Table 1: what each parameter does to the printed lower bounds of heads drawn from the assumptions as fitted."""
-    typical = _typical(sources)
-    yield from () if typical is None else (("parameter_effects", rows) for rows in _effects(sources, typical))
+def compute_parameter_effects(sources: Sources) -> Rows:
+    """Table 1: effects of the parameters on the printed lower bounds of heads drawn from the assumptions as fitted."""
+    typical = _find_typical_head(sources)
+    yield from () if typical is None else (("parameter_effects", rows) for rows in _draw_effects(sources, typical))
 
 
-def _typical(sources: Sources) -> Any:
-    """The parameters of a head typical of the study, from the fits; None, and a line, if one of them is missing.
+def _find_typical_head(sources: Sources) -> Any:
+    """The parameters of a head typical of the study, from the fits; None, with a log line, if a fit is missing.
 
     Those of the weights are fitted to the last query.
     """
     from geometry.assumed import Assumed
 
-    heads = [row for row in sources.rows("assumption_norms") if row["lambda_sink"] is not None]
-    (similar,) = sources.rows("assumption_similarity_model")
-    (weight,) = (row for row in sources.rows("assumption_weights_model") if row["query"] == sources.query)
+    heads = [row for row in sources.read_rows("assumption_norms") if row["lambda_sink"] is not None]
+    (similar,) = sources.read_rows("assumption_similarity_model")
+    (weight,) = (row for row in sources.read_rows("assumption_weights_model") if row["query"] == sources.query)
     beta = np.inf if similar["status"] == "unbounded" else similar["beta"]
     if not heads or beta is None or weight["status"] != "ok" or (weight["p_sink"] or 0) >= 1:
         logger.info("%s: norms, similarity or weights have no fit, so no heads can be drawn like them", sources.name)
@@ -73,13 +73,13 @@ def _typical(sources: Sources) -> Any:
     )
 
 
-def _grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
+def _draw_grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
     """The rows of ``monte_carlo``, one batch per grid point; points are drawn through Dask."""
     from tqdm import tqdm
     from tqdm.dask import TqdmCallback
 
-    from geometry.assumed import stretched
-    from geometry.monte_carlo import monte_carlo
+    from geometry.assumed import stretch_phases
+    from geometry.monte_carlo import compare_bounds
 
     analysis = sources.study.analysis
     if (grid := analysis.monte_carlo) is None:
@@ -87,8 +87,10 @@ def _grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
     axes = (grid.head_dim, grid.n_keys, grid.beta, grid.lambda_sink, grid.rho_0)
     tasks = [
         partial(
-            monte_carlo,
-            replace(stretched(typical, sources.query + 1, n_keys), beta=beta, lambda_sink=lambda_sink, rho_0=rho_0),
+            compare_bounds,
+            replace(
+                stretch_phases(typical, sources.query + 1, n_keys), beta=beta, lambda_sink=lambda_sink, rho_0=rho_0
+            ),
             n_keys,
             head_dim,
             draws=grid.draws,
@@ -100,26 +102,26 @@ def _grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
     ]
     progress = TqdmCallback(tqdm_class=tqdm, desc="Monte Carlo", unit="point", disable=None)
     with progress:
-        found = in_parallel(tasks)
-    yield from map(_drawn, found)
+        found = run_in_parallel(tasks)
+    yield from map(_build_batch, found)
 
 
-def _effects(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
+def _draw_effects(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
     """The rows of ``parameter_effects``, at the middle one of the study's κ."""
-    from geometry.monte_carlo import parameter_effects, within_premise
+    from geometry.monte_carlo import find_premise_point, measure_parameter_effects
 
     analysis, seed, n_keys = sources.study.analysis, sources.study.seed, sources.query + 1
     commonest = mode(size.head_dim for size in sources.tensors.layers if size.heads)
-    base, head_dim, size = within_premise(typical, n_keys, commonest, seed=seed)
+    base, head_dim, size = find_premise_point(typical, n_keys, commonest, seed=seed)
     kappa = analysis.kappas[len(analysis.kappas) // 2]
-    yield _drawn(
-        parameter_effects(
+    yield _build_batch(
+        measure_parameter_effects(
             base, n_keys, head_dim, size, kappa=kappa, scale=analysis.scale, draws=EFFECT_DRAWS, seed=seed
         )
     )
 
 
-def _drawn(rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """Rows as a record batch, whatever of them is unknown."""
+def _build_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    """Rows as a record batch, with the types of columns also if all their values are unknown."""
     schema = pa.schema([(name, KINDS.get(name, pa.float64())) for name in rows[0]])
     return pa.RecordBatch.from_pylist(rows, schema)

@@ -1,9 +1,9 @@
-"""The steps of what heads do: a model run with heads replaced one by one, and with fewer keys for every query.
+"""The steps of interventions: a model run with heads replaced one by one, and with fewer keys for every query.
 
-Holds their rows, and what sparse attention is told of heads beforehand. What does not belong here: the forward passes
-(``extract.effects``).
+Holds their rows, and the statistics of heads from which sparse attention takes its budgets. The forward passes are in
+``extract.effects``.
 
-A step that is stopped goes on where it was: what is done for one layer, or one sequence, is kept until all of it is.
+A step that is stopped is resumed: the results of each layer, or each sequence, are kept until the step is complete.
 """
 
 import dataclasses
@@ -20,8 +20,8 @@ from dagster_project.steps.sources import Rows, Sources
 from dagster_project.study.studies import EffectsSettings
 from storage.files.pieces import Pieces
 from storage.files.tables import read_table
-from storage.warehouse.rows import batch
-from storage.zarr.layers import attending, of_layer
+from storage.warehouse.rows import build_batch
+from storage.zarr.layers import list_attending_layers, read_layer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -38,46 +38,46 @@ ABLATION_VERSION, SPARSIFIED_VERSION = 1, 2
 F64 = NDArray[np.float64]
 
 
-def head_ablation(sources: Sources) -> Rows:
-    """What the model loses when the output of one head is replaced, for every head, with bootstrap intervals.
+def compute_head_ablation(sources: Sources) -> Rows:
+    """The increase of the model's loss when a head's output is replaced, for every head, with bootstrap intervals.
 
-    Nothing unless the study asks for effects, or of a model whose attention cannot be edited, with a warning. In memory
-    are the losses of all heads over all sequences.
+    Yields nothing unless the study asks for effects, nor, with a warning, for a model whose attention cannot be edited.
+    The losses of all heads over all sequences are in memory.
     """
     asked = sources.study.analysis.effects
     if asked is None:
         return
-    pieces = _pieces(sources, "head_ablation", ABLATION_VERSION)
-    layers = attending(sources.tensors)
-    done = {(int(sequence), int(layer)) for sequence, layer in (name.split("-") for name in pieces.names())}
+    pieces = _open_pieces(sources, "head_ablation", ABLATION_VERSION)
+    layers = list_attending_layers(sources.tensors)
+    done = {(int(sequence), int(layer)) for sequence, layer in (name.split("-") for name in pieces.list_names())}
     if len(done) < asked.sequences * len(layers):
-        from extract.ablation import ablation_bytes
+        from extract.ablation import estimate_ablation_bytes
 
-        opened = _open(sources, ablation_bytes)
+        opened = _open_model(sources, estimate_ablation_bytes)
         if opened is None:
             return
         _ablate(opened, sources, asked, pieces, done)
     for layer in layers:
-        yield "head_ablation", batch(_ablation_rows(asked, pieces, layer))
+        yield "head_ablation", build_batch(_build_ablation_columns(asked, pieces, layer))
     pieces.remove()
 
 
 def _ablate(
     opened: "Opened", sources: Sources, asked: EffectsSettings, pieces: Pieces, done: set[tuple[int, int]]
 ) -> None:
-    """Do what is missing, layer by layer."""
+    """Compute the missing pieces, layer by layer."""
     from tqdm import tqdm
 
-    from extract.effects import head_ablation as ablated
+    from extract.effects import ablate_heads as ablated
 
-    total = asked.sequences * len(attending(sources.tensors))
+    total = asked.sequences * len(list_attending_layers(sources.tensors))
     found = ablated(opened, sequences=asked.sequences, kinds=asked.ablation, done=done)
     for sequence, effects in tqdm(found, "head ablation", total - len(done), unit="layer", disable=None):
         content = {"plain_loss": effects.plain_loss, "loss": effects.loss.tolist(), "kl": effects.kl.tolist()}
         pieces.write(f"{sequence}-{effects.layer}", content)
 
 
-def _ablation_rows(asked: EffectsSettings, pieces: Pieces, layer: int) -> dict[str, Any]:
+def _build_ablation_columns(asked: EffectsSettings, pieces: Pieces, layer: int) -> dict[str, Any]:
     """Columns of ``head_ablation`` for one layer."""
     found = [pieces.read(f"{sequence}-{layer}") for sequence in range(asked.sequences)]
     plain = np.array([one["plain_loss"] for one in found])
@@ -89,61 +89,61 @@ def _ablation_rows(asked: EffectsSettings, pieces: Pieces, layer: int) -> dict[s
         "kind": np.repeat(np.array(asked.ablation, object), heads),
         "sequences": np.full(kinds * heads, asked.sequences, np.int32),
         "plain_loss": np.full(kinds * heads, plain.mean()),
-        **_intervals("delta_loss", (loss - plain[:, None, None]).reshape(len(found), -1)),
-        **_intervals("kl", kl.reshape(len(found), -1)),
+        **_compute_intervals("delta_loss", (loss - plain[:, None, None]).reshape(len(found), -1)),
+        **_compute_intervals("kl", kl.reshape(len(found), -1)),
     }
 
 
-def sparsified_loss(sources: Sources) -> Rows:
-    """What the model loses when queries attend to fewer keys, by policy and budget, on sequences not read before.
+def compute_sparsified_loss(sources: Sources) -> Rows:
+    """The increase of the model's loss when queries attend to fewer keys, by policy and budget, on held-out sequences.
 
-    Nothing unless the study asks for effects, or of a model whose attention cannot be edited, with a warning. In memory
-    are the losses of all policies over all sequences.
+    Yields nothing unless the study asks for effects, nor, with a warning, for a model whose attention cannot be edited.
+    The losses of all policies over all sequences are in memory.
     """
     asked = sources.study.analysis.effects
     if asked is None or not asked.budgets:
         return
-    from extract.sparsity import policy_bytes
+    from extract.sparsity import estimate_policy_bytes
 
-    opened = _open(sources, policy_bytes)
+    opened = _open_model(sources, estimate_policy_bytes)
     if opened is None:
         return
-    policies = _policies(opened, sources, asked)
-    pieces = _pieces(sources, "sparsified_loss", SPARSIFIED_VERSION)
+    policies = _list_policies(opened, sources, asked)
+    pieces = _open_pieces(sources, "sparsified_loss", SPARSIFIED_VERSION)
     _sparsify(opened, asked, [policy for _, _, policy in policies], pieces)
     found = [pieces.read(f"{sequence}") for sequence in range(asked.held_out)]
-    yield "sparsified_loss", batch(_sparsified_rows(policies, found))
+    yield "sparsified_loss", build_batch(_build_sparsified_columns(policies, found))
     for sequence, losses in enumerate(found):
-        yield "sparsified_loss_by_sequence", batch(_losses_of_sequence(policies, sequence, losses))
+        yield "sparsified_loss_by_sequence", build_batch(_build_sequence_columns(policies, sequence, losses))
     pieces.remove()
 
 
-def _policies(opened: "Opened", sources: Sources, asked: EffectsSettings) -> list[tuple[float, int, "Policy"]]:
+def _list_policies(opened: "Opened", sources: Sources, asked: EffectsSettings) -> list[tuple[float, int, "Policy"]]:
     """The budget as a share, its number of keys, and the policies of that cost."""
-    from extract.budgets import keys_of, policies_at
+    from extract.budgets import build_policies, count_keys
 
-    heads, seed = known_of_heads(opened, sources, asked), sources.study.seed
+    heads, seed = describe_heads(opened, sources, asked), sources.study.seed
     context = opened.tokens.shape[1]
     return [
         (budget, keys, policy)
         for budget in sorted(asked.budgets)
-        for keys in (keys_of(budget, context),)
-        for policy in policies_at(keys, heads, draws=asked.draws, seed=seed)
+        for keys in (count_keys(budget, context),)
+        for policy in build_policies(keys, heads, draws=asked.draws, seed=seed)
     ]
 
 
-def known_of_heads(opened: "Opened", sources: Sources, asked: EffectsSettings) -> "Heads":
-    """What budgets are taken from: the study's sequences, its last query, and the elbows as the warehouse has them."""
-    from extract.effects import known_heads
+def describe_heads(opened: "Opened", sources: Sources, asked: EffectsSettings) -> "Heads":
+    """Statistics of heads that budgets are taken from: the study's sequences, its last query, and elbows as in SQL."""
+    from extract.effects import measure_heads
 
-    heads = known_heads(opened, sequences=asked.sequences)
-    recall_n, recall = _recall(sources, heads.present)
-    elbow = _elbows(sources, heads.present)
-    scores = {"elbow": elbow, "mass": _effective_keys(sources, heads.present)}
+    heads = measure_heads(opened, sequences=asked.sequences)
+    recall_n, recall = _read_recall(sources, heads.present)
+    elbow = _find_elbows(sources, heads.present)
+    scores = {"elbow": elbow, "mass": _compute_effective_keys(sources, heads.present)}
     return dataclasses.replace(heads, elbow=elbow, recall=recall, recall_n=recall_n, scores=scores)
 
 
-def _recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], F64]:
+def _read_recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], F64]:
     """Mean Recall at the last query, (layers, heads, N); 1 where N is all keys of a head, NaN where there is none."""
     most = max(sources.query, 1)
     recall = np.where(present[..., None], np.ones(most), np.nan)
@@ -155,13 +155,13 @@ def _recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[np.in
     return np.arange(1, most + 1), recall
 
 
-def _elbows(sources: Sources, present: NDArray[np.bool_]) -> F64:
-    """N at the elbow of each head at the last query, (layers, heads); NaN without one."""
+def _find_elbows(sources: Sources, present: NDArray[np.bool_]) -> F64:
+    """N at the elbow of each head at the last query, (layers, heads); NaN if there is none."""
     import duckdb
 
     elbows = np.full(present.shape, np.nan)
     with duckdb.connect() as connection:
-        connection.execute(sql.statement("macros", "elbows_of").text)
+        connection.execute(sql.read_statement("macros", "elbows_of").text)
         connection.execute(
             "CREATE TEMP TABLE curves AS FROM read_parquet($path) WHERE query = $query",
             {"path": str(sources.summaries / "selection_means.parquet"), "query": sources.query},
@@ -171,30 +171,30 @@ def _elbows(sources: Sources, present: NDArray[np.bool_]) -> F64:
     return elbows
 
 
-def _effective_keys(sources: Sources, present: NDArray[np.bool_]) -> F64:
+def _compute_effective_keys(sources: Sources, present: NDArray[np.bool_]) -> F64:
     """Mean over sequences of the effective number of keys at the last query, (layers, heads)."""
     found, last = np.full(present.shape, np.nan), len(sources.queries) - 1
-    for layer in attending(sources.metrics):
-        keys = of_layer(sources.metrics, "effective_keys", int(layer), query=last)
+    for layer in list_attending_layers(sources.metrics):
+        keys = read_layer(sources.metrics, "effective_keys", int(layer), query=last)
         found[layer, : keys.shape[1]] = np.nanmean(keys, axis=0)
     return found
 
 
 def _sparsify(opened: "Opened", asked: EffectsSettings, policies: Sequence["Policy"], pieces: Pieces) -> None:
-    """Do what is missing, sequence by sequence."""
+    """Compute the missing pieces, sequence by sequence."""
     from tqdm import tqdm
 
-    from extract.effects import sparsified_losses
+    from extract.effects import measure_sparse_losses
 
-    done = {int(name) for name in pieces.names()}
-    held_out = opened.held_out(asked.held_out)
-    found = sparsified_losses(opened, held_out, policies, renormalised=asked.renormalised, done=done)
+    done = {int(name) for name in pieces.list_names()}
+    held_out = opened.select_held_out(asked.held_out)
+    found = measure_sparse_losses(opened, held_out, policies, renormalised=asked.renormalised, done=done)
     for sequence, losses in tqdm(found, "sparsified loss", len(held_out) - len(done), unit="sequence", disable=None):
         numbers = {name: getattr(losses, name).tolist() for name in ("loss", "kl", "keys_kept")}
         pieces.write(f"{sequence}", {"plain_loss": losses.plain_loss, **numbers})
 
 
-def _sparsified_rows(
+def _build_sparsified_columns(
     policies: Sequence[tuple[float, int, "Policy"]], found: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Columns of ``sparsified_loss``; excess is over the same N for all heads at the same budget."""
@@ -203,32 +203,32 @@ def _sparsified_rows(
     same = {keys: index for index, (_, keys, policy) in enumerate(policies) if policy.name == "same_n"}
     reference = loss[:, [same[keys] for _, keys, _ in policies]]
     return {
-        **_names(policies),
+        **_build_name_columns(policies),
         "keys": np.array([keys for _, keys, _ in policies], np.int32),
         "needs": np.array([policy.needs for _, _, policy in policies], object),
         "sequences": np.full(len(policies), len(found), np.int32),
         "keys_kept": kept.mean(axis=0),
         "plain_loss": np.full(len(policies), plain.mean()),
-        **_intervals("delta_loss", loss - plain[:, None]),
-        **_intervals("kl", kl),
-        **_intervals("excess_loss", loss - reference),
+        **_compute_intervals("delta_loss", loss - plain[:, None]),
+        **_compute_intervals("kl", kl),
+        **_compute_intervals("excess_loss", loss - reference),
     }
 
 
-def _losses_of_sequence(
+def _build_sequence_columns(
     policies: Sequence[tuple[float, int, "Policy"]], sequence: int, losses: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Columns of ``sparsified_loss_by_sequence`` of one sequence."""
     return {
-        **_names(policies),
+        **_build_name_columns(policies),
         "sequence": np.full(len(policies), sequence, np.int32),
         "plain_loss": np.full(len(policies), losses["plain_loss"]),
         "loss": np.array(losses["loss"], np.float64),
     }
 
 
-def _names(policies: Sequence[tuple[float, int, "Policy"]]) -> dict[str, Any]:
-    """Columns that say which policy a row is about."""
+def _build_name_columns(policies: Sequence[tuple[float, int, "Policy"]]) -> dict[str, Any]:
+    """Columns that identify the policy of a row."""
     return {
         "policy": np.array([policy.name for _, _, policy in policies], object),
         "setting": np.array([policy.setting for _, _, policy in policies], object),
@@ -236,45 +236,44 @@ def _names(policies: Sequence[tuple[float, int, "Policy"]]) -> dict[str, Any]:
     }
 
 
-def _intervals(name: str, of_sequences: F64) -> Mapping[str, F64]:
+def _compute_intervals(name: str, of_sequences: F64) -> Mapping[str, F64]:
     """Means over sequences of (sequences, rows), and percentile intervals over resampled sequences; NaN for one."""
-    from geometry.bootstrap import LEVEL, resampling
+    from geometry.bootstrap import LEVEL, draw_sequences
 
     sequences, rows = of_sequences.shape
     low, high = np.full((2, rows), np.nan)
     if sequences > 1:
-        resampled = of_sequences.T @ (resampling(sequences).astype(np.float64) / sequences)
+        resampled = of_sequences.T @ (draw_sequences(sequences).astype(np.float64) / sequences)
         low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1)
     return {name: of_sequences.mean(axis=0), f"{name}_ci_low": low, f"{name}_ci_high": high}
 
 
-def _open(sources: Sources, bytes_of: "Callable[[PreTrainedModel, int], int]") -> "Opened | None":
+def _open_model(sources: Sources, bytes_of: "Callable[[PreTrainedModel, int], int]") -> "Opened | None":
     """The study's model and the sequences that it has read; None, with a warning, if its attention cannot be edited.
 
     Raises
     ------
     UserError
-        If the model computes on the CPU and less memory is free than ``bytes_of`` says of it and a number of tokens.
+        If the model computes on the CPU and less memory is free than ``bytes_of`` the model and the number of tokens.
     """
     from extract.effects import open_study
     from extract.interventions import UneditableError
 
-    logger.info("%s: loading the model again, to change what its heads do", sources.name)
+    logger.info("%s: loading the model again, to measure effects of its heads", sources.name)
     try:
-        opened = open_study(sources.study.extraction(), sources.tensors)
+        opened = open_study(sources.study.select_extraction(), sources.tensors)
     except UneditableError as error:
-        logger.warning("%s: what heads do is skipped: %s", sources.name, error)
+        logger.warning("%s: effects of heads are not measured: %s", sources.name, error)
         return None
     if opened.model.device.type == "cpu":
         needed = bytes_of(opened.model, opened.tokens.shape[1])
-        check_memory(
-            f"A run, to change what heads of '{sources.name}' do,", needed, "leave out effects, or close programs"
-        )
+        what = f"Measuring effects of heads of '{sources.name}'"
+        check_memory(what, needed, "leave out effects, or close other programs")
     return opened
 
 
-def _pieces(sources: Sources, step: str, version: int) -> Pieces:
-    """What is there of a step; another version, settings or metrics begin it again."""
+def _open_pieces(sources: Sources, step: str, version: int) -> Pieces:
+    """Open the stored results of a step; those of another version, other settings or other metrics are removed."""
     made_from = {
         "version": version,
         "settings": sources.study.analysis.model_dump(mode="json", include={"effects"}),

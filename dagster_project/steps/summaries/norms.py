@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from dagster_project.steps.sources import Rows, Sources
 from geometry.running import standard_error, variation
-from storage.warehouse.rows import batch
-from storage.zarr.layers import attending, of_layer
+from storage.warehouse.rows import build_batch
+from storage.zarr.layers import list_attending_layers, read_layer
 
 if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
@@ -22,23 +22,26 @@ NORM_QUANTILES = {"norm_p05": 0.05, "norm_p25": 0.25, "c": 0.5, "norm_p75": 0.75
 """Columns of ``assumption_norms`` that are quantiles of the norms behind C."""
 
 
-def norms(sources: Sources) -> Rows:
+def compute_assumption_norms(sources: Sources) -> Rows:
     """Assumption 1: the norms of the value states of every KV head, layer by layer."""
     from tqdm import tqdm
 
-    layers = tqdm(attending(sources.metrics), desc="Assumption 1", unit="layer", disable=None)
+    layers = tqdm(list_attending_layers(sources.metrics), desc="Assumption 1", unit="layer", disable=None)
     for layer in layers:
-        yield "assumption_norms", batch(_norms_of_layer(sources.metrics, layer))
+        yield "assumption_norms", build_batch(_compute_layer_norms(sources.metrics, layer))
 
 
-def _norms_of_layer(metrics: "SequenceStore", layer: int) -> dict[str, Any]:
-    """Columns of ``assumption_norms``, one row per KV head of a layer; one chunk in memory and a little a sequence."""
+def _compute_layer_norms(metrics: "SequenceStore", layer: int) -> dict[str, Any]:
+    """Columns of ``assumption_norms``, one row per KV head of a layer.
+
+    One sequence of the layer, and a few numbers for every sequence, are in memory.
+    """
     from geometry.quantiles import stream_quantiles
 
     sequences, keys, kv_heads = metrics.sizes["sequence"], metrics.sizes["key"], metrics.layers[layer].kv_heads
 
     def chunks() -> Iterator[NDArray[np.float32]]:
-        return (of_layer(metrics, "value_norm", layer, sequence=sequence) for sequence in range(sequences))
+        return (read_layer(metrics, "value_norm", layer, sequence=sequence) for sequence in range(sequences))
 
     total = np.zeros((kv_heads, keys - 1))
     sinks, medians, variations = (np.empty((sequences, kv_heads)) for _ in range(3))

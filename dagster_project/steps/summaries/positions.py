@@ -4,11 +4,11 @@ Holds its rows.
 """
 
 from dagster_project.steps.sources import Rows, Sources
-from dagster_project.steps.summaries.curves import spreads
-from storage.warehouse.rows import position_rows
+from dagster_project.steps.summaries.curves import compute_spreads
+from storage.warehouse.rows import build_position_rows
 
 
-def attention_by_position(sources: Sources) -> Rows:
+def compute_attention_by_position(sources: Sources) -> Rows:
     """Mean and spread over sequences of the weight that each head gives to each position; one layer in memory."""
     from tqdm import tqdm
 
@@ -16,8 +16,8 @@ def attention_by_position(sources: Sources) -> Rows:
     first_key = tensors.read("first_key", slice(None)).max(axis=0)
     queries = tqdm(sources.queries, desc="weights by position", unit="query", disable=None)
     for index, query in enumerate(queries):
-        rows = position_rows(
-            spreads(tensors, "attention", query=index, key=slice(query + 1)),
+        rows = build_position_rows(
+            compute_spreads(tensors, "attention", query=index, key=slice(query + 1)),
             sequences=tensors.sizes["sequence"],
             head="head",
             quantity="weight",

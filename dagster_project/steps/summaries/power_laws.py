@@ -15,7 +15,7 @@ from geometry.running import F64
 from storage.zarr.sequences import SequenceStore
 
 LEVEL = 0.95
-"""Of the intervals of slopes."""
+"""Confidence level of the intervals of slopes."""
 
 Row = dict[str, Any]
 
@@ -28,7 +28,7 @@ FIT = {
 
 
 def fit_row(x: F64, y: F64, cluster: NDArray[np.integer]) -> Row:
-    """The columns of ``FIT``: ln y over ln x, with the jackknife over clusters; NaN as None.
+    """The columns of ``FIT``: ln y against ln x, with the jackknife over clusters; NaN as None.
 
     The arguments are as for ``geometry.power_law.fit_log_log``.
     """
@@ -43,12 +43,12 @@ def fit_row(x: F64, y: F64, cluster: NDArray[np.integer]) -> Row:
     return {name: None if isinstance(row[name], float) and np.isnan(row[name]) else row[name] for name in FIT}
 
 
-def fit_batch(rows: Sequence[Row], **places: pa.DataType) -> pa.RecordBatch:
+def build_fit_batch(rows: Sequence[Row], **places: pa.DataType) -> pa.RecordBatch:
     """Rows of ``fit_row`` that also have the columns ``places``, such as a layer and a head, of these types."""
     return pa.RecordBatch.from_pylist(list(rows), pa.schema((places | FIT).items()))
 
 
-def groups_of(store: SequenceStore) -> list[NDArray[np.int64]]:
+def find_head_groups(store: SequenceStore) -> list[NDArray[np.int64]]:
     """The number of each head's KV group among those of the model, (head,), for every layer."""
     first = np.cumsum([0, *(size.kv_heads for size in store.layers)])
     return [

@@ -1,4 +1,4 @@
-"""The step of the sink effect: how Recall and the sink's similarity go together over heads.
+"""The step of the sink effect: the correlation over heads of Recall and the sink's similarity.
 
 Holds its rows, query by query.
 """
@@ -10,23 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.steps.sources import Rows, Sources
-from storage.warehouse.rows import batch
-from storage.zarr.layers import of_layer
+from storage.warehouse.rows import build_batch
+from storage.zarr.layers import read_layer
 
 
-def sink_effect(sources: Sources) -> Rows:
+def compute_sink_effect(sources: Sources) -> Rows:
     """The correlation over heads of mean Recall and mean ρ_0 for every query and N, with bootstrap intervals.
 
-    One query after the other, each layer by layer; in memory are the sums of one query.
+    One query after the other, each layer by layer; the sums of one query are in memory.
     """
-    from geometry.bootstrap import resampling
+    from geometry.bootstrap import draw_sequences
 
-    drawn = resampling(sources.metrics.sizes["sequence"])
+    drawn = draw_sequences(sources.metrics.sizes["sequence"])
     for query in range(len(sources.queries)):
-        yield "sink_effect", batch(_effect_of_query(sources, query, drawn))
+        yield "sink_effect", build_batch(_compute_query_effect(sources, query, drawn))
 
 
-def _effect_of_query(sources: Sources, query: int, drawn: NDArray[np.float32]) -> dict[str, Any]:
+def _compute_query_effect(sources: Sources, query: int, drawn: NDArray[np.float32]) -> dict[str, Any]:
     """Columns of ``sink_effect`` for one index along ``query``: a row for every N that a layer has."""
     from tqdm import tqdm
 
@@ -39,9 +39,9 @@ def _effect_of_query(sources: Sources, query: int, drawn: NDArray[np.float32]) -
 
         def counts(layer: int = int(layer)) -> Iterator[NDArray[np.int32]]:
             sequences = range(metrics.sizes["sequence"])
-            return (of_layer(metrics, "k_in", layer, sequence=sequence, query=query) for sequence in sequences)
+            return (read_layer(metrics, "k_in", layer, sequence=sequence, query=query) for sequence in sequences)
 
-        rho_0, size = of_layer(metrics, "rho_0_of_keys", int(layer), query=query), metrics.layers[layer]
+        rho_0, size = read_layer(metrics, "rho_0_of_keys", int(layer), query=query), metrics.layers[layer]
         group = size.heads // size.kv_heads
         effect.add(counts, rho_0.repeat(group, axis=1), int(n_keys[layer]))
     low, high = effect.interval()

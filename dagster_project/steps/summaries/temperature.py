@@ -11,46 +11,47 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dagster_project.steps.cluster import in_parallel
-from dagster_project.steps.measuring import provenance_digest
+from dagster_project.steps.cluster import run_in_parallel
+from dagster_project.steps.measuring import compute_provenance_digest
 from dagster_project.steps.sources import Rows, Sources
 from geometry.grids import I64, log_grid
-from geometry.running import F64, mean_of, standard_error
+from geometry.running import F64, average_arrays, standard_error
 from storage.files.places import Place
-from storage.warehouse.rows import batch
+from storage.warehouse.rows import build_batch
 from storage.zarr.arrays import TENSORS
-from storage.zarr.layers import attending, of_layer
+from storage.zarr.layers import list_attending_layers, read_layer
 from storage.zarr.sequences import SequenceStore
 
 GAINS = ("recall", "auc")
-"""Measures whose difference from that at T = 1 has an error: by these a temperature is chosen."""
+"""Measures whose difference from T = 1 has a standard error: a temperature is chosen by these."""
 
 
-def temperature(sources: Sources) -> Rows:
+def compute_temperature(sources: Sources) -> Rows:
     """Selections at other temperatures: Precision, Recall, AUC, distance, spread of the weights, and sensitivity.
 
-    One query of one layer after the other, its sequences side by side. Sensitivity is that of all sequences, the others
-    are of the first few. One sequence takes ``temperature_bytes`` at most, and a thread computes one at a time.
+    One query of one layer is computed after the other, its sequences in parallel. Sensitivity is computed for all
+    sequences, the other quantities for the first few. One sequence takes at most ``estimate_temperature_bytes``, and a
+    thread computes one at a time.
     """
     from tqdm import tqdm
 
     tensors = sources.tensors
-    places = [(query, layer) for query in range(len(sources.queries)) for layer in attending(tensors)]
+    places = [(query, layer) for query in range(len(sources.queries)) for layer in list_attending_layers(tensors)]
     for query, layer in tqdm(places, desc="temperatures", unit="layer", disable=None):
-        first = of_layer(tensors, "first_key", layer, query=query)
+        first = read_layer(tensors, "first_key", layer, query=query)
         found = _Asked.of(sources, query, layer, int(first.min()))
         tasks = [
-            partial(_of_sequence, found, sequence, whole=sequence < sources.study.analysis.temperature_sequences)
+            partial(_compute_sequence, found, sequence, whole=sequence < sources.study.analysis.temperature_sequences)
             for sequence in range(first.size)
         ]
-        yield from _rows(found, in_parallel(tasks))
+        yield from _build_rows(found, run_in_parallel(tasks))
 
 
-def temperature_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, temperatures: int) -> int:
+def estimate_temperature_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, temperatures: int) -> int:
     """Upper bound of the memory that one layer of one query of one sequence takes, in bytes, results included.
 
-    The weights and value states as they are stored and once more as they are decoded, and what
-    ``geometry.tempered.scratch_bytes`` and ``geometry.jacobian.scratch_bytes`` say.
+    It is the sum of the weights and value states as they are stored, of their decoded copies, and of
+    ``geometry.tempered.estimate_scratch_bytes`` and ``geometry.jacobian.estimate_scratch_bytes``.
 
     Parameters
     ----------
@@ -65,8 +66,8 @@ def temperature_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, tempe
 
     keys, head_dim = sizes["key"], sizes["head_dim"]
     read = 2 * 4 * keys * (heads + kv_heads * head_dim)
-    selections = tempered.scratch_bytes(heads, keys, head_dim, log_grid(max(2, keys)).size, temperatures)
-    return read + selections + jacobian.scratch_bytes(heads, keys)
+    selections = tempered.estimate_scratch_bytes(heads, keys, head_dim, log_grid(max(2, keys)).size, temperatures)
+    return read + selections + jacobian.estimate_scratch_bytes(heads, keys)
 
 
 @dataclass(frozen=True)
@@ -88,49 +89,49 @@ class _Asked:
         position = sources.queries[query]
         grid = log_grid(position + 1 - first) if position > first else np.empty(0, np.int64)
         store, temperatures = sources.tensors, sources.study.analysis.temperatures
-        return cls(_Store(store.path, provenance_digest(store)), query, position, layer, temperatures, grid)
+        return cls(_Store(store.path, compute_provenance_digest(store)), query, position, layer, temperatures, grid)
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What a task has computed of one sequence."""
+    """The results of a task: those of one sequence."""
 
     norms: F64
     """Spectral norms, (head, temperature)."""
     selections: F64 | None
-    """``SELECTIONS``, (quantity, head, temperature, grid), NaN where N is not below the keys; None if not asked for."""
+    """``SELECTIONS``, (quantity, head, temperature, grid), NaN where N is not below the keys; None if not computed."""
     spreads: F64 | None
     """``SPREADS`` and how many keys underflowed, (quantity, head, temperature)."""
 
 
 @dataclass(frozen=True)
 class _Store:
-    """A store, and the digest of its provenance, by which one that has replaced it is told from it."""
+    """A store, and the digest of its provenance, which differs for a store that has replaced it."""
 
     place: Place
     made_of: str
 
 
 @lru_cache(maxsize=2)
-def _opened(store: _Store) -> SequenceStore:
+def _open_store(store: _Store) -> SequenceStore:
     """The store with this provenance, opened once in a process."""
-    return SequenceStore.open(store.place, TENSORS).whole()
+    return SequenceStore.open(store.place, TENSORS).require_complete()
 
 
-def _of_sequence(asked: _Asked, sequence: int, *, whole: bool) -> _Found:
+def _compute_sequence(asked: _Asked, sequence: int, *, whole: bool) -> _Found:
     """The task: one sequence, with its selections if ``whole``."""
     from geometry.jacobian import sensitivity
     from geometry.tempered import selection_by_temperature
 
-    store, place = _opened(asked.tensors), {"sequence": sequence, "query": asked.query}
-    first = int(of_layer(store, "first_key", asked.layer, **place))
+    store, place = _open_store(asked.tensors), {"sequence": sequence, "query": asked.query}
+    first = int(read_layer(store, "first_key", asked.layer, **place))
     keys = slice(first, asked.position + 1)
-    weights = of_layer(store, "attention", asked.layer, **place, key=keys)
-    learned = of_layer(store, "learned_sink", asked.layer, **place)
+    weights = read_layer(store, "attention", asked.layer, **place, key=keys)
+    learned = read_layer(store, "learned_sink", asked.layer, **place)
     norms = sensitivity(weights, asked.temperatures, learned)
     if not whole:
         return _Found(norms, None, None)
-    values = of_layer(store, "values", asked.layer, sequence=sequence, key=keys)
+    values = read_layer(store, "values", asked.layer, sequence=sequence, key=keys)
     by_kv_head = (len(values), -1)
     found = selection_by_temperature(
         weights.reshape(*by_kv_head, weights.shape[-1]),
@@ -153,46 +154,46 @@ def _of_sequence(asked: _Asked, sequence: int, *, whole: bool) -> _Found:
     )
 
 
-def _rows(asked: _Asked, found: Sequence[_Found]) -> Rows:
+def _build_rows(asked: _Asked, found: Sequence[_Found]) -> Rows:
     """The rows of one query of one layer."""
     for sequence, of_sequence in enumerate(found):
-        yield "sensitivity", batch(_sensitivities(asked, sequence, of_sequence.norms))
+        yield "sensitivity", build_batch(_build_sensitivity_columns(asked, sequence, of_sequence.norms))
     selections = [of_sequence.selections for of_sequence in found if of_sequence.selections is not None]
     spreads = [of_sequence.spreads for of_sequence in found if of_sequence.spreads is not None]
-    yield "temperature_concentration", batch(_spread_columns(asked, spreads))
+    yield "temperature_concentration", build_batch(_build_spread_columns(asked, spreads))
     if asked.grid.size:
-        yield "temperature_means", batch(_selection_columns(asked, selections))
+        yield "temperature_means", build_batch(_build_selection_columns(asked, selections))
 
 
-def _sensitivities(asked: _Asked, sequence: int, norms: F64) -> dict[str, Any]:
+def _build_sensitivity_columns(asked: _Asked, sequence: int, norms: F64) -> dict[str, Any]:
     """Columns of ``sensitivity`` of one sequence."""
-    place = _place(asked, norms.shape)
+    place = _build_place_columns(asked, norms.shape)
     return {"sequence": np.full(norms.size, sequence, np.int32)} | place | {"spectral_norm": norms.ravel()}
 
 
-def _spread_columns(asked: _Asked, parts: Sequence[F64]) -> dict[str, Any]:
+def _build_spread_columns(asked: _Asked, parts: Sequence[F64]) -> dict[str, Any]:
     """Columns of ``temperature_concentration``."""
     from geometry.tempered import SPREADS
 
-    means = mean_of(_known(part) for part in parts)
+    means = average_arrays(_mask_unknown(part) for part in parts)
     names = (*SPREADS, "underflowed")
-    return _place(asked, means.shape[1:]) | {
+    return _build_place_columns(asked, means.shape[1:]) | {
         "sequences": np.full(means[0].size, len(parts), np.int32),
         **{name: mean.ravel() for name, mean in zip(names, means, strict=True)},
     }
 
 
-def _known(spreads: F64) -> F64:
-    """Numbers of keys that are −1, where there are no such keys, as NaN."""
+def _mask_unknown(spreads: F64) -> F64:
+    """Replace numbers of keys that are −1, which stands for no such keys, by NaN."""
     return np.where(spreads < 0, np.nan, spreads)
 
 
-def _selection_columns(asked: _Asked, parts: Sequence[F64]) -> dict[str, Any]:
+def _build_selection_columns(asked: _Asked, parts: Sequence[F64]) -> dict[str, Any]:
     """Columns of ``temperature_means``; the differences from T = 1 are those of the same sequences."""
     from geometry.tempered import MEASURES
 
     names = (*MEASURES, "distance", "random_distance")
-    means = mean_of(parts)  # (quantity, head, T, N)
+    means = average_arrays(parts)  # (quantity, head, T, N)
     columns = dict(zip(names, means, strict=True))
     if 1.0 in asked.temperatures:
         own = asked.temperatures.index(1.0)
@@ -202,15 +203,15 @@ def _selection_columns(asked: _Asked, parts: Sequence[F64]) -> dict[str, Any]:
     else:
         columns |= {f"{name}_gain_se": np.full(means.shape[1:], np.nan) for name in GAINS}
     shape = means.shape[1:]
-    return _place(asked, shape) | {
+    return _build_place_columns(asked, shape) | {
         "n": np.broadcast_to(asked.grid.astype(np.int32), shape).ravel(),
         "sequences": np.full(means[0].size, len(parts), np.int32),
         **{name: column.ravel() for name, column in columns.items()},
     }
 
 
-def _place(asked: _Asked, shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
-    """The columns by which rows are told apart, of arrays (head, temperature, …)."""
+def _build_place_columns(asked: _Asked, shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+    """The columns that identify the rows of arrays (head, temperature, …)."""
     head, index = (axis.ravel() for axis in np.indices(shape)[:2])
     return {
         "query": np.full(head.size, asked.position, np.int32),

@@ -1,11 +1,11 @@
-"""The claim of the abstract that selection sharpens separability: measures beside what chance gives."""
+"""The claim of the abstract that selection sharpens separability: measures compared with those of chance."""
 
 import numpy as np
 import pyarrow as pa
 from scipy import stats
 
-from dagster_project.steps.summaries.claims.parts import Estimated, Statistics, number_of
-from geometry.resampling import F64, LEVEL, NOTHING, log_cells, over_heads, percentile_interval
+from dagster_project.steps.summaries.claims.parts import Estimated, Statistics, count_groups
+from geometry.resampling import F64, LEVEL, NOTHING, compute_log_weights, mean_over_heads, percentile_interval
 
 MEASURES = ("specificity", "recall", "auc")
 """The measures that do not depend on how many keys there are to select from."""
@@ -14,14 +14,14 @@ CLAIMS = {"random_selection": "selection_sharpens", "shuffled_values": "values_s
 """The claim that belongs to each null."""
 
 
-def chance_estimates(
+def estimate_chance_claims(
     table: pa.Table | None, groups: dict[tuple[int, int], int], statistics: Statistics
 ) -> dict[str, Estimated]:
     """The claims by name.
 
-    Over ln N, and over heads, the mean of each measure less that of the null; the least of the measures. Heads are
-    resampled; how far their means are off with other sequences, the table says, and as much is added to all of them at
-    once, which is as bad as it can be.
+    The estimate is the smallest, over the measures, of the mean over ln N and heads of the measure minus that of the
+    null. Heads are resampled. The standard errors of their means over sequences are in the table; an error of that size
+    is drawn and added to all heads at once, which is the worst case.
 
     Parameters
     ----------
@@ -40,23 +40,23 @@ def _estimate(
 ) -> Estimated:
     """The estimate that belongs to one null."""
     replicates = statistics.resampling.replicates
-    found = None if table is None else _levels(table, null)
+    found = None if table is None else _compute_levels(table, null)
     if found is None:
         return Estimated(NOTHING, reason="the study computes no nulls")
     places, difference, error = found
     group = np.array([groups[place] for place in places], np.int64)
-    weights = statistics.resampling.of_heads(group)
+    weights = statistics.resampling.count_head_draws(group)
     off = np.concatenate([[0.0], np.random.default_rng(len(places)).standard_normal(replicates)])
     moved = [
-        over_heads(np.repeat(of_measure[:, None], replicates + 1, axis=1), weights) + off * of_error.mean()
+        mean_over_heads(np.repeat(of_measure[:, None], replicates + 1, axis=1), weights) + off * of_error.mean()
         for of_measure, of_error in zip(difference, error, strict=True)
     ]
-    clusters = number_of(group)
+    clusters = count_groups(group)
     interval = percentile_interval(np.min(moved, axis=0), units=clusters, family=statistics.family, domain=(-1, 1))
     return Estimated(interval, len(places), clusters)
 
 
-def _levels(table: pa.Table, null: str) -> tuple[list[tuple[int, int]], F64, F64] | None:
+def _compute_levels(table: pa.Table, null: str) -> tuple[list[tuple[int, int]], F64, F64] | None:
     """Layer and head of every head, and means over ln N of difference and standard error, (measure, H).
 
     None if the table has no row of the null with an interval.
@@ -79,6 +79,6 @@ def _levels(table: pa.Table, null: str) -> tuple[list[tuple[int, int]], F64, F64
                 if row["measure"] == name and (row["layer"], row["head"]) == place
             )
             n, apart, spread = (np.array(column, np.float64) for column in zip(*curve, strict=True))
-            weights = log_cells(n, int(n[0]), int(n[-1]))
+            weights = compute_log_weights(n, int(n[0]), int(n[-1]))
             difference[measure, head], error[measure, head] = weights @ apart, weights @ spread
     return places, difference, error

@@ -1,4 +1,4 @@
-"""Claims about what heads do: whether Recall tells what a head is worth, and whether geometry finds better budgets."""
+"""Claims about effects of heads: whether Recall predicts the loss without a head, and geometry finds better budgets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from dagster_project.steps.summaries.claims.parts import Estimated, Resampled, Statistics, number_of
+from dagster_project.steps.summaries.claims.parts import Estimated, Resampled, Statistics, count_groups
 from geometry.resampling import F64, I64, LEAST_HEADS, NOTHING, Interval, percentile_interval
 
 LEAST_LOSS = 0.01
-"""An intervention that costs fewer nats on average has done nothing worth an explanation."""
+"""Smallest mean increase of the loss, in nats, that is worth an explanation."""
 
 CONTRASTS = {
     "elbow_budgets_gain": ("elbow", "same_n"),
@@ -18,7 +18,7 @@ CONTRASTS = {
     "elbow_budgets_beat_random": ("elbow", "random_budgets"),
     "elbow_chooses_full_heads": ("full_heads_elbow", "full_heads_random"),
 }
-"""For each claim a policy, and the one of equal cost that it is held against."""
+"""For each claim a policy, and the policy of equal cost that it is compared with."""
 
 PREDICTS = "recall_predicts_loss"
 
@@ -29,7 +29,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 class Function:
-    """Mean Recall over ln N of every head, beside what its removal costs. Memory: 16 · (R + 1) bytes per head."""
+    """Mean Recall over ln N of every head, and the loss without the head. Memory: 16 · (R + 1) bytes per head."""
 
     def __init__(self, statistics: Statistics) -> None:
         self._statistics = statistics
@@ -41,12 +41,12 @@ class Function:
     def add(self, resampled: Resampled) -> None:
         """Add the heads of a layer."""
         layer = resampled.layer
-        self._recall.append(resampled.level(resampled.recall))
+        self._recall.append(resampled.compute_level(resampled.recall))
         self._weights.append(resampled.weights)
         self._groups.append(layer.groups)
         self._places += [(layer.number, head) for head in range(layer.groups.size)]
 
-    def estimates(self, ablation: Rows, losses: Rows) -> dict[str, Estimated]:
+    def estimate_claims(self, ablation: Rows, losses: Rows) -> dict[str, Estimated]:
         """The claims by name.
 
         Parameters
@@ -56,10 +56,10 @@ class Function:
         losses
             Rows of ``sparsified_loss_by_sequence``.
         """
-        return {PREDICTS: self._predicts(ablation), **budget_estimates(losses, self._statistics)}
+        return {PREDICTS: self._estimate_prediction(ablation), **estimate_budget_claims(losses, self._statistics)}
 
-    def _predicts(self, ablation: Rows) -> Estimated:
-        """How far Recall and the loss without a head go together, as they are ordered; the sign is left out."""
+    def _estimate_prediction(self, ablation: Rows) -> Estimated:
+        """The rank correlation of Recall and the loss without a head, without its sign."""
         kinds = [row["kind"] for row in ablation]
         if not kinds:
             return Estimated(NOTHING, reason=NO_EFFECTS)
@@ -70,16 +70,16 @@ class Function:
             return Estimated(NOTHING, rows=len(known), reason="too few heads have a Recall and a loss")
         loss = np.array([cost[self._places[index]] for index in known])
         recall, weights = (np.concatenate(parts)[known] for parts in (self._recall, self._weights))
-        clusters = number_of(np.concatenate(self._groups)[known])
+        clusters = count_groups(np.concatenate(self._groups)[known])
         largest = float(loss.max())
-        signed = self._statistics.interval(rank_correlations(recall, loss, weights), clusters, (-1, 1))
+        signed = self._statistics.compute_interval(compute_rank_correlations(recall, loss, weights), clusters, (-1, 1))
         weak = f"no head is worth {LEAST_LOSS:g} nats, the most is {largest:.2g}"
         return Estimated(
-            without_sign(signed), len(known), clusters, largest, reason=weak if largest < LEAST_LOSS else None
+            remove_sign(signed), len(known), clusters, largest, reason=weak if largest < LEAST_LOSS else None
         )
 
 
-def rank_correlations(x: F64, y: F64, weights: F64) -> F64:
+def compute_rank_correlations(x: F64, y: F64, weights: F64) -> F64:
     """Spearman's correlation over heads in every replicate: (H, R + 1), (H,), (H, R + 1) → (R + 1,).
 
     NaN where fewer than ``LEAST_HEADS`` different heads are drawn, or one side is constant.
@@ -96,25 +96,25 @@ def rank_correlations(x: F64, y: F64, weights: F64) -> F64:
     return found
 
 
-def without_sign(interval: Interval) -> Interval:
-    """The interval of the size of a number from that of the number; from 0 where it may have either sign."""
+def remove_sign(interval: Interval) -> Interval:
+    """The interval of the absolute value of a number from its interval; from 0 if the number may have either sign."""
     ends = sorted([abs(interval.low), abs(interval.high)])
     low = 0.0 if interval.low <= 0 <= interval.high else ends[0]
     return Interval(abs(interval.value), low if not np.isnan(interval.low) else np.nan, ends[1])
 
 
-def budget_estimates(losses: Rows, statistics: Statistics) -> dict[str, Estimated]:
-    """The claims about budgets by name: loss by a policy less that by another, mean over budgets.
+def estimate_budget_claims(losses: Rows, statistics: Statistics) -> dict[str, Estimated]:
+    """The claims about budgets by name: the loss by one policy minus that by another, mean over budgets.
 
-    Sequences are resampled, paired; of a control with several draws the mean counts. The budgets are those at which
-    both are known.
+    Sequences are resampled in pairs; a control with several draws has their mean. The budgets are those at which both
+    losses are known.
 
     Parameters
     ----------
     losses
         Rows of ``sparsified_loss_by_sequence``.
     statistics
-        How many claims there are.
+        The draws, and the number of claims.
     """
     by_policy: dict[tuple[str, float], dict[int, list[float]]] = {}
     for row in losses:
@@ -123,17 +123,17 @@ def budget_estimates(losses: Rows, statistics: Statistics) -> dict[str, Estimate
     for row in losses:
         costs.setdefault((row["policy"], row["budget"], row["setting"]), []).append(row["loss"] - row["plain_loss"])
     largest = max((float(np.mean(cost)) for cost in costs.values()), default=0.0)
-    return {claim: _contrast(by_policy, *pair, statistics, largest) for claim, pair in CONTRASTS.items()}
+    return {claim: _estimate_contrast(by_policy, *pair, statistics, largest) for claim, pair in CONTRASTS.items()}
 
 
-def _contrast(
+def _estimate_contrast(
     by_policy: Mapping[tuple[str, float], Mapping[int, Sequence[float]]],
     policy: str,
     control: str,
     statistics: Statistics,
     largest: float,
 ) -> Estimated:
-    """One of them; ``largest`` is the largest mean cost of any policy."""
+    """The estimate of one claim about budgets; ``largest`` is the largest mean cost of any policy."""
     if not by_policy:
         return Estimated(NOTHING, reason=NO_EFFECTS)
     budgets = [budget for name, budget in by_policy if name == policy and (control, budget) in by_policy]

@@ -14,13 +14,13 @@ from dagster_project.steps.summaries.claims.bounds import Bounds
 from dagster_project.steps.summaries.claims.effects import Function
 from dagster_project.steps.summaries.claims.norms import Norms
 from dagster_project.steps.summaries.claims.parts import Estimated, Resampled, Statistics
-from dagster_project.steps.summaries.claims.reading import grid_of, group_counts, groups_of_heads, read_layers
+from dagster_project.steps.summaries.claims.reading import build_grid, count_layer_groups, find_head_groups, read_layers
 from dagster_project.steps.summaries.claims.separation import Separation
 from dagster_project.steps.summaries.claims.sink import Sink
 from geometry.resampling import resample
 from geometry.threads import one_blas_thread
-from storage.warehouse.relations import create_relations, create_tables, paper_claims
-from storage.zarr.layers import attending
+from storage.warehouse.relations import create_relations, create_tables, read_paper_claims
+from storage.zarr.layers import list_attending_layers
 
 SCHEMA = pa.schema(
     [
@@ -34,57 +34,63 @@ SCHEMA = pa.schema(
 """The columns of ``claim_estimates``."""
 
 
-def rows_of_claims(sources: Sources) -> pa.RecordBatch:
+def compute_claim_rows(sources: Sources) -> pa.RecordBatch:
     """The rows of ``claim_estimates`` of a study."""
-    claims = {claim["claim"]: claim for claim in paper_claims()}
+    claims = {claim["claim"]: claim for claim in read_paper_claims()}
     with one_blas_thread:
         found = estimate_all(sources, {name: claim["least_rows"] for name, claim in claims.items()})
     sequences = sources.metrics.sizes["sequence"]
-    rows = [row_of(claim, found[name], sequences) for name, claim in claims.items()]
+    rows = [build_claim_row(claim, found[name], sequences) for name, claim in claims.items()]
     return pa.RecordBatch.from_pylist(rows, SCHEMA)
 
 
 def estimate_all(sources: Sources, least: dict[str, int]) -> dict[str, Estimated]:
-    """The estimate of every claim, by name; ``least`` says how many rows each needs."""
-    n, clusters = grid_of(sources), sum(group_counts(sources))
+    """The estimate of every claim, by name; ``least`` is the number of rows that each needs."""
+    n, clusters = build_grid(sources), sum(count_layer_groups(sources))
     statistics = Statistics(resample(sources.metrics.sizes["sequence"], max(1, clusters)), len(least))
     separation, sink, norms = Separation(n, statistics), Sink(n, statistics), Norms(statistics)
     bounds = Bounds(n, statistics, sources.study.analysis.kappas, least=least)
     function = Function(statistics)
-    for layer in tqdm(read_layers(sources, n), "claims", len(attending(sources.metrics)), unit="layer", disable=None):
+    for layer in tqdm(
+        read_layers(sources, n), "claims", len(list_attending_layers(sources.metrics)), unit="layer", disable=None
+    ):
         resampled = Resampled(layer, statistics.resampling)
         for subject in (separation, sink, norms, bounds, function):
             subject.add(resampled)
-    groups = groups_of_heads(sources)
-    with closing(_rules()) as connection:
-        of_kinds = kinds.kinds_of(sources, connection, statistics)
-        found = separation.estimates(connection)
+    groups = find_head_groups(sources)
+    with closing(_open_rules()) as connection:
+        of_kinds = kinds.find_kinds(sources, connection, statistics)
+        found = separation.estimate_claims(connection)
     return {
-        **norms.estimates(),
-        **fits.similarity_estimates(fits.fit_similarity(sources.metrics), statistics),
-        **fits.weight_estimates(fits.fit_weights(sources.tensors), statistics),
-        **bounds.estimates(),
+        **norms.estimate_claims(),
+        **fits.estimate_similarity_claims(fits.fit_similarity(sources.metrics), statistics),
+        **fits.estimate_weight_claims(fits.fit_weights(sources.tensors), statistics),
+        **bounds.estimate_claims(),
         **found,
-        **sink.estimates(),
-        **kinds.kind_estimates(of_kinds),
-        **regimes.regime_estimates(sources.table("regimes_by_sequence", sources.query), groups, statistics),
-        **function.estimates(sources.rows("head_ablation"), sources.rows("sparsified_loss_by_sequence")),
-        **chance.chance_estimates(sources.table("separability", sources.query), groups, statistics),
+        **sink.estimate_claims(),
+        **kinds.estimate_kind_claims(of_kinds),
+        **regimes.estimate_regime_claims(
+            sources.read_query_table("regimes_by_sequence", sources.query), groups, statistics
+        ),
+        **function.estimate_claims(
+            sources.read_rows("head_ablation"), sources.read_rows("sparsified_loss_by_sequence")
+        ),
+        **chance.estimate_chance_claims(sources.read_query_table("separability", sources.query), groups, statistics),
     }
 
 
-def _rules() -> duckdb.DuckDBPyConnection:
-    """An empty database with the macros of ``sql``, in which the rules that are stated in SQL are asked."""
+def _open_rules() -> duckdb.DuckDBPyConnection:
+    """An empty database with the macros of ``sql``, in which rules that are stated in SQL are evaluated."""
     connection = duckdb.connect()
     create_tables(connection)
     create_relations(connection)
     return connection
 
 
-def row_of(claim: dict[str, Any], found: Estimated, sequences: int) -> dict[str, Any]:
+def build_claim_row(claim: dict[str, Any], found: Estimated, sequences: int) -> dict[str, Any]:
     """The row of ``claim_estimates`` of a row of ``paper_claims``, with the reason why it cannot be tested, if any."""
     interval = found.interval
-    low, high = min(interval.low, interval.value), max(interval.high, interval.value)  # ones: 1 + 2e-16
+    low, high = min(interval.low, interval.value), max(interval.high, interval.value)  # a mean of ones may be 1 + 2e-16
     ends = {"value": interval.value, "low": low, "high": high}
     return {
         "claim": claim["claim"],
@@ -93,11 +99,11 @@ def row_of(claim: dict[str, Any], found: Estimated, sequences: int) -> dict[str,
         "clusters": found.clusters,
         "sequences": sequences,
         "premise_value": None if found.premise is None or math.isnan(found.premise) else found.premise,
-        "reason": _reason(claim, found, sequences),
+        "reason": _find_reason(claim, found, sequences),
     }
 
 
-def _reason(claim: dict[str, Any], found: Estimated, sequences: int) -> str | None:
+def _find_reason(claim: dict[str, Any], found: Estimated, sequences: int) -> str | None:
     """Why a claim cannot be tested; None if it can."""
     if found.reason is not None:
         return found.reason

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dagster_project.steps.summaries.claims.parts import SINK_TIMES, Estimated, Resampled, Statistics, number_of
+from dagster_project.steps.summaries.claims.parts import SINK_TIMES, Estimated, Resampled, Statistics, count_groups
 from geometry.resampling import F64, I64, NOTHING, Bool, Resampling, median_over_heads
 from geometry.running import variation
 
@@ -10,7 +10,7 @@ CLAIMS = ("norms_stable", "norms_stable_within_sequence", "sink_compressed")
 
 
 class Norms:
-    """How much norms vary over positions, and how short the sink's is, KV head by KV head.
+    """How much norms vary over positions, and how small the sink's norm is, KV head by KV head.
 
     Memory: 24 · (R + 1) bytes per KV head.
     """
@@ -29,18 +29,18 @@ class Norms:
         within = variation(others)
         ratio = np.divide(first, middle, out=np.full_like(first, np.nan), where=middle > 0)
         self._of_heads["between"].append(
-            np.stack([variation_of_expectation(others[:, head], resampling) for head in range(others.shape[1])])
+            np.stack([estimate_variation(others[:, head], resampling) for head in range(others.shape[1])])
         )
-        self._of_heads["within"].append(resampled.means(within))
-        self._of_heads["sink"].append(resampled.means(ratio))
+        self._of_heads["within"].append(resampled.compute_means(within))
+        self._of_heads["sink"].append(resampled.compute_means(ratio))
         self._groups.append(layer.kv_groups)
-        times = np.nan_to_num(resampled.means(layer.sink_times)[:, 0])
+        times = np.nan_to_num(resampled.compute_means(layer.sink_times)[:, 0])
         self._has_sink.append(times.reshape(layer.kv_groups.size, -1).max(axis=1) >= SINK_TIMES)
 
-    def estimates(self) -> dict[str, Estimated]:
+    def estimate_claims(self) -> dict[str, Estimated]:
         """The claims by name."""
         if not self._groups:
-            return dict.fromkeys(CLAIMS, Estimated(NOTHING, reason="no layer attends"))
+            return dict.fromkeys(CLAIMS, Estimated(NOTHING, reason="no layer has attention"))
         groups, found = np.concatenate(self._groups), {name: np.concatenate(of) for name, of in self._of_heads.items()}
         has_sink = np.concatenate(self._has_sink)
         everywhere = np.ones(groups.size, np.bool_)
@@ -49,22 +49,22 @@ class Norms:
             f"{groups.size} KV heads"
         )
         return {
-            "norms_stable": self._median(found["between"], groups, everywhere),
-            "norms_stable_within_sequence": self._median(found["within"], groups, everywhere),
-            "sink_compressed": self._median(
+            "norms_stable": self._estimate_median(found["between"], groups, everywhere),
+            "norms_stable_within_sequence": self._estimate_median(found["within"], groups, everywhere),
+            "sink_compressed": self._estimate_median(
                 found["sink"], groups, has_sink, premise=float(has_sink.mean()), lacking=lacking
             ),
         }
 
-    def _median(
+    def _estimate_median(
         self, values: F64, groups: I64, chosen: Bool, *, premise: float | None = None, lacking: str | None = None
     ) -> Estimated:
         """The median over some KV heads; ``lacking`` says why there are none."""
-        weights = self._statistics.resampling.of_heads(groups)[chosen]
+        weights = self._statistics.resampling.count_head_draws(groups)[chosen]
         replicates = median_over_heads(values[chosen], weights) if chosen.any() else np.full(values.shape[1], np.nan)
-        clusters = number_of(groups[chosen])
+        clusters = count_groups(groups[chosen])
         return Estimated(
-            self._statistics.interval(replicates, clusters, (0, np.inf)),
+            self._statistics.compute_interval(replicates, clusters, (0, np.inf)),
             rows=int(chosen.sum()),
             clusters=clusters,
             premise=premise,
@@ -72,11 +72,11 @@ class Norms:
         )
 
 
-def variation_of_expectation(norms: F64, resampling: Resampling) -> F64:
-    """Coefficient of variation over positions of the expected norm: what is left of it as sequences grow in number.
+def estimate_variation(norms: F64, resampling: Resampling) -> F64:
+    """Coefficient of variation over positions of the expected norm: its limit for many sequences.
 
-    The variance of a mean over S sequences also has a part 1/S of that within a sequence. It is left out by averaging
-    only products of two different sequences, which is unbiased in every replicate.
+    The variance of a mean over S sequences also includes a part 1/S of that within a sequence. This part is excluded by
+    averaging only products of two different sequences, which is unbiased in every replicate.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What the estimates of all claims share: what is read of a layer, how it is resampled, and what an estimate says."""
+"""What the estimates of all claims share: the arrays of a layer, their resampling, and the record of an estimate."""
 
 import math
 from collections.abc import Mapping
@@ -8,20 +8,20 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.resampling import F64, I64, Interval, Resampling, log_cells, percentile_interval
+from geometry.resampling import F64, I64, Interval, Resampling, compute_log_weights, percentile_interval
 
 SINK_TIMES = 10.0
-"""Position 0 is a sink of a head whose query gives it so many times the uniform share; the paper's has a hundred."""
+"""Position 0 is a sink of a head if its weight is at least so many times the uniform share; a hundred in the paper."""
 
 Pair = tuple[F64, F64]
-"""Something of Precision and of Recall."""
+"""An array for Precision and one for Recall."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What the claims read of one layer: all sequences, at the last query.
+    """The arrays of one layer that claims use: all sequences, at the last query.
 
-    Arrays are float64 (S, H, grid) unless stated otherwise: sequences, heads, N of ``n``; NaN where there is nothing.
+    Arrays are float64 (S, H, grid) unless stated otherwise: sequences, heads, N of ``n``; NaN where there is no value.
     """
 
     number: int
@@ -60,43 +60,43 @@ class Layer:
         """Weights by which ln N counts evenly from N = 2 on, (grid,); 0 for a layer of two keys or fewer."""
         if self.n_keys < 3:
             return np.zeros(self.n.size)
-        return log_cells(self.n, 2, self.n_keys - 1)
+        return compute_log_weights(self.n, 2, self.n_keys - 1)
 
 
 class Resampled:
-    """Means over resampled sequences of what a layer has, (H, grid, R + 1), each computed when first asked for."""
+    """Means over resampled sequences of the arrays of a layer, (H, grid, R + 1), each computed when first needed."""
 
     def __init__(self, layer: Layer, resampling: Resampling) -> None:
         self.layer, self._resampling = layer, resampling
-        self.weights = resampling.of_heads(layer.groups)
+        self.weights = resampling.count_head_draws(layer.groups)
         """How often each head is drawn, (H, R + 1)."""
 
     @cached_property
     def precision(self) -> F64:
         """Precision P(r_max, N)."""
-        return self.means(self.layer.n / (self.layer.n + self.layer.k_out))
+        return self.compute_means(self.layer.n / (self.layer.n + self.layer.k_out))
 
     @cached_property
     def recall(self) -> F64:
         """Recall R(r_min, N)."""
-        return self.means(self.layer.k_in / self.layer.n)
+        return self.compute_means(self.layer.k_in / self.layer.n)
 
     @cached_property
     def specificity(self) -> F64:
         """Share of the keys left out that are outside the ball of r_max."""
-        return self.means(1 - self.layer.k_out / (self.layer.n_keys - self.layer.n))
+        return self.compute_means(1 - self.layer.k_out / (self.layer.n_keys - self.layer.n))
 
     @property
     def excess(self) -> F64:
-        """Precision above its floor N/n, as a share of what is possible."""
+        """Precision above its floor N/n, as a share of the possible range."""
         floor = (self.layer.n / self.layer.n_keys)[:, None]
         return (self.precision - floor) / (1 - floor)
 
-    def means(self, values: F64) -> F64:
+    def compute_means(self, values: F64) -> F64:
         """Means over sequences, (S, …) → (…, R + 1)."""
         return self._resampling.means(values)
 
-    def level(self, means: F64) -> F64:
+    def compute_level(self, means: F64) -> F64:
         """Means over ln N from N = 2 on, (H, grid, R + 1) → (H, R + 1); NaN where there is no such N."""
         weights = self.layer.over_n[:, None] * ~np.isnan(means)
         with np.errstate(invalid="ignore"):  # 0/0
@@ -106,11 +106,11 @@ class Resampled:
 
 @dataclass(frozen=True)
 class Estimated:
-    """What a study shows of a claim."""
+    """The estimate of a claim from one study."""
 
     interval: Interval
     rows: int = 0
-    """What the estimate rests on, in the unit that ``paper_claims`` states."""
+    """Number of rows behind the estimate, in the unit that ``paper_claims`` states."""
     clusters: int = 0
     """KV groups among them."""
     premise: float | None = None
@@ -121,14 +121,16 @@ class Estimated:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The draws of a study, and the intervals that hold together."""
+    """The draws of a study, and simultaneous intervals."""
 
     resampling: Resampling
     family: int
     """How many claims there are."""
 
-    def interval(self, replicates: F64, clusters: int, domain: tuple[float, float] = (-math.inf, math.inf)) -> Interval:
-        """The interval of a statistic from its replicates, (R + 1,), if so many KV groups carry it."""
+    def compute_interval(
+        self, replicates: F64, clusters: int, domain: tuple[float, float] = (-math.inf, math.inf)
+    ) -> Interval:
+        """The interval of a statistic from its replicates, (R + 1,), and the number of KV groups behind it."""
         units = min(len(self.resampling.sequences), clusters)
         return percentile_interval(replicates, units=units, family=self.family, domain=domain)
 
@@ -140,6 +142,6 @@ CORRELATION = (-1.0, 1.0)
 """Domain of a correlation."""
 
 
-def number_of(groups: NDArray[np.integer]) -> int:
-    """How many KV groups there are among those of some heads."""
+def count_groups(groups: NDArray[np.integer]) -> int:
+    """Number of distinct KV groups of some heads."""
     return int(np.unique(groups).size)

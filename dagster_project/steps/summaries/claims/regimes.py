@@ -4,14 +4,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_project.steps.summaries.claims.parts import SHARE, Estimated, Statistics, number_of
-from geometry.resampling import F64, I64, NOTHING, over_heads
+from dagster_project.steps.summaries.claims.parts import SHARE, Estimated, Statistics, count_groups
+from geometry.resampling import F64, I64, NOTHING, mean_over_heads
 
 POSITIVE, LOST = "II", "IV"
-"""The regimes in which Δ is above 0, and in which it often is not."""
+"""The regime in which Δ is above 0, and the one in which it often is not."""
 
 
-def regime_estimates(
+def estimate_regime_claims(
     table: pa.Table | None, groups: dict[tuple[int, int], int], statistics: Statistics
 ) -> dict[str, Estimated]:
     """The claims by name.
@@ -25,14 +25,14 @@ def regime_estimates(
     statistics
         The draws.
     """
-    positive, lost = (_share(table, regime, groups, statistics) for regime in (POSITIVE, LOST))
+    positive, lost = (_compute_shares(table, regime, groups, statistics) for regime in (POSITIVE, LOST))
     return {
         "margin_positive_early": _estimate(*positive, statistics, POSITIVE),
         "margin_lost_in_valleys": _estimate(1 - lost[0], lost[1], statistics, LOST),
     }
 
 
-def _share(
+def _compute_shares(
     table: pa.Table | None, regime: str, groups: dict[tuple[int, int], int], statistics: Statistics
 ) -> tuple[F64, I64]:
     """Share of ln N with Δ > 0 in a regime, (S, H), NaN for a sequence without it; and the heads' KV groups, (H,)."""
@@ -54,6 +54,6 @@ def _estimate(shares: F64, groups: I64, statistics: Statistics, regime: str) -> 
     if not groups.size:
         return Estimated(NOTHING, reason=f"no head has a regime {regime}")
     resampling = statistics.resampling
-    replicates = over_heads(resampling.means(shares), resampling.of_heads(groups))
-    clusters = number_of(groups)
-    return Estimated(statistics.interval(replicates, clusters, SHARE), int(groups.size), clusters)
+    replicates = mean_over_heads(resampling.means(shares), resampling.count_head_draws(groups))
+    clusters = count_groups(groups)
+    return Estimated(statistics.compute_interval(replicates, clusters, SHARE), int(groups.size), clusters)
