@@ -41,7 +41,7 @@ class Heads:
     recall_n: NDArray[np.int64] | None = None
     """Ascending."""
     mass_keys: NDArray[np.float64] | None = None
-    """Mean number of keys whose weights sum to each of ``SHARES``, (shares,): see ``mean_keys_of_mass``."""
+    """Mean number of keys whose weights sum to each of ``SHARES``, (shares,): see ``count_mass_keys``."""
     scores: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     """By name, scores that choose which heads keep all keys, those with the highest scores first."""
 

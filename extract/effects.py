@@ -1,6 +1,6 @@
 """Effects of heads, measured on a study: losses when heads are replaced, and under policies of sparse attention.
 
-Holds ``open_study``, which reopens the study's model, and ``head_ablation`` and ``measure_sparse_losses``, which yield
+Holds ``open_study``, which reopens the study's model, and ``ablate_heads`` and ``measure_sparse_losses``, which yield
 results piece by piece so that a caller who stores them can resume after an interruption. How a pass is changed is
 defined in ``extract.interventions``, ``extract.ablation`` and ``extract.sparsity``; nothing is stored here.
 """
@@ -188,7 +188,8 @@ def measure_sparse_losses(
     Parameters
     ----------
     held_out
-        Token ids, int32 (sequences, keys), of sequences that no budget was derived from: see ``Opened.held_out``.
+        Token ids, int32 (sequences, keys), of sequences that no budget was derived from: see
+        ``Opened.select_held_out``.
     policies
         For example, those that ``extract.budgets.build_policies`` builds for each budget.
     renormalised

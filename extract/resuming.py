@@ -31,7 +31,7 @@ TRIED = 16
 
 
 class Reached(Exception):  # noqa: N818 - not an error
-    """Ends a pass at the attention of a layer; raised by edits inside ``Resumable.until_attention``."""
+    """Ends a pass at the attention of a layer; raised by edits inside ``Resumable.run_until_attention``."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Resumable:
         return Passed(ids[None], logits[0], states)
 
     def run_until_attention(self, passed: Passed, layer: int) -> dict[Module, Tensor]:
-        """Run one copy until the edit of a layer's attention raises ``Reached``, within ``intervening``.
+        """Run one copy until the edit of a layer's attention raises ``Reached``, within ``intervene``.
 
         Returns
         -------
@@ -128,7 +128,7 @@ class Resumable:
         Parameters
         ----------
         early
-            The result of ``until_attention`` for the same layer; its parts do not run again.
+            The result of ``run_until_attention`` for the same layer; its parts do not run again.
 
         Raises
         ------

@@ -79,8 +79,8 @@ def separation(
 
     Notes
     -----
-    O(grid · (n d + n log n)) per head and ``scratch_bytes`` of memory; heads are computed one by one on one thread.
-    Heads in which many keys of different y are equally far, up to float64 rounding, take up to O(grid · n² d).
+    O(grid · (n d + n log n)) per head and ``estimate_scratch_bytes`` of memory; heads are computed one by one on one
+    thread. Heads in which many keys of different y are equally far, up to float64 rounding, take up to O(grid · n² d).
     """
     alpha, states, on_gpu = _check_input(weights, values, device)
     keys = alpha.shape[-1]

@@ -142,9 +142,9 @@ def double_sum(keys: I64, selected: I64, left_out: I64, s: F64, y: F64, ones: F6
 
 @compile_kernel
 def compare_by_differences(keys: I64, rank: I64, split: int, s: F64, y: F64, a: F64, ones: F64) -> Comparison:
-    """Compare every pair of some keys, selected ones and others, by ``farther_by``; ``keys`` is reordered.
+    """Compare every pair of some keys, selected ones and others, by ``compare_distances``; ``keys`` is reordered.
 
-    s: (d,); y: (n, d); a: ‖y‖, (n,); ones: the factors of y that ``farther_by`` takes, (n,).
+    s: (d,); y: (n, d); a: ‖y‖, (n,); ones: the factors of y that ``compare_distances`` takes, (n,).
     """
     selected, left_out = np.empty(keys.size, np.int64), np.empty(keys.size, np.int64)
     count = gather_equals(keys, rank, split, y, a, selected, left_out)

@@ -4,7 +4,8 @@ Holds the comparison of each bound with the mean of the quantity that it bounds,
 time. What does not belong here: drawing heads (``geometry.assumed``), the bounds themselves (``geometry.lower``,
 ``geometry.scale_free``, ``geometry.bounds``), and the choice of a grid of parameters.
 
-``monte_carlo`` and ``parameter_effects`` return rows: a list of dicts from column to value, None for missing values.
+``compare_bounds`` and ``measure_parameter_effects`` return rows: a list of dicts from column to value, None for missing
+values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -190,7 +191,7 @@ def measure_parameter_effects(
     assumed, n, head_dim, size
         Parameters of the heads, their number of keys, d, and N: the base values, at which all others are fixed.
     kappa, scale, draws, seed
-        As for ``monte_carlo``.
+        As for ``compare_bounds``.
 
     Returns
     -------
@@ -224,7 +225,7 @@ def measure_parameter_effects(
     Raises
     ------
     ValueError
-        As for ``monte_carlo``.
+        As for ``compare_bounds``.
     """
     _check(draws, [size], n)
     base = Setting(assumed, n, head_dim, size)
@@ -247,7 +248,7 @@ def measure_parameter_effects(
 
 @one_blas_thread
 def find_premise_point(assumed: Assumed, n: int, head_dim: int, *, seed: int) -> tuple[Assumed, int, int]:
-    """Find a point within the premise of the theorems, Δ > 0, for ``parameter_effects``: elsewhere few have an effect.
+    """Find a point within the premise of the theorems, Δ > 0; elsewhere few parameters have an effect.
 
     First β is increased along ``RATES``, then d is doubled up to ``MOST_DIM``, until some N above 1 has Δ > 0 in every
     draw.
@@ -255,7 +256,7 @@ def find_premise_point(assumed: Assumed, n: int, head_dim: int, *, seed: int) ->
     Parameters
     ----------
     assumed, n, head_dim, seed
-        As for ``monte_carlo``; the starting point of the search.
+        As for ``compare_bounds``; the starting point of the search.
 
     Returns
     -------
@@ -266,7 +267,7 @@ def find_premise_point(assumed: Assumed, n: int, head_dim: int, *, seed: int) ->
     Raises
     ------
     ValueError
-        As for ``monte_carlo``.
+        As for ``compare_bounds``.
     """
     sizes = np.unique(np.geomspace(min(2, n - 1), n - 1, 24).astype(int))
     rates = [assumed.beta, *(rate for rate in RATES if rate > assumed.beta)]
@@ -291,7 +292,7 @@ def draw(
     kappas: Sequence[float] = (),
     scales: Sequence[Scale] = ("raw",),
 ) -> Draws:
-    """Draw heads and compute their counts, ingredients and upper bounds; parameters as for ``monte_carlo``."""
+    """Draw heads and compute their counts, ingredients and upper bounds; parameters as for ``compare_bounds``."""
     rng = np.random.default_rng(random)
     wanted, weights = np.asarray(sizes), weight_profile(assumed, n)
     found: list[Draws] = []

@@ -136,7 +136,7 @@ def make_metrics(work: Work) -> Made:
     ------
     UserError
         If another process works on the study, its tensors are incomplete, there is too little space, or there are
-        unfinished metrics of another device; or as for ``connected``, ``probed`` and ``each`` of
+        unfinished metrics of another device; or as for ``use_scheduler``, ``place_probes`` and ``compute_each`` of
         ``dagster_project.steps.cluster``.
     """
     from storage.warehouse.rows import count_selection_rows

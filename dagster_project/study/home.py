@@ -191,7 +191,7 @@ class Home:
     def set_stores_aside(self, study: str) -> Iterator[None]:
         """Set the stores of a study aside inside the context; what is published of it stays until it is replaced.
 
-        As ``replacing``, for a body that claims the study itself, or in several steps.
+        As ``replace_stores``, for a body that claims the study itself, or in several steps.
 
         Raises
         ------

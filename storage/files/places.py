@@ -214,7 +214,7 @@ class Local:
         staging.discard_replaced(self.path)
 
     def remove_leftovers(self) -> None:
-        """Remove half-written files and folders; see ``Place.sweep``."""
+        """Remove half-written files and folders; see ``Place.remove_leftovers``."""
         staging.remove_leftovers(self.path)
         for leftover in staging.list_leftovers(self.path):
             staging.delete(leftover)
