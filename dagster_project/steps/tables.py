@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import version as installed
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,7 +162,7 @@ class _Step:
             if work.force or not self._is_current(snapshot):
                 check_tables(snapshot, self.after)
                 made_from = self.build_provenance(work.study.analysis, sources.metrics.provenance)
-                libraries = {library: installed(library) for library in COMPUTED_BY}
+                libraries = {library: metadata.version(library) for library in COMPUTED_BY}
                 with use_scheduler(select_scheduler(work.study) if self.parallel else "threads"):
                     write_tables(paths, self.compute(sources), made_from, libraries)
             rows = {table: count_rows(path) for table, path in paths.items()}

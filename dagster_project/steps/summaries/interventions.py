@@ -68,10 +68,10 @@ def _ablate(
     """Compute the missing pieces, layer by layer."""
     from tqdm import tqdm
 
-    from extract.effects import ablate_heads as ablated
+    from extract.effects import ablate_heads
 
     total = asked.sequences * len(list_attending_layers(sources.tensors))
-    found = ablated(opened, sequences=asked.sequences, kinds=asked.ablation, done=done)
+    found = ablate_heads(opened, sequences=asked.sequences, kinds=asked.ablation, done=done)
     for sequence, effects in tqdm(found, "head ablation", total - len(done), unit="layer", disable=None):
         content = {"plain_loss": effects.plain_loss, "loss": effects.loss.tolist(), "kl": effects.kl.tolist()}
         pieces.write(f"{sequence}-{effects.layer}", content)
