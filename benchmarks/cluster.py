@@ -22,7 +22,7 @@ from dagster_project.steps.cluster import use_scheduler
 from dagster_project.steps.summaries.curves import fit_heads
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
-from geometry.phases import fit_phases
+from geometry.assumptions.phases import fit_phases
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 

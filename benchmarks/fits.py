@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from benchmarks.measure import Benchmark, Contender, Result, alternate, compare
-from geometry.phases import PhaseFit, fit_phases, phase_curve
+from geometry.assumptions.phases import PhaseFit, fit_phases, phase_curve
 
 F64 = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks import pytorch
 from benchmarks.measure import Benchmark, Contender, Result, alternate, compare
 from geometry import SelectionCounts, concentration, list_derived, selection_counts, selection_profile
-from geometry.lazy import build_selection_arrays
+from geometry.lazy.selection import build_selection_arrays
 
 F32 = NDArray[np.float32]
 

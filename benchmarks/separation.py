@@ -12,11 +12,11 @@ import numpy as np
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
 from benchmarks.selection import draw, limit_threads, make_product
-from geometry.chance import separability, separation
-from geometry.comparison_kernels import I64
-from geometry.comparisons import arrange_keys
+from geometry.arrays import I64
 from geometry.grids import log_grid
-from geometry.nulls import make_key, measure_random_selection, measure_shuffled_values
+from geometry.separation.chance import separability, separation
+from geometry.separation.comparisons import arrange_keys
+from geometry.separation.nulls import make_key, measure_random_selection, measure_shuffled_values
 
 DRAWS = 8
 """Draws of each null for the separability of a head."""

@@ -11,9 +11,9 @@ import numpy as np
 from benchmarks.measure import Benchmark, Result, alternate, compare
 from benchmarks.selection import draw, limit_threads
 from geometry import selection_counts
-from geometry.jacobian import jacobian_norm, sensitivity
-from geometry.temperature import TEMPERATURES, counts_by_temperature
-from geometry.tempered import selection_by_temperature
+from geometry.limits.jacobian import jacobian_norm, sensitivity
+from geometry.limits.temperature import TEMPERATURES, counts_by_temperature
+from geometry.limits.tempered import selection_by_temperature
 
 
 def measure_temperatures(*, n: int, head_dim: int, points: int, repeats: int) -> list[Result]:

@@ -1,7 +1,7 @@
 """The synthetic study: tensors drawn from the paper's three assumptions instead of captured from a model.
 
 Holds the parameters of each head and the drawing of one sequence. The distributions themselves are in
-``geometry.assumed``.
+``geometry.assumptions.assumed``.
 
 Every parameter covers its range in equal steps, one step per head (per KV head for parameters of value states), in an
 order of its own drawn from the study's seed, so that no two parameters are correlated by design. A single head gets the
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extract.settings import SYNTHETIC, ExtractionSettings, SyntheticSettings
-from geometry.assumed import Assumed, draw_values, draw_weights
+from geometry.assumptions.assumed import Assumed, draw_values, draw_weights
 from storage.zarr.arrays import LayerSize
 
 OF_VALUES = ("value_scale", "lambda_sink", "beta", "rho_0")

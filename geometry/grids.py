@@ -7,9 +7,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-I64 = NDArray[np.int64]
+from geometry.arrays import I64
 
 
 def log_grid(n_keys: int, points: int = 48) -> I64:

@@ -3,7 +3,7 @@
 Holds ``Quantity``, the dataclasses whose fields are declared with it, and ``SELECTION``, all quantities that are stored
 for a selection. The lists of outputs of the kernels, the arrays of the Dask blocks and everything that stores,
 documents or checks these numbers are derived from the declarations. To add a quantity per N, add a field to
-``SelectionProfile`` here and compute it in ``geometry.host`` and in ``geometry.cuda_kernels``.
+``SelectionProfile`` here and compute it in ``geometry.selection.host`` and in ``geometry.selection.cuda_kernels``.
 
 Importing this module loads only NumPy. What does not belong here: how the numbers are computed.
 """
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hin
 import numpy as np
 from numpy.typing import NDArray
 
+from geometry.arrays import F64, I32
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-F64 = NDArray[np.float64]
-I32 = NDArray[np.int32]
 
 Axes = tuple[str, ...]
 """Names of the axes that a quantity has for one sequence."""
@@ -453,7 +453,7 @@ class ScaleFreeBounds:
         F64,
         _declare_ratio(
             "scale-free lower bound of the expected Precision P(r_max, N), at least N / n_keys",
-            "geometry/scale_free.md",
+            "geometry/bounds/scale_free.md",
             low="n / n_keys",
             missing="if the norm of a value state is not finite in float32",
         ),
@@ -462,7 +462,7 @@ class ScaleFreeBounds:
         F64,
         _declare_ratio(
             "scale-free lower bound of the expected Recall R(r_min, N)",
-            "geometry/scale_free.md",
+            "geometry/bounds/scale_free.md",
             missing="if the norm of a value state is not finite in float32",
         ),
     ]

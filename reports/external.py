@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from geometry.rank_correlation import RankCorrelation, rank_correlation
+from geometry.statistics.rank_correlation import RankCorrelation, rank_correlation
 from reports.queries import ask
 from storage.errors import UserError
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import isinf
 from statistics import median
 
-from geometry.rank_correlation import RankCorrelation
+from geometry.statistics.rank_correlation import RankCorrelation
 from reports.findings.bounds import EFFECTS, FAMILIES
 from reports.findings.chance import ARITHMETICS
 from reports.findings.claims import VERDICTS, format_interval, format_threshold

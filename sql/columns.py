@@ -44,14 +44,14 @@ FIT: Mapping[str, tuple[str, str]] = {
     "left_out": ("INTEGER NOT NULL", "number of points left out because y is 0 or missing"),
     "clusters": ("INTEGER NOT NULL", "number of clusters that the fitted points belong to"),
 }
-"""Type and comment of the columns of a fit on two logarithmic axes, as ``geometry.power_law.PowerLaw`` has them."""
+"""Type and comment of the columns of a fit on two logarithmic axes, those of ``PowerLaw``."""
 
 MEANS: Mapping[str, str] = {
     **METRICS,
     "specificity": "specificity, the share of the keys left out that are farther than r_max",
     "precision_excess": "Precision above its floor n / n_keys, as a share of the possible range",
 }
-"""The metrics that are averaged, in the order of ``geometry.bootstrap.METRICS``, and their names in comments."""
+"""The metrics that are averaged, in the order of ``METRICS``, and their names in comments."""
 
 CONCENTRATION = tuple(
     quantity for quantity in list_declared(Concentration).values() if quantity.unit not in {"index", "code"}

@@ -21,7 +21,10 @@ LINE = """    out["norm_s_without_last"][rows] = tile.without_last
 """
 STEPS = {
     "geometry/quantities.py": ("    a_0: Annotated[\n", FIELD + "    a_0: Annotated[\n"),
-    "geometry/host.py": (LINE, LINE + LINE.replace("norm_s_without_last", "cos_sum").replace("tile.without_last", SUM)),
+    "geometry/selection/host.py": (
+        LINE,
+        LINE + LINE.replace("norm_s_without_last", "cos_sum").replace("tile.without_last", SUM),
+    ),
     "dagster_project/steps/measuring.py": ("METRICS_VERSION = ", "METRICS_VERSION = 1000 + "),
 }
 """What a metric needs: in each file, a text and what it becomes."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dagster_project.steps.landing import keep_external_scores, read_external_scores
 from dagster_project.study.home import Home
-from geometry.rank_correlation import RankCorrelation
+from geometry.statistics.rank_correlation import RankCorrelation
 from reports.external import Heads, correlate_scores, read_scores
 from reports.head_files import FORMS, GROUPS, Choice, write
 from storage.errors import UserError

@@ -265,8 +265,8 @@ def _stream_position_tables(metrics: "SequenceStore") -> dict[str, Any]:
 
 def count_expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool, temperatures: int = 5) -> dict[str, int]:
     """Number of rows that each table must have, from the sizes of the tensors and the analysis settings alone."""
-    from geometry.comparisons import MEASURES
-    from geometry.nulls import NULLS
+    from geometry.separation.comparisons import MEASURES
+    from geometry.separation.nulls import NULLS
 
     sizes, queries, layers = tensors.sizes, np.asarray(read_query_positions(tensors)), list_attending_layers(tensors)
     keys = count_keys(tensors)

@@ -99,7 +99,7 @@ def build_lazy_metrics(
     """
     from dask.base import optimize
 
-    from geometry.lazy import build_scale_free_bounds, build_selection_arrays, build_similarities, value_norms
+    from geometry.lazy.selection import build_scale_free_bounds, build_selection_arrays, build_similarities, value_norms
 
     one, at, layers = slice(sequence, sequence + 1), slice(query, query + 1), _index_layers(tensors.groups()[size])
     attention, values, first_key, learned_sink = optimize(  # drops the chunks of other queries
@@ -127,9 +127,9 @@ def make_metrics(work: Work) -> Made:
     """Compute the missing metrics of a study from its tensor store, sequence by sequence.
 
     On threads, layers of one query run in parallel, one BLAS thread each; at most one block of
-    ``geometry.lazy.estimate_block_bytes`` per core and the results of one sequence are in memory. If the tensors were
-    computed on a CUDA device and one is available, the metrics are too, with at most ``CUDA_WORKERS`` blocks in memory
-    and on the device. On a cluster sequences run in parallel, each on the CPU of a worker
+    ``geometry.lazy.selection.estimate_block_bytes`` per core and the results of one sequence are in memory. If the
+    tensors were computed on a CUDA device and one is available, the metrics are too, with at most ``CUDA_WORKERS``
+    blocks in memory and on the device. On a cluster sequences run in parallel, each on the CPU of a worker
     (``estimate_sequence_memory``).
 
     Raises
@@ -295,7 +295,7 @@ def estimate_sequence_memory(tensors: "SequenceStore", analysis: AnalysisSetting
     It is the sum of the results of the sequence as they are stored, those of one query three times (as computed, by
     layer and joined), one block for each thread, and the chunks that are being written to the store.
     """
-    from geometry.lazy import estimate_block_bytes, estimate_similarity_bytes
+    from geometry.lazy.selection import estimate_block_bytes, estimate_similarity_bytes
 
     sizes = _compute_metrics_sizes(tensors, analysis)
     results = estimate_sequence_bytes(SELECTION, sizes)

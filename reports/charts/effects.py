@@ -6,7 +6,7 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from geometry.rank_correlation import RankCorrelation
+from geometry.statistics.rank_correlation import RankCorrelation
 from reports import theme
 from reports.charts.elements import SEPARATION, head_grid, layer_chart, level, log_ticks, style_line
 from reports.charts.labels import dots, label_colour, label_shape

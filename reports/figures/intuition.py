@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from geometry.intuition import Intuition, build_intuition
+from geometry.selection.example import Intuition, build_intuition
 from reports.charts import intuition as charts
 from reports.figures.parts import Figure, Section
 from reports.findings import intuition as findings

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from geometry.rank_correlation import RankCorrelation, rank_correlation
+from geometry.statistics.rank_correlation import RankCorrelation, rank_correlation
 from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head, number
 
 MEASURES = {

@@ -44,7 +44,7 @@ IMPORTED = (
     "extract.extraction",
     "extract.capture",
     "extract.corpora",
-    "geometry.lazy",
+    "geometry.lazy.selection",
     "pyarrow.parquet",
     "reports.compare",
     "reports.page",

@@ -22,9 +22,10 @@ from dagster_project.steps.summaries.claims.parts import Estimated, Layer, Pair,
 from dagster_project.steps.summaries.claims.regimes import estimate_regime_claims
 from dagster_project.steps.summaries.claims.separation import Separation
 from dagster_project.steps.summaries.claims.sink import Sink
+from geometry.arrays import F64
+from geometry.assumptions.phases import phase_curve
 from geometry.grids import log_grid
-from geometry.phases import phase_curve
-from geometry.resampling import F64, resample
+from geometry.statistics.resampling import resample
 from storage.warehouse.relations import create_relations, create_tables, read_paper_claims
 
 SEQUENCES, LAYERS, HEADS, KV, POSITIONS = 12, 4, 8, 4, 40

@@ -21,8 +21,8 @@ from dagster_project.steps.summaries.directions import compute_value_directions
 from dagster_project.steps.summaries.positions import compute_attention_by_position
 from dagster_project.steps.summaries.sink import compute_sink_effect
 from dagster_project.study.studies import Study
-from geometry.bootstrap import draw_sequences
-from geometry.directions import DirectionMoments
+from geometry.assumptions.directions import DirectionMoments
+from geometry.statistics.bootstrap import draw_sequences
 from storage.files.places import Local, Place
 from storage.files.tables import read_table, write_tables
 from storage.warehouse.relations import create_tables

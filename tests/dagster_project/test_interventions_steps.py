@@ -23,7 +23,7 @@ from extract.ablation import estimate_ablation_bytes
 from extract.budgets import Heads
 from extract.interventions import UneditableError
 from extract.sparsity import estimate_policy_bytes
-from geometry.bootstrap import draw_sequences
+from geometry.statistics.bootstrap import draw_sequences
 from storage.errors import UserError
 from storage.files.pieces import Pieces
 from tests.dagster_project import making, recorded

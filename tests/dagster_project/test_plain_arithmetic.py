@@ -8,7 +8,7 @@ import pytest
 
 from dagster_project.steps.summaries.arithmetic import HEADS, POINTS, sample_heads, select_sizes
 from dagster_project.study.home import Home
-from geometry.arithmetic import ARITHMETICS
+from geometry.selection.arithmetic import ARITHMETICS
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making

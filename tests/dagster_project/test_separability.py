@@ -20,7 +20,7 @@ from dagster_project.steps.summaries.chance import (
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from geometry.grids import log_grid
-from geometry.resampling import percentile_interval, resample
+from geometry.statistics.resampling import percentile_interval, resample
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making

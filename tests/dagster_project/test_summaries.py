@@ -16,10 +16,10 @@ from dagster_project.steps.catalogue import find_asset
 from dagster_project.steps.claims import judge_claims
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
-from geometry.bootstrap import REPLICATES
-from geometry.decay import fit_decay
-from geometry.lazy import build_scale_free_bounds, build_selection_arrays, build_similarities, value_norms
-from geometry.phases import fit_phases
+from geometry.assumptions.decay import fit_decay
+from geometry.assumptions.phases import fit_phases
+from geometry.lazy.selection import build_scale_free_bounds, build_selection_arrays, build_similarities, value_norms
+from geometry.statistics.bootstrap import REPLICATES
 from storage.errors import UserError
 from storage.files.places import Local
 from storage.files.tables import read_table_provenance

@@ -1,11 +1,11 @@
-"""The note on the scale-free bound (``geometry/scale_free.md``), read literally."""
+"""The note on the scale-free bound (``geometry/bounds/scale_free.md``), read literally."""
 
 import math
 from typing import Any
 
 import numpy as np
 
-from geometry import scale_free
+from geometry.bounds import scale_free
 from tests.geometry import oracle
 
 

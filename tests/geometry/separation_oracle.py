@@ -16,7 +16,7 @@ MEASURES = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "auc")
 
 
 def generator(words: Sequence[int], null: int, draw: int) -> np.random.Generator:
-    """Philox as ``geometry.nulls`` documents it: words of 64 bits make the key, null and draw begin the counter."""
+    """Philox as ``separation.nulls`` documents it: words of 64 bits make the key, null and draw begin the counter."""
     halves = [half for word in words for half in (word & 0xFFFFFFFF, word >> 32)]
     key = np.random.SeedSequence(halves).generate_state(2, np.uint64)
     return np.random.Generator(np.random.Philox(key=key, counter=[0, 0, draw, null]))

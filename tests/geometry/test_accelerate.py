@@ -11,7 +11,7 @@ COMPUTED = """
 import hashlib
 import numpy as np
 from geometry import selection_profile
-from geometry.phase_kernels import find_best_edges, cosine_sums, descend, least_squares_by_frequency
+from geometry.assumptions.phase_kernels import find_best_edges, cosine_sums, descend, least_squares_by_frequency
 
 rng = np.random.default_rng(0)
 z, known, sums = rng.normal(size=100), 1.0 * (rng.random(100) > 0.1), np.zeros((3, 5, 40))

@@ -7,8 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geometry import assumed as module
-from geometry.assumed import Assumed, draw_values, draw_weights, largest_rho_0, stretch_phases, weight_profile
+from geometry.assumptions import assumed as module
+from geometry.assumptions.assumed import (
+    Assumed,
+    draw_values,
+    draw_weights,
+    largest_rho_0,
+    stretch_phases,
+    weight_profile,
+)
 
 BASE = Assumed(
     value_scale=2.5,

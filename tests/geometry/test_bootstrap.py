@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.linalg.blas import sgemm
 
-from geometry import bootstrap
-from geometry.bootstrap import (
+from geometry.statistics import bootstrap
+from geometry.statistics.bootstrap import (
     BLOCK,
     MeansAccumulator,
     ModelMeans,

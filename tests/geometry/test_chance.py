@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import sql
 from geometry import selection_counts
-from geometry.chance import MEASURES, NULLS, Separability, estimate_scratch_bytes, separability, separation
-from geometry.comparison_kernels import compare_by_differences, enclose_energies, error_factors
 from geometry.grids import log_grid
-from geometry.nulls import draw_order, make_key, shuffle_places
+from geometry.separation.chance import MEASURES, NULLS, Separability, estimate_scratch_bytes, separability, separation
+from geometry.separation.kernels import compare_by_differences, enclose_energies, error_factors
+from geometry.separation.nulls import draw_order, make_key, shuffle_places
 from tests.geometry import oracle, separation_oracle
 from tests.geometry.draws import HEADS, confined_head, grouped, random_head, saturated_head, small_heads
 from tests.geometry.separation_oracle import Reading, with_replacement
@@ -301,7 +301,7 @@ class TestControls:
         heads, sizes = [near_head(seed) for seed in range(5)], range(1, 12)
         expected = [separation_oracle.observed(*head, sizes)[-1] for head in heads]
         np.testing.assert_array_equal([separation(*head, sizes) for head in heads], expected)
-        monkeypatch.setattr("geometry.comparisons.error_factors", lambda _d: (0.0, 0.0))
+        monkeypatch.setattr("geometry.separation.comparisons.error_factors", lambda _d: (0.0, 0.0))
         assert np.mean(np.array([separation(*head, sizes) for head in heads]) != expected) > 0.1
 
 

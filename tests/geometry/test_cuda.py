@@ -22,8 +22,9 @@ if DEVICE == "cpu":
 triton = pytest.importorskip("triton")
 
 import geometry  # noqa: E402
-from geometry import SelectionProfile, cuda, cuda_kernels, selection_profile  # noqa: E402
+from geometry import SelectionProfile, selection_profile  # noqa: E402
 from geometry.quantities import BY_N, list_declared  # noqa: E402
+from geometry.selection import cuda, cuda_kernels  # noqa: E402
 from tests.geometry import oracle  # noqa: E402
 from tests.geometry.draws import HEADS, aligned_head, random_head  # noqa: E402
 from tests.geometry.triton_launches import Recorder, compiled_for_hopper  # noqa: E402
@@ -162,7 +163,7 @@ def test_leading_axes_broadcast() -> None:
 def test_the_public_function_goes_where_the_device_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same arrays from both paths, in NumPy; bad input is refused before any kernel runs."""
     if DEVICE == "cpu":
-        monkeypatch.setattr("geometry.profile._convert_tensor", lambda given, _place: torch.as_tensor(given))
+        monkeypatch.setattr("geometry.selection.profile.convert_tensor", lambda given, _place: torch.as_tensor(given))
     weights, values = random_head(9, 4, 3)
     found, expected = (selection_profile(weights, values, device=device) for device in ("cuda", "cpu"))
     for name, array in vars(expected).items():
@@ -256,7 +257,7 @@ class TestTies:
         return float(np.mean([given != expected for given, expected in pairs]))
 
     def test_without_the_error_bound_they_are_miscounted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("geometry.kernels.error_slope", lambda *_: 0.0)
+        monkeypatch.setattr("geometry.selection.kernels.error_slope", lambda *_: 0.0)
         monkeypatch.setattr(cuda, "error_bend", lambda _d: 0.0)
         assert self.wrong() > 0.05
 
@@ -295,7 +296,7 @@ class TestTies:
 
 
 def spy(monkeypatch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]]:
-    """The arguments of all calls of a function of geometry.cuda, which still does its work."""
+    """The arguments of all calls of a function of geometry.selection.cuda, which still does its work."""
     calls, function = [], getattr(cuda, name)
 
     def called(*args: Any) -> Any:
@@ -336,8 +337,8 @@ class TestSearch:
 
 def test_without_triton_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "geometry.cuda_kernels")
-    monkeypatch.delattr(geometry, "cuda_kernels")
+    monkeypatch.delitem(sys.modules, "geometry.selection.cuda_kernels")
+    monkeypatch.delattr(geometry.selection, "cuda_kernels")
     with pytest.raises(RuntimeError, match="pip install triton") as refusal:
         profile([random_head(4, 2, 0)])
     assert "\n" not in str(refusal.value)

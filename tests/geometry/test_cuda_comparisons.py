@@ -20,9 +20,10 @@ if DEVICE == "cpu":
 
 pytest.importorskip("triton")
 
-from geometry import cuda_comparison_kernels, cuda_comparisons  # noqa: E402
-from geometry.chance import MEASURES, NULLS, separability, separation  # noqa: E402
 from geometry.grids import log_grid  # noqa: E402
+from geometry.separation import cuda as cuda_comparisons  # noqa: E402
+from geometry.separation import cuda_kernels as cuda_comparison_kernels  # noqa: E402
+from geometry.separation.chance import MEASURES, NULLS, separability, separation  # noqa: E402
 from tests.geometry import separation_oracle  # noqa: E402
 from tests.geometry.draws import HEADS, grouped, random_head, repeated_head  # noqa: E402
 from tests.geometry.triton_launches import Recorder, compiled_for_hopper  # noqa: E402
@@ -151,7 +152,7 @@ def test_tiles_of_some_rows_of_some_heads(tile: int, extent: tuple[int, int], mo
 def test_the_public_functions_go_where_the_device_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same arrays from both paths, in NumPy, for heads that share value states; bad input is refused."""
     if DEVICE == "cpu":
-        monkeypatch.setattr("geometry.chance._convert_tensor", lambda given, _place: torch.as_tensor(given))
+        monkeypatch.setattr("geometry.separation.chance.convert_tensor", lambda given, _place: torch.as_tensor(given))
     weights, values = grouped(random_head, 2, 2, 9, 3)
     here, there = (separability(weights, values, [2, 7], draws=1, seed=4, device=device) for device in ("cpu", "cuda"))
     for name in ("observed", *NULLS):

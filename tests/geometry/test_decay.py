@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
-import geometry.decay
-from geometry.assumed import Assumed, draw_values
-from geometry.decay import RESOLUTION, DecayFit, decay, fit_decay
-from geometry.residuals import effective_points
-from geometry.similarity import cosine_by_distance
+import geometry.assumptions.decay
+from geometry.assumptions.assumed import Assumed, draw_values
+from geometry.assumptions.decay import RESOLUTION, DecayFit, decay, fit_decay
+from geometry.assumptions.residuals import effective_points
+from geometry.assumptions.similarity import cosine_by_distance
 
 N = 96
 
@@ -65,7 +65,7 @@ def test_no_rate_and_no_floor_does_better(name: str) -> None:
 
 def test_a_search_that_misses_does_worse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutation control: a slope of the sum of squares that forgets what is fitted."""
-    monkeypatch.setattr(geometry.decay, "_slope", lambda log_beta, _curve, _free: log_beta + 1.0)
+    monkeypatch.setattr(geometry.assumptions.decay, "_slope", lambda log_beta, _curve, _free: log_beta + 1.0)
     for y in (CURVES["slow"], CURVES["floor"]):
         fit = fit_decay(y)
         assert squares(y, fit.beta, 0) > searched(y, free=False) * 1.01
@@ -153,7 +153,7 @@ def test_a_floor_is_found_where_there_is_one_and_nowhere_else(study: int) -> Non
 
 def test_residuals_taken_as_independent_show_a_floor_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mutation control of the test above."""
-    monkeypatch.setattr(geometry.decay, "effective_points", lambda _, known: float(known.sum()))
+    monkeypatch.setattr(geometry.assumptions.decay, "effective_points", lambda _, known: float(known.sum()))
     assert floors(drawn_heads(0.0, 0)) > 4
     assert floors(drawn_heads(0.1, 0)) == 16
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from geometry import directions
-from geometry.directions import DirectionMoments, PrincipalDirections
+from geometry.assumptions import directions
+from geometry.assumptions.directions import DirectionMoments, PrincipalDirections
 
 
 def draw(n: int, d: int, seed: int = 0) -> np.ndarray:

@@ -13,9 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geometry import concentration, effective_keys
-from geometry.effective_keys import estimate_concentration_bytes
+from geometry import concentration
 from geometry.quantities import ROLES, Concentration, list_declared
+from geometry.selection import concentration as effective_keys
+from geometry.selection.concentration import estimate_concentration_bytes
 from tests.geometry.draws import HEADS, Head, grouped, random_head, small_heads
 
 Numbers = dict[str, float]

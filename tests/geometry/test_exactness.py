@@ -12,7 +12,7 @@ from extract.capture import capture, probe
 from extract.hub import silence_libraries
 from extract.settings import ExtractionSettings
 from geometry import SelectionProfile, selection_counts, selection_profile
-from geometry.profile import estimate_scratch_bytes
+from geometry.selection.profile import estimate_scratch_bytes
 from tests.geometry import oracle
 from tests.geometry.comparison import COUNTS, departures, unexplained
 from tests.geometry.draws import HEADS, assumed_head, grouped, random_head, repeated_head

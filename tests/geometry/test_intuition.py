@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from geometry import intuition as example
-from geometry.intuition import Intuition, build_intuition
+from geometry.selection import example
+from geometry.selection.example import Intuition, build_intuition
 
 MARGIN = 0.05
 """How far each decision is from turning, as a share of the radius it is about."""

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geometry import jacobian as module
-from geometry.jacobian import BOUNDS, bounds_held, estimate_scratch_bytes, jacobian_norm, sensitivity
-from geometry.temperature import TEMPERATURES, temper
+from geometry.limits import jacobian as module
+from geometry.limits.jacobian import BOUNDS, bounds_held, estimate_scratch_bytes, jacobian_norm, sensitivity
+from geometry.limits.temperature import TEMPERATURES, temper
 from tests.geometry import draws
 
 

@@ -5,9 +5,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from geometry import host
-from geometry.bounds import XI_STAR, bound_probability
-from geometry.kernels import compare_distances, count_doubtful, enclose, find_extremal_key, survey
+from geometry.selection import host
+from geometry.selection.bound_kernels import XI_STAR, bound_probability
+from geometry.selection.kernels import compare_distances, count_doubtful, enclose, find_extremal_key, survey
 from tests.geometry import oracle
 
 MOST, LEAST = np.float32(1), np.float32(-1)

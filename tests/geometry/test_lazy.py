@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from geometry import selection_profile
-from geometry.effective_keys import concentration
-from geometry.lazy import (
+from geometry.assumptions.similarity import cosine_by_distance, cosines_with, sink_cosines
+from geometry.bounds.scale_free import scale_free_lower_bounds
+from geometry.lazy.selection import (
     PER_HEAD,
     PER_KAPPA,
     PROFILE,
@@ -21,11 +22,10 @@ from geometry.lazy import (
     estimate_similarity_bytes,
     value_norms,
 )
-from geometry.parts import output_parts
-from geometry.quantiles import quantile_over_ln_n
 from geometry.quantities import SELECTION
-from geometry.scale_free import scale_free_lower_bounds
-from geometry.similarity import cosine_by_distance, cosines_with, sink_cosines
+from geometry.selection.concentration import concentration
+from geometry.selection.parts import output_parts
+from geometry.statistics.quantiles import quantile_over_ln_n
 
 SEQUENCES, LAYERS, HEADS, KV_HEADS, KEYS, HEAD_DIM = 3, 2, 8, 4, 40, 6
 QUERIES = (1, 17, KEYS - 1)

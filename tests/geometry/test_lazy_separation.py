@@ -9,9 +9,9 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from geometry.chance import MEASURES, separability
 from geometry.grids import log_grid
-from geometry.lazy_separation import SOURCES, build_separability_arrays, estimate_block_bytes
+from geometry.lazy.separation import SOURCES, build_separability_arrays, estimate_block_bytes
+from geometry.separation.chance import MEASURES, separability
 
 SEQUENCES, LAYERS, HEADS, KV_HEADS, KEYS, HEAD_DIM = 3, 2, 4, 2, 30, 5
 QUERIES = (1, 17, KEYS - 1)

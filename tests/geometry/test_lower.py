@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from geometry import lower, selection_profile
-from geometry.lower import INGREDIENTS, Ingredients
+from geometry import selection_profile
+from geometry.bounds import lower
+from geometry.bounds.lower import INGREDIENTS, Ingredients
 from tests.geometry.draws import HEADS, assumed_head
 from tests.geometry.printed_bounds import row
 

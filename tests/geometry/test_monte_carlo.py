@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from scipy import special
 
-from geometry import lower
-from geometry import monte_carlo as module
-from geometry.assumed import Assumed, draw_values, weight_profile
-from geometry.lower import INGREDIENTS, Ingredients
-from geometry.monte_carlo import (
+from geometry.assumptions.assumed import Assumed, draw_values, weight_profile
+from geometry.bounds import lower
+from geometry.bounds import monte_carlo as module
+from geometry.bounds.lower import INGREDIENTS, Ingredients
+from geometry.bounds.monte_carlo import (
     PAPER_EFFECTS,
     RATES,
     compare_bounds,

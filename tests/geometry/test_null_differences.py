@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from geometry.null_differences import (
+from geometry.statistics.null_differences import (
     ModelDifferences,
     estimate_difference_bytes,
     estimate_model_bytes,
     head_differences,
 )
-from geometry.resampling import Resampling, percentile_ends, percentile_interval, resample
+from geometry.statistics.resampling import Resampling, percentile_ends, percentile_interval, resample
 
 S, R, MEASURES, GRID = 7, 200, 3, 5
 LAYERS = {3: (2, GRID), 2: (4, 3)}

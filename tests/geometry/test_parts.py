@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from geometry.parts import output_parts
 from geometry.quantities import OutputParts, list_declared
+from geometry.selection.parts import output_parts
 
 NAMES = tuple(list_declared(OutputParts))
 Parts = dict[str, float]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from geometry.power_law import PowerLaw, fit_log_log
+from geometry.statistics.power_law import PowerLaw, fit_log_log
 
 
 def points(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -10,8 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from geometry import quantiles
-from geometry.quantiles import estimate_quantile_bytes, quantile_over_ln_n, quantiles_of_replicates, stream_quantiles
+from geometry.statistics import quantiles
+from geometry.statistics.quantiles import (
+    estimate_quantile_bytes,
+    quantile_over_ln_n,
+    quantiles_of_replicates,
+    stream_quantiles,
+)
 
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 Blocks = list[np.ndarray]

@@ -12,8 +12,7 @@ import pytest
 
 import geometry
 from geometry import quantities, selection_profile
-from geometry.effective_keys import concentration
-from geometry.parts import output_parts
+from geometry.bounds.scale_free import scale_free_lower_bounds
 from geometry.quantities import (
     BY_HEAD,
     BY_KAPPA,
@@ -30,7 +29,8 @@ from geometry.quantities import (
     list_declared,
     list_derived,
 )
-from geometry.scale_free import scale_free_lower_bounds
+from geometry.selection.concentration import concentration
+from geometry.selection.parts import output_parts
 from tests.geometry.draws import HEADS, Head, random_head
 
 RECORDS = (SelectionCounts, SelectionProfile, ScaleFreeBounds, OutputParts, Concentration)
@@ -51,12 +51,12 @@ class TestImport:
         assert "numpy" in modules
         heavy = {"numba", "scipy", "dask", "torch", "pyarrow", "pandas", "triton", "threadpoolctl"}
         assert not modules & heavy
-        assert {name for name in modules if name.startswith("geometry.")} == {"geometry.quantities"}
+        assert {name for name in modules if name.startswith("geometry.")} == {"geometry.arrays", "geometry.quantities"}
 
     def test_a_name_of_the_package_loads_its_own_module_and_no_dask(self) -> None:
         modules = loaded_by("from geometry import selection_profile, SelectionProfile")
-        assert "geometry.profile" in modules
-        assert not modules & {"dask", "torch", "geometry.phases"}
+        assert "geometry.selection.profile" in modules
+        assert not modules & {"dask", "torch", "geometry.assumptions.phases"}
 
     def test_all_names_are_there_and_listed(self) -> None:
         assert set(geometry.__all__) <= set(dir(geometry))
@@ -72,7 +72,7 @@ class TestImport:
     def test_types_and_modules_name_the_same(self) -> None:
         """The imports for type checkers and those at run time."""
         text = Path(geometry.__file__).read_text(encoding="utf-8")
-        typed = re.findall(r"from geometry\.(\w+) import (\w+) as \2\n", text)
+        typed = re.findall(r"from geometry\.([\w.]+) import (\w+) as \2\n", text)
         assert {(module, name) for module, names in geometry._MODULES.items() for name in names} == set(typed)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from geometry.rank_correlation import _exchange_groups, rank_correlation
+from geometry.statistics.rank_correlation import _exchange_groups, rank_correlation
 
 RNG = np.random.default_rng(0)
 GROUPS = np.repeat(np.arange(12), 4)

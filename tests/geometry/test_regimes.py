@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geometry import regimes
-from geometry.regimes import REGIMES, classify_keys, find_regimes
+from geometry.assumptions import regimes
+from geometry.assumptions.regimes import REGIMES, classify_keys, find_regimes
 
 Row = dict[str, Any]
 

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 from threadpoolctl import threadpool_limits
 
-from geometry import resampling
-from geometry.resampling import (
+from geometry.statistics import resampling
+from geometry.statistics.resampling import (
     GROUPS,
     Resampling,
     assign_groups,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from geometry.running import Mean, Spread, average_arrays, standard_error, variation
+from geometry.statistics.running import Mean, Spread, average_arrays, standard_error, variation
 
 
 def parts() -> np.ndarray:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geometry import scale_free, selection_counts
-from geometry.scale_free import ScaleFreeBounds, scale_free_lower_bounds
+from geometry import selection_counts
+from geometry.bounds import scale_free
+from geometry.bounds.scale_free import ScaleFreeBounds, scale_free_lower_bounds
 from tests.geometry.scale_free_note import left_tail, literal, pair_gamma, pair_tail, passing, rate
 
 SHAPES = {

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from geometry.similarity import cosine_by_distance, cosines_with, sink_cosines
+from geometry.assumptions.similarity import cosine_by_distance, cosines_with, sink_cosines
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geometry import selection_counts, temperature
-from geometry.temperature import TEMPERATURES, counts_by_temperature, temper
+from geometry import selection_counts
+from geometry.limits import temperature
+from geometry.limits.temperature import TEMPERATURES, counts_by_temperature, temper
 from tests.geometry import draws, oracle
 
 LOGITS = np.random.default_rng(0).standard_normal((3, 2, 40)) * 4

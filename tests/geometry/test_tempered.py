@@ -6,12 +6,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from geometry import chance, selection_profile, tempered
-from geometry.chance import separability
-from geometry.distances import random_subset_distance, rest_distance
-from geometry.effective_keys import concentration
+from geometry import selection_profile
 from geometry.grids import log_grid
-from geometry.tempered import MEASURES, SPREADS, selection_by_temperature
+from geometry.limits import tempered
+from geometry.limits.distances import random_subset_distance, rest_distance
+from geometry.limits.tempered import MEASURES, SPREADS, selection_by_temperature
+from geometry.selection.concentration import concentration
+from geometry.separation import chance
+from geometry.separation.chance import separability
 from tests.geometry import draws
 
 TEMPERATURES = (0.25, 1.0, 3.0)

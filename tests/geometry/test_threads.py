@@ -27,10 +27,10 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from geometry import concentration, output_parts, selection_counts, selection_profile, sink_cosines
-from geometry.assumed import Assumed, draw_values
-from geometry.bootstrap import ModelMeans, SinkEffect, draw_sequences, selection_means
-from geometry.directions import DirectionMoments
-from geometry.monte_carlo import compare_bounds, measure_parameter_effects
+from geometry.assumptions.assumed import Assumed, draw_values
+from geometry.statistics.bootstrap import ModelMeans, SinkEffect, draw_sequences, selection_means
+from geometry.assumptions.directions import DirectionMoments
+from geometry.bounds.monte_carlo import compare_bounds, measure_parameter_effects
 from tests.geometry.draws import random_head
 
 

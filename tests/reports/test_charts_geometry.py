@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from geometry.intuition import build_intuition
+from geometry.selection.example import build_intuition
 from reports import theme
 from reports.charts import geometry as charts
 from reports.charts.geometry import CONTEXTS, project_vectors

@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from geometry.lower import INGREDIENTS, Ingredients, lower_bounds
+from geometry.bounds.lower import INGREDIENTS, Ingredients, lower_bounds
 from tests.sql.hand_made import MEANS, Row, break_statement, database, insert, rows_of
 
 KAPPAS = (0.02, 0.5, 8.0)
@@ -408,7 +408,7 @@ def test_more_coverage_serves_better_than_a_narrow_envelope_that_covers_too_litt
 
 
 def test_the_geometry_says_the_same() -> None:
-    """``geometry.lower`` is the twin of these macros; the two must not part."""
+    """``geometry.bounds.lower`` is the twin of these macros; the two must not part."""
     with database(**study()) as connection:
         found = rows_of(
             connection, "selection_counts JOIN margins USING (study, sequence, query, layer, head, n, n_keys)"

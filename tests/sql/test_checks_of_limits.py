@@ -9,8 +9,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from geometry.distances import critical_n, random_subset_distance
-from geometry.jacobian import bounds_held
+from geometry.limits.distances import critical_n, random_subset_distance
+from geometry.limits.jacobian import bounds_held
 from tests.reports.synthetic import Synthetic, warehouse
 from tests.sql.checking import violations
 

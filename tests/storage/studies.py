@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geometry.lazy import build_scale_free_bounds, build_selection_arrays, build_similarities, value_norms
+from geometry.lazy.selection import build_scale_free_bounds, build_selection_arrays, build_similarities, value_norms
 from storage.files.places import Local
 from storage.warehouse import rows
 from storage.warehouse.landing import land

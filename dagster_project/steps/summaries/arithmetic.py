@@ -1,6 +1,6 @@
 """The step of plain arithmetic: the errors of counts and metrics if distances are computed by the formulas as written.
 
-Holds the computation of its rows for a sample of heads. The counts are computed by ``geometry.arithmetic``.
+Holds the computation of its rows for a sample of heads. The counts are computed by ``geometry.selection.arithmetic``.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from storage.zarr.layers import list_attending_layers, read_layer
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from geometry.arithmetic import PlainArithmetic
+    from geometry.selection.arithmetic import PlainArithmetic
     from storage.zarr.sequences import SequenceStore
 
 SEQUENCES = 2
@@ -95,7 +95,7 @@ def _compare_head(
     sequences: int,
 ) -> dict[str, Any]:
     """The means over sequences of one head, in order of the arithmetics."""
-    from geometry.arithmetic import ARITHMETICS, plain_arithmetic
+    from geometry.selection.arithmetic import ARITHMETICS, plain_arithmetic
 
     size = tensors.layers[layer]
     total: dict[str, Any] = {}

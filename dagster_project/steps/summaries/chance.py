@@ -1,7 +1,7 @@
 """The step of separability and chance: measures of every head compared with those of two nulls, and curves of some.
 
 Holds the computation of their rows, query by query and layer by layer. Measures and nulls are computed by
-``geometry.chance``, statistics of their differences by ``geometry.null_differences``.
+``geometry.separation.chance``, statistics of their differences by ``geometry.statistics.null_differences``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,9 +21,9 @@ from storage.warehouse.rows import build_batch
 from storage.zarr.layers import count_keys, list_attending_layers, read_layer
 
 if TYPE_CHECKING:
-    from geometry.curves import SeparationCurve
-    from geometry.null_differences import ModelDifferences, NullDifferences
-    from geometry.resampling import Resampling
+    from geometry.separation.curves import SeparationCurve
+    from geometry.statistics.null_differences import ModelDifferences, NullDifferences
+    from geometry.statistics.resampling import Resampling
     from storage.zarr.sequences import SequenceStore
 
 REPLICATES = 1000
@@ -87,7 +87,7 @@ def compute_separability(sources: Sources) -> Rows:
         return
     from tqdm import tqdm
 
-    from geometry.resampling import resample
+    from geometry.statistics.resampling import resample
 
     nulls, layers = sources.study.analysis.nulls, list_attending_layers(sources.tensors)
     groups = sum(sources.tensors.layers[layer].kv_heads for layer in layers)
@@ -132,7 +132,7 @@ def _measure_query(study: str, sample: Sample, index: int, layers: list[int]) ->
 
 def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
     """Measure the heads of one layer at one query, by its index; at most ``estimate_layer_bytes`` in memory."""
-    from geometry.null_differences import NullDifferences, head_differences
+    from geometry.statistics.null_differences import NullDifferences, head_differences
 
     size = sample.tensors.layers[layer]
     observed, *nulls = _measure_selections(sample, index, layer)  # each (sequence, head, measure, N)
@@ -157,7 +157,7 @@ def _measure_selections(sample: Sample, index: int, layer: int) -> tuple[NDArray
     """Measures of the selections of a layer and of each null, (sequence, head, measure, N), N below its keys."""
     from dask.base import compute
 
-    from geometry.lazy_separation import build_separability_arrays
+    from geometry.lazy.separation import build_separability_arrays
 
     tensors, size, query = sample.tensors, sample.tensors.layers[layer], sample.queries[index]
     several, at, one = slice(sample.sequences), slice(index, index + 1), slice(layer, layer + 1)
@@ -193,10 +193,10 @@ def estimate_layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, gr
     sequences
         How many sequences are measured.
     """
-    from geometry.comparisons import MEASURES
-    from geometry.lazy_separation import SOURCES, estimate_block_bytes
-    from geometry.null_differences import estimate_difference_bytes
-    from geometry.nulls import NULLS
+    from geometry.lazy.separation import SOURCES, estimate_block_bytes
+    from geometry.separation.comparisons import MEASURES
+    from geometry.separation.nulls import NULLS
+    from geometry.statistics.null_differences import estimate_difference_bytes
 
     of_head = len(NULLS) * len(MEASURES) * grid
     measured = 4 * sequences * heads * len(SOURCES) * len(MEASURES) * grid
@@ -216,9 +216,9 @@ def estimate_query_bytes(layers: int, heads: int, kv_heads: int, grid: int, sequ
     heads, kv_heads, grid, sequences
         As for ``estimate_layer_bytes``, of the largest layer.
     """
-    from geometry.comparisons import MEASURES
-    from geometry.null_differences import estimate_model_bytes
-    from geometry.nulls import NULLS
+    from geometry.separation.comparisons import MEASURES
+    from geometry.separation.nulls import NULLS
+    from geometry.statistics.null_differences import estimate_model_bytes
 
     of_head = len(NULLS) * len(MEASURES) * grid
     of_layer = 6 * 8 * heads * of_head + 2 * 8 * sequences * kv_heads * of_head
@@ -245,7 +245,7 @@ def _build_model_columns(
 
 def _combine_layers(sample: Sample, layers: Mapping[int, Layer], resampling: "Resampling") -> "ModelDifferences":
     """Combine the heads of all layers."""
-    from geometry.null_differences import ModelDifferences
+    from geometry.statistics.null_differences import ModelDifferences
 
     longest = max((layer.null for layer in layers.values()), key=lambda null: null.shape[-1])
     model = ModelDifferences(longest.shape[2:], resampling)
@@ -259,8 +259,8 @@ def _build_columns(
     sample: Sample, query: int, places: tuple[NDArray[np.int16], ...], found: "NullDifferences"
 ) -> dict[str, Any]:
     """The columns that heads and the model share; places are the index of null, measure and N of every row."""
-    from geometry.comparisons import MEASURES
-    from geometry.nulls import NULLS
+    from geometry.separation.comparisons import MEASURES
+    from geometry.separation.nulls import NULLS
 
     null, measure, n = places
     constant = {"query": query, "sequences": sample.sequences, "draws": sample.draws}
@@ -280,7 +280,7 @@ def _encode_names(index: NDArray[np.int16], names: tuple[str, ...]) -> pa.Array:
 
 def _extract_head_auc(sample: Sample, layers: Mapping[int, Layer]) -> dict[Place, float]:
     """Mean AUC of every head at ``RANKED_AT``, or the largest N below."""
-    from geometry.comparisons import MEASURES
+    from geometry.separation.comparisons import MEASURES
 
     found: dict[Place, float] = {}
     for layer, measured in layers.items():
@@ -299,7 +299,7 @@ def choose_heads(auc: Mapping[Place, float]) -> dict[Place, str]:
 
 def _compute_curves(sample: Sample, place: Place, rank: str) -> Iterator[pa.RecordBatch]:
     """The rows of ``separation_curves`` of one head: the last query of sequence 0."""
-    from geometry.curves import separation_curve
+    from geometry.separation.curves import separation_curve
 
     (layer, head), query, tensors = place, sample.queries[-1], sample.tensors
     size, index = tensors.layers[layer], len(sample.queries) - 1

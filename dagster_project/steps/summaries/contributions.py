@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.steps.sources import Rows, Sources
-from geometry.running import F64, Mean, Spread
+from geometry.arrays import F64
+from geometry.statistics.running import Mean, Spread
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import list_attending_layers, read_layer
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from dagster_project.steps.sources import Rows, Sources
 from dagster_project.steps.summaries.power_laws import Row, build_fit_batch, find_head_groups, fit_row
-from geometry.running import F64, standard_error
+from geometry.arrays import F64
+from geometry.statistics.running import standard_error
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import list_attending_layers, read_layer
 

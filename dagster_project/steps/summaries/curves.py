@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.steps.cluster import run_in_parallel
-from geometry.running import F64, Mean, Spread, average_arrays
+from geometry.arrays import F64
+from geometry.statistics.running import Mean, Spread, average_arrays
 from storage.zarr.layers import list_attending_layers, read_layer
 
 if TYPE_CHECKING:

@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from dagster_project.steps.sources import Rows, Sources
 from dagster_project.steps.summaries.power_laws import Row, build_fit_batch, find_head_groups, fit_row
-from geometry.grids import I64, log_grid
-from geometry.running import F64, Spread
+from geometry.arrays import F64, I64
+from geometry.grids import log_grid
+from geometry.limits.distances import random_subset_distance
+from geometry.statistics.running import Spread
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import list_attending_layers, read_layer
 
@@ -140,8 +142,6 @@ class _Part:
 
 def _read(sources: Sources, layer: int, index: int, model: _Sums) -> _OfQuery | None:
     """The distances of one layer and query, whose heads are added to ``model``; None if no N is below the keys."""
-    from geometry.distances import random_subset_distance
-
     metrics = sources.metrics
     n_keys = read_layer(metrics, "n_keys", layer, query=index)
     last = int(n_keys.max()) - 1

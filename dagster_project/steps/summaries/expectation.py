@@ -49,7 +49,7 @@ def _find_typical_head(sources: Sources) -> Any:
 
     Those of the weights are fitted to the last query.
     """
-    from geometry.assumed import Assumed
+    from geometry.assumptions.assumed import Assumed
 
     heads = [row for row in sources.read_rows("assumption_norms") if row["lambda_sink"] is not None]
     (similar,) = sources.read_rows("assumption_similarity_model")
@@ -78,8 +78,8 @@ def _draw_grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
     from tqdm import tqdm
     from tqdm.dask import TqdmCallback
 
-    from geometry.assumed import stretch_phases
-    from geometry.monte_carlo import compare_bounds
+    from geometry.assumptions.assumed import stretch_phases
+    from geometry.bounds.monte_carlo import compare_bounds
 
     analysis = sources.study.analysis
     if (grid := analysis.monte_carlo) is None:
@@ -108,7 +108,7 @@ def _draw_grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
 
 def _draw_effects(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
     """The rows of ``parameter_effects``, at the middle one of the study's κ."""
-    from geometry.monte_carlo import find_premise_point, measure_parameter_effects
+    from geometry.bounds.monte_carlo import find_premise_point, measure_parameter_effects
 
     analysis, seed, n_keys = sources.study.analysis, sources.study.seed, sources.query + 1
     commonest = mode(size.head_dim for size in sources.tensors.layers if size.heads)

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from dagster_project.steps.sources import Rows, Sources
 from dagster_project.steps.summaries.curves import Curves, fit_curves
-from geometry.running import F64, average_arrays, standard_error
+from geometry.arrays import F64
+from geometry.statistics.running import average_arrays, standard_error
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import Head, find_present_heads
 
@@ -21,7 +22,7 @@ DECAY_PARAMETERS = ("beta", "beta_floor", "floor")
 
 def fit_assumption_similarity(sources: Sources) -> Rows:
     """Assumption 2: fits of the mean cosine against distance, for every KV head and for the whole model."""
-    from geometry.decay import fit_decay
+    from geometry.assumptions.decay import fit_decay
 
     metrics = sources.metrics
     curves = Curves(
@@ -86,7 +87,7 @@ def _build_weight_curves(sources: Sources, index: int, query: int) -> Curves:
 
 def _fit_phases(curve: F64) -> Any:
     """``fit_phases`` of a curve that is NaN where a window hides the position."""
-    from geometry.phases import fit_phases
+    from geometry.assumptions.phases import fit_phases
 
     first = int(np.isnan(curve).sum())
     return fit_phases(curve[first:], first=first)

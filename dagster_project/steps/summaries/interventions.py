@@ -238,7 +238,7 @@ def _build_name_columns(policies: Sequence[tuple[float, int, "Policy"]]) -> dict
 
 def _compute_intervals(name: str, of_sequences: F64) -> Mapping[str, F64]:
     """Means over sequences of (sequences, rows), and percentile intervals over resampled sequences; NaN for one."""
-    from geometry.bootstrap import LEVEL, draw_sequences
+    from geometry.statistics.bootstrap import LEVEL, draw_sequences
 
     sequences, rows = of_sequences.shape
     low, high = np.full((2, rows), np.nan)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagster_project.steps.sources import Rows, Sources
-from geometry.running import F64
+from geometry.arrays import F64
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import read_layer
 
@@ -21,7 +21,7 @@ def compute_selection_means(sources: Sources) -> Rows:
 
     The resampled means of the model at one query are in memory.
     """
-    from geometry.bootstrap import ModelMeans, draw_sequences
+    from geometry.statistics.bootstrap import ModelMeans, draw_sequences
 
     drawn = draw_sequences(sources.metrics.sizes["sequence"])
     for index, query in enumerate(sources.queries):
@@ -38,7 +38,7 @@ def _compute_layer_means(
     """The rows of one query, one batch per layer; every layer is added to ``model``."""
     from tqdm import tqdm
 
-    from geometry.bootstrap import selection_means as means_of_layer
+    from geometry.statistics.bootstrap import selection_means as means_of_layer
 
     metrics, query = sources.metrics, sources.queries[index]
     n_keys = metrics.read("n_keys", (slice(None), index)).max(axis=0)  # -1 in layers without attention
@@ -81,7 +81,7 @@ def _build_constant_columns(sources: Sources, query: int, rows: int) -> dict[str
 
 def _build_interval_columns(mean: F64, low: F64, high: F64) -> dict[str, F64]:
     """Columns of means and the ends of their intervals, each (metric, …)."""
-    from geometry.bootstrap import METRICS
+    from geometry.statistics.bootstrap import METRICS
 
     parts = {"": mean, "_ci_low": low, "_ci_high": high}
     return {

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagster_project.steps.sources import Rows, Sources
-from geometry.running import standard_error, variation
+from geometry.statistics.running import standard_error, variation
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import list_attending_layers, read_layer
 
@@ -36,7 +36,7 @@ def _compute_layer_norms(metrics: "SequenceStore", layer: int) -> dict[str, Any]
 
     One sequence of the layer, and a few numbers for every sequence, are in memory.
     """
-    from geometry.quantiles import stream_quantiles
+    from geometry.statistics.quantiles import stream_quantiles
 
     sequences, keys, kv_heads = metrics.sizes["sequence"], metrics.sizes["key"], metrics.layers[layer].kv_heads
 

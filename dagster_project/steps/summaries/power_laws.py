@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from geometry.running import F64
+from geometry.arrays import F64
+from geometry.statistics.power_law import fit_log_log
 from storage.zarr.sequences import SequenceStore
 
 LEVEL = 0.95
@@ -30,11 +31,9 @@ FIT = {
 def fit_row(x: F64, y: F64, cluster: NDArray[np.integer]) -> Row:
     """The columns of ``FIT``: ln y against ln x, with the jackknife over clusters; NaN as None.
 
-    The arguments are as for ``geometry.power_law.fit_log_log``.
+    The arguments are as for ``geometry.statistics.power_law.fit_log_log``.
     """
     from scipy.special import stdtrit
-
-    from geometry.power_law import fit_log_log
 
     fit = fit_log_log(x, y, cluster)
     freedom = fit.degrees_of_freedom

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from dagster_project.steps.sources import Rows, Sources
-from geometry.regimes import REGIMES, Regimes, classify_keys, find_regimes
-from geometry.running import F64
+from geometry.arrays import F64
+from geometry.assumptions.regimes import REGIMES, Regimes, classify_keys, find_regimes
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import list_attending_layers, read_layer
 
@@ -43,7 +43,7 @@ def compute_regimes_by_sequence(sources: Sources) -> Rows:
 
 def _compute_layer(sources: Sources, index: int, layer: int, fits: dict[int, dict[str, Any]]) -> Rows:
     """The rows of one index along ``query`` and one layer, for the heads that have a fit; none with one key."""
-    from geometry import lower
+    from geometry.bounds import lower
 
     query, metrics = sources.queries[index], sources.metrics
     first = int(read_layer(sources.tensors, "first_key", layer, query=index).max())

@@ -19,7 +19,7 @@ def compute_sink_effect(sources: Sources) -> Rows:
 
     One query after the other, each layer by layer; the sums of one query are in memory.
     """
-    from geometry.bootstrap import draw_sequences
+    from geometry.statistics.bootstrap import draw_sequences
 
     drawn = draw_sequences(sources.metrics.sizes["sequence"])
     for query in range(len(sources.queries)):
@@ -30,7 +30,7 @@ def _compute_query_effect(sources: Sources, query: int, drawn: NDArray[np.float3
     """Columns of ``sink_effect`` for one index along ``query``: a row for every N that a layer has."""
     from tqdm import tqdm
 
-    from geometry.bootstrap import SinkEffect
+    from geometry.statistics.bootstrap import SinkEffect
 
     metrics, position = sources.metrics, sources.queries[query]
     n_keys = metrics.read("n_keys", (slice(None), query)).max(axis=0)  # -1 in layers without attention

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from dagster_project.steps.cluster import run_in_parallel
 from dagster_project.steps.measuring import compute_provenance_digest
 from dagster_project.steps.sources import Rows, Sources
-from geometry.grids import I64, log_grid
-from geometry.running import F64, average_arrays, standard_error
+from geometry.arrays import F64, I64
+from geometry.grids import log_grid
+from geometry.statistics.running import average_arrays, standard_error
 from storage.files.places import Place
 from storage.warehouse.rows import build_batch
 from storage.zarr.arrays import TENSORS
@@ -51,7 +52,7 @@ def estimate_temperature_bytes(sizes: Mapping[str, int], heads: int, kv_heads: i
     """Upper bound of the memory that one layer of one query of one sequence takes, in bytes, results included.
 
     It is the sum of the weights and value states as they are stored, of their decoded copies, and of
-    ``geometry.tempered.estimate_scratch_bytes`` and ``geometry.jacobian.estimate_scratch_bytes``.
+    ``geometry.limits.tempered.estimate_scratch_bytes`` and ``geometry.limits.jacobian.estimate_scratch_bytes``.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ def estimate_temperature_bytes(sizes: Mapping[str, int], heads: int, kv_heads: i
     temperatures
         How many there are.
     """
-    from geometry import jacobian, tempered
+    from geometry.limits import jacobian, tempered
 
     keys, head_dim = sizes["key"], sizes["head_dim"]
     read = 2 * 4 * keys * (heads + kv_heads * head_dim)
@@ -120,8 +121,8 @@ def _open_store(store: _Store) -> SequenceStore:
 
 def _compute_sequence(asked: _Asked, sequence: int, *, whole: bool) -> _Found:
     """The task: one sequence, with its selections if ``whole``."""
-    from geometry.jacobian import sensitivity
-    from geometry.tempered import selection_by_temperature
+    from geometry.limits.jacobian import sensitivity
+    from geometry.limits.tempered import selection_by_temperature
 
     store, place = _open_store(asked.tensors), {"sequence": sequence, "query": asked.query}
     first = int(read_layer(store, "first_key", asked.layer, **place))
@@ -173,7 +174,7 @@ def _build_sensitivity_columns(asked: _Asked, sequence: int, norms: F64) -> dict
 
 def _build_spread_columns(asked: _Asked, parts: Sequence[F64]) -> dict[str, Any]:
     """Columns of ``temperature_concentration``."""
-    from geometry.tempered import SPREADS
+    from geometry.limits.tempered import SPREADS
 
     means = average_arrays(_mask_unknown(part) for part in parts)
     names = (*SPREADS, "underflowed")
@@ -190,7 +191,7 @@ def _mask_unknown(spreads: F64) -> F64:
 
 def _build_selection_columns(asked: _Asked, parts: Sequence[F64]) -> dict[str, Any]:
     """Columns of ``temperature_means``; the differences from T = 1 are those of the same sequences."""
-    from geometry.tempered import MEASURES
+    from geometry.limits.tempered import MEASURES
 
     names = (*MEASURES, "distance", "random_distance")
     means = average_arrays(parts)  # (quantity, head, T, N)

@@ -16,7 +16,8 @@ from dagster_project.steps.summaries.claims.parts import (
     Statistics,
     count_groups,
 )
-from geometry.resampling import F64, I64, Bool, compute_log_weights
+from geometry.arrays import F64, I64, Bool
+from geometry.statistics.resampling import compute_log_weights
 
 WIDEST = 0.9
 """Largest width of informative bounds: upper minus lower, as a share of the possible range."""

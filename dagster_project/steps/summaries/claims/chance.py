@@ -5,7 +5,8 @@ import pyarrow as pa
 from scipy import stats
 
 from dagster_project.steps.summaries.claims.parts import Estimated, Statistics, count_groups
-from geometry.resampling import F64, LEVEL, NOTHING, compute_log_weights, mean_over_heads, percentile_interval
+from geometry.arrays import F64
+from geometry.statistics.resampling import LEVEL, NOTHING, compute_log_weights, mean_over_heads, percentile_interval
 
 MEASURES = ("specificity", "recall", "auc")
 """The measures that do not depend on how many keys there are to select from."""

@@ -7,7 +7,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from dagster_project.steps.summaries.claims.parts import Estimated, Resampled, Statistics, count_groups
-from geometry.resampling import F64, I64, LEAST_HEADS, NOTHING, Interval, percentile_interval
+from geometry.arrays import F64, I64
+from geometry.statistics.resampling import LEAST_HEADS, NOTHING, Interval, percentile_interval
 
 LEAST_LOSS = 0.01
 """Smallest mean increase of the loss, in nats, that is worth an explanation."""

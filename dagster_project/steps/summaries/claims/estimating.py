@@ -17,7 +17,7 @@ from dagster_project.steps.summaries.claims.parts import Estimated, Resampled, S
 from dagster_project.steps.summaries.claims.reading import build_grid, count_layer_groups, find_head_groups, read_layers
 from dagster_project.steps.summaries.claims.separation import Separation
 from dagster_project.steps.summaries.claims.sink import Sink
-from geometry.resampling import resample
+from geometry.statistics.resampling import resample
 from geometry.threads import one_blas_thread
 from storage.warehouse.relations import create_relations, create_tables, read_paper_claims
 from storage.zarr.layers import list_attending_layers

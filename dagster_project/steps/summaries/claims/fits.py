@@ -14,10 +14,10 @@ import numpy as np
 
 from dagster_project.steps.cluster import run_in_parallel
 from dagster_project.steps.summaries.claims.parts import Estimated, Statistics
-from geometry.decay import fit_decay
-from geometry.phases import PhaseFit, fit_phases
-from geometry.resampling import (
-    F64,
+from geometry.arrays import F64
+from geometry.assumptions.decay import fit_decay
+from geometry.assumptions.phases import PhaseFit, fit_phases
+from geometry.statistics.resampling import (
     Interval,
     assign_groups,
     jackknife_interval,

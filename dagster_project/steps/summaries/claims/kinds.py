@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 import sql
 from dagster_project.steps.sources import Sources
 from dagster_project.steps.summaries.claims.parts import SHARE, Estimated, Statistics, count_groups
+from geometry.arrays import F64, I64
 from geometry.quantities import ROLES
-from geometry.resampling import F64, I64, NOTHING, Resampling, mean_over_heads
+from geometry.statistics.resampling import NOTHING, Resampling, mean_over_heads
 from storage.warehouse.rows import BY_HEAD, BY_N, build_batch
 from storage.zarr.layers import list_attending_layers, read_layer
 

@@ -3,8 +3,9 @@
 import numpy as np
 
 from dagster_project.steps.summaries.claims.parts import SINK_TIMES, Estimated, Resampled, Statistics, count_groups
-from geometry.resampling import F64, I64, NOTHING, Bool, Resampling, median_over_heads
-from geometry.running import variation
+from geometry.arrays import F64, I64, Bool
+from geometry.statistics.resampling import NOTHING, Resampling, median_over_heads
+from geometry.statistics.running import variation
 
 CLAIMS = ("norms_stable", "norms_stable_within_sequence", "sink_compressed")
 

@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.resampling import F64, I64, Interval, Resampling, compute_log_weights, percentile_interval
+from geometry.arrays import F64, I64
+from geometry.statistics.resampling import Interval, Resampling, compute_log_weights, percentile_interval
 
 SINK_TIMES = 10.0
 """Position 0 is a sink of a head if its weight is at least so many times the uniform share; a hundred in the paper."""

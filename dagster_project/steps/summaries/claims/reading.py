@@ -7,9 +7,9 @@ import numpy as np
 
 from dagster_project.steps.sources import Sources
 from dagster_project.steps.summaries.claims.parts import Layer
-from geometry import lower
+from geometry.arrays import F64, I64
+from geometry.bounds import lower
 from geometry.grids import log_grid
-from geometry.resampling import F64, I64
 from storage.zarr.layers import list_attending_layers, read_layer
 
 

@@ -5,7 +5,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_project.steps.summaries.claims.parts import SHARE, Estimated, Statistics, count_groups
-from geometry.resampling import F64, I64, NOTHING, mean_over_heads
+from geometry.arrays import F64, I64
+from geometry.statistics.resampling import NOTHING, mean_over_heads
 
 POSITIVE, LOST = "II", "IV"
 """The regime in which Δ is above 0, and the one in which it often is not."""

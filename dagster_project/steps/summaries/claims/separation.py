@@ -9,7 +9,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagster_project.steps.summaries.claims.parts import SHARE, Estimated, Resampled, Statistics, count_groups
-from geometry.resampling import F64, I64, compute_log_weights
+from geometry.arrays import F64, I64
+from geometry.statistics.resampling import compute_log_weights
 
 BANDS = 3
 """Small, intermediate and large N: as many parts of equal length over ln N, from N = 2 to the last."""

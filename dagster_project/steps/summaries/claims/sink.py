@@ -11,7 +11,8 @@ from dagster_project.steps.summaries.claims.parts import (
     Statistics,
     count_groups,
 )
-from geometry.resampling import F64, I64, LEAST_HEADS, NOTHING, compute_log_weights, correlation_over_heads
+from geometry.arrays import F64, I64
+from geometry.statistics.resampling import LEAST_HEADS, NOTHING, compute_log_weights, correlation_over_heads
 
 LEAST_SHARE = 0.5
 """Share of the heads that must have a sink for the study to say what sinks do."""

@@ -1,0 +1,149 @@
+"""Similarity of value states: the mean cosine at every distance, and the cosines of all value states with one of them.
+
+Holds the cosines to which Assumption 2 is fitted, ρ_0 (Section 4.1), and the cosines with the sink and the last token.
+What does not belong here: the fit (``geometry.assumptions.decay``) and means over sequences.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from geometry.arrays import F64
+from geometry.threads import one_blas_thread
+
+
+def cosine_by_distance(values: NDArray[np.floating]) -> F64:
+    """Mean cosine of the value states at every distance k = |i − j|, over i, j > 0 (Assumption 2, Figure 3).
+
+    Parameters
+    ----------
+    values
+        Value states of all positions of a sequence, position 0 the sink, (…, n, d), of any unit.
+
+    Returns
+    -------
+    ndarray
+        float64 (…, n): element k is the mean over the pairs at distance k, within [−1, 1]; element 0 is 1. A value
+        state of norm 0 has no direction and is in no pair. NaN where there is no pair: always for n − 1.
+
+    Raises
+    ------
+    ValueError
+        If ``values`` is not a finite floating-point array (…, n, d).
+
+    Notes
+    -----
+    Sums over pairs are autocorrelations of unit vectors: exact up to rounding, O(n d log n) per head. Memory without
+    the result is O(n d), for any number of heads.
+    """
+    _check(values)
+    cosines = np.full(values.shape[:-1], np.nan)
+    for head in np.ndindex(values.shape[:-2]):
+        unit, directed = unit_vectors(values[head][1:])
+        sums = autocorrelation(np.ascontiguousarray(unit.T))
+        pairs = np.rint(autocorrelation(directed[None].astype(np.float64)))
+        row = cosines[head][:-1]
+        np.divide(sums, pairs, out=row, where=pairs > 0)
+        row[:1] = np.where(directed.any(), 1.0, np.nan)
+        np.clip(row, -1.0, 1.0, out=row)
+    return cosines
+
+
+@one_blas_thread
+def sink_cosines(values: NDArray[np.floating]) -> tuple[F64, F64]:
+    """ρ_0, the mean over j > 0 of cos(v_0, v_j), and the standard deviation over j (Section 4.1).
+
+    Parameters
+    ----------
+    values
+        As for ``cosine_by_distance``.
+
+    Returns
+    -------
+    mean, spread
+        float64 (…); spread is the standard deviation over j (divisor: their number). Value states of norm 0 are left
+        out; NaN if that of the sink has norm 0, or all others have.
+
+    Raises
+    ------
+    ValueError
+        As for ``cosine_by_distance``.
+    """
+    _check(values)
+    mean, spread = np.full(values.shape[:-2], np.nan), np.full(values.shape[:-2], np.nan)
+    for head in np.ndindex(values.shape[:-2]):
+        unit, directed = unit_vectors(values[head])
+        if directed[0] and directed[1:].any():
+            cosines = np.clip(unit[1:][directed[1:]] @ unit[0], -1.0, 1.0)
+            mean[head], spread[head] = cosines.mean(), cosines.std()
+    return mean, spread
+
+
+def cosines_with(values: NDArray[np.floating], index: int) -> F64:
+    """Cosines of all value states with one of them, cos(v_index, v_j) for every j (Section 4.2, Figure 10).
+
+    Parameters
+    ----------
+    values
+        Value states of some positions, (…, n, d), of any unit.
+    index
+        Index along n of the one: 0 for the first, −1 for the last.
+
+    Returns
+    -------
+    ndarray
+        float64 (…, n), within [−1, 1]; 1 for the one itself. NaN where a value state has norm 0, and everywhere if the
+        one has. Computed from a part of the positions, the cosines are the same to the last bit.
+
+    Raises
+    ------
+    ValueError
+        As for ``cosine_by_distance``.
+    IndexError
+        If ``index`` is out of range.
+    """
+    _check(values)
+    cosines = np.full(values.shape[:-1], np.nan)
+    for head in np.ndindex(values.shape[:-2]):
+        unit, directed = unit_vectors(values[head])
+        if directed[index]:
+            found = np.clip(np.einsum("nd,d->n", unit, unit[index]), -1.0, 1.0)
+            found[index] = 1.0
+            cosines[head] = np.where(directed, found, np.nan)
+    return cosines
+
+
+def _check(values: NDArray[np.floating]) -> None:
+    """Raise a ValueError unless ``values`` is a finite floating-point array (…, n, d)."""
+    if values.ndim < 2 or 0 in values.shape[-2:] or not np.issubdtype(values.dtype, np.floating):
+        msg = f"values must be floating-point numbers (…, n, d), got {values.dtype} {values.shape}"
+        raise ValueError(msg)
+    if values.size and not (values.min() > -np.inf and values.max() < np.inf):  # also false for NaN
+        msg = f"values of shape {values.shape} must be finite"
+        raise ValueError(msg)
+
+
+def unit_vectors(values: NDArray[np.floating]) -> tuple[F64, NDArray[np.bool_]]:
+    """Unit vectors (n, d), 0 where the norm is 0, and a mask of where it is not 0, (n,).
+
+    Each vector is first divided by its largest component: squares of very large or small numbers are out of range.
+    """
+    states = values.astype(np.float64)
+    largest = np.abs(states).max(axis=1, keepdims=True)
+    directed = largest > 0
+    np.divide(states, largest, out=states, where=directed)
+    norms = np.sqrt(np.einsum("nd,nd->n", states, states))[:, None]
+    np.divide(states, norms, out=states, where=directed)
+    return states, directed[:, 0]
+
+
+def autocorrelation(rows: F64) -> F64:
+    """Σ over rows and positions i of x_i x_(i+k) for every k: (rows, n) → (n,)."""
+    n = rows.shape[1]
+    if n == 0:
+        return np.empty(0)
+    length = fft.next_fast_len(2 * n - 1, real=True)
+    spectrum = fft.rfft(rows, length, axis=1)
+    power = np.einsum("rf,rf->f", spectrum.real, spectrum.real) + np.einsum("rf,rf->f", spectrum.imag, spectrum.imag)
+    sums: F64 = fft.irfft(power, length)[:n]
+    return sums

@@ -1,0 +1,640 @@
+"""Monte Carlo tests of the bounds in expectation and of Table 1, on heads drawn from the paper's assumptions.
+
+Holds the comparison of each bound with the mean of the quantity that it bounds, and the changes of one parameter at a
+time. What does not belong here: drawing heads (``geometry.assumptions.assumed``), the bounds themselves
+(``geometry.bounds.lower``, ``geometry.bounds.scale_free``, ``geometry.selection.bound_kernels``), and the choice of a
+grid of parameters.
+
+``compare_bounds`` and ``measure_parameter_effects`` return rows: a list of dicts from column to value, None for missing
+values.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from itertools import accumulate, repeat, takewhile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from geometry.arrays import F64
+from geometry.assumptions.assumed import Assumed, draw_values, weight_profile
+from geometry.bounds import lower
+from geometry.bounds.lower import INGREDIENTS, Ingredients
+from geometry.bounds.scale_free import scale_free_lower_bounds
+from geometry.selection.profile import Scale, SelectionProfile, selection_profile
+from geometry.threads import one_blas_thread
+
+Row = dict[str, Any]
+
+STANDARD_ERRORS = 3.0
+"""An inequality between means fails if it is violated by more than this many standard errors of the difference."""
+
+LEAST_CHANGE = 1e-9
+"""Changes of ln miss below this are attributed to rounding."""
+
+RATES = tuple(2.0 ** (step / 2) for step in range(-4, 7))
+"""β that ``find_premise_point`` tries, from 1/4 to 8."""
+
+MOST_DIM = 1024
+"""Largest d that ``find_premise_point`` tries: in few dimensions, some of many directions are always similar."""
+
+LEAST_DRAWS = 4
+"""Heads that ``find_premise_point`` draws at each point."""
+
+PARAMETERS_OF_WEIGHTS: Mapping[str, Any] = {"eta": 0.0, "eta_growth": 0.0, "omega": 1.0, "t_1": 0, "t_2": 0}
+"""Parameters that only affect ``weight_profile``, with values at which they have no effect."""
+
+PAPER_EFFECTS: Mapping[str, int | None] = {
+    "d": 1,
+    "L": -1,
+    "N": None,
+    "a_0": 1,
+    "a_min_in": 1,
+    "a_max_out": -1,
+    "beta": 1,
+    "eta": None,
+    "omega": None,
+    "T_1": None,
+    "T_2": None,
+}
+"""The arrows of Table 1 for a parameter that grows: 1 improves the lower bounds, −1 weakens them, None is mixed."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Heads drawn from one set of parameters, for some N; arrays (draws, N)."""
+
+    precision: F64
+    recall: F64
+    ingredients: Ingredients
+    upper: Mapping[tuple[str, float], tuple[F64, F64]]
+    """Upper bounds of Precision and Recall by scale and κ."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """One family of bounds on the heads of ``Draws``; arrays that broadcast against (draws, N), NaN for no bound."""
+
+    family: str
+    kappa: float | None
+    scale: str | None
+    meets_assumptions: NDArray[np.bool_]
+    """Whether the assumptions of the family hold, (N,)."""
+    premise: F64
+    """1 where Δ > 0, 0 elsewhere."""
+    lower: Mapping[str, F64]
+    """By ``precision`` and ``recall``."""
+    upper: Mapping[str, F64]
+
+
+@one_blas_thread
+def compare_bounds(
+    assumed: Assumed,
+    n: int,
+    head_dim: int,
+    *,
+    draws: int,
+    seed: int,
+    sizes: Sequence[int],
+    kappas: Sequence[float] = (0.5,),
+    scales: Sequence[Scale] = ("unit", "raw"),
+) -> list[Row]:
+    """Compare mean Precision and Recall of drawn heads with the means of their bounds.
+
+    Parameters
+    ----------
+    assumed, n, head_dim
+        Parameters of the heads, their number of keys and the dimension d of their value states: one grid point.
+    draws
+        Number of heads, at least 2; they are held in memory one at a time.
+    seed
+        The draws depend only on the seed and the grid point, not on points computed before.
+    sizes
+        The N to compute, 1 ≤ N < n.
+    kappas, scales
+        Of the printed bounds (Theorems 1 and 2).
+
+    Returns
+    -------
+    list of dict
+        One row per N and family of bounds: ``printed`` for each κ and scale; ``scale_free``; ``correlated``, the union
+        over pairs of keys for Gaussian directions with the assumed mean cosines. Columns:
+
+        head_dim, n_keys, n, beta, lambda_sink, rho_0, family, kappa, scale, draws
+            Identify the row; ``n`` is N, kappa and scale are None except for the printed family.
+        premise_share
+            Share of draws with Δ > 0, the premise of the theorems; None for other families.
+        meets_assumptions
+            Whether the assumptions of the family hold: Δ > 0 in every draw (printed); independent directions
+            (scale_free); always False (correlated), because directions are unit vectors, not Gaussian.
+        precision, precision_se, precision_lower, precision_upper
+            Mean of P(r_max, N), its standard error, means of its bounds; None where the bound does not exist.
+        precision_lower_share, precision_upper_share
+            Shares of draws on the right side of their bound.
+        precision_gap, precision_upper_gap
+            Mean minus lower bound, upper bound minus mean; negative if the inequality is violated.
+        precision_holds, precision_upper_holds
+            Whether the gap is above −3 standard errors of the difference.
+        recall, …
+            The same for R(r_min, N).
+
+    Raises
+    ------
+    ValueError
+        If ``draws`` < 2, ``sizes`` is empty or an N is outside 1 … n − 1, or for the reasons given in
+        ``geometry.selection_profile`` and ``draw_values``.
+
+    References
+    ----------
+    *Geometric Analysis of Token Selection in Multi-Head Attention*, arXiv 2602.01893, Theorems 1 and 2;
+    ``geometry/bounds/scale_free.md``.
+    """
+    _check(draws, sizes, n)
+    random = _make_seed(assumed, n, head_dim, seed)
+    drawn = draw(assumed, n, head_dim, draws=draws, random=random, sizes=sizes, kappas=kappas, scales=scales)
+    families = [
+        *(
+            compute_printed_bounds(drawn, assumed, n, head_dim, sizes, kappa, scale)
+            for scale in scales
+            for kappa in kappas
+        ),
+        compute_scale_free_bounds(assumed, n, head_dim, sizes),
+        compute_correlated_bounds(assumed, n, head_dim, sizes),
+    ]
+    point = {"head_dim": head_dim, "n_keys": n}
+    shown = {name: getattr(assumed, name) for name in ("beta", "lambda_sink", "rho_0")}
+    return [
+        point | {"n": size} | shown | describe_bounds(drawn, bounds, index)
+        for bounds in families
+        for index, size in enumerate(sizes)
+    ]
+
+
+@one_blas_thread
+def measure_parameter_effects(
+    assumed: Assumed,
+    n: int,
+    head_dim: int,
+    size: int,
+    *,
+    kappa: float,
+    scale: Scale,
+    draws: int,
+    seed: int,
+) -> list[Row]:
+    """Measure the effects of Table 1 on drawn heads: of one parameter on the printed lower bounds, all others fixed.
+
+    Parameters
+    ----------
+    assumed, n, head_dim, size
+        Parameters of the heads, their number of keys, d, and N: the base values, at which all others are fixed.
+    kappa, scale, draws, seed
+        As for ``compare_bounds``.
+
+    Returns
+    -------
+    list of dict
+        One row per parameter of Table 1, from ``low`` to ``high``: half and twice the base value, within the
+        parameter's domain (N at least 2, ω at most π, η at most halfway to 1). L, the number of keys except the sink,
+        shortens or lengthens the plateau, so T_1 and T_2 move with the end of the context. η is that of the
+        oscillation; that of the growth changes in proportion. T_1 and T_2 move halfway to their limits: position 0,
+        each other, the last position. a_0, a_min_in and a_max_out themselves are multiplied by 1/2 and by 2 with
+        everything else fixed, as in Table 1. Columns:
+
+        parameter, n, kappa, scale, draws, base, low, high
+            Identify the row; ``n`` is the N at which the other parameters are tested, ``base`` the value of the
+            parameter while others change.
+        precision_lower_low, precision_lower_high, recall_lower_low, recall_lower_high
+            Means over draws of the bounds of eq. 12 and 14; None if they do not exist.
+        log_miss_low, log_miss_high
+            Means of ln miss, which still varies where the bounds have reached 0 or 1.
+        effect
+            Sign of the change of the lower bounds as the parameter grows, from ln miss: 1 if they rise, −1 if they
+            fall, 0 if ln miss changes by no more than 3 standard errors. So it is 0 if Δ ≤ 0 and Δ_0 ≤ 0 at both ends,
+            except for N and L. None if a bound does not exist or nothing was changed: β is 0 or infinite, or the
+            parameter is of a phase that the weights lack, such as ω and T_1 without an oscillation.
+        untested
+            Why the parameter is not tested here, although it has an effect to compare: its term is absent from the
+            bounds, or has its trivial value at both ends in every draw; None if it is tested.
+        paper_effect, agrees
+            The arrow of Table 1, and whether it equals the effect; None if Table 1 has no definite arrow, there is no
+            effect to compare, or the parameter is not tested.
+
+    Raises
+    ------
+    ValueError
+        As for ``compare_bounds``.
+    """
+    _check(draws, [size], n)
+    base = Setting(assumed, n, head_dim, size)
+    random = _make_seed(assumed, n, head_dim, seed)
+
+    @cache
+    def ingredients(assumed: Assumed, n: int, head_dim: int, size: int) -> Ingredients:
+        return draw(assumed, n, head_dim, draws=draws, random=random, sizes=[size]).ingredients
+
+    def end(setting: Setting) -> End:
+        parts = ingredients(setting.assumed, setting.n, setting.head_dim, setting.size)
+        return _evaluate_end(parts, setting, kappa, scale)
+
+    given = {"n": size, "kappa": kappa, "scale": scale, "draws": draws}
+    return [
+        {"parameter": change.parameter} | given | _compare_ends(change, end(change.at_low), end(change.at_high))
+        for change in iterate_changes(base)
+    ]
+
+
+@one_blas_thread
+def find_premise_point(assumed: Assumed, n: int, head_dim: int, *, seed: int) -> tuple[Assumed, int, int]:
+    """Find a point within the premise of the theorems, Δ > 0; elsewhere few parameters have an effect.
+
+    First β is increased along ``RATES``, then d is doubled up to ``MOST_DIM``, until some N above 1 has Δ > 0 in every
+    draw.
+
+    Parameters
+    ----------
+    assumed, n, head_dim, seed
+        As for ``compare_bounds``; the starting point of the search.
+
+    Returns
+    -------
+    assumed, head_dim, size
+        Parameters, d and N; of several N, the one with the largest mean Δ/B. If there is no such point, the given
+        parameters and d, and the least N.
+
+    Raises
+    ------
+    ValueError
+        As for ``compare_bounds``.
+    """
+    sizes = np.unique(np.geomspace(min(2, n - 1), n - 1, 24).astype(int))
+    rates = [assumed.beta, *(rate for rate in RATES if rate > assumed.beta)]
+    dims = takewhile(lambda dim: dim <= MOST_DIM, accumulate(repeat(2 * head_dim), lambda dim, _: 2 * dim))
+    for dim, beta in [*((head_dim, rate) for rate in rates), *((dim, rates[-1]) for dim in dims)]:
+        tried, random = replace(assumed, beta=beta), np.random.SeedSequence(seed)
+        parts = draw(tried, n, dim, draws=LEAST_DRAWS, random=random, sizes=sizes.tolist()).ingredients
+        margins = lower.margin(parts)
+        if (always := (margins > 0).all(axis=0)).any():
+            return tried, dim, int(sizes[np.argmax(np.where(always, margins.mean(axis=0), -np.inf))])
+    return assumed, head_dim, int(sizes[0])
+
+
+def draw(
+    assumed: Assumed,
+    n: int,
+    head_dim: int,
+    *,
+    draws: int,
+    random: np.random.SeedSequence,
+    sizes: Sequence[int],
+    kappas: Sequence[float] = (),
+    scales: Sequence[Scale] = ("raw",),
+) -> Draws:
+    """Draw heads and compute their counts, ingredients and upper bounds; parameters as for ``compare_bounds``."""
+    rng = np.random.default_rng(random)
+    wanted, weights = np.asarray(sizes), weight_profile(assumed, n)
+    found: list[Draws] = []
+    for _ in range(draws):
+        values = draw_values(assumed, n, head_dim, rng)
+        profiles = {scale: selection_profile(weights, values, kappas=kappas, scale=scale) for scale in scales}
+        found.append(_select_sizes(profiles, wanted, kappas))
+    return Draws(
+        precision=np.stack([one.precision for one in found]),
+        recall=np.stack([one.recall for one in found]),
+        ingredients=Ingredients(
+            **{name: np.stack([getattr(one.ingredients, name) for one in found]) for name in INGREDIENTS}
+        ),
+        upper={
+            key: (np.stack([one.upper[key][0] for one in found]), np.stack([one.upper[key][1] for one in found]))
+            for key in found[0].upper
+        },
+    )
+
+
+def compute_printed_bounds(
+    drawn: Draws, assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int], kappa: float, scale: Scale
+) -> Bounds:
+    """The bounds of Theorems 1 and 2 for each drawn head."""
+    parts = drawn.ingredients
+    unit = assumed.value_scale if scale == "unit" else 1.0
+    precision, recall = lower.lower_bounds(parts, size=sizes, n_keys=n, head_dim=head_dim, kappa=kappa, unit=unit)
+    delta = lower.delta(parts)
+    premise = np.where(np.isnan(delta), np.nan, delta > 0)
+    upper = dict(zip(("precision", "recall"), drawn.upper[scale, kappa], strict=True))
+    met = (premise == 1).all(axis=0)
+    return Bounds("printed", kappa, scale, met, premise, {"precision": precision, "recall": recall}, upper)
+
+
+def compute_scale_free_bounds(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
+    """The bounds of ``geometry.bounds.scale_free``, which do not depend on the draws."""
+    bounds = scale_free_lower_bounds(weight_profile(assumed, n), norms(assumed, n), head_dim)
+    wanted = np.asarray(sizes) - 1
+    met = np.full(len(sizes), np.isinf(assumed.beta) and assumed.rho_0 == 0)
+    values = {"precision": bounds.precision_lower[wanted], "recall": bounds.recall_lower[wanted]}
+    return _make_lower_family("scale_free", met, values)
+
+
+def compute_correlated_bounds(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
+    """The bounds by a union over pairs for Gaussian directions with the assumed mean cosines as correlations."""
+    weights = weight_profile(assumed, n)
+    order = np.argsort(-weights, kind="stable")
+    a = (weights * norms(assumed, n))[order]
+    products = a[:, None] * mean_cosines(assumed, n)[np.ix_(order, order)] * a
+    found = np.array([bound_by_pair_union(products, size, head_dim) for size in sizes])
+    values = {"precision": found[:, 0], "recall": found[:, 1]}
+    return _make_lower_family("correlated", np.zeros(len(sizes), np.bool_), values)
+
+
+def norms(assumed: Assumed, n: int) -> F64:
+    """Norms of the value states (Assumption 1), (n,)."""
+    lengths = np.full(n, assumed.value_scale)
+    lengths[0] *= assumed.lambda_sink
+    return lengths
+
+
+def mean_cosines(assumed: Assumed, n: int) -> F64:
+    """Mean cosines of the value states that ``draw_values`` draws, (n, n), up to O(1/d)."""
+    position = np.arange(n)
+    with np.errstate(invalid="ignore"):  # ∞ · 0 on the diagonal
+        decay = np.exp(-assumed.beta * np.abs(position - position[:, None]))
+    floor = assumed.rho_0**2
+    cosines: F64 = floor + (1 - floor) * decay
+    cosines[0] = cosines[:, 0] = assumed.rho_0
+    np.fill_diagonal(cosines, 1.0)
+    return cosines
+
+
+def bound_by_pair_union(products: F64, size: int, head_dim: int) -> tuple[float, float]:
+    """Lower bounds of Precision and Recall from P(D_j ≤ D_i) of every pair, exact for Gaussian directions (note, 12).
+
+    products: mean inner products of the y, keys in order of falling weight, (n, n).
+    """
+    n, diagonal = len(products), products.diagonal()
+    centre = products[:size].sum(axis=0)
+    square = centre[:size].sum()
+    offset = diagonal - 2 * centre  # mean squared distances minus ‖c‖², which would cancel the digits of small keys
+    outside, inside = offset[None, size:], offset[:size, None]
+    gap = outside - inside  # P − Q
+    apart = diagonal[None, size:] + diagonal[:size, None] - 2 * products[:size, size:]  # E‖p − q‖² = P + Q − 2M
+    both = 2 * (2 * square + outside + inside) - apart  # E‖p + q‖² = P + Q + 2M
+    root = np.sqrt(np.maximum(apart * both, gap**2))
+    # λ₋/(λ₋ + λ₊); keys whose distances are the same in every draw pass each other
+    share = np.divide(root - gap, 2 * root, out=np.ones_like(root), where=root > 0)
+    passing = special.betainc(head_dim / 2, head_dim / 2, np.clip(share, 0.0, 1.0))
+    expected = np.minimum(passing.sum(axis=0), 1.0).sum()
+    missed = np.minimum(passing.sum(axis=1), 1.0).mean()
+    return size / (size + min(expected, n - size)), 1.0 - missed
+
+
+def describe_bounds(drawn: Draws, bounds: Bounds, index: int) -> Row:
+    """The columns of one row that compare the bounds with the draws at the N of the given index."""
+    premise = np.broadcast_to(bounds.premise, drawn.precision.shape)[:, index]
+    row: Row = {
+        "family": bounds.family,
+        "kappa": bounds.kappa,
+        "scale": bounds.scale,
+        "draws": len(drawn.precision),
+        "premise_share": _mean(premise),
+        "meets_assumptions": bool(bounds.meets_assumptions[index]),
+    }
+    for name in ("precision", "recall"):
+        measured = getattr(drawn, name)
+        low = np.broadcast_to(bounds.lower[name], measured.shape)[:, index]
+        high = np.broadcast_to(bounds.upper[name], measured.shape)[:, index]
+        row |= _describe_statistic(name, measured[:, index], low, high)
+    return row
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The parameters at which the lower bounds of Table 1 are computed."""
+
+    assumed: Assumed
+    n: int
+    head_dim: int
+    size: int
+    factored: str | None = None
+    """Name of an ingredient that is multiplied by ``factor``."""
+    factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """The change of one parameter from low to high."""
+
+    parameter: str
+    base: float
+    """Value while other parameters change."""
+    low: float
+    high: float
+    at_low: Setting
+    at_high: Setting
+
+
+def iterate_changes(base: Setting) -> Iterator[Change]:
+    """Iterate over the changes of the parameters of Table 1, in its order."""
+    d, n, size, assumed = base.head_dim, base.n, base.size, base.assumed
+    yield _change_setting(base, "d", "head_dim", max(2, d // 2), 2 * d)
+    shorter = min(n // 2, assumed.t_1, n - 1 - size)
+    yield Change("L", n - 1, n - 1 - shorter, 2 * n - 1, _lengthen_context(base, -shorter), _lengthen_context(base, n))
+    yield _change_setting(base, "N", "size", max(2, size // 2) if size > 1 else 1, min(2 * size, n - 1))
+    for name in ("a_0", "a_min_in", "a_max_out"):
+        ends = (replace(base, factored=name, factor=factor) for factor in (0.5, 2.0))
+        yield Change(name, 1.0, 0.5, 2.0, *ends)
+    yield _change_assumption(base, "beta", "beta", assumed.beta / 2, assumed.beta * 2)
+    most = min(2.0, (1 + abs(assumed.eta)) / (2 * abs(assumed.eta))) if assumed.eta else 2.0
+    ends = (
+        replace(base, assumed=replace(assumed, eta=factor * assumed.eta, eta_growth=factor * assumed.eta_growth))
+        for factor in (0.5, most)
+    )
+    shown = assumed.eta or assumed.eta_growth  # without oscillation η is that of the growth
+    yield Change("eta", shown, 0.5 * shown, most * shown, *ends)
+    yield _change_assumption(base, "omega", "omega", assumed.omega / 2, min(2 * assumed.omega, np.pi))
+    middle = (assumed.t_1 + assumed.t_2) // 2
+    yield _change_assumption(base, "T_1", "t_1", assumed.t_1 // 2, middle)
+    yield _change_assumption(base, "T_2", "t_2", middle, max(assumed.t_2, (assumed.t_2 + n - 1) // 2))
+
+
+def _change_setting(base: Setting, parameter: str, field: str, low: int, high: int) -> Change:
+    """A change of one field of a setting."""
+    settings: list[dict[str, Any]] = [{field: low}, {field: high}]
+    return Change(parameter, getattr(base, field), low, high, *(replace(base, **changed) for changed in settings))
+
+
+def _change_assumption(base: Setting, parameter: str, field: str, low: float, high: float) -> Change:
+    """A change of one parameter of the assumptions."""
+    settings: list[dict[str, Any]] = [{field: low}, {field: high}]
+    ends = (replace(base, assumed=replace(base.assumed, **changed)) for changed in settings)
+    return Change(parameter, getattr(base.assumed, field), low, high, *ends)
+
+
+def _lengthen_context(base: Setting, keys: int) -> Setting:
+    """A context with ``keys`` more keys on the plateau."""
+    moved = replace(base.assumed, t_1=base.assumed.t_1 + keys, t_2=base.assumed.t_2 + keys)
+    return replace(base, n=base.n + keys, assumed=moved)
+
+
+@dataclass(frozen=True)
+class End:
+    """One end of a change; arrays have one element per draw, (draws, 1)."""
+
+    setting: Setting
+    parts: Ingredients
+    precision_lower: F64
+    recall_lower: F64
+    log_miss: F64
+
+    @property
+    def positive(self) -> tuple[bool, bool]:
+        """Whether Δ, and whether Δ_0, is above 0 in some draw: if not, their terms have their trivial value."""
+        delta = lower.delta(self.parts)
+        of_sink = lower.delta_sink(self.parts)
+        return bool((delta > 0).any()), bool((of_sink > 0).any())
+
+    @property
+    def similar(self) -> bool:
+        """Whether the mean ρ_out is above √(2 ln(n)/d), which independent directions reach by chance."""
+        noise = np.sqrt(2 * np.log(self.setting.n) / self.setting.head_dim)
+        return bool(np.asarray(self.parts.rho_out).mean() > noise)
+
+
+def _evaluate_end(parts: Ingredients, setting: Setting, kappa: float, scale: Scale) -> End:
+    """Lower bounds of Precision and Recall, and ln miss, of every draw."""
+    factors = {} if setting.factored is None else {setting.factored: setting.factor}
+    moved = replace(parts, **{name: np.multiply(getattr(parts, name), factor) for name, factor in factors.items()})
+    unit = setting.assumed.value_scale if scale == "unit" else 1.0
+    given = {"size": setting.size, "n_keys": setting.n, "head_dim": setting.head_dim, "kappa": kappa, "unit": unit}
+    return End(setting, moved, *lower.lower_bounds(moved, **given), lower.log_miss(moved, **given))
+
+
+def _compare_ends(change: Change, low: End, high: End) -> Row:
+    """The columns of Table 1 from both ends of a change."""
+    row: Row = {"base": float(change.base), "low": float(change.low), "high": float(change.high)}
+    for name in ("precision_lower", "recall_lower", "log_miss"):
+        row |= {f"{name}_{which}": _mean(getattr(end, name)) for which, end in (("low", low), ("high", high))}
+    fall = (low.log_miss - high.log_miss).ravel()
+    effect = None if np.isnan(fall).any() or _is_unchanged(change) else _sign(fall)
+    paper = PAPER_EFFECTS[change.parameter]
+    untested = None if effect is None or paper is None else _explain_untested(change.parameter, low, high)
+    agrees = None if untested else _compare_effects(effect, paper)
+    return row | {"effect": effect, "untested": untested, "paper_effect": paper, "agrees": agrees}
+
+
+def _explain_untested(parameter: str, low: End, high: End) -> str | None:
+    """Why a change does not test the paper's claim about a parameter: its term is absent or trivial at both ends."""
+    margins, of_sink = (any(positive) for positive in zip(low.positive, high.positive, strict=True))
+    if parameter == "a_0":
+        if np.isnan(np.asarray(low.parts.a_0)).all():
+            return "the sink is not selected at this N"
+        return None if of_sink else "Δ_0 is not above 0, so that the sink's term has its trivial value"
+    if parameter == "beta" and not (low.similar or high.similar):
+        return "ρ_out is within what independent directions have by chance, so that β is not in the bounds"
+    if parameter in {"a_min_in", "a_max_out"} and not margins:
+        return "Δ is not above 0, so that its term has its trivial value"
+    if parameter in {"d", "beta"} and not (margins or of_sink):
+        return "neither Δ nor Δ_0 is above 0, so that the bounds have their trivial value"
+    return None
+
+
+def _is_unchanged(change: Change) -> bool:
+    """Whether both ends are equal: they differ only in parameters of the weights, and the weights are the same."""
+    low, high = (
+        replace(setting, assumed=replace(setting.assumed, **PARAMETERS_OF_WEIGHTS))
+        for setting in (change.at_low, change.at_high)
+    )
+    return low == high and np.array_equal(
+        weight_profile(change.at_low.assumed, low.n), weight_profile(change.at_high.assumed, high.n)
+    )
+
+
+def _sign(change: F64) -> int:
+    """Sign of the mean of a change, 0 if it is within ``STANDARD_ERRORS`` or rounding."""
+    mean = change.mean()
+    return int(np.sign(mean)) if abs(mean) > STANDARD_ERRORS * _standard_error(change) + LEAST_CHANGE else 0
+
+
+def _compare_effects(effect: int | None, paper: int | None) -> bool | None:
+    """Whether two effects are the same, None if one is unknown."""
+    return None if effect is None or paper is None else effect == paper
+
+
+def _describe_statistic(name: str, measured: F64, low: F64, high: F64) -> Row:
+    """Mean of a measured quantity, means of its bounds, and whether they hold; arrays (draws,)."""
+    gap, upper_gap = measured - low, high - measured
+    return {
+        name: float(measured.mean()),
+        f"{name}_se": _standard_error(measured),
+        f"{name}_lower": _mean(low),
+        f"{name}_upper": _mean(high),
+        f"{name}_lower_share": _compute_share(gap),
+        f"{name}_upper_share": _compute_share(upper_gap),
+        f"{name}_gap": _mean(gap),
+        f"{name}_upper_gap": _mean(upper_gap),
+        f"{name}_holds": _is_satisfied(gap),
+        f"{name}_upper_holds": _is_satisfied(upper_gap),
+    }
+
+
+def _mean(array: F64) -> float | None:
+    """The mean, or None if a draw has no value."""
+    return None if np.isnan(array).any() else float(array.mean())
+
+
+def _compute_share(gap: F64) -> float | None:
+    """Share of draws whose gap is not negative, up to rounding."""
+    return None if np.isnan(gap).any() else float((gap >= -LEAST_CHANGE).mean())
+
+
+def _is_satisfied(gap: F64) -> bool | None:
+    """Whether the mean of a gap is at most ``STANDARD_ERRORS`` standard errors below 0."""
+    if np.isnan(gap).any():
+        return None
+    return bool(gap.mean() >= -STANDARD_ERRORS * _standard_error(gap) - LEAST_CHANGE)
+
+
+def _standard_error(array: F64) -> float:
+    """Standard error of the mean over draws."""
+    return float(array.std(ddof=1) / np.sqrt(len(array)))
+
+
+def _make_lower_family(family: str, met: NDArray[np.bool_], values: Mapping[str, F64]) -> Bounds:
+    """A family of lower bounds only, without κ, scale and premise."""
+    none = np.full(len(met), np.nan)
+    return Bounds(family, None, None, met, none, values, {"precision": none, "recall": none})
+
+
+def _select_sizes(
+    profiles: Mapping[Scale, SelectionProfile], wanted: NDArray[np.int64], kappas: Sequence[float]
+) -> Draws:
+    """One drawn head, from its profiles by scale; arrays (N,)."""
+    profile = next(iter(profiles.values()))
+    at = wanted - 1
+    return Draws(
+        precision=wanted / (wanted + profile.k_out[at]),
+        recall=profile.k_in[at] / wanted,
+        ingredients=Ingredients(**{name: getattr(profile, name)[at] for name in INGREDIENTS}),
+        upper={
+            (scale, kappa): (of_scale.precision_upper[index, at], of_scale.recall_upper[index, at])
+            for scale, of_scale in profiles.items()
+            for index, kappa in enumerate(kappas)
+        },
+    )
+
+
+def _check(draws: int, sizes: Sequence[int], n: int) -> None:
+    """Raise a ValueError if the number of draws or the requested N are invalid."""
+    if draws < 2:
+        msg = f"draws must be at least 2 for a standard error, got {draws}"
+        raise ValueError(msg)
+    if not len(sizes) or not all(1 <= size < n for size in sizes):
+        msg = f"sizes must be one or more numbers from 1 to {n - 1}, got {list(sizes)}"
+        raise ValueError(msg)
+
+
+def _make_seed(assumed: Assumed, n: int, head_dim: int, seed: int) -> np.random.SeedSequence:
+    """The seed of one grid point, whose random numbers are independent of those of other points."""
+    settings = np.array([*asdict(assumed).values(), n, head_dim], np.float64)
+    return np.random.SeedSequence(seed, spawn_key=settings.view(np.uint32).tolist())

@@ -1,0 +1,130 @@
+"""The input of the public functions: weights and value states of heads, converted and checked.
+
+Holds the choice of the device, conversions of arrays and tensors, and the checks of what they hold.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROW_SUM_SLACK = 2.0**-7
+"""Largest excess of the sum of a row over 1: weights in half precision are accepted."""
+
+
+LEAST_ROW_SUM = 1e-120
+"""Least sum of a row: below it the squares underflow in float64."""
+
+
+def choose_device(weights: Any, values: Any, device: str | None) -> str:
+    """Where to compute: ``cpu``, or the name of a CUDA device."""
+    given = [str(array.device) for array in (values, weights) if getattr(array, "is_cuda", False)]
+    place = str(device) if device is not None else given[0] if given else "cpu"
+    if not re.fullmatch(r"cpu(:0)?|cuda(:\d+)?", place):
+        msg = f"device must be 'cpu', 'cuda' or 'cuda:N' with a device number N, got '{place}'"
+        raise ValueError(msg)
+    return place.removesuffix(":0") if place.startswith("cpu") else place
+
+
+def convert_tensor(given: Any, place: str) -> Any:
+    """Convert to a tensor on a GPU, at least in single precision: sums in half precision are rounded."""
+    import torch
+
+    if not torch.cuda.is_available():
+        msg = f"there is no CUDA device that PyTorch can use for device='{place}'; leave device out to use the CPU"
+        raise RuntimeError(msg)
+    if not _is_tensor(given):
+        given = np.ascontiguousarray(convert_dtype(np.asarray(given)))
+    return _widen_tensor(torch.as_tensor(given, device=place).detach())
+
+
+def reject_masked(name: str, given: Any) -> Any:
+    """Return the argument, or raise a ValueError for a masked array: NumPy would use the masked numbers."""
+    if np.ma.isMaskedArray(given):
+        msg = f"{name} must not be a masked array, got one of shape {given.shape}; leave out the keys that it hides"
+        raise ValueError(msg)
+    return given
+
+
+def convert_array(given: Any) -> NDArray[Any]:
+    """Convert an array or a tensor to a NumPy array."""
+    if _is_tensor(given):  # NumPy has no bfloat16
+        given = _widen_tensor(given.detach().cpu())
+    return np.asarray(reject_masked("input", given))
+
+
+def convert_dtype(array: NDArray[Any]) -> NDArray[Any]:
+    """Convert floating-point arrays to float32 or float64, the dtypes of the kernels; others are unchanged."""
+    if not np.issubdtype(array.dtype, np.floating):
+        return array
+    single = array.dtype.itemsize < np.dtype(np.float64).itemsize
+    return array.astype(np.float32 if single else np.float64, copy=False)
+
+
+def _is_tensor(array: Any) -> bool:
+    """Whether it is a PyTorch tensor."""
+    return hasattr(array, "detach")
+
+
+def _widen_tensor(tensor: Any) -> Any:
+    """Convert a tensor in half precision to single precision; others are returned unchanged."""
+    return tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor
+
+
+def check_heads(weights: Any, values: Any, *, least_keys: int = 2) -> None:
+    """Raise a ValueError if the arrays or tensors have invalid dtypes, shapes or numbers."""
+    for name, array in (("weights", weights), ("values", values)):
+        if not (array.is_floating_point() if _is_tensor(array) else np.issubdtype(array.dtype, np.floating)):
+            wanted = "(…, n)" if name == "weights" else "(…, n, d)"
+            msg = f"{name} must be floating-point numbers {wanted}, got {array.dtype} {tuple(array.shape)}"
+            raise ValueError(msg)
+    shape, states = tuple(weights.shape), tuple(values.shape)
+    if len(shape) < 1 or shape[-1] < least_keys:
+        msg = f"weights must have the shape (…, n) with n ≥ {least_keys} keys, got {shape}"
+        raise ValueError(msg)
+    if len(states) < 2 or states[-2] != shape[-1] or states[-1] < 1:
+        msg = f"values must have the shape (…, {shape[-1]}, d) to match weights {shape}, got {states}"
+        raise ValueError(msg)
+    try:
+        np.broadcast_shapes(shape[:-1], states[:-2])
+    except ValueError:
+        msg = f"values must have leading axes that broadcast against those of weights {shape}, got {states}"
+        raise ValueError(msg) from None
+    if 0 not in shape + states:
+        _check_numbers(weights, values)
+
+
+def _check_numbers(weights: Any, values: Any) -> None:
+    """Raise a ValueError if weights are not rows of a softmax or values are not finite; neither may be empty."""
+    sums = weights.sum(-1) if _is_tensor(weights) else weights.sum(-1, dtype=np.float64)
+    finite = (values.min() > -np.inf) & (values.max() < np.inf)  # false for NaN
+    rows = (weights.min() >= 0) & (sums.min() > LEAST_ROW_SUM) & (sums.max() <= 1 + ROW_SUM_SLACK)
+    if bool(finite & rows):  # evaluated once, because it waits for the GPU
+        return
+    if not bool(finite):
+        shape = tuple(values.shape)
+        msg = f"values of shape {shape} must be finite; the forward pass overflowed, use bfloat16 or float32"
+        raise ValueError(msg)
+    msg = (
+        f"weights of shape {tuple(weights.shape)} must be rows (…, n) of a softmax: not negative, no NaN, "
+        "each sum about 1, or less with a learned sink, but not 0"
+    )
+    raise ValueError(msg)
+
+
+def iterate_heads(
+    weights: NDArray[Any], values: NDArray[Any]
+) -> Iterator[tuple[tuple[int, ...], NDArray[Any], NDArray[Any]]]:
+    """Iterate over heads: index along the leading axes, weights (n,) and values (n, d)."""
+    lead = broadcast_lead(weights, values)
+    weights = np.broadcast_to(weights, (*lead, weights.shape[-1]))
+    values = np.broadcast_to(values, (*lead, *values.shape[-2:]))
+    for head in np.ndindex(lead):
+        yield head, convert_dtype(weights[head]), convert_dtype(values[head])
+
+
+def broadcast_lead(weights: Any, values: Any) -> tuple[int, ...]:
+    """The leading axes of arrays or tensors (…, n) and (…, n, d)."""
+    return np.broadcast_shapes(tuple(weights.shape[:-1]), tuple(values.shape[:-2]))

@@ -1,0 +1,1 @@
+"""The mathematics over whole studies: lazy Dask arrays, block by block."""

@@ -1,0 +1,204 @@
+"""Compiled kernels that compare all pairs of a selected key and one left out, for some N: AUC, K_in and K_out.
+
+They do not validate their input. Letters: n keys, d components of a value state; y_l = α_l v_l;
+a_l = ‖y_l‖; t rows of a tile, each about one N. A *group* is a run of keys whose order the error bound does not decide.
+
+Exact comparisons. Distances from s are ordered by E_l = ‖y_l‖² − 2⟨s, y_l⟩, as in ``geometry.selection.kernels``.
+The inner products of all rows with all keys are one float64 matrix product, so that E_l has an error of at most
+
+    δ_l = a_l (slope · ‖s‖ + bend · a_l),    slope = 2.02 (d + 8) u, bend = 1.01 (d + 16) u, u = 2⁻⁵³,
+
+for any order of summation (Higham, *Accuracy and Stability of Numerical Algorithms*, §3.1). In the order of their lower
+ends, intervals [E_l − δ_l, E_l + δ_l] that overlap form groups; keys of different groups are decided. In a group of
+selected keys and others every pair is decided by the product of differences
+``geometry.selection.kernels.compare_distances``, which is exactly 0 for equal y. Keys of equal y are compared only
+once, so thousands of true ties cost little.
+
+For the few rows of a grid, a float32 product with a second pass, as used for all N (``geometry.selection.kernels``),
+would not be faster.
+"""
+
+import numpy as np
+
+from geometry.accelerate import compile_kernel
+from geometry.arrays import F64, I64
+from geometry.selection.kernels import compare_distances, error_slope
+
+UNIT_ROUNDOFF = 2.0**-53
+"""Largest relative error of one float64 rounding."""
+
+SMALLEST_NORM = 2.0**-465
+"""Smaller norms are replaced by this in the error bound, because their squares underflow. y = 0 has E = δ = 0."""
+
+Comparison = tuple[int, int, int]
+"""The comparisons among some keys alone: (2 W, K_in, K_out).
+
+W is the number of pairs of a selected key and one left out that is nearer, plus half of those equally far. K_in counts
+selected keys no farther than any key left out (all of them where none is left out), K_out keys left out that are no
+farther than the farthest selected key.
+"""
+
+
+def error_factors(head_dim: int) -> tuple[float, float]:
+    """(slope, bend) of the error bound of float64 energies, for value states of ``head_dim`` components."""
+    return error_slope(head_dim, UNIT_ROUNDOFF), 1.01 * (head_dim + 16) * UNIT_ROUNDOFF
+
+
+@compile_kernel
+def sum_selected(order: I64, y: F64, sizes: I64, s: F64) -> None:
+    """The sum of y over the first N keys of ``order`` for every N of ``sizes``, ascending; output (grid, d)."""
+    running, taken = np.zeros(y.shape[1]), 0
+    for row in range(sizes.size):
+        while taken < sizes[row]:
+            running += y[order[taken]]
+            taken += 1
+        s[row] = running
+
+
+@compile_kernel
+def enclose_energies(products: F64, a: F64, size: F64, slope: float, bend: float, low: F64, high: F64) -> None:
+    """The ends E − δ and E + δ of every key for the rows of a tile.
+
+    products: ⟨s, y⟩, (t, n); a: ‖y‖, (n,); size: ‖s‖, (t,); outputs (t, n).
+    """
+    for row in range(products.shape[0]):
+        for key in range(products.shape[1]):
+            lifted = max(a[key], SMALLEST_NORM) if a[key] > 0.0 else 0.0
+            energy = a[key] * a[key] - 2.0 * products[row, key]
+            error = lifted * (slope * size[row] + bend * lifted)
+            low[row, key], high[row, key] = energy - error, energy + error
+
+
+@compile_kernel
+def find_group(start: int, order: I64, low: F64, high: F64, rank: I64, split: int) -> tuple[int, int]:
+    """The group of ``order`` that begins at ``start``: (its end, the number of its keys that are selected).
+
+    order: keys by the lower end of their interval; low, high: the ends, by key; rank: place of a key in the order of
+    selection, below ``split`` for the selected ones.
+    """
+    key = order[start]
+    reach, selected, stop = high[key], int(rank[key] < split), start + 1
+    while stop < order.size and low[order[stop]] <= reach:
+        key = order[stop]
+        reach, selected, stop = max(reach, high[key]), selected + int(rank[key] < split), stop + 1
+    return stop, selected
+
+
+@compile_kernel
+def is_same(y: F64, a: F64, key: int, other: int) -> bool:
+    """Whether two keys have equal y."""
+    if a[key] == 0.0 and a[other] == 0.0:
+        return True
+    k = 0
+    while k < y.shape[1] and y[key, k] == y[other, k]:
+        k += 1
+    return bool(k == y.shape[1])
+
+
+@compile_kernel
+def gather_equals(keys: I64, rank: I64, split: int, y: F64, a: F64, selected: I64, left_out: I64) -> int:
+    """Move one key of each y to the front of ``keys`` and count the keys of that y; returns the number of distinct y.
+
+    selected, left_out: outputs, as long as ``keys``.
+    """
+    count = 0
+    for index in range(keys.size):
+        key, place = keys[index], 0
+        while place < count and not is_same(y, a, key, keys[place]):
+            place += 1
+        if place == count:
+            keys[place], selected[place], left_out[place] = key, 0, 0
+            count += 1
+        if rank[key] < split:
+            selected[place] += 1
+        else:
+            left_out[place] += 1
+    return count
+
+
+@compile_kernel
+def find_extreme(keys: I64, counts: I64, sign: float, s: F64, y: F64, ones: F64) -> int:
+    """The one of ``keys`` with the largest ``sign`` · D among those whose count in ``counts`` is above 0."""
+    best = -1
+    for i in range(counts.size):
+        if counts[i] > 0 and (best < 0 or sign * compare_distances(s, ones, y, keys[i], best) > 0.0):
+            best = keys[i]
+    return best
+
+
+@compile_kernel
+def double_sum(keys: I64, selected: I64, left_out: I64, s: F64, y: F64, ones: F64) -> int:
+    """2 W of keys of different y; ``selected`` and ``left_out`` are the numbers of keys of each y."""
+    twice = 0
+    for i in range(selected.size):
+        for j in range(left_out.size):
+            pairs = selected[i] * left_out[j]
+            if pairs > 0:
+                by = 0.0 if i == j else compare_distances(s, ones, y, keys[i], keys[j])
+                twice += 2 * pairs if by > 0.0 else pairs if by == 0.0 else 0
+    return twice
+
+
+@compile_kernel
+def compare_by_differences(keys: I64, rank: I64, split: int, s: F64, y: F64, a: F64, ones: F64) -> Comparison:
+    """Compare every pair of some keys, selected ones and others, by ``compare_distances``; ``keys`` is reordered.
+
+    s: (d,); y: (n, d); a: ‖y‖, (n,); ones: the factors of y that ``compare_distances`` takes, (n,).
+    """
+    selected, left_out = np.empty(keys.size, np.int64), np.empty(keys.size, np.int64)
+    count = gather_equals(keys, rank, split, y, a, selected, left_out)
+    selected, left_out = selected[:count], left_out[:count]
+    farthest, nearest = find_extreme(keys, selected, 1.0, s, y, ones), find_extreme(keys, left_out, -1.0, s, y, ones)
+    k_in, k_out = 0, 0
+    for i in range(count):
+        if selected[i] > 0 and compare_distances(s, ones, y, keys[i], nearest) <= 0.0:
+            k_in += selected[i]
+        if left_out[i] > 0 and compare_distances(s, ones, y, keys[i], farthest) <= 0.0:
+            k_out += left_out[i]
+    return double_sum(keys, selected, left_out, s, y, ones), k_in, k_out
+
+
+@compile_kernel
+def compare_row(
+    order: I64, low: F64, high: F64, rank: I64, split: int, s: F64, y: F64, a: F64, ones: F64
+) -> Comparison:
+    """Compare all pairs of one row, group by group from the nearest; arguments as for ``compare_rows``."""
+    twice, k_in, k_out, left_out, start = 0, 0, 0, 0, 0
+    while start < order.size:
+        stop, selected = find_group(start, order, low, high, rank, split)
+        of_group = (0, selected, 0)
+        if 0 < selected < stop - start:
+            of_group = compare_by_differences(order[start:stop], rank, split, s, y, a, ones)
+        twice += 2 * left_out * selected + of_group[0]
+        k_in += of_group[1] if left_out == 0 else 0
+        k_out = left_out + of_group[2] if selected > 0 else k_out
+        left_out, start = left_out + stop - start - selected, stop
+    return twice, k_in, k_out
+
+
+@compile_kernel
+def compare_rows(order: I64, low: F64, high: F64, rank: I64, splits: I64, s: F64, y: F64, a: F64, counts: I64) -> None:
+    """Compare all pairs of a selected key and one left out, for every row of a tile.
+
+    Parameters
+    ----------
+    order
+        Keys by the lower end of their interval, (t, n); reordered within groups.
+    low, high
+        The ends of the intervals, by key, (t, n).
+    rank
+        Place of every key in the order of selection, (n,).
+    splits
+        N of each row, (t,).
+    s
+        The sum of the selected y, (t, d).
+    y, a
+        αv (n, d) and its norm (n,).
+    counts
+        Output, the three numbers of ``Comparison``, (3, t).
+    """
+    ones = np.ones(a.size)
+    for row in range(splits.size):
+        counts[0, row], counts[1, row], counts[2, row] = compare_row(
+            order[row], low[row], high[row], rank, splits[row], s[row], y, a, ones
+        )

@@ -1,0 +1,76 @@
+"""Null models: random selections and shuffled value states, drawn reproducibly, and their mean measures.
+
+Holds the draws of the two null models, which are the same on every device, and their measures for one head on the CPU.
+What does not belong here: checks of the input (``geometry.separation.chance``), and comparisons of pairs
+(``geometry.separation.comparisons``).
+
+- *random selection*: the N keys are the first N of a random order of all keys; y is unchanged. A draw uses one order
+  for all N, so selections of one draw are nested, and each is a uniformly random subset.
+- *shuffled values*: the weights, and so I_N, are unchanged; value states are permuted at random among the keys except
+  the sink and the last token. The measures are those that the weights alone would give.
+
+Draws come from Philox, a counter-based generator: its key is derived from the words that identify a head, and its
+counter starts at the null and the number of the draw. A draw depends only on these and on the algorithm with which
+NumPy draws permutations.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geometry.arrays import F64, I64, Floats
+from geometry.separation.comparisons import MEASURES, Keys, arrange_keys, compare, compute_measures
+
+U64 = NDArray[np.uint64]
+
+NULLS = ("random_selection", "shuffled_values")
+"""The nulls by name."""
+
+
+def make_key(words: I64) -> U64:
+    """The key of the generator for the words that identify a head, uint64 (2,); words: whole numbers ≥ 0, (words,)."""
+    entropy = np.ascontiguousarray(words, np.uint64).view(np.uint32)  # a fixed number of them per word
+    return np.asarray(np.random.SeedSequence(entropy).generate_state(2, np.uint64), np.uint64)
+
+
+def draw_order(key: U64, draw: int, n: int) -> I64:
+    """A random order of n keys, (n,)."""
+    return _make_generator(key, "random_selection", draw).permutation(n)
+
+
+def shuffle_places(key: U64, draw: int, n: int, *, sink: bool) -> I64:
+    """The position of the value state assigned to each of n positions, (n,); the last and the sink keep theirs."""
+    places, movable = np.arange(n), slice(1 if sink else 0, n - 1)
+    places[movable] = _make_generator(key, "shuffled_values", draw).permutation(places[movable])
+    return places
+
+
+def _make_generator(key: U64, null: str, draw: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=key, counter=(0, 0, draw, NULLS.index(null))))
+
+
+def measure_random_selection(keys: Keys, key: U64, draw: int, sizes: I64) -> F64:
+    """The measures of one random selection of the keys of a head, (measure, grid)."""
+    n = len(keys.a)
+    return compute_measures(compare(keys, sizes, draw_order(key, draw, n)), sizes, n)
+
+
+def measure_shuffled_values(weights: Floats, values: Floats, key: U64, draw: int, sizes: I64, *, sink: bool) -> F64:
+    """The measures of a head after one shuffle of its value states, (measure, grid); weights (n,), values (n, d)."""
+    n = len(weights)
+    keys = arrange_keys(weights, values[shuffle_places(key, draw, n, sink=sink)])
+    return compute_measures(compare(keys, sizes), sizes, n)
+
+
+def separability_of_head(weights: Floats, values: Floats, words: I64, sizes: I64, *, draws: int, sink: bool) -> F64:
+    """The measures of a head, and their means over the draws of each null, (1 + nulls, measure, grid).
+
+    Weights (n,), values (n, d), words (words,), sizes (grid,); means over no draws are NaN.
+    """
+    keys, key = arrange_keys(weights, values), make_key(words)
+    found = np.zeros((1 + len(NULLS), len(MEASURES), len(sizes)))
+    found[0] = compute_measures(compare(keys, sizes), sizes, len(weights))
+    for draw in range(draws):
+        found[1] += measure_random_selection(keys, key, draw, sizes)
+        found[2] += measure_shuffled_values(weights, values, key, draw, sizes, sink=sink)
+    found[1:] = found[1:] / draws if draws else np.nan
+    return found

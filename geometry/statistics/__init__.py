@@ -1,0 +1,1 @@
+"""Inference: what is averaged over sequences and heads, with its errors."""
