@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from geometry.limits.distances import critical_n as critical_n
     from geometry.limits.distances import random_subset_distance as random_subset_distance
     from geometry.limits.distances import rest_distance as rest_distance
+    from geometry.limits.exponents import Exponent as Exponent
+    from geometry.limits.exponents import fit_exponents as fit_exponents
     from geometry.limits.jacobian import bounds_held as bounds_held
     from geometry.limits.jacobian import jacobian_norm as jacobian_norm
     from geometry.limits.jacobian import sensitivity as sensitivity
@@ -51,8 +53,6 @@ if TYPE_CHECKING:
     from geometry.separation.chance import separation as separation
     from geometry.separation.curves import SeparationCurve as SeparationCurve
     from geometry.separation.curves import separation_curve as separation_curve
-    from geometry.statistics.power_law import PowerLaw as PowerLaw
-    from geometry.statistics.power_law import fit_log_log as fit_log_log
 
 _MODULES = {
     "selection.arithmetic": ("PlainArithmetic", "plain_arithmetic"),
@@ -78,7 +78,7 @@ _MODULES = {
         "list_derived",
     ),
     "bounds.scale_free": ("scale_free_lower_bounds",),
-    "statistics.power_law": ("PowerLaw", "fit_log_log"),
+    "limits.exponents": ("Exponent", "fit_exponents"),
     "limits.jacobian": ("bounds_held", "jacobian_norm", "sensitivity"),
     "limits.temperature": ("TEMPERATURES", "counts_by_temperature", "temper"),
     "limits.tempered": ("SelectionByTemperature", "selection_by_temperature"),

@@ -1,14 +1,16 @@
 """The values of N at which curves over N are computed if computing every N would be too expensive.
 
-Holds ``log_grid`` and the check of a grid.
+Holds ``log_grid``, the check of a grid, and weights and quantiles over ln N.
 """
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from geometry.arrays import I64
+from geometry.arrays import F64, I64
 
 
 def log_grid(n_keys: int, points: int = 48) -> I64:
@@ -43,6 +45,23 @@ def log_grid(n_keys: int, points: int = 48) -> I64:
     return np.unique([math.floor(largest ** (step / (points - 1)) + 0.5) for step in range(points)])
 
 
+def half_octave_grid(n_keys: int) -> I64:
+    """The powers of √2 below n, rounded to whole numbers, and n − 1: where a comparison of every N would take long.
+
+    Parameters
+    ----------
+    n_keys
+        n, the number of keys, at least 2.
+
+    Returns
+    -------
+    ndarray
+        int64 (grid,), ascending, with all powers of two; of n = 512 keys 18 numbers.
+    """
+    powers = [math.floor(2 ** (step / 2) + 0.5) for step in range(2 * n_keys.bit_length() + 1)]
+    return np.unique([*(power for power in powers if power < n_keys), n_keys - 1]).astype(np.int64)
+
+
 def choose_grid(n: Any, n_keys: int) -> I64:
     """Check the requested N and return them, int64 (grid,); ``log_grid`` by default.
 
@@ -59,3 +78,97 @@ def choose_grid(n: Any, n_keys: int) -> I64:
         msg = f"n must be ascending whole numbers from 1 to {n_keys - 1} for {n_keys} keys, got {n!r}"
         raise ValueError(msg)
     return grid
+
+
+def compute_log_weights(n: ArrayLike, first: int, last: int) -> F64:
+    """Weights of the numbers of a grid, uniform in ln N from ``first`` to ``last``, (grid,); their sum is 1.
+
+    The weight of a number is proportional to the length in ln N of the points that are nearer to it than to its
+    neighbours, within ``first`` − 1/2 to ``last`` + 1/2; 0 outside.
+
+    Parameters
+    ----------
+    n
+        Ascending whole numbers, (grid,).
+    first, last
+        The range, 1 ≤ first ≤ last.
+
+    Raises
+    ------
+    ValueError
+        If ``n`` has no number within the range.
+    """
+    grid = np.asarray(n, np.float64)
+    inside = (grid >= first) & (grid <= last)
+    if not inside.any():
+        msg = f"n must have a number from {first} to {last}, but all of its {grid.size} numbers are outside"
+        raise ValueError(msg)
+    chosen = grid[inside]
+    edges = np.concatenate([[math.log(first - 0.5)], np.log(chosen[1:] * chosen[:-1]) / 2, [math.log(last + 0.5)]])
+    weights = np.zeros(grid.size)
+    weights[inside] = np.diff(edges) / (edges[-1] - edges[0])
+    return weights
+
+
+def quantile_over_ln_n(curves: NDArray[np.floating], probability: float) -> NDArray[np.floating]:
+    """The value that a curve against N reaches or exceeds over at least a share 1 − probability of ln N.
+
+    It is the largest element c of the curve such that the N with an element ≥ c hold that share of Σ 1/N: every N has
+    the weight 1/N, so that the weight is uniform in ln N.
+
+    Parameters
+    ----------
+    curves
+        (…, N), element i of the last axis for N = i + 1. NaN is below every number.
+    probability
+        Between 0 and 1: 0.05 for the 5 % quantile.
+
+    Returns
+    -------
+    ndarray
+        (…), of the dtype and in the unit of the curves; NaN where more than ``probability`` of ln N is NaN, or there is
+        no N.
+
+    Raises
+    ------
+    ValueError
+        If the probability is not between 0 and 1.
+
+    Notes
+    -----
+    O(N log N) per curve, and 24 bytes of memory per element.
+    """
+    if not 0 <= probability <= 1:
+        msg = f"probability must be a number between 0 and 1, got {probability!r}"
+        raise ValueError(msg)
+    if not curves.shape[-1]:
+        return np.full(curves.shape[:-1], np.nan, curves.dtype)
+    order = np.argsort(-curves, axis=-1)  # from the largest; NaN come last
+    held = (1 / np.arange(1, curves.shape[-1] + 1))[order].cumsum(axis=-1)
+    wanted = (1 - probability - curves.shape[-1] * 2.0**-51) * held[..., -1:]  # minus the rounding error of the sums
+    first = (held < wanted).sum(axis=-1, keepdims=True)
+    at = np.take_along_axis(order, first, axis=-1)
+    quantile: NDArray[np.floating] = np.take_along_axis(curves, at, axis=-1)[..., 0]
+    return quantile
+
+
+BANDS = ("", "_first", "_middle", "_last")
+"""Suffixes of means over ln N: over all N from 2 on, and over each third of ln N."""
+
+
+def compute_band_weights(n_keys: int) -> F64:
+    """Weights of N = 1 to n − 1 for means over ln N, uniform in ln N, (N, band), in the order of ``BANDS``.
+
+    All means begin at N = 2, since at N = 1 every selection separates. A band without a whole number, for few keys, has
+    weights NaN.
+    """
+    weights = np.full((n_keys - 1, len(BANDS)), np.nan)
+    if n_keys < 3:
+        return weights
+    n, edges = np.arange(1, n_keys), np.exp(np.linspace(math.log(2), math.log(n_keys - 1), len(BANDS)))
+    ends = [(2, n_keys - 1), *((math.ceil(low - 1e-9), math.floor(high + 1e-9)) for low, high in pairwise(edges))]
+    for band, (first, last) in enumerate(ends):
+        if first <= last and n_keys - 1 > len(BANDS) - 1:
+            weights[:, band] = compute_log_weights(n, first, last)
+    weights[:, 0] = compute_log_weights(n, *ends[0])
+    return weights

@@ -471,8 +471,20 @@ class ScaleFreeBounds:
 @_document_fields
 @dataclass(frozen=True)
 class OutputParts:
-    """Norms of the parts of a head's output, the sum of all weighted value states; float64 of the leading axes (…)."""
+    """The sink's weight, and norms of the parts of a head's output, the sum of all weighted value states; float64."""
 
+    sink_weight: Annotated[
+        F64,
+        Quantity(
+            meaning="weight of the sink",
+            unit="probability",
+            axes=BY_HEAD,
+            low=0.0,
+            high=1.0,
+            slack=2.0**-7,
+            missing=_NO_SINK,
+        ),
+    ]
     norm_y_0: Annotated[
         F64, _declare_length("norm of the sink's weighted value state", "Section 4.2", BY_HEAD, missing=_NO_SINK)
     ]

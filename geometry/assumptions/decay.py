@@ -85,6 +85,7 @@ class DecayFit:
     beta_influence: F64
     floor_influence: F64
     beta_floor_influence: F64
+    mae_influence: F64
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,7 @@ def fit_decay(cosine: ArrayLike) -> DecayFit:
         beta_influence=influence[0],
         floor_influence=-influence_floor[1],
         beta_floor_influence=influence_floor[0],
+        mae_influence=_compute_mae_influence(curve, plain, influence[0], fitted),
     )
 
 
@@ -223,6 +225,7 @@ def _make_empty_fit(status: DecayStatus, n: int, distances: int) -> DecayFit:
         beta_influence=unknown,
         floor_influence=unknown,
         beta_floor_influence=unknown,
+        mae_influence=unknown,
     )
 
 
@@ -265,6 +268,16 @@ def _slope(log_beta: float, curve: _Curve, free: bool) -> float:
     beta = math.exp(log_beta)
     form = _fit_scale(curve, beta, free=free)
     return -form.scale * float(form.residual @ curve.slope(beta))
+
+
+def _compute_mae_influence(curve: _Curve, form: _Form, of_beta: F64, fitted: NDArray[np.bool_]) -> F64:
+    """Derivatives of the mean absolute error of e^{−βk} by every cosine, (n,); β moves with the cosines."""
+    sides = np.sign(curve.shape(form.beta) - curve.drop)
+    influence = np.zeros(fitted.size)
+    influence[fitted] = sides
+    moved = float(sides @ curve.slope(form.beta)) if math.isfinite(form.beta) else 0.0
+    derivative: F64 = (influence + moved * np.nan_to_num(of_beta)) / curve.distance.size
+    return derivative
 
 
 def _influence(curve: _Curve, form: _Form, status: DecayStatus, fitted: NDArray[np.bool_]) -> F64:

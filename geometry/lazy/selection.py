@@ -13,6 +13,7 @@ import numpy as np
 from geometry.arrays import F32
 from geometry.assumptions.similarity import cosine_by_distance, cosines_with, sink_cosines
 from geometry.bounds.scale_free import scale_free_lower_bounds
+from geometry.grids import quantile_over_ln_n
 from geometry.lazy.blocks import (
     Index,
     check_stores,
@@ -38,7 +39,6 @@ from geometry.quantities import (
 from geometry.selection.concentration import concentration, estimate_concentration_bytes
 from geometry.selection.parts import output_parts
 from geometry.selection.profile import Scale, estimate_scratch_bytes, selection_profile
-from geometry.statistics.quantiles import quantile_over_ln_n
 
 PROFILE = tuple(list_declared(SelectionProfile, BY_N))
 """The arrays of a profile with one number per N."""

@@ -52,6 +52,7 @@ def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *,
     first = weights[..., 0] * _norms(values[..., 0, :])
     norm_rest, contributions = _norms(others), weights * _norms(values)
     return OutputParts(
+        sink_weight=(weights[..., 0] if sink else np.full_like(weights[..., 0], np.nan)) + np.zeros(first.shape),
         norm_y_0=first if sink else np.full_like(first, np.nan),
         norm_y_last=weights[..., -1] * _norms(values[..., -1, :]),
         norm_rest=norm_rest,

@@ -1,0 +1,148 @@
+"""Tests of estimates against thresholds, for all claims of a study together.
+
+A claim is supported, or not, if its p value against its threshold is at most 5 % after Holm's correction for all claims
+that could be tested; otherwise it is undecided. Reference: Holm, *A simple sequentially rejective multiple test
+procedure*, Scandinavian Journal of Statistics 6 (1979).
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from geometry.arrays import F64
+
+ERROR_RATE = 0.05
+"""Probability that any verdict of a study is wrong, if every measure equals its threshold."""
+
+POWER = 0.8
+"""Probability of a verdict with the number of sequences that is said to be needed."""
+
+LEAST_SEQUENCES = 4
+"""Sequences that a claim needs."""
+
+MOST_SEQUENCES = 100_000
+"""Largest number of sequences that is said to be needed; beyond it, an estimate practically equals its threshold."""
+
+
+@dataclass(frozen=True)
+class Sides:
+    """One-sided p values of a measure against its threshold."""
+
+    supports: float
+    """Of such support, or more, where the measure is on the other side of the threshold or equal to it."""
+    opposes: float
+    """Of such opposition, or more, where the measure is on the supporting side or equal to the threshold."""
+
+    @property
+    def p(self) -> float:
+        """The two-sided p value."""
+        return min(1.0, 2 * min(self.supports, self.opposes))
+
+    @property
+    def side(self) -> str:
+        """The verdict if p is small enough."""
+        return "supported" if self.supports < self.opposes else "not supported"
+
+
+def compare_with_threshold(
+    of_sequences: ArrayLike, threshold: float, *, above: bool, value: float | None = None
+) -> Sides:
+    """Test a mean over sequences against a threshold, by Student's t.
+
+    Parameters
+    ----------
+    of_sequences
+        The numbers whose mean is tested, or the jackknife's pseudo-values of another statistic, (S,), NaN left out.
+    threshold
+        The number it is compared with, on the same scale.
+    above
+        Whether values above the threshold support the claim; if not, those below.
+    value
+        The statistic of all sequences, if it is not the mean.
+
+    Notes
+    -----
+    Numbers that are the same in all sequences decide with certainty, unless they equal the threshold.
+    """
+    known = _select_known(of_sequences)
+    if len(known) < 2:
+        return Sides(1.0, 1.0)
+    middle = float(known.mean()) if value is None else value
+    distance = (middle - threshold) * (1 if above else -1)
+    error = float(known.std(ddof=1)) / math.sqrt(len(known))
+    if error <= 1e-12 * max(abs(middle), abs(threshold)):
+        return Sides(float(distance <= 0), float(distance >= 0)) if distance else Sides(1.0, 1.0)
+    t, degrees = distance / error, len(known) - 1
+    return Sides(float(special.stdtr(degrees, -t)), float(special.stdtr(degrees, t)))
+
+
+def join_parts(parts: Sequence[Sides]) -> Sides:
+    """The test of a conjunction: supported if all parts are, not supported if one of them is not."""
+    return Sides(max(part.supports for part in parts), min(1.0, len(parts) * min(part.opposes for part in parts)))
+
+
+def join_alternatives(parts: Sequence[Sides]) -> Sides:
+    """The test of a statement that holds if one of its parts does, such as one for some κ."""
+    return Sides(min(1.0, len(parts) * min(part.supports for part in parts)), max(part.opposes for part in parts))
+
+
+def correct_holm(p: Iterable[float]) -> list[float]:
+    """Holm's adjusted p values, in the given order."""
+    given = list(p)
+    order = sorted(range(len(given)), key=given.__getitem__)
+    adjusted, largest = [1.0] * len(given), 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(given) - rank) * given[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def count_sequences_needed(of_sequences: ArrayLike, threshold: float, claims: int) -> int | None:
+    """The number of sequences with which a claim would be decided, if estimate and spread stayed as they are.
+
+    With ``POWER``, at the level that Holm's correction starts with: ``ERROR_RATE`` over the number of claims.
+
+    Parameters
+    ----------
+    of_sequences, threshold
+        As for ``compare_with_threshold``.
+    claims
+        Number of claims tested together.
+
+    Returns
+    -------
+    int or None
+        None if more than ``MOST_SEQUENCES`` would be needed, or the spread is unknown.
+    """
+    known = _select_known(of_sequences)
+    spread = float(known.std(ddof=1)) if len(known) > 1 else math.nan
+    distance = abs(float(known.mean()) - threshold) if len(known) else math.nan
+    if not distance > 0 or not spread >= 0:
+        return None
+    ratio = distance / spread if spread else math.inf
+    low, high = LEAST_SEQUENCES, LEAST_SEQUENCES
+    while high <= MOST_SEQUENCES and _compute_power(ratio, high, claims) < POWER:
+        low, high = high + 1, 2 * high
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _compute_power(ratio, middle, claims) >= POWER else (middle + 1, high)
+    return low if low <= MOST_SEQUENCES else None
+
+
+def _compute_power(ratio: float, sequences: int, claims: int) -> float:
+    """Probability of a verdict on the right side, for a distance of ``ratio`` standard deviations over sequences."""
+    degrees, centre = sequences - 1, ratio * math.sqrt(sequences)
+    reach = float(special.stdtrit(degrees, 1 - ERROR_RATE / claims / 2))
+    short = float(special.nctdtr(degrees, centre, reach))
+    return 1.0 if math.isnan(short) else 1 - short  # not computable if far beyond the reach
+
+
+def _select_known(values: ArrayLike) -> F64:
+    """The values that are not NaN."""
+    given = np.asarray(values, np.float64)
+    known: F64 = given[~np.isnan(given)]
+    return known
