@@ -14,6 +14,11 @@ Every file begins with a header of three comments, ``grain``, ``inputs`` and ``m
 one before. ``inputs`` names every table, view and macro that the statement reads; ``sort_statements`` relies on it. In
 ``schema`` and ``views`` a comment at the end of a column's line is that column's COMMENT in the database.
 
+A file of ``schema`` declares its table completely. The columns in the parentheses of ``grain`` are its key; an interval
+at the end of a column's comment is its domain; ``rows`` in the header is the number of its rows, a product of units of
+a study (``storage.warehouse.declared``). The checks that keys occur once, values lie in their domains, intervals
+enclose their estimates and all rows are there, the estimate of disk space and ``docs/schema.md`` follow from these.
+
 A file ``NAME.sql`` whose template uses ``model`` holds two statements: ``NAME``, for every head, and ``NAME_model``,
 for the whole model. Templates take columns, domains and thresholds from ``sql.columns`` and ``sql.thresholds``.
 """
@@ -34,15 +39,31 @@ if TYPE_CHECKING:
 
 Kind = Literal["schema", "macros", "views", "derived", "queries", "tour", "checks", "findings"]
 
-_HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning):\s*(?P<text>.*)$")
+_HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning|rows):\s*(?P<text>.*)$")
 _UNFINISHED = re.compile(r"\n-- {6,}")
 """Line break before a continuation line of a header."""
 _NAME = re.compile(r"[a-z_0-9]+")
 _COLUMN = re.compile(r"^    (?:.*\bAS )?(?P<name>[a-z_0-9]+)\b[^-]*-- (?P<comment>.+)$")
-_TWIN = re.compile(r"\{[{%][^}]*\bmodel\b")
+_TWIN = re.compile(r"""\{[{%](?:[^}"']|"[^"]*"|'[^']*')*?\bmodel\b""")
 """Matches in templates of two statements."""
 _SUFFIX = "_model"
 """Suffix of the name of the second statement."""
+_KEY = re.compile(r"^one row per \((?P<names>[^)]+)\)")
+_TYPED = re.compile(r"^    (?P<name>[a-z_0-9]+) (?P<type>[A-Z]+)\b(?P<rest>[^-]*)-- (?P<comment>.+)$")
+_DOMAIN = re.compile(r"(?P<left>[\[(])(?P<low>[^\[\](),]+), (?P<high>[^\[\](),]+)(?P<right>[\])])$")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table of ``schema``."""
+
+    name: str
+    type: str
+    """DuckDB's type."""
+    required: bool
+    """Whether it is never NULL."""
+    domain: tuple[str, str, str, str] | None
+    """The interval at the end of its comment: bracket, smallest and largest value, bracket."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +79,28 @@ class Statement:
     meaning: str
     columns: dict[str, str]
     """Comment of each column, from the end of its line; empty except for ``schema`` and ``views``."""
+    rows: str | None = None
+    """Of a table of ``schema``, the number of its rows as a product of units of a study, if it is certain."""
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that identify a row, from the grain."""
+        found = _KEY.match(self.grain)
+        return tuple(name.strip() for name in found["names"].split(",")) if found else ()
+
+    @property
+    def typed(self) -> tuple[Column, ...]:
+        """The columns of a table of ``schema``."""
+        found = (match for match in map(_TYPED.match, self.text.splitlines()) if match)
+        return tuple(
+            Column(
+                match["name"],
+                match["type"],
+                "NOT NULL" in match["rest"],
+                domain.groups() if (domain := _DOMAIN.search(match["comment"])) else None,  # type: ignore[arg-type]
+            )
+            for match in found
+        )
 
     @property
     def code(self) -> str:
@@ -103,7 +146,10 @@ def read_statement(kind: Kind, name: str) -> Statement:
         text = _make_environment().from_string(source).render(model=f"{name}.sql" != templates[name])
     matches = [_HEADER.match(line) for line in _UNFINISHED.sub(" ", text).splitlines()]
     header = {match["key"]: match["text"] for match in matches if match}
-    return Statement(kind, name, text, header["grain"], header["inputs"], header["meaning"], _parse_columns(kind, text))
+    columns = _parse_columns(kind, text)
+    return Statement(
+        kind, name, text, header["grain"], header["inputs"], header["meaning"], columns, header.get("rows")
+    )
 
 
 @cache
@@ -131,6 +177,7 @@ def _make_environment() -> "Environment":
         "by_kappa": _select_quantities(quantities.BY_KAPPA),
         "of_attention": columns.OF_ATTENTION,
         "of_kinds": columns.OF_KINDS,
+        "of_signature": columns.OF_SIGNATURE,
         "by_kv_head": _select_quantities(quantities.BY_KV_HEAD),
         "followed": dict(quantities.list_derived(quantities.SelectionCounts)),
         "metrics": columns.METRICS,
@@ -138,7 +185,7 @@ def _make_environment() -> "Environment":
         **{
             name: getattr(columns, name)
             for name in (
-                *("fit_columns", "key_columns", "mean_columns", "quantity_columns", "signature_columns"),
+                *("interval_columns", "key_columns", "mean_columns", "quantity_columns", "signature_columns"),
                 *("key_names", "quantity_names", "violations"),
             )
         },

@@ -28,24 +28,6 @@ METRICS: Mapping[str, str] = {
 }
 """The metrics that are averaged and bounded, and their names in comments."""
 
-FIT: Mapping[str, tuple[str, str]] = {
-    "status": ("VARCHAR NOT NULL", "'ok'; 'too_few': fewer than two points; 'one_x': all points have the same x"),
-    "slope": ("DOUBLE", "b of y = e^a x^b, by least squares of ln y over ln x; NULL unless status is 'ok'"),
-    "slope_se": ("DOUBLE", "its standard error, by the jackknife over clusters; NULL for fewer than two clusters"),
-    "slope_low": (
-        "DOUBLE",
-        "lower end of its 95 % interval, by Student's t with clusters - 1 degrees of freedom",
-    ),
-    "slope_high": ("DOUBLE", "upper end of that interval"),
-    "intercept": ("DOUBLE", "a, ln y at x = 1"),
-    "intercept_se": ("DOUBLE", "its standard error"),
-    "r2": ("DOUBLE", "share of the variance of ln y that the line explains; NULL if ln y does not vary"),
-    "points": ("INTEGER NOT NULL", "number of points fitted"),
-    "left_out": ("INTEGER NOT NULL", "number of points left out because y is 0 or missing"),
-    "clusters": ("INTEGER NOT NULL", "number of clusters that the fitted points belong to"),
-}
-"""Type and comment of the columns of a fit on two logarithmic axes, those of ``PowerLaw``."""
-
 MEANS: Mapping[str, str] = {
     **METRICS,
     "specificity": "specificity, the share of the keys left out that are farther than r_max",
@@ -65,9 +47,15 @@ OF_ATTENTION = tuple(
 )
 """The quantities that are columns of ``attention_rows``."""
 
+OF_SIGNATURE = (
+    *("sink_share", "last_share", "rest_share", "cos_sink_max", "cos_sink_level", "cos_sink_change"),
+    *("cos_last_level", "cos_last_change", "cos_last_p05"),
+)
+"""Inputs of the rules that ``head_taxonomy`` averages over sequences."""
+
 OF_KINDS = (
-    *("margin", "retriever_score", "mixer_score", "reset_score", "sink_share", "last_share", "rest_share"),
-    *("cos_sink_max", "cos_sink_level", "cos_sink_change", "cos_last_level", "cos_last_change", "cos_last_p05"),
+    *("margin", "retriever_score", "mixer_score", "reset_score"),
+    *OF_SIGNATURE,
 )
 """The columns of ``head_taxonomy`` that are measures of a head."""
 
@@ -83,6 +71,16 @@ SMALLEST = "1e-37"
 def key_columns(*names: str) -> str:
     """The lines of a table definition for shared columns, none of which may be NULL."""
     return "\n".join(f"    {name} {KEYS[name][0]} NOT NULL, -- {KEYS[name][1]}" for name in names)
+
+
+def interval_columns(name: str, meaning: str, domain: str, *, kind: str = "DOUBLE", last: bool = False) -> str:
+    """The lines of a table definition for an estimate and the ends of its interval over sequences."""
+    lines = [
+        f"    {name} {kind}, -- {meaning} {domain}",
+        f"    {name}_low {kind}, -- lower end of its 95 % interval over sequences; NULL for one {domain}",
+        f"    {name}_high {kind}{'' if last else ','} -- upper end of that interval {domain}",
+    ]
+    return "\n".join(lines)
 
 
 def key_names(*names: str) -> str:
@@ -101,13 +99,6 @@ def quantity_columns(quantities: Iterable[Quantity], *, last: bool = False) -> s
 def _define(quantity: Quantity) -> str:
     null = " NOT NULL" if quantity.missing is None else ""
     return f"    {quantity.name} {TYPES[quantity.dtype]}{null}, -- {quantity.describe()}"
-
-
-def fit_columns() -> str:
-    """The lines of a table definition for a fit on two logarithmic axes; these must be the last columns."""
-    lines = [f"    {name} {kind}, -- {meaning}" for name, (kind, meaning) in FIT.items()]
-    lines[-1] = lines[-1].replace(", -- ", " -- ", 1)
-    return "\n".join(lines)
 
 
 def mean_columns(quantities: Iterable[Quantity]) -> str:

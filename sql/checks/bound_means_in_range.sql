@@ -9,12 +9,8 @@ WHERE
     study = $study
     AND (
         NOT (precision_lower > 0 AND f_r_max_lower > 0 AND recall_lower >= 0 AND f_r_min_lower >= 0)
-        OR greatest(precision_lower, recall_lower, f_r_max_lower, f_r_min_lower) > 1 + 1e-6
-        OR greatest(precision_upper, recall_upper, f_r_max_upper, f_r_min_upper) > 1 + 1e-6
-        OR least(precision_upper, recall_upper, f_r_max_upper, f_r_min_upper) < 0
         OR (precision_lower IS NULL) <> (recall_lower IS NULL)
         OR (family = 'printed' AND (margin IS NULL) <> (precision_lower IS NULL))
-        OR NOT premise_share BETWEEN 0 AND 1
         OR family NOT IN ('printed', 'scale_free')
         OR (family = 'printed') <> (kappa IS NOT NULL)
         OR (family = 'printed') <> (scale IS NOT NULL)

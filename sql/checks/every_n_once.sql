@@ -1,13 +1,40 @@
--- grain:   one row per (sequence, query, layer, head) whose n do not run from 1 to n_keys - 1, each once
--- inputs:  selection_counts
--- meaning: no selection is missing or duplicated (a set of bits counts distinct n five times faster than
---          count(DISTINCT))
-SELECT sequence, query, layer, head, count(*) AS found, any_value(n_keys) - 1 AS expected
-FROM selection_counts
-WHERE study = $study
-GROUP BY sequence, query, layer, head
-HAVING
-    count(*) <> any_value(n_keys) - 1
-    OR bit_count(bitstring_agg(n)) <> count(*)
-    OR min(n) <> 1
-    OR max(n) <> any_value(n_keys) - 1
+-- grain:   one row per (relation, sequence, query, layer, head, kappa) whose n do not run from 1 to n_keys - 1 once
+-- inputs:  selection_counts, upper_bounds
+-- meaning: no selection is missing or duplicated, and none of its bounds (a set of bits counts distinct n five times
+--          faster than count(DISTINCT)); kappa is NULL for selections
+WITH counted AS (
+    SELECT
+        'selection_counts' AS relation,
+        sequence,
+        query,
+        layer,
+        head,
+        NULL AS kappa,
+        count(*) AS found,
+        bit_count(bitstring_agg(n)) AS several,
+        min(n) AS first_n,
+        max(n) AS last_n,
+        any_value(n_keys) - 1 AS expected
+    FROM selection_counts
+    WHERE study = $study
+    GROUP BY sequence, query, layer, head
+    UNION ALL
+    SELECT
+        'upper_bounds',
+        sequence,
+        query,
+        layer,
+        head,
+        kappa,
+        count(*),
+        bit_count(bitstring_agg(n)),
+        min(n),
+        max(n),
+        max(n)
+    FROM upper_bounds
+    WHERE study = $study
+    GROUP BY sequence, query, layer, head, kappa
+)
+SELECT relation, sequence, query, layer, head, kappa, found, expected
+FROM counted
+WHERE found <> expected OR several <> found OR first_n <> 1 OR last_n <> expected

@@ -11,13 +11,10 @@ WHERE
         (beta IS NOT NULL) <> (status IN ('ok', 'constant'))
         OR (beta_floor IS NOT NULL) <> (status_floor = 'ok')
         OR (floor IS NOT NULL) <> (status_floor IN ('ok', 'unbounded'))
-        OR NOT (beta >= 0 AND isfinite(beta))
-        OR NOT (beta_floor >= 0 AND isfinite(beta_floor))
+        OR NOT (beta >= 0)
+        OR NOT (beta_floor >= 0)
         OR NOT (floor > -1 AND floor < 1)
-        OR abs(rho_0) > 1 + 1e-6
-        OR least(beta_se, beta_floor_se, floor_se, rho_0_se, rho_0_sd) < 0
-        OR NOT (least(mae, mae_floor) >= 0 AND isfinite(mae + mae_floor))
-        OR NOT isfinite(bic + bic_floor)
-        OR NOT (effective_points >= 1 AND effective_points <= distances)
+        OR NOT (mae >= 0)
+        OR NOT (effective_points <= distances)
         OR preferred NOT IN ('exponential', 'floor')
     )

@@ -26,7 +26,6 @@ selections AS (
             AND least(recall, specificity, auc, distance, random_distance) >= 0
             AND greatest(precision, recall, specificity, auc) <= 1 + 1e-9
             AND isfinite(distance + random_distance)
-            AND coalesce(least(recall_gain_se, auc_gain_se) >= 0, true)
         ) AS possible
     FROM temperature_means
     JOIN keys USING (query, layer, head)

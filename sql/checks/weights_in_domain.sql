@@ -25,12 +25,9 @@ WHERE
     OR (omega IS NOT NULL) <> oscillates
     OR (eta_growth IS NOT NULL) <> grows
     OR (variant = 'tied' AND eta <> eta_growth)
-    OR NOT (p_base > 0 AND isfinite(p_base))
-    OR NOT (effective_points >= 1 AND effective_points <= positions)
+    OR NOT (effective_points <= positions)
     OR NOT abs(eta) < 1
-    OR NOT isfinite(eta_growth)
     OR NOT (omega > 0 AND omega <= pi())
     OR NOT (0 <= t_1 AND t_1 <= t_2 AND t_2 <= query)
     OR (t_1 <> t_2 AND NOT oscillates)
-    OR NOT (p_sink >= 0 AND p_sink <= 1 + 1e-6)
-    OR least(p_sink_se, p_base_se, eta_se, eta_growth_se, omega_se, mae_log) < 0
+    OR NOT (p_sink <= 1 + 1e-6)

@@ -1,16 +1,21 @@
 -- grain:   one row per (study, query, layer, head, kind, condition)
--- inputs:  head_signatures, signature_means, label_heads, taxonomy_thresholds
--- meaning: the conditions of every head by the default thresholds
-WITH thresholds AS (
-    FROM taxonomy_thresholds()
-),
-signatures AS (
-    SELECT *
-    FROM head_signatures
+-- inputs:  kinds_by_sequence
+-- meaning: the conditions of every head over its sequences
+SELECT
+    study,
+    query,
+    layer,
+    head,
+    kind,
+    way,
+    condition,
+    avg(value) AS value,
+    any_value(direction) AS direction,
+    avg(threshold) AS threshold,
+    avg(met::INTEGER) AS met_share
+FROM (
+    SELECT study, query, layer, head, unnest(conditions, recursive := true)
+    FROM kinds_by_sequence
     WHERE study = $study
-),
-means AS (
-    FROM signature_means(signatures)
 )
-SELECT study, query, layer, head, unnest(conditions, recursive := true)
-FROM label_heads(means, thresholds)
+GROUP BY study, query, layer, head, kind, way, condition

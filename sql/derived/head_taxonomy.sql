@@ -1,6 +1,5 @@
 -- grain:   one row per (study, query, layer, head)
 -- inputs:  head_signatures, taxonomy
 -- meaning: the kind of every head by the default thresholds
-SELECT * EXCLUDE conditions
 FROM taxonomy()
 WHERE study = $study

@@ -1,13 +1,12 @@
 -- grain:   one row per (study, query, threshold, factor)
--- inputs:  head_signatures, head_taxonomy, signature_means, label_heads, taxonomy_thresholds
--- meaning: labels from means over sequences with each threshold changed by 10 % in either direction, compared with
---          those of head_taxonomy
+-- inputs:  head_signatures, head_taxonomy, label_heads, summarise_kinds, taxonomy_thresholds
+-- meaning: labels with each threshold changed, compared with those of head_taxonomy
 WITH stated AS (
     UNPIVOT (FROM taxonomy_thresholds()) ON * INTO NAME threshold VALUE stated
 ),
 moved AS (
     SELECT threshold, factor, stated * factor AS value
-    FROM stated, (VALUES (0.9::DOUBLE), (1.1::DOUBLE)) AS factors (factor)
+    FROM stated, (VALUES (0.5::DOUBLE), (0.9::DOUBLE), (1.1::DOUBLE), (2::DOUBLE)) AS factors (factor)
 ),
 thresholds AS (
     SELECT *
@@ -24,11 +23,28 @@ signatures AS (
     FROM head_signatures
     WHERE study = $study
 ),
-means AS (
-    FROM signature_means(signatures)
-),
 relabelled AS (
-    FROM label_heads(means, thresholds)
+    SELECT study, query, layer, head, threshold, factor, value, label
+    FROM label_heads(signatures, thresholds)
+),
+heads AS (
+    SELECT
+        study,
+        query,
+        layer,
+        head,
+        threshold,
+        factor,
+        any_value(value) AS value,
+        avg((label = '{{ other }}')::INTEGER) AS other_share,
+        CASE
+{% for kind in kinds %}
+            WHEN avg((label = '{{ kind.label }}')::INTEGER) > 0.5 THEN '{{ kind.label }}'
+{% endfor %}
+            ELSE '{{ other }}'
+        END AS label
+    FROM relabelled
+    GROUP BY study, query, layer, head, threshold, factor
 )
 SELECT
     study,
@@ -37,8 +53,9 @@ SELECT
     factor,
     any_value(value) AS value,
     count(*) AS heads,
-    count(*) FILTER (WHERE relabelled.label <> head_taxonomy.label) AS changed
-FROM relabelled
+    count(*) FILTER (WHERE heads.label <> head_taxonomy.label) AS changed,
+    avg(heads.other_share) AS other_share
+FROM heads
 JOIN head_taxonomy USING (study, query, layer, head)
 GROUP BY study, query, threshold, factor
 ORDER BY query, threshold, factor

@@ -14,7 +14,8 @@ WITH asked AS (
             WHEN 'recall' THEN recall
             ELSE error('measure must be ''auc'' or ''recall''')
         END AS value,
-        CASE measure WHEN 'auc' THEN auc_gain_se ELSE recall_gain_se END AS gain_se
+        CASE measure WHEN 'auc' THEN auc_gain_low ELSE recall_gain_low END AS gain_low,
+        CASE measure WHEN 'auc' THEN auc_gain_high ELSE recall_gain_high END AS gain_high
     FROM temperature_means
     WHERE n <= CASE WHEN at_n >= 1 THEN at_n ELSE error('at_n must be 1 or more') END
     QUALIFY n = max(n) OVER (PARTITION BY study, query, layer, head)
@@ -34,6 +35,7 @@ SELECT
     max(value) AS value,
     any_value(value) FILTER (WHERE temperature = 1) AS value_at_1,
     max(value) - any_value(value) FILTER (WHERE temperature = 1) AS gain,
-    arg_max(gain_se, rank) AS gain_se
+    arg_max(gain_low, rank) AS gain_low,
+    arg_max(gain_high, rank) AS gain_high
 FROM ranked
 GROUP BY study, query, layer, head, n

@@ -3,14 +3,14 @@
 -- meaning: each metric's mean, interval and bounds as rows, for charts
 CREATE MACRO by_metric(comparison) AS TABLE
 SELECT
-    metric, n, family, kappa, scale, sequences, premise_share, margin, mean, ci_low, ci_high, lower, upper, inside
+    metric, n, family, kappa, scale, sequences, premise_share, margin, mean, low, high, lower, upper, inside
 FROM query_table(comparison)
 UNPIVOT INCLUDE NULLS (
-    (mean, ci_low, ci_high, lower, upper, inside) FOR metric IN (
-        (precision, precision_ci_low, precision_ci_high, precision_lower, precision_upper, precision_inside)
+    (mean, low, high, lower, upper, inside) FOR metric IN (
+        (precision, precision_low, precision_high, precision_lower, precision_upper, precision_inside)
             AS 'precision',
-        (recall, recall_ci_low, recall_ci_high, recall_lower, recall_upper, recall_inside) AS 'recall',
-        (f_r_max, f_r_max_ci_low, f_r_max_ci_high, f_r_max_lower, f_r_max_upper, f_r_max_inside) AS 'f_r_max',
-        (f_r_min, f_r_min_ci_low, f_r_min_ci_high, f_r_min_lower, f_r_min_upper, f_r_min_inside) AS 'f_r_min'
+        (recall, recall_low, recall_high, recall_lower, recall_upper, recall_inside) AS 'recall',
+        (f_r_max, f_r_max_low, f_r_max_high, f_r_max_lower, f_r_max_upper, f_r_max_inside) AS 'f_r_max',
+        (f_r_min, f_r_min_low, f_r_min_high, f_r_min_lower, f_r_min_upper, f_r_min_inside) AS 'f_r_min'
     )
 )

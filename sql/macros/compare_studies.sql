@@ -5,14 +5,14 @@
 --          is b minus a; apart: whether their 95 % intervals are disjoint, NULL for one sequence
 CREATE MACRO compare_studies(a, b, query_a := NULL, query_b := NULL) AS TABLE
 WITH means AS (
-    SELECT study, query, n, metric, mean, ci_low, ci_high
+    SELECT study, query, n, metric, mean, low, high
     FROM selection_means_model
     UNPIVOT INCLUDE NULLS (
-        (mean, ci_low, ci_high) FOR metric IN (
-            (precision, precision_ci_low, precision_ci_high) AS 'precision',
-            (recall, recall_ci_low, recall_ci_high) AS 'recall',
-            (f_r_max, f_r_max_ci_low, f_r_max_ci_high) AS 'f_r_max',
-            (f_r_min, f_r_min_ci_low, f_r_min_ci_high) AS 'f_r_min'
+        (mean, low, high) FOR metric IN (
+            (precision, precision_low, precision_high) AS 'precision',
+            (recall, recall_low, recall_high) AS 'recall',
+            (f_r_max, f_r_max_low, f_r_max_high) AS 'f_r_max',
+            (f_r_min, f_r_min_low, f_r_min_high) AS 'f_r_min'
         )
     )
 ),
@@ -36,7 +36,7 @@ SELECT
     of_a.mean AS mean_a,
     of_b.mean AS mean_b,
     mean_b - mean_a AS difference,
-    of_a.ci_high < of_b.ci_low OR of_b.ci_high < of_a.ci_low AS apart
+    of_a.high < of_b.low OR of_b.high < of_a.low AS apart
 FROM asked
 JOIN means AS of_a ON of_a.study = study_a AND of_a.query = last_a
 JOIN means AS of_b USING (metric, n)

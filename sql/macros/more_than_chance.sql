@@ -12,7 +12,7 @@ SELECT
     null_model,
     n,
     count(*) AS heads,
-    avg((low > 0)::INTEGER) AS above,
-    avg((high < 0)::INTEGER) AS below
+    avg((difference_low > 0)::INTEGER) AS above,
+    avg((difference_high < 0)::INTEGER) AS below
 FROM separability
 GROUP BY study, query, measure, null_model, n

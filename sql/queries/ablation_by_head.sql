@@ -37,8 +37,8 @@ SELECT
     sequences,
     plain_loss,
     delta_loss,
-    delta_loss_ci_low AS low,
-    delta_loss_ci_high AS high,
+    delta_loss_low AS low,
+    delta_loss_high AS high,
     kl,
     label,
     measured.* EXCLUDE (layer, head, kv_head)

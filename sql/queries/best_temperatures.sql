@@ -26,7 +26,7 @@ SELECT
     temperature,
     max(best.n) AS n,
     count(best.n) AS heads,
-    count(*) FILTER (WHERE gain > 2 * gain_se) AS beyond_errors,
+    count(*) FILTER (WHERE gain_low > 0) AS beyond_errors,
     avg(gain) AS mean_gain
 FROM measures
 CROSS JOIN temperatures

@@ -1,8 +1,19 @@
 -- grain:   one row per claim
--- inputs:  claims; $study
--- meaning: the paper's claims, with all results for this study and its twin; without the claims about effects of heads
---          if the study has no effects
-SELECT * EXCLUDE (study)
+-- inputs:  claims, claim_parts; $study
+-- meaning: the paper's claims with all results, in parts a list of the measures compared; without the claims about
+--          effects of heads if the study has no effects
+SELECT
+    claims.* EXCLUDE (study),
+    list({
+        'measure': measure,
+        'direction': direction,
+        'threshold': threshold,
+        'value': value,
+        'low': value_low,
+        'high': value_high
+    } ORDER BY part) AS parts
 FROM claims
+JOIN claim_parts USING (study, claim)
 WHERE study = $study AND reason IS DISTINCT FROM 'the study has no effects'
-ORDER BY figure, claim
+GROUP BY ALL
+ORDER BY source, claim

@@ -1,5 +1,5 @@
 -- grain:   one row per (query, n)
--- inputs:  distance_means_model, distance_fits_model, attention_rows, log_grid; $study
+-- inputs:  distance_means_model, limit_exponents, attention_rows, log_grid; $study
 -- meaning: mean distance of the selected keys from the rest, divided by the norm of each head's output, and the same
 --          for N random keys, on a log grid of n up to the number of keys of the query; fitted: the fitted power of N,
 --          up to half of the keys, NULL beyond; n_keys: largest number of keys of a head
@@ -13,8 +13,8 @@ grid AS (
     FROM log_grid((SELECT max(n) FROM distance_means_model WHERE study = $study), points := 48)
 ),
 fits AS (
-    SELECT query, exp(intercept) AS level, slope
-    FROM distance_fits_model
+    SELECT query, level, exponent
+    FROM limit_exponents
     WHERE study = $study AND measure = 'distance' AND axis = 'n'
 )
 SELECT
@@ -24,11 +24,11 @@ SELECT
     heads,
     sequences,
     relative_distance,
-    relative_distance - 1.96 * relative_distance_se AS low,
-    relative_distance + 1.96 * relative_distance_se AS high,
+    relative_distance_low AS low,
+    relative_distance_high AS high,
     relative_random_distance,
     relative_distance / nullif(relative_random_distance, 0) AS beside_random,
-    CASE WHEN 2 * means.n <= n_keys THEN level * means.n ** slope END AS fitted
+    CASE WHEN 2 * means.n <= n_keys THEN level * means.n ** exponent END AS fitted
 FROM distance_means_model AS means
 SEMI JOIN grid ON means.n = point
 JOIN keys USING (query)

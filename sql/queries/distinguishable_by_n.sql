@@ -15,7 +15,7 @@ of_heads AS (
     WHERE study = $study AND query = $query
     GROUP BY n
 )
-SELECT n, heads, sequences, share, ci_low, ci_high, p10, p90, band_low, band_high, within_band, heads_within
+SELECT n, heads, sequences, share, low, high, p10, p90, band_low, band_high, within_band, heads_within
 FROM distinguishable_share_model
 SEMI JOIN grid ON n = point
 JOIN of_heads USING (n)

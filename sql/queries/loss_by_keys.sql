@@ -13,11 +13,11 @@ SELECT
     avg(keys_kept) AS keys_kept,
     any_value(plain_loss) AS plain_loss,
     avg(delta_loss) AS delta_loss,
-    min(delta_loss_ci_low) AS low,
-    max(delta_loss_ci_high) AS high,
+    min(delta_loss_low) AS low,
+    max(delta_loss_high) AS high,
     avg(excess_loss) AS excess_loss,
-    min(excess_loss_ci_low) AS excess_low,
-    max(excess_loss_ci_high) AS excess_high
+    min(excess_loss_low) AS excess_low,
+    max(excess_loss_high) AS excess_high
 FROM sparsified_loss
 WHERE study = $study
 GROUP BY policy, budget

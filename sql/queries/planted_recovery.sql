@@ -9,27 +9,29 @@ WITH compared AS (
         planted.kv_head,
         planted.head,
         unnest([
-            {'parameter': 'C', 'planted': planted.c, 'fitted': norms.c, 'standard_error': c_se},
-            {'parameter': 'lambda', 'planted': planted.lambda_sink, 'fitted': norms.lambda_sink, 'standard_error': NULL},
+            {'parameter': 'C', 'planted': planted.c, 'fitted': norms.c, 'low': c_low, 'high': c_high},
+            {'parameter': 'lambda', 'planted': planted.lambda_sink, 'fitted': norms.lambda_sink, 'low': lambda_sink_low, 'high': lambda_sink_high},
             {
                 'parameter': 'beta',
                 'planted': planted.beta,
                 'fitted': CASE preferred WHEN 'floor' THEN beta_floor ELSE similarity.beta END,
-                'standard_error': CASE preferred WHEN 'floor' THEN beta_floor_se ELSE beta_se END
+                'low': CASE preferred WHEN 'floor' THEN beta_floor_low ELSE beta_low END,
+                'high': CASE preferred WHEN 'floor' THEN beta_floor_high ELSE beta_high END
             },
-            {'parameter': 'rho_0', 'planted': planted.rho_0, 'fitted': similarity.rho_0, 'standard_error': rho_0_se},
-            {'parameter': 'p_sink', 'planted': planted.p_sink, 'fitted': fits.p_sink, 'standard_error': p_sink_se},
-            {'parameter': 'p_base', 'planted': planted.p_base, 'fitted': fits.p_base, 'standard_error': p_base_se},
-            {'parameter': 'eta', 'planted': planted.eta, 'fitted': fits.eta, 'standard_error': eta_se},
+            {'parameter': 'rho_0', 'planted': planted.rho_0, 'fitted': similarity.rho_0, 'low': rho_0_low, 'high': rho_0_high},
+            {'parameter': 'p_sink', 'planted': planted.p_sink, 'fitted': fits.p_sink, 'low': p_sink_low, 'high': p_sink_high},
+            {'parameter': 'p_base', 'planted': planted.p_base, 'fitted': fits.p_base, 'low': p_base_low, 'high': p_base_high},
+            {'parameter': 'eta', 'planted': planted.eta, 'fitted': fits.eta, 'low': eta_low, 'high': eta_high},
             {
                 'parameter': 'eta_growth',
                 'planted': planted.eta_growth,
                 'fitted': fits.eta_growth,
-                'standard_error': eta_growth_se
+                'low': eta_growth_low,
+                'high': eta_growth_high
             },
-            {'parameter': 'omega', 'planted': planted.omega, 'fitted': fits.omega, 'standard_error': omega_se},
-            {'parameter': 'T_1', 'planted': planted.t_1, 'fitted': fits.t_1, 'standard_error': NULL},
-            {'parameter': 'T_2', 'planted': planted.t_2, 'fitted': fits.t_2, 'standard_error': NULL}
+            {'parameter': 'omega', 'planted': planted.omega, 'fitted': fits.omega, 'low': omega_low, 'high': omega_high},
+            {'parameter': 'T_1', 'planted': planted.t_1, 'fitted': fits.t_1, 'low': NULL, 'high': NULL},
+            {'parameter': 'T_2', 'planted': planted.t_2, 'fitted': fits.t_2, 'low': NULL, 'high': NULL}
         ], recursive := true)
     FROM planted_assumptions AS planted
     LEFT JOIN assumption_norms AS norms USING (study, layer, kv_head)
@@ -46,7 +48,8 @@ SELECT DISTINCT
     planted,
     fitted,
     fitted - planted AS difference,
-    standard_error
+    low,
+    high
 FROM compared
 ORDER BY
     list_position(

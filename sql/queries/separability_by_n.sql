@@ -12,8 +12,8 @@ SELECT
     value,
     null_value,
     difference,
-    low,
-    high,
+    difference_low AS low,
+    difference_high AS high,
     above,
     below
 FROM separability_model AS model

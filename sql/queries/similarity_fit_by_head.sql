@@ -8,18 +8,22 @@ SELECT
     status,
     sequences,
     beta,
-    beta_se,
+    beta_low,
+    beta_high,
     mae,
     status_floor,
     beta_floor,
-    beta_floor_se,
+    beta_floor_low,
+    beta_floor_high,
     floor,
-    floor_se,
+    floor_low,
+    floor_high,
     mae_floor,
     preferred,
     rho_0,
-    rho_0_sd,
-    rho_0_se
+    rho_0_low,
+    rho_0_high,
+    rho_0_sd
 FROM assumption_similarity
 WHERE study = $study
 ORDER BY layer, kv_head

@@ -13,7 +13,7 @@ judged AS (
         study,
         count(*) FILTER (WHERE verdict = 'supported') AS claims_supported,
         count(*) FILTER (WHERE verdict IN ('supported', 'not supported')) AS claims_judged,
-        CASE WHEN count(twin_verdict) > 0 THEN count(*) FILTER (WHERE finding) END AS claims_beyond_twin,
+        CASE WHEN count(twin_verdict) > 0 THEN count(*) FILTER (WHERE beyond_twin) END AS claims_beyond_twin,
         count(*) AS claims
     FROM claims
     GROUP BY study

@@ -1,34 +1,32 @@
--- grain:   {{ "one row per study" if model else "one row per (study, layer, kv_head)" }}
+-- grain:   {{ "one row per (study)" if model else "one row per (study, layer, kv_head)" }}
 -- inputs:  cosine_by_distance, sink_similarity
 {% if model %}
 -- meaning: Assumption 2 for the whole model: the same fits of the mean cosine over all KV heads
+-- rows:    1
 {% else %}
 -- meaning: Assumption 2, similarity of value states: fits of the mean cosine against distance, and ρ_0 (Figure 3)
+-- rows:    kv_heads
 {% endif %}
 CREATE TABLE assumption_similarity{{ "_model" if model }} (
 {{ key_columns("study") }}
 {% if model %}
-    kv_heads INTEGER NOT NULL, -- number of KV heads averaged
+    kv_heads INTEGER NOT NULL, -- number of KV heads averaged [1, inf)
 {% else %}
 {{ key_columns("layer", "kv_head") }}
 {% endif %}
 {{ key_columns("sequences") }}
     status VARCHAR NOT NULL, -- of beta: 'ok', 'constant' (0); if NULL 'too_short', 'undefined', 'unbounded'
     status_floor VARCHAR NOT NULL, -- of beta_floor and floor: the same values, or 'out_of_domain'; 'unbounded': floor is known
-    distances INTEGER NOT NULL, -- number of distances fitted
-    effective_points DOUBLE, -- number of independent distances that these are equivalent to, from the autocorrelation of the residuals
-    beta DOUBLE, -- β of exp(-β k), least squares over distances k
-    beta_se DOUBLE, -- its standard error over sequences; NULL for one sequence
-    mae DOUBLE, -- mean absolute error of that fit, as a cosine (Figure 3)
+    distances INTEGER NOT NULL, -- number of distances fitted [0, inf)
+    effective_points DOUBLE, -- number of independent distances that these are equivalent to, from the autocorrelation of the residuals [1, inf)
+{{ interval_columns("beta", "β of exp(-β k), least squares over distances k", "(-inf, inf)") }}
+{{ interval_columns("mae", "mean absolute error of that fit, as a cosine (Figure 3)", "(-inf, inf)") }}
     bic DOUBLE, -- its Bayesian information criterion, for effective_points points; smaller is better
-    beta_floor DOUBLE, -- β of c + (1 - c) exp(-β k), the same fit with a floor
-    beta_floor_se DOUBLE, -- its standard error over sequences
-    floor DOUBLE, -- c, the cosine that remains at large distance
-    floor_se DOUBLE, -- its standard error over sequences
-    mae_floor DOUBLE, -- mean absolute error of the fit with a floor
+{{ interval_columns("beta_floor", "β of c + (1 - c) exp(-β k), the same fit with a floor", "(-inf, inf)") }}
+{{ interval_columns("floor", "c, the cosine that remains at large distance", "(-inf, inf)") }}
+    mae_floor DOUBLE, -- mean absolute error of the fit with a floor [0, 2]
     bic_floor DOUBLE, -- its Bayesian information criterion
     preferred VARCHAR, -- 'exponential' or 'floor', whichever has the smaller criterion
-    rho_0 DOUBLE, -- ρ_0, mean cosine of the sink's value state with the others; NULL if the sink's has norm 0
-    rho_0_sd DOUBLE, -- its standard deviation over positions within a sequence, mean over sequences
-    rho_0_se DOUBLE -- its standard error over sequences; NULL for one sequence
+{{ interval_columns("rho_0", "ρ_0, mean cosine of the sink's value state with the others; NULL if the sink's has norm 0", "[-1, 1]") }}
+    rho_0_sd DOUBLE -- its standard deviation over positions within a sequence, mean over sequences [0, 1]
 )

@@ -3,6 +3,7 @@
 -- meaning: how many keys the weights of a head, and the norms of its contributions ‖α v‖, are spread over, and which
 --          key has the largest; weights are divided by their sum, which excludes a learned sink. Means over sequences
 --          are in concentration_means: the same numbers of averaged weights would be larger
+-- rows:    sequences * all_head_queries
 CREATE TABLE concentration (
 {{ key_columns("study", "sequence", "query", "layer", "head") }}
     n_keys INTEGER NOT NULL, -- number of keys the query may attend to

@@ -2,6 +2,7 @@
 -- inputs:  concentration
 -- meaning: means over sequences of the columns of concentration, and the share of sequences in which the top key has
 --          each role
+-- rows:    all_head_queries
 CREATE TABLE concentration_means (
 {{ key_columns("study", "query", "layer", "head", "sequences") }}
     n_keys DOUBLE NOT NULL, -- mean number of keys the query may attend to

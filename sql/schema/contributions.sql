@@ -2,6 +2,7 @@
 -- inputs:  weights of the tensor store, norms and cosines of the metrics store
 -- meaning: contribution of each position to a head's output, ‖α_i v_i‖, over sequences, and the cosines of its value
 --          state with those of the last token and of the sink (Figure 10); positions that a window hides have no row
+-- rows:    head_keys
 CREATE TABLE contributions (
     study VARCHAR NOT NULL, -- name of the study
     query INTEGER NOT NULL, -- position of the query in its sequence, which is that of the last token
@@ -9,8 +10,8 @@ CREATE TABLE contributions (
     head SMALLINT NOT NULL, -- query head, from 0
     position INTEGER NOT NULL, -- position of the key; 0 is the sink, query the last token
     sequences INTEGER NOT NULL, -- number of sequences averaged
-    mean_norm_y FLOAT NOT NULL, -- mean norm of the weighted value state over sequences, in model units
-    sd_norm_y FLOAT NOT NULL, -- its standard deviation over sequences (divisor: sequences)
-    mean_cos_last FLOAT, -- mean cosine of its value state with the last token's; NULL if one of them always has norm 0
-    mean_cos_sink FLOAT -- mean cosine of its value state with the sink's; NULL likewise, or if a window hides the sink
+    mean_norm_y FLOAT NOT NULL, -- mean norm of the weighted value state over sequences, in model units [0, inf)
+    sd_norm_y FLOAT NOT NULL, -- its standard deviation over sequences (divisor: sequences) [0, inf)
+    mean_cos_last FLOAT, -- mean cosine of its value state with the last token's; NULL if one of them always has norm 0 [-1, 1]
+    mean_cos_sink FLOAT -- mean cosine of its value state with the sink's; NULL likewise, or if a window hides the sink [-1, 1]
 )

@@ -13,8 +13,8 @@ CREATE TABLE elbows{{ "_model" if model }} (
 {{ key_columns("layer", "head") }}
 {% endif %}
     elbow_n INTEGER, -- N where separability begins to fall faster; NULL unless status is 'ok'
-    separability DOUBLE, -- separability at elbow_n
+    separability DOUBLE, -- separability at elbow_n [0, 1]
     lowest_n INTEGER, -- N of lowest separability from N = 2 on, the end of the curve that is searched for the elbow
-    lowest_separability DOUBLE, -- separability at lowest_n
+    lowest_separability DOUBLE, -- separability at lowest_n [0, 1]
     status VARCHAR NOT NULL -- 'ok'; no elbow: 'no_bend': falls from N = 2 on without bending downwards; 'no_decline': lowest at N = 2; 'trivial': only N = 1
 )

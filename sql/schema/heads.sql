@@ -1,6 +1,7 @@
 -- grain:   one row per (study, layer, head)
 -- inputs:  sizes of the tensor store
 -- meaning: which KV head's value states each query head reads; layers without softmax attention have no rows
+-- rows:    heads
 CREATE TABLE heads (
     study VARCHAR NOT NULL, -- name of the study
     layer SMALLINT NOT NULL, -- layer, from 0; its number in the model, counting layers without attention

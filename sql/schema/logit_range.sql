@@ -3,6 +3,7 @@
 -- meaning: norms of the queries and keys whose products are the logits, as they are multiplied (rotated, normalised),
 --          and the extreme weights; input of the view weight_intervals. Norms are NULL for models read in two passes,
 --          and in studies whose tensors an earlier version extracted
+-- rows:    sequences * all_head_queries
 CREATE TABLE logit_range (
 {{ key_columns("study", "sequence", "query", "layer", "head") }}
     n_keys INTEGER NOT NULL, -- number of keys the query may attend to

@@ -13,5 +13,5 @@ CREATE TABLE regimes_by_sequence (
     margin_first DOUBLE, -- Δ/B at first_n, in the scale of the study's bounds; NULL if only the sink is selected
     margin_last DOUBLE, -- Δ/B at last_n
     slope DOUBLE, -- slope of Δ/B over ln N within the regime; NULL if it has one N
-    positive_share DOUBLE -- share of ln N, within the regime, with Δ > 0
+    positive_share DOUBLE -- share of ln N, within the regime, with Δ > 0 [0, 1]
 )

@@ -1,11 +1,12 @@
 -- grain:   one row per (study, query{{ ", layer, head" if not model }}, n)
 -- inputs:  counts of the metrics store
 {% if model %}
--- meaning: mean Precision, Recall, F and specificity of the whole model over sequences and heads, with the same
---          intervals (Figure 5)
+-- meaning: mean Precision, Recall, F and specificity of the whole model: over the heads of each sequence, then over
+--          sequences (Figure 5)
+-- rows:    query_n
 {% else %}
--- meaning: mean Precision, Recall, F and specificity of a head over sequences, with percentile intervals of 1000
---          bootstrap replicates, the same resampled sequences for all heads and N
+-- meaning: mean Precision, Recall, F and specificity of a head over sequences
+-- rows:    head_n
 {% endif %}
 CREATE TABLE selection_means{{ "_model" if model }} (
 {{ key_columns("study", "query") }}
@@ -14,12 +15,10 @@ CREATE TABLE selection_means{{ "_model" if model }} (
 {% endif %}
 {{ key_columns("n") }}
 {% if model %}
-    heads INTEGER NOT NULL, -- number of heads that attend to more than n keys
+    heads INTEGER NOT NULL, -- number of heads that attend to more than n keys [1, inf)
 {% endif %}
-    sequences INTEGER NOT NULL, -- number of sequences averaged
+{{ key_columns("sequences") }}
 {% for metric, meaning in means.items() %}
-    {{ metric }} DOUBLE NOT NULL, -- mean {{ meaning }}
-    {{ metric }}_ci_low DOUBLE, -- its 95 % bootstrap interval over sequences; NULL for one sequence
-    {{ metric }}_ci_high DOUBLE{{ "," if not loop.last }} -- upper end of that interval
+{{ interval_columns(metric, "mean " ~ meaning, "[0, 1]", kind="DOUBLE" if model else "FLOAT", last=loop.last) }}
 {% endfor %}
 )

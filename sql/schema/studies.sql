@@ -1,6 +1,7 @@
--- grain:   one row per study
+-- grain:   one row per (study)
 -- inputs:  provenance of the tensor store and of the metrics store
 -- meaning: what was run: model, text, settings, hashes and library versions
+-- rows:    1
 CREATE TABLE studies (
     study VARCHAR NOT NULL, -- name of the study
     model VARCHAR NOT NULL, -- hub id or directory of the model, or 'embedded'

@@ -2,6 +2,7 @@
 -- inputs:  weights and value states; settings temperatures and temperature_sequences
 -- meaning: how widely the weights at a temperature are spread, mean over the sequences of temperature_means; as in
 --          concentration, these are means of the numbers, not the numbers of mean weights
+-- rows:    all_head_queries * temperatures
 CREATE TABLE temperature_concentration (
 {{ key_columns("study", "query", "layer", "head", "temperature", "sequences") }}
     effective_keys DOUBLE NOT NULL, -- effective number of keys attended to, the exponential of the entropy of the weights

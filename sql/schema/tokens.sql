@@ -1,6 +1,7 @@
 -- grain:   one row per (study, sequence, position)
 -- inputs:  tokens of the tensor store, tokenizer
 -- meaning: the text that was read; token is untrusted text and must be escaped wherever it is shown
+-- rows:    sequences * positions
 CREATE TABLE tokens (
     study VARCHAR NOT NULL, -- name of the study
     sequence INTEGER NOT NULL, -- sequence, from 0

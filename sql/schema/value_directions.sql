@@ -8,7 +8,7 @@ CREATE TABLE value_directions (
     layer SMALLINT NOT NULL, -- layer, from 0
     kv_head SMALLINT NOT NULL, -- KV head, from 0
     position INTEGER NOT NULL, -- position in sequence 0; 0 is the sink
-    x FLOAT NOT NULL, -- component along the first principal direction, from -1 to 1
-    y FLOAT NOT NULL, -- along the second; 0 if values have one component
-    z FLOAT NOT NULL -- along the third; 0 if values have two components or fewer
+    x FLOAT NOT NULL, -- component along the first principal direction, from -1 to 1 [-1, 1]
+    y FLOAT NOT NULL, -- along the second; 0 if values have one component [-1, 1]
+    z FLOAT NOT NULL -- along the third; 0 if values have two components or fewer [-1, 1]
 )

@@ -46,8 +46,8 @@ SELECT
     margin, -- mean of Δ/B over {{ "heads" if model else "sequences" }} (eq. 8), Δ with its sign; NULL for the scale-free ones
 {% for metric, meaning in metrics.items() %}
     {{ metric }}, -- mean {{ meaning }} over {{ over }}
-    {{ metric }}_ci_low, -- its 95 % bootstrap interval over sequences; NULL for one sequence
-    {{ metric }}_ci_high, -- upper end of that interval
+    {{ metric }}_low, -- lower end of its 95 % interval over sequences; NULL for one sequence
+    {{ metric }}_high, -- upper end of that interval
     {{ metric }}_lower, -- mean lower bound of {{ meaning }}; NULL where there is none
     {{ metric }}_upper, -- mean upper bound of {{ meaning }}; NULL where there is none
     inside(family, {{ metric }}, {{ metric }}_lower, {{ metric }}_upper) AS {{ metric }}_inside, -- whether the mean lies within

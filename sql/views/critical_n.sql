@@ -7,13 +7,11 @@
 --          farther from the rest than N random keys. If the largest contributions point along the sum of all of them it
 --          is 1, and nearest_n and last_nearer_n are more informative
 {% endif %}
-{% set prefix = "relative_" if model else "" %}
 CREATE OR REPLACE VIEW critical_n{{ "_model" if model }} AS
 WITH compared AS (
     SELECT
         *,
-        {{ prefix }}distance AS distance_of,
-        {{ prefix }}distance <= {{ prefix }}random_distance * (1 + 1e-6) AS is_nearer,
+        relative_distance <= relative_random_distance * (1 + 1e-6) AS is_nearer,
         max(n) OVER (PARTITION BY study, query{{ ", layer, head" if not model }}) AS largest_n
     FROM distance_means{{ "_model" if model }}
 )
@@ -28,6 +26,6 @@ SELECT
     max(n) FILTER (
         WHERE is_nearer AND 2 * n <= largest_n + 1
     ) AS last_nearer_n, -- last N, up to half of the keys, at which the selected keys are no farther; NULL if there is none
-    arg_min(n, (distance_of, n)) AS nearest_n, -- N of the smallest distance; the smallest such N in case of ties
+    arg_min(n, (relative_distance, n)) AS nearest_n, -- N of the smallest distance; the smallest such N in case of ties
 FROM compared
 GROUP BY study, query{{ ", layer, head" if not model }}

@@ -15,8 +15,8 @@ SELECT
 {% endif %}
 {{ key_names("sequences") }}
     recall AS share, -- mean share of the selected keys that are distinguishable
-    recall_ci_low AS ci_low, -- its 95 % bootstrap interval over sequences; NULL for one sequence
-    recall_ci_high AS ci_high, -- upper end of that interval
+    recall_low AS low, -- lower end of its 95 % interval over sequences; NULL for one sequence
+    recall_high AS high, -- upper end of that interval
     0.70::DOUBLE AS band_low, -- lower end of the reported range
     0.85::DOUBLE AS band_high, -- upper end of that range
     recall BETWEEN 0.70 AND 0.85 AS within_band, -- whether the share lies within the reported range

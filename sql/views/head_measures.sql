@@ -60,10 +60,10 @@ measured AS (
     FROM {{ relation }} UNPIVOT INCLUDE NULLS (value FOR measure IN (COLUMNS(* EXCLUDE (study, layer, head))))
     UNION ALL
 {% endfor %}
-    SELECT study, layer, head, 'delta_loss_' || kind, delta_loss, delta_loss_ci_low, delta_loss_ci_high
+    SELECT study, layer, head, 'delta_loss_' || kind, delta_loss, delta_loss_low, delta_loss_high
     FROM head_ablation
     UNION ALL
-    SELECT study, layer, head, 'kl_' || kind, kl, kl_ci_low, kl_ci_high
+    SELECT study, layer, head, 'kl_' || kind, kl, kl_low, kl_high
     FROM head_ablation
 )
 SELECT

@@ -20,6 +20,7 @@ from storage.errors import UserError
 from storage.files.locks import hold_lock
 from storage.files.staging import make_staging_path, remove_leftovers, synchronise
 from storage.warehouse.connection import READABLE_FROM, bound_memory, locate_database, write_entry
+from storage.warehouse.declared import list_conditions
 from storage.warehouse.relations import (
     create_relations,
     create_tables,
@@ -56,10 +57,28 @@ LARGE = ("selection_counts", "upper_bounds")
 RELATIONS = "macros and views"
 """Name of the job that creates the macros and views; no table has this name."""
 
+DECLARED = {
+    "keys_once": "Each row of a table has another key than all others.",
+    "values_in_domain": "Every value lies in the domain of its column, and intervals enclose their estimates.",
+}
+"""The checks that follow from the declarations of tables."""
+
+COMPUTED = "computed tables"
+"""Name of the job that fills the tables that are computed from all others; no table has this name."""
+
 ALIAS = "aside"
 """Name of the database while it is being built."""
 
 Batches = Iterable[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class Computed:
+    """Tables whose rows are computed from the other tables of the database, once these are filled."""
+
+    tables: tuple[str, ...]
+    rows: Callable[[duckdb.DuckDBPyConnection], Iterator[tuple[str, pa.RecordBatch]]]
+    """From a connection to the database to the name of a table with each batch of its rows, without ``study``."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +89,7 @@ class Landing:
     rows: dict[str, int]
     """Rows of each table."""
     violations: dict[str, list[tuple[Any, ...]]]
-    """For each check of ``sql/checks``, and for ``row_count``, the first rows that break it; empty if none does."""
+    """For each check of ``sql/checks`` and ``DECLARED``, and ``row_count``, the first rows that break it, if any."""
     bytes: int
     seconds: float
 
@@ -80,7 +99,13 @@ class Landing:
         return not any(self.violations.values())
 
 
-def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapping[str, int] | None = None) -> Landing:
+def land(
+    folder: Path,
+    study: str,
+    tables: Mapping[str, Batches],
+    expected: Mapping[str, int] | None = None,
+    computed: Computed | None = None,
+) -> Landing:
     """Replace the database of a study in the warehouse atomically, or change nothing if a check fails.
 
     Parameters
@@ -94,6 +119,8 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
         ``study``, as a stream of record batches.
     expected
         How many rows some of the tables must get; other numbers are a violation of the check ``row_count``.
+    computed
+        Tables that are computed from the others.
 
     Raises
     ------
@@ -108,7 +135,7 @@ def land(folder: Path, study: str, tables: Mapping[str, Batches], expected: Mapp
         remove_leftovers(folder / study)
         try:
             with translate_space_errors(folder, study):
-                rows, violations = _build(aside, study, tables)
+                rows, violations = _build(aside, study, tables, computed)
                 violations["row_count"] = [
                     (table, rows[table], count) for table, count in (expected or {}).items() if rows[table] != count
                 ]
@@ -169,29 +196,33 @@ def _publish(aside: Path, path: Path) -> None:
 
 
 def _build(
-    path: Path, study: str, tables: Mapping[str, Batches]
+    path: Path, study: str, tables: Mapping[str, Batches], computed: Computed | None
 ) -> tuple[dict[str, int], dict[str, list[tuple[Any, ...]]]]:
     """Write a study's database to ``path``; return its row counts and what breaks its checks."""
     with _Aside.create(path) as aside:
         with aside.cursor() as cursor:
             create_tables(cursor)
-        jobs, after = _build_jobs(aside, study, tables)
+        jobs, after = _build_jobs(aside, study, tables, computed)
         with tqdm(desc="landing", total=len(jobs), unit="step", disable=None) as bar:
             done = run_jobs(jobs, after, lanes=LANES, stop=aside.stop, ended=bar.update)
-    rows = {name: done[name] for name in (*tables, *sql.list_names("derived"))}
-    return rows, {name: done[_make_job_name(name)] for name in sql.list_names("checks")}
+    rows = {name: done[name] for name in (*tables, *sql.list_names("derived"))} | done.get(COMPUTED, {})
+    violations = {name: done[_make_job_name(name)] for name in sql.list_names("checks")}
+    of_tables = [done[_make_job_name(name)] for name in sql.list_names("schema")]
+    return rows, violations | {name: [row for found in of_tables for row in found.get(name, [])] for name in DECLARED}
 
 
 def _build_jobs(
-    aside: "_Aside", study: str, tables: Mapping[str, Batches]
+    aside: "_Aside", study: str, tables: Mapping[str, Batches], computed: Computed | None
 ) -> tuple[dict[str, Callable[[], Any]], dict[str, frozenset[str]]]:
     """Jobs by name, and the jobs that each waits for: a table is filled, or a check run, after the tables it reads.
 
-    Given tables come first, the largest before the others, then derived tables, then checks. Derived tables and checks
-    also wait for the macros and views.
+    Given tables come first, the largest before the others, then derived tables, those computed from all of these, then
+    checks. Derived tables and checks also wait for the macros and views.
     """
+    last = set(computed.tables) if computed else set()
     given = sorted(
-        set(sql.list_names("schema")) - set(sql.list_names("derived")), key=lambda name: (name not in LARGE, name)
+        set(sql.list_names("schema")) - set(sql.list_names("derived")) - last,
+        key=lambda name: (name not in LARGE, name),
     )
     derived, checks = (
         [sql.read_statement(kind, name) for name in sql.list_names(kind)] for kind in ("derived", "checks")
@@ -202,12 +233,30 @@ def _build_jobs(
     jobs[RELATIONS] = partial(_create_relations, aside)
     jobs |= {table.name: partial(_derive, aside, table, study) for table in derived}
     jobs |= {_make_job_name(check.name): partial(_find_violations, aside, check, study) for check in checks}
+    tables_declared = [sql.read_statement("schema", name) for name in sql.list_names("schema")]
+    jobs |= {_make_job_name(table.name): partial(_find_undeclared, aside, table, study) for table in tables_declared}
     after = {table.name: find_tables_read(table) | {RELATIONS} for table in derived}
-    return jobs, after | {_make_job_name(check.name): find_tables_read(check) | {RELATIONS} for check in checks}
+    if computed:
+        jobs[COMPUTED] = partial(_compute, aside, computed, study)
+        after[COMPUTED] = frozenset({*given, *(table.name for table in derived), RELATIONS})
+    reading = {check.name: find_tables_read(check) for check in checks}
+    reading |= {table.name: frozenset({table.name}) for table in tables_declared}
+    for name, read in reading.items():
+        after[_make_job_name(name)] = (read - last) | {RELATIONS} | ({COMPUTED} if read & last else set())
+    return jobs, after
+
+
+def _find_undeclared(aside: "_Aside", table: sql.Statement, study: str) -> dict[str, list[tuple[Any, ...]]]:
+    """The first rows of a table that its declaration excludes, by the name of the check."""
+    with aside.cursor() as cursor:
+        return {
+            name: cursor.execute(statement, {"study": study}).fetchmany(SHOWN)
+            for name, statement in list_conditions(table)
+        }
 
 
 def _make_job_name(name: str) -> str:
-    """Name of the job of a check; no table has such a name."""
+    """Name of the job of a check, or of the checks of a table's declaration; no table has such a name."""
     return f"check {name}"
 
 
@@ -312,6 +361,15 @@ def _insert(aside: _Aside, table: str, study: str, batches: Batches) -> int:
                 raise stream.raised or error from None
         describe_table(cursor, table)
     return int(inserted[0]) if inserted else 0
+
+
+def _compute(aside: _Aside, computed: Computed, study: str) -> dict[str, int]:
+    """Fill the tables that are computed from the others; return their numbers of rows."""
+    with aside.cursor() as cursor:
+        parts: dict[str, list[pa.RecordBatch]] = {table: [] for table in computed.tables}
+        for table, batch in computed.rows(cursor):
+            parts[table].append(batch)
+    return {table: _insert(aside, table, study, batches) for table, batches in parts.items()}
 
 
 def _create_relations(aside: _Aside) -> None:

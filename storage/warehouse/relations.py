@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 import duckdb
 
@@ -88,12 +87,3 @@ def quote_literal(text: str) -> str:
 def quote_identifier(name: str) -> str:
     """A quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
-
-
-@cache
-def read_paper_claims() -> tuple[dict[str, Any], ...]:
-    """The rows of the view ``paper_claims``, which are the same for every study."""
-    with duckdb.connect() as connection:
-        connection.execute(sql.read_statement("views", "paper_claims").text)
-        rows: list[dict[str, Any]] = connection.sql("FROM paper_claims").to_arrow_table().to_pylist()
-    return tuple(rows)

@@ -42,12 +42,16 @@ TOPS = {"top": ("top_key", "top_role"), "top_contributor": ("top_contributor", "
 
 
 def build_provenance(
-    tensors: "SequenceStore", metrics: "SequenceStore", summaries: Mapping[str, Any], twin: str | None = None
+    tensors: "SequenceStore",
+    metrics: "SequenceStore",
+    summaries: Mapping[str, Any],
+    twin: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What a landed study was made from, as JSON.
 
     The provenance of the tensor store, extended by ``metrics`` (provenance of the metrics store), ``summaries`` (what
-    is known of each later step), ``twin`` (name of its twin) and ``landing`` (version of the landing itself).
+    is known of each later step), ``twin`` (name of its twin, and a digest of what its tables were made from) and
+    ``landing`` (version of the landing itself).
     """
     own = {part: value for part, value in metrics.provenance.items() if part not in {"study", "tensors"}}
     landed = {"metrics": own, "summaries": dict(summaries), "twin": twin, "landing": compute_landing_version()}
@@ -58,7 +62,7 @@ def build_study_rows(
     tensors: "SequenceStore",
     metrics: "SequenceStore",
     summaries: Mapping[str, Any] | None = None,
-    twin: str | None = None,
+    twin: Mapping[str, Any] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The row of ``studies``; ``summaries`` and ``twin`` are as for ``build_provenance``."""
     provenance, sizes = build_provenance(tensors, metrics, summaries or {}, twin), tensors.sizes
@@ -75,7 +79,7 @@ def build_study_rows(
         "head_dim": sizes["head_dim"],
         "dtype": settings["dtype"],
         "device": provenance["versions"]["device"],
-        "twin": twin,
+        "twin": None if twin is None else twin["name"],
         "provenance": json.dumps(provenance, sort_keys=True),
         "format_version": FORMAT_VERSION,
     }

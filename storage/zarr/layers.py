@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from storage.zarr.arrays import LayerSize
     from storage.zarr.sequences import SequenceStore
 
 Head = Literal["head", "kv_head"]
@@ -24,6 +25,11 @@ def read_query_positions(store: "SequenceStore") -> tuple[int, ...]:
 def list_attending_layers(store: "SequenceStore") -> list[int]:
     """Numbers of the layers that have softmax attention, ascending."""
     return [layer for layer, size in enumerate(store.layers) if size.heads]
+
+
+def list_sizes(store: "SequenceStore") -> "list[LayerSize]":
+    """Sizes of the layers that have softmax attention, in order."""
+    return [size for size in store.layers if size.heads]
 
 
 def count_keys(store: "SequenceStore") -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ WITH labelled AS (
 )
 FROM head_ablation
 LEFT JOIN labelled USING (study, layer, head)
-SELECT study, layer, head, label, delta_loss, delta_loss_ci_low, delta_loss_ci_high, kl
+SELECT study, layer, head, label, delta_loss, delta_loss_low, delta_loss_high, kl
 WHERE kind = 'zero'
 QUALIFY row_number() OVER (PARTITION BY study ORDER BY delta_loss DESC) <= 8
 ORDER BY study, delta_loss DESC

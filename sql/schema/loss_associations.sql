@@ -1,0 +1,14 @@
+-- grain:   one row per (study, measure)
+-- inputs:  head_ablation_by_sequence, head_levels, head_measures
+-- meaning: whether a measure of heads goes with the loss that removing a head costs (analysis.effects): rank
+--          correlations over heads within layers, sequence by sequence, and the p value of exchanging KV groups within
+--          layers; empty unless the study asks for effects
+CREATE TABLE loss_associations (
+{{ key_columns("study") }}
+    measure VARCHAR NOT NULL, -- the measure of a head, as in head_measures
+    heads INTEGER NOT NULL, -- number of heads that have it and a loss [0, inf)
+{{ key_columns("sequences") }}
+{{ interval_columns("correlation", "mean rank correlation within layers; NULL if one of both is the same in all heads of every layer", "[-1, 1]") }}
+    p DOUBLE, -- two-sided p value of random arrangements of KV groups within layers [0, 1]
+    correlation_over_all DOUBLE -- rank correlation of the means over all heads, which depth moves; shown for comparison [-1, 1]
+)

@@ -1,0 +1,78 @@
+"""What follows from the declaration of a table in ``sql/schema``: checks of its rows, their number, and their size."""
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+import sql
+
+BYTES = {"BOOLEAN": 1, "SMALLINT": 2, "INTEGER": 4, "FLOAT": 4, "DOUBLE": 8, "VARCHAR": 4, "BIGINT": 8}
+"""Bytes of a value as DuckDB stores it, at most; texts repeat and are stored as numbers."""
+
+DENSE = ("selection_counts", "upper_bounds")
+"""Tables of the size of a study, whose keys a check of ``sql/checks`` counts without sorting them."""
+
+SLACK = "1e-6"
+"""Relative rounding that a domain allows."""
+
+Violations = Iterator[tuple[str, str]]
+"""The name of a condition, and a SELECT of the rows that break it."""
+
+
+def list_conditions(table: sql.Statement) -> Violations:
+    """The conditions of the rows of a table, each as SQL that selects what breaks it; parameter ``$study``."""
+    if table.key and table.name not in DENSE:
+        key = ", ".join(table.key)
+        grouped = f"FROM {table.name} WHERE study = $study GROUP BY {key} HAVING count(*) > 1"
+        yield "keys_once", f"SELECT '{table.name}', {key}, count(*) {grouped}"
+    outside = [f"({condition})" for column in table.typed for condition in _list_outside(column)]
+    names = {column.name for column in table.typed}
+    outside += [
+        f"NOT ({name}_low <= {name} AND {name} <= {name}_high) OR ({name}_low IS NULL) <> ({name}_high IS NULL)"
+        for name in sorted(names)
+        if {f"{name}_low", f"{name}_high"} <= names
+    ]
+    if outside:
+        shown = ", ".join(table.key) or "*"
+        where = " OR ".join(outside)
+        conditions = f"FROM {table.name} WHERE study = $study AND ({where})"
+        yield "values_in_domain", f"SELECT '{table.name}', {shown} {conditions}"
+
+
+def _list_outside(column: sql.Column) -> Iterator[str]:
+    """The conditions that a value is outside the domain of its column; NULL meets none of them."""
+    name = column.name
+    if column.type in {"FLOAT", "DOUBLE"}:
+        yield f"NOT isfinite({name})"
+    if column.domain is None:
+        return
+    left, low, high, right = column.domain
+    for end, closed, sign, beyond in ((low, left == "[", "<", "-"), (high, right == "]", ">", "+")):
+        if end.strip("-") == "inf":
+            continue
+        if closed:
+            yield f"{name} {sign} {end} {beyond} {SLACK} * greatest(1, abs({end}))"
+        else:
+            yield f"{name} {sign}= {end}"
+
+
+def count_rows(table: sql.Statement, units: Mapping[str, int]) -> int | None:
+    """The number of rows of a table in a study; None if it is not certain.
+
+    Parameters
+    ----------
+    table
+        A table of ``sql/schema``.
+    units
+        The numbers of sequences, queries, heads and so on, by the names that declarations use.
+    """
+    return None if table.rows is None else prod(_parse_factor(part, units) for part in table.rows.split(" * "))
+
+
+def _parse_factor(part: str, units: Mapping[str, int]) -> int:
+    """A whole number, or a unit."""
+    return int(part) if part.isdigit() else units[part]
+
+
+def estimate_row_bytes(table: sql.Statement) -> int:
+    """Upper bound of the bytes of one row of a table."""
+    return sum(BYTES.get(column.type, 8) for column in table.typed)
