@@ -848,12 +848,13 @@ def _print_results(home: Home, study: str, *, as_json: bool) -> None:
         claims = ask(connection, "claims", study=study).rows()
         sentences = summarise(connection, study)
         heads = ask(connection, "ablation_by_head", study=study).rows()
+        associations = ask(connection, "loss_associations", study=study).rows()
     if as_json:
         pages = {"report": str(home.report(study)), "index": str(home.index)}
         write_object({"study": study, "results": found.rows(), "claims": claims, **pages})
         return
     if heads:
-        sentences.append(effects_findings.summarise_effects(heads))
+        sentences.append(effects_findings.summarise_effects(heads, associations))
     make_console().print(build_table(found.table, title=f"{study}: mean over heads and sequences"))
     for sentence in sentences:
         make_console().print(f"• {sentence}", highlight=False, markup=False)

@@ -4,17 +4,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from dagster_project.steps.landing import keep_external_scores, read_external_scores
 from dagster_project.study.home import Home
-from geometry.statistics.rank_correlation import RankCorrelation
 from reports.external import Heads, correlate_scores, read_scores
 from reports.head_files import FORMS, GROUPS, Choice, write
 from storage.errors import UserError
 from storage.warehouse.additions import replace_rows
 from storage.warehouse.connection import connect
+
+CLEAR = 0.05
+"""Largest p value of a correlation that counts as one."""
 
 
 def export_heads(
@@ -58,8 +59,7 @@ def add_scores(home: Home, study: str, path: Path, *, form: str, source: str | N
     Returns
     -------
     pyarrow.Table
-        For each measure its rank correlation with the scores over heads, the interval, p, and the number of heads that
-        have both; the strongest correlation first.
+        The rows of ``reports.external.correlate_scores``, with a word about each.
 
     Raises
     ------
@@ -78,13 +78,13 @@ def add_scores(home: Home, study: str, path: Path, *, form: str, source: str | N
         others = [row for row in read_external_scores(home, study) if row["source"] != name]
         replace_rows(home.warehouse, study, "external_scores", pa.Table.from_pylist(others + rows))
         keep_external_scores(home, study, others + rows)
-    ordered = sorted(found.items(), key=lambda item: -abs(np.nan_to_num(item[1].correlation)))
-    return pa.Table.from_pylist([_build_row(measure, one) for measure, one in ordered])
+    return pa.Table.from_pylist([row | {"says": _describe(row)} for row in found])
 
 
-def _build_row(measure: str, found: RankCorrelation) -> dict[str, Any]:
-    """A row of the printed table."""
-    says = "together" if found.low > 0 else "opposed" if found.high < 0 else "none" if found.low <= 0 else None
-    numbers = {name: getattr(found, name) for name in ("correlation", "low", "high", "p")}
-    known = {name: None if np.isnan(number) else number for name, number in numbers.items()}
-    return {"measure": measure, **known, "heads": found.heads, "says": says}
+def _describe(row: dict[str, Any]) -> str | None:
+    """Whether scores and a measure go together; None without a correlation."""
+    if row["correlation"] is None or row["p"] is None:
+        return None
+    if row["p"] > CLEAR:
+        return "none"
+    return "together" if row["correlation"] > 0 else "opposed"

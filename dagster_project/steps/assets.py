@@ -5,6 +5,8 @@ assets, ``run``, ``refresh``, the schedule, ``drop``, ``doctor``, the estimate o
 derive from them.
 """
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -76,6 +78,21 @@ class Snapshot:
 
         twin = find_twin_name(self.name, self.study)
         return None if twin is None else read_provenance(self.home.warehouse, twin)
+
+    @property
+    def twin(self) -> dict[str, Any] | None:
+        """What claims are compared with: the name of the study's twin, and a digest of what its database was made from.
+
+        The digest is None if the twin has not landed; None without a twin.
+        """
+        name = find_twin_name(self.name, self.study)
+        made_from = None if self.landed_twin is None else compute_digest(self.landed_twin)
+        return None if name is None else {"name": name, "made_from": made_from}
+
+
+def compute_digest(document: Mapping[str, Any]) -> str:
+    """SHA-256 of a JSON document."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _open_store(path: Place, specs: "Sequence[ArraySpec]") -> "SequenceStore | None":

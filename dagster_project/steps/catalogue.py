@@ -1,7 +1,7 @@
 """All assets of a study, and the function that makes one of them."""
 
 from dagster_project.steps.assets import Asset, Made, Work
-from dagster_project.steps.claims import CLAIMS
+from dagster_project.steps.judging import CLAIMS
 from dagster_project.steps.landing import WAREHOUSE
 from dagster_project.steps.measuring import SELECTION_METRICS
 from dagster_project.steps.reporting import REPORT

@@ -4,18 +4,16 @@ from collections import Counter
 from contextlib import closing
 from typing import Any
 
-from dagster_project.steps.assets import Asset, Check, Checked, Made, MadeOf, Snapshot, Work
+from dagster_project.steps.assets import Asset, Check, Checked, Made, MadeOf, Work
 from dagster_project.steps.landing import WAREHOUSE
-from dagster_project.steps.reporting import TWIN, compute_twin_digest, read_page_twin
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.warehouse.connection import connect
-from storage.warehouse.relations import read_paper_claims
 
 VERDICTS = ("supported", "not supported", "undecided", "not testable")
 """The possible verdicts on a claim."""
 
-SHOWN = ("value", "low", "high", "direction", "threshold", "rows", "clusters", "sequences", "twin_verdict", "finding")
+SHOWN = ("p_holm", "sequences_needed", "rows", "sequences", "twin_verdict", "beyond_twin")
 """Columns of a claim that its check shows, if they are known."""
 
 
@@ -28,15 +26,12 @@ def make_claims(work: Work) -> Made:
 
 def _check_claim(claim: dict[str, Any]) -> Checked:
     """The result of the check of a claim; an undecided claim has not passed, and the description says so."""
-    said = claim["verdict"] if claim["reason"] is None else f"{claim['verdict']}: {claim['reason']}"
-    if claim["finding"] is False:
-        said = f"{said}, but also by a model of random weights: not a finding"
     shown = {name: claim[name] for name in SHOWN if claim[name] is not None}
-    return Checked(claim["claim"], claim["verdict"] == "supported", shown, said)
+    return Checked(claim["claim"], claim["verdict"] == "supported", shown, claim["sentence"])
 
 
 def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
-    """The rows of the view ``claims`` for a landed study, with verdicts: what the paper claims and what is found.
+    """The rows of the table ``claims`` of a landed study: what the paper claims and what is found.
 
     Raises
     ------
@@ -44,7 +39,7 @@ def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
         If the study is not landed.
     """
     with closing(connect(home.warehouse)) as connection:
-        asked = "SELECT * EXCLUDE (study) FROM claims WHERE study = ? ORDER BY figure, claim"
+        asked = "SELECT * EXCLUDE (study) FROM claims WHERE study = ? ORDER BY source, claim"
         found: list[dict[str, Any]] = connection.sql(asked, params=[name]).to_arrow_table().to_pylist()
     if not found:
         msg = f"The warehouse holds nothing of the study '{name}'; run it first: attention-geometry run {name}"
@@ -53,25 +48,19 @@ def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
 
 
 def _list_checks() -> tuple[Check, ...]:
+    from dagster_project.steps.claims.judging import CLAIMS as DECLARED
+    from dagster_project.steps.claims.judging import find_measure
+    from dagster_project.steps.claims.sentences import format_required
 
     return tuple(
         Check(
-            claim["claim"],
-            f"{claim['figure']}: {claim['statement']}. Supported if {claim['measure']} {claim['direction']} "
-            f"{claim['threshold']:g}, over its whole interval.",
+            claim.name,
+            f"{claim.source}: {claim.statement}. "
+            + "; ".join(f"{find_measure(part.measure).meaning}: {format_required(part)}" for part in claim.parts),
             blocking=False,
         )
-        for claim in read_paper_claims()
+        for claim in DECLARED
     )
-
-
-def _build_expected(snapshot: Snapshot) -> MadeOf:
-    return MadeOf(None, inputs={TWIN: compute_twin_digest(snapshot)})
-
-
-def _read_recorded(snapshot: Snapshot) -> MadeOf:
-    known = read_page_twin(snapshot) if snapshot.home.report(snapshot.name).exists() else compute_twin_digest(snapshot)
-    return MadeOf(None, inputs={TWIN: known})
 
 
 CLAIMS = Asset(
@@ -80,10 +69,10 @@ CLAIMS = Asset(
     "says whether the claim is not supported, undecided or not testable.",
     parents=(WAREHOUSE,),
     kinds=("duckdb", "sql"),
-    version=lambda: "3",
+    version=lambda: "4",
     make=make_claims,
-    expected=_build_expected,
-    recorded=_read_recorded,  # it stores nothing: it is stale if its parent is, or if the page shows another twin
+    expected=lambda _: MadeOf(None),
+    recorded=lambda _: MadeOf(None),  # it stores nothing: it is stale if its parent is
     places=lambda _, __: (),
     checks=_list_checks,
 )

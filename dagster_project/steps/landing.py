@@ -1,8 +1,11 @@
 """The asset ``warehouse``: all results of a study, as rows of the tables of its database."""
 
+import hashlib
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,52 +31,44 @@ from dagster_project.steps.sources import open_sources
 from dagster_project.steps.summaries import SUMMARIES
 from dagster_project.steps.summaries.curves import compute_spreads
 from dagster_project.steps.tables import check_tables
+from dagster_project.steps.units import count_units
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from dagster_project.study.twins import find_twin_name
 from extract.settings import SYNTHETIC
-from geometry.grids import log_grid
 from storage.errors import UserError
 from storage.files.locks import hold_lock
 from storage.files.places import Local
 from storage.files.tables import read_table, read_table_libraries, read_table_provenance, write_tables
 from storage.warehouse import rows
 from storage.warehouse.connection import locate_database, refuse_newer_database
+from storage.warehouse.declared import count_rows, estimate_row_bytes
 from storage.warehouse.landing import land
-from storage.warehouse.relations import read_paper_claims
 from storage.warehouse.rows import build_distance_rows, build_position_rows, build_provenance
 from storage.warehouse.versions import compute_landing_version
-from storage.zarr.layers import count_keys, list_attending_layers, read_query_positions
+from storage.zarr.arrays import LayerSize
+from storage.zarr.layers import count_keys, list_sizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from dagster_project.steps.sources import Sources
-    from storage.warehouse.landing import Landing
+    from storage.warehouse.landing import Computed, Landing
     from storage.zarr.sequences import SequenceStore
 
 logger = logging.getLogger(__name__)
 
+CLAIM_TABLES = ("measures", "measure_values", "claims", "claim_parts", "loss_associations")
+"""The tables that are computed from all others."""
+
 DROPPED = ("attention", "values")
 """The arrays of a tensor store that are dropped on request; all others are small."""
-
-SELECTION_BYTES, KAPPA_BYTES = 100, 8
-"""Bytes in the tables for every selection (a sequence, query, layer, head and N), and in addition for each of its κ."""
-
-MEAN_BYTES, MEAN_KAPPA_BYTES = 430, 60
-"""The same for every query, layer, head and N: the tables of means, bounds and diagnostics over all sequences."""
 
 EXTERNAL = "external_scores"
 """The table of scores of heads that other tools computed."""
 
-TEMPERATURE_BYTES, SENSITIVITY_BYTES = 160, 20
-"""Bytes for every temperature of a query and head: for each N of the log grid, and for each sequence."""
-
-NULL_BYTES = 1500
-"""The same for every N of the log grid of a query and head that is compared with nulls: six measures, two nulls."""
-
 EMPTY_TABLES = 15 * 10**6
-"""Bytes of a database of almost empty tables. The tests compare these seven constants with real databases."""
+"""Bytes of a database of almost empty tables. The tests compare estimates with real databases."""
 
 
 def make_warehouse(work: Work) -> Made:
@@ -108,12 +103,22 @@ def land_study(work: Work) -> "Landing":
     with hold_lock(home.lock(name), f"study '{name}'", wait=0):
         if not work.force:
             refuse_newer_database(home.warehouse, name)
-        landing = land(home.warehouse, name, *gather_tables(work))
+        landing = land(home.warehouse, name, *gather_tables(work), build_claims(home, name, study))
     total = f"{sum(landing.rows.values()):,}"
     logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
     if landing.published and not study.keep_tensors:
         logger.info("%s: %.1f MB of tensors dropped", name, drop_tensors(home, name, study) / 1e6)
     return landing
+
+
+def build_claims(home: Home, name: str, study: Study) -> "Computed":
+    """Measures and claims, which are computed from the other tables, and compared with those of the study's twin."""
+    from dagster_project.steps.claims.judging import compute_claims
+    from dagster_project.steps.claims.twins import read_twin
+    from storage.warehouse.landing import Computed
+
+    twin = read_twin(home, find_twin_name(name, study))
+    return Computed(CLAIM_TABLES, lambda connection: compute_claims(connection, twin))
 
 
 def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
@@ -129,16 +134,14 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
     check_tables(Snapshot(home, name, study), SUMMARIES)
     paths = list_summary_paths(home, name, (table for asset in SUMMARIES for table in asset.tables))
     tables = {table: read_table(path) for table, path in paths.items()}
-    tables |= _stream_tables(sources, read_summary_provenance(home, name))
+    tables |= _stream_tables(sources, read_summary_provenance(home, name), Snapshot(home, name, study).twin)
     tables["external_scores"] = _make_batches(read_external_scores(home, name))
-    analysis = study.analysis
-    expected = count_expected_rows(
-        sources.tensors,
-        kappas=len(analysis.kappas),
-        temperatures=len(analysis.temperatures),
-        nulls=analysis.nulls.draws > 0,
+    units = count_units(
+        count_keys(sources.tensors).max(axis=0), list_sizes(sources.tensors), sources.tensors.sizes, study
     )
-    return tables, expected
+    declared = (sql.read_statement("schema", table) for table in sql.list_names("schema"))
+    counts = {table.name: count_rows(table, units) for table in declared}
+    return tables, {table: count for table, count in counts.items() if count is not None}
 
 
 def read_external_scores(home: Home, name: str) -> list[dict[str, Any]]:
@@ -209,17 +212,31 @@ def read_summary_provenance(home: Home, name: str) -> dict[str, Any]:
             **{part: made[part] for part in ("versions", "settings") if part in made},
             "libraries": read_table_libraries(path),
         }
-    return known
+    return known | {"claims": compute_claims_version()}
 
 
-def _stream_tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows of the tables that come from the stores, as streams; ``summaries`` is the provenance of later steps."""
+@cache
+def compute_claims_version() -> str:
+    """A digest of the code of measures and claims, and of the statistics that they use."""
+    digest = hashlib.sha256()
+    for package in ("dagster_project.steps.claims", "geometry.statistics"):
+        for entry in sorted(files(package).iterdir(), key=lambda entry: entry.name):
+            if entry.name.endswith(".py"):
+                digest.update(f"{entry.name}\0".encode() + entry.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _stream_tables(sources: "Sources", summaries: Mapping[str, Any], twin: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The rows of the tables that come from the stores, as streams.
+
+    ``summaries`` is the provenance of later steps, ``twin`` that of the study's twin.
+    """
     from extract.models import decode_tokens
 
     tensors, metrics, study, queries = sources.tensors, sources.metrics, sources.study, sources.queries
     tokens = tensors.read("tokens", slice(None))
     return {
-        "studies": rows.build_study_rows(tensors, metrics, summaries, find_twin_name(sources.name, study)),
+        "studies": rows.build_study_rows(tensors, metrics, summaries, twin),
         "heads": rows.build_head_rows(tensors.layers),
         "tokens": rows.build_token_rows(tokens, decode_tokens(study.model, np.unique(tokens).tolist())),
         "selection_counts": rows.build_selection_rows(metrics, queries),
@@ -263,56 +280,6 @@ def _stream_position_tables(metrics: "SequenceStore") -> dict[str, Any]:
     }
 
 
-def count_expected_rows(tensors: "SequenceStore", *, kappas: int, nulls: bool, temperatures: int = 5) -> dict[str, int]:
-    """Number of rows that each table must have, from the sizes of the tensors and the analysis settings alone."""
-    from geometry.separation.comparisons import MEASURES
-    from geometry.separation.nulls import NULLS
-
-    sizes, queries, layers = tensors.sizes, np.asarray(read_query_positions(tensors)), list_attending_layers(tensors)
-    keys = count_keys(tensors)
-    by_layer = np.array([tensors.layers[layer].heads for layer in layers])
-    heads, kv_heads = int(by_layer.sum()), sum(tensors.layers[layer].kv_heads for layer in layers)
-    selections, positions = int(((keys - 1) * by_layer).sum()), int((keys.min(axis=0) * by_layer).sum())
-    rows = sizes["sequence"] * queries.size
-    grid = log_grid(max(int(keys.max()), 2))
-    below = np.searchsorted(grid, keys.max(axis=0)) * (len(MEASURES) * len(NULLS) if nulls else 0)  # (query, layer)
-    return {
-        "studies": 1,
-        "heads": heads,
-        "tokens": sizes["sequence"] * sizes["key"],
-        "selection_counts": selections,
-        "upper_bounds": selections * kappas,
-        "attention_rows": rows * heads,
-        "concentration": rows * heads,
-        "value_scales": rows * kv_heads,
-        "sink_similarity": sizes["sequence"] * kv_heads,
-        "value_norm_by_position": kv_heads * sizes["key"],
-        "cosine_by_distance": kv_heads * (sizes["key"] - 2),
-        "assumption_norms": kv_heads,
-        "assumption_similarity": kv_heads,
-        "assumption_similarity_model": 1,
-        "assumption_weights": queries.size * heads,
-        "assumption_weights_model": queries.size,
-        "selection_means": int(((keys.max(axis=0) - 1) * by_layer).sum()),
-        "selection_means_model": int((keys.max(axis=(0, 2)) - 1).sum()),
-        "separability": int((below * by_layer).sum()),
-        "separability_model": int(below.max(axis=1).sum()),
-        "attention_by_position": positions,
-        "contributions": positions,
-        "principal_directions": kv_heads,
-        "sink_effect": int((keys.max(axis=(0, 2)) - 1).sum()),
-        "claim_estimates": len(read_paper_claims()),
-        "distance_means": int(((keys.max(axis=0) - 1) * by_layer).sum()),
-        "convergence": queries.size * heads,
-        "convergence_model": queries.size,
-        "convergence_fits": 3 * heads,
-        "convergence_fits_model": 3,
-        "temperature_concentration": queries.size * heads * temperatures,
-        "sensitivity": rows * heads * temperatures,
-        "logit_range": rows * heads,
-    }
-
-
 def _read_recorded(snapshot: Snapshot) -> MadeOf | str:
 
     if not locate_database(snapshot.home.warehouse, snapshot.name).exists():
@@ -326,13 +293,15 @@ def _build_expected(snapshot: Snapshot) -> MadeOf | None:
     if snapshot.tensors is None or snapshot.metrics is None:
         return None
     known = read_summary_provenance(snapshot.home, snapshot.name)
-    twin = find_twin_name(snapshot.name, snapshot.study)
-    return _parse_provenance(json.loads(json.dumps(build_provenance(snapshot.tensors, snapshot.metrics, known, twin))))
+    origin = build_provenance(snapshot.tensors, snapshot.metrics, known, snapshot.twin)
+    return _parse_provenance(json.loads(json.dumps(origin)))
 
 
 def _parse_provenance(provenance: Mapping[str, Any]) -> MadeOf:
-    rest = {part: value for part, value in provenance.items() if part != "landing"}
-    return MadeOf(provenance.get("landing"), inputs={"stores or tables": rest})
+    rest = {part: value for part, value in provenance.items() if part not in {"landing", "twin"}}
+    return MadeOf(
+        provenance.get("landing"), inputs={"stores or tables": rest, "tables of its twin": provenance.get("twin")}
+    )
 
 
 def _compute_version() -> str:
@@ -342,8 +311,12 @@ def _compute_version() -> str:
 
 def _list_checks() -> tuple[Check, ...]:
 
+    from storage.warehouse.landing import DECLARED
+
     row_count = Check("row_count", "Each table has as many rows as the sizes of the tensors imply.")
-    return (*(Check(name, sql.read_statement("checks", name).meaning) for name in sql.list_names("checks")), row_count)
+    of_tables = (Check(name, meaning) for name, meaning in DECLARED.items())
+    checks = (Check(name, sql.read_statement("checks", name).meaning) for name in sql.list_names("checks"))
+    return (*checks, *of_tables, row_count)
 
 
 def _list_places(home: Home, name: str) -> tuple[Local, ...]:
@@ -352,23 +325,13 @@ def _list_places(home: Home, name: str) -> tuple[Local, ...]:
 
 
 def _estimate_bytes(extent: Extent) -> int:
-    """Bytes of the database, which is built next to the one that it replaces."""
-    study, sizes = extent.study, extent.sizes
-    kappas = len(study.analysis.kappas)
-    selections = sizes["layer"] * sizes["head"] * sum(study.query_positions)
-    by_sequence = study.sequences * (SELECTION_BYTES + KAPPA_BYTES * kappas)
-    tempered = sizes["layer"] * sizes["head"] * len(study.analysis.temperatures)
-    by_temperature = sum(
-        TEMPERATURE_BYTES * log_grid(max(2, position + 1)).size + SENSITIVITY_BYTES * study.sequences
-        for position in study.query_positions
-    )
-    of_means = selections * (by_sequence + MEAN_BYTES + MEAN_KAPPA_BYTES * kappas)
-    total = EMPTY_TABLES + of_means + tempered * by_temperature
-    if study.analysis.nulls.draws:
-        grid = log_grid(max(study.query_positions) + 1)
-        below = int(np.searchsorted(grid, study.query_positions, side="right").sum())
-        total += sizes["layer"] * sizes["head"] * below * NULL_BYTES
-    return total
+    """Bytes of the database, which is built next to the one that it replaces; windows are not known and not counted."""
+    sizes, study = extent.sizes, extent.study
+    layers = [LayerSize(sizes["head"], sizes["kv_head"], sizes["head_dim"])] * sizes["layer"]
+    keys = np.array(study.query_positions)[:, None] + 1 + np.zeros(len(layers), np.int64)
+    units = count_units(keys, layers, {**sizes, "sequence": study.sequences}, study)
+    declared = (sql.read_statement("schema", table) for table in sql.list_names("schema"))
+    return EMPTY_TABLES + sum((count_rows(table, units) or 0) * estimate_row_bytes(table) for table in declared)
 
 
 WAREHOUSE = Asset(

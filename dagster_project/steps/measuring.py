@@ -64,7 +64,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-METRICS_VERSION = 6
+METRICS_VERSION = 7
 """Version of the numbers in a metrics store; raised when their computation changes, so that stores are rebuilt."""
 
 READ = ("attention", "values")

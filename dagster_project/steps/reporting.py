@@ -23,6 +23,7 @@ from dagster_project.steps.assets import (
     Markdown,
     Snapshot,
     Work,
+    compute_digest,
     wrap_place,
 )
 from dagster_project.steps.landing import WAREHOUSE
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
     import duckdb
 
     from reports.page import ReportSummary
-
-TWIN = "tables of its twin"
-"""Name, in reasons for being stale, of the input of a page and of verdicts besides the study's own tables."""
 
 HEAD = 2**14
 """Bytes at the beginning of a page that include its description of what it was made from."""
@@ -98,15 +96,14 @@ def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
     with _open_connection(home) as connection:
         path = home.report(name)
         known = connection.execute("SELECT provenance FROM studies WHERE study = ?", [name]).fetchall()
-        twin = compute_twin_digest(Snapshot(home, name, study))
-        origin = json.dumps(build_report_origin(study, json.loads(known[0][0]) if known else {}, twin))
+        origin = json.dumps(build_report_origin(study, json.loads(known[0][0]) if known else {}))
         link = _build_link(home.index, path.parent)
         written = write_report(connection, name, path, map_n=study.analysis.map_n, home=link, origin=origin)
         _write_index(connection, home)
     return written
 
 
-def build_report_origin(study: Study, landed: Mapping[str, Any], twin: str | None) -> dict[str, Any]:
+def build_report_origin(study: Study, landed: Mapping[str, Any]) -> dict[str, Any]:
     """What the page of a study is made from, as JSON.
 
     Parameters
@@ -115,29 +112,8 @@ def build_report_origin(study: Study, landed: Mapping[str, Any], twin: str | Non
         The study.
     landed
         The provenance that its database contains.
-    twin
-        ``compute_twin_digest``.
     """
-    origin = {"version": compute_report_version(), "map_n": study.analysis.map_n, "landed": _compute_digest(landed)}
-    return origin | ({} if twin is None else {"twin": twin})
-
-
-def compute_twin_digest(snapshot: Snapshot) -> str | None:
-    """A digest of what the database of a study's twin was made from; None without a twin that has landed."""
-    return None if snapshot.landed_twin is None else _compute_digest(snapshot.landed_twin)
-
-
-def read_page_twin(snapshot: Snapshot) -> str | None:
-    """The digest of the twin that the page of a study shows; None if it shows none, or cannot be read."""
-    try:
-        found = read_report_origin(snapshot.home.report(snapshot.name)).get("twin")
-    except OSError:
-        return None
-    return found if isinstance(found, str) else None
-
-
-def _compute_digest(landed: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(landed, sort_keys=True).encode()).hexdigest()
+    return {"version": compute_report_version(), "map_n": study.analysis.map_n, "landed": compute_digest(landed)}
 
 
 def read_report_origin(path: Path) -> dict[str, Any]:
@@ -262,12 +238,11 @@ def _read_recorded(snapshot: Snapshot) -> MadeOf | str:
 def _build_expected(snapshot: Snapshot) -> MadeOf | None:
     if snapshot.landed is None:
         return None
-    return _parse_origin(build_report_origin(snapshot.study, snapshot.landed, compute_twin_digest(snapshot)))
+    return _parse_origin(build_report_origin(snapshot.study, snapshot.landed))
 
 
 def _parse_origin(origin: Mapping[str, Any]) -> MadeOf:
-    inputs = {"tables": origin.get("landed"), TWIN: origin.get("twin")}
-    return MadeOf(origin.get("version"), {"analysis.map_n": origin.get("map_n")}, inputs)
+    return MadeOf(origin.get("version"), {"analysis.map_n": origin.get("map_n")}, {"tables": origin.get("landed")})
 
 
 REPORT = Asset(

@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,8 @@ COMPUTED_BY = ("dask", "numba", "numpy", "scipy")
 
 def make_tables_asset(
     name: str,
-    compute: "Callable[[Sources], Rows]",
+    module: str,
+    about: str,
     *,
     tables: tuple[str, ...],
     version: int,
@@ -46,8 +47,11 @@ def make_tables_asset(
     ----------
     name
         Its name.
-    compute
-        Yields the rows of its tables; the first paragraph of its docstring says what the asset is.
+    module
+        The module of ``dagster_project.steps.summaries`` whose function ``compute_NAME`` yields the rows of its tables;
+        it is imported when they are computed.
+    about
+        What the asset is, in a sentence.
     tables
         The tables.
     version
@@ -63,10 +67,10 @@ def make_tables_asset(
     kinds, pool
         As ``Asset.kinds`` and ``Asset.pool``.
     """
-    step = _Step(name, compute, tables, version, after, settings, parallel)
+    step = _Step(name, module, tables, version, after, settings, parallel)
     return Asset(
         name=name,
-        about=(compute.__doc__ or "").split("\n\n", maxsplit=1)[0],
+        about=about,
         parents=(SELECTION_METRICS, *after),
         kinds=kinds,
         version=lambda: str(version),
@@ -86,7 +90,7 @@ class _Step:
     """The functions in the record of one asset; arguments as for ``make_tables_asset``."""
 
     name: str
-    compute: "Callable[[Sources], Rows]"
+    module: str
     tables: tuple[str, ...]
     version: int
     after: tuple[Asset, ...]
@@ -164,7 +168,7 @@ class _Step:
                 made_from = self.build_provenance(work.study.analysis, sources.metrics.provenance)
                 libraries = {library: metadata.version(library) for library in COMPUTED_BY}
                 with use_scheduler(select_scheduler(work.study) if self.parallel else "threads"):
-                    write_tables(paths, self.compute(sources), made_from, libraries)
+                    write_tables(paths, self._compute(sources), made_from, libraries)
             rows = {table: count_rows(path) for table, path in paths.items()}
         seconds, what = time.monotonic() - started, self.name.replace("_", " ")
         logger.info("%s: %s, %s (%.1f s)", name, what, self._describe(paths, rows), seconds)
@@ -177,6 +181,12 @@ class _Step:
                 "seconds": seconds,
             }
         )
+
+    def _compute(self, sources: "Sources") -> "Rows":
+        """The rows of the tables."""
+        module = import_module(f"dagster_project.steps.summaries.{self.module}")
+        rows: Rows = getattr(module, f"compute_{self.name}")(sources)
+        return rows
 
     def _describe(self, paths: Mapping[str, Path], rows: Mapping[str, int]) -> str:
         """The finding of the asset in a few words; the number of rows if it has none."""

@@ -136,10 +136,10 @@ class Nulls(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     sequences: int = Field(
-        default=16, ge=1, description="number of sequences that are compared, the first ones; all if there are fewer"
+        default=24, ge=1, description="number of sequences that are compared, the first ones; all if there are fewer"
     )
     draws: int = Field(
-        default=1, ge=0, le=1000, description="draws of each null for every sequence, query and head; 0 for no nulls"
+        default=4, ge=0, le=1000, description="draws of each null for every sequence, query and head; 0 for no nulls"
     )
 
 

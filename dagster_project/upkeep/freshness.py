@@ -66,13 +66,13 @@ def find_stale_of_twin(home: Home, twin: str, force: str | None = None) -> dict[
 
 
 def _explain_stale_twin(snapshot: Snapshot) -> dict[str, str]:
-    """The reasons of the assets that show a study's twin, if the twin has landed and its tables are stale."""
+    """The reason of the tables of a study that are compared with its twin, if that has landed and is stale."""
     twin = find_twin_name(snapshot.name, snapshot.study)
     if twin is None or snapshot.landed_twin is None:
         return {}
     if not find_stale_assets(snapshot.home, twin, find_study(snapshot.home, twin)).keys() - {*SHOWING}:
         return {}
-    return dict.fromkeys(SHOWING, f"its twin '{twin}' is stale")
+    return {"warehouse": f"its twin '{twin}' is stale"}
 
 
 def _add_followers(own: Mapping[str, str]) -> dict[str, str]:

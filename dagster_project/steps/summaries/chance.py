@@ -1,7 +1,7 @@
 """The step of separability and chance: measures of every head compared with those of two nulls, and curves of some.
 
 Holds the computation of their rows, query by query and layer by layer. Measures and nulls are computed by
-``geometry.separation.chance``, statistics of their differences by ``geometry.statistics.null_differences``.
+``geometry.separation.chance``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,21 +16,17 @@ from numpy.typing import NDArray
 from dagster_project.steps.cluster import run_in_parallel, select_scheduler
 from dagster_project.steps.measuring import CUDA_WORKERS, find_cuda_device, translate_device_errors
 from dagster_project.steps.sources import Rows, Sources
-from geometry.grids import log_grid
+from geometry.grids import half_octave_grid
+from geometry.separation.comparisons import MEASURES
+from geometry.separation.nulls import NULLS
+from geometry.statistics.intervals import DIFFERENCE
+from geometry.statistics.moments import estimate_mean
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import count_keys, list_attending_layers, read_layer
 
 if TYPE_CHECKING:
     from geometry.separation.curves import SeparationCurve
-    from geometry.statistics.null_differences import ModelDifferences, NullDifferences
-    from geometry.statistics.resampling import Resampling
     from storage.zarr.sequences import SequenceStore
-
-REPLICATES = 1000
-"""Replicates of an interval, as many as for the means over all sequences."""
-
-REPLICATE_ELEMENTS = 2**22
-"""Largest number of replicates in memory at a time, unless those of one head are more."""
 
 RANKED_AT = 4
 """N at which heads are ranked by AUC, to choose those whose curves are shown."""
@@ -58,8 +54,6 @@ class Sample:
     seed: int
     grid: NDArray[np.int64]
     """N, the same for all queries and heads, as far as they are below their keys."""
-    drawn: NDArray[np.float64]
-    """How often each sequence is drawn, (sequences, replicates + 1)."""
     device: str | None
     """Where blocks are computed: None for the CPU, or a CUDA device."""
 
@@ -68,12 +62,33 @@ class Sample:
 class Layer:
     """The measures of one query in one layer."""
 
-    heads: "NullDifferences"
+    heads: "Differences"
     """Of each head, (head, null, measure, N), N as far as the layer's keys go."""
-    observed: NDArray[np.float64]
-    """Sum over the heads of each KV group, (sequence, kv_head, null, measure, N), the same for all nulls."""
-    null: NDArray[np.float64]
-    """The same of the nulls."""
+    over_heads: NDArray[np.float64]
+    """Sums over heads, (sequence, 1 + nulls, measure, N), the selections first."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Measures of selections compared with those of nulls: means over sequences, arrays (…, null, measure, N)."""
+
+    value: NDArray[np.float64]
+    """Mean of the selections."""
+    null_value: NDArray[np.float64]
+    """Mean of the null; each sequence enters with the mean over its draws."""
+    difference: NDArray[np.float64]
+    difference_low: NDArray[np.float64]
+    """Lower end of the difference's interval; NaN for one sequence."""
+    difference_high: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, measures: NDArray[np.floating]) -> "Differences":
+        """Compare measures with nulls by sequence, (sequence, …, 1 + nulls, measure, N), the selections first."""
+        selections, nulls = measures[..., :1, :, :], measures[..., 1:, :, :]
+        null_value = nulls.mean(axis=0, dtype=np.float64)
+        value = np.broadcast_to(selections.mean(axis=0, dtype=np.float64), null_value.shape)
+        apart = estimate_mean(np.subtract(selections, nulls, dtype=np.float64), DIFFERENCE)
+        return cls(value, null_value, apart.value, apart.low, apart.high)
 
 
 def compute_separability(sources: Sources) -> Rows:
@@ -87,35 +102,31 @@ def compute_separability(sources: Sources) -> Rows:
         return
     from tqdm import tqdm
 
-    from geometry.statistics.resampling import resample
-
-    nulls, layers = sources.study.analysis.nulls, list_attending_layers(sources.tensors)
-    groups = sum(sources.tensors.layers[layer].kv_heads for layer in layers)
-    resampling = resample(min(nulls.sequences, sources.tensors.sizes["sequence"]), groups, REPLICATES)
-    sample = _make_sample(sources, resampling)
+    layers, sample = list_attending_layers(sources.tensors), _make_sample(sources)
     ranks: dict[Place, float] = {}
     for index, query in enumerate(tqdm(sources.queries, desc="chance", unit="query", disable=None)):
         found = dict(zip(layers, _measure_query(sources.name, sample, index, layers), strict=True))
         for layer, measured in found.items():
             yield "separability", build_batch(_build_head_columns(sample, query, layer, measured.heads))
-        yield "separability_model", build_batch(_build_model_columns(sample, query, found, resampling))
+        means, heads = _average_heads(sample, found)
+        yield "separability_by_sequence", build_batch(_build_sequence_columns(sample, query, means))
+        yield "separability_model", build_batch(_build_model_columns(sample, query, means, heads))
         if query == sources.query:
             ranks = _extract_head_auc(sample, found)
     for place, rank in choose_heads(ranks).items():
         yield from (("separation_curves", rows) for rows in _compute_curves(sample, place, rank))
 
 
-def _make_sample(sources: Sources, resampling: "Resampling") -> Sample:
+def _make_sample(sources: Sources) -> Sample:
     """The sample of a study that is measured."""
     study, tensors = sources.study, sources.tensors
     return Sample(
         tensors=tensors,
         queries=sources.queries,
-        sequences=len(resampling.sequences),
+        sequences=min(study.analysis.nulls.sequences, tensors.sizes["sequence"]),
         draws=study.analysis.nulls.draws,
         seed=study.seed,
-        grid=log_grid(max(int(count_keys(tensors).max()), 2)),
-        drawn=resampling.sequences,
+        grid=half_octave_grid(max(int(count_keys(tensors).max()), 2)),
         device=find_cuda_device(tensors.provenance) if select_scheduler(study) == "threads" else None,
     )
 
@@ -132,25 +143,8 @@ def _measure_query(study: str, sample: Sample, index: int, layers: list[int]) ->
 
 def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
     """Measure the heads of one layer at one query, by its index; at most ``estimate_layer_bytes`` in memory."""
-    from geometry.statistics.null_differences import NullDifferences, head_differences
-
-    size = sample.tensors.layers[layer]
-    observed, *nulls = _measure_selections(sample, index, layer)  # each (sequence, head, measure, N)
-    null = np.stack(nulls, axis=2)
-    observed = np.broadcast_to(observed[:, :, None], null.shape)
-    step = count_heads_at_once(null[0, 0].size)
-    parts = (slice(first, first + step) for first in range(0, size.heads, step))
-    found = [vars(head_differences(observed[:, part], null[:, part], sample.drawn)) for part in parts]
-    grouped = (len(null), size.kv_heads, size.heads // size.kv_heads, *null.shape[2:])
-    return Layer(
-        NullDifferences(**{name: np.concatenate([one[name] for one in found]) for name in found[0]}),
-        *(given.reshape(grouped).sum(axis=2, dtype=np.float64) for given in (observed, null)),
-    )
-
-
-def count_heads_at_once(measures: int) -> int:
-    """Number of heads, with ``measures`` measures each, whose replicates are in memory together."""
-    return max(1, REPLICATE_ELEMENTS // max(1, measures * (REPLICATES + 1)))
+    measures = np.stack(_measure_selections(sample, index, layer), axis=2)  # (sequence, head, 1 + nulls, measure, N)
+    return Layer(Differences.of(measures), measures.sum(axis=1, dtype=np.float64))
 
 
 def _measure_selections(sample: Sample, index: int, layer: int) -> tuple[NDArray[np.float32], ...]:
@@ -180,7 +174,7 @@ def _measure_selections(sample: Sample, index: int, layer: int) -> tuple[NDArray
 
 
 def estimate_layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int, sequences: int) -> int:
-    """Upper bound of the memory of one task, in bytes: a block, the layer's measures, and replicates of some heads.
+    """Upper bound of the memory of one task, in bytes: a block, and the layer's measures and moments.
 
     Parameters
     ----------
@@ -194,74 +188,73 @@ def estimate_layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, gr
         How many sequences are measured.
     """
     from geometry.lazy.separation import SOURCES, estimate_block_bytes
-    from geometry.separation.comparisons import MEASURES
-    from geometry.separation.nulls import NULLS
-    from geometry.statistics.null_differences import estimate_difference_bytes
 
-    of_head = len(NULLS) * len(MEASURES) * grid
-    measured = 4 * sequences * heads * len(SOURCES) * len(MEASURES) * grid
-    grouped = 2 * 8 * sequences * kv_heads * of_head
-    statistics = 2 * 6 * 8 * heads * of_head
-    replicates = estimate_difference_bytes(sequences, min(heads, count_heads_at_once(of_head)) * of_head, REPLICATES)
-    return estimate_block_bytes(sizes, heads, kv_heads, grid) + 4 * measured + 2 * grouped + statistics + replicates
+    of_sequence = heads * len(SOURCES) * len(MEASURES) * grid
+    return estimate_block_bytes(sizes, heads, kv_heads, grid) + (sequences * 44 + 200) * of_sequence
 
 
-def estimate_query_bytes(layers: int, heads: int, kv_heads: int, grid: int, sequences: int) -> int:
+def estimate_query_bytes(layers: int, heads: int, grid: int, sequences: int) -> int:
     """Upper bound of the memory of one query without its tasks, in bytes: its layers, the model, a layer's rows.
 
     Parameters
     ----------
     layers
         Layers with attention.
-    heads, kv_heads, grid, sequences
+    heads, grid, sequences
         As for ``estimate_layer_bytes``, of the largest layer.
     """
-    from geometry.separation.comparisons import MEASURES
-    from geometry.separation.nulls import NULLS
-    from geometry.statistics.null_differences import estimate_model_bytes
+    from geometry.lazy.separation import SOURCES
 
-    of_head = len(NULLS) * len(MEASURES) * grid
-    of_layer = 6 * 8 * heads * of_head + 2 * 8 * sequences * kv_heads * of_head
-    drawn = 8 * (sequences + layers * kv_heads) * (REPLICATES + 1)
-    return layers * of_layer + estimate_model_bytes(of_head, REPLICATES) + drawn + 200 * heads * of_head
+    of_head = len(SOURCES) * len(MEASURES) * grid
+    return of_head * (layers * (40 * heads + 8 * sequences) + 64 * sequences + 200 * heads)
 
 
-def _build_head_columns(sample: Sample, query: int, layer: int, found: "NullDifferences") -> dict[str, Any]:
+def _build_head_columns(sample: Sample, query: int, layer: int, found: Differences) -> dict[str, Any]:
     """Columns of ``separability`` for one layer of one query."""
     head, null, measure, n = (axis.ravel() for axis in np.indices(found.value.shape, dtype=np.int16))
     place = {"layer": np.full(head.size, layer, np.int16), "head": head}
     return _build_columns(sample, query, (null, measure, n), found) | place
 
 
+def _average_heads(sample: Sample, layers: Mapping[int, Layer]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Means over all heads of every sequence, (sequence, 1 + nulls, measure, N), and their number, (N,)."""
+    longest = max((layer.over_heads for layer in layers.values()), key=lambda sums: sums.shape[-1])
+    total, heads = np.zeros(longest.shape), np.zeros(longest.shape[-1], np.int32)
+    for number, layer in layers.items():
+        reach = layer.over_heads.shape[-1]
+        total[..., :reach] += layer.over_heads
+        heads[:reach] += sample.tensors.layers[number].heads
+    return total / heads, heads
+
+
 def _build_model_columns(
-    sample: Sample, query: int, layers: Mapping[int, Layer], resampling: "Resampling"
+    sample: Sample, query: int, means: NDArray[np.float64], heads: NDArray[np.int32]
 ) -> dict[str, Any]:
     """Columns of ``separability_model`` for one query."""
-    model = _combine_layers(sample, layers, resampling)
-    found = model.compute_differences()
+    found = Differences.of(means)
     null, measure, n = (axis.ravel() for axis in np.indices(found.value.shape, dtype=np.int16))
-    return _build_columns(sample, query, (null, measure, n), found) | {"heads": model.heads.astype(np.int32)[n]}
+    return _build_columns(sample, query, (null, measure, n), found) | {"heads": heads[n]}
 
 
-def _combine_layers(sample: Sample, layers: Mapping[int, Layer], resampling: "Resampling") -> "ModelDifferences":
-    """Combine the heads of all layers."""
-    from geometry.statistics.null_differences import ModelDifferences
-
-    longest = max((layer.null for layer in layers.values()), key=lambda null: null.shape[-1])
-    model = ModelDifferences(longest.shape[2:], resampling)
-    for number, layer in layers.items():
-        size = sample.tensors.layers[number]
-        model.add(layer.observed, layer.null, size.heads // size.kv_heads)
-    return model
+def _build_sequence_columns(sample: Sample, query: int, means: NDArray[np.float64]) -> dict[str, Any]:
+    """Columns of ``separability_by_sequence`` for one query."""
+    value, null_value = np.broadcast_arrays(means[:, :1], means[:, 1:])
+    sequence, null, measure, n = (axis.ravel() for axis in np.indices(value.shape, dtype=np.int16))
+    return {
+        "sequence": sequence.astype(np.int32),
+        "query": np.full(n.size, query, np.int32),
+        "n": sample.grid.astype(np.int32)[n],
+        "null_model": _encode_names(null, NULLS),
+        "measure": _encode_names(measure, MEASURES),
+        "value": value.ravel(),
+        "null_value": null_value.ravel(),
+    }
 
 
 def _build_columns(
-    sample: Sample, query: int, places: tuple[NDArray[np.int16], ...], found: "NullDifferences"
+    sample: Sample, query: int, places: tuple[NDArray[np.int16], ...], found: Differences
 ) -> dict[str, Any]:
     """The columns that heads and the model share; places are the index of null, measure and N of every row."""
-    from geometry.separation.comparisons import MEASURES
-    from geometry.separation.nulls import NULLS
-
     null, measure, n = places
     constant = {"query": query, "sequences": sample.sequences, "draws": sample.draws}
     return {
@@ -280,8 +273,6 @@ def _encode_names(index: NDArray[np.int16], names: tuple[str, ...]) -> pa.Array:
 
 def _extract_head_auc(sample: Sample, layers: Mapping[int, Layer]) -> dict[Place, float]:
     """Mean AUC of every head at ``RANKED_AT``, or the largest N below."""
-    from geometry.separation.comparisons import MEASURES
-
     found: dict[Place, float] = {}
     for layer, measured in layers.items():
         auc = measured.heads.value[:, 0, MEASURES.index("auc")]

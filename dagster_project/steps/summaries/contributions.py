@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dagster_project.steps.sources import Rows, Sources
 from geometry.arrays import F64
-from geometry.statistics.running import Mean, Spread
+from geometry.statistics.moments import Moments
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import list_attending_layers, read_layer
 
@@ -54,13 +54,15 @@ def _compute_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
     seen, group = slice(first, position + 1), size.heads // size.kv_heads
     places = [(tensors, "attention"), (metrics, "cos_last_of_keys")]
     places += [(metrics, "value_norm"), (metrics, "cos_sink_of_keys")]
-    norms, last, sink = Spread(), Mean(), Mean()
+    norms, last, sink = Moments(), Moments(), Moments()
     for sequence in range(sequences):
         weight, cos_last, length, cos_sink = (
-            read_layer(store, name, layer, sequence=sequence, query=query, key=seen).astype(np.float64)
+            read_layer(store, name, layer, sequence=slice(sequence, sequence + 1), query=query, key=seen).astype(
+                np.float64
+            )
             for store, name in places
         )
-        norms.add(weight * length.repeat(group, axis=0))
+        norms.add(weight * length.repeat(group, axis=1))
         last.add(cos_last)
         sink.add(cos_sink)
     head, index = (axis.ravel() for axis in np.indices((size.heads, position + 1 - first), dtype=np.int32))
@@ -70,10 +72,10 @@ def _compute_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
         "layer": np.full(head.size, layer, np.int16),
         "head": head.astype(np.int16),
         "position": index + np.int32(first),
-        "mean_norm_y": _flatten(norms.value()),
-        "sd_norm_y": _flatten(norms.deviation()),
-        "mean_cos_last": _flatten(last.value().repeat(group, axis=0)),
-        "mean_cos_sink": _flatten(sink.value().repeat(group, axis=0) if first == 0 else np.full(head.size, np.nan)),
+        "mean_norm_y": _flatten(norms.mean),
+        "sd_norm_y": _flatten(norms.deviation),
+        "mean_cos_last": _flatten(last.mean.repeat(group, axis=0)),
+        "mean_cos_sink": _flatten(sink.mean.repeat(group, axis=0) if first == 0 else np.full(head.size, np.nan)),
     }
 
 

@@ -1,9 +1,9 @@
-"""Fitting a curve of every head, layer by layer, with standard errors over sequences.
+"""Fitting a curve of every head and of the model, layer by layer, with what each sequence contributes to the fit.
 
-Holds the parts that the steps of Assumptions 2 and 3 share, and running means and deviations over sequences.
+Holds the parts that Assumptions 2 and 3 share, and means and deviations over sequences by position.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from dagster_project.steps.cluster import run_in_parallel
 from geometry.arrays import F64
-from geometry.statistics.running import Mean, Spread, average_arrays
+from geometry.statistics.moments import Moments
 from storage.zarr.layers import list_attending_layers, read_layer
 
 if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
+
+HEADS_PER_TASK = 4
+"""Heads fitted by one task."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,6 @@ class Curves:
     stop: int | None = None
     """How many elements the curves have, if fewer than the array."""
 
-    @property
-    def sequences(self) -> int:
-        """How many sequences are averaged."""
-        return self.store.sizes["sequence"]
-
     def read_curves(self, sequence: int, layer: int) -> F64:
         """The curves of one layer of one sequence, (head, key)."""
         where = {} if self.query is None else {"query": self.query}
@@ -53,17 +51,19 @@ class Curves:
             curves[:, : self.first[layer]] = np.nan
         return curves
 
-    def read_model_curve(self, sequence: int) -> F64:
-        """The mean over all heads of one sequence, (1, key)."""
-        mean = Mean()
-        for layer in list_attending_layers(self.store):
-            mean.add(self.pad_curves(self.read_curves(sequence, layer)))
-        return mean.mean_over_heads()
 
-    def pad_curves(self, curves: F64) -> F64:
-        """The curves of one layer, with rows of NaN for the heads that only other layers have."""
-        lacking = self.store.sizes[self.store.specs[self.name].dims[-2]] - len(curves)
-        return np.pad(curves, ((0, lacking), (0, 0)), constant_values=np.nan)
+@dataclass(frozen=True)
+class Fitted:
+    """The fits of one layer, or of the model."""
+
+    layer: int | None
+    """None for the model."""
+    fits: list[Any]
+    moves: F64
+    """How far each sequence moves each parameter to first order, times S: its jackknife pseudo-value is the parameter
+    plus this, (sequence, head, parameter)."""
+    curves: F64
+    """Of the model the curves of its sequences, (sequence, key); of a layer empty."""
 
 
 def compute_spreads(store: "SequenceStore", name: str, **where: int | slice) -> Iterator[tuple[F64, F64]]:
@@ -72,39 +72,38 @@ def compute_spreads(store: "SequenceStore", name: str, **where: int | slice) -> 
     ``where`` is as for ``storage.zarr.layers.read_layer``; one layer of one sequence is in memory, with its statistics.
     """
     for layer in range(store.sizes["layer"]):
-        spread = Spread()
+        moments = Moments()
         for sequence in range(store.sizes["sequence"]):
-            spread.add(read_layer(store, name, layer, sequence=sequence, **where).astype(np.float64))
-        yield spread.value(), spread.deviation()
+            moments.add(read_layer(store, name, layer, sequence=slice(sequence, sequence + 1), **where))
+        yield moments.mean, moments.deviation
 
 
-def fit_curves(curves: Curves, what: str) -> Iterator[tuple[int | None, list[Any], F64]]:
+def fit_curves(curves: Curves, what: str) -> Iterator[Fitted]:
     """Fit every head of every layer, then the mean over all heads.
 
-    Yields
-    ------
-    layer, fits, errors
-        Layer by layer, and None for the model: the fits of its heads, and their standard errors over sequences,
-        (head, parameter), to first order; NaN for one sequence. In memory are the curves, their influences, and one
-        sequence of one layer.
+    In memory are one layer of all sequences, the influences of its fits, and the model's curve of every sequence.
     """
     from tqdm import tqdm
 
-    whole = Mean()
+    sequences = range(curves.store.sizes["sequence"])
+    of_model = [Moments() for _ in sequences]
     for layer in tqdm(list_attending_layers(curves.store), desc=what, unit="layer", disable=None):
-        mean = average_arrays(curves.read_curves(sequence, layer) for sequence in range(curves.sequences))
-        whole.add(curves.pad_curves(mean))
-        fits = fit_heads(curves.fit, mean)
-        parts = (curves.read_curves(sequence, layer) for sequence in range(curves.sequences))
-        yield layer, fits, _compute_standard_errors(curves, fits, mean, parts)
-    mean = whole.mean_over_heads()
-    fits = [curves.fit(mean[0])]
-    parts = (curves.read_model_curve(sequence) for sequence in range(curves.sequences))
-    yield None, fits, _compute_standard_errors(curves, fits, mean, parts)
+        parts = np.stack([curves.read_curves(sequence, layer) for sequence in sequences])
+        for over_heads, part in zip(of_model, parts, strict=True):
+            over_heads.add(part)
+        yield _fit_parts(curves, layer, parts, np.empty((len(parts), 0)))
+    model = np.stack([over_heads.mean for over_heads in of_model])
+    yield _fit_parts(curves, None, model[:, None], model)
 
 
-HEADS_PER_TASK = 4
-"""Heads fitted by one task."""
+def _fit_parts(curves: Curves, layer: int | None, parts: F64, model: F64) -> Fitted:
+    """Fit the means of the curves of all sequences, (sequence, head, key)."""
+    moments = Moments()
+    moments.add(parts)
+    fits = fit_heads(curves.fit, moments.mean)
+    influences = np.array([curves.influence(fit) for fit in fits])
+    moved = np.nan_to_num(curves.change(np.nan_to_num(parts - moments.mean), moments.mean))
+    return Fitted(layer, fits, np.einsum("hpk,shk->shp", influences, moved), model)
 
 
 def fit_heads(fit: Callable[[F64], Any], curves: F64) -> list[Any]:
@@ -116,15 +115,3 @@ def fit_heads(fit: Callable[[F64], Any], curves: F64) -> list[Any]:
 
 def _fit_all(fit: Callable[[F64], Any], curves: F64) -> list[Any]:
     return [fit(curve) for curve in curves]
-
-
-def _compute_standard_errors(curves: Curves, fits: Sequence[Any], mean: F64, parts: Iterable[F64]) -> F64:
-    """Standard errors over sequences of the parameters of ``fits``, (head, parameter); the parts are the sequences'."""
-    influences = np.array([curves.influence(fit) for fit in fits])
-    squares = np.zeros(influences.shape[:2])
-    for part in parts:
-        moved = np.nan_to_num(curves.change(np.nan_to_num(part - mean), mean))
-        squares += np.einsum("hpk,hk->hp", influences, moved) ** 2
-    count = curves.sequences
-    errors: F64 = np.sqrt(squares / (count * (count - 1))) if count > 1 else np.full(squares.shape, np.nan)
-    return errors

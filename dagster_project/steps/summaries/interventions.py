@@ -18,6 +18,9 @@ import sql
 from dagster_project.steps.memory import check_memory
 from dagster_project.steps.sources import Rows, Sources
 from dagster_project.study.studies import EffectsSettings
+from geometry.arrays import F64
+from geometry.statistics.intervals import POSITIVE, UNBOUNDED, Domain
+from geometry.statistics.moments import estimate_mean
 from storage.files.pieces import Pieces
 from storage.files.tables import read_table
 from storage.warehouse.rows import build_batch
@@ -32,14 +35,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ABLATION_VERSION, SPARSIFIED_VERSION = 1, 2
-"""Versions of the numbers."""
-
-F64 = NDArray[np.float64]
+PIECES_VERSION = 2
+"""Version of the numbers of pieces; raised when the forward passes change."""
 
 
 def compute_head_ablation(sources: Sources) -> Rows:
-    """The increase of the model's loss when a head's output is replaced, for every head, with bootstrap intervals.
+    """The increase of the model's loss when a head's output is replaced, for every head, with intervals.
 
     Yields nothing unless the study asks for effects, nor, with a warning, for a model whose attention cannot be edited.
     The losses of all heads over all sequences are in memory.
@@ -47,7 +48,7 @@ def compute_head_ablation(sources: Sources) -> Rows:
     asked = sources.study.analysis.effects
     if asked is None:
         return
-    pieces = _open_pieces(sources, "head_ablation", ABLATION_VERSION)
+    pieces = _open_pieces(sources, "head_ablation")
     layers = list_attending_layers(sources.tensors)
     done = {(int(sequence), int(layer)) for sequence, layer in (name.split("-") for name in pieces.list_names())}
     if len(done) < asked.sequences * len(layers):
@@ -58,7 +59,10 @@ def compute_head_ablation(sources: Sources) -> Rows:
             return
         _ablate(opened, sources, asked, pieces, done)
     for layer in layers:
-        yield "head_ablation", build_batch(_build_ablation_columns(asked, pieces, layer))
+        found = [pieces.read(f"{sequence}-{layer}") for sequence in range(asked.sequences)]
+        yield "head_ablation", build_batch(_build_ablation_columns(asked, found, layer))
+        for sequence, effects in enumerate(found):
+            yield "head_ablation_by_sequence", build_batch(_build_effect_columns(asked, effects, layer, sequence))
     pieces.remove()
 
 
@@ -77,9 +81,24 @@ def _ablate(
         pieces.write(f"{sequence}-{effects.layer}", content)
 
 
-def _build_ablation_columns(asked: EffectsSettings, pieces: Pieces, layer: int) -> dict[str, Any]:
-    """Columns of ``head_ablation`` for one layer."""
-    found = [pieces.read(f"{sequence}-{layer}") for sequence in range(asked.sequences)]
+def _build_effect_columns(
+    asked: EffectsSettings, effects: Mapping[str, Any], layer: int, sequence: int
+) -> dict[str, Any]:
+    """Columns of ``head_ablation_by_sequence`` for one layer of one sequence."""
+    loss, kl = (np.array(effects[name], np.float64) for name in ("loss", "kl"))
+    kinds, heads = loss.shape
+    return {
+        "sequence": np.full(loss.size, sequence, np.int32),
+        "layer": np.full(loss.size, layer, np.int16),
+        "head": np.tile(np.arange(heads, dtype=np.int16), kinds),
+        "kind": np.repeat(np.array(asked.ablation, object), heads),
+        "delta_loss": (loss - effects["plain_loss"]).ravel(),
+        "kl": kl.ravel(),
+    }
+
+
+def _build_ablation_columns(asked: EffectsSettings, found: Sequence[Mapping[str, Any]], layer: int) -> dict[str, Any]:
+    """Columns of ``head_ablation`` for one layer, from the effects in every sequence."""
     plain = np.array([one["plain_loss"] for one in found])
     loss, kl = (np.array([one[name] for one in found], np.float64) for name in ("loss", "kl"))
     kinds, heads = loss.shape[1:]
@@ -90,7 +109,7 @@ def _build_ablation_columns(asked: EffectsSettings, pieces: Pieces, layer: int) 
         "sequences": np.full(kinds * heads, asked.sequences, np.int32),
         "plain_loss": np.full(kinds * heads, plain.mean()),
         **_compute_intervals("delta_loss", (loss - plain[:, None, None]).reshape(len(found), -1)),
-        **_compute_intervals("kl", kl.reshape(len(found), -1)),
+        **_compute_intervals("kl", kl.reshape(len(found), -1), POSITIVE),
     }
 
 
@@ -109,7 +128,7 @@ def compute_sparsified_loss(sources: Sources) -> Rows:
     if opened is None:
         return
     policies = _list_policies(opened, sources, asked)
-    pieces = _open_pieces(sources, "sparsified_loss", SPARSIFIED_VERSION)
+    pieces = _open_pieces(sources, "sparsified_loss")
     _sparsify(opened, asked, [policy for _, _, policy in policies], pieces)
     found = [pieces.read(f"{sequence}") for sequence in range(asked.held_out)]
     yield "sparsified_loss", build_batch(_build_sparsified_columns(policies, found))
@@ -210,7 +229,7 @@ def _build_sparsified_columns(
         "keys_kept": kept.mean(axis=0),
         "plain_loss": np.full(len(policies), plain.mean()),
         **_compute_intervals("delta_loss", loss - plain[:, None]),
-        **_compute_intervals("kl", kl),
+        **_compute_intervals("kl", kl, POSITIVE),
         **_compute_intervals("excess_loss", loss - reference),
     }
 
@@ -236,16 +255,10 @@ def _build_name_columns(policies: Sequence[tuple[float, int, "Policy"]]) -> dict
     }
 
 
-def _compute_intervals(name: str, of_sequences: F64) -> Mapping[str, F64]:
-    """Means over sequences of (sequences, rows), and percentile intervals over resampled sequences; NaN for one."""
-    from geometry.statistics.bootstrap import LEVEL, draw_sequences
-
-    sequences, rows = of_sequences.shape
-    low, high = np.full((2, rows), np.nan)
-    if sequences > 1:
-        resampled = of_sequences.T @ (draw_sequences(sequences).astype(np.float64) / sequences)
-        low, high = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=1)
-    return {name: of_sequences.mean(axis=0), f"{name}_ci_low": low, f"{name}_ci_high": high}
+def _compute_intervals(name: str, of_sequences: F64, domain: Domain = UNBOUNDED) -> dict[str, F64]:
+    """Means over sequences of (sequences, rows), with the ends of their intervals."""
+    found = estimate_mean(of_sequences, domain)
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
 def _open_model(sources: Sources, bytes_of: "Callable[[PreTrainedModel, int], int]") -> "Opened | None":
@@ -272,10 +285,10 @@ def _open_model(sources: Sources, bytes_of: "Callable[[PreTrainedModel, int], in
     return opened
 
 
-def _open_pieces(sources: Sources, step: str, version: int) -> Pieces:
+def _open_pieces(sources: Sources, step: str) -> Pieces:
     """Open the stored results of a step; those of another version, other settings or other metrics are removed."""
     made_from = {
-        "version": version,
+        "version": PIECES_VERSION,
         "settings": sources.study.analysis.model_dump(mode="json", include={"effects"}),
         "metrics": dict(sources.metrics.provenance),
     }

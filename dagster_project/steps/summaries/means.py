@@ -1,89 +1,156 @@
-"""The step of the means of Precision, Recall, F and specificity, with bootstrap intervals over sequences.
+"""Means of Precision, Recall, F and specificity: over sequences, with intervals, and over ln N, of every sequence."""
 
-Holds their rows, query by query and layer by layer.
-"""
-
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dagster_project.steps.sources import Rows, Sources
-from geometry.arrays import F64
+from dagster_project.steps.summaries.passes import Block, fill_columns, run_pass
+from geometry.arrays import F64, I64
+from geometry.bounds import lower
+from geometry.grids import BANDS, compute_band_weights
+from geometry.selection.metrics import METRICS, MetricMoments, average_metrics
+from geometry.statistics.intervals import SHARE, Estimate
+from geometry.statistics.moments import Moments, estimate_mean
 from storage.warehouse.rows import build_batch
-from storage.zarr.layers import read_layer
 
 
 def compute_selection_means(sources: Sources) -> Rows:
     """Mean Precision, Recall, F and specificity of every query, head and N, and of the whole model, with intervals.
 
-    The resampled means of the model at one query are in memory.
+    Means over heads of every sequence at one query are in memory, and the means of one layer.
     """
-    from geometry.statistics.bootstrap import ModelMeans, draw_sequences
-
-    drawn = draw_sequences(sources.metrics.sizes["sequence"])
-    for index, query in enumerate(sources.queries):
-        model = ModelMeans(query + 1, drawn.shape[1])
-        for rows in _compute_layer_means(sources, index, drawn, model):
-            yield "selection_means", rows
-        for rows in _compute_model_means(sources, query, model):
-            yield "selection_means_model", rows
+    return run_pass(sources, [SelectionMeans(sources), HeadLevels(sources)], what="means")
 
 
-def _compute_layer_means(
-    sources: Sources, index: int, drawn: NDArray[np.float32], model: Any
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one query, one batch per layer; every layer is added to ``model``."""
-    from tqdm import tqdm
+class SelectionMeans:
+    """The rows of ``selection_means`` and ``selection_means_model``."""
 
-    from geometry.statistics.bootstrap import selection_means as means_of_layer
+    def __init__(self, sources: Sources) -> None:
+        self._sequences = sources.metrics.sizes["sequence"]
+        self._heads: Moments | None = None
+        self._models = {index: _Model(self._sequences, query) for index, query in enumerate(sources.queries)}
 
-    metrics, query = sources.metrics, sources.queries[index]
-    n_keys = metrics.read("n_keys", (slice(None), index)).max(axis=0)  # -1 in layers without attention
-    for layer in tqdm(np.flatnonzero(n_keys > 1), desc=f"bootstrap, query {query}", unit="layer", disable=None):
+    def measure(self, block: Block) -> MetricMoments:
+        """Average one block over its sequences."""
+        return average_metrics(block.read("k_in"), block.read("k_out"), block.n_keys)
 
-        def counts(layer: int = int(layer)) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
-            for sequence in range(metrics.sizes["sequence"]):
-                k_in, k_out = (
-                    read_layer(metrics, name, layer, sequence=sequence, query=index) for name in ("k_in", "k_out")
-                )
-                yield k_in, k_out
+    def add(self, block: Block, measured: MetricMoments) -> Rows:
+        """Yield the rows of the layer, once all its sequences are there."""
+        moments = self._heads or Moments()
+        moments.merge(measured.sequences, measured.mean, measured.squares)
+        self._models[block.index].add(block, measured.over_heads)
+        self._heads = None if block.is_last else moments
+        if block.is_last:
+            yield "selection_means", _build_rows(block, self._sequences, moments.estimate(SHARE))
 
-        heads = metrics.layers[layer].heads
-        means = means_of_layer(counts, heads=heads, n_keys=int(n_keys[layer]), drawn=drawn)
-        model.add(means)
-        head, n = (axis.ravel() for axis in np.indices(means.mean.shape[1:], dtype=np.int32))
-        place = {"layer": np.full(head.size, layer, np.int16), "head": head.astype(np.int16), "n": n + 1}
-        yield build_batch(
-            _build_constant_columns(sources, query, head.size)
-            | place
-            | _build_interval_columns(means.mean, means.low, means.high)
+    def finish(self) -> Rows:
+        """Yield the rows of the model."""
+        for model in self._models.values():
+            if model.heads.any():
+                yield "selection_means_model", model.build_rows()
+
+
+class HeadLevels:
+    """The rows of ``head_levels``: means over ln N of every sequence and head."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._scale = sources.study.analysis.scale
+
+    def measure(self, block: Block) -> dict[str, F64]:
+        """Means over ln N of one block, (sequence, head) each."""
+        n, weights = np.arange(1, block.n_keys), compute_band_weights(block.n_keys)
+        k_in, k_out = block.read("k_in"), block.read("k_out")
+        floor = n / block.n_keys
+        curves = {"recall": k_in / n, "specificity": 1 - k_out / (block.n_keys - n)}
+        found = {
+            f"{name}{band}": curve @ weights[:, index]
+            for name, curve in curves.items()
+            for index, band in enumerate(BANDS)
+        }
+        lengths = block.read("norm_s").astype(np.float64)
+        others = {
+            "precision_excess": (n / (n + k_out) - floor) / (1 - floor),
+            "r_min": np.divide(block.read("r_min"), lengths, out=np.full(lengths.shape, np.nan), where=lengths > 0),
+            "premise_share": np.where(np.isnan(margin := read_margin(block, self._scale)), np.nan, margin > 0),
+        }
+        return found | {name: average_known(curve, weights[:, 0]) for name, curve in others.items()}
+
+    def add(self, block: Block, measured: dict[str, F64]) -> Rows:
+        """Yield the rows of a block."""
+        sequence, head = (axis.ravel() for axis in np.indices(measured["recall"].shape, dtype=np.int32))
+        yield (
+            "head_levels",
+            build_batch(
+                {
+                    "sequence": sequence + np.int32(block.sequences.start),
+                    **fill_columns(head.size, query=block.query),
+                    "layer": np.full(head.size, block.layer, np.int16),
+                    "head": head.astype(np.int16),
+                    **{name: of_heads.ravel() for name, of_heads in measured.items()},
+                }
+            ),
         )
 
-
-def _compute_model_means(sources: Sources, query: int, model: Any) -> Iterator[pa.RecordBatch]:
-    """The rows of ``selection_means_model`` of one query."""
-    seen = model.heads > 0
-    parts = [part[:, seen] for part in (model.mean, *model.interval())]
-    if seen.any():
-        place = {"n": np.flatnonzero(seen).astype(np.int32) + 1, "heads": model.heads[seen].astype(np.int32)}
-        yield build_batch(
-            _build_constant_columns(sources, query, int(seen.sum())) | place | _build_interval_columns(*parts)
-        )
+    def finish(self) -> Rows:
+        """Nothing is left."""
+        yield from ()
 
 
-def _build_constant_columns(sources: Sources, query: int, rows: int) -> dict[str, NDArray[np.int32]]:
-    constant = {"query": query, "sequences": sources.metrics.sizes["sequence"]}
-    return {name: np.full(rows, value, np.int32) for name, value in constant.items()}
+def read_margin(block: Block, scale: str) -> F64:
+    """Δ/B of a block with the sign of Δ, (sequence, head, N); NaN where there is none."""
+    parts = {name: block.read(name) for name in lower.INGREDIENTS if name != "a_0"}
+    unit: Any = 1.0
+    if scale == "unit":
+        unit = block.read("value_scale").astype(np.float64).repeat(block.group, axis=1)[..., None]
+    return lower.margin(lower.Ingredients(**parts), unit)
 
 
-def _build_interval_columns(mean: F64, low: F64, high: F64) -> dict[str, F64]:
-    """Columns of means and the ends of their intervals, each (metric, …)."""
-    from geometry.statistics.bootstrap import METRICS
+def average_known(curves: F64, weights: F64) -> F64:
+    """Weighted means over N without NaN, (…, N) → (…); NaN where there is none."""
+    known = ~np.isnan(curves)
+    total = known @ weights
+    means: F64 = np.divide(np.nan_to_num(curves) @ weights, total, out=np.full(total.shape, np.nan), where=total > 0)
+    return means
 
-    parts = {"": mean, "_ci_low": low, "_ci_high": high}
+
+class _Model:
+    """Means over the heads of the model at one query: of every sequence, over the heads that have an N."""
+
+    def __init__(self, sequences: int, query: int) -> None:
+        self.heads: I64 = np.zeros(query, np.int64)
+        self._query = query
+        self._sums: F64 = np.zeros((sequences, len(METRICS), query))
+
+    def add(self, block: Block, over_heads: F64) -> None:
+        """Add the sums over the heads of a block, (sequence, metric, N)."""
+        self._sums[block.sequences, :, : block.n_keys - 1] += over_heads
+        if block.is_last:
+            self.heads[: block.n_keys - 1] += block.heads
+
+    def build_rows(self) -> pa.RecordBatch:
+        """The rows of ``selection_means_model`` of the query."""
+        seen = self.heads > 0
+        found = estimate_mean(self._sums[..., seen] / self.heads[seen], SHARE)
+        place = {"n": np.flatnonzero(seen).astype(np.int32) + 1, "heads": self.heads[seen].astype(np.int32)}
+        constant = fill_columns(int(seen.sum()), query=self._query, sequences=len(self._sums))
+        return build_batch(constant | place | build_interval_columns(found, METRICS))
+
+
+def _build_rows(block: Block, sequences: int, found: Estimate) -> pa.RecordBatch:
+    """The rows of ``selection_means`` of one layer at one query."""
+    head, n = (axis.ravel() for axis in np.indices(found.value.shape[1:], dtype=np.int32))
+    place = {"layer": np.full(head.size, block.layer, np.int16), "head": head.astype(np.int16), "n": n + 1}
+    constant = fill_columns(head.size, query=block.query, sequences=sequences)
+    return build_batch(constant | place | build_interval_columns(found, METRICS, np.float32))
+
+
+def build_interval_columns(found: Estimate, names: tuple[str, ...], dtype: Any = np.float64) -> dict[str, Any]:
+    """Columns of estimates and the ends of their intervals, ``NAME``, ``NAME_low``, ``NAME_high``; (name, …) each."""
+    parts = {"": found.value, "_low": found.low, "_high": found.high}
     return {
-        f"{metric}{end}": part[index].ravel() for end, part in parts.items() for index, metric in enumerate(METRICS)
+        f"{name}{end}": part[index].ravel().astype(dtype)
+        for index, name in enumerate(names)
+        for end, part in parts.items()
     }

@@ -1,67 +1,61 @@
-"""The step of Assumption 1: the norms of the value states.
-
-Holds the statistics of a KV head over all sequences.
-"""
-
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+"""Assumption 1: the norms of the value states of a KV head over all sequences."""
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dagster_project.steps.sources import Rows, Sources
-from geometry.statistics.running import standard_error, variation
+from geometry.arrays import F64
+from geometry.assumptions.norms import expected_variation, variation
+from geometry.statistics.intervals import POSITIVE
+from geometry.statistics.jackknife import estimate_jackknife
+from geometry.statistics.moments import estimate_mean
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import list_attending_layers, read_layer
 
-if TYPE_CHECKING:
-    from storage.zarr.sequences import SequenceStore
-
-NORM_QUANTILES = {"norm_p05": 0.05, "norm_p25": 0.25, "c": 0.5, "norm_p75": 0.75, "norm_p95": 0.95}
-"""Columns of ``assumption_norms`` that are quantiles of the norms behind C."""
-
 
 def compute_assumption_norms(sources: Sources) -> Rows:
-    """Assumption 1: the norms of the value states of every KV head, layer by layer."""
-    from tqdm import tqdm
-
-    layers = tqdm(list_attending_layers(sources.metrics), desc="Assumption 1", unit="layer", disable=None)
-    for layer in layers:
-        yield "assumption_norms", build_batch(_compute_layer_norms(sources.metrics, layer))
+    """Assumption 1: the norms of the value states of every KV head, layer by layer; those of one layer in memory."""
+    for layer in list_attending_layers(sources.metrics):
+        norms = read_layer(sources.metrics, "value_norm", layer).astype(np.float64)
+        yield from _build_rows(norms, layer)
 
 
-def _compute_layer_norms(metrics: "SequenceStore", layer: int) -> dict[str, Any]:
-    """Columns of ``assumption_norms``, one row per KV head of a layer.
-
-    One sequence of the layer, and a few numbers for every sequence, are in memory.
-    """
-    from geometry.statistics.quantiles import stream_quantiles
-
-    sequences, keys, kv_heads = metrics.sizes["sequence"], metrics.sizes["key"], metrics.layers[layer].kv_heads
-
-    def chunks() -> Iterator[NDArray[np.float32]]:
-        return (read_layer(metrics, "value_norm", layer, sequence=sequence) for sequence in range(sequences))
-
-    total = np.zeros((kv_heads, keys - 1))
-    sinks, medians, variations = (np.empty((sequences, kv_heads)) for _ in range(3))
-    for sequence, chunk in enumerate(chunks()):
-        others = chunk[:, 1:].astype(np.float64)
-        total += others
-        sinks[sequence], medians[sequence] = chunk[:, 0], np.median(others, axis=1)
-        variations[sequence] = variation(others)
-    quantiles = stream_quantiles(lambda: (chunk[:, 1:] for chunk in chunks()), list(NORM_QUANTILES.values()), kv_heads)
-    columns = dict(zip(NORM_QUANTILES, quantiles.T, strict=True))
-    usable = columns["c"] > 0
-    return {
-        "layer": np.full(kv_heads, layer, np.int16),
-        "kv_head": np.arange(kv_heads, dtype=np.int16),
-        "sequences": np.full(kv_heads, sequences, np.int32),
-        "status": pa.array(np.where(usable, "ok", "zero").tolist(), pa.string()),
-        **columns,
-        "c_se": standard_error(medians),
-        "lambda_sink": np.divide(np.median(sinks, axis=0), columns["c"], out=np.full(kv_heads, np.nan), where=usable),
-        "cv_of_mean_norm": variation(total),
-        "cv_within_sequence": variations.mean(axis=0),
-        "cv_within_sequence_sd": variations.std(axis=0),
-    }
+def _build_rows(norms: F64, layer: int) -> Rows:
+    """The rows of one layer, from its norms, (sequence, KV head, position)."""
+    sequences, kv_heads, _ = norms.shape
+    sink, others = norms[..., 0], norms[..., 1:]
+    lengths = np.median(others, axis=-1)
+    ratios = np.divide(sink, lengths, out=np.full(sink.shape, np.nan), where=lengths > 0)
+    usable = ~np.isnan(ratios).all(axis=0)
+    parts = {"c": lengths, "lambda_sink": ratios, "cv_within_sequence": variation(others)}
+    found = {name: estimate_mean(values, POSITIVE) for name, values in parts.items()}
+    expected = [expected_variation(others[:, head]) for head in range(kv_heads)]
+    whole, left_out = (np.stack(of_heads, axis=-1) for of_heads in zip(*expected, strict=True))
+    found["cv_of_expected_norm"] = estimate_jackknife(whole, left_out, POSITIVE)
+    ends = {"": "value", "_low": "low", "_high": "high"}
+    yield (
+        "assumption_norms",
+        build_batch(
+            {
+                "layer": np.full(kv_heads, layer, np.int16),
+                "kv_head": np.arange(kv_heads, dtype=np.int16),
+                "sequences": np.full(kv_heads, sequences, np.int32),
+                "status": pa.array(np.where(usable, "ok", "zero").tolist(), pa.string()),
+                **{f"{name}{end}": getattr(one, field) for name, one in found.items() for end, field in ends.items()},
+                "cv_of_mean_norm": variation(others.mean(axis=0)),
+            }
+        ),
+    )
+    sequence, kv_head = (axis.ravel() for axis in np.indices((sequences, kv_heads), dtype=np.int32))
+    yield (
+        "assumption_norms_by_sequence",
+        build_batch(
+            {
+                "sequence": sequence,
+                "layer": np.full(sequence.size, layer, np.int16),
+                "kv_head": kv_head.astype(np.int16),
+                **{name: values.ravel() for name, values in parts.items()},
+                "cv_without_sequence": left_out.ravel(),
+            }
+        ),
+    )

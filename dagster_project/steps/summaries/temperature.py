@@ -15,8 +15,9 @@ from dagster_project.steps.cluster import run_in_parallel
 from dagster_project.steps.measuring import compute_provenance_digest
 from dagster_project.steps.sources import Rows, Sources
 from geometry.arrays import F64, I64
-from geometry.grids import log_grid
-from geometry.statistics.running import average_arrays, standard_error
+from geometry.grids import half_octave_grid
+from geometry.statistics.intervals import DIFFERENCE
+from geometry.statistics.moments import estimate_mean
 from storage.files.places import Place
 from storage.warehouse.rows import build_batch
 from storage.zarr.arrays import TENSORS
@@ -24,7 +25,7 @@ from storage.zarr.layers import list_attending_layers, read_layer
 from storage.zarr.sequences import SequenceStore
 
 GAINS = ("recall", "auc")
-"""Measures whose difference from T = 1 has a standard error: a temperature is chosen by these."""
+"""Measures whose difference from T = 1 has an interval: a temperature is chosen by these."""
 
 
 def compute_temperature(sources: Sources) -> Rows:
@@ -67,7 +68,9 @@ def estimate_temperature_bytes(sizes: Mapping[str, int], heads: int, kv_heads: i
 
     keys, head_dim = sizes["key"], sizes["head_dim"]
     read = 2 * 4 * keys * (heads + kv_heads * head_dim)
-    selections = tempered.estimate_scratch_bytes(heads, keys, head_dim, log_grid(max(2, keys)).size, temperatures)
+    selections = tempered.estimate_scratch_bytes(
+        heads, keys, head_dim, half_octave_grid(max(2, keys)).size, temperatures
+    )
     return read + selections + jacobian.estimate_scratch_bytes(heads, keys)
 
 
@@ -88,7 +91,7 @@ class _Asked:
     def of(cls, sources: Sources, query: int, layer: int, first: int) -> "_Asked":
         """One layer of one query whose keys begin at position ``first`` or after it."""
         position = sources.queries[query]
-        grid = log_grid(position + 1 - first) if position > first else np.empty(0, np.int64)
+        grid = half_octave_grid(position + 1 - first) if position > first else np.empty(0, np.int64)
         store, temperatures = sources.tensors, sources.study.analysis.temperatures
         return cls(_Store(store.path, compute_provenance_digest(store)), query, position, layer, temperatures, grid)
 
@@ -176,7 +179,7 @@ def _build_spread_columns(asked: _Asked, parts: Sequence[F64]) -> dict[str, Any]
     """Columns of ``temperature_concentration``."""
     from geometry.limits.tempered import SPREADS
 
-    means = average_arrays(_mask_unknown(part) for part in parts)
+    means = estimate_mean([_mask_unknown(part) for part in parts]).value
     names = (*SPREADS, "underflowed")
     return _build_place_columns(asked, means.shape[1:]) | {
         "sequences": np.full(means[0].size, len(parts), np.int32),
@@ -194,15 +197,15 @@ def _build_selection_columns(asked: _Asked, parts: Sequence[F64]) -> dict[str, A
     from geometry.limits.tempered import MEASURES
 
     names = (*MEASURES, "distance", "random_distance")
-    means = average_arrays(parts)  # (quantity, head, T, N)
+    means = estimate_mean(parts).value  # (quantity, head, T, N)
     columns = dict(zip(names, means, strict=True))
-    if 1.0 in asked.temperatures:
-        own = asked.temperatures.index(1.0)
-        for name in GAINS:
-            of_name = np.stack([part[names.index(name)] for part in parts])  # (sequence, head, T, N)
-            columns[f"{name}_gain_se"] = standard_error(of_name - of_name[:, :, [own]])
-    else:
-        columns |= {f"{name}_gain_se": np.full(means.shape[1:], np.nan) for name in GAINS}
+    own = asked.temperatures.index(1.0) if 1.0 in asked.temperatures else None
+    for name in GAINS:
+        of_name = np.stack([part[names.index(name)] for part in parts])  # (sequence, head, T, N)
+        gain = estimate_mean(
+            np.full(of_name.shape, np.nan) if own is None else of_name - of_name[:, :, [own]], DIFFERENCE
+        )
+        columns |= {f"{name}_gain": gain.value, f"{name}_gain_low": gain.low, f"{name}_gain_high": gain.high}
     shape = means.shape[1:]
     return _build_place_columns(asked, shape) | {
         "n": np.broadcast_to(asked.grid.astype(np.int32), shape).ravel(),
