@@ -18,7 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyarrow import csv
 
-from geometry.statistics.rank_correlation import RankCorrelation, rank_correlation
+from geometry.arrays import F64, I64
+from geometry.statistics.associations import associate, correlate_heads, rank_within
 from reports.queries import ask
 from storage.errors import UserError
 
@@ -183,18 +184,44 @@ def _refuse(file: Path, why: str) -> NoReturn:
 
 def correlate_scores(
     connection: duckdb.DuckDBPyConnection, study: str, scores: Mapping[Place, float]
-) -> dict[str, RankCorrelation]:
-    """Correlate scores over heads with each measure of a landed study; results by the measure's name."""
+) -> list[dict[str, Any]]:
+    """Correlate scores over heads with each measure of a landed study.
+
+    Returns
+    -------
+    list
+        For each measure the rank correlation within layers, the p value of exchanging KV groups within layers, the rank
+        correlation over all heads, and the number of heads that have both, the strongest first; None where there is no
+        correlation.
+    """
     heads = Heads.of(connection, study)
     places = list(heads.kv_head)
-    given = np.array([scores.get(place, np.nan) for place in places])
-    groups = np.unique([(layer, heads.kv_head[layer, head]) for layer, head in places], axis=0, return_inverse=True)[1]
+    layer = np.array([place[0] for place in places])
+    pairs = [(layer, heads.kv_head[layer, head]) for layer, head in places]
+    group = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
+    given = np.array([[scores.get(place, np.nan) for place in places]])
     found: dict[str, dict[Place, Any]] = {}
     for row in ask(connection, "measures_of_heads", study=study).rows():
         found.setdefault(row["measure"], {})[row["layer"], row["head"]] = row["value"]
-    return {
-        measure: rank_correlation(
-            given, np.array([np.nan if (value := of.get(place)) is None else value for place in places]), groups.ravel()
-        )
-        for measure, of in sorted(found.items())
+    rows = []
+    for measure, of_heads in sorted(found.items()):
+        values = np.array([[np.nan if (value := of_heads.get(place)) is None else value for place in places]])
+        rows.append({"measure": measure, **_correlate(given, values, layer, group)})
+    return sorted(rows, key=lambda row: -abs(row["correlation"] or 0))
+
+
+def _correlate(given: F64, values: F64, layer: I64, group: I64) -> dict[str, Any]:
+    """The correlations of two quantities of heads, (1, heads) each."""
+    known = ~(np.isnan(given) | np.isnan(values))
+    one, other = (np.where(known, of_heads, np.nan) for of_heads in (given, values))
+    found = associate(rank_within(one, layer), rank_within(other, layer), layer, group)
+    everywhere = np.zeros_like(layer)
+    over_all = correlate_heads(rank_within(one, everywhere), rank_within(other, everywhere))
+    numbers = {
+        "correlation": np.tanh(found.of_sequences[0]),
+        "p": min(1.0, 2 * min(found.p_above, found.p_below)),
+        "correlation_over_all": over_all[0],
+    }
+    return {name: None if np.isnan(number) else float(number) for name, number in numbers.items()} | {
+        "heads": int(known.sum())
     }

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from math import isinf
 from statistics import median
 
-from geometry.statistics.rank_correlation import RankCorrelation
 from reports.findings.bounds import EFFECTS, FAMILIES
-from reports.findings.chance import ARITHMETICS
-from reports.findings.claims import VERDICTS, format_interval, format_threshold
+from reports.findings.claims import VERDICTS, format_interval, format_parts, format_thresholds
 from reports.findings.numbers import Row, drop_nulls, number, percent
 from reports.findings.recovery import PARAMETERS, select_compared
 
@@ -30,7 +28,7 @@ class Listing:
     """For each row the key of the figure to which its first cell links; no links if empty."""
 
 
-def tabulate_claims(rows: Iterable[Row], shown_by: Mapping[str, str]) -> Listing:
+def tabulate_claims(rows: Sequence[Row], shown_by: Mapping[str, str]) -> Listing:
     """Claims of the paper with what this study shows, by verdict (``claims``).
 
     Parameters
@@ -40,17 +38,20 @@ def tabulate_claims(rows: Iterable[Row], shown_by: Mapping[str, str]) -> Listing
     shown_by
         For each claim, the key of the figure that shows it.
     """
-    ordered = sorted(rows, key=lambda row: list(VERDICTS).index(row["verdict"]))
+    ordered, compared = (
+        sorted(rows, key=lambda row: list(VERDICTS).index(row["verdict"])),
+        any(row["twin"] for row in rows),
+    )
     return Listing(
-        ("In the paper", "Claim", "Verdict", "Random weights", "Value (interval)", "Required"),
+        ("In the paper", "Claim", "Verdict", *(["Random weights"] if compared else []), "Value (interval)", "Required"),
         tuple(
             (
-                row["figure"],
+                row["source"],
                 row["statement"],
                 _format_verdict(row["verdict"]),
-                _format_verdict(row["twin_verdict"]),
-                (row["reason"] or DASH) if row["verdict"] == "not testable" else format_interval(row),
-                format_threshold(row),
+                *([_format_verdict(row["twin_verdict"])] if compared else []),
+                (row["reason"] or DASH) if row["verdict"] == "not testable" else format_parts(row),
+                format_thresholds(row),
             )
             for row in ordered
         ),
@@ -65,8 +66,8 @@ def tabulate_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
         tuple(
             (
                 same[0]["statement"],
-                same[0]["figure"],
-                format_threshold(same[0]),
+                same[0]["source"],
+                format_thresholds(same[0]),
                 *(_format_judgement(row) for row in same),
             )
             for same in zip(*rows.values(), strict=True)
@@ -74,20 +75,19 @@ def tabulate_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
     )
 
 
-def tabulate_correlations(found: Mapping[str, RankCorrelation]) -> Listing:
-    """Rank correlations by the name of the measure."""
+def tabulate_correlations(rows: Iterable[Row], names: Mapping[str, str]) -> Listing:
+    """Rank correlations within layers, and over all heads (``loss_associations``, with names of the measures)."""
     return Listing(
-        ("Measure", "Rank correlation", "95 % interval", "p", "Heads", "KV groups"),
+        ("Measure", "Within layers (interval)", "p", "Over all heads", "Heads"),
         tuple(
             (
-                name,
-                number(one.correlation),
-                DASH if one.low != one.low else f"{number(one.low)} to {number(one.high)}",
-                number(one.p),
-                f"{one.heads:,}",
-                f"{one.groups:,}",
+                names[row["measure"]],
+                format_interval(row, "correlation", low="correlation_low", high="correlation_high"),
+                number(row["p"]),
+                DASH if row["correlation_over_all"] is None else number(row["correlation_over_all"]),
+                f"{row['heads']:,}",
             )
-            for name, one in found.items()
+            for row in rows
         ),
     )
 
@@ -101,29 +101,12 @@ def tabulate_settings(facts: Mapping[str, Mapping[str, str]]) -> Listing:
 
 
 def _format_judgement(claim: Row) -> str:
-    return f"{_format_verdict(claim['verdict'])}\u2002{format_interval(claim)}".rstrip()
+    return f"{_format_verdict(claim['verdict'])}\u2002{format_parts(claim)}".rstrip()
 
 
 def _format_verdict(verdict: str | None) -> str:
     """A verdict with its symbol."""
     return DASH if verdict is None else f"{VERDICTS[verdict][0]}\u00a0{verdict}"
-
-
-def tabulate_arithmetic(rows: Iterable[Row]) -> Listing:
-    """Error of plain arithmetic (``arithmetic``)."""
-    return Listing(
-        ("Distances computed by", "Recall differs at", "Mean difference", "Precision differs at", "Mean difference"),
-        tuple(
-            (
-                ARITHMETICS[row["arithmetic"]],
-                f"{percent(row['recall_differs'])} of N",
-                number(row["recall_difference"]),
-                f"{percent(row['precision_differs'])} of N",
-                number(row["precision_difference"]),
-            )
-            for row in rows
-        ),
-    )
 
 
 _ROLES = {
@@ -323,7 +306,7 @@ def tabulate_sensitivity(rows: Iterable[Row]) -> Listing:
 def tabulate_recovery(rows: Sequence[Row]) -> Listing:
     """Errors of each fitted parameter against its planted values (``planted_recovery``)."""
     return Listing(
-        ("Parameter", "Heads fitted", "Planted from, to", "Median error", "Largest error", "Median standard error"),
+        ("Parameter", "Heads fitted", "Planted from, to", "Median error", "Largest error", "Median half-width"),
         tuple(_build_recovery_row(name, [row for row in rows if row["parameter"] == name]) for name in PARAMETERS),
     )
 
@@ -331,14 +314,14 @@ def tabulate_recovery(rows: Sequence[Row]) -> Listing:
 def _build_recovery_row(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
     errors = [abs(row["difference"]) for row in select_compared(rows)]
     planted = [row["planted"] for row in rows]
-    standard = [row["standard_error"] for row in drop_nulls(rows, "standard_error")]
+    widths = [(row["high"] - row["low"]) / 2 for row in drop_nulls(rows, "low")]
     return (
         PARAMETERS[name],
         f"{len(errors)} of {len(rows)}",
         _format_change(min(planted, default=None), max(planted, default=None)),
         _format_number(median(errors) if errors else None),
         _format_number(max(errors, default=None)),
-        _format_number(median(standard) if standard else None),
+        _format_number(median(widths) if widths else None),
     )
 
 

@@ -161,8 +161,7 @@ def _read_measured(source: Source) -> headlines_findings.Measured:
     """Read the rows behind the numbers at the top of the page."""
     return headlines_findings.Measured(
         source.ask_query("heads_at_n", n=source.n).rows(),
-        source.ask_query("sink_by_head").rows(),
-        source.ask_study("norm_variation_by_head").rows(),
+        source.ask_study("measures").rows(),
     )
 
 

@@ -6,7 +6,6 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from geometry.statistics.rank_correlation import RankCorrelation
 from reports import theme
 from reports.charts.elements import SEPARATION, head_grid, layer_chart, level, log_ticks, style_line
 from reports.charts.labels import dots, label_colour, label_shape
@@ -109,7 +108,7 @@ def _make_tooltip() -> list[alt.Tooltip]:
     ]
 
 
-def loss_scatter(heads: pa.Table, *, measure: str, correlation: RankCorrelation) -> alt.LayerChart:
+def loss_scatter(heads: pa.Table, *, measure: str, correlation: Row) -> alt.LayerChart:
     """Increase of the loss against one measure, a dot for each head.
 
     Parameters
@@ -119,7 +118,7 @@ def loss_scatter(heads: pa.Table, *, measure: str, correlation: RankCorrelation)
     measure
         One of ``findings.MEASURES``.
     correlation
-        Their correlation, for the title.
+        The row of ``loss_associations`` of the measure, for the title.
     """
     rows = [row for row in _select_rows(heads, measure) if row[measure] is not None]
     name = findings.MEASURES[measure]
@@ -132,7 +131,7 @@ def loss_scatter(heads: pa.Table, *, measure: str, correlation: RankCorrelation)
     color["legend"] = None
     return layer_chart(
         rows,
-        f"{name}: {numbers.number(round(correlation.correlation, 2))}",
+        f"{name}: {numbers.number(round(correlation['correlation'], 2))}",
         f"Dot plot of the loss increase without a head against {name}. Rank correlation "
         f"{findings.format_correlation(correlation)}.",
         level(0, ""),

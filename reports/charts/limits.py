@@ -154,7 +154,7 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
     Parameters
     ----------
     rows
-        ``distinguishable_by_n``: n, share, ci_low, ci_high (or NULL: no band), p10, p90, band_low, band_high,
+        ``distinguishable_by_n``: n, share, low, high (or NULL: no band), p10, p90, band_low, band_high,
         heads_within (ratios).
     """
     found = rows.to_pylist()
@@ -162,7 +162,7 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
     y = partial(alt.Y, title="Share told apart, Recall R(rₘᵢₙ, N) (ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last))
     band = base.mark_area(style="band")
-    shown = {"share": "Share", "ci_low": "95 % interval from", "ci_high": "to", "p10": "10 % of heads below"}
+    shown = {"share": "Share", "low": "95 % interval from", "high": "to", "p10": "10 % of heads below"}
     shown |= {"p90": "10 % of heads above", "heads_within": "Heads within the band"}
     return layer_chart(
         found,
@@ -171,11 +171,7 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
         level(low, f"{low:.2f}"),
         level(high, f"{high:.2f}"),
         band.encode(y=y("p10:Q"), y2="p90:Q"),
-        *(
-            [base.mark_area(style="band").encode(y=y("ci_low:Q"), y2="ci_high:Q")]
-            if numbers.drop_nulls(found, "ci_low")
-            else []
-        ),
+        *([base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q")] if numbers.drop_nulls(found, "low") else []),
         base.mark_line(style="mean").encode(y=y("share:Q")),
         points(
             base.encode(y=y("share:Q"), tooltip=[_make_n_tooltip(), *_make_tooltips(shown)]), always=len(found) == 1

@@ -7,7 +7,7 @@ from reports import theme
 from reports.charts.elements import layer_chart
 from reports.findings import recovery as findings
 
-SHOWN = ("layer", "head", "planted", "fitted", "standard_error")
+SHOWN = ("layer", "head", "planted", "fitted", "low", "high")
 """Columns of ``planted_recovery`` that a chart needs; there may be thousands of rows."""
 
 
@@ -17,7 +17,7 @@ def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
     Parameters
     ----------
     heads
-        ``planted_recovery`` for one parameter: layer, head, planted, fitted (or NULL: left out), standard_error.
+        ``planted_recovery`` for one parameter: layer, head, planted, fitted (or NULL: left out), low, high.
     parameter
         Name of the parameter, one of ``reports.findings.PARAMETERS``.
     """
@@ -33,7 +33,8 @@ def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
         alt.Tooltip("head:O", title="Head"),
         alt.Tooltip("planted:Q", title="Planted", format=".4~g"),
         alt.Tooltip("fitted:Q", title="Fitted", format=".4~g"),
-        alt.Tooltip("standard_error:Q", title="Standard error", format=".2~g"),
+        alt.Tooltip("low:Q", title="95 % interval from", format=".3~g"),
+        alt.Tooltip("high:Q", title="to", format=".3~g"),
     ]
     name = findings.PARAMETERS[parameter]
     return layer_chart(

@@ -54,7 +54,7 @@ def metric_curves(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, m
     Parameters
     ----------
     curves
-        ``bounds_by_n``: metric, family, n, mean, ci_low, ci_high, lower, upper (ratios from 0 to 1, or NULL),
+        ``bounds_by_n``: metric, family, n, mean, low, high, lower, upper (ratios from 0 to 1, or NULL),
         precision_floor.
     nulls
         ``separability_by_n``: measure, null_model, n, null_value; without a row of the metric no null is drawn.
@@ -71,7 +71,7 @@ def metric_curves(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, m
     base, beside = alt.Chart().encode(x=n_axis(last)), alt.Chart(alt.InlineData(values=others)).encode(x=n_axis(last))
     channels = _style_lines(labels)
     tooltip = [alt.Tooltip("n:Q", title="N", format=",d")]
-    shown = {"mean": name, "ci_low": "95 % interval from", "ci_high": "to", "lower": "Lower bound", "upper": "Upper"}
+    shown = {"mean": name, "low": "95 % interval from", "high": "to", "lower": "Lower bound", "upper": "Upper"}
     tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()]
     line = base.transform_calculate(label=f"'{MODEL}'").encode(y=y("mean:Q"), **channels)
     return layer_chart(
@@ -80,7 +80,7 @@ def metric_curves(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, m
         f"Line chart against N on a log axis, with {', '.join(labels)}. {findings.describe_course(rows, metric)}",
         base.mark_area(style="envelope").encode(y=y("lower:Q"), y2="upper:Q"),
         *(floor_of_precision(base, y("precision_floor:Q"), rows) if metric == "precision" else []),
-        base.mark_area(style="band").encode(y=y("ci_low:Q"), y2="ci_high:Q"),
+        base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q"),
         *([beside.mark_line(point=last == 1).encode(y=y("mean:Q"), **channels)] if others else []),
         line.mark_line(point=last == 1, strokeWidth=2.75),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
@@ -116,7 +116,7 @@ def metric_bounds(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.
     Parameters
     ----------
     curves
-        ``bounds_by_n``: metric, family, n, mean, ci_low, ci_high, lower, upper (ratios from 0 to 1, or NULL),
+        ``bounds_by_n``: metric, family, n, mean, low, high, lower, upper (ratios from 0 to 1, or NULL),
         precision_floor.
     metric
         The metric that is drawn.
@@ -135,7 +135,7 @@ def metric_bounds(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.
         f"{findings.describe_envelope(rows, metric)}",
         *([rule_at_n(elbow_n, f"elbow: N = {elbow_n}")] if elbow_n else []),
         *(floor_of_precision(base, y("precision_floor:Q"), rows) if metric == "precision" else []),
-        base.mark_area(style="band").encode(y=y("ci_low:Q"), y2="ci_high:Q"),
+        base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q"),
         *(_draw_line(base, y, column, always=last == 1) for column in reversed(LINES)),
         outside,
         points(base.encode(y=y("mean:Q"), tooltip=_make_bounds_tooltip(metric)), always=last == 1),
@@ -148,7 +148,7 @@ def _draw_line(base: alt.Chart, y: "partial[alt.Y]", column: str, *, always: boo
 
 
 def _make_bounds_tooltip(metric: str) -> list[alt.Tooltip]:
-    lines = {"mean": numbers.NAMES[metric], "ci_low": "95 % interval from", "ci_high": "to"} | {
+    lines = {"mean": numbers.NAMES[metric], "low": "95 % interval from", "high": "to"} | {
         column: f"Bound: {name}" for column, name in LINES.items() if column != "mean"
     }
     shown = [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in lines.items()]

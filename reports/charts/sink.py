@@ -20,13 +20,13 @@ _y = partial(alt.Y, title="Correlation over heads (−1 to 1)", scale=alt.Scale(
 
 
 def sink_effect(curve: pa.Table) -> alt.LayerChart:
-    """Correlation over heads of Recall R(r_min, N) and ρ_0 against N, its interval and its peak (Figure 6).
+    """Correlation over heads of Recall R(r_min, N) and ρ_0 against N, with its interval (Figure 6).
 
     Parameters
     ----------
     curve
-        ``sink_effect_by_n``: n, heads, sequences, correlation (from −1 to 1, or NULL: a gap), correlation_ci_low,
-        correlation_ci_high (NULL: no band).
+        ``sink_effect_by_n``: n, heads, sequences, correlation (from −1 to 1, or NULL: a gap), correlation_low,
+        correlation_high (NULL: no band).
     """
     rows: list[Row] = curve.to_pylist()
     base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)))
@@ -34,26 +34,11 @@ def sink_effect(curve: pa.Table) -> alt.LayerChart:
         rows,
         TITLE,
         f"Line chart against N on a log axis. {findings.describe_sink_effect(rows)}",
-        *_draw_rules(findings.find_peak(rows)),
-        base.mark_area(style="band").encode(y=_y("correlation_ci_low:Q"), y2="correlation_ci_high:Q"),
+        level(0, ""),
+        base.mark_area(style="band").encode(y=_y("correlation_low:Q"), y2="correlation_high:Q"),
         base.mark_line(style="mean").encode(y=_y("correlation:Q")),
-        *_mark_peak(base, findings.find_peak(rows)),
         points(_add_tooltip(base), always=len(numbers.drop_nulls(rows, "correlation")) == 1),
     )
-
-
-def _mark_peak(base: alt.Chart, peak: Row) -> list[alt.Chart]:
-    """The correlation farthest from 0, with its N."""
-    here = base.transform_filter(f"datum.n == {peak['n']}").encode(y=_y("correlation:Q"))
-    name = here.mark_text(style="accent-label", dy=-14 if peak["correlation"] > 0 else 14)
-    return [here.mark_point(style="accent", filled=True), name.encode(text=alt.value(f"N = {peak['n']}"))]
-
-
-def _draw_rules(peak: Row) -> list[alt.LayerChart]:
-    """Draw rules at no correlation and at the level of chance."""
-    noise = findings.compute_chance_level(peak)
-    chance = [level(noise, "chance"), level(-noise, "")] if noise < 1 else []
-    return [level(0, ""), *chance]
 
 
 def sink_effects(curves: pa.Table) -> alt.LayerChart:
@@ -77,7 +62,7 @@ def sink_effects(curves: pa.Table) -> alt.LayerChart:
         TITLE,
         f"Line chart against N on a log axis, one line for each study. {findings.describe_sink_effects(rows)}",
         level(0, ""),
-        base.mark_area().encode(y=_y("correlation_ci_low:Q"), y2="correlation_ci_high:Q"),
+        base.mark_area().encode(y=_y("correlation_low:Q"), y2="correlation_high:Q"),
         base.mark_line().encode(y=_y("correlation:Q"), strokeDash=dash),
         points(_add_tooltip(base, alt.Tooltip("study:N", title="Study")), always=len(rows) == len(studies)),
     )
@@ -85,7 +70,7 @@ def sink_effects(curves: pa.Table) -> alt.LayerChart:
 
 def _add_tooltip(base: alt.Chart, *first: alt.Tooltip) -> alt.Chart:
     """Add the tooltip of correlations."""
-    shown = {"correlation": "Correlation", "correlation_ci_low": "95 % interval from", "correlation_ci_high": "to"}
+    shown = {"correlation": "Correlation", "correlation_low": "95 % interval from", "correlation_high": "to"}
     measures = [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
     n, heads = (
         alt.Tooltip(f"{column}:Q", title=title, format=",d") for column, title in (("n", "N"), ("heads", "Heads"))

@@ -11,7 +11,6 @@ from tqdm import tqdm
 from reports.figures import (
     assumptions,
     bounds,
-    chance,
     claims,
     contexts,
     effects,
@@ -46,7 +45,6 @@ BUILDERS: tuple[Callable[[Source], Section | tuple[Section, ...]], ...] = (
     bounds.build_analysis,
     bounds.build_expectation,
     claims.build_section,
-    chance.build_exactness,
 )
 """Functions that build the sections, in reading order."""
 

@@ -1,8 +1,7 @@
-"""Whether heads separate what they select better than chance, and how exact counts differ from plain arithmetic."""
+"""Whether heads separate what they select better than chance."""
 
-from reports import listings
 from reports.charts import chance as charts
-from reports.figures.parts import NOTHING_SELECTED, Figure, Section, Source, make_empty_figure
+from reports.figures.parts import NOTHING_SELECTED, Figure, Source, make_empty_figure
 from reports.findings import chance as findings
 from reports.findings import numbers
 
@@ -15,17 +14,6 @@ _DRAWN = ("auc", "specificity")
 def build_figures(source: Source) -> tuple[Figure, ...]:
     """Measures of the whole model compared with nulls."""
     return (_build_model(source), _build_curves(source))
-
-
-def build_exactness(source: Source) -> Section:
-    """Results of plain arithmetic compared with exact counts."""
-    return Section(
-        "exact",
-        "What ‘exact’ means",
-        "Counts on this page are exact for the stored float32 tensors.",
-        (_build_arithmetic(source),),
-        appendix=True,
-    )
 
 
 def _build_model(source: Source) -> Figure:
@@ -49,7 +37,7 @@ def _build_model(source: Source) -> Figure:
         answer,
         marks="AUC: probability that a selected key is nearer to s_N than one left out. Specificity: share of the keys "
         "left out that lie beyond r_max. Band: range in which the selections would not differ clearly from a null "
-        "(95 % interval of the difference over sequences and KV groups).",
+        "(95 % interval of the difference over sequences).",
         charts=tuple(charts.chance(answer.table, measure=measure) for measure in _DRAWN),
         titled=True,
     )
@@ -92,28 +80,6 @@ def _build_curves(source: Source) -> Figure:
         answer,
         folded=True,
         charts=(charts.separation_curves(answer.table),),
-    )
-
-
-def _build_arithmetic(source: Source) -> Figure:
-    key, title, answer = "plain-arithmetic", "Plain arithmetic against exact counts", source.ask_study("arithmetic")
-    rows = answer.rows()
-    if not rows:
-        return make_empty_figure(
-            key, title, answer, NOTHING_SELECTED if not source.last_n else source.explain_empty(_NO_NULLS)
-        )
-    first = rows[0]
-    return Figure(
-        key,
-        title,
-        findings.describe_arithmetic(rows),
-        "Keys are ordered by ‖y‖² − 2⟨s, y⟩, ties included. Distances ‖s − y‖ computed literally lose the difference "
-        "between keys in ‖s‖², which all of them share; a figure published from such distances, the paper’s included, "
-        "may differ by as much. "
-        f"Measured on {numbers.count(first['heads'], 'head')} and {numbers.count(first['sequences'], 'sequence')}.",
-        answer.table,
-        answer,
-        listing=listings.tabulate_arithmetic(rows),
     )
 
 

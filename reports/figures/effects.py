@@ -35,7 +35,7 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
     rows = answer.rows()
     if not rows:
         return ()
-    correlations = findings.correlate_measures(rows)
+    correlations = source.ask_study("loss_associations").rows()
     sequences = numbers.count(rows[0]["sequences"], "sequence")
     maps = Figure(
         "loss-by-head",
@@ -67,19 +67,17 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
             claims_findings.describe_claims(claims, "recall_predicts_loss"),
             findings.describe_correlations(correlations),
         ),
-        "One dot per head, coloured by its kind; the titles give Spearman’s rank correlation. Intervals resample KV "
-        "groups, and permutations exchange them. A correlation whose interval contains 0 does not count as one. The "
+        "One dot per head, coloured by its kind; the titles give rank correlations over heads within layers, since "
+        "depth moves both, with intervals over sequences and the p value of exchanging KV groups within layers. The "
         f"table has the {ROWS} heads of largest increase; its SQL returns all of them. The paper hopes for such a "
         "relation but does not test it.",
         answer.table.sort_by([("delta_loss", "descending")]).slice(0, ROWS),
         answer,
         whole=answer.table,
         charts=tuple(
-            charts.loss_scatter(answer.table, measure=measure, correlation=one) for measure, one in correlations.items()
+            charts.loss_scatter(answer.table, measure=row["measure"], correlation=row) for row in correlations
         ),
-        listing=listings.tabulate_correlations(
-            {findings.MEASURES[measure]: one for measure, one in correlations.items()}
-        ),
+        listing=listings.tabulate_correlations(correlations, findings.MEASURES),
     )
     return maps, scatter
 

@@ -44,7 +44,7 @@ def _build_distances(source: Source) -> Figure | None:
         numbers.join_sentences(
             findings.describe_distance(rows),
             findings.describe_critical_n(source.ask_query("critical_n_by_head").rows()),
-            findings.describe_distance_fits(source.ask_study("distance_fits_of_model").rows()),
+            findings.describe_distance_fits(source.ask_study("limit_exponents_of_model").rows()),
         ),
         "Distance of s_N from the sum of the weighted value states left out, over the norm of the sum of all; mean "
         "over heads and sequences; band: 95 % interval over sequences. Random keys: root mean square over all "
@@ -68,7 +68,7 @@ def _build_convergence(source: Source) -> Figure | None:
         "convergence-uniform",
         "Convergence to uniform weights",
         numbers.join_sentences(
-            findings.describe_convergence(rows, source.ask_study("convergence_fits_of_model").rows()),
+            findings.describe_convergence(rows, source.ask_study("limit_exponents_of_model").rows()),
             findings.describe_head_convergence(heads.rows()),
         ),
         "Effective keys: exponential of the entropy of the weights. N₉₀: smallest number of keys that hold 90 % of the "

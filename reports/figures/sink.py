@@ -28,7 +28,7 @@ def _build_effect(source: Source) -> Figure:
     rows = answer.rows()
     if not has_values(answer.table, "correlation"):
         return make_empty_figure(key, title, answer, _explain_absence(source, rows))
-    peak = sink_findings.find_peak(rows)["n"]
+    peak = sink_findings.select_shown(rows)["n"]
     heads = source.ask_query("explorer_heads", n=peak).table
     seen = bool(sink_findings.select_sink_points(heads.to_pylist()))
     return Figure(
@@ -39,15 +39,14 @@ def _build_effect(source: Source) -> Figure:
             sink_findings.describe_sink_heads(heads.to_pylist(), peak) if seen else "",
             claims_findings.describe_claims(source.ask_study("claims").rows(), *CLAIMS),
         ),
-        "Left: Pearson correlation over heads of Recall R(r_min, N) and ρ_0, each a mean over sequences. Right: the "
-        "heads at the N farthest from 0; heads that share value states share ρ_0, so they are not independent. In the "
-        "paper the correlation peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
+        "Left: Pearson correlation over all heads of Recall R(r_min, N) and ρ_0, each a mean over sequences. Depth "
+        "moves both, so that random weights show it too: claims are judged within layers. Right: the "
+        "heads near the paper’s peak, N = 3, where it finds about 0.6 for Gemma-7B and Mistral-7B.",
         answer.table,
         answer,
         paper="Figure 6",
         tab="Similarity and Recall",
-        marks="Band: 95 % interval over sequences; mark: the N farthest from 0; dashed: 0, and ±2/√(KV heads), "
-        "the reach of chance.",
+        marks="Band: 95 % interval over sequences.",
         charts=(charts.sink_effect(answer.table), *([charts.sink_heads(heads, n=peak)] if seen else [])),
     )
 

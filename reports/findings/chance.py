@@ -1,22 +1,15 @@
-"""Findings on measures against nulls, and on plain arithmetic."""
+"""Findings on measures against nulls."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 
-from reports.findings.numbers import Row, count, drop_nulls, format_spans, join_sentences, name_head, number, percent
+from reports.findings.numbers import Row, count, drop_nulls, format_spans, join_sentences, name_head, number
 
 MEASURES = {"auc": "AUC", "specificity": "Specificity", "recall": "Recall", "precision": "Precision"}
 """Measures that are compared with nulls on the page."""
 
 NULLS = {"random_selection": "random selections", "shuffled_values": "shuffled value states"}
 """The nulls with which they are compared."""
-
-ARITHMETICS = {
-    "float32_loop": "a float32 loop",
-    "float32_cdist": "torch.cdist in float32",
-    "float64_literal": "the literal formula in float64",
-}
-"""Ways to compute distances literally by the formulas."""
 
 
 def describe_nulls(rows: Sequence[Row], measure: str) -> str:
@@ -26,7 +19,7 @@ def describe_nulls(rows: Sequence[Row], measure: str) -> str:
         for null, name in NULLS.items()
     }
     if not any(drop_nulls(found, "low") for found in of_nulls.values()):
-        return f"There are no intervals for {MEASURES[measure]}: these need several sequences and several KV groups."
+        return f"There are no intervals for {MEASURES[measure]}: these need several sequences."
     return join_sentences(*(_describe_difference(found, MEASURES[measure], name) for name, found in of_nulls.items()))
 
 
@@ -67,20 +60,3 @@ def describe_radii(rows: Sequence[Row]) -> str:
     heads = [f"{number(row['auc'])} in {name_head(row)} ({rank} mean AUC)" for rank, row in told.items()]
     first = next(iter(told.values()))
     return f"In sequence {first['sequence']} at N = {first['n']}, AUC is {', '.join(heads)}."
-
-
-def describe_arithmetic(rows: Sequence[Row]) -> str:
-    """Error of plain arithmetic (``arithmetic``)."""
-    by_name = {row["arithmetic"]: row for row in rows}
-    differs = [f"{percent(by_name[key]['recall_differs'])} with {name}" for key, name in ARITHMETICS.items()]
-    return join_sentences(
-        f"Share of all N at which Recall would be wrong: {', '.join(differs)}.", _describe_recall_at_4(by_name)
-    )
-
-
-def _describe_recall_at_4(by_name: Mapping[str, Row]) -> str:
-    exact = next(iter(by_name.values()))["recall_at_4"]
-    if exact is None:
-        return ""
-    others = [number(exact + by_name[key]["recall_difference_at_4"]) for key in ARITHMETICS]
-    return f"Mean Recall at N = 4 would be {', '.join(others)} instead of {number(exact)}."

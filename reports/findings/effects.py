@@ -1,10 +1,8 @@
 """Findings on what heads do: the loss without each head and its geometry, and the loss with fewer keys."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
-
-from geometry.statistics.rank_correlation import RankCorrelation, rank_correlation
+from reports.findings.claims import format_interval
 from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head, number
 
 MEASURES = {
@@ -52,35 +50,29 @@ def describe_ablation(rows: Sequence[Row]) -> str:
     )
 
 
-def correlate_measures(rows: Sequence[Row]) -> dict[str, RankCorrelation]:
-    """Rank correlation of each measure with the loss, KV groups as clusters (``ablation_by_head``)."""
-    groups = np.unique([(row["layer"], row["kv_head"]) for row in rows], axis=0, return_inverse=True)[1].ravel()
-    loss = np.array([row["delta_loss"] for row in rows], np.float64)
-    found = {
-        measure: rank_correlation(loss, np.array([row[measure] for row in rows], np.float64), groups)
-        for measure in MEASURES
-    }
-    return {measure: one for measure, one in found.items() if np.isfinite(one.correlation)}
+def format_correlation(row: Row) -> str:
+    """Format a correlation within layers with its interval and p (``loss_associations``)."""
+    interval = format_interval(row, "correlation", low="correlation_low", high="correlation_high")
+    return f"{interval}, p = {number(row['p'])}"
 
 
-def format_correlation(one: RankCorrelation) -> str:
-    """Format a correlation with its interval and p."""
-    interval = f" ({number(one.low)} to {number(one.high)})" if np.isfinite(one.low) else ""
-    return f"{number(one.correlation)}{interval}, p = {number(one.p)}"
-
-
-def describe_correlations(found: Mapping[str, RankCorrelation]) -> str:
-    """The measure most correlated with the loss, and the measures with a clear correlation, by name."""
-    if not found:
+def describe_correlations(rows: Sequence[Row]) -> str:
+    """The measure most correlated with the loss, and those with a clear correlation (``loss_associations``)."""
+    if not rows:
         return "Too few heads have a loss and a measure for a correlation."
-    most = max(found, key=lambda measure: abs(found[measure].correlation))
-    clear = [measure for measure, one in found.items() if one.p * len(found) <= LEVEL]
+    most = max(rows, key=lambda row: abs(row["correlation"]))
+    clear = [row["measure"] for row in rows if row["p"] * len(rows) <= LEVEL and _excludes_zero(row)]
     return join_sentences(
-        f"Over heads the loss correlates most with {MEASURES[most]}: rank correlation "
-        f"{format_correlation(found[most])}.",
-        f"Of {count(len(found), 'measure')}, {_join_measures(clear)} (permutations of KV groups, 5 % over "
-        "all of them).",
+        f"Within layers the loss goes most with {MEASURES[most['measure']]}: rank correlation "
+        f"{format_correlation(most)}.",
+        f"Of {count(len(rows), 'measure')}, {_join_measures(clear)} (interval over sequences, and permutations of KV "
+        "groups within layers, 5 % over all of them).",
     )
+
+
+def _excludes_zero(row: Row) -> bool:
+    """Whether the interval of a correlation lies on one side of 0; one without an interval does not."""
+    return row["correlation_low"] is not None and row["correlation_low"] * row["correlation_high"] > 0
 
 
 def _join_measures(clear: Sequence[str]) -> str:
@@ -108,6 +100,6 @@ def describe_budgets(rows: Sequence[Row]) -> str:
     return f"With about {number(mine[0]['keys_kept'])} keys per query, {'; '.join(parts)}."
 
 
-def summarise_effects(rows: Sequence[Row]) -> str:
-    """Summarise what heads do in a line for the terminal (``ablation_by_head``)."""
-    return join_sentences(describe_ablation(rows), describe_correlations(correlate_measures(rows)))
+def summarise_effects(rows: Sequence[Row], associations: Sequence[Row]) -> str:
+    """Summarise what heads do in a line for the terminal (``ablation_by_head``, ``loss_associations``)."""
+    return join_sentences(describe_ablation(rows), describe_correlations(associations))

@@ -99,7 +99,8 @@ def _describe_course(curve: Sequence[Row], column: str) -> str:
     if len(rows) == 1:
         return f"is {_format_point(first, column)}, the only N"
     if high[column] - low[column] < LEVEL:
-        return f"stays between {number(low[column])} and {number(high[column])}"
+        least, most = number(low[column]), number(high[column])
+        return f"stays at {least}" if least == most else f"stays between {least} and {most}"
     ends = sorted((first[column], last[column]))
     beyond = {"lowest": (low, ends[0] - low[column]), "highest": (high, high[column] - ends[1])}
     name, (row, excess) = max(beyond.items(), key=lambda item: item[1][1])
@@ -303,8 +304,9 @@ def _describe_layers(rows: Sequence[Row]) -> str:
     first, last = min(of_layer), max(of_layer)
     if first == last:
         return ""
-    start, end = fmean(of_layer[first]), fmean(of_layer[last])
-    if start == end:
-        return f"Layers {first} and {last} have the same mean, {number(start)}."
-    verb = "rises" if start < end else "falls"
-    return f"The mean of a layer {verb} from {number(start)} in layer {first} to {number(end)} in layer {last}."
+    means = {layer: fmean(values) for layer, values in of_layer.items()}
+    low, high = min(means, key=lambda layer: means[layer]), max(means, key=lambda layer: means[layer])
+    return (
+        f"The mean of a layer is smallest in layer {low}, {number(means[low])}, and largest in layer {high}, "
+        f"{number(means[high])}; it is {number(means[first])} in the first and {number(means[last])} in the last."
+    )

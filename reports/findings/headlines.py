@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean
 
 from reports.findings.claims import describe_claims, summarise_claims
 from reports.findings.numbers import NAMES, Row, count, drop_nulls, name_head, number, percent
@@ -25,10 +25,8 @@ class Measured:
 
     heads: Sequence[Row]
     """``heads_at_n``."""
-    sinks: Sequence[Row]
-    """``sink_by_head``."""
-    norms: Sequence[Row]
-    """``norm_variation_by_head``."""
+    measures: Sequence[Row]
+    """``measures``."""
 
 
 def describe_separation(heads: Sequence[Row], twins: Sequence[Row], nulls: Sequence[Row], n: int) -> str:
@@ -63,8 +61,8 @@ def build_headlines(
         _build_mean(of_study, of_twin, nulls, "precision", n),
         _build_mean(of_study, of_twin, nulls, "recall", n),
         _build_findings(claims),
-        _build_sink_weight(of_study.sinks, of_twin),
-        _build_sink_norm(of_study, of_twin),
+        _build_measure(of_study.measures, "sink_weight", "Attention on the sink", "mean of all heads", share=True),
+        _build_measure(of_study.measures, "lambda_sink", "Value norm of the sink, λ", "median of KV heads"),
     ]
 
 
@@ -105,43 +103,21 @@ def _build_findings(claims: Sequence[Row]) -> Headline:
     """How many claims are supported here and not by random weights."""
     label = "Findings beyond random weights"
     supported = [row for row in claims if row["verdict"] == "supported"]
-    if supported and all(row["finding"] is None for row in supported):
+    if supported and all(row["beyond_twin"] is None for row in supported):
         return Headline(label, "–", "no result for random weights")
-    findings = sum(row["finding"] is True for row in supported)
+    findings = sum(row["beyond_twin"] is True for row in supported)
     return Headline(label, f"{findings:,}", f"of {count(len(claims), 'claim')} of the paper")
 
 
-def _build_sink_weight(sinks: Sequence[Row], of_twin: Measured | None) -> Headline:
-    weight, uniform = (
-        _compute_mean(sinks, "sink_weight"),
-        _compute_mean(drop_nulls(sinks, "sink_weight"), "uniform_weight"),
-    )
-    if weight is None or uniform is None:
-        return Headline("Attention on the sink", "–", "hidden by a sliding window")
-    twin = _compute_mean(of_twin.sinks, "sink_weight") if of_twin else None
-    note = _format_comparison(("random weights", None if twin is None else percent(twin)))
-    times = f"{number(weight / uniform)} times the uniform share"
-    return Headline("Attention on the sink", percent(weight), f"{times}; {note}" if note else times)
-
-
-def _build_sink_norm(of_study: Measured, of_twin: Measured | None) -> Headline:
-    """Norm of the sink's value state: λ over KV heads, or the ratio to later positions if there is no λ."""
-    label, twin = "Value norm of the sink", _compute_sink_norm(of_twin) if of_twin else None
-    value = _compute_sink_norm(of_study)
-    if value is None:
-        return Headline(label, "–", "no other position to compare it with")
-    note = _format_comparison(
-        ("of the others, median of KV heads; random weights", None if twin is None else f"{number(twin)} ×")
-    )
-    return Headline(label, f"{number(value)} ×", note or "of the others, median of KV heads")
-
-
-def _compute_sink_norm(measured: Measured) -> float | None:
-    rows = drop_nulls(measured.norms, "lambda_sink")
-    if rows:
-        return float(median(row["lambda_sink"] for row in rows))
-    ratios = {(row["layer"], row["kv_head"]): row["norm_ratio"] for row in drop_nulls(measured.sinks, "norm_ratio")}
-    return median(ratios.values()) if ratios else None
+def _build_measure(measures: Sequence[Row], name: str, label: str, basis: str, *, share: bool = False) -> Headline:
+    """A measure with its interval and the twin's value; a dash without it."""
+    row = next((row for row in measures if row["measure"] == name), None)
+    if row is None or row["value"] is None:
+        return Headline(label, "–", "no head sees the sink")
+    write = percent if share else number
+    interval = "" if row["value_low"] is None else f"{write(row['value_low'])} to {write(row['value_high'])}; "
+    twin = "" if row["twin_value"] is None else f"; random weights {write(row['twin_value'])}"
+    return Headline(label, write(row["value"]), f"{interval}{basis}{twin}")
 
 
 def describe_highlights(
@@ -162,7 +138,7 @@ def describe_highlights(
     return [*(sentence for sentence in told if sentence), summarise_claims(claims)]
 
 
-SEPARATION = ("selection_sharpens", "values_sharpen", "small_n_elbow", "intermediate_weakest", "premise_holds")
+SEPARATION = ("selection_sharpens", "values_sharpen", "small_n_strongest", "intermediate_weakest", "premise_holds")
 """Claims on separation in the summary."""
 
 SINK = ("sink_predicts_recall", "sink_predicts_precision")

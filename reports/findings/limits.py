@@ -6,7 +6,8 @@ The measurements of arXiv 2508.17821, known from its abstract and from accounts 
 from collections.abc import Sequence
 from statistics import median
 
-from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head, number, percent
+from reports.findings.claims import format_interval
+from reports.findings.numbers import Row, count, drop_nulls, format_spans, join_sentences, name_head, number, percent
 
 BEST_OF = {"auc": "AUC", "recall": "Recall"}
 """Measures by which a temperature is chosen."""
@@ -66,8 +67,8 @@ def describe_critical_n(heads: Sequence[Row]) -> str:
 
 
 def describe_distance_fits(fits: Sequence[Row]) -> str:
-    """Exponents of the distance in N and in the number of keys (``distance_fits_of_model``)."""
-    mine = [row for row in fits if row["measure"] == "distance" and row["status"] == "ok"]
+    """Exponents of the distance in N and in the number of keys (``limit_exponents_of_model``)."""
+    mine = [row for row in fits if row["measure"] == "distance"]
     against_n = [row for row in mine if row["axis"] == "n"]
     told: list[str] = []
     if against_n:
@@ -78,7 +79,7 @@ def describe_distance_fits(fits: Sequence[Row]) -> str:
         )
     against_keys = [row for row in mine if row["axis"] == "n_keys"]
     if against_keys:
-        least, most = (pick(against_keys, key=lambda row: row["slope"]) for pick in (min, max))
+        least, most = (pick(against_keys, key=lambda row: row["exponent"]) for pick in (min, max))
         ends = [least] if least is most else [least, most]
         powers = " and ".join(f"{format_exponent(row)} at N = {row['n']}" for row in ends)
         told.append(f"Against the number of keys the exponent is {'between ' if len(ends) > 1 else ''}{powers}.")
@@ -87,15 +88,13 @@ def describe_distance_fits(fits: Sequence[Row]) -> str:
 
 def format_exponent(row: Row) -> str:
     """The exponent of a fit with its interval."""
-    if row["slope_low"] is None:
-        return number(row["slope"])
-    return f"{number(row['slope'])} ({number(row['slope_low'])} to {number(row['slope_high'])})"
+    return format_interval(row, "exponent", low="exponent_low", high="exponent_high")
 
 
 def describe_convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
     """How close the weights are to uniform ones, and how this changes as keys are added (``convergence_by_query``).
 
-    ``fits`` are ``convergence_fits_of_model``.
+    ``fits`` are ``limit_exponents_of_model``.
     """
     first, last = (pick(rows, key=lambda row: row["n_keys"]) for pick in (min, max))
     if first["n_keys"] == last["n_keys"]:
@@ -103,7 +102,7 @@ def describe_convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
             f"With {last['n_keys']:,} keys, the mean head has effectively {percent(last['effective_share'])} of them, "
             f"and {percent(last['n_90_share'])} hold 90 % of its weight; for uniform weights: 100 % and 90 %."
         )
-    slope = {row["measure"]: row for row in fits if row["status"] == "ok"}.get("effective_share")
+    slope = {row["measure"]: row for row in fits}.get("effective_share")
     way = "rise" if last["effective_share"] > first["effective_share"] else "fall"
     told = (
         f"From {first['n_keys']:,} to {last['n_keys']:,} keys, effective keys {way} from "
@@ -127,9 +126,7 @@ def describe_distinguishable(rows: Sequence[Row]) -> str:
     low, high = rows[0]["band_low"], rows[0]["band_high"]
     within = [row["n"] for row in rows if row["within_band"]]
     last, most = rows[-1], max(rows, key=lambda row: row["heads_within"])
-    held = (
-        f"from N = {min(within):,} to {max(within):,}" if len(within) > 1 else f"at N = {within[0]:,}" if within else ""
-    )
+    held = f"at N = {format_spans(within, [row['n'] for row in rows])}" if within else ""
     return join_sentences(
         f"The model’s share lies between {low:.2f} and {high:.2f} {held}, and is {number(last['share'])} at the last "
         f"N, {last['n']:,}."
@@ -170,7 +167,7 @@ def describe_best_temperatures(rows: Sequence[Row]) -> str:
             told.append(
                 f"{name} at N = {max(row['n'] or 0 for row in mine)} is most often largest at "
                 f"T = {number(most['temperature'])}, in {most['heads']:,} of {count(heads, 'head')}; it is larger than "
-                f"at T = 1 by more than two standard errors in {clear:,}."
+                f"at T = 1 with an interval above 0 in {clear:,}."
             )
     return join_sentences(
         *told,

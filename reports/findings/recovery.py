@@ -22,7 +22,7 @@ PARAMETERS = {
 """Parameters of the assumptions, as the paper writes them."""
 
 EXACT = 1e-6
-"""A standard error below this share of the value is rounding: the parameter does not vary over sequences."""
+"""An interval narrower than this share of the value is rounding: the parameter does not vary over sequences."""
 
 
 def select_compared(rows: Sequence[Row]) -> list[Row]:
@@ -43,9 +43,9 @@ def describe_parameter(rows: Sequence[Row], parameter: str) -> str:
 
 
 def describe_recovery(rows: Sequence[Row]) -> str:
-    """Number of planted parameters that were fitted, and of those within two standard errors (``planted_recovery``)."""
+    """Number of planted parameters that were fitted, and of those within their intervals (``planted_recovery``)."""
     fitted = select_compared(rows)
-    judged = [row for row in drop_nulls(fitted, "standard_error") if row["standard_error"] > EXACT * abs(row["fitted"])]
-    near = sum(abs(row["difference"]) <= 2 * row["standard_error"] for row in judged)
-    within = f"; {near} of {len(judged)} lie within two standard errors, where 95 % are expected" if judged else ""
+    judged = [row for row in drop_nulls(fitted, "low") if row["high"] - row["low"] > EXACT * abs(row["fitted"])]
+    near = sum(row["low"] <= row["planted"] <= row["high"] for row in judged)
+    within = f"; {near} of {len(judged)} lie within their intervals, where 95 % are expected" if judged else ""
     return f"{len(fitted)} of {count(len(rows), 'planted parameter')} were fitted{within}."

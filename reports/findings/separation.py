@@ -34,7 +34,7 @@ def join_bounds(curves: Sequence[Row], metric: str) -> list[Row]:
         printed, free = (families[family].get(n, none) for family in families)
         of_mean = families["printed"].get(n) or families["scale_free"][n]
         lowers = [bound for bound in (printed["lower"], free["lower"]) if bound is not None]
-        row = {"metric": metric, **{name: of_mean[name] for name in ("n", "mean", "ci_low", "ci_high")}}
+        row = {"metric": metric, **{name: of_mean[name] for name in ("n", "mean", "low", "high")}}
         row["precision_floor"] = of_mean["precision_floor"]
         row |= {"lower": printed["lower"], "upper": printed["upper"], "scale_free_lower": free["lower"]}
         above = printed["upper"] is not None and row["mean"] > printed["upper"]

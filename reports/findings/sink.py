@@ -1,9 +1,9 @@
-"""Findings on the correlation of Recall with the sink's similarity."""
+"""Findings on the correlation of Recall with the sink's similarity over all heads, which is shown and not judged."""
 
 from collections.abc import Sequence
-from math import sqrt
 
-from reports.findings.numbers import Row, count, drop_nulls, join_sentences, number
+from reports.findings.claims import format_interval
+from reports.findings.numbers import Row, count, drop_nulls, number
 
 FEWEST = 3
 """A correlation over fewer heads than this is −1 or 1 for any values."""
@@ -15,55 +15,34 @@ PAPERS_PEAK = 3
 """N at which the paper finds the correlation highest."""
 
 
-def find_peak(curve: Sequence[Row]) -> Row:
-    """The row whose correlation is farthest from 0, the first of several (``sink_effect_by_n``).
-
-    At least one row has a correlation.
-    """
-    return max(drop_nulls(curve, "correlation"), key=lambda row: abs(row["correlation"]))
+def select_shown(curve: Sequence[Row]) -> Row:
+    """The row at the paper's peak, or at the nearest N that has a correlation (``sink_effect_by_n``)."""
+    return min(drop_nulls(curve, "correlation"), key=lambda row: abs(row["n"] - PAPERS_PEAK))
 
 
-def compute_chance_level(row: Row) -> float:
-    """How far from 0 the correlation of unrelated quantities may lie by chance: 2/√(KV heads).
-
-    Query heads that share value states share ρ_0, so they are not independent.
-    """
-    return 2 / sqrt(row["kv_heads"])
+def format_correlation(row: Row) -> str:
+    """Format a correlation with its interval."""
+    return format_interval(row, "correlation", low="correlation_low", high="correlation_high")
 
 
 def describe_sink_effect(curve: Sequence[Row]) -> str:
-    """The N at which the correlation is farthest from 0, and its value at the paper's peak (``sink_effect_by_n``)."""
-    peak = find_peak(curve)
-    interval = (
-        f" (95 % interval over sequences {_format_interval(peak)})"
-        if peak["correlation_ci_low"] is not None
-        else " (one sequence: no interval)"
+    """The correlation at the paper's peak, and at the last N (``sink_effect_by_n``)."""
+    shown, last = select_shown(curve), drop_nulls(curve, "correlation")[-1]
+    told = (
+        f"Over all {count(shown['heads'], 'head')}, the correlation of mean Recall and ρ₀ is "
+        f"{format_correlation(shown)} at N = {shown['n']}, where the paper finds its peak"
     )
-    return join_sentences(
-        f"Over {count(peak['heads'], 'head')}, the correlation of Recall and ρ₀ is farthest from 0 at N = {peak['n']}, "
-        f"with {number(peak['correlation'])}{interval}.",
-        _describe_paper_peak(curve, peak),
-    )
-
-
-def _format_interval(row: Row) -> str:
-    return f"{number(row['correlation_ci_low'])} to {number(row['correlation_ci_high'])}"
-
-
-def _describe_paper_peak(curve: Sequence[Row], peak: Row) -> str:
-    """Describe the correlation at the paper's peak, unless that is the peak here too."""
-    there = [row["correlation"] for row in drop_nulls(curve, "correlation") if row["n"] == PAPERS_PEAK != peak["n"]]
-    return f"At N = {PAPERS_PEAK}, where the paper finds the peak, it is {number(there[0])}." if there else ""
+    return f"{told}." if last is shown else f"{told}, and {format_correlation(last)} at N = {last['n']:,}."
 
 
 def describe_sink_effects(curves: Sequence[Row]) -> str:
-    """Where the correlation of each study peaks (``sink_effect_by_n`` with the column study)."""
-    peaks = {
-        study: find_peak([row for row in curves if row["study"] == study])
+    """The correlation of each study at the paper's peak (``sink_effect_by_n`` with the column study)."""
+    shown = {
+        study: select_shown([row for row in curves if row["study"] == study])
         for study in dict.fromkeys(row["study"] for row in drop_nulls(curves, "correlation"))
     }
-    told = [f"{study} {number(peak['correlation'])} at N = {peak['n']}" for study, peak in peaks.items()]
-    return f"Correlation farthest from 0: {'; '.join(told)}." if told else ""
+    told = [f"{study} {format_correlation(row)} at N = {row['n']}" for study, row in shown.items()]
+    return f"Correlation over all heads: {'; '.join(told)}." if told else ""
 
 
 def explain_no_sink_effect(curve: Sequence[Row]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from math import sqrt
 from statistics import fmean, median
 
+from reports.findings.claims import format_interval
 from reports.findings.numbers import Row, count, drop_nulls, join_sentences, number
 
 
@@ -101,6 +102,5 @@ def describe_model_similarity(model: Row | None) -> str:
 
 
 def _format_with_error(row: Row, column: str) -> str:
-    """Format a parameter with its standard error, if it has one."""
-    error = row[f"{column}_se"]
-    return number(row[column]) if error is None else f"{number(row[column])} ± {number(error)}"
+    """Format a parameter with its interval, if it has one."""
+    return format_interval(row, column, low=f"{column}_low", high=f"{column}_high")
