@@ -12,7 +12,6 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-
 from dagster_project.steps.summaries.claims import fits, kinds
 from dagster_project.steps.summaries.claims.bounds import Bounds
 from dagster_project.steps.summaries.claims.chance import MEASURES, estimate_chance_claims
@@ -22,10 +21,11 @@ from dagster_project.steps.summaries.claims.parts import Estimated, Layer, Pair,
 from dagster_project.steps.summaries.claims.regimes import estimate_regime_claims
 from dagster_project.steps.summaries.claims.separation import Separation
 from dagster_project.steps.summaries.claims.sink import Sink
+from geometry.statistics.resampling import resample
+
 from geometry.arrays import F64
 from geometry.assumptions.phases import phase_curve
 from geometry.grids import log_grid
-from geometry.statistics.resampling import resample
 from storage.warehouse.relations import create_relations, create_tables, read_paper_claims
 
 SEQUENCES, LAYERS, HEADS, KV, POSITIONS = 12, 4, 8, 4, 40

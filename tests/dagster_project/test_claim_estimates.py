@@ -8,13 +8,13 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy import stats
-
 from dagster_project.steps.summaries.claims.effects import CONTRASTS, PREDICTS, compute_rank_correlations, remove_sign
 from dagster_project.steps.summaries.claims.estimating import SCHEMA, build_claim_row
 from dagster_project.steps.summaries.claims.parts import Estimated
-from geometry.arrays import F64
 from geometry.statistics.resampling import Interval
+from scipy import stats
+
+from geometry.arrays import F64
 from storage.warehouse.connection import connect
 from storage.warehouse.relations import read_paper_claims
 from tests.dagster_project import made_up_studies as made

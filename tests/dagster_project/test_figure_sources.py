@@ -11,6 +11,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from geometry.statistics.bootstrap import draw_sequences
 
 import sql
 from dagster_project.steps.catalogue import find_asset
@@ -22,7 +23,6 @@ from dagster_project.steps.summaries.positions import compute_attention_by_posit
 from dagster_project.steps.summaries.sink import compute_sink_effect
 from dagster_project.study.studies import Study
 from geometry.assumptions.directions import DirectionMoments
-from geometry.statistics.bootstrap import draw_sequences
 from storage.files.places import Local, Place
 from storage.files.tables import read_table, write_tables
 from storage.warehouse.relations import create_tables

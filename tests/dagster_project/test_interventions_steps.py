@@ -11,19 +11,19 @@ import duckdb
 import numpy as np
 import pytest
 import torch
+from dagster_project.steps.summaries.claims.effects import CONTRASTS, NO_EFFECTS, PREDICTS
+from geometry.statistics.bootstrap import draw_sequences
 
 import sql
 from dagster_project.steps.assets import Snapshot
 from dagster_project.steps.sources import open_sources
 from dagster_project.steps.summaries import interventions
-from dagster_project.steps.summaries.claims.effects import CONTRASTS, NO_EFFECTS, PREDICTS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from extract.ablation import estimate_ablation_bytes
 from extract.budgets import Heads
 from extract.interventions import UneditableError
 from extract.sparsity import estimate_policy_bytes
-from geometry.statistics.bootstrap import draw_sequences
 from storage.errors import UserError
 from storage.files.pieces import Pieces
 from tests.dagster_project import making, recorded

@@ -7,6 +7,7 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
+from geometry.statistics.resampling import percentile_interval, resample
 
 from dagster_project.steps.sources import open_sources
 from dagster_project.steps.summaries import chance
@@ -20,7 +21,6 @@ from dagster_project.steps.summaries.chance import (
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from geometry.grids import log_grid
-from geometry.statistics.resampling import percentile_interval, resample
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making

@@ -9,6 +9,7 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
+from geometry.statistics.bootstrap import REPLICATES
 
 import sql
 from dagster_project.steps import measuring
@@ -19,7 +20,6 @@ from dagster_project.study.studies import Study
 from geometry.assumptions.decay import fit_decay
 from geometry.assumptions.phases import fit_phases
 from geometry.lazy.selection import build_scale_free_bounds, build_selection_arrays, build_similarities, value_norms
-from geometry.statistics.bootstrap import REPLICATES
 from storage.errors import UserError
 from storage.files.places import Local
 from storage.files.tables import read_table_provenance

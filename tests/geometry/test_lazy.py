@@ -11,6 +11,7 @@ import pytest
 from geometry import selection_profile
 from geometry.assumptions.similarity import cosine_by_distance, cosines_with, sink_cosines
 from geometry.bounds.scale_free import scale_free_lower_bounds
+from geometry.grids import quantile_over_ln_n
 from geometry.lazy.selection import (
     PER_HEAD,
     PER_KAPPA,
@@ -25,7 +26,6 @@ from geometry.lazy.selection import (
 from geometry.quantities import SELECTION
 from geometry.selection.concentration import concentration
 from geometry.selection.parts import output_parts
-from geometry.statistics.quantiles import quantile_over_ln_n
 
 SEQUENCES, LAYERS, HEADS, KV_HEADS, KEYS, HEAD_DIM = 3, 2, 8, 4, 40, 6
 QUERIES = (1, 17, KEYS - 1)

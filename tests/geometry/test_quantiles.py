@@ -6,17 +6,17 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
-
-from geometry.statistics import quantiles
 from geometry.statistics.quantiles import (
     estimate_quantile_bytes,
     quantile_over_ln_n,
     quantiles_of_replicates,
     stream_quantiles,
 )
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from geometry.statistics import quantiles
 
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 Blocks = list[np.ndarray]

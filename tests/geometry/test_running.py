@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-
 from geometry.statistics.running import Mean, Spread, average_arrays, standard_error, variation
 
 

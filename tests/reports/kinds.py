@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.statistics.quantiles import quantile_over_ln_n
+from geometry.grids import quantile_over_ln_n
 
 F64 = NDArray[np.float64]
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import sql
 from geometry import concentration, output_parts, selection_profile
+from geometry.grids import quantile_over_ln_n
 from geometry.quantities import BY_N, ROLES, SelectionProfile, list_declared
-from geometry.statistics.quantiles import quantile_over_ln_n
 from sql.thresholds import KINDS, SIGNATURE, THRESHOLDS
 from tests.sql.hand_made import Row, break_statement, database, rows_of
 from tests.sql.kinds_oracle import DEFAULTS, RULES, classified, held

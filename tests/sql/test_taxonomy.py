@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from geometry.statistics.quantiles import quantile_over_ln_n
+from geometry.grids import quantile_over_ln_n
 from tests.sql.hand_made import Row, break_statement, database, rows_of
 from tests.sql.kinds_oracle import DEFAULTS, RULES, Held, classified, held
 
