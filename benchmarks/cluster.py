@@ -15,11 +15,11 @@ import numpy as np
 
 from benchmarks.fits import F64, WORKERS, draw
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from dagster_project.steps import measuring
-from dagster_project.steps.assets import Work
-from dagster_project.steps.catalogue import ASSETS
-from dagster_project.steps.cluster import use_scheduler
-from dagster_project.steps.summaries.curves import fit_heads
+from dagster_project.analysis.cluster import use_scheduler
+from dagster_project.analysis.curves import fit_heads
+from dagster_project.assets import metrics as measuring
+from dagster_project.assets.asset import Work
+from dagster_project.assets.catalogue import ASSETS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from geometry.assumptions.phases import fit_phases

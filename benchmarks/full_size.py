@@ -34,12 +34,11 @@ from transformers import (
 )
 
 from benchmarks.measure import alternate, describe_machine
-from dagster_project.steps.assets import Work
-from dagster_project.steps.catalogue import ASSETS
-from dagster_project.steps.landing import WAREHOUSE
-from dagster_project.steps.measuring import SELECTION_METRICS
-from dagster_project.steps.reporting import REPORT
-from dagster_project.steps.summaries import SUMMARIES
+from dagster_project.assets.asset import Work
+from dagster_project.assets.catalogue import ASSETS, find_asset
+from dagster_project.assets.metrics import SELECTION_METRICS
+from dagster_project.assets.report import REPORT
+from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from extract import models
@@ -234,7 +233,7 @@ def _run_pipeline(home: Home, name: str, study: Study, done: Measured) -> None:
     for stage, assets in {
         "metrics": (SELECTION_METRICS,),
         "summaries": SUMMARIES,
-        "landing": (WAREHOUSE,),
+        "landing": (find_asset("warehouse"),),
         "report": (REPORT,),
     }.items():
         with time_stage(stage):

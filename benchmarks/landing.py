@@ -16,12 +16,12 @@ import pyarrow as pa
 
 import sql
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from dagster_project.steps.assets import Work
-from dagster_project.steps.catalogue import ASSETS
-from dagster_project.steps.landing import gather_tables
-from dagster_project.steps.measuring import SELECTION_METRICS
-from dagster_project.steps.summaries import SUMMARIES
-from dagster_project.steps.tensors import TENSOR_STORE
+from dagster_project.assets.asset import Work
+from dagster_project.assets.catalogue import ASSETS
+from dagster_project.assets.landing import gather_tables
+from dagster_project.assets.metrics import SELECTION_METRICS
+from dagster_project.assets.summaries import SUMMARIES
+from dagster_project.assets.tensors import TENSOR_STORE
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from extract.settings import SYNTHETIC

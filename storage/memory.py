@@ -1,6 +1,6 @@
 """The memory that this process can still allocate: of the machine, of its control group and of its address space.
 
-What a study needs is estimated in ``dagster_project.steps.memory``.
+What a study needs is estimated in ``dagster_project.analysis.memory``.
 """
 
 import os

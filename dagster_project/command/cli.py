@@ -222,8 +222,8 @@ def extract(
     """
     root = _use_home(home)
     _check_study(root, study)
-    from dagster_project.steps.catalogue import prepare_work
-    from dagster_project.steps.tensors import extract_tensors
+    from dagster_project.assets.catalogue import prepare_work
+    from dagster_project.assets.tensors import extract_tensors
     from extract.settings import Shard
 
     work = prepare_work(root, study)
@@ -247,7 +247,7 @@ def finalise(
 
     `attention-geometry finalise mine`, then `attention-geometry run mine` for metrics, warehouse and report.
     """
-    from dagster_project.steps.tensors import finalise_tensors
+    from dagster_project.assets.tensors import finalise_tensors
     from dagster_project.study.studies import find_study
 
     root = _use_home(home)
@@ -265,14 +265,14 @@ def drop(
     They are by far the largest files. Other analysis settings then require a new extraction (`run STUDY --fresh`).
     `keep_tensors: false` in the settings of a study does the same as soon as it has landed.
     """
-    from dagster_project.steps.landing import drop_tensors
-    from dagster_project.steps.space import format_bytes
-    from dagster_project.study.studies import find_study
+    from dagster_project.assets.catalogue import prepare_work
+    from dagster_project.assets.landing import drop_tensors
+    from dagster_project.assets.space import format_bytes
 
     root = _use_home(home)
-    found = find_study(root, study)
+    work = prepare_work(root, study)
     with root.reserve(study):
-        freed = drop_tensors(root, study, found)
+        freed = drop_tensors(work)
     typer.echo(f"{study}: {format_bytes(freed)} freed in {root.tensors(study)}")
 
 
@@ -327,8 +327,8 @@ def report(
     """
     root = _use_home(home)
     _check_known(root, study)
+    from dagster_project.assets.report import export
     from dagster_project.command.runs import run_report
-    from dagster_project.steps.reporting import export
 
     run_report(root, study)
     typer.echo(root.report(study))
@@ -350,7 +350,7 @@ def publish(
 
     `attention-geometry publish site`, then copy `site` to the host, or serve it: `python -m http.server -d site`
     """
-    from dagster_project.steps.publishing import publish as publish_pages
+    from dagster_project.assets.publishing import publish as publish_pages
 
     target = folder.expanduser().resolve()
     written = publish_pages(_use_home(home), target)
@@ -372,7 +372,7 @@ def compare(
     """
     root = _use_home(home)
     _check_known(root, *studies)
-    from dagster_project.steps.reporting import write_comparison
+    from dagster_project.assets.report import write_comparison
 
     typer.echo(write_comparison(root, studies))
 

@@ -30,7 +30,7 @@ def complete_relation(incomplete: str) -> list[str]:
 
 def complete_asset(incomplete: str) -> list[str]:
     """The assets of a study that begin with a prefix."""
-    from dagster_project.steps.catalogue import ASSETS
+    from dagster_project.assets.catalogue import ASSETS
 
     return _filter_by_prefix(incomplete, [asset.name for asset in ASSETS])
 

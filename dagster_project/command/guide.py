@@ -66,14 +66,14 @@ def show_assets(form: str) -> None:
     UserError
         If the format does not exist.
     """
-    from dagster_project.steps.catalogue import ASSETS
-    from dagster_project.steps.documentation import render_assets_section
+    from dagster_project.assets.catalogue import ASSETS
+    from dagster_project.assets.documentation import render_assets_section
 
     _check_format(form)
     if form == "markdown":
         sys.stdout.write(render_assets_section())
         return
-    rows = [(asset.name, ", ".join(parent.name for parent in asset.parents), asset.about) for asset in ASSETS]
+    rows = [(asset.name, ", ".join(asset.parents), asset.about) for asset in ASSETS]
     _print_rows(("asset", "made from", "description"), rows)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dagster_project.steps.landing import keep_external_scores, read_external_scores
+from dagster_project.assets.landing import keep_external_scores, read_external_scores
 from dagster_project.study.home import Home
 from reports.external import Heads, correlate_scores, read_scores
 from reports.head_files import FORMS, GROUPS, Choice, write

@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from dagster_project.analysis.memory import check_start
+from dagster_project.assets.asset import UNREADABLE
+from dagster_project.assets.catalogue import ASSETS
 from dagster_project.command.loading import suspend_gc
-from dagster_project.steps.assets import UNREADABLE
-from dagster_project.steps.catalogue import ASSETS
-from dagster_project.steps.memory import check_start
 from dagster_project.study.home import Home
 from dagster_project.study.studies import check_twin, find_study
 from dagster_project.study.twins import find_twin_name

@@ -1,4 +1,4 @@
-"""Dagster's assets: one for each record of ``dagster_project.steps.catalogue``, made by one factory.
+"""Dagster's assets: one for each record of ``dagster_project.assets.catalogue``, made by one factory.
 
 https://docs.dagster.io/guides/build/assets
 """
@@ -10,10 +10,10 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from dagster_project.assets.asset import Asset, Check, Checked, Markdown
+from dagster_project.assets.catalogue import ASSETS, make
 from dagster_project.defs.resources import DataRoot
 from dagster_project.records.partitions import studies
-from dagster_project.steps.assets import Asset, Check, Checked, Markdown
-from dagster_project.steps.catalogue import ASSETS, make
 from storage.files.places import Local, Remote
 
 
@@ -44,7 +44,7 @@ def build_asset(record: Asset) -> dg.AssetsDefinition:
         partitions_def=studies,
         group_name="study",
         kinds=set(record.kinds),
-        deps=[dg.AssetKey(parent.name) for parent in record.parents],
+        deps=[dg.AssetKey(parent) for parent in record.parents],
         pool=record.pool,
         code_version=record.version(),
         check_specs=[

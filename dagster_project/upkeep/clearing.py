@@ -211,7 +211,7 @@ def _find_dead_locks(home: Home) -> list[Path]:
 
 def _write_entries(home: Home) -> None:
     """Rewrite the two files that list all studies: the index page, and the script of the plain shell."""
-    from dagster_project.steps.reporting import write_index
+    from dagster_project.assets.report import write_index
     from storage.warehouse.connection import write_entry
 
     if home.index.exists():

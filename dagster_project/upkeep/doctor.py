@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rich.table import Table
 
-from dagster_project.steps.assets import list_summary_paths
+from dagster_project.assets.asset import list_summary_paths
 from dagster_project.study.home import Home
 from dagster_project.study.studies import list_readable_studies
 from dagster_project.upkeep.clearing import Removed, find_leftovers
@@ -127,7 +127,7 @@ def _list_stored(home: Home, folder: Part) -> list[str]:
 
 
 def _describe_state(home: Home, name: str, folder: Part) -> str:
-    from dagster_project.steps.measuring import open_metrics
+    from dagster_project.assets.metrics import open_metrics
     from storage.zarr.arrays import TENSORS
     from storage.zarr.sequences import SequenceStore
 
@@ -145,7 +145,7 @@ def _describe_state(home: Home, name: str, folder: Part) -> str:
 
 def _describe_summaries(home: Home, name: str) -> str:
     """Which of a study's small tables are stored."""
-    from dagster_project.steps.catalogue import ASSETS
+    from dagster_project.assets.catalogue import ASSETS
     from storage.files.tables import read_table_provenance
 
     paths = list(list_summary_paths(home, name, (table for asset in ASSETS for table in asset.tables)).values())

@@ -6,8 +6,8 @@ and without Dagster's records, which are not used.
 
 from collections.abc import Mapping
 
-from dagster_project.steps.assets import Snapshot
-from dagster_project.steps.catalogue import ASSETS
+from dagster_project.assets.asset import Snapshot
+from dagster_project.assets.catalogue import ASSETS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study, find_study
 from dagster_project.study.twins import find_twin_name
@@ -36,7 +36,7 @@ def find_stale_assets(home: Home, name: str, study: Study, force: str | None = N
     UserError
         If a local model or corpus is missing or cannot be read, or an object store does not answer.
     """
-    snapshot = Snapshot(home, name, study)
+    snapshot = Snapshot(home, name, study, ASSETS)
     found = {asset.name: asset.explain_staleness(snapshot) for asset in ASSETS}
     own = _explain_stale_twin(snapshot) | {asset: why for asset, why in found.items() if why}
     own |= {force: "requested"} if force else {}
@@ -79,7 +79,7 @@ def _add_followers(own: Mapping[str, str]) -> dict[str, str]:
     """Add to the reasons of stale assets those of all assets that depend on them."""
     reasons: dict[str, str] = {}
     for asset in ASSETS:
-        follows = [f"{FOLLOWS} {parent.name}" for parent in asset.parents if parent.name in reasons]
+        follows = [f"{FOLLOWS} {parent}" for parent in asset.parents if parent in reasons]
         if asset.name in own or follows:
             reasons[asset.name] = own.get(asset.name) or follows[0]
     return reasons

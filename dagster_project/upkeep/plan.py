@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dagster_project.steps.catalogue import ASSETS
+from dagster_project.assets.catalogue import ASSETS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study, find_study, list_readable_studies, locate_shipped_file, read_studies
 from dagster_project.study.twins import RANDOM, find_twin_name

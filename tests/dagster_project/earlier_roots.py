@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from dagster_project.steps.reporting import HEAD
+from dagster_project.assets.report import HEAD
 
 ARCHIVE = Path(__file__).with_name("earlier_root.tar.xz")
 

@@ -18,7 +18,7 @@ from unittest import mock
 
 from dagster import DagsterInstance
 
-from dagster_project.steps.assets import Asset, Made, Work
+from dagster_project.assets.asset import Asset, Made, Work
 
 STAGES = ("tensors", "metrics", "steps", "warehouse", "publishing", "published", "report")
 """The stages of a run, in order."""
@@ -32,9 +32,9 @@ IMPORTED = (
     "dagster_project.definitions",
     "dagster_project.command.runs",
     "dagster_project.defs.assets",
-    "dagster_project.steps.reporting",
-    "dagster_project.steps.landing",
-    "dagster_project.steps.summaries",
+    "dagster_project.assets.report",
+    "dagster_project.assets.landing",
+    "dagster_project.assets.summaries",
     "dagster._core.storage.sqlite_storage",
     "dagster._core.storage.event_log.sqlite.sqlite_event_log",
     "alembic.command",
@@ -114,7 +114,7 @@ def _spare_what_is_not_ours() -> None:
 
 def _announce_assets(enter: Callable[[str], None]) -> None:
     """Have every record of an asset say when it begins to be made; in place, since Dagster's assets hold it."""
-    from dagster_project.steps.catalogue import ASSETS
+    from dagster_project.assets.catalogue import ASSETS
 
     def announce(asset: Asset, stage: str) -> None:
         make = asset.make
@@ -159,7 +159,7 @@ def _announce_creation(enter: Callable[[], None]) -> None:
 
 def _bodies(home: str) -> None:
     """What the assets do, in their order."""
-    from dagster_project.steps.catalogue import ASSETS, prepare_work
+    from dagster_project.assets.catalogue import ASSETS, prepare_work
     from dagster_project.study.home import Home
 
     work = prepare_work(Home(Path(home)), "mine", replace=True)

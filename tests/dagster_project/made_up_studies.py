@@ -1,6 +1,6 @@
 """Made-up studies for the claims of the paper: layers, fits, labels and tables that are drawn to show something.
 
-Holds what ``dagster_project.steps.summaries.claims`` estimates from, without stores. What does not belong here: which
+Holds what ``dagster_project.assets.summaries.claims`` estimates from, without stores. What does not belong here: which
 study supports which claim.
 """
 
@@ -12,15 +12,15 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
-from dagster_project.steps.summaries.claims import fits, kinds
-from dagster_project.steps.summaries.claims.bounds import Bounds
-from dagster_project.steps.summaries.claims.chance import MEASURES, estimate_chance_claims
-from dagster_project.steps.summaries.claims.effects import CONTRASTS, Function, estimate_budget_claims
-from dagster_project.steps.summaries.claims.norms import Norms
-from dagster_project.steps.summaries.claims.parts import Estimated, Layer, Pair, Resampled, Statistics
-from dagster_project.steps.summaries.claims.regimes import estimate_regime_claims
-from dagster_project.steps.summaries.claims.separation import Separation
-from dagster_project.steps.summaries.claims.sink import Sink
+from dagster_project.assets.summaries.claims import fits, kinds
+from dagster_project.assets.summaries.claims.bounds import Bounds
+from dagster_project.assets.summaries.claims.chance import MEASURES, estimate_chance_claims
+from dagster_project.assets.summaries.claims.effects import CONTRASTS, Function, estimate_budget_claims
+from dagster_project.assets.summaries.claims.norms import Norms
+from dagster_project.assets.summaries.claims.parts import Estimated, Layer, Pair, Resampled, Statistics
+from dagster_project.assets.summaries.claims.regimes import estimate_regime_claims
+from dagster_project.assets.summaries.claims.separation import Separation
+from dagster_project.assets.summaries.claims.sink import Sink
 from geometry.statistics.resampling import resample
 
 from geometry.arrays import F64

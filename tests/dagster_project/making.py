@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dagster_project.steps.assets import Asset, Made, Work, list_summary_paths
-from dagster_project.steps.catalogue import ASSETS, find_asset
-from dagster_project.steps.landing import land_study
-from dagster_project.steps.summaries import SUMMARIES
-from dagster_project.steps.tensors import extract_tensors
+from dagster_project.assets.asset import Asset, Made, Work, list_summary_paths
+from dagster_project.assets.catalogue import ASSETS, find_asset
+from dagster_project.assets.landing import land_study
+from dagster_project.assets.summaries import SUMMARIES
+from dagster_project.assets.tensors import extract_tensors
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study, find_study
 from extract.extraction import ExtractionReport

@@ -8,9 +8,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from dagster_project.steps.summaries.claims.effects import CONTRASTS, PREDICTS, compute_rank_correlations, remove_sign
-from dagster_project.steps.summaries.claims.estimating import SCHEMA, build_claim_row
-from dagster_project.steps.summaries.claims.parts import Estimated
+from dagster_project.assets.summaries.claims.effects import CONTRASTS, PREDICTS, compute_rank_correlations, remove_sign
+from dagster_project.assets.summaries.claims.estimating import SCHEMA, build_claim_row
+from dagster_project.assets.summaries.claims.parts import Estimated
 from geometry.statistics.resampling import Interval
 from scipy import stats
 

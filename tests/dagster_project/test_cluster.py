@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from dask import config as dask_config
 
-from dagster_project.steps import cluster, measuring, tables
-from dagster_project.steps.catalogue import find_asset
+from dagster_project.analysis import cluster
+from dagster_project.assets import metrics as measuring
+from dagster_project.assets import tables
+from dagster_project.assets.catalogue import find_asset
 from dagster_project.study.home import METRICS_VARIABLE, Home
 from dagster_project.study.studies import DaskSettings, Study, parse_study
 from storage.errors import UserError
@@ -121,7 +123,7 @@ class Held:
             import os
             import time
 
-            from dagster_project.steps import measuring
+            from dagster_project.assets import metrics as measuring
 
             if sequence >= free:
                 (folder / f"waits-{sequence}-{os.getpid()}").touch()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.steps.summaries import SUMMARIES
+from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import HOME_VARIABLE, Home
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore

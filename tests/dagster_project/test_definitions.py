@@ -18,15 +18,15 @@ import pytest
 import zarr
 
 import sql
+from dagster_project.assets import tensors
+from dagster_project.assets.asset import Asset
+from dagster_project.assets.catalogue import ASSETS, find_asset
 from dagster_project.command import cli
 from dagster_project.command.runs import run_assets
 from dagster_project.definitions import defs
 from dagster_project.defs.assets import build_asset
 from dagster_project.defs.resources import DataRoot
 from dagster_project.records.registration import LOCK_TAG, mark_dead_runs, register_studies, use_instance
-from dagster_project.steps import tensors
-from dagster_project.steps.assets import Asset
-from dagster_project.steps.catalogue import ASSETS, find_asset
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
 from storage.errors import UserError
 from storage.warehouse.relations import read_paper_claims

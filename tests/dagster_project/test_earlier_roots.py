@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 import sql
-from dagster_project.steps.catalogue import ASSETS, find_asset
+from dagster_project.assets.catalogue import ASSETS, find_asset
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
 from dagster_project.upkeep.freshness import find_stale_assets

@@ -14,13 +14,13 @@ import pytest
 from geometry.statistics.bootstrap import draw_sequences
 
 import sql
-from dagster_project.steps.catalogue import find_asset
-from dagster_project.steps.landing import _stream_position_tables
-from dagster_project.steps.sources import Rows, Sources
-from dagster_project.steps.summaries.contributions import compute_contributions, estimate_contributions_bytes
-from dagster_project.steps.summaries.directions import compute_value_directions
-from dagster_project.steps.summaries.positions import compute_attention_by_position
-from dagster_project.steps.summaries.sink import compute_sink_effect
+from dagster_project.analysis.contributions import compute_contributions, estimate_contributions_bytes
+from dagster_project.analysis.directions import compute_value_directions
+from dagster_project.analysis.positions import compute_attention_by_position
+from dagster_project.analysis.sink import compute_sink_effect
+from dagster_project.analysis.sources import Rows, Sources
+from dagster_project.assets.catalogue import find_asset
+from dagster_project.assets.landing import _stream_position_tables
 from dagster_project.study.studies import Study
 from geometry.assumptions.directions import DirectionMoments
 from storage.files.places import Local, Place

@@ -13,11 +13,13 @@ import pytest
 import zarr
 
 import sql
-from dagster_project.steps import measuring, reporting, tensors
-from dagster_project.steps.assets import Snapshot
-from dagster_project.steps.catalogue import ASSETS, find_asset
-from dagster_project.steps.landing import DROPPED, drop_tensors
-from dagster_project.steps.summaries import SUMMARIES
+from dagster_project.assets import metrics as measuring
+from dagster_project.assets import report as reporting
+from dagster_project.assets import tensors
+from dagster_project.assets.asset import Snapshot
+from dagster_project.assets.catalogue import ASSETS, find_asset
+from dagster_project.assets.landing import DROPPED, drop_tensors
+from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study, list_readable_studies
 from dagster_project.upkeep.freshness import find_stale_assets

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from dagster_project.steps import measuring, tensors
-from dagster_project.steps.landing import count_expected_rows
+from dagster_project.assets import metrics as measuring
+from dagster_project.assets import tensors
+from dagster_project.assets.landing import count_expected_rows
 from dagster_project.study.home import Home
 from dagster_project.study.studies import AnalysisSettings, Study
 from extract.settings import Shard

@@ -11,13 +11,13 @@ import duckdb
 import numpy as np
 import pytest
 import torch
-from dagster_project.steps.summaries.claims.effects import CONTRASTS, NO_EFFECTS, PREDICTS
+from dagster_project.assets.summaries.claims.effects import CONTRASTS, NO_EFFECTS, PREDICTS
 from geometry.statistics.bootstrap import draw_sequences
 
 import sql
-from dagster_project.steps.assets import Snapshot
-from dagster_project.steps.sources import open_sources
-from dagster_project.steps.summaries import interventions
+from dagster_project.analysis import interventions
+from dagster_project.analysis.sources import open_sources
+from dagster_project.assets.asset import Snapshot
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from extract.ablation import estimate_ablation_bytes
@@ -283,7 +283,7 @@ def test_a_model_whose_attention_cannot_be_edited_is_skipped_with_one_line(
 
 
 def test_too_little_memory_is_one_line_before_the_first_pass(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagster_project.steps.memory.measure_free_memory", lambda: 10**5)
+    monkeypatch.setattr("dagster_project.analysis.memory.measure_free_memory", lambda: 10**5)
     for step in ("head_ablation", "sparsified_loss"):
         with pytest.raises(UserError, match=r"Measuring effects of heads of 'tiny' needs .* MB of memory, but 0\.1 MB"):
             making.make(home, NAME, [step], force=True)

@@ -11,13 +11,13 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-from dagster_project.steps.summaries.convergence import MEASURES, compute_convergence, estimate_convergence_bytes
+from dagster_project.assets.summaries.convergence import MEASURES, compute_convergence, estimate_convergence_bytes
 from scipy import stats
 
-from dagster_project.steps.sources import open_sources
-from dagster_project.steps.summaries import LIMITS
-from dagster_project.steps.summaries.distances import compute_distances, estimate_distances_bytes
-from dagster_project.steps.summaries.temperature import compute_temperature, estimate_temperature_bytes
+from dagster_project.analysis.distances import compute_distances, estimate_distances_bytes
+from dagster_project.analysis.sources import open_sources
+from dagster_project.analysis.temperature import compute_temperature, estimate_temperature_bytes
+from dagster_project.assets.summaries import LIMITS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import AnalysisSettings, Study
 from geometry.grids import log_grid

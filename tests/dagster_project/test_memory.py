@@ -8,7 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dagster_project.steps import measuring, memory
+from dagster_project.analysis import memory
+from dagster_project.assets import metrics as measuring
 from dagster_project.study.home import Home
 from storage import memory as system
 from storage.errors import UserError

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import sql
-from dagster_project.steps.measuring import open_metrics
-from dagster_project.steps.summaries import SUMMARIES
+from dagster_project.assets.metrics import open_metrics
+from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from reports.figures import find_source, sections

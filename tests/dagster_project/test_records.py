@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 import sql
-from dagster_project.steps import measuring
-from dagster_project.steps.summaries import SUMMARIES
+from dagster_project.assets import metrics as measuring
+from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import locate_shipped_file
 from storage.errors import UserError

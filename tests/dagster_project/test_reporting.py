@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 import yaml
 
-from dagster_project.steps.reporting import LONGEST, write_comparison
+from dagster_project.assets.report import LONGEST, write_comparison
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from tests.dagster_project import making

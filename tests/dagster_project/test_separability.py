@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from geometry.statistics.resampling import percentile_interval, resample
 
-from dagster_project.steps.sources import open_sources
-from dagster_project.steps.summaries import chance
-from dagster_project.steps.summaries.chance import (
+from dagster_project.analysis import chance
+from dagster_project.analysis.chance import (
     CURVE_POINTS,
     choose_heads,
     estimate_layer_bytes,
     estimate_query_bytes,
     select_points,
 )
+from dagster_project.analysis.sources import open_sources
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from geometry.grids import log_grid

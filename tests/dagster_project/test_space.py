@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.steps import space
-from dagster_project.steps.assets import Extent
-from dagster_project.steps.catalogue import ASSETS
-from dagster_project.steps.landing import drop_tensors
+from dagster_project.assets import space
+from dagster_project.assets.asset import Extent
+from dagster_project.assets.catalogue import ASSETS
+from dagster_project.assets.landing import drop_tensors
 from dagster_project.study.home import TENSORS_VARIABLE, Home
 from dagster_project.study.studies import Study, find_study
 from extract.settings import Shard

@@ -12,9 +12,9 @@ import pytest
 from geometry.statistics.bootstrap import REPLICATES
 
 import sql
-from dagster_project.steps import measuring
-from dagster_project.steps.catalogue import find_asset
-from dagster_project.steps.claims import judge_claims
+from dagster_project.analysis.claims import judge_claims
+from dagster_project.assets import metrics as measuring
+from dagster_project.assets.catalogue import find_asset
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from geometry.assumptions.decay import fit_decay

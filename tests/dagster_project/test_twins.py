@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 import yaml
 
+from dagster_project.assets.asset import Asset, Snapshot
 from dagster_project.command import runs
-from dagster_project.steps.assets import Asset, Snapshot
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study, check_twin, find_study, list_studies, locate_shipped_file, read_studies
 from dagster_project.study.twins import SEQUENCES, find_twin_name, make_random_twin

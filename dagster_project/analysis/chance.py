@@ -1,0 +1,329 @@
+"""The step of separability and chance: measures of every head compared with those of two nulls, and curves of some.
+
+Holds the computation of their rows, query by query and layer by layer. Measures and nulls are computed by
+``geometry.separation.chance``.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dagster_project.analysis.cluster import run_in_parallel, select_scheduler
+from dagster_project.analysis.sources import Rows, Sources
+from dagster_project.assets.metrics import CUDA_WORKERS, find_cuda_device, translate_device_errors
+from geometry.grids import half_octave_grid
+from geometry.separation.comparisons import MEASURES
+from geometry.separation.nulls import NULLS
+from geometry.statistics.intervals import DIFFERENCE
+from geometry.statistics.moments import estimate_mean
+from storage.warehouse.rows import build_batch
+from storage.zarr.layers import count_keys, list_attending_layers, read_layer
+
+if TYPE_CHECKING:
+    from geometry.separation.curves import SeparationCurve
+    from storage.zarr.sequences import SequenceStore
+
+RANKED_AT = 4
+"""N at which heads are ranked by AUC, to choose those whose curves are shown."""
+
+CURVES_AT = (4, 16, 64)
+"""N of these curves, as far as they are below the keys of the head."""
+
+CURVE_POINTS = 200
+"""Largest number of points of a curve."""
+
+Place = tuple[int, int]
+"""Layer and head."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The part of a study that is compared with chance, and the settings."""
+
+    tensors: "SequenceStore"
+    queries: tuple[int, ...]
+    """Position of each query."""
+    sequences: int
+    """Number of sequences, the first ones of the study."""
+    draws: int
+    seed: int
+    grid: NDArray[np.int64]
+    """N, the same for all queries and heads, as far as they are below their keys."""
+    device: str | None
+    """Where blocks are computed: None for the CPU, or a CUDA device."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """The measures of one query in one layer."""
+
+    heads: "Differences"
+    """Of each head, (head, null, measure, N), N as far as the layer's keys go."""
+    over_heads: NDArray[np.float64]
+    """Sums over heads, (sequence, 1 + nulls, measure, N), the selections first."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Measures of selections compared with those of nulls: means over sequences, arrays (…, null, measure, N)."""
+
+    value: NDArray[np.float64]
+    """Mean of the selections."""
+    null_value: NDArray[np.float64]
+    """Mean of the null; each sequence enters with the mean over its draws."""
+    difference: NDArray[np.float64]
+    difference_low: NDArray[np.float64]
+    """Lower end of the difference's interval; NaN for one sequence."""
+    difference_high: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, measures: NDArray[np.floating]) -> "Differences":
+        """Compare measures with nulls by sequence, (sequence, …, 1 + nulls, measure, N), the selections first."""
+        selections, nulls = measures[..., :1, :, :], measures[..., 1:, :, :]
+        null_value = nulls.mean(axis=0, dtype=np.float64)
+        value = np.broadcast_to(selections.mean(axis=0, dtype=np.float64), null_value.shape)
+        apart = estimate_mean(np.subtract(selections, nulls, dtype=np.float64), DIFFERENCE)
+        return cls(value, null_value, apart.value, apart.low, apart.high)
+
+
+def compute_separability(sources: Sources) -> Rows:
+    """Precision, Recall, F, specificity and AUC of every head, random selections and shuffled value states.
+
+    They are those of the first sequences of the study, on a log grid of N, with intervals; and curves over all radii
+    for a few heads. Yields nothing if the study draws no nulls. Queries are computed one after the other, with one task
+    per layer: memory is bounded by ``estimate_layer_bytes`` for each running task and ``estimate_query_bytes``.
+    """
+    if not sources.study.analysis.nulls.draws:
+        return
+    from tqdm import tqdm
+
+    layers, sample = list_attending_layers(sources.tensors), _make_sample(sources)
+    ranks: dict[Place, float] = {}
+    for index, query in enumerate(tqdm(sources.queries, desc="chance", unit="query", disable=None)):
+        found = dict(zip(layers, _measure_query(sources.name, sample, index, layers), strict=True))
+        for layer, measured in found.items():
+            yield "separability", build_batch(_build_head_columns(sample, query, layer, measured.heads))
+        means, heads = _average_heads(sample, found)
+        yield "separability_by_sequence", build_batch(_build_sequence_columns(sample, query, means))
+        yield "separability_model", build_batch(_build_model_columns(sample, query, means, heads))
+        if query == sources.query:
+            ranks = _extract_head_auc(sample, found)
+    for place, rank in choose_heads(ranks).items():
+        yield from (("separation_curves", rows) for rows in _compute_curves(sample, place, rank))
+
+
+def _make_sample(sources: Sources) -> Sample:
+    """The sample of a study that is measured."""
+    study, tensors = sources.study, sources.tensors
+    return Sample(
+        tensors=tensors,
+        queries=sources.queries,
+        sequences=min(study.analysis.nulls.sequences, tensors.sizes["sequence"]),
+        draws=study.analysis.nulls.draws,
+        seed=study.seed,
+        grid=half_octave_grid(max(int(count_keys(tensors).max()), 2)),
+        device=find_cuda_device(tensors.provenance) if select_scheduler(study) == "threads" else None,
+    )
+
+
+def _measure_query(study: str, sample: Sample, index: int, layers: list[int]) -> list[Layer]:
+    """The layers of one query, computed through Dask."""
+    with translate_device_errors(study, sample.device):
+        return run_in_parallel(
+            (partial(measure_layer, sample, index, layer) for layer in layers),
+            reads=(sample.tensors.path,),
+            threads=CUDA_WORKERS if sample.device else None,
+        )
+
+
+def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
+    """Measure the heads of one layer at one query, by its index; at most ``estimate_layer_bytes`` in memory."""
+    measures = np.stack(_measure_selections(sample, index, layer), axis=2)  # (sequence, head, 1 + nulls, measure, N)
+    return Layer(Differences.of(measures), measures.sum(axis=1, dtype=np.float64))
+
+
+def _measure_selections(sample: Sample, index: int, layer: int) -> tuple[NDArray[np.float32], ...]:
+    """Measures of the selections of a layer and of each null, (sequence, head, measure, N), N below its keys."""
+    from dask.base import compute
+
+    from geometry.lazy.separation import build_separability_arrays
+
+    tensors, size, query = sample.tensors, sample.tensors.layers[layer], sample.queries[index]
+    several, at, one = slice(sample.sequences), slice(index, index + 1), slice(layer, layer + 1)
+    first_key = tensors.open_lazy("first_key")[several, at, one]
+    arrays = build_separability_arrays(
+        tensors.open_lazy("attention")[several, at, one, : size.heads],
+        tensors.open_lazy("values")[several, one, : size.kv_heads, :, : size.head_dim],
+        first_key,
+        (query,),
+        sequences=range(sample.sequences),
+        layers=(layer,),
+        n=sample.grid,
+        draws=sample.draws,
+        seed=sample.seed,
+        device=sample.device,
+    )
+    found, first = compute([array[:, 0, 0] for array in arrays.values()], first_key.max(), scheduler="synchronous")
+    below = sample.grid < query + 1 - first
+    return tuple(array[..., below] for array in found)
+
+
+def estimate_layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int, sequences: int) -> int:
+    """Upper bound of the memory of one task, in bytes: a block, and the layer's measures and moments.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of the axes ``key`` and ``head_dim``.
+    heads, kv_heads
+        Query heads and KV heads of the layer.
+    grid
+        How many N there are.
+    sequences
+        How many sequences are measured.
+    """
+    from geometry.lazy.separation import SOURCES, estimate_block_bytes
+
+    of_sequence = heads * len(SOURCES) * len(MEASURES) * grid
+    return estimate_block_bytes(sizes, heads, kv_heads, grid) + (sequences * 44 + 200) * of_sequence
+
+
+def estimate_query_bytes(layers: int, heads: int, grid: int, sequences: int) -> int:
+    """Upper bound of the memory of one query without its tasks, in bytes: its layers, the model, a layer's rows.
+
+    Parameters
+    ----------
+    layers
+        Layers with attention.
+    heads, grid, sequences
+        As for ``estimate_layer_bytes``, of the largest layer.
+    """
+    from geometry.lazy.separation import SOURCES
+
+    of_head = len(SOURCES) * len(MEASURES) * grid
+    return of_head * (layers * (40 * heads + 8 * sequences) + 64 * sequences + 200 * heads)
+
+
+def _build_head_columns(sample: Sample, query: int, layer: int, found: Differences) -> dict[str, Any]:
+    """Columns of ``separability`` for one layer of one query."""
+    head, null, measure, n = (axis.ravel() for axis in np.indices(found.value.shape, dtype=np.int16))
+    place = {"layer": np.full(head.size, layer, np.int16), "head": head}
+    return _build_columns(sample, query, (null, measure, n), found) | place
+
+
+def _average_heads(sample: Sample, layers: Mapping[int, Layer]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Means over all heads of every sequence, (sequence, 1 + nulls, measure, N), and their number, (N,)."""
+    longest = max((layer.over_heads for layer in layers.values()), key=lambda sums: sums.shape[-1])
+    total, heads = np.zeros(longest.shape), np.zeros(longest.shape[-1], np.int32)
+    for number, layer in layers.items():
+        reach = layer.over_heads.shape[-1]
+        total[..., :reach] += layer.over_heads
+        heads[:reach] += sample.tensors.layers[number].heads
+    return total / heads, heads
+
+
+def _build_model_columns(
+    sample: Sample, query: int, means: NDArray[np.float64], heads: NDArray[np.int32]
+) -> dict[str, Any]:
+    """Columns of ``separability_model`` for one query."""
+    found = Differences.of(means)
+    null, measure, n = (axis.ravel() for axis in np.indices(found.value.shape, dtype=np.int16))
+    return _build_columns(sample, query, (null, measure, n), found) | {"heads": heads[n]}
+
+
+def _build_sequence_columns(sample: Sample, query: int, means: NDArray[np.float64]) -> dict[str, Any]:
+    """Columns of ``separability_by_sequence`` for one query."""
+    value, null_value = np.broadcast_arrays(means[:, :1], means[:, 1:])
+    sequence, null, measure, n = (axis.ravel() for axis in np.indices(value.shape, dtype=np.int16))
+    return {
+        "sequence": sequence.astype(np.int32),
+        "query": np.full(n.size, query, np.int32),
+        "n": sample.grid.astype(np.int32)[n],
+        "null_model": _encode_names(null, NULLS),
+        "measure": _encode_names(measure, MEASURES),
+        "value": value.ravel(),
+        "null_value": null_value.ravel(),
+    }
+
+
+def _build_columns(
+    sample: Sample, query: int, places: tuple[NDArray[np.int16], ...], found: Differences
+) -> dict[str, Any]:
+    """The columns that heads and the model share; places are the index of null, measure and N of every row."""
+    null, measure, n = places
+    constant = {"query": query, "sequences": sample.sequences, "draws": sample.draws}
+    return {
+        **{name: np.full(n.size, value, np.int32) for name, value in constant.items()},
+        "n": sample.grid.astype(np.int32)[n],
+        "null_model": _encode_names(null, NULLS),
+        "measure": _encode_names(measure, MEASURES),
+        **{name: array.ravel() for name, array in vars(found).items()},
+    }
+
+
+def _encode_names(index: NDArray[np.int16], names: tuple[str, ...]) -> pa.Array:
+    """A dictionary-encoded column of names."""
+    return pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int8)), pa.array(names))
+
+
+def _extract_head_auc(sample: Sample, layers: Mapping[int, Layer]) -> dict[Place, float]:
+    """Mean AUC of every head at ``RANKED_AT``, or the largest N below."""
+    found: dict[Place, float] = {}
+    for layer, measured in layers.items():
+        auc = measured.heads.value[:, 0, MEASURES.index("auc")]
+        at = np.flatnonzero(sample.grid[: auc.shape[-1]] <= RANKED_AT)
+        if at.size:
+            found |= {(layer, head): value for head, value in enumerate(auc[:, at[-1]].tolist())}
+    return found
+
+
+def choose_heads(auc: Mapping[Place, float]) -> dict[Place, str]:
+    """The heads of highest, lowest and median AUC, each with its rank in words; of two heads, neither is the median."""
+    order = sorted(auc, key=lambda place: (auc[place], place))
+    return {order[(len(order) - 1) // 2]: "median", order[0]: "lowest", order[-1]: "highest"} if order else {}
+
+
+def _compute_curves(sample: Sample, place: Place, rank: str) -> Iterator[pa.RecordBatch]:
+    """The rows of ``separation_curves`` of one head: the last query of sequence 0."""
+    from geometry.separation.curves import separation_curve
+
+    (layer, head), query, tensors = place, sample.queries[-1], sample.tensors
+    size, index = tensors.layers[layer], len(sample.queries) - 1
+    first = int(read_layer(tensors, "first_key", layer, sequence=0, query=index))
+    keys = slice(first, query + 1)
+    weights = read_layer(tensors, "attention", layer, sequence=0, query=index, head=head, key=keys)
+    states = read_layer(tensors, "values", layer, sequence=0, kv_head=head // (size.heads // size.kv_heads), key=keys)
+    for n in (n for n in CURVES_AT if n < len(weights)):
+        constant = {"sequence": 0, "query": query, "n": n, "n_keys": len(weights)}
+        columns = _build_curve_columns(separation_curve(weights, states, n))
+        rows = len(columns["point"])
+        where = {name: np.full(rows, value, np.int32) for name, value in constant.items()}
+        where |= {name: np.full(rows, value, np.int16) for name, value in (("layer", layer), ("head", head))}
+        yield build_batch(where | columns, auc_rank=rank)
+
+
+def _build_curve_columns(curve: "SeparationCurve") -> dict[str, NDArray[Any]]:
+    """Columns of a curve at its ``select_points`` points."""
+    points = select_points(curve.recall)
+    arrays = {name: array[points] for name, array in vars(curve).items() if name != "auc"}
+    return {"point": points, **arrays, "auc": np.full(points.size, curve.auc)}
+
+
+def select_points(recall: NDArray[np.float64], most: int = CURVE_POINTS) -> NDArray[np.int32]:
+    """Which points of a curve are kept, ascending: its ends, both sides of every rise of Recall, and some between.
+
+    Thus Recall as a function of the share of false positives is unchanged, if the number of rises is at most half of
+    ``most``; if there are more, evenly spaced ones of these points are kept.
+    """
+    last = len(recall) - 1
+    rises = np.flatnonzero(np.diff(recall, prepend=0) > 0)
+    sides = np.union1d(np.union1d(rises, np.maximum(rises - 1, 0)), [0, last])
+    between = np.linspace(0, last, max(2, most - len(sides))).astype(np.int32)
+    wanted = np.union1d(sides, between)
+    spaced = np.linspace(0, len(wanted) - 1, min(most, len(wanted))).astype(np.int32)
+    return wanted[spaced].astype(np.int32)

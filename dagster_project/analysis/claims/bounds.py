@@ -1,0 +1,177 @@
+"""The bounds of Theorems 1 and 2: their premise, how often they hold, and how far off they are (Figure 5).
+
+κ is unknown, so a claim about bounds holds if it does at one of the computed κ: its measures are named ``NAME[κ]``.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from dagster_project.analysis.claims.evidence import Evidence
+from dagster_project.analysis.claims.records import Claim, Measure, Part, Sample, Samples
+from geometry.statistics.intervals import DIFFERENCE, SHARE
+from geometry.statistics.jackknife import compute_pseudo_values
+
+METRICS = {"precision": "Precision", "recall": "Recall"}
+
+LEAST = {"covered": 100, "enveloped": 10}
+"""Rows that a share needs at one κ."""
+
+MEASURES = {
+    "premise_share": Measure("mean over heads of the share of ln N with Δ > 0", "share with Δ > 0", SHARE),
+    **{
+        f"{metric}_covered": Measure(
+            f"share of the heads and N at which mean {name} lies within its bounds, where Δ > 0 in most sequences and "
+            "the bounds say something, at this κ",
+            "share within",
+            SHARE,
+        )
+        for metric, name in METRICS.items()
+    },
+    **{
+        f"{metric}_enveloped": Measure(
+            f"share of ln N at which the model's mean {name} lies within its mean bounds, where these say something, "
+            "at this κ",
+            "share within",
+            SHARE,
+        )
+        for metric, name in METRICS.items()
+    },
+    "upper_distance": Measure(
+        "mean over ln N of the distance of the model's mean Precision and Recall to their mean upper bounds, at this κ",
+        "distance",
+        SHARE,
+    ),
+    "lower_excess": Measure(
+        "mean over ln N of the distance to the lower bounds less that to the upper ones, where bounds say something, "
+        "at this κ",
+        "lower less upper distance",
+        DIFFERENCE,
+    ),
+}
+
+
+def measure(evidence: Evidence) -> Samples:
+    """The measures of a study by name."""
+    premise = evidence.ask_means(
+        """
+        SELECT sequence, 'premise_share' AS measure, avg(premise_share) AS value, count(premise_share) AS rows
+        FROM head_levels
+        WHERE query = $query
+        GROUP BY sequence
+        """
+    )
+    columns = evidence.ask_columns(
+        "SELECT * FROM coverage_by_sequence ORDER BY kappa, metric, without_sequence NULLS FIRST"
+    )
+    found = dict(premise)
+    for kappa in np.unique(columns["kappa"]):
+        of_kappa = {
+            metric: {
+                name: column[(columns["kappa"] == kappa) & (columns["metric"] == metric)]
+                for name, column in columns.items()
+            }
+            for metric in METRICS
+        }
+        found |= _measure_kappa(of_kappa, f"[{kappa:g}]")
+    return found
+
+
+def _measure_kappa(of_metrics: dict[str, dict[str, np.ndarray]], at: str) -> Samples:
+    """The measures at one κ."""
+    found = {}
+    for metric, columns in of_metrics.items():
+        for share, least in LEAST.items():
+            if columns[f"{share}_rows"][0] >= least:
+                found[f"{metric}_{share}{at}"] = _make_sample(columns[share], int(columns[f"{share}_rows"][0]))
+    upper, lower = (
+        np.mean([columns[f"{side}_distance"] for columns in of_metrics.values()], axis=0) for side in ("upper", "lower")
+    )
+    rows = int(sum(columns["enveloped_rows"][0] for columns in of_metrics.values()))
+    if not np.isnan(upper[0]):
+        found[f"upper_distance{at}"] = _make_sample(upper, rows)
+        if rows >= LEAST["enveloped"]:
+            found[f"lower_excess{at}"] = _make_sample(lower - upper, rows)
+    return found
+
+
+def _make_sample(values: np.ndarray, rows: int) -> Sample:
+    """A measure of all sequences, the first value, and without each."""
+    return Sample(compute_pseudo_values(values[0], values[1:]), rows, float(values[0]))
+
+
+def _explain_no_bounds(evidence: Evidence, share: str, metric: str | None = None) -> str | None:
+    chosen = f"WHERE metric = '{metric}'" if metric else ""
+    found = evidence.ask_columns(f"SELECT max({share}_rows) AS rows FROM coverage_by_sequence {chosen}")["rows"]
+    rows = int(np.nan_to_num(found[0])) if found.size else 0
+    if rows >= LEAST[share]:
+        return None
+    if share == "covered":
+        return f"{rows} heads and N have informative bounds and Δ > 0 in most sequences, {LEAST[share]} are needed"
+    return "the mean bounds leave out less than a tenth of what is possible"
+
+
+_within = partial(Claim, alternatives=True, rows_of="(head, N)", least_rows=LEAST["covered"])
+_of_model = partial(
+    Claim, alternatives=True, rows_of="N", least_rows=LEAST["enveloped"], premise="mean bounds that say something"
+)
+
+CLAIMS = (
+    Claim(
+        "premise_holds",
+        "Theorems 1-2",
+        "Selected keys have a positive margin Δ over those left out",
+        (Part("premise_share", ">=", 0.5),),
+        "the theorems’ premise Δ > 0 holds in most selections",
+        "the theorems’ premise Δ > 0 fails in most selections",
+        "margins",
+    ),
+    *(
+        _within(
+            f"{metric}_covered",
+            f"Theorem {number}",
+            f"Mean {name} of a head lies within its bounds",
+            (Part(f"{metric}_covered", ">=", 0.95),),
+            f"the mean {name} of heads lies within its bounds where the theorems apply",
+            f"the mean {name} of heads leaves its bounds where the theorems apply",
+            "coverage",
+            premise="Δ > 0 in most sequences, and bounds that say something",
+            explain_gap=partial(_explain_no_bounds, share="covered", metric=metric),
+        )
+        for number, (metric, name) in enumerate(METRICS.items(), 1)
+    ),
+    *(
+        _of_model(
+            f"{metric}_enveloped",
+            f"Figure 5 {side}",
+            f"The model's mean {name} lies within the mean bounds",
+            (Part(f"{metric}_enveloped", ">=", 0.95),),
+            f"the model’s mean {name} lies within its mean bounds",
+            f"the model’s mean {name} leaves its mean bounds",
+            f"{metric}-bounds",
+            explain_gap=partial(_explain_no_bounds, share="enveloped", metric=metric),
+        )
+        for side, (metric, name) in zip(("left", "right"), METRICS.items(), strict=True)
+    ),
+    _of_model(
+        "upper_tight",
+        "Figure 5",
+        "Upper bounds are tight",
+        (Part("upper_distance", "<=", 0.1),),
+        "upper bounds are tight",
+        "upper bounds are not tight",
+        "precision-bounds",
+        least_rows=0,
+        premise=None,
+    ),
+    _of_model(
+        "lower_conservative",
+        "Figure 5",
+        "Lower bounds are conservative: farther from the means than upper ones",
+        (Part("lower_excess", ">"),),
+        "lower bounds are farther from the means than upper ones",
+        "lower bounds are no farther from the means than upper ones",
+        "precision-bounds",
+        explain_gap=partial(_explain_no_bounds, share="enveloped"),
+    ),
+)

@@ -1,0 +1,226 @@
+"""Effects of heads: whether Recall goes with the loss without a head, and geometry finds better budgets."""
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dagster_project.analysis.claims.evidence import Evidence
+from dagster_project.analysis.claims.records import FISHER, Claim, Measure, Part, Samples
+from dagster_project.analysis.claims.sink import explain_few_groups, make_sample
+from geometry.arrays import F64
+from geometry.statistics.associations import associate, correlate_heads, rank_within
+from geometry.statistics.intervals import DIFFERENCE
+from geometry.statistics.moments import estimate_mean
+
+LEAST_LOSS = 0.01
+"""Smallest mean increase of the loss, in nats, that is worth an explanation."""
+
+NO_EFFECTS = "the study has no effects"
+"""Why a study without interventions tests none of these; such claims are left out of its page."""
+
+CONTRASTS = {
+    "elbow_less_same_n": ("elbow", "same_n", "N by elbow", "the same N for all heads"),
+    "recall_less_same_n": ("recall", "same_n", "N by Recall", "the same N for all heads"),
+    "elbow_less_random": ("elbow", "random_budgets", "N by elbow", "these N in random order"),
+    "full_by_elbow_less_random": (
+        "full_heads_elbow",
+        "full_heads_random",
+        "all keys for heads of the largest elbows",
+        "all keys for random heads",
+    ),
+}
+"""For each measure a policy and the policy of equal cost that it is compared with, and both in words."""
+
+_LOSSES = """
+    SELECT *
+    FROM head_ablation_by_sequence
+    WHERE kind = (SELECT arg_min(kind, (kind <> 'zero', kind)) FROM head_ablation)
+"""
+"""The losses by the first kind of replacement, zero if it was measured."""
+
+MEASURES = {
+    "recall_and_loss": Measure(
+        "rank correlation over heads within layers of the mean over ln N of Recall and the loss that removing a head "
+        "costs",
+        "rank correlation",
+        DIFFERENCE,
+        FISHER,
+    ),
+    **{
+        name: Measure(
+            f"mean over budgets of the loss with {one}, less that with {other}, in nats", "difference in nats"
+        )
+        for name, (_, _, one, other) in CONTRASTS.items()
+    },
+}
+
+
+def measure(evidence: Evidence) -> Samples:
+    """The measures of a study by name; none without effects."""
+    budgets = evidence.ask_means(
+        f"""
+        WITH losses AS (
+            SELECT sequence, budget, policy, avg(loss) AS loss
+            FROM sparsified_loss_by_sequence
+            GROUP BY sequence, budget, policy
+        ),
+        contrasts (measure, policy, reference) AS (
+            VALUES {", ".join(f"('{name}', '{one}', '{other}')" for name, (one, other, _, _) in CONTRASTS.items())}
+        )
+        SELECT of_policy.sequence AS sequence, measure,
+            avg(of_policy.loss - of_reference.loss) AS value, count(*) AS rows
+        FROM contrasts
+        JOIN losses AS of_policy ON of_policy.policy = contrasts.policy
+        JOIN losses AS of_reference
+            ON of_reference.policy = reference
+            AND of_reference.sequence = of_policy.sequence
+            AND of_reference.budget = of_policy.budget
+        GROUP BY of_policy.sequence, measure
+        """
+    )
+    return {**budgets, **_measure_prediction(evidence)}
+
+
+def _measure_prediction(evidence: Evidence) -> Samples:
+    """The association of Recall with the loss, in the sequences in which heads were replaced."""
+    found = evidence.ask_heads(
+        f"""
+        SELECT sequence, layer, head, delta_loss, recall
+        FROM ({_LOSSES})
+        JOIN (SELECT sequence, layer, head, recall FROM head_levels WHERE query = $query) USING (sequence, layer, head)
+        """
+    )
+    known = ~np.isnan(found["delta_loss"]).all(axis=1)
+    if not known.any():
+        return {}
+    layer, group = evidence.heads["layer"], evidence.heads["group"]
+    recall, loss = (rank_within(found[name][known], layer) for name in ("recall", "delta_loss"))
+    association = associate(recall, loss, layer, group)
+    z = np.full(evidence.sequences, np.nan)
+    z[known] = association.of_sequences
+    sample = make_sample(association)
+    return {} if np.isnan(z).all() else {"recall_and_loss": type(sample)(z, sample.rows, arranged=sample.arranged)}
+
+
+GEOMETRY = ("recall", "elbow", "retriever_score", "mixer_score", "reset_score", "rho_0", "effective_keys")
+"""Measures of heads, of ``head_measures``, that are correlated with the loss."""
+
+ASSOCIATION_SCHEMA = pa.schema(
+    [
+        ("measure", pa.string()),
+        *((name, pa.int32()) for name in ("heads", "sequences")),
+        *((name, pa.float64()) for name in ("correlation", "correlation_low", "correlation_high", "p")),
+        ("correlation_over_all", pa.float64()),
+    ]
+)
+"""The columns of ``loss_associations``."""
+
+
+def correlate_losses(evidence: Evidence) -> pa.RecordBatch:
+    """The rows of ``loss_associations``: measures of heads and the loss without them, within layers."""
+    measures = evidence.ask_heads(
+        f""" SELECT layer, head, {
+            ", ".join(f"any_value(value) FILTER (WHERE measure = '{name}') AS {name}" for name in GEOMETRY)
+        } FROM head_measures GROUP BY layer, head
+        """
+    )
+    losses = evidence.ask_heads(f"SELECT sequence, layer, head, delta_loss FROM ({_LOSSES})")["delta_loss"]
+    known = ~np.isnan(losses).all(axis=1)
+    rows = (
+        [_correlate_measure(evidence, name, measures[name][known], losses[known]) for name in GEOMETRY]
+        if known.any()
+        else []
+    )
+    return pa.RecordBatch.from_pylist([row for row in rows if row], ASSOCIATION_SCHEMA)
+
+
+def _correlate_measure(evidence: Evidence, name: str, values: F64, losses: F64) -> dict[str, Any]:
+    """One row of ``loss_associations``; empty if there is no correlation."""
+    layer, group = evidence.heads["layer"], evidence.heads["group"]
+    found = associate(rank_within(values, layer), rank_within(losses, layer), layer, group)
+    if np.isnan(found.of_sequences).any():
+        return {}
+    z = estimate_mean(found.of_sequences)
+    everywhere = np.zeros_like(layer)
+    over_all = correlate_heads(
+        rank_within(values[:1], everywhere), rank_within(losses.mean(axis=0, keepdims=True), everywhere)
+    )
+    ends = {"correlation": z.value, "correlation_low": z.low, "correlation_high": z.high}
+    return {
+        "measure": name,
+        "heads": found.heads,
+        "sequences": len(losses),
+        **{end: None if np.isnan(value) else float(np.tanh(value)) for end, value in ends.items()},
+        "p": min(1.0, 2 * min(found.p_above, found.p_below)),
+        "correlation_over_all": None if np.isnan(over_all[0]) else float(over_all[0]),
+    }
+
+
+def _explain_no_effects(evidence: Evidence, table: str) -> str | None:
+    found = evidence.ask_columns(f"SELECT count(*) AS rows, max(delta_loss) AS most FROM {table}")
+    if not found["rows"][0]:
+        return NO_EFFECTS
+    most = float(found["most"][0])
+    if not most >= LEAST_LOSS:
+        what = "head" if table == "head_ablation" else "policy"
+        return f"no {what} costs {LEAST_LOSS} nats"
+    return explain_few_groups(evidence) if table == "head_ablation" else None
+
+
+_of_budgets = partial(
+    Claim,
+    shown_by="loss-by-keys",
+    rows_of="budgets",
+    least_rows=1,
+    premise=f"effects (analysis.effects), and a policy that costs {LEAST_LOSS} nats",
+    explain_gap=partial(_explain_no_effects, table="sparsified_loss"),
+)
+
+CLAIMS = (
+    Claim(
+        "recall_predicts_loss",
+        "Abstract",
+        "Geometry explains what heads do: heads of high Recall cost more when they are removed",
+        (Part("recall_and_loss", ">=", 0.3),),
+        "heads of higher Recall cost more loss when they are removed",
+        "heads of higher Recall do not cost more loss when they are removed",
+        "loss-and-geometry",
+        least_rows=6,
+        premise=f"effects (analysis.effects), and a head worth {LEAST_LOSS} nats",
+        explain_gap=partial(_explain_no_effects, table="head_ablation"),
+    ),
+    _of_budgets(
+        name="elbow_budgets_gain",
+        source="Abstract",
+        statement="Geometry informs sparse attention: N by elbow loses less than one N for all",
+        parts=(Part("elbow_less_same_n", "<"),),
+        clause="budgets by elbow lose less than the same N for all heads",
+        denial="budgets by elbow lose no less than the same N for all heads",
+    ),
+    _of_budgets(
+        name="recall_budgets_gain",
+        source="Abstract",
+        statement="Geometry informs sparse attention: N by Recall loses less than one N for all",
+        parts=(Part("recall_less_same_n", "<"),),
+        clause="budgets by Recall lose less than the same N for all heads",
+        denial="budgets by Recall lose no less than the same N for all heads",
+    ),
+    _of_budgets(
+        name="elbow_budgets_beat_random",
+        source="Abstract",
+        statement="N by elbow loses less than the same numbers given to heads at random",
+        parts=(Part("elbow_less_random", "<"),),
+        clause="budgets by elbow lose less than the same numbers given to heads at random",
+        denial="budgets by elbow lose no less than the same numbers given to heads at random",
+    ),
+    _of_budgets(
+        name="elbow_chooses_full_heads",
+        source="Abstract",
+        statement="The elbow tells which heads need all keys",
+        parts=(Part("full_by_elbow_less_random", "<"),),
+        clause="heads of large elbows need all keys more than heads chosen at random",
+        denial="heads of large elbows need all keys no more than heads chosen at random",
+    ),
+)

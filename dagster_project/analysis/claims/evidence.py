@@ -1,0 +1,87 @@
+"""The tables of a study that measures are computed from, as arrays by sequence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from dagster_project.analysis.claims.records import Sample
+from geometry.arrays import F64, I64
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A study whose tables have landed, except those of measures and claims."""
+
+    connection: duckdb.DuckDBPyConnection
+    """A connection to its database, which holds one study."""
+
+    @cached_property
+    def query(self) -> int:
+        """Position of the last query, which has the most keys."""
+        return int(self._ask("SELECT max(query) AS query FROM attention_rows")["query"][0])
+
+    @cached_property
+    def sequences(self) -> int:
+        """Number of sequences."""
+        return int(self._ask("SELECT sequences FROM studies")["sequences"][0])
+
+    @cached_property
+    def heads(self) -> Mapping[str, I64]:
+        """Layer, head and index of the KV group of every head, (heads,) each, in the order of all arrays by head."""
+        found = self._ask("SELECT layer, head, kv_head FROM heads ORDER BY layer, head")
+        groups = np.unique(np.stack([found["layer"], found["kv_head"]]), axis=1, return_inverse=True)[1]
+        return {**found, "group": groups.ravel().astype(np.int64)}
+
+    @cached_property
+    def layers(self) -> int:
+        """Number of layers with attention."""
+        return int(np.unique(self.heads["layer"]).size)
+
+    def _ask(self, statement: str) -> dict[str, NDArray[Any]]:
+        """The columns of an answer."""
+        return self.connection.execute(statement, self._bind(statement)).fetchnumpy()
+
+    def _bind(self, statement: str) -> dict[str, int]:
+        """The parameter ``$query`` of a statement that has it."""
+        return {"query": self.query} if "$query" in statement else {}
+
+    def ask_columns(self, statement: str) -> dict[str, NDArray[Any]]:
+        """The columns of an answer; NULL becomes NaN. ``$query`` is the last query."""
+        return {
+            name: np.ma.filled(column.astype(np.float64), np.nan) if column.dtype.kind in "fiub" else np.asarray(column)
+            for name, column in self._ask(statement).items()
+        }
+
+    def ask_means(self, statement: str) -> dict[str, Sample]:
+        """Measures from an answer with the columns sequence, measure, value and rows."""
+        found = self.ask_columns(f"SELECT * FROM ({statement}) WHERE value IS NOT NULL")
+        samples = {}
+        for name in dict.fromkeys(found["measure"].tolist()):
+            own = found["measure"] == name
+            sequence = found["sequence"][own].astype(np.int64)
+            values = np.full(max(self.sequences, int(sequence.max()) + 1), np.nan)  # losses are of other sequences
+            values[sequence] = found["value"][own]
+            samples[name] = Sample(values, int(found["rows"][own].max()))
+        return samples
+
+    def ask_heads(self, statement: str) -> dict[str, F64]:
+        """Columns of an answer with the columns sequence, layer and head, as arrays (sequence, head).
+
+        NaN where there is no row. Without the column sequence all sequences have the same.
+        """
+        found = self.ask_columns(statement)
+        places = {place: index for index, place in enumerate(zip(self.heads["layer"], self.heads["head"], strict=True))}
+        keys = zip(found["layer"].astype(int), found["head"].astype(int), strict=True)
+        head = np.array([places[key] for key in keys], np.int64)
+        sequence = found.get("sequence")
+        arrays = {}
+        for name in found.keys() - {"sequence", "layer", "head"}:
+            values = np.full((self.sequences, len(places)), np.nan)
+            values[slice(None) if sequence is None else sequence.astype(np.int64), head] = found[name]
+            arrays[name] = values
+        return arrays

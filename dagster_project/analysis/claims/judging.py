@@ -1,0 +1,334 @@
+"""Measures and claims of a study as rows of their tables: estimates, tests of all claims together, and sentences."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from dagster_project.analysis.claims import bounds, effects, fits, kinds, norms, regimes, separation, sink
+from dagster_project.analysis.claims.evidence import Evidence
+from dagster_project.analysis.claims.records import Claim, Measure, Part, Sample
+from dagster_project.analysis.claims.sentences import write_sentence
+from geometry.arrays import F64
+from geometry.statistics.intervals import Estimate, make_estimate
+from geometry.statistics.moments import estimate_mean
+from geometry.statistics.verdicts import (
+    LEAST_SEQUENCES,
+    Sides,
+    compare_with_threshold,
+    correct_holm,
+    count_sequences_needed,
+    join_alternatives,
+    join_parts,
+)
+
+SUBJECTS = (separation, sink, norms, fits, bounds, kinds, regimes, effects)
+"""The modules of measures and claims."""
+
+MEASURES: Mapping[str, Measure] = {name: one for subject in SUBJECTS for name, one in subject.MEASURES.items()}
+CLAIMS: tuple[Claim, ...] = tuple(claim for subject in SUBJECTS for claim in subject.CLAIMS)
+
+ERROR_RATE = 0.05
+"""Largest p value after correction of a verdict, and of a difference to the twin."""
+
+Rows = Iterator[tuple[str, pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class Twin:
+    """What is compared of the study of random weights."""
+
+    name: str
+    values: Mapping[str, F64]
+    """The rows of ``measure_values``, by measure: the number of every sequence, NaN without one."""
+    verdicts: Mapping[str, str]
+    """The verdict on every claim."""
+    measures: Mapping[str, tuple[float, float, float]]
+    """Value and interval of every measure."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with its tests."""
+
+    claim: Claim
+    parts: tuple[tuple[Part, Sample, Sides], ...]
+    """The comparisons whose measures exist."""
+    reason: str | None
+    """Why it is not testable; None if it is."""
+
+    @property
+    def sides(self) -> Sides:
+        """The test of the claim."""
+        joined = join_alternatives if self.claim.alternatives else join_parts
+        return joined([sides for _, _, sides in self.parts])
+
+
+def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> Rows:
+    """Yield the rows of ``measures``, ``measure_values``, ``claims``, ``claim_parts`` and ``loss_associations``.
+
+    Parameters
+    ----------
+    connection
+        A connection to the database of the study, whose other tables are filled.
+    twin
+        The study of random weights that it is compared with, if it has landed.
+    """
+    evidence = Evidence(connection)
+    samples = {name: sample for subject in SUBJECTS for name, sample in subject.measure(evidence).items()}
+    estimates = {name: estimate_sample(sample, find_measure(name)) for name, sample in samples.items()}
+    yield "measure_values", _build_value_rows(samples)
+    yield "measures", _build_measure_rows(samples, estimates, twin)
+    judged = [judge_claim(claim, evidence, samples) for claim in CLAIMS]
+    yield "claim_parts", _build_part_rows(judged, estimates)
+    yield "claims", _build_claim_rows(judged, estimates, evidence, twin)
+    yield "loss_associations", effects.correlate_losses(evidence)
+
+
+def find_measure(name: str) -> Measure:
+    """The declaration of a measure; one of several κ is named ``NAME[κ]``."""
+    return MEASURES[name.partition("[")[0]]
+
+
+def estimate_sample(sample: Sample, measure: Measure) -> Estimate:
+    """The value of a measure with its interval, on its own scale."""
+    spread = estimate_mean(sample.of_sequences)
+    counts = int((~np.isnan(sample.of_sequences)).sum())
+    middle = float(spread.value) if sample.whole is None else sample.whole
+    found = make_estimate(middle, spread.error, counts)
+    value, low, high = (
+        np.clip(measure.scale.back(end), *measure.domain) for end in (found.value, found.low, found.high)
+    )
+    return Estimate(value, found.error, low, high)
+
+
+def judge_claim(claim: Claim, evidence: Evidence, samples: Mapping[str, Sample]) -> Judged:
+    """Test a claim."""
+    parts = tuple(
+        (expanded, samples[expanded.measure], compare_part(expanded, samples[expanded.measure]))
+        for part in claim.parts
+        for expanded in _expand_part(part, samples)
+    )
+    return Judged(claim, parts, _find_reason(claim, parts, evidence))
+
+
+def _expand_part(part: Part, samples: Mapping[str, Sample]) -> list[Part]:
+    """The part for each of the measures that it names: itself, or one for each κ; none that does not exist."""
+    names = [name for name in samples if name == part.measure or name.startswith(f"{part.measure}[")]
+    return [Part(name, part.direction, part.threshold) for name in names]
+
+
+def compare_part(part: Part, sample: Sample) -> Sides:
+    """Test one comparison; an association must also be beyond what random arrangements give."""
+    threshold = find_measure(part.measure).scale.forward(part.threshold)
+    above = part.direction in {">", ">="}
+    sides = compare_with_threshold(sample.of_sequences, threshold, above=above, value=sample.whole)
+    if sample.arranged is None:
+        return sides
+    p_above, p_below = sample.arranged
+    supports = max(sides.supports, p_above if above else p_below)
+    opposes = max(sides.opposes, p_below if above else p_above) if part.threshold == 0 else sides.opposes
+    return Sides(supports, opposes)
+
+
+def _find_reason(claim: Claim, parts: Sequence[tuple[Part, Sample, Sides]], evidence: Evidence) -> str | None:
+    """Why a claim cannot be tested; None if it can."""
+    if (gap := claim.explain_gap(evidence)) is not None:
+        return gap
+    lacking = [
+        part.measure for part in claim.parts if not _expand_part(part, {name.measure: one for name, one, _ in parts})
+    ]
+    if not parts or (lacking and not claim.alternatives):
+        return f"the study has no {lacking[0]}" if lacking else "its measures do not exist"
+    rows = max(sample.rows for _, sample, _ in parts)
+    if rows < claim.least_rows:
+        return f"it rests on {rows} {claim.rows_of} and needs {claim.least_rows}"
+    sequences = min(int((~np.isnan(sample.of_sequences)).sum()) for _, sample, _ in parts)
+    if sequences < LEAST_SEQUENCES:
+        return f"{sequences} sequence{'s' if sequences != 1 else ''} measured, {LEAST_SEQUENCES} are needed"
+    return None
+
+
+def _build_value_rows(samples: Mapping[str, Sample]) -> pa.RecordBatch:
+    """The rows of ``measure_values``."""
+    parts = [
+        (name, sequence, value) for name, one in samples.items() for sequence, value in enumerate(one.of_sequences)
+    ]
+    known = [(name, sequence, float(value)) for name, sequence, value in parts if not math.isnan(value)]
+    names, sequences, values = zip(*known, strict=True) if known else ((), (), ())
+    return pa.RecordBatch.from_pydict(
+        {
+            "measure": pa.array(names, pa.string()),
+            "sequence": pa.array(sequences, pa.int32()),
+            "value": pa.array(values, pa.float64()),
+        }
+    )
+
+
+MEASURE_SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("measure", "meaning")),
+        *((f"value{end}", pa.float64()) for end in ("", "_low", "_high")),
+        *((name, pa.int32()) for name in ("rows", "sequences")),
+        *((f"twin_{end}", pa.float64()) for end in ("value", "low", "high")),
+        *((f"twin_{end}", pa.float64()) for end in ("difference", "difference_low", "difference_high", "p")),
+    ]
+)
+"""The columns of ``measures``."""
+
+
+def _build_measure_rows(
+    samples: Mapping[str, Sample], estimates: Mapping[str, Estimate], twin: Twin | None
+) -> pa.RecordBatch:
+    """The rows of ``measures``."""
+    rows = []
+    for name, sample in samples.items():
+        row: dict[str, Any] = {"measure": name, "meaning": find_measure(name).meaning}
+        row |= _name_ends("value", estimates[name])
+        row |= {"rows": sample.rows, "sequences": int((~np.isnan(sample.of_sequences)).sum())}
+        rows.append(row | _compare_with_twin(name, sample, twin))
+    return pa.RecordBatch.from_pylist([_drop_nan(row) for row in rows], MEASURE_SCHEMA)
+
+
+def _compare_with_twin(name: str, sample: Sample, twin: Twin | None) -> dict[str, Any]:
+    """Columns of the twin's value and the difference, paired by sequence; empty without one."""
+    if twin is None or name not in twin.measures:
+        return {}
+    value, low, high = twin.measures[name]
+    found: dict[str, Any] = {"twin_value": value, "twin_low": low, "twin_high": high}
+    apart = pair_sequences(sample.of_sequences, twin.values[name])
+    difference = estimate_mean(apart)
+    sides = compare_with_threshold(apart, 0.0, above=True)
+    return found | _name_ends("twin_difference", difference) | {"twin_p": sides.p}
+
+
+def pair_sequences(one: F64, other: F64) -> F64:
+    """Differences in the sequences that both have, (S,)."""
+    both = min(len(one), len(other))
+    return one[:both] - other[:both]
+
+
+def _name_ends(name: str, found: Estimate) -> dict[str, float]:
+    """Columns of an estimate and the ends of its interval."""
+    return {name: float(found.value), f"{name}_low": float(found.low), f"{name}_high": float(found.high)}
+
+
+def _drop_nan(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with NULL for NaN."""
+    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
+
+
+PART_SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("claim", "measure", "direction")),
+        ("threshold", pa.float64()),
+        ("part", pa.int16()),
+        ("is_alternative", pa.bool_()),
+        *((name, pa.float64()) for name in ("value", "value_low", "value_high", "p_supports", "p_opposes")),
+    ]
+)
+"""The columns of ``claim_parts``."""
+
+
+def _build_part_rows(judged: Sequence[Judged], estimates: Mapping[str, Estimate]) -> pa.RecordBatch:
+    """The rows of ``claim_parts``; parts whose measures do not exist have no value."""
+    rows = []
+    for one in judged:
+        tested = {part.measure: sides for part, _, sides in one.parts}
+        parts = [part for part, _, _ in one.parts] or one.claim.parts
+        for place, part in enumerate(parts):
+            row: dict[str, Any] = {"claim": one.claim.name, "part": place, **vars(part)}
+            row["is_alternative"] = one.claim.alternatives
+            if part.measure in tested:
+                sides = compare_part(part, next(sample for other, sample, _ in one.parts if other == part))
+                row |= _name_ends("value", estimates[part.measure])
+                row |= {"p_supports": sides.supports, "p_opposes": sides.opposes}
+            rows.append(_drop_nan(row))
+    return pa.RecordBatch.from_pylist(rows, PART_SCHEMA)
+
+
+CLAIM_SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("claim", "source", "statement", "verdict", "sentence")),
+        *((name, pa.float64()) for name in ("p", "p_holm")),
+        *((name, pa.int32()) for name in ("sequences", "sequences_needed", "rows")),
+        *((name, pa.string()) for name in ("rows_of", "premise", "reason", "shown_by", "twin", "twin_verdict")),
+        ("beyond_twin", pa.bool_()),
+    ]
+)
+"""The columns of ``claims``."""
+
+
+def _build_claim_rows(
+    judged: Sequence[Judged],
+    estimates: Mapping[str, Estimate],
+    evidence: Evidence,
+    twin: Twin | None,
+) -> pa.RecordBatch:
+    """The rows of ``claims``."""
+    testable = [one for one in judged if one.reason is None]
+    corrected = dict(
+        zip([one.claim.name for one in testable], correct_holm(one.sides.p for one in testable), strict=True)
+    )
+    rows = []
+    for one in judged:
+        p_holm = corrected.get(one.claim.name)
+        verdict = "not testable" if p_holm is None else one.sides.side if p_holm <= ERROR_RATE else "undecided"
+        needed = None if p_holm is None else _count_needed(one, len(testable))
+        shown = [(part, find_measure(part.measure), estimates[part.measure]) for part, _, _ in one.parts]
+        rows.append(
+            {
+                "claim": one.claim.name,
+                "source": one.claim.source,
+                "statement": one.claim.statement,
+                "verdict": verdict,
+                "sentence": write_sentence(one.claim, verdict, shown, one.reason, needed),
+                "p": None if p_holm is None else one.sides.p,
+                "p_holm": p_holm,
+                "sequences": evidence.sequences,
+                "sequences_needed": needed,
+                "rows": max((sample.rows for _, sample, _ in one.parts), default=0),
+                "rows_of": one.claim.rows_of,
+                "premise": one.claim.premise,
+                "reason": one.reason,
+                "shown_by": one.claim.shown_by,
+                "twin": twin and twin.name,
+                "twin_verdict": twin and twin.verdicts.get(one.claim.name),
+                "beyond_twin": _is_beyond(one, twin) if verdict == "supported" and twin is not None else None,
+            }
+        )
+    return pa.RecordBatch.from_pylist(rows, CLAIM_SCHEMA)
+
+
+def _count_needed(one: Judged, claims: int) -> int | None:
+    """The number of sequences that would decide a claim: the most of its parts, or of alternatives the fewest.
+
+    A claim that is not supported needs one part that fails.
+    """
+    numbers = [
+        count_sequences_needed(sample.of_sequences, find_measure(part.measure).scale.forward(part.threshold), claims)
+        for part, sample, _ in one.parts
+    ]
+    known = [number for number in numbers if number is not None]
+    fewest = (one.sides.side == "supported") == one.claim.alternatives
+    if fewest:
+        return min(known, default=None)
+    return max(known) if len(known) == len(numbers) else None
+
+
+def _is_beyond(one: Judged, twin: Twin) -> bool | None:
+    """Whether the measures of a supported claim differ from the twin's in its direction, at 5 %; None if not known."""
+    pairs = [
+        (part, pair_sequences(sample.of_sequences, twin.values[part.measure]))
+        for part, sample, _ in one.parts
+        if part.measure in twin.values
+    ]
+    if len(pairs) < len(one.parts):
+        return None
+    sides = [compare_with_threshold(apart, 0.0, above=part.direction in {">", ">="}) for part, apart in pairs]
+    joined = join_alternatives(sides) if one.claim.alternatives else join_parts(sides)
+    return joined.supports <= ERROR_RATE / 2

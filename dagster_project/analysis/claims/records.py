@@ -1,0 +1,98 @@
+"""What a measure and a claim are: declarations, and the numbers of a study."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geometry.arrays import F64
+from geometry.statistics.intervals import UNBOUNDED, Domain
+
+if TYPE_CHECKING:
+    from dagster_project.analysis.claims.evidence import Evidence
+
+Direction = Literal["<=", "<", ">=", ">"]
+"""Comparison of a measure with a threshold that supports a claim."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The scale on which a measure is averaged and tested."""
+
+    forward: Callable[[float], float]
+    back: Callable[[NDArray[np.float64] | float], NDArray[np.float64]]
+
+
+PLAIN = Scale(float, np.asarray)
+FISHER = Scale(lambda r: float(np.arctanh(r)), np.tanh)
+"""Fisher's z of a correlation."""
+LOGARITHM = Scale(lambda ratio: float(np.log(ratio)), np.exp)
+"""The natural logarithm of a ratio."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number of a model."""
+
+    meaning: str
+    """What it is, in a clause; for readers of the table ``measures``."""
+    label: str
+    """Its name in a sentence, such as “Recall”."""
+    domain: Domain = UNBOUNDED
+    scale: Scale = PLAIN
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A measure of one study."""
+
+    of_sequences: F64
+    """The numbers of all sequences whose mean it is, or jackknife pseudo-values, on the measure's scale, (S,); NaN
+    where a sequence has none."""
+    rows: int
+    """Number of heads, KV heads or other rows behind it."""
+    whole: float | None = None
+    """The statistic of all sequences on the measure's scale, if it is not the mean."""
+    arranged: tuple[float, float] | None = None
+    """Of an association, the p values of random arrangements as high, and as low."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One comparison of a claim."""
+
+    measure: str
+    direction: Direction
+    threshold: float = 0.0
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, as comparisons of measures with thresholds."""
+
+    name: str
+    source: str
+    """Figure, table or section of the paper that makes it."""
+    statement: str
+    """What the paper says."""
+    parts: tuple[Part, ...]
+    """All of these must hold; of alternatives, one."""
+    clause: str
+    """The claim as a clause that a sentence about a study can state."""
+    denial: str
+    """Its negation."""
+    shown_by: str
+    """The figure of the report that shows its measures."""
+    least_rows: int = 2
+    rows_of: str = "heads"
+    premise: str | None = None
+    """What a study needs to test it, in words."""
+    explain_gap: "Callable[[Evidence], str | None]" = field(default=lambda _: None)
+    """Why a study lacks that; None if it does not."""
+    alternatives: bool = False
+
+
+Samples = Mapping[str, Sample]
+"""The measures of a study, by name; those that it does not have are left out."""

@@ -1,0 +1,176 @@
+"""How heads separate what they select: levels over ln N, compared with chance, and their course with N (Figure 5)."""
+
+from dagster_project.analysis.claims.evidence import Evidence
+from dagster_project.analysis.claims.records import Claim, Measure, Part, Samples
+from geometry.statistics.intervals import DIFFERENCE, SHARE
+
+LABELS = {"recall": "Recall", "specificity": "specificity", "auc": "AUC"}
+NULLS = {"random": "N keys at random", "shuffled": "shuffled value states"}
+THIRDS = {"first": "first", "middle": "middle", "last": "last"}
+DISTINGUISHABLE = (0.70, 0.85)
+"""Share of the selected keys that can be told apart, as reported for arXiv 2508.17821."""
+
+MEASURES = {
+    **{
+        f"{name}_level": Measure(f"mean {LABELS[name]} over heads and ln N", LABELS[name], SHARE)
+        for name in ("recall", "specificity")
+    },
+    **{
+        f"{name}_{third}": Measure(
+            f"mean {LABELS[name]} over heads and the {third} third of ln N", f"{third} third", SHARE
+        )
+        for name in ("recall", "specificity")
+        for third in THIRDS
+    },
+    **{
+        f"{name}_{end}_over_{other}": Measure(
+            f"mean over heads of {LABELS[name]} in the {end} third of ln N less that in the {other} third",
+            f"{LABELS[name]}, {end} less {other} third",
+            DIFFERENCE,
+        )
+        for name in ("recall", "specificity")
+        for end, other in (("first", "middle"), ("last", "middle"), ("first", "last"))
+    },
+    **{
+        f"{name}_over_{null}": Measure(
+            f"mean over heads and ln N of {LABELS[name]} less that of {NULLS[null]}", LABELS[name], DIFFERENCE
+        )
+        for null in NULLS
+        for name in LABELS
+    },
+}
+
+
+def measure(evidence: Evidence) -> Samples:
+    """The measures of a study by name."""
+    levels = evidence.ask_means(
+        """
+        WITH levels AS (
+            SELECT
+                sequence,
+                count(recall) AS rows,
+                avg(recall) AS recall_level,
+                avg(specificity) AS specificity_level,
+                avg(recall_first) AS recall_first,
+                avg(recall_middle) AS recall_middle,
+                avg(recall_last) AS recall_last,
+                avg(specificity_first) AS specificity_first,
+                avg(specificity_middle) AS specificity_middle,
+                avg(specificity_last) AS specificity_last,
+                avg(recall_first - recall_middle) AS recall_first_over_middle,
+                avg(recall_last - recall_middle) AS recall_last_over_middle,
+                avg(recall_first - recall_last) AS recall_first_over_last,
+                avg(specificity_first - specificity_middle) AS specificity_first_over_middle,
+                avg(specificity_last - specificity_middle) AS specificity_last_over_middle,
+                avg(specificity_first - specificity_last) AS specificity_first_over_last
+            FROM head_levels
+            WHERE query = $query
+            GROUP BY sequence
+        )
+        UNPIVOT levels ON COLUMNS(* EXCLUDE (sequence, rows)) INTO NAME measure VALUE value
+        """
+    )
+    beside = evidence.ask_means(
+        """
+        WITH points AS (
+            SELECT
+                *,
+                ln(coalesce(lead(n) OVER neighbours * n, (n + 0.5) ** 2)
+                    / coalesce(lag(n) OVER neighbours * n, (n - 0.5) ** 2)) AS weight
+            FROM separability_by_sequence
+            WHERE query = $query AND n > 1
+            WINDOW neighbours AS (PARTITION BY sequence, measure, null_model ORDER BY n)
+        )
+        SELECT
+            sequence,
+            measure || '_over_' || CASE null_model WHEN 'random_selection' THEN 'random' ELSE 'shuffled' END AS measure,
+            sum(weight * (value - null_value)) / sum(weight) AS value,
+            (SELECT max(heads) FROM separability_model WHERE query = $query) AS rows
+        FROM points
+        WHERE measure IN ('recall', 'specificity', 'auc')
+        GROUP BY sequence, measure, null_model
+        """
+    )
+    return {**levels, **beside}
+
+
+def _explain_no_thirds(evidence: Evidence) -> str | None:
+    found = evidence.ask_columns("SELECT count(recall_middle) AS known FROM head_levels WHERE query = $query")
+    return None if found["known"][0] else "there are fewer than three values of N from 2 on"
+
+
+def _explain_no_nulls(evidence: Evidence) -> str | None:
+    found = evidence.ask_columns("SELECT count(*) AS known FROM separability_by_sequence")
+    return None if found["known"][0] else "the study computes no nulls"
+
+
+CLAIMS = (
+    Claim(
+        "selection_sharpens",
+        "Abstract",
+        "Top-N selection sharpens separability",
+        tuple(Part(f"{name}_over_random", ">") for name in LABELS),
+        "top-N selection separates better than N keys at random",
+        "top-N selection does not separate better than N keys at random",
+        "chance-by-n",
+        premise="nulls (analysis.nulls)",
+        explain_gap=_explain_no_nulls,
+    ),
+    Claim(
+        "values_sharpen",
+        "Abstract",
+        "Value states sharpen what the weights separate",
+        tuple(Part(f"{name}_over_shuffled", ">") for name in LABELS),
+        "value states separate the selected keys better than shuffled ones do",
+        "value states do not separate the selected keys better than shuffled ones do",
+        "chance-by-n",
+        premise="nulls (analysis.nulls)",
+        explain_gap=_explain_no_nulls,
+    ),
+    Claim(
+        "small_n_strongest",
+        "Figure 5",
+        "Non-trivial separability is strongest at small N",
+        tuple(
+            Part(f"{name}_first_over_{other}", ">")
+            for name in ("recall", "specificity")
+            for other in ("middle", "last")
+        ),
+        "separability is strongest at small N",
+        "separability is not strongest at small N",
+        "chance-by-n",
+        premise="an N in every third of ln N",
+        explain_gap=_explain_no_thirds,
+    ),
+    Claim(
+        "intermediate_weakest",
+        "Figure 5",
+        "Separability is weakest at intermediate N",
+        tuple(
+            Part(f"{name}_{end}_over_middle", ">") for name in ("recall", "specificity") for end in ("first", "last")
+        ),
+        "separability is weakest at intermediate N",
+        "separability is not weakest at intermediate N",
+        "chance-by-n",
+        premise="an N in every third of ln N",
+        explain_gap=_explain_no_thirds,
+    ),
+    Claim(
+        "distinguishable_share_settles",
+        "arXiv 2508.17821",
+        "Of the selected keys, a share that settles at 0.70-0.85 can be told apart, being nearer than all others",
+        tuple(
+            part
+            for third in ("middle", "last")
+            for part in (
+                Part(f"recall_{third}", ">=", DISTINGUISHABLE[0]),
+                Part(f"recall_{third}", "<=", DISTINGUISHABLE[1]),
+            )
+        ),
+        "the share of the selected keys that can be told apart settles at 0.70 to 0.85",
+        "the share of the selected keys that can be told apart does not settle at 0.70 to 0.85",
+        "distinguishable-share",
+        premise="an N in every third of ln N",
+        explain_gap=_explain_no_thirds,
+    ),
+)

@@ -1,0 +1,177 @@
+"""How often means lie within the bounds of Theorems 1 and 2, and how far from them, of all sequences and without each.
+
+At the last query, on a log grid of N. The bounds are of expectations, so means are compared with mean bounds.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from dagster_project.analysis.passes import Block, run_pass
+from dagster_project.analysis.sink import select_grid
+from dagster_project.analysis.sources import Rows, Sources
+from geometry.arrays import F64, I64, Bool
+from geometry.bounds import lower
+from geometry.grids import compute_log_weights, log_grid
+from geometry.statistics.jackknife import leave_one_out
+from storage.warehouse.rows import build_batch
+
+METRICS = ("precision", "recall")
+
+WIDEST = 0.9
+"""Largest width of informative bounds: upper minus lower, as a share of the possible range."""
+
+MOST = 0.5
+"""The theorems apply to a head and N if Δ > 0 in more than this share of the sequences."""
+
+ROUNDING = 1e-6
+"""Bounds are stored in float32 (as the SQL macro ``inside`` allows)."""
+
+
+def compute_coverage(sources: Sources) -> Rows:
+    """How often means lie within the bounds, and how far from them, for every κ, of all sequences and without each.
+
+    One layer on the grid, with its means without each sequence, is in memory.
+    """
+    return run_pass(sources, [Coverage(sources)], what="coverage", last_query=True)
+
+
+@dataclass(frozen=True)
+class _Curves:
+    """Precision or Recall with its bounds at one κ, (S, head, N) or means (S + 1, head, N); NaN without bounds."""
+
+    mean: F64
+    lower: F64
+    upper: F64
+
+    def map(self, function: Any) -> "_Curves":
+        """Apply a function to each array."""
+        return _Curves(*(function(getattr(self, field.name)) for field in fields(self)))
+
+    def is_within(self) -> Bool:
+        """Whether the mean lies within its bounds, up to their rounding."""
+        with np.errstate(invalid="ignore"):
+            inside: Bool = (self.mean >= self.lower - ROUNDING) & (self.mean <= self.upper + ROUNDING)
+        return inside
+
+    def is_informative(self, floor: F64) -> Bool:
+        """Whether bounds exclude at least a share 1 − ``WIDEST`` of the range from ``floor`` to 1; (head, N)."""
+        with np.errstate(invalid="ignore"):
+            narrow: Bool = self.upper[0] - np.maximum(self.lower[0], floor) <= WIDEST * (1 - floor)
+        return narrow
+
+
+class Coverage:
+    """The rows of ``coverage_by_sequence``."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._kappas, self._scale = sources.study.analysis.kappas, sources.study.analysis.scale
+        self._parts: list[tuple[F64, dict[tuple[float, str], _Curves]]] = []
+        sequences, self._grid = sources.metrics.sizes["sequence"], log_grid(max(sources.query + 1, 2))
+        self._heads = {(kappa, metric): _Sums(sequences, self._grid) for kappa in self._kappas for metric in METRICS}
+
+    def measure(self, block: Block) -> tuple[F64, dict[tuple[float, str], _Curves]]:
+        """Whether Δ > 0, and the curves of one block by κ and metric, (sequence, head, N of the grid) each."""
+        n = select_grid(block)
+        parts = lower.Ingredients(**{name: block.read(name)[..., n - 1] for name in lower.INGREDIENTS})
+        unit: Any = np.ones((1, 1, 1))
+        if self._scale == "unit":
+            unit = block.read("value_scale").astype(np.float64).repeat(block.group, axis=1)[..., None]
+        head_dim = block.sources.metrics.layers[block.layer].head_dim
+        margin = lower.margin(parts, unit)
+        values = (n / (n + block.read("k_out")[..., n - 1]), block.read("k_in")[..., n - 1] / n)
+        uppers = [block.read(f"{metric}_upper")[..., n - 1].astype(np.float64) for metric in METRICS]
+        found = {}
+        for index, kappa in enumerate(self._kappas):
+            lowers = lower.lower_bounds(parts, size=n, n_keys=block.n_keys, head_dim=head_dim, unit=unit, kappa=kappa)
+            for at, metric in enumerate(METRICS):
+                found[kappa, metric] = _Curves(values[at], lowers[at], uppers[at][:, :, index])
+        return np.where(np.isnan(margin), np.nan, margin > 0), found
+
+    def add(self, block: Block, measured: tuple[F64, dict[tuple[float, str], _Curves]]) -> Rows:
+        """Add a layer, once all its sequences are there."""
+        self._parts.append(measured)
+        if block.is_last and block.n_keys > 2:
+            positive = np.concatenate([premise for premise, _ in self._parts])
+            applies = np.nan_to_num(positive.mean(axis=0)) > MOST
+            for place, sums in self._heads.items():
+                curves = [found[place] for _, found in self._parts]
+                joined = _Curves(*(np.concatenate([getattr(one, f.name) for one in curves]) for f in fields(_Curves)))
+                sums.add(joined.map(_average), applies, block.n_keys, place[1])
+        if block.is_last:
+            self._parts = []
+        yield from ()
+
+    def finish(self) -> Rows:
+        """Yield the rows."""
+        for (kappa, metric), sums in self._heads.items():
+            columns = sums.build_columns()
+            constant = {"kappa": np.full(len(columns["covered"]), kappa)}
+            yield "coverage_by_sequence", build_batch(constant | columns, metric=metric)
+
+
+def _average(values: F64) -> F64:
+    """The mean over sequences, then without each, (S, …) → (S + 1, …)."""
+    return np.concatenate([values.mean(axis=0)[None], leave_one_out(values)])
+
+
+class _Sums:
+    """Sums over the heads of the model at one κ, of one metric: of all sequences, then without each."""
+
+    def __init__(self, sequences: int, grid: I64) -> None:
+        self._grid, self._last = grid, 2
+        self._covered = np.zeros((2, sequences + 1))
+        self._rows = 0
+        self._curves = np.zeros((4, sequences + 1, grid.size))
+        """Of the heads that have bounds: mean, lower and upper bound, and number."""
+        self._floor = np.zeros(grid.size)
+
+    def add(self, means: _Curves, applies: Bool, n_keys: int, metric: str) -> None:
+        """Add the heads of a layer; means (S + 1, head, N), whether the theorems apply (head, N)."""
+        size = means.mean.shape[-1]
+        n = self._grid[:size]
+        floor = n / n_keys if metric == "precision" else np.zeros(size)
+        carries = applies & (n > 1) & means.is_informative(floor)
+        weights = compute_log_weights(n, 2, n_keys - 1) * carries
+        self._covered += [(weights * means.is_within()).sum(axis=(1, 2)), np.full(len(means.mean), weights.sum())]
+        self._rows += int(carries.sum())
+        bounded = ~np.isnan(means.lower)
+        for index, curve in enumerate((means.mean, means.lower, means.upper, bounded)):
+            self._curves[index, :, :size] += np.where(bounded, curve, 0).sum(axis=1)
+        self._floor[:size] += floor * bounded[0].sum(axis=0)
+        self._last = max(self._last, n_keys - 1)
+
+    def build_columns(self) -> dict[str, Any]:
+        """Columns of ``coverage_by_sequence``; NaN where nothing carries a number."""
+        with np.errstate(invalid="ignore", divide="ignore"):  # 0/0 where no head has bounds
+            mean, low, high = (curve / self._curves[3] for curve in self._curves[:3])
+            model, floor = _Curves(mean, low, high), self._floor / self._curves[3, 0]
+            covered = self._covered[0] / self._covered[1]
+        carries = (self._grid > 1) & model.map(lambda curve: curve[:1]).is_informative(floor)
+        over_n = compute_log_weights(self._grid, 2, self._last) if (self._grid > 1).any() else np.zeros(self._grid.size)
+        sequences = len(mean) - 1
+        return {
+            "without_sequence": _mask_first(sequences),
+            "covered": covered,
+            "covered_rows": np.full(sequences + 1, self._rows, np.int32),
+            "enveloped": _average_over_n(model.is_within(), over_n * carries),
+            "enveloped_rows": np.full(sequences + 1, int(carries.sum()), np.int32),
+            "upper_distance": _average_over_n(np.abs(high - mean), over_n),
+            "lower_distance": _average_over_n(mean - low, over_n),
+        }
+
+
+def _mask_first(sequences: int) -> Any:
+    """The sequence that is left out of each row, NULL in the first."""
+    import pyarrow as pa
+
+    return pa.array([None, *range(sequences)], pa.int32())
+
+
+def _average_over_n(curves: Any, weights: F64) -> F64:
+    """Weighted means over N of those that have a value, (S + 1, N) → (S + 1,); NaN without one."""
+    known = weights * ~np.isnan(curves)
+    with np.errstate(invalid="ignore"):
+        means: F64 = (np.nan_to_num(curves) * known).sum(axis=1) / known.sum(axis=1)
+    return means

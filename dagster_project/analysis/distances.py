@@ -1,0 +1,195 @@
+"""Distances of the selected keys from the rest, and how near weights are to uniform ones, with exponents in N and n.
+
+The measurements of arXiv 2508.17821, of heads and of the model. Fits are to the model's mean curves.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dagster_project.analysis.means import build_interval_columns
+from dagster_project.analysis.passes import Block, fill_columns, run_pass
+from dagster_project.analysis.sources import Rows, Sources
+from geometry.arrays import F64, I64
+from geometry.grids import log_grid
+from geometry.limits.distances import random_subset_distance
+from geometry.limits.exponents import fit_exponents
+from geometry.statistics.intervals import POSITIVE
+from geometry.statistics.moments import Moments, estimate_mean
+from storage.warehouse.rows import build_batch
+
+CONVERGENCE = ("effective_share", "n_90_share", "largest_deviation")
+"""Measures of how near weights are to uniform ones."""
+
+EXPONENTS = pa.schema(
+    [
+        *((name, pa.string()) for name in ("measure", "axis")),
+        *((name, pa.int32()) for name in ("query", "n", "points")),
+        *((name, pa.float64()) for name in ("exponent", "exponent_low", "exponent_high", "level", "r2")),
+    ]
+)
+"""The columns of ``limit_exponents``."""
+
+
+def compute_distances(sources: Sources) -> Rows:
+    """Distance of the selected keys from the rest and that of random selections, and convergence to uniform weights.
+
+    Means of one layer, and means over heads of every sequence, query and N are in memory.
+    """
+    return run_pass(sources, [Distances(sources)], what="distances")
+
+
+class Distances:
+    """The rows of ``distance_means``, ``convergence``, both of the model, and ``limit_exponents``."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sequences = sources.metrics.sizes["sequence"]
+        self._layer: tuple[Moments, Moments] | None = None
+        self._models = [_Model(self._sequences, query) for query in sources.queries]
+
+    def measure(self, block: Block) -> tuple[F64, F64]:
+        """Both distances over ‖s_n‖ of one block, (sequence, 2, head, N), and ``CONVERGENCE``, (sequence, 3, head)."""
+        output, contributions = (block.read(name)[..., None] for name in ("norm_output", "norm_contributions"))
+        distance = block.read("distance_rest").astype(np.float64)
+        size = np.arange(1, block.n_keys)
+        random = random_subset_distance(output, contributions, size=size, n_keys=block.n_keys)
+        relative = np.stack([distance, random], axis=1) / np.where(output > 0, output, np.nan)[:, None]
+        shares = [block.read(name) / np.float64(block.n_keys) for name in ("effective_keys", "n_90")]
+        return relative, np.stack([*shares, block.read("largest_deviation")], axis=1)
+
+    def add(self, block: Block, measured: tuple[F64, F64]) -> Rows:
+        """Yield the rows of the layer, once all its sequences are there."""
+        moments = self._layer or (Moments(), Moments())
+        for of_layer, part in zip(moments, measured, strict=True):
+            of_layer.add(part)
+        self._models[block.index].add(block, *measured)
+        self._layer = None if block.is_last else moments
+        if block.is_last:
+            distances, spreads = (of_layer.mean for of_layer in moments)
+            yield "distance_means", build_batch(_build_distance_columns(block, self._sequences, distances))
+            yield "convergence", build_batch(_build_convergence_columns(block, self._sequences, spreads))
+            self._models[block.index].spreads.append(spreads)
+
+    def finish(self) -> Rows:
+        """Yield the rows of the model."""
+        models = [model for model in self._models if model.heads.any()]
+        for model in models:
+            yield "distance_means_model", build_batch(model.build_distance_columns())
+            yield "convergence_model", build_batch(model.build_convergence_columns())
+        if models:
+            yield "limit_exponents", pa.RecordBatch.from_pylist(list(_fit_model(models)), EXPONENTS)
+
+
+class _Model:
+    """Means over the heads of the model at one query, of every sequence."""
+
+    def __init__(self, sequences: int, query: int) -> None:
+        self.query, self.n_keys = query, 0
+        self.heads: I64 = np.zeros(query, np.int64)
+        """Number of heads that have an N, (N,)."""
+        self.spreads: list[F64] = []
+        """``CONVERGENCE`` of the heads of every layer, means over sequences, (3, head) each."""
+        self._known: I64 = np.zeros((sequences, query), np.int64)
+        self._distances: F64 = np.zeros((sequences, 2, query))
+        self._convergence: F64 = np.zeros((sequences, len(CONVERGENCE)))
+
+    def add(self, block: Block, relative: F64, convergence: F64) -> None:
+        """Add the heads of a block."""
+        self.n_keys = max(self.n_keys, block.n_keys)
+        self._distances[block.sequences, :, : block.n_keys - 1] += np.nan_to_num(relative).sum(axis=2)
+        self._known[block.sequences, : block.n_keys - 1] += (~np.isnan(relative[:, 0])).sum(axis=1)
+        self._convergence[block.sequences] += convergence.sum(axis=2)
+        if block.is_last:
+            self.heads[: block.n_keys - 1] += block.heads
+
+    @property
+    def distances(self) -> F64:
+        """Both distances of every sequence, (sequence, 2, N); NaN where no head has an output."""
+        known = self._known[:, None]
+        means: F64 = np.divide(self._distances, known, out=np.full(self._distances.shape, np.nan), where=known > 0)
+        return means
+
+    @property
+    def convergence(self) -> F64:
+        """``CONVERGENCE`` of every sequence, (sequence, 3)."""
+        means: F64 = self._convergence / self.heads[0]
+        return means
+
+    def build_distance_columns(self) -> dict[str, Any]:
+        """Columns of ``distance_means_model``."""
+        seen = self.heads > 0
+        found = estimate_mean(self.distances[..., seen].swapaxes(0, 1)[0], POSITIVE)
+        return {
+            **fill_columns(int(seen.sum()), query=self.query, sequences=len(self._distances)),
+            "n": np.flatnonzero(seen).astype(np.int32) + 1,
+            "heads": self.heads[seen].astype(np.int32),
+            "relative_distance": found.value,
+            "relative_distance_low": found.low,
+            "relative_distance_high": found.high,
+            "relative_random_distance": estimate_mean(self.distances[:, 1, seen]).value,
+        }
+
+    def build_convergence_columns(self) -> dict[str, Any]:
+        """Columns of ``convergence_model``: means over heads, and the middle 80 % of the heads."""
+        p10, p90 = np.quantile(np.concatenate(self.spreads, axis=1), (0.1, 0.9), axis=1)
+        ends = {"p10": p10, "p90": p90}
+        return {
+            **fill_columns(1, query=self.query, heads=int(self.heads[0]), sequences=len(self._convergence)),
+            **build_interval_columns(estimate_mean(self.convergence[..., None], POSITIVE), CONVERGENCE),
+            **{
+                f"{name}_{end}": part[index : index + 1]
+                for index, name in enumerate(CONVERGENCE)
+                for end, part in ends.items()
+            },
+        }
+
+
+def _build_distance_columns(block: Block, sequences: int, means: F64) -> dict[str, Any]:
+    """Columns of ``distance_means`` of one layer at one query; means (2, head, N)."""
+    head, n = (axis.ravel() for axis in np.indices(means.shape[1:], dtype=np.int32))
+    return {
+        **fill_columns(n.size, query=block.query, sequences=sequences),
+        "layer": np.full(n.size, block.layer, np.int16),
+        "head": head.astype(np.int16),
+        "n": n + 1,
+        "relative_distance": means[0].ravel().astype(np.float32),
+        "relative_random_distance": means[1].ravel().astype(np.float32),
+    }
+
+
+def _build_convergence_columns(block: Block, sequences: int, means: F64) -> dict[str, Any]:
+    """Columns of ``convergence`` of one layer at one query; means (3, head)."""
+    heads = means.shape[1]
+    columns: dict[str, NDArray[Any]] = {"layer": np.full(heads, block.layer, np.int16)}
+    columns |= {"head": np.arange(heads, dtype=np.int16), **dict(zip(CONVERGENCE, means, strict=True))}
+    return fill_columns(heads, query=block.query, sequences=sequences, n_keys=block.n_keys) | columns
+
+
+def _fit_model(models: list[_Model]) -> Iterator[dict[str, Any]]:
+    """Rows of ``limit_exponents``."""
+    for model in models:
+        n = log_grid(max(model.n_keys, 2))
+        half = n[n <= max(1, model.n_keys // 2)]  # beyond, the distance grows again, up to ‖s_n‖ at N = n
+        place = {"measure": "distance", "axis": "n", "query": model.query}
+        yield place | _fit(half, model.distances[:, 0, half - 1])
+    keys = np.array([model.n_keys for model in models])
+    if len(np.unique(keys)) < 2:
+        return
+    for power in range(int(np.log2(keys.min() / 2)) + 1):
+        n = 2**power
+        at_n = np.stack([model.distances[:, 0, n - 1] for model in models], axis=1)
+        yield {"measure": "distance", "axis": "n_keys", "n": n} | _fit(keys, at_n)
+    for index, measure in enumerate(CONVERGENCE):
+        shares = np.stack([model.convergence[:, index] for model in models], axis=1)
+        yield {"measure": measure, "axis": "n_keys"} | _fit(keys, shares)
+
+
+def _fit(x: I64, y: F64) -> dict[str, Any]:
+    """The columns of a fit to the mean of curves, (sequence, point); NaN as None."""
+    fit = fit_exponents(x, y)
+    columns = {"exponent": fit.exponent, "exponent_low": fit.low, "exponent_high": fit.high, "level": fit.level}
+    numbers = columns | {"r2": fit.r2}
+    return {"points": fit.points} | {name: None if np.isnan(value) else value for name, value in numbers.items()}

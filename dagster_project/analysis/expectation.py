@@ -1,0 +1,127 @@
+"""The step of the bounds in expectation: heads drawn from the assumptions as fitted to the study.
+
+Holds which heads are drawn: the study's grid, and those of Table 1.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from statistics import mode
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dagster_project.analysis.cluster import run_in_parallel
+from dagster_project.analysis.sources import Rows, Sources
+
+logger = logging.getLogger(__name__)
+
+KINDS: dict[str, pa.DataType] = {
+    **dict.fromkeys(("family", "scale", "parameter", "untested"), pa.string()),
+    **dict.fromkeys(("head_dim", "n_keys", "n", "draws"), pa.int32()),
+    **dict.fromkeys(("effect", "paper_effect"), pa.int8()),
+    **dict.fromkeys(("meets_assumptions", "agrees"), pa.bool_()),
+    **{f"{metric}_{side}holds": pa.bool_() for metric in ("precision", "recall") for side in ("", "upper_")},
+}
+"""Types of the columns of drawn heads that are not float64."""
+
+EFFECT_DRAWS = 16
+"""Heads drawn for every value of a parameter of Table 1."""
+
+
+def compute_bounds_in_expectation(sources: Sources) -> Rows:
+    """The bounds compared with means over heads drawn from the assumptions as fitted to the study, over its grid."""
+    typical = _find_typical_head(sources)
+    yield from () if typical is None else (("monte_carlo", rows) for rows in _draw_grid(sources, typical))
+
+
+def compute_parameter_effects(sources: Sources) -> Rows:
+    """Table 1: effects of the parameters on the printed lower bounds of heads drawn from the assumptions as fitted."""
+    typical = _find_typical_head(sources)
+    yield from () if typical is None else (("parameter_effects", rows) for rows in _draw_effects(sources, typical))
+
+
+def _find_typical_head(sources: Sources) -> Any:
+    """The parameters of a head typical of the study, from the fits; None, with a log line, if a fit is missing.
+
+    Those of the weights are fitted to the last query.
+    """
+    from geometry.assumptions.assumed import Assumed
+
+    heads = [row for row in sources.read_rows("assumption_norms") if row["lambda_sink"] is not None]
+    (similar,) = sources.read_rows("assumption_similarity_model")
+    (weight,) = (row for row in sources.read_rows("assumption_weights_model") if row["query"] == sources.query)
+    beta = np.inf if similar["status"] == "unbounded" else similar["beta"]
+    if not heads or beta is None or weight["status"] != "ok" or (weight["p_sink"] or 0) >= 1:
+        logger.info("%s: norms, similarity or weights have no fit, so no heads can be drawn like them", sources.name)
+        return None
+    oscillates = weight["omega"] is not None
+    return Assumed(
+        value_scale=float(np.median([row["c"] for row in heads])),
+        lambda_sink=float(np.median([row["lambda_sink"] for row in heads])),
+        beta=beta,
+        rho_0=similar["rho_0"] or 0.0,
+        p_sink=weight["p_sink"] or 0.0,
+        eta=weight["eta"] if oscillates else 0.0,
+        eta_growth=weight["eta_growth"] or 0.0,
+        omega=weight["omega"] if oscillates else np.pi,
+        t_1=int(weight["t_1"]),
+        t_2=int(weight["t_2"]),
+    )
+
+
+def _draw_grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
+    """The rows of ``monte_carlo``, one batch per grid point; points are drawn through Dask."""
+    from tqdm import tqdm
+    from tqdm.dask import TqdmCallback
+
+    from geometry.assumptions.assumed import stretch_phases
+    from geometry.bounds.monte_carlo import compare_bounds
+
+    analysis = sources.study.analysis
+    if (grid := analysis.monte_carlo) is None:
+        return
+    axes = (grid.head_dim, grid.n_keys, grid.beta, grid.lambda_sink, grid.rho_0)
+    tasks = [
+        partial(
+            compare_bounds,
+            replace(
+                stretch_phases(typical, sources.query + 1, n_keys), beta=beta, lambda_sink=lambda_sink, rho_0=rho_0
+            ),
+            n_keys,
+            head_dim,
+            draws=grid.draws,
+            seed=sources.study.seed,
+            sizes=[n for n in grid.n if n < n_keys],
+            kappas=analysis.kappas,
+        )
+        for head_dim, n_keys, beta, lambda_sink, rho_0 in product(*axes)
+    ]
+    progress = TqdmCallback(tqdm_class=tqdm, desc="Monte Carlo", unit="point", disable=None)
+    with progress:
+        found = run_in_parallel(tasks)
+    yield from map(_build_batch, found)
+
+
+def _draw_effects(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
+    """The rows of ``parameter_effects``, at the middle one of the study's κ."""
+    from geometry.bounds.monte_carlo import find_premise_point, measure_parameter_effects
+
+    analysis, seed, n_keys = sources.study.analysis, sources.study.seed, sources.query + 1
+    commonest = mode(size.head_dim for size in sources.tensors.layers if size.heads)
+    base, head_dim, size = find_premise_point(typical, n_keys, commonest, seed=seed)
+    kappa = analysis.kappas[len(analysis.kappas) // 2]
+    yield _build_batch(
+        measure_parameter_effects(
+            base, n_keys, head_dim, size, kappa=kappa, scale=analysis.scale, draws=EFFECT_DRAWS, seed=seed
+        )
+    )
+
+
+def _build_batch(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    """Rows as a record batch, with the types of columns also if all their values are unknown."""
+    schema = pa.schema([(name, KINDS.get(name, pa.float64())) for name in rows[0]])
+    return pa.RecordBatch.from_pylist(rows, schema)

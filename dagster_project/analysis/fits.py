@@ -1,0 +1,171 @@
+"""Assumptions 2 and 3: fits of similarity by distance and of weight by position, with intervals over sequences."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dagster_project.analysis.curves import Curves, Fitted, fit_curves, fit_heads
+from dagster_project.analysis.sources import Rows, Sources
+from geometry.arrays import F64
+from geometry.statistics.intervals import DIFFERENCE
+from geometry.statistics.jackknife import leave_one_out
+from geometry.statistics.moments import estimate_mean
+from storage.warehouse.rows import build_batch
+from storage.zarr.layers import find_present_heads
+
+SIMILARITY = ("beta", "beta_floor", "floor", "mae")
+"""Parameters of Assumption 2 with an interval."""
+
+WEIGHTS = ("p_base", "eta", "eta_growth", "omega", "p_sink")
+"""Parameters of Assumption 3 with an interval."""
+
+LOGARITHMIC = ("p_base", "p_sink")
+"""Parameters whose intervals are made of their logarithms."""
+
+TEXTS = ("status", "status_floor", "variant", "preferred")
+"""Columns of fits that are strings."""
+
+
+def compute_assumption_similarity(sources: Sources) -> Rows:
+    """Assumption 2: fits of the mean cosine against distance, for every KV head and for the whole model."""
+    from geometry.assumptions.decay import fit_decay
+
+    metrics = sources.metrics
+    curves = Curves(
+        metrics,
+        "mean_cosine",
+        fit_decay,
+        lambda fit: np.array([getattr(fit, f"{name}_influence") for name in SIMILARITY]),
+    )
+    rho = [metrics.read(name, slice(None)).astype(np.float64) for name in ("rho_0", "rho_0_sd")]
+    there = find_present_heads(metrics, "kv_head")  # (layer, kv_head), the last axes of rho
+    for found in fit_curves(curves, "Assumption 2"):
+        columns = _build_columns(found, SIMILARITY)
+        if found.layer is None:
+            parts = [np.nanmean(given[:, there], axis=1)[:, None] for given in rho]
+            constant = {"kv_heads": int(there.sum())}
+            yield "assumption_similarity_model", build_batch(_fill(columns | _build_rho_columns(*parts), **constant))
+        else:
+            parts = [given[:, found.layer, there[found.layer]] for given in rho]
+            place = _build_place(found, "kv_head")
+            yield "assumption_similarity", build_batch(place | columns | _build_rho_columns(*parts))
+            yield "assumption_similarity_by_sequence", build_batch(_build_sequence_columns(found, parts[0]))
+
+
+def _build_rho_columns(rho_0: F64, spread: F64) -> dict[str, F64]:
+    """Columns of ρ_0, from those of every sequence, (sequence, head)."""
+    found, within = estimate_mean(rho_0, DIFFERENCE), estimate_mean(spread)
+    return {"rho_0": found.value, "rho_0_low": found.low, "rho_0_high": found.high, "rho_0_sd": within.value}
+
+
+def _build_sequence_columns(found: Fitted, rho_0: F64) -> dict[str, Any]:
+    """Columns of ``assumption_similarity_by_sequence`` of one layer: jackknife pseudo-values of the fits, and ρ_0."""
+    sequence, kv_head = (axis.ravel() for axis in np.indices(rho_0.shape, dtype=np.int32))
+    pseudo = {
+        name: (found.moves[..., SIMILARITY.index(name)] + [getattr(fit, name) for fit in found.fits]).ravel()
+        for name in ("mae", "floor")
+    }
+    place = {"sequence": sequence, "layer": np.full(sequence.size, found.layer, np.int16)}
+    return place | {"kv_head": kv_head.astype(np.int16), **pseudo, "rho_0": rho_0.ravel()}
+
+
+def compute_assumption_weights(sources: Sources) -> Rows:
+    """Assumption 3: fits of the four phases to the mean weight by position, for every query, head and the model."""
+    for index, query in enumerate(sources.queries):
+        for found in fit_curves(_build_weight_curves(sources, index, query), f"Assumption 3, query {query}"):
+            columns = _build_columns(found, WEIGHTS)
+            if found.layer is None:
+                heads = int(find_present_heads(sources.tensors, "head").sum())
+                yield "assumption_weights_model", build_batch(_fill(columns, query=query, heads=heads))
+                if query == sources.query:
+                    yield "assumption_weights_by_sequence", build_batch(_leave_out_sequences(found.curves))
+            else:
+                place = _build_place(found, "head")
+                yield "assumption_weights", build_batch(_fill(place | columns, query=query))
+
+
+def _build_weight_curves(sources: Sources, index: int, query: int) -> Curves:
+    """The weights that the query at one position gives to the keys up to its own."""
+    keys = query + 1
+    return Curves(
+        sources.tensors,
+        "attention",
+        _fit_phases,
+        lambda fit: np.vstack(
+            [np.pad(fit.influence, ((0, 0), (keys - fit.influence.shape[1], 0))), np.eye(1, keys)]  # p_sink: a weight
+        ),
+        _compute_relative,
+        index,
+        sources.tensors.read("first_key", (slice(None), index)).max(axis=0),
+        keys,
+    )
+
+
+def _fit_phases(curve: F64) -> Any:
+    """``fit_phases`` of a curve that is NaN where a window hides the position."""
+    from geometry.assumptions.phases import fit_phases
+
+    first = int(np.isnan(curve).sum())
+    return fit_phases(curve[first:], first=first)
+
+
+def _compute_relative(deviation: F64, mean: F64) -> F64:
+    """First-order deviation of the logarithm of a weight; 0 where the mean weight is 0."""
+    return np.divide(deviation, mean, out=np.zeros_like(deviation), where=mean > 0)
+
+
+def _leave_out_sequences(curves: F64) -> dict[str, Any]:
+    """Columns of ``assumption_weights_by_sequence``: the model's fit without each sequence; of its (sequence, key)."""
+    fits = fit_heads(_fit_phases, leave_one_out(curves)) if len(curves) > 1 else []
+    return {
+        "sequence": np.arange(len(fits), dtype=np.int32),
+        **{name: np.array([getattr(fit, name) for fit in fits], np.float64) for name in ("p_sink", "p_base", "r2_log")},
+        "oscillation": np.array([measure_oscillation(vars(fit)) for fit in fits], np.float64),
+    }
+
+
+def measure_oscillation(fit: Mapping[str, Any]) -> float:
+    """By how much the smallest BIC of a variant that oscillates is below that of one that does not, per position.
+
+    How many independent positions a fit is worth is itself uncertain, and scales both criteria alike.
+    """
+    without, oscillating = (
+        [fit[f"bic_{name}"] for name in names] for names in (("plateau", "growth"), ("tied", "untied"))
+    )
+    gain = min(without) - min(bic for bic in (*oscillating, np.inf) if not np.isnan(bic))
+    return float(gain / fit["effective_points"])
+
+
+def _build_columns(found: Fitted, parameters: Sequence[str]) -> dict[str, Any]:
+    """Columns of fits: their fields, and the ends of the intervals of their parameters."""
+    rows = [{name: value for name, value in vars(fit).items() if "influence" not in name} for fit in found.fits]
+    columns = {name: _build_column(name, [row[name] for row in rows]) for name in rows[0]}
+    columns |= {"oscillation": np.array([measure_oscillation(row) for row in rows])} if "bic_tied" in columns else {}
+    spread = estimate_mean(found.moves)
+    reach = spread.high - spread.value
+    for index, name in enumerate(parameters):
+        value = np.asarray(columns[name], np.float64)
+        for end, way in (("low", -reach[:, index]), ("high", reach[:, index])):
+            columns[f"{name}_{end}"] = value * np.exp(way) if name in LOGARITHMIC else value + way
+    return _fill(columns, sequences=len(found.moves))
+
+
+def _build_column(name: str, values: list[Any]) -> Any:
+    """A column of one type, also if all its values are unknown."""
+    if name in TEXTS:
+        return pa.array(values, pa.string())
+    return np.array([np.nan if value is None else value for value in values])
+
+
+def _build_place(found: Fitted, head: str) -> dict[str, Any]:
+    """Columns of the place of the fits of a layer."""
+    heads = np.arange(len(found.fits), dtype=np.int16)
+    return {"layer": np.full(heads.size, found.layer, np.int16), head: heads}
+
+
+def _fill(columns: dict[str, Any], **constants: int) -> dict[str, Any]:
+    """Columns, and others with one value in all rows."""
+    rows = len(next(iter(columns.values())))
+    return columns | {name: np.full(rows, value, np.int32) for name, value in constants.items()}

@@ -1,0 +1,295 @@
+"""The steps of interventions: a model run with heads replaced one by one, and with fewer keys for every query.
+
+Holds their rows, and the statistics of heads from which sparse attention takes its budgets. The forward passes are in
+``extract.effects``.
+
+A step that is stopped is resumed: the results of each layer, or each sequence, are kept until the step is complete.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import sql
+from dagster_project.analysis.memory import check_memory
+from dagster_project.analysis.sources import Rows, Sources
+from dagster_project.study.studies import EffectsSettings
+from geometry.arrays import F64
+from geometry.statistics.intervals import POSITIVE, UNBOUNDED, Domain
+from geometry.statistics.moments import estimate_mean
+from storage.files.pieces import Pieces
+from storage.files.tables import read_table
+from storage.warehouse.rows import build_batch
+from storage.zarr.layers import list_attending_layers, read_layer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from extract.budgets import Heads
+    from extract.effects import Opened
+    from extract.policies import Policy
+
+logger = logging.getLogger(__name__)
+
+PIECES_VERSION = 2
+"""Version of the numbers of pieces; raised when the forward passes change."""
+
+
+def compute_head_ablation(sources: Sources) -> Rows:
+    """The increase of the model's loss when a head's output is replaced, for every head, with intervals.
+
+    Yields nothing unless the study asks for effects, nor, with a warning, for a model whose attention cannot be edited.
+    The losses of all heads over all sequences are in memory.
+    """
+    asked = sources.study.analysis.effects
+    if asked is None:
+        return
+    pieces = _open_pieces(sources, "head_ablation")
+    layers = list_attending_layers(sources.tensors)
+    done = {(int(sequence), int(layer)) for sequence, layer in (name.split("-") for name in pieces.list_names())}
+    if len(done) < asked.sequences * len(layers):
+        from extract.ablation import estimate_ablation_bytes
+
+        opened = _open_model(sources, estimate_ablation_bytes)
+        if opened is None:
+            return
+        _ablate(opened, sources, asked, pieces, done)
+    for layer in layers:
+        found = [pieces.read(f"{sequence}-{layer}") for sequence in range(asked.sequences)]
+        yield "head_ablation", build_batch(_build_ablation_columns(asked, found, layer))
+        for sequence, effects in enumerate(found):
+            yield "head_ablation_by_sequence", build_batch(_build_effect_columns(asked, effects, layer, sequence))
+    pieces.remove()
+
+
+def _ablate(
+    opened: "Opened", sources: Sources, asked: EffectsSettings, pieces: Pieces, done: set[tuple[int, int]]
+) -> None:
+    """Compute the missing pieces, layer by layer."""
+    from tqdm import tqdm
+
+    from extract.effects import ablate_heads
+
+    total = asked.sequences * len(list_attending_layers(sources.tensors))
+    found = ablate_heads(opened, sequences=asked.sequences, kinds=asked.ablation, done=done)
+    for sequence, effects in tqdm(found, "head ablation", total - len(done), unit="layer", disable=None):
+        content = {"plain_loss": effects.plain_loss, "loss": effects.loss.tolist(), "kl": effects.kl.tolist()}
+        pieces.write(f"{sequence}-{effects.layer}", content)
+
+
+def _build_effect_columns(
+    asked: EffectsSettings, effects: Mapping[str, Any], layer: int, sequence: int
+) -> dict[str, Any]:
+    """Columns of ``head_ablation_by_sequence`` for one layer of one sequence."""
+    loss, kl = (np.array(effects[name], np.float64) for name in ("loss", "kl"))
+    kinds, heads = loss.shape
+    return {
+        "sequence": np.full(loss.size, sequence, np.int32),
+        "layer": np.full(loss.size, layer, np.int16),
+        "head": np.tile(np.arange(heads, dtype=np.int16), kinds),
+        "kind": np.repeat(np.array(asked.ablation, object), heads),
+        "delta_loss": (loss - effects["plain_loss"]).ravel(),
+        "kl": kl.ravel(),
+    }
+
+
+def _build_ablation_columns(asked: EffectsSettings, found: Sequence[Mapping[str, Any]], layer: int) -> dict[str, Any]:
+    """Columns of ``head_ablation`` for one layer, from the effects in every sequence."""
+    plain = np.array([one["plain_loss"] for one in found])
+    loss, kl = (np.array([one[name] for one in found], np.float64) for name in ("loss", "kl"))
+    kinds, heads = loss.shape[1:]
+    return {
+        "layer": np.full(kinds * heads, layer, np.int16),
+        "head": np.tile(np.arange(heads, dtype=np.int16), kinds),
+        "kind": np.repeat(np.array(asked.ablation, object), heads),
+        "sequences": np.full(kinds * heads, asked.sequences, np.int32),
+        "plain_loss": np.full(kinds * heads, plain.mean()),
+        **_compute_intervals("delta_loss", (loss - plain[:, None, None]).reshape(len(found), -1)),
+        **_compute_intervals("kl", kl.reshape(len(found), -1), POSITIVE),
+    }
+
+
+def compute_sparsified_loss(sources: Sources) -> Rows:
+    """The increase of the model's loss when queries attend to fewer keys, by policy and budget, on held-out sequences.
+
+    Yields nothing unless the study asks for effects, nor, with a warning, for a model whose attention cannot be edited.
+    The losses of all policies over all sequences are in memory.
+    """
+    asked = sources.study.analysis.effects
+    if asked is None or not asked.budgets:
+        return
+    from extract.sparsity import estimate_policy_bytes
+
+    opened = _open_model(sources, estimate_policy_bytes)
+    if opened is None:
+        return
+    policies = _list_policies(opened, sources, asked)
+    pieces = _open_pieces(sources, "sparsified_loss")
+    _sparsify(opened, asked, [policy for _, _, policy in policies], pieces)
+    found = [pieces.read(f"{sequence}") for sequence in range(asked.held_out)]
+    yield "sparsified_loss", build_batch(_build_sparsified_columns(policies, found))
+    for sequence, losses in enumerate(found):
+        yield "sparsified_loss_by_sequence", build_batch(_build_sequence_columns(policies, sequence, losses))
+    pieces.remove()
+
+
+def _list_policies(opened: "Opened", sources: Sources, asked: EffectsSettings) -> list[tuple[float, int, "Policy"]]:
+    """The budget as a share, its number of keys, and the policies of that cost."""
+    from extract.budgets import build_policies, count_keys
+
+    heads, seed = describe_heads(opened, sources, asked), sources.study.seed
+    context = opened.tokens.shape[1]
+    return [
+        (budget, keys, policy)
+        for budget in sorted(asked.budgets)
+        for keys in (count_keys(budget, context),)
+        for policy in build_policies(keys, heads, draws=asked.draws, seed=seed)
+    ]
+
+
+def describe_heads(opened: "Opened", sources: Sources, asked: EffectsSettings) -> "Heads":
+    """Statistics of heads that budgets are taken from: the study's sequences, its last query, and elbows as in SQL."""
+    from extract.effects import measure_heads
+
+    heads = measure_heads(opened, sequences=asked.sequences)
+    recall_n, recall = _read_recall(sources, heads.present)
+    elbow = _find_elbows(sources, heads.present)
+    scores = {"elbow": elbow, "mass": _compute_effective_keys(sources, heads.present)}
+    return dataclasses.replace(heads, elbow=elbow, recall=recall, recall_n=recall_n, scores=scores)
+
+
+def _read_recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], F64]:
+    """Mean Recall at the last query, (layers, heads, N); 1 where N is all keys of a head, NaN where there is none."""
+    most = max(sources.query, 1)
+    recall = np.where(present[..., None], np.ones(most), np.nan)
+    for rows in read_table(sources.summaries / "selection_means.parquet"):
+        columns = {name: rows[name].to_numpy() for name in ("query", "layer", "head", "n", "recall")}
+        last = columns["query"] == sources.query
+        layer, head, n, found = (columns[name][last] for name in ("layer", "head", "n", "recall"))
+        recall[layer, head, n - 1] = found
+    return np.arange(1, most + 1), recall
+
+
+def _find_elbows(sources: Sources, present: NDArray[np.bool_]) -> F64:
+    """N at the elbow of each head at the last query, (layers, heads); NaN if there is none."""
+    import duckdb
+
+    elbows = np.full(present.shape, np.nan)
+    with duckdb.connect() as connection:
+        connection.execute(sql.read_statement("macros", "elbows_of").text)
+        connection.execute(
+            "CREATE TEMP TABLE curves AS FROM read_parquet($path) WHERE query = $query",
+            {"path": str(sources.summaries / "selection_means.parquet"), "query": sources.query},
+        )
+        for layer, head, n in connection.sql("SELECT layer, head, elbow_n FROM elbows_of(curves)").fetchall():
+            elbows[layer, head] = np.nan if n is None else n
+    return elbows
+
+
+def _compute_effective_keys(sources: Sources, present: NDArray[np.bool_]) -> F64:
+    """Mean over sequences of the effective number of keys at the last query, (layers, heads)."""
+    found, last = np.full(present.shape, np.nan), len(sources.queries) - 1
+    for layer in list_attending_layers(sources.metrics):
+        keys = read_layer(sources.metrics, "effective_keys", int(layer), query=last)
+        found[layer, : keys.shape[1]] = np.nanmean(keys, axis=0)
+    return found
+
+
+def _sparsify(opened: "Opened", asked: EffectsSettings, policies: Sequence["Policy"], pieces: Pieces) -> None:
+    """Compute the missing pieces, sequence by sequence."""
+    from tqdm import tqdm
+
+    from extract.effects import measure_sparse_losses
+
+    done = {int(name) for name in pieces.list_names()}
+    held_out = opened.select_held_out(asked.held_out)
+    found = measure_sparse_losses(opened, held_out, policies, renormalised=asked.renormalised, done=done)
+    for sequence, losses in tqdm(found, "sparsified loss", len(held_out) - len(done), unit="sequence", disable=None):
+        numbers = {name: getattr(losses, name).tolist() for name in ("loss", "kl", "keys_kept")}
+        pieces.write(f"{sequence}", {"plain_loss": losses.plain_loss, **numbers})
+
+
+def _build_sparsified_columns(
+    policies: Sequence[tuple[float, int, "Policy"]], found: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Columns of ``sparsified_loss``; excess is over the same N for all heads at the same budget."""
+    plain = np.array([one["plain_loss"] for one in found])
+    loss, kl, kept = (np.array([one[name] for one in found], np.float64) for name in ("loss", "kl", "keys_kept"))
+    same = {keys: index for index, (_, keys, policy) in enumerate(policies) if policy.name == "same_n"}
+    reference = loss[:, [same[keys] for _, keys, _ in policies]]
+    return {
+        **_build_name_columns(policies),
+        "keys": np.array([keys for _, keys, _ in policies], np.int32),
+        "needs": np.array([policy.needs for _, _, policy in policies], object),
+        "sequences": np.full(len(policies), len(found), np.int32),
+        "keys_kept": kept.mean(axis=0),
+        "plain_loss": np.full(len(policies), plain.mean()),
+        **_compute_intervals("delta_loss", loss - plain[:, None]),
+        **_compute_intervals("kl", kl, POSITIVE),
+        **_compute_intervals("excess_loss", loss - reference),
+    }
+
+
+def _build_sequence_columns(
+    policies: Sequence[tuple[float, int, "Policy"]], sequence: int, losses: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Columns of ``sparsified_loss_by_sequence`` of one sequence."""
+    return {
+        **_build_name_columns(policies),
+        "sequence": np.full(len(policies), sequence, np.int32),
+        "plain_loss": np.full(len(policies), losses["plain_loss"]),
+        "loss": np.array(losses["loss"], np.float64),
+    }
+
+
+def _build_name_columns(policies: Sequence[tuple[float, int, "Policy"]]) -> dict[str, Any]:
+    """Columns that identify the policy of a row."""
+    return {
+        "policy": np.array([policy.name for _, _, policy in policies], object),
+        "setting": np.array([policy.setting for _, _, policy in policies], object),
+        "budget": np.array([budget for budget, _, _ in policies]),
+    }
+
+
+def _compute_intervals(name: str, of_sequences: F64, domain: Domain = UNBOUNDED) -> dict[str, F64]:
+    """Means over sequences of (sequences, rows), with the ends of their intervals."""
+    found = estimate_mean(of_sequences, domain)
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _open_model(sources: Sources, bytes_of: "Callable[[PreTrainedModel, int], int]") -> "Opened | None":
+    """The study's model and the sequences that it has read; None, with a warning, if its attention cannot be edited.
+
+    Raises
+    ------
+    UserError
+        If the model computes on the CPU and less memory is free than ``bytes_of`` the model and the number of tokens.
+    """
+    from extract.effects import open_study
+    from extract.interventions import UneditableError
+
+    logger.info("%s: loading the model again, to measure effects of its heads", sources.name)
+    try:
+        opened = open_study(sources.study.select_extraction(), sources.tensors)
+    except UneditableError as error:
+        logger.warning("%s: effects of heads are not measured: %s", sources.name, error)
+        return None
+    if opened.model.device.type == "cpu":
+        needed = bytes_of(opened.model, opened.tokens.shape[1])
+        what = f"Measuring effects of heads of '{sources.name}'"
+        check_memory(what, needed, "leave out effects, or close other programs")
+    return opened
+
+
+def _open_pieces(sources: Sources, step: str) -> Pieces:
+    """Open the stored results of a step; those of another version, other settings or other metrics are removed."""
+    made_from = {
+        "version": PIECES_VERSION,
+        "settings": sources.study.analysis.model_dump(mode="json", include={"effects"}),
+        "metrics": dict(sources.metrics.provenance),
+    }
+    return Pieces(sources.summaries / f"{step}.pieces", made_from)

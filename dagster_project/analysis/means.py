@@ -1,0 +1,156 @@
+"""Means of Precision, Recall, F and specificity: over sequences, with intervals, and over ln N, of every sequence."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dagster_project.analysis.passes import Block, fill_columns, run_pass
+from dagster_project.analysis.sources import Rows, Sources
+from geometry.arrays import F64, I64
+from geometry.bounds import lower
+from geometry.grids import BANDS, compute_band_weights
+from geometry.selection.metrics import METRICS, MetricMoments, average_metrics
+from geometry.statistics.intervals import SHARE, Estimate
+from geometry.statistics.moments import Moments, estimate_mean
+from storage.warehouse.rows import build_batch
+
+
+def compute_selection_means(sources: Sources) -> Rows:
+    """Mean Precision, Recall, F and specificity of every query, head and N, and of the whole model, with intervals.
+
+    Means over heads of every sequence at one query are in memory, and the means of one layer.
+    """
+    return run_pass(sources, [SelectionMeans(sources), HeadLevels(sources)], what="means")
+
+
+class SelectionMeans:
+    """The rows of ``selection_means`` and ``selection_means_model``."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sequences = sources.metrics.sizes["sequence"]
+        self._heads: Moments | None = None
+        self._models = {index: _Model(self._sequences, query) for index, query in enumerate(sources.queries)}
+
+    def measure(self, block: Block) -> MetricMoments:
+        """Average one block over its sequences."""
+        return average_metrics(block.read("k_in"), block.read("k_out"), block.n_keys)
+
+    def add(self, block: Block, measured: MetricMoments) -> Rows:
+        """Yield the rows of the layer, once all its sequences are there."""
+        moments = self._heads or Moments()
+        moments.merge(measured.sequences, measured.mean, measured.squares)
+        self._models[block.index].add(block, measured.over_heads)
+        self._heads = None if block.is_last else moments
+        if block.is_last:
+            yield "selection_means", _build_rows(block, self._sequences, moments.estimate(SHARE))
+
+    def finish(self) -> Rows:
+        """Yield the rows of the model."""
+        for model in self._models.values():
+            if model.heads.any():
+                yield "selection_means_model", model.build_rows()
+
+
+class HeadLevels:
+    """The rows of ``head_levels``: means over ln N of every sequence and head."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._scale = sources.study.analysis.scale
+
+    def measure(self, block: Block) -> dict[str, F64]:
+        """Means over ln N of one block, (sequence, head) each."""
+        n, weights = np.arange(1, block.n_keys), compute_band_weights(block.n_keys)
+        k_in, k_out = block.read("k_in"), block.read("k_out")
+        floor = n / block.n_keys
+        curves = {"recall": k_in / n, "specificity": 1 - k_out / (block.n_keys - n)}
+        found = {
+            f"{name}{band}": curve @ weights[:, index]
+            for name, curve in curves.items()
+            for index, band in enumerate(BANDS)
+        }
+        lengths = block.read("norm_s").astype(np.float64)
+        others = {
+            "precision_excess": (n / (n + k_out) - floor) / (1 - floor),
+            "r_min": np.divide(block.read("r_min"), lengths, out=np.full(lengths.shape, np.nan), where=lengths > 0),
+            "premise_share": np.where(np.isnan(margin := read_margin(block, self._scale)), np.nan, margin > 0),
+        }
+        return found | {name: average_known(curve, weights[:, 0]) for name, curve in others.items()}
+
+    def add(self, block: Block, measured: dict[str, F64]) -> Rows:
+        """Yield the rows of a block."""
+        sequence, head = (axis.ravel() for axis in np.indices(measured["recall"].shape, dtype=np.int32))
+        yield (
+            "head_levels",
+            build_batch(
+                {
+                    "sequence": sequence + np.int32(block.sequences.start),
+                    **fill_columns(head.size, query=block.query),
+                    "layer": np.full(head.size, block.layer, np.int16),
+                    "head": head.astype(np.int16),
+                    **{name: of_heads.ravel() for name, of_heads in measured.items()},
+                }
+            ),
+        )
+
+    def finish(self) -> Rows:
+        """Nothing is left."""
+        yield from ()
+
+
+def read_margin(block: Block, scale: str) -> F64:
+    """Δ/B of a block with the sign of Δ, (sequence, head, N); NaN where there is none."""
+    parts = {name: block.read(name) for name in lower.INGREDIENTS if name != "a_0"}
+    unit: Any = 1.0
+    if scale == "unit":
+        unit = block.read("value_scale").astype(np.float64).repeat(block.group, axis=1)[..., None]
+    return lower.margin(lower.Ingredients(**parts), unit)
+
+
+def average_known(curves: F64, weights: F64) -> F64:
+    """Weighted means over N without NaN, (…, N) → (…); NaN where there is none."""
+    known = ~np.isnan(curves)
+    total = known @ weights
+    means: F64 = np.divide(np.nan_to_num(curves) @ weights, total, out=np.full(total.shape, np.nan), where=total > 0)
+    return means
+
+
+class _Model:
+    """Means over the heads of the model at one query: of every sequence, over the heads that have an N."""
+
+    def __init__(self, sequences: int, query: int) -> None:
+        self.heads: I64 = np.zeros(query, np.int64)
+        self._query = query
+        self._sums: F64 = np.zeros((sequences, len(METRICS), query))
+
+    def add(self, block: Block, over_heads: F64) -> None:
+        """Add the sums over the heads of a block, (sequence, metric, N)."""
+        self._sums[block.sequences, :, : block.n_keys - 1] += over_heads
+        if block.is_last:
+            self.heads[: block.n_keys - 1] += block.heads
+
+    def build_rows(self) -> pa.RecordBatch:
+        """The rows of ``selection_means_model`` of the query."""
+        seen = self.heads > 0
+        found = estimate_mean(self._sums[..., seen] / self.heads[seen], SHARE)
+        place = {"n": np.flatnonzero(seen).astype(np.int32) + 1, "heads": self.heads[seen].astype(np.int32)}
+        constant = fill_columns(int(seen.sum()), query=self._query, sequences=len(self._sums))
+        return build_batch(constant | place | build_interval_columns(found, METRICS))
+
+
+def _build_rows(block: Block, sequences: int, found: Estimate) -> pa.RecordBatch:
+    """The rows of ``selection_means`` of one layer at one query."""
+    head, n = (axis.ravel() for axis in np.indices(found.value.shape[1:], dtype=np.int32))
+    place = {"layer": np.full(head.size, block.layer, np.int16), "head": head.astype(np.int16), "n": n + 1}
+    constant = fill_columns(head.size, query=block.query, sequences=sequences)
+    return build_batch(constant | place | build_interval_columns(found, METRICS, np.float32))
+
+
+def build_interval_columns(found: Estimate, names: tuple[str, ...], dtype: Any = np.float64) -> dict[str, Any]:
+    """Columns of estimates and the ends of their intervals, ``NAME``, ``NAME_low``, ``NAME_high``; (name, …) each."""
+    parts = {"": found.value, "_low": found.low, "_high": found.high}
+    return {
+        f"{name}{end}": part[index].ravel().astype(dtype)
+        for index, name in enumerate(names)
+        for end, part in parts.items()
+    }

@@ -1,0 +1,71 @@
+"""Checks that a study fits in the free memory, before anything is computed.
+
+The memory of libraries was measured on a study of two short sequences with two cores; the rest follows from sizes.
+"""
+
+from collections.abc import Mapping
+
+from dagster_project.assets.space import format_bytes
+from storage.errors import UserError
+from storage.memory import measure_free_addresses, measure_free_memory
+
+LIBRARIES = 1_200_000_000
+"""Bytes of memory that a run takes for libraries and a tiny model."""
+
+ADDRESSES = 4_500_000_000
+"""Bytes of address space that a run takes, most of which threads reserve and never use."""
+
+
+def check_start() -> None:
+    """Refuse a run if there is too little memory for its libraries; call it before they are loaded.
+
+    Raises
+    ------
+    UserError
+        If there is less than ``LIBRARIES`` of memory or ``ADDRESSES`` of address space.
+    """
+    check_memory("A run", LIBRARIES, "close other programs, or raise the limit of its control group")
+    addresses = measure_free_addresses()
+    if addresses is not None and addresses < ADDRESSES:
+        msg = (
+            f"A run needs {format_bytes(ADDRESSES)} of address space, but {format_bytes(addresses)} are allowed; raise "
+            "the limit (ulimit -v), or limit memory by a control group instead"
+        )
+        raise UserError(msg)
+
+
+def check_extraction(name: str, sizes: Mapping[str, int]) -> None:
+    """Refuse an extraction if not even one sequence fits in memory.
+
+    A model that computes on the CPU needs memory for its weights in addition; they are read from the file on demand.
+
+    Parameters
+    ----------
+    name
+        The study.
+    sizes
+        Sizes of the tensor store's axes.
+
+    Raises
+    ------
+    UserError
+        If less is free than two copies of a sequence's tensors take: as the model returns them, and as they are stored.
+    """
+    from storage.zarr.arrays import TENSORS
+    from storage.zarr.space import estimate_sequence_bytes
+
+    less = "reduce context_length, or set queries to fewer positions"
+    check_memory(f"Extracting one sequence of '{name}'", 2 * estimate_sequence_bytes(TENSORS, sizes), less)
+
+
+def check_memory(what: str, needed: int, remedy: str) -> None:
+    """Refuse work that needs more memory than is free; ``what`` is the subject of the error message.
+
+    Raises
+    ------
+    UserError
+        If less is free.
+    """
+    if needed > (free := measure_free_memory()):
+        msg = f"{what} needs {format_bytes(needed)} of memory, but {format_bytes(free)} are free; {remedy}"
+        raise UserError(msg)

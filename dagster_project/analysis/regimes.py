@@ -1,0 +1,96 @@
+"""The step of Table 2: the regimes of every head, sequence by sequence.
+
+Holds their rows, query by query and layer by layer.
+"""
+
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dagster_project.analysis.sources import Rows, Sources
+from geometry.arrays import F64
+from geometry.assumptions.regimes import REGIMES, Regimes, classify_keys, find_regimes
+from storage.warehouse.rows import build_batch
+from storage.zarr.layers import list_attending_layers, read_layer
+
+BLOCK = 4
+"""Sequences that are read at a time."""
+
+
+def compute_regimes_by_sequence(sources: Sources) -> Rows:
+    """Table 2: where regimes begin and how Δ/B changes within them, for every query, sequence and head.
+
+    One layer of one query after the other; a layer of ``BLOCK`` sequences and its rows are in memory.
+    """
+    from tqdm import tqdm
+
+    fits = {
+        (row["query"], row["layer"], row["head"]): row
+        for row in sources.read_rows("assumption_weights")
+        if row["status"] == "ok"
+    }
+    places = [
+        (index, layer) for index in range(len(sources.queries)) for layer in list_attending_layers(sources.metrics)
+    ]
+    for index, layer in tqdm(places, desc="Table 2", unit="layer", disable=None):
+        heads = range(sources.metrics.layers[layer].heads)
+        of_heads = {head: fit for head in heads if (fit := fits.get((sources.queries[index], layer, head)))}
+        if of_heads:
+            yield from _compute_layer(sources, index, layer, of_heads)
+
+
+def _compute_layer(sources: Sources, index: int, layer: int, fits: dict[int, dict[str, Any]]) -> Rows:
+    """The rows of one index along ``query`` and one layer, for the heads that have a fit; none with one key."""
+    from geometry.bounds import lower
+
+    query, metrics = sources.queries[index], sources.metrics
+    first = int(read_layer(sources.tensors, "first_key", layer, query=index).max())
+    seen, heads, n_keys = slice(first, query + 1), list(fits), query + 1 - first
+    if n_keys < 2:
+        return
+    positions = np.arange(first, query + 1)
+    classes = np.stack([_classify_keys(positions, fit) for fit in fits.values()])
+    group = metrics.layers[layer].heads // metrics.layers[layer].kv_heads
+    of_margin = [name for name in lower.INGREDIENTS if name != "a_0"]
+    found, sequences = [], metrics.sizes["sequence"]
+    for begin in range(0, sequences, BLOCK):
+        where: dict[str, Any] = {"sequence": slice(begin, min(begin + BLOCK, sequences)), "query": index}
+        weights = read_layer(sources.tensors, "attention", layer, key=seen, **where)[:, heads]
+        parts = {name: read_layer(metrics, name, layer, **where)[:, heads, : n_keys - 1] for name in of_margin}
+        unit: Any = 1.0
+        if sources.study.analysis.scale == "unit":
+            scale = read_layer(metrics, "value_scale", layer, **where).astype(np.float64)
+            unit = scale.repeat(group, axis=1)[:, heads, None]
+        margins = lower.margin(lower.Ingredients(**parts), unit)
+        found += [find_regimes(*of_one) for of_one in zip(weights, repeat(classes), margins, strict=False)]
+    yield "regimes_by_sequence", build_batch(_build_columns(found, heads, query, layer))
+
+
+def _classify_keys(positions: Any, fit: dict[str, Any]) -> Any:
+    """The classes of keys by a row of ``assumption_weights``."""
+    wave = {name: np.nan if fit[name] is None else fit[name] for name in ("eta", "omega")}
+    return classify_keys(positions, t_1=int(fit["t_1"]), t_2=int(fit["t_2"]), **wave)
+
+
+def _build_columns(found: list[Regimes], heads: list[int], query: int, layer: int) -> dict[str, Any]:
+    """Columns of the regimes that have an N, of all sequences."""
+    first = np.stack([of_one.first_n for of_one in found])  # (sequence, head, regime)
+    there = first > 0
+    sequence, head, regime = np.nonzero(there)
+    numbers: dict[str, F64] = {
+        name: np.stack([getattr(of_one, name) for of_one in found])[there]
+        for name in ("margin_first", "margin_last", "slope", "positive_share")
+    }
+    last = np.stack([of_one.last_n for of_one in found])
+    return {
+        "sequence": sequence.astype(np.int32),
+        "query": np.full(sequence.size, query, np.int32),
+        "layer": np.full(sequence.size, layer, np.int16),
+        "head": np.array(heads, np.int16)[head],
+        "regime": pa.array([REGIMES[index] for index in regime], pa.string()),
+        "first_n": first[there].astype(np.int32),
+        "last_n": last[there].astype(np.int32),
+        **numbers,
+    }

@@ -1,0 +1,248 @@
+"""The record of an asset: its parents, what decides its content, how it is made, and whether it is current.
+
+There is one record per asset, with all of this; ``dagster_project.assets.catalogue`` lists the records. Dagster's
+assets, ``run``, ``refresh``, the schedule, ``drop``, ``doctor``, the estimate of disk space and the documentation
+derive from them.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study
+from dagster_project.study.twins import find_twin_name
+from extract.settings import describe_changes
+from storage.errors import NewerError, UserError, refuse_newer
+from storage.files.places import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from storage.zarr.arrays import ArraySpec
+    from storage.zarr.sequences import SequenceStore
+
+MISSING, UNREADABLE, OTHER = "missing", "cannot be read", "made from other"
+"""Why an asset is stale, or how such a reason begins."""
+
+
+@dataclass(frozen=True)
+class MadeOf:
+    """What decides the content of an asset: two with equal documents have equal contents."""
+
+    version: object
+    """Version or digest of the code that makes it; None if an earlier version recorded none."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the study, as JSON, by their dotted names."""
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """What else it is made from, as JSON, by the name for readers: ``tensors``, ``metrics``, ``tables`` …"""
+    lacking: str | None = None
+    """What is still missing of an asset that is made in parts; None if it is complete."""
+
+
+class Snapshot:
+    """The stores and the database of one study as they are now, each opened once, when it is first needed."""
+
+    def __init__(self, home: Home, name: str, study: Study, assets: "tuple[Asset, ...]") -> None:
+        self.home, self.name, self.study, self.assets = home, name, study, assets
+
+    @cached_property
+    def tensors(self) -> "SequenceStore | None":
+        """The tensor store; None if there is none that can be read."""
+        from storage.zarr.arrays import TENSORS
+
+        return _open_store(self.home.tensors(self.name), TENSORS)
+
+    @cached_property
+    def metrics(self) -> "SequenceStore | None":
+        """The metrics store; None if there is none that can be read."""
+        from storage.zarr.arrays import SELECTION
+
+        return _open_store(self.home.metrics(self.name), SELECTION)
+
+    @cached_property
+    def landed(self) -> dict[str, Any] | None:
+        """The provenance in the published database; None if there is none that can be read."""
+        from storage.warehouse.connection import read_provenance
+
+        return read_provenance(self.home.warehouse, self.name)
+
+    @cached_property
+    def landed_twin(self) -> dict[str, Any] | None:
+        """The provenance in the database of the study's twin; None also if it has no twin."""
+        from storage.warehouse.connection import read_provenance
+
+        twin = find_twin_name(self.name, self.study)
+        return None if twin is None else read_provenance(self.home.warehouse, twin)
+
+    @property
+    def twin(self) -> dict[str, Any] | None:
+        """What claims are compared with: the name of the study's twin, and a digest of what its database was made from.
+
+        The digest is None if the twin has not landed; None without a twin.
+        """
+        name = find_twin_name(self.name, self.study)
+        made_from = None if self.landed_twin is None else compute_digest(self.landed_twin)
+        return None if name is None else {"name": name, "made_from": made_from}
+
+
+def compute_digest(document: Mapping[str, Any]) -> str:
+    """SHA-256 of a JSON document."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _open_store(path: Place, specs: "Sequence[ArraySpec]") -> "SequenceStore | None":
+    from storage.zarr.sequences import SequenceStore
+
+    try:
+        store = SequenceStore.open(path, specs)
+        store.find_missing()
+    except NewerError:
+        raise
+    except UserError:
+        return None
+    return store
+
+
+@dataclass(frozen=True)
+class Check:
+    """A check of an asset, as Dagster shows it."""
+
+    name: str
+    description: str
+    blocking: bool = True
+    """Whether a failure stops the assets that follow; if not, it is a warning."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of a check."""
+
+    name: str
+    passed: bool
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    description: str | None = None
+
+
+class Markdown(str):
+    """A text of metadata that is Markdown."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Made:
+    """The result of making an asset."""
+
+    metadata: Mapping[str, Any]
+    """Numbers, texts, paths and ``Markdown`` for Dagster's records."""
+    checks: tuple[Checked, ...] = ()
+
+
+@dataclass(frozen=True)
+class Work:
+    """The study that an asset is made for, and how existing stores are treated."""
+
+    home: Home
+    name: str
+    """Name of the study."""
+    study: Study
+    assets: tuple["Asset", ...]
+    """All assets of a study, in an order in which they can be made."""
+    replace: bool = False
+    """Whether an expensive store that cannot be continued is replaced; if not, it is refused."""
+    force: bool = False
+    """Whether the asset is rebuilt even if it is current."""
+
+    def take_snapshot(self) -> Snapshot:
+        """The stores and the database of the study as they are now."""
+        return Snapshot(self.home, self.name, self.study, self.assets)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The size of a study whose tensors are not all extracted, or whose metrics are not all computed."""
+
+    home: Home
+    name: str
+    """Name of the study."""
+    study: Study
+    sizes: Mapping[str, int]
+    """Sizes of the tensor store's axes."""
+    missing: int
+    """Sequences that are still to be extracted, by this process or others."""
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One asset of every study."""
+
+    name: str
+    about: str
+    """What it is, in a paragraph."""
+    parents: tuple[str, ...]
+    """The names of the assets that it is made from."""
+    kinds: tuple[str, ...]
+    """The libraries and formats that it is made with, as Dagster shows them."""
+    version: Callable[[], str]
+    """Version or digest of the code that makes it."""
+    make: Callable[[Work], Made]
+    """Makes it, or what is missing of it; raises ``UserError``."""
+    expected: Callable[[Snapshot], MadeOf | None]
+    """What it would be made of now, with its parents as they are; None if that is unknown without them."""
+    recorded: Callable[[Snapshot], MadeOf | str]
+    """What it was made of, as it records, or the reason why that cannot be read."""
+    places: Callable[[Home, str], tuple[Place, ...]]
+    """Where the asset of a study is stored."""
+    settings: tuple[str, ...] = ()
+    """Dotted names of the settings that decide it, in addition to those that decide its parents."""
+    reads: tuple[str, ...] = ()
+    """The arrays of the tensor store it is made from that ``drop`` deletes."""
+    tables: tuple[str, ...] = ()
+    """The warehouse's tables whose rows it computes."""
+    space: Callable[["Extent"], int] | None = None
+    """Upper bound of the bytes that it still takes on its disk; None if that is negligible."""
+    checks: Callable[[], tuple[Check, ...]] = tuple
+    pool: str | None = None
+    """The Dagster pool in which at most one is made at a time."""
+
+    def explain_staleness(self, snapshot: Snapshot) -> str | None:
+        """Why it would have to be rebuilt if its parents were current, in words; None if it would not.
+
+        Raises
+        ------
+        UserError
+            If a local model or corpus is missing or cannot be read, or an object store does not answer; ``NewerError``
+            if a newer version of the program made it.
+        """
+        recorded = self.recorded(snapshot)
+        if isinstance(recorded, str):
+            return recorded
+        refuse_newer(f"'{self.name}' of study '{snapshot.name}'", recorded.version, self.version(), snapshot.name)
+        expected = self.expected(snapshot)
+        return (expected and _describe_change(recorded, expected)) or recorded.lacking
+
+
+def _describe_change(was: MadeOf, now: MadeOf) -> str | None:
+    """Describe how two documents differ; None if they do not."""
+    if was.version != now.version:
+        earlier = "an earlier version" if was.version is None else f"version {was.version}"
+        return f"made by {earlier} of its code, now {now.version}"
+    if changed := "; ".join(describe_changes(now.settings, was.settings)):
+        return changed
+    unlike = [name for name, value in now.inputs.items() if value != was.inputs.get(name)]
+    return f"{OTHER} {' and '.join(unlike)}" if unlike else None
+
+
+def wrap_place(place: Callable[[Home, str], Place]) -> Callable[[Home, str], tuple[Place, ...]]:
+    """``Asset.places`` of an asset that is stored in one place."""
+    return lambda home, name: (place(home, name),)
+
+
+def list_summary_paths(home: Home, name: str, tables: Iterable[str]) -> dict[str, Path]:
+    """The Parquet files of some tables of a study."""
+    return {table: home.summaries(name) / f"{table}.parquet" for table in tables}

@@ -1,0 +1,54 @@
+"""All assets of a study, and the function that makes one of them."""
+
+from dagster_project.assets.asset import Asset, Made, Work
+from dagster_project.assets.claims import CLAIMS
+from dagster_project.assets.landing import make_warehouse_asset
+from dagster_project.assets.metrics import SELECTION_METRICS
+from dagster_project.assets.report import REPORT
+from dagster_project.assets.summaries import SUMMARIES
+from dagster_project.assets.tensors import TENSOR_STORE
+from dagster_project.study.home import Home
+from dagster_project.study.studies import find_study
+
+ASSETS: tuple[Asset, ...] = (
+    TENSOR_STORE,
+    SELECTION_METRICS,
+    *SUMMARIES,
+    make_warehouse_asset(SUMMARIES),
+    CLAIMS,
+    REPORT,
+)
+"""The assets, each after its parents."""
+
+
+def find_asset(name: str) -> Asset:
+    """The asset of this name.
+
+    Raises
+    ------
+    KeyError
+        If there is none.
+    """
+    return {asset.name: asset for asset in ASSETS}[name]
+
+
+def prepare_work(home: Home, study: str, *, replace: bool = False, force: bool = False) -> Work:
+    """The study that an asset is made for, with its settings and all assets.
+
+    Raises
+    ------
+    UserError
+        If there is no such study.
+    """
+    return Work(home, study, find_study(home, study), ASSETS, replace=replace, force=force)
+
+
+def make(home: Home, study: str, asset: Asset, *, replace: bool = False, force: bool = False) -> Made:
+    """Make one asset of a study whose parents are current.
+
+    Raises
+    ------
+    UserError
+        As for ``Asset.make``, or if there is no such study.
+    """
+    return asset.make(prepare_work(home, study, replace=replace, force=force))

@@ -1,0 +1,77 @@
+"""The asset ``claims``: the claims of the paper, as checks of a landed study that do not block other assets."""
+
+from collections import Counter
+from contextlib import closing
+from typing import Any
+
+from dagster_project.assets.asset import Asset, Check, Checked, Made, MadeOf, Work
+from dagster_project.study.home import Home
+from storage.errors import UserError
+from storage.warehouse.connection import connect
+
+VERDICTS = ("supported", "not supported", "undecided", "not testable")
+"""The possible verdicts on a claim."""
+
+SHOWN = ("p_holm", "sequences_needed", "rows", "sequences", "twin_verdict", "beyond_twin")
+"""Columns of a claim that its check shows, if they are known."""
+
+
+def make_claims(work: Work) -> Made:
+    """Judge the claims of the paper by a study: only a claim that the study supports passes its check."""
+    found = judge_claims(work.home, work.name)
+    counts = Counter(claim["verdict"] for claim in found)
+    return Made({verdict: counts[verdict] for verdict in VERDICTS}, tuple(_check_claim(claim) for claim in found))
+
+
+def _check_claim(claim: dict[str, Any]) -> Checked:
+    """The result of the check of a claim; an undecided claim has not passed, and the description says so."""
+    shown = {name: claim[name] for name in SHOWN if claim[name] is not None}
+    return Checked(claim["claim"], claim["verdict"] == "supported", shown, claim["sentence"])
+
+
+def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
+    """The rows of the table ``claims`` of a landed study: what the paper claims and what is found.
+
+    Raises
+    ------
+    UserError
+        If the study is not landed.
+    """
+    with closing(connect(home.warehouse)) as connection:
+        asked = "SELECT * EXCLUDE (study) FROM claims WHERE study = ? ORDER BY source, claim"
+        found: list[dict[str, Any]] = connection.sql(asked, params=[name]).to_arrow_table().to_pylist()
+    if not found:
+        msg = f"The warehouse holds nothing of the study '{name}'; run it first: attention-geometry run {name}"
+        raise UserError(msg)
+    return found
+
+
+def _list_checks() -> tuple[Check, ...]:
+    from dagster_project.analysis.claims.judging import CLAIMS as DECLARED
+    from dagster_project.analysis.claims.judging import find_measure
+    from dagster_project.analysis.claims.sentences import format_required
+
+    return tuple(
+        Check(
+            claim.name,
+            f"{claim.source}: {claim.statement}. "
+            + "; ".join(f"{find_measure(part.measure).meaning}: {format_required(part)}" for part in claim.parts),
+            blocking=False,
+        )
+        for claim in DECLARED
+    )
+
+
+CLAIMS = Asset(
+    name="claims",
+    about="The claims of the paper, tested on this study: a check passes if the study supports the claim; if not, it "
+    "says whether the claim is not supported, undecided or not testable.",
+    parents=("warehouse",),
+    kinds=("duckdb", "sql"),
+    version=lambda: "4",
+    make=make_claims,
+    expected=lambda _: MadeOf(None),
+    recorded=lambda _: MadeOf(None),  # it stores nothing: it is stale if its parent is
+    places=lambda _, __: (),
+    checks=_list_checks,
+)

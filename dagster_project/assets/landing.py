@@ -1,0 +1,348 @@
+"""The asset ``warehouse``: all results of a study, as rows of the tables of its database."""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import sql
+from dagster_project.analysis.curves import compute_spreads
+from dagster_project.analysis.sources import open_sources
+from dagster_project.assets.asset import (
+    MISSING,
+    UNREADABLE,
+    Asset,
+    Check,
+    Checked,
+    Extent,
+    Made,
+    MadeOf,
+    Markdown,
+    Snapshot,
+    Work,
+    list_summary_paths,
+)
+from dagster_project.assets.tables import check_tables
+from dagster_project.assets.units import count_units
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study
+from dagster_project.study.twins import find_twin_name
+from extract.settings import SYNTHETIC
+from storage.errors import UserError
+from storage.files.locks import hold_lock
+from storage.files.places import Local
+from storage.files.tables import read_table, read_table_libraries, read_table_provenance, write_tables
+from storage.warehouse import rows
+from storage.warehouse.connection import locate_database, refuse_newer_database
+from storage.warehouse.declared import count_rows, estimate_row_bytes
+from storage.warehouse.landing import DECLARED, Computed, land
+from storage.warehouse.rows import build_distance_rows, build_position_rows, build_provenance
+from storage.warehouse.versions import compute_landing_version
+from storage.zarr.arrays import LayerSize
+from storage.zarr.layers import count_keys, list_sizes
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dagster_project.analysis.sources import Sources
+    from storage.warehouse.landing import Landing
+    from storage.zarr.sequences import SequenceStore
+
+logger = logging.getLogger(__name__)
+
+NAME = "warehouse"
+
+CLAIM_TABLES = ("measures", "measure_values", "claims", "claim_parts", "loss_associations")
+"""The tables that are computed from all others."""
+
+DROPPED = ("attention", "values")
+"""The arrays of a tensor store that are dropped on request; all others are small."""
+
+EXTERNAL = "external_scores"
+"""The table of scores of heads that other tools computed."""
+
+EMPTY_TABLES = 15 * 10**6
+"""Bytes of a database of almost empty tables. The tests compare estimates with real databases."""
+
+
+def make_warehouse(work: Work) -> Made:
+    """Land all tables of a study, published together, or keep the previous ones if a check finds a violation."""
+    landed = land_study(work)
+    table = "\n".join(
+        ["| table | rows |", "|---|---:|", *(f"| {key} | {rows:,} |" for key, rows in landed.rows.items())]
+    )
+    return Made(
+        {
+            "path": landed.path,
+            "dagster/row_count": landed.rows["selection_counts"],
+            "tables": Markdown(table),
+            "bytes": landed.bytes,
+            "seconds": landed.seconds,
+        },
+        tuple(Checked(check, not rows, {"first violations": repr(rows)}) for check, rows in landed.violations.items()),
+    )
+
+
+def land_study(work: Work) -> "Landing":
+    """Land a study's rows in the warehouse; they are published if no check finds a violation.
+
+    Then weights and value states are dropped, if the study does not keep them.
+
+    Raises
+    ------
+    UserError
+        If stores or tables are missing, or made from other settings, metrics or tensors; if the disk is full.
+    """
+    home, name, study = work.home, work.name, work.study
+    with hold_lock(home.lock(name), f"study '{name}'", wait=0):
+        if not work.force:
+            refuse_newer_database(home.warehouse, name)
+        landing = land(home.warehouse, name, *gather_tables(work), build_claims(home, name, study))
+    total = f"{sum(landing.rows.values()):,}"
+    logger.info("%s: %s rows landed, %.1f MB, %.1f s", name, total, landing.bytes / 1e6, landing.seconds)
+    if landing.published and not study.keep_tensors:
+        logger.info("%s: %.1f MB of tensors dropped", name, drop_tensors(work) / 1e6)
+    return landing
+
+
+def build_claims(home: Home, name: str, study: Study) -> Computed:
+    """Measures and claims, which are computed from the other tables, and compared with those of the study's twin."""
+    from dagster_project.analysis.claims.judging import compute_claims
+    from dagster_project.analysis.claims.twins import read_twin
+
+    twin = read_twin(home, find_twin_name(name, study))
+    return Computed(CLAIM_TABLES, lambda connection: compute_claims(connection, twin))
+
+
+def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
+    """Gather the rows of each table of a study, as streams that can be read once, and the numbers of rows expected.
+
+    Raises
+    ------
+    UserError
+        If stores or tables are missing, or made from other settings, metrics or tensors.
+    """
+    home, name, study = work.home, work.name, work.study
+    sources = open_sources(home, name, study)
+    snapshot = work.take_snapshot()
+    check_tables(snapshot, list_summaries(work.assets))
+    paths = list_summary_paths(home, name, (table for asset in work.assets for table in asset.tables))
+    tables = {table: read_table(path) for table, path in paths.items()}
+    tables |= _stream_tables(sources, read_summary_provenance(snapshot), snapshot.twin)
+    tables["external_scores"] = _make_batches(read_external_scores(home, name))
+    units = count_units(
+        count_keys(sources.tensors).max(axis=0), list_sizes(sources.tensors), sources.tensors.sizes, study
+    )
+    declared = (sql.read_statement("schema", table) for table in sql.list_names("schema"))
+    counts = {table.name: count_rows(table, units) for table in declared}
+    return tables, {table: count for table, count in counts.items() if count is not None}
+
+
+def read_external_scores(home: Home, name: str) -> list[dict[str, Any]]:
+    """The rows of ``external_scores`` that were added to a study; empty if there are none.
+
+    Raises
+    ------
+    UserError
+        If their file is damaged.
+    """
+    path = _build_external_path(home, name)
+    return [row for part in read_table(path) for row in part.to_pylist()] if path.exists() else []
+
+
+def keep_external_scores(home: Home, name: str, rows: list[dict[str, Any]]) -> None:
+    """Store the rows of ``external_scores`` of a study in a file that its next landings read."""
+    batches = ((EXTERNAL, batch) for batch in _make_batches(rows))
+    write_tables({EXTERNAL: _build_external_path(home, name)}, batches, {"step": EXTERNAL}, {})
+
+
+def _make_batches(rows: list[dict[str, Any]]) -> "Iterator[pa.RecordBatch]":
+    """Rows as one batch; none if there are no rows."""
+    import pyarrow as pa
+
+    yield from [pa.RecordBatch.from_pylist(rows)] if rows else []
+
+
+def _build_external_path(home: Home, name: str) -> Path:
+    """Path of the file of the scores that were added to a study."""
+    return home.summaries(name) / f"{EXTERNAL}.parquet"
+
+
+def drop_tensors(work: Work) -> int:
+    """Delete weights and value states of a study whose metrics and tables have landed; return the bytes freed.
+
+    The small arrays remain, such as tokens, positions and the ledger, and the provenance of the tensors.
+
+    Raises
+    ------
+    UserError
+        If another process works on the study, or the results computed from them have not landed.
+    """
+    home, name = work.home, work.name
+    with home.claim(name):
+        home.refuse_links(name)
+        sources = open_sources(home, name, work.study)
+        warehouse = next(asset for asset in work.assets if asset.name == NAME)
+        if warehouse.explain_staleness(work.take_snapshot()):
+            msg = (
+                f"The tensors of study '{name}' have not landed, so dropping them would lose them; "
+                f"run: attention-geometry run {name}"
+            )
+            raise UserError(msg)
+        before = sources.tensors.measure_size()
+        sources.tensors.drop(DROPPED)
+        sources.tensors.path.remove_leftovers()
+        return before - sources.tensors.measure_size()
+
+
+def list_summaries(assets: Iterable[Asset]) -> tuple[Asset, ...]:
+    """The assets that compute tables between metrics and warehouse."""
+    return tuple(asset for asset in assets if asset.tables)
+
+
+def read_summary_provenance(snapshot: Snapshot) -> dict[str, Any]:
+    """For every asset that computes tables its versions and settings, and the libraries that computed it, as JSON.
+
+    None for an asset whose tables cannot be read.
+    """
+    known: dict[str, Any] = {}
+    for asset in list_summaries(snapshot.assets):
+        path = next(iter(list_summary_paths(snapshot.home, snapshot.name, asset.tables).values()))
+        made = read_table_provenance(path)
+        known[asset.name] = made and {
+            **{part: made[part] for part in ("versions", "settings") if part in made},
+            "libraries": read_table_libraries(path),
+        }
+    return known | {"claims": compute_claims_version()}
+
+
+@cache
+def compute_claims_version() -> str:
+    """A digest of the code of measures and claims, and of the statistics that they use."""
+    digest = hashlib.sha256()
+    for package in ("dagster_project.analysis.claims", "geometry.statistics"):
+        for entry in sorted(files(package).iterdir(), key=lambda entry: entry.name):
+            if entry.name.endswith(".py"):
+                digest.update(f"{entry.name}\0".encode() + entry.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _stream_tables(sources: "Sources", summaries: Mapping[str, Any], twin: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The rows of the tables that come from the stores, as streams.
+
+    ``summaries`` is the provenance of later steps, ``twin`` that of the study's twin.
+    """
+    from extract.models import decode_tokens
+
+    tensors, metrics, study, queries = sources.tensors, sources.metrics, sources.study, sources.queries
+    tokens = tensors.read("tokens", slice(None))
+    return {
+        "studies": rows.build_study_rows(tensors, metrics, summaries, twin),
+        "heads": rows.build_head_rows(tensors.layers),
+        "tokens": rows.build_token_rows(tokens, decode_tokens(study.model, np.unique(tokens).tolist())),
+        "selection_counts": rows.build_selection_rows(metrics, queries),
+        "upper_bounds": rows.build_upper_bound_rows(metrics, queries),
+        "attention_rows": rows.build_attention_rows(metrics, queries),
+        "concentration": rows.build_concentration_rows(metrics, queries),
+        "value_scales": rows.build_value_scale_rows(metrics, queries),
+        "sink_similarity": rows.build_sink_similarity_rows(metrics),
+        "planted_assumptions": _list_planted_rows(study),
+        **_stream_position_tables(metrics),
+    }
+
+
+def _list_planted_rows(study: Study) -> Iterator["pa.RecordBatch"]:
+    """The rows of ``planted_assumptions``: the parameters of a synthetic study; none for any other study."""
+    from dataclasses import asdict
+
+    import pyarrow as pa
+
+    from extract.synthetic import plant_heads
+
+    if study.model.id != SYNTHETIC:
+        return
+    rows = []
+    for head in plant_heads(study.select_extraction()):
+        drawn = asdict(head.assumed) | {"p_base": head.assumed.p_base(head.query + 1)}
+        place = {"query": head.query, "layer": head.layer, "head": head.head, "kv_head": head.kv_head}
+        rows.append(place | {"c": drawn.pop("value_scale")} | drawn)
+    yield pa.RecordBatch.from_pylist(rows)
+
+
+def _stream_position_tables(metrics: "SequenceStore") -> dict[str, Any]:
+    """The rows of the tables by position or distance, as streams; one layer of one sequence is in memory at a time."""
+    sequences, everything = metrics.sizes["sequence"], np.zeros(metrics.sizes["layer"], np.int32)
+    norms, cosines = (compute_spreads(metrics, name) for name in ("value_norm", "mean_cosine"))
+    return {
+        "value_norm_by_position": build_position_rows(
+            norms, sequences=sequences, head="kv_head", quantity="norm", first=everything, constant={}
+        ),
+        "cosine_by_distance": build_distance_rows(cosines, sequences=sequences),
+    }
+
+
+def _read_recorded(snapshot: Snapshot) -> MadeOf | str:
+    if not locate_database(snapshot.home.warehouse, snapshot.name).exists():
+        return MISSING
+    refuse_newer_database(snapshot.home.warehouse, snapshot.name)
+    return UNREADABLE if snapshot.landed is None else _parse_provenance(snapshot.landed)
+
+
+def _build_expected(snapshot: Snapshot) -> MadeOf | None:
+    if snapshot.tensors is None or snapshot.metrics is None:
+        return None
+    known = read_summary_provenance(snapshot)
+    origin = build_provenance(snapshot.tensors, snapshot.metrics, known, snapshot.twin)
+    return _parse_provenance(json.loads(json.dumps(origin)))
+
+
+def _parse_provenance(provenance: Mapping[str, Any]) -> MadeOf:
+    rest = {part: value for part, value in provenance.items() if part not in {"landing", "twin"}}
+    return MadeOf(
+        provenance.get("landing"), inputs={"stores or tables": rest, "tables of its twin": provenance.get("twin")}
+    )
+
+
+def _list_checks() -> tuple[Check, ...]:
+    row_count = Check("row_count", "Each table has as many rows as the sizes of the tensors imply.")
+    of_tables = (Check(name, meaning) for name, meaning in DECLARED.items())
+    checks = (Check(name, sql.read_statement("checks", name).meaning) for name in sql.list_names("checks"))
+    return (*checks, *of_tables, row_count)
+
+
+def _list_places(home: Home, name: str) -> tuple[Local, ...]:
+    return (Local(locate_database(home.warehouse, name)),)
+
+
+def _estimate_bytes(extent: Extent) -> int:
+    """Bytes of the database, which is built next to the one that it replaces; windows are not known and not counted."""
+    sizes, study = extent.sizes, extent.study
+    layers = [LayerSize(sizes["head"], sizes["kv_head"], sizes["head_dim"])] * sizes["layer"]
+    keys = np.array(study.query_positions)[:, None] + 1 + np.zeros(len(layers), np.int64)
+    units = count_units(keys, layers, {**sizes, "sequence": study.sequences}, study)
+    declared = (sql.read_statement("schema", table) for table in sql.list_names("schema"))
+    return EMPTY_TABLES + sum((count_rows(table, units) or 0) * estimate_row_bytes(table) for table in declared)
+
+
+def make_warehouse_asset(summaries: Iterable[Asset]) -> Asset:
+    """The record of the warehouse, which is made from the metrics and from the tables of these assets."""
+    return Asset(
+        name=NAME,
+        about="All tables of the study, published together, or the previous ones if a check finds a violation.",
+        parents=("selection_metrics", *(asset.name for asset in summaries)),
+        kinds=("duckdb", "sql"),
+        version=compute_landing_version,
+        make=make_warehouse,
+        expected=_build_expected,
+        recorded=_read_recorded,
+        places=_list_places,
+        space=_estimate_bytes,
+        checks=_list_checks,
+        pool="warehouse",
+    )

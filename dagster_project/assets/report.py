@@ -1,0 +1,258 @@
+"""The asset ``report``, and the other pages, pictures and tables about landed studies."""
+
+import hashlib
+import json
+import os
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import cache
+from html import unescape
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dagster_project.assets.asset import (
+    MISSING,
+    UNREADABLE,
+    Asset,
+    Made,
+    MadeOf,
+    Markdown,
+    Snapshot,
+    Work,
+    compute_digest,
+    wrap_place,
+)
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study, find_study
+from storage.errors import UserError
+from storage.files.places import Local
+from storage.warehouse.connection import connect
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from reports.page import ReportSummary
+
+HEAD = 2**14
+"""Bytes at the beginning of a page that include its description of what it was made from."""
+
+LONGEST = 200
+"""Longest file name in bytes: every file system accepts it, also with the suffix that it has while it is written."""
+
+
+def make_report(work: Work) -> Made:
+    """Write the page of a landed study."""
+    written = write_study_report(work.home, work.name, work.study)
+    return Made(
+        {
+            "path": written.path,
+            "index": work.home.index,
+            "charts": written.charts,
+            "bytes": written.bytes,
+        }
+        | {title: _embed_picture(title, png) for title, png in written.previews.items()}
+    )
+
+
+def _embed_picture(title: str, png: bytes) -> Markdown:
+    """A picture as Markdown, which Dagster shows next to the other metadata."""
+    return Markdown(f"![{title}](data:image/png;base64,{b64encode(png).decode()})")
+
+
+@cache
+def compute_report_version() -> str:
+    """A digest of the code of pages: the package ``reports``, and the queries, views and macros that they use."""
+    digest = hashlib.sha256()
+    for folder in (files("reports"), *(files("sql") / kind for kind in ("queries", "views", "macros"))):
+        for name, content in sorted(_read_sources(folder)):
+            digest.update(f"{name}\0".encode() + content)
+    return digest.hexdigest()[:12]
+
+
+def _read_sources(folder: Traversable) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of all files below a folder except compiled ones."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and entry.name != "__pycache__":
+            yield from ((f"{entry.name}/{name}", content) for name, content in _read_sources(entry))
+        elif entry.is_file():
+            yield entry.name, entry.read_bytes()
+
+
+def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
+    """Write the HTML report of a landed study, and the index of all studies.
+
+    Raises
+    ------
+    UserError
+        If the study is not landed, or a file cannot be written.
+    """
+    from reports.page import write_report
+
+    with _open_connection(home) as connection:
+        path = home.report(name)
+        known = connection.execute("SELECT provenance FROM studies WHERE study = ?", [name]).fetchall()
+        origin = json.dumps(build_report_origin(study, json.loads(known[0][0]) if known else {}))
+        link = _build_link(home.index, path.parent)
+        written = write_report(connection, name, path, map_n=study.analysis.map_n, home=link, origin=origin)
+        _write_index(connection, home)
+    return written
+
+
+def build_report_origin(study: Study, landed: Mapping[str, Any]) -> dict[str, Any]:
+    """What the page of a study is made from, as JSON.
+
+    Parameters
+    ----------
+    study
+        The study.
+    landed
+        The provenance that its database contains.
+    """
+    return {"version": compute_report_version(), "map_n": study.analysis.map_n, "landed": compute_digest(landed)}
+
+
+def read_report_origin(path: Path) -> dict[str, Any]:
+    """What the page at ``path`` was made from, as ``build_report_origin`` gives it; empty if the page does not say.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    """
+    with path.open("rb") as page:
+        head = page.read(HEAD).decode(errors="replace")
+    found = re.search(r'<meta name="attention-geometry" content="([^"]*)">', head)
+    try:
+        origin = json.loads(unescape(found[1])) if found else {}
+    except ValueError:
+        return {}
+    return origin if isinstance(origin, dict) else {}
+
+
+def write_comparison(home: Home, names: Sequence[str]) -> Path:
+    """Write a page that compares studies, and the index of all studies; return the path of the page.
+
+    Raises
+    ------
+    UserError
+        If fewer than two studies are named, one is unknown or not landed, or a file cannot be written.
+    """
+    from reports.compare import write_comparison as write
+
+    names = list(dict.fromkeys(names))
+    if len(names) < 2:
+        msg = "A comparison needs two studies or more: attention-geometry compare A B"
+        raise UserError(msg)
+    for name in names:
+        find_study(home, name)
+    path = home.comparison(names)
+    if len(path.name) > LONGEST:
+        msg = f"The names of {len(names)} studies are too long for one file name; compare fewer at a time"
+        raise UserError(msg)
+    with _open_connection(home) as connection:
+        write(
+            connection,
+            names,
+            path,
+            home=_build_link(home.index, path.parent),
+            reports=_build_report_links(home, path.parent),
+        )
+        _write_index(connection, home)
+    return path
+
+
+def write_index(home: Home) -> None:
+    """Write the index of all studies.
+
+    Raises
+    ------
+    UserError
+        If it cannot be written.
+    """
+    with _open_connection(home) as connection:
+        _write_index(connection, home)
+
+
+def export(home: Home, name: str, *, images: Path | None, tables: Path | None) -> list[Path]:
+    """Write the charts of a landed study as pictures and its tables as files; return the paths of the files.
+
+    Raises
+    ------
+    UserError
+        If the study is unknown or not landed, or a folder cannot be written.
+    """
+    from reports.export import write_images, write_tables
+    from reports.figures import find_source, sections
+
+    map_n = find_study(home, name).analysis.map_n
+    with _open_connection(home) as connection:
+        found = sections(find_source(connection, name, map_n=map_n))
+    written = [] if images is None else write_images(found, images)
+    return written + ([] if tables is None else write_tables(found, tables))
+
+
+@contextmanager
+def _open_connection(home: Home) -> "Iterator[duckdb.DuckDBPyConnection]":
+
+    with closing(connect(home.warehouse)) as connection:
+        yield connection
+
+
+def _write_index(connection: "duckdb.DuckDBPyConnection", home: Home) -> None:
+    from reports.index import write_index
+
+    folder = home.index.parent
+    comparisons = {
+        ", ".join(path.stem.split("+")): _build_link(path, folder) for path in sorted(home.comparisons.glob("*.html"))
+    }
+    write_index(connection, home.index, reports=_build_report_links(home, folder), comparisons=comparisons)
+
+
+def _build_report_links(home: Home, folder: Path) -> dict[str, str]:
+    """Links from a page in ``folder`` to the existing reports, by study."""
+    return {path.stem: _build_link(path, folder) for path in sorted(home.reports.glob("*.html"))}
+
+
+def _build_link(path: Path, folder: Path) -> str:
+    """A relative link from a page in ``folder`` to ``path``, which also works if pages are opened from a disk."""
+    from urllib.parse import quote
+
+    return quote(Path(os.path.relpath(path, folder)).as_posix())
+
+
+def _read_recorded(snapshot: Snapshot) -> MadeOf | str:
+    path = snapshot.home.report(snapshot.name)
+    if not path.exists():
+        return MISSING
+    try:
+        return _parse_origin(read_report_origin(path))
+    except OSError:
+        return UNREADABLE
+
+
+def _build_expected(snapshot: Snapshot) -> MadeOf | None:
+    if snapshot.landed is None:
+        return None
+    return _parse_origin(build_report_origin(snapshot.study, snapshot.landed))
+
+
+def _parse_origin(origin: Mapping[str, Any]) -> MadeOf:
+    return MadeOf(origin.get("version"), {"analysis.map_n": origin.get("map_n")}, {"tables": origin.get("landed")})
+
+
+REPORT = Asset(
+    name="report",
+    about="One self-contained HTML page about the study, which opens offline.",
+    parents=("warehouse",),
+    kinds=("altair", "html"),
+    version=compute_report_version,
+    make=make_report,
+    expected=_build_expected,
+    recorded=_read_recorded,
+    places=wrap_place(lambda home, name: Local(home.report(name))),
+    settings=("analysis.map_n",),
+)

@@ -1,0 +1,172 @@
+"""The assets between metrics and warehouse: means, fits, bounds in expectation and sources of figures."""
+
+from dagster_project.assets.asset import Asset
+from dagster_project.assets.tables import make_tables_asset
+
+FITS = (
+    make_tables_asset(
+        "assumption_norms",
+        "norms",
+        "Assumption 1: the norms of the value states of every KV head, and how much they vary.",
+        tables=("assumption_norms", "assumption_norms_by_sequence"),
+        version=3,
+    ),
+    make_tables_asset(
+        "assumption_similarity",
+        "fits",
+        "Assumption 2: fits of the mean cosine against distance, for every KV head and for the whole model.",
+        tables=("assumption_similarity", "assumption_similarity_model", "assumption_similarity_by_sequence"),
+        version=3,
+        parallel=True,
+    ),
+    make_tables_asset(
+        "assumption_weights",
+        "fits",
+        "Assumption 3: fits of the four phases to the mean weight by position, for every query, head and the model.",
+        tables=("assumption_weights", "assumption_weights_model", "assumption_weights_by_sequence"),
+        version=3,
+        reads=("attention",),
+        parallel=True,
+    ),
+)
+"""The fits of the three assumptions, from which heads are drawn."""
+
+MEANS = make_tables_asset(
+    "selection_means",
+    "means",
+    "Mean Precision, Recall, F and specificity of every query, head and N, and of the whole model, with intervals.",
+    tables=("selection_means", "selection_means_model", "head_levels"),
+    version=4,
+    settings=("scale",),
+)
+"""The means, from which budgets of keys are taken."""
+
+SUMMARIES: tuple[Asset, ...] = (
+    *FITS,
+    make_tables_asset(
+        "regimes_by_sequence",
+        "regimes",
+        "Table 2: where regimes begin and how Δ/B changes within them, for every query, sequence and head.",
+        tables=("regimes_by_sequence",),
+        version=1,
+        after=(FITS[2],),
+        settings=("scale",),
+        reads=("attention",),
+    ),
+    make_tables_asset(
+        "attention_by_position",
+        "positions",
+        "Mean and spread over sequences of the weight that each head gives to each position.",
+        tables=("attention_by_position",),
+        version=1,
+        reads=("attention",),
+    ),
+    MEANS,
+    make_tables_asset(
+        "sink_effect",
+        "sink",
+        "The correlation over heads of mean Recall and mean ρ_0 for every query, on a log grid of N, with intervals.",
+        tables=("sink_effect",),
+        version=2,
+    ),
+    make_tables_asset(
+        "coverage",
+        "coverage",
+        "How often means lie within the bounds of the theorems, and how far from them, for every κ.",
+        tables=("coverage_by_sequence",),
+        version=1,
+        settings=("kappas", "scale"),
+    ),
+    make_tables_asset(
+        "separability",
+        "chance",
+        "Precision, Recall, F, specificity and AUC of every head, random selections and shuffled value states.",
+        tables=("separability", "separability_model", "separability_by_sequence", "separation_curves"),
+        version=2,
+        settings=("nulls",),
+        reads=("attention", "values"),
+        parallel=True,
+    ),
+    make_tables_asset(
+        "contributions",
+        "contributions",
+        "Contribution of each position to a head's output, and cosines of its value state with sink and last token.",
+        tables=("contributions",),
+        version=1,
+        reads=("attention",),
+    ),
+    make_tables_asset(
+        "value_directions",
+        "directions",
+        "Principal directions of the value states of every KV head, and the value states of sequence 0 along them.",
+        tables=("principal_directions", "value_directions"),
+        version=1,
+        reads=("values",),
+    ),
+    make_tables_asset(
+        "bounds_in_expectation",
+        "expectation",
+        "The bounds compared with means over heads drawn from the assumptions as fitted to the study, over its grid.",
+        tables=("monte_carlo",),
+        version=1,
+        after=FITS,
+        settings=("monte_carlo", "kappas"),
+        parallel=True,
+    ),
+    make_tables_asset(
+        "parameter_effects",
+        "expectation",
+        "Table 1: effects of the parameters on the printed lower bounds of heads drawn from the assumptions as fitted.",
+        tables=("parameter_effects",),
+        version=2,
+        after=FITS,
+        settings=("kappas", "scale"),
+    ),
+    make_tables_asset(
+        "head_ablation",
+        "interventions",
+        "The increase of the model's loss when a head's output is replaced, for every head, with intervals.",
+        tables=("head_ablation", "head_ablation_by_sequence"),
+        version=2,
+        settings=("effects",),
+        kinds=("torch", "parquet"),
+        pool="gpu",
+    ),
+    make_tables_asset(
+        "sparsified_loss",
+        "interventions",
+        "The increase of the model's loss when queries attend to fewer keys, by policy and budget.",
+        tables=("sparsified_loss", "sparsified_loss_by_sequence"),
+        version=3,
+        after=(MEANS,),
+        settings=("effects",),
+        kinds=("torch", "parquet"),
+        pool="gpu",
+    ),
+    make_tables_asset(
+        "distances",
+        "distances",
+        "Distance of the selected keys from the rest and of random selections, and convergence to uniform weights.",
+        tables=("distance_means", "distance_means_model", "convergence", "convergence_model", "limit_exponents"),
+        version=2,
+    ),
+    make_tables_asset(
+        "temperature",
+        "temperature",
+        "Selections at other temperatures: Precision, Recall, AUC, distance, spread of the weights, and sensitivity.",
+        tables=("temperature_means", "temperature_concentration", "sensitivity"),
+        version=2,
+        settings=("temperatures", "temperature_sequences"),
+        reads=("attention", "values"),
+        parallel=True,
+    ),
+    make_tables_asset(
+        "logit_range",
+        "logits",
+        "Norms of queries and keys, which bound every logit, with the smallest and the largest weight.",
+        tables=("logit_range",),
+        version=1,
+        reads=("attention",),
+    ),
+)
+"""The records of these assets, in an order in which they can be made."""
