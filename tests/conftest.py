@@ -13,6 +13,8 @@ import pytest
 import torch
 
 from dagster_project.command.loading import suspend_gc
+from tests import made_up
+from tests.shared import shared
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
@@ -49,6 +51,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.slow)
         begun.add(function)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def made_up_studies(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the databases of made-up studies for all processes of this run."""
+    made_up.KEPT[0] = shared(tmp_path_factory, "made_up", lambda _: None)
 
 
 @pytest.fixture

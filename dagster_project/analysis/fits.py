@@ -27,6 +27,9 @@ LOGARITHMIC = ("p_base", "p_sink")
 TEXTS = ("status", "status_floor", "variant", "preferred")
 """Columns of fits that are strings."""
 
+COUNTS = ("distances", "positions", "zero_positions", "t_1", "t_2")
+"""Columns of fits that are integers, or unknown."""
+
 
 def compute_assumption_similarity(sources: Sources) -> Rows:
     """Assumption 2: fits of the mean cosine against distance, for every KV head and for the whole model."""
@@ -156,7 +159,9 @@ def _build_column(name: str, values: list[Any]) -> Any:
     """A column of one type, also if all its values are unknown."""
     if name in TEXTS:
         return pa.array(values, pa.string())
-    return np.array([np.nan if value is None else value for value in values])
+    if name in COUNTS:
+        return pa.array(values, pa.int64())
+    return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
 def _build_place(found: Fitted, head: str) -> dict[str, Any]:

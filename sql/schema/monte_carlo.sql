@@ -7,7 +7,7 @@ CREATE TABLE monte_carlo (
     head_dim INTEGER NOT NULL, -- d, length of one value state
     n_keys INTEGER NOT NULL, -- number of keys, the sink included (L + 1)
     n INTEGER NOT NULL, -- N, the number of selected keys
-    beta DOUBLE NOT NULL, -- β of the cosines exp(-β |i - j|); infinity: independent directions
+    beta DOUBLE NOT NULL, -- β of the cosines exp(-β |i - j|); infinity: independent directions [0, inf]
     lambda_sink DOUBLE NOT NULL, -- λ, norm of the sink's value state over C
     rho_0 DOUBLE NOT NULL, -- ρ_0, cosine of the sink's value state with each of the others
     family VARCHAR NOT NULL, -- 'printed', 'scale_free', or 'correlated': Gaussian directions with β and ρ_0

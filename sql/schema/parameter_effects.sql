@@ -9,9 +9,9 @@ CREATE TABLE parameter_effects (
     kappa DOUBLE NOT NULL, -- κ of the bounds
     scale VARCHAR NOT NULL, -- scale of the bounds
     draws INTEGER NOT NULL, -- number of heads drawn
-    base DOUBLE, -- value of the parameter while others change; a factor for a_0, a_min_in and a_max_out
-    low DOUBLE, -- smaller value of the parameter; for a_0, a_min_in and a_max_out a factor
-    high DOUBLE, -- larger value
+    base DOUBLE, -- value of the parameter while others change; a factor for a_0, a_min_in and a_max_out [-inf, inf]
+    low DOUBLE, -- smaller value of the parameter; for a_0, a_min_in and a_max_out a factor [-inf, inf]
+    high DOUBLE, -- larger value [-inf, inf]
     precision_lower_low DOUBLE, -- mean lower bound of Precision at low
     precision_lower_high DOUBLE, -- mean lower bound of Precision at high
     recall_lower_low DOUBLE, -- mean lower bound of Recall at low

@@ -41,11 +41,9 @@ def list_conditions(table: sql.Statement) -> Violations:
 def _list_outside(column: sql.Column) -> Iterator[str]:
     """The conditions that a value is outside the domain of its column; NULL meets none of them."""
     name = column.name
+    left, low, high, right = column.domain or ("(", "-inf", "inf", ")")
     if column.type in {"FLOAT", "DOUBLE"}:
-        yield f"NOT isfinite({name})"
-    if column.domain is None:
-        return
-    left, low, high, right = column.domain
+        yield f"isnan({name})" if (high, right) == ("inf", "]") else f"NOT isfinite({name})"
     for end, closed, sign, beyond in ((low, left == "[", "<", "-"), (high, right == "]", ">", "+")):
         if end.strip("-") == "inf":
             continue

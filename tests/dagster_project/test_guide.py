@@ -11,9 +11,9 @@ from storage.warehouse.connection import locate_database
 from storage.warehouse.documentation import list_examples, render_example, render_schema_page
 from storage.warehouse.relations import create_relations, create_tables, derive
 from tests.dagster_project.driver import attention_geometry, files
-from tests.reports.synthetic import Synthetic, insert, tables
+from tests.made_up import MadeUp, insert, tables
 
-STUDY = Synthetic("mine", layers=2, heads=4)
+STUDY = MadeUp("mine", layers=2, heads=4)
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import duckdb
 import pytest
 
 from reports.page import ReportSummary, write_report
+from tests.made_up import WORDS, MadeUp, warehouse
 from tests.reports.driver import Browser
-from tests.reports.synthetic import WORDS, Synthetic, warehouse
 
 HOSTILE = (
     "</script><script>window.hacked = 1</script>",
@@ -25,21 +25,21 @@ HOSTILE = (
 )
 """Texts that a careless page would run, swallow or show as something else."""
 
-SMALL = Synthetic()
-SIZES = Synthetic("sizes", queries=(5, 11, 23))
+SMALL = MadeUp()
+SIZES = MadeUp("sizes", queries=(5, 11, 23))
 DEGENERATE = {
-    "least": Synthetic("least", layers=1, heads=1, kv_heads=1, context=2, sequences=1),
-    "one layer": Synthetic("one layer", layers=1),
-    "one head": Synthetic("one head", heads=1, kv_heads=1),
-    "one sequence": Synthetic("one sequence", sequences=1),
-    "window": Synthetic("window", layers=3, first_keys=(0, 10, 22)),
-    "hidden sink": Synthetic("hidden sink", layers=2, first_keys=(10, 20)),
-    "only itself": Synthetic("only itself", layers=2, first_keys=(23, 23)),
+    "least": MadeUp("least", layers=1, heads=1, kv_heads=1, context=2, sequences=1),
+    "one layer": MadeUp("one layer", layers=1),
+    "one head": MadeUp("one head", heads=1, kv_heads=1),
+    "one sequence": MadeUp("one sequence", sequences=1),
+    "window": MadeUp("window", layers=3, first_keys=(0, 10, 22)),
+    "hidden sink": MadeUp("hidden sink", layers=2, first_keys=(10, 20)),
+    "only itself": MadeUp("only itself", layers=2, first_keys=(23, 23)),
 }
 
 
-def hostile_study() -> Synthetic:
-    return Synthetic(
+def hostile_study() -> MadeUp:
+    return MadeUp(
         study=HOSTILE[0],
         model=HOSTILE[0],
         corpus=HOSTILE[2],

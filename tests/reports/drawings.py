@@ -7,14 +7,14 @@ import altair as alt
 import duckdb
 
 from reports.queries import ask
-from tests.reports.synthetic import Synthetic
+from tests.made_up import MadeUp
 
 
-def of_query(connection: duckdb.DuckDBPyConnection, study: Synthetic, name: str) -> Any:
+def of_query(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) -> Any:
     return ask(connection, name, study=study.study, query=study.query).table
 
 
-def of_study(connection: duckdb.DuckDBPyConnection, study: Synthetic, name: str) -> Any:
+def of_study(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) -> Any:
     return ask(connection, name, study=study.study).table
 
 

@@ -12,12 +12,12 @@ from reports.findings import numbers
 from reports.index import write_index
 from storage.errors import UserError
 from storage.warehouse.relations import read_paper_claims
+from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
 from tests.reports.driver import Browser
 from tests.reports.pages import Page, unpacked
-from tests.reports.synthetic import Synthetic, warehouse
 
-WIDE = Synthetic("wide", layers=5, heads=6, kv_heads=3, context=40, seed=3)
+WIDE = MadeUp("wide", layers=5, heads=6, kv_heads=3, context=40, seed=3)
 STUDIES = (SMALL, WIDE, DEGENERATE["hidden sink"], DEGENERATE["only itself"], hostile_study())
 
 

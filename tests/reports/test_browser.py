@@ -9,10 +9,10 @@ import duckdb
 import pytest
 
 from reports.page import ReportSummary, write_report
+from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, SIZES, SMALL
 from tests.reports.driver import FLAGS, Browser
 from tests.reports.labels import UNFOLDED, flaws
-from tests.reports.synthetic import Synthetic, warehouse
 
 DRAWN = "return document.querySelectorAll('.chart svg.marks').length"
 READY = "return document.documentElement.dataset.charts == 'drawn'"
@@ -55,7 +55,7 @@ def test_opened_by_hand_every_chart_is_drawn(chromium: str, report: ReportSummar
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("study", [SMALL, SIZES, *DEGENERATE.values()], ids=lambda study: study.study)
-def test_no_error_and_no_request(browser: Browser, study: Synthetic, tmp_path: Path) -> None:
+def test_no_error_and_no_request(browser: Browser, study: MadeUp, tmp_path: Path) -> None:
     with warehouse(study) as connection:
         if study is SIZES:
             connection.execute("UPDATE heads SET head_dim = 8 * (layer + 1)")

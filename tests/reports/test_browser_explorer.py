@@ -15,9 +15,9 @@ import pytest
 from reports.charts.explorer import LINES
 from reports.page import ReportSummary, write_report
 from reports.queries import ask
+from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, SMALL
 from tests.reports.driver import Browser
-from tests.reports.synthetic import Synthetic, warehouse
 
 EXPLORER = "document.getElementById('chart-explorer')"
 READY = "return document.documentElement.dataset.charts == 'drawn'"
@@ -62,7 +62,7 @@ def drawn(browser: Browser) -> dict[str, dict[int, float]]:
 
 
 def expected(
-    connection: duckdb.DuckDBPyConnection, study: Synthetic, layer: int, head: int
+    connection: duckdb.DuckDBPyConnection, study: MadeUp, layer: int, head: int
 ) -> dict[str, dict[int, float]]:
     rows = ask(connection, "explorer_curves", study=study.study, query=study.query).rows()
     (row,) = (row for row in rows if (row["layer"], row["head"]) == (layer, head))
@@ -258,7 +258,7 @@ def test_little_to_choose_from_works_too(browser: Browser, name: str, tmp_path: 
 @pytest.mark.slow
 def test_a_large_model_is_explored_at_once(browser: Browser, tmp_path: Path, record_property: Any) -> None:
     """1024 heads at context 1024: under 5 MB, chosen from soon after the page is asked for, and quick to answer."""
-    study = Synthetic(
+    study = MadeUp(
         "large", layers=32, heads=32, kv_heads=8, context=1024, sequences=1, without=("planted_assumptions",)
     )
     with warehouse(study) as connection:

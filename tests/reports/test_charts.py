@@ -20,22 +20,22 @@ from reports.charts import values as values_charts
 from reports.charts.bounds import COVERAGES
 from reports.charts.elements import BARS, SEPARATION, edges, histogram
 from reports.queries import ask
+from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, SMALL
 from tests.reports.drawings import drawn, of_query, of_study, parts
-from tests.reports.synthetic import Synthetic, warehouse
 
-Draw = Callable[[duckdb.DuckDBPyConnection, Synthetic], alt.LayerChart]
+Draw = Callable[[duckdb.DuckDBPyConnection, MadeUp], alt.LayerChart]
 
 
-def curves(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> Any:
+def curves(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> Any:
     return ask(connection, "curves_by_n", study=study.study, query=study.query).table
 
 
-def heads(connection: duckdb.DuckDBPyConnection, study: Synthetic, n: int) -> Any:
+def heads(connection: duckdb.DuckDBPyConnection, study: MadeUp, n: int) -> Any:
     return ask(connection, "heads_at_n", study=study.study, query=study.query, n=n).table
 
 
-def positions(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> Any:
+def positions(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> Any:
     return ask(connection, "attention_over_heads", study=study.study, query=study.query).table
 
 
@@ -43,14 +43,14 @@ def only(table: pa.Table, column: str, value: str | int) -> pa.Table:
     return table.filter(pc.equal(table[column], value))
 
 
-def attention(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> alt.LayerChart:
+def attention(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> alt.LayerChart:
     curve, fits = (of_query(connection, study, name) for name in ("weights_fit_curve", "weights_fit_of_model"))
     return attention_charts.attention(
         positions(connection, study), curve, query=study.query, fit=next(iter(fits.to_pylist()), None)
     )
 
 
-def margins(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> alt.LayerChart:
+def margins(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> alt.LayerChart:
     curve = only(of_query(connection, study, "bounds_by_n"), "family", "printed")
     return bounds_charts.margins(only(curve, "metric", "recall"), of_query(connection, study, "regimes_of_model"))
 

@@ -20,17 +20,17 @@ from reports.figures import geometry
 from reports.figures import intuition as example
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, find_source
 from reports.findings import geometry as findings
+from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE
 from tests.reports.drawings import drawn, parts
-from tests.reports.synthetic import Synthetic, warehouse
 
-STUDY = Synthetic("several", queries=(0, 11, 23))
+STUDY = MadeUp("several", queries=(0, 11, 23))
 """Three context sizes, of which the first has one key and the last is the study's query."""
 
 KEYS = ("diagnostics", "contributions", "spheres", "effective-dimension")
 
 
-def figures(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> dict[str, Figure]:
+def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
     """The figures of the heads of a study."""
     found = geometry.build_section(find_source(connection, study.study, map_n=4)).figures
     return {figure.key: figure for figure in found}

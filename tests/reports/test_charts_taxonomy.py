@@ -22,27 +22,27 @@ from reports.charts.contexts import APART
 from reports.figures import contexts, sink, taxonomy
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Source
 from reports.findings import taxonomy as findings
+from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE
 from tests.reports.drawings import drawn, of_query, of_study, parts
-from tests.reports.synthetic import Synthetic, warehouse
 
-STUDY = Synthetic("several", queries=(7, 15, 23))
+STUDY = MadeUp("several", queries=(7, 15, 23))
 """Three context sizes, of which the last is the study's query."""
 
-Draw = Callable[[duckdb.DuckDBPyConnection, Synthetic], alt.LayerChart]
+Draw = Callable[[duckdb.DuckDBPyConnection, MadeUp], alt.LayerChart]
 
 
-def source(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> Source:
+def source(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> Source:
     last = of_query(connection, study, "curves_by_n").to_pylist()
     last_n = max((row["n"] for row in last), default=0)
     return Source(connection, study.study, query=study.query, last_n=last_n, asked_n=4)
 
 
-def sink_heads(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> alt.LayerChart:
+def sink_heads(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> alt.LayerChart:
     return sink_charts.sink_heads(source(connection, study).ask_query("explorer_heads", n=2).table, n=2)
 
 
-def several(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> alt.LayerChart:
+def several(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> alt.LayerChart:
     rows = of_query(connection, study, "sink_effect_by_n").to_pylist()
     return sink_charts.sink_effects(
         pa.Table.from_pylist([{**row, "study": name} for name in ("a", "b'") for row in rows])
@@ -307,7 +307,7 @@ def test_studies_side_by_side_look_different() -> None:
     assert len(looks) == len(names)
 
 
-def figures(connection: duckdb.DuckDBPyConnection, study: Synthetic) -> dict[str, Figure]:
+def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
     asked = source(connection, study)
     found = [make(asked) for make in (sink.build_section, taxonomy.build_section, contexts.build_section)]
     return {figure.key: figure for section in found for figure in section.figures}

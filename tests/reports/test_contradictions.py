@@ -9,23 +9,23 @@ from reports.findings import numbers
 from reports.findings.claims import CLAUSES
 from reports.page import write_report
 from reports.queries import ask
+from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE
 from tests.reports.pages import Page
-from tests.reports.synthetic import Synthetic, warehouse
 from tests.reports.verdicts import contradictions
 
 STUDIES = {
     **{name: DEGENERATE[name] for name in ("least", "one head", "one sequence", "hidden sink", "only itself")},
-    "synthetic": Synthetic("synthetic", model="synthetic"),
-    "two sequences": Synthetic("two sequences", sequences=2),
-    "beside a twin": Synthetic("beside a twin", twin="random"),
-    "no estimates": Synthetic("no estimates", without=("claim_estimates",)),
+    "synthetic": MadeUp("synthetic", model="synthetic"),
+    "two sequences": MadeUp("two sequences", sequences=2),
+    "beside a twin": MadeUp("beside a twin", twin="random"),
+    "no estimates": MadeUp("no estimates", without=("claim_estimates",)),
 }
 
 
-def page_of(study: Synthetic, folder: Path, *changes: str) -> tuple[str, list[numbers.Row]]:
+def page_of(study: MadeUp, folder: Path, *changes: str) -> tuple[str, list[numbers.Row]]:
     """The text of a study's page, and its claims."""
-    with warehouse(study, Synthetic("random", layers=1, seed=5)) as connection:
+    with warehouse(study, MadeUp("random", layers=1, seed=5)) as connection:
         for change in changes:
             connection.execute(change)
         path = write_report(connection, study.study, folder / "report.html", map_n=4).path
@@ -36,7 +36,7 @@ def page_of(study: Synthetic, folder: Path, *changes: str) -> tuple[str, list[nu
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
-def test_a_page_says_what_its_verdicts_say(study: Synthetic, tmp_path: Path) -> None:
+def test_a_page_says_what_its_verdicts_say(study: MadeUp, tmp_path: Path) -> None:
     text, claims = page_of(study, tmp_path)
     assert contradictions(text, claims) == []
 
@@ -52,7 +52,7 @@ def test_every_verdict_reaches_the_page_alike(verdict: str, tmp_path: Path) -> N
         f"UPDATE claim_estimates SET value = {value}, low = {value} - 0.1, high = {value} + 0.1, "
         f"reason = {'NULL' if moved != 'NULL' else repr('nothing to test')}"
     )
-    text, claims = page_of(Synthetic("alike", twin="random"), tmp_path, change)
+    text, claims = page_of(MadeUp("alike", twin="random"), tmp_path, change)
     assert {row["verdict"] for row in claims} == {verdict}
     assert contradictions(text, claims) == []
     told = [row["claim"] for row in claims if findings.describe_claim(row) in text]
@@ -62,7 +62,7 @@ def test_every_verdict_reaches_the_page_alike(verdict: str, tmp_path: Path) -> N
 @pytest.mark.one_case
 @pytest.mark.parametrize("claim", ["intermediate_weakest", "sink_predicts_recall", "kinds_in_order"])
 def test_a_sentence_against_its_verdict_is_noticed(claim: str, tmp_path: Path) -> None:
-    text, claims = page_of(Synthetic(), tmp_path)
+    text, claims = page_of(MadeUp(), tmp_path)
     (verdict,) = (row["verdict"] for row in claims if row["claim"] == claim)
     clause, denial = CLAUSES[claim]
     against = denial if verdict == "supported" else clause

@@ -12,9 +12,9 @@ from reports.figures import Figure, find_source
 from reports.figures.effects import build_sections
 from reports.findings import effects as findings
 from reports.queries import ask
+from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import SMALL
 from tests.reports.drawings import drawn
-from tests.reports.synthetic import Synthetic, warehouse
 
 TABLES = ("head_ablation", "sparsified_loss")
 
@@ -49,7 +49,7 @@ def test_they_draw_without_a_warning(small: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_a_study_without_effects_has_no_section() -> None:
-    with warehouse(Synthetic("none", without=TABLES), Synthetic("some", without=TABLES[1:])) as connection:
+    with warehouse(MadeUp("none", without=TABLES), MadeUp("some", without=TABLES[1:])) as connection:
         assert figures(connection, "none") == {}
         assert set(figures(connection, "some")) == {"loss-by-head", "loss-and-geometry"}
 
@@ -65,7 +65,7 @@ def test_correlations_are_spearman_s_of_the_rows(rows: list[dict[str, Any]]) -> 
 
 def test_zero_is_preferred_to_other_kinds(rows: list[dict[str, Any]]) -> None:
     assert {row["kind"] for row in rows} == {"zero"}
-    with warehouse(Synthetic("mean")) as connection:
+    with warehouse(MadeUp("mean")) as connection:
         connection.execute("UPDATE head_ablation SET kind = 'mean' WHERE kind = 'zero'")
         other = ask(connection, "ablation_by_head", study="mean").rows()
     assert {row["kind"] for row in other} == {"mean"}

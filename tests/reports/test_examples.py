@@ -4,9 +4,9 @@ import duckdb
 import pytest
 
 from reports.page import EXAMPLES, _list_examples
-from tests.reports.synthetic import Synthetic, warehouse
+from tests.made_up import MadeUp, warehouse
 
-STUDY = Synthetic("three", context=24, queries=(5, 11, 23))
+STUDY = MadeUp("three", context=24, queries=(5, 11, 23))
 ALL_QUERIES = {"Precision and Recall by context size"}
 """Questions about several queries."""
 

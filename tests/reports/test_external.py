@@ -12,9 +12,9 @@ from scipy.stats import spearmanr
 from reports.external import Heads, correlate_scores, read_scores
 from reports.head_files import Choice, write
 from storage.errors import UserError
-from tests.reports.synthetic import Synthetic, warehouse
+from tests.made_up import MadeUp, warehouse
 
-STUDY = Synthetic("scored", layers=3, heads=4, kv_heads=2)
+STUDY = MadeUp("scored", layers=3, heads=4, kv_heads=2)
 
 
 @pytest.fixture(scope="module")

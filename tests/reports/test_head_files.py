@@ -13,11 +13,11 @@ import pytest
 
 from reports.head_files import SHARES, Choice, compute_pruned_shares, rank_scores, write
 from storage.errors import UserError
-from tests.reports.synthetic import Synthetic, warehouse
+from tests.made_up import MadeUp, warehouse
 
-STUDY = Synthetic("heads", layers=3, heads=4, kv_heads=2, sequences=3)
-WINDOWED = Synthetic("windowed", layers=3, first_keys=(0, 0, 4))
-FLAT = Synthetic("flat", layers=1, heads=4, kv_heads=2)
+STUDY = MadeUp("heads", layers=3, heads=4, kv_heads=2, sequences=3)
+WINDOWED = MadeUp("windowed", layers=3, first_keys=(0, 0, 4))
+FLAT = MadeUp("flat", layers=1, heads=4, kv_heads=2)
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ from reports.figures import Figure, find_source
 from reports.figures.limits import build_sections
 from reports.findings import limits as findings
 from reports.queries import ask
+from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, SMALL
 from tests.reports.drawings import drawn
-from tests.reports.synthetic import Synthetic, warehouse
 
-STUDY = Synthetic("limits", queries=(5, 11, 23), heads=5, kv_heads=5)
+STUDY = MadeUp("limits", queries=(5, 11, 23), heads=5, kv_heads=5)
 TABLES = ("distance_means_model", "convergence", "selection_means", "sensitivity", "temperature_means")
 KEYS = ("distance-rest", "convergence-uniform", "distinguishable-share", "temperature")
 
@@ -70,7 +70,7 @@ def test_they_draw_without_a_warning(connection: duckdb.DuckDBPyConnection) -> N
 @pytest.mark.parametrize(
     "study", [DEGENERATE[name] for name in ("least", "only itself")], ids=lambda study: study.study
 )
-def test_every_study_has_what_it_can_show(study: Synthetic) -> None:
+def test_every_study_has_what_it_can_show(study: MadeUp) -> None:
     with warehouse(study) as found:
         for figure in limits(found, study.study).values():
             assert figure.charts
@@ -78,9 +78,9 @@ def test_every_study_has_what_it_can_show(study: Synthetic) -> None:
 
 
 def test_a_study_without_the_tables_has_no_section() -> None:
-    with warehouse(Synthetic("older", without=[*TABLES, "selection_means_model"])) as found:
+    with warehouse(MadeUp("older", without=[*TABLES, "selection_means_model"])) as found:
         assert limits(found, "older") == {}
-    with warehouse(Synthetic("some", without=["temperature_means"])) as found:
+    with warehouse(MadeUp("some", without=["temperature_means"])) as found:
         assert len(limits(found, "some")["temperature"].charts) == 1
 
 

@@ -20,9 +20,9 @@ from reports.rendering import iterate_figures
 from storage.errors import UserError
 from storage.warehouse.query import query
 from storage.warehouse.relations import read_paper_claims
+from tests.made_up import MadeUp, tables, warehouse
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
 from tests.reports.pages import Page, unpacked
-from tests.reports.synthetic import Synthetic, tables, warehouse
 
 FIGURES = {
     "example": 3,
@@ -439,7 +439,7 @@ EMPTY = {
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("study", DEGENERATE.values(), ids=DEGENERATE)
-def test_little_to_show_makes_a_report_that_says_so(study: Synthetic, tmp_path: Path) -> None:
+def test_little_to_show_makes_a_report_that_says_so(study: MadeUp, tmp_path: Path) -> None:
     with warehouse(study) as connection:
         summary = write_report(connection, study.study, tmp_path / "report.html", map_n=8)
     page = Page(summary.path)
@@ -461,7 +461,7 @@ def test_little_to_show_makes_a_report_that_says_so(study: Synthetic, tmp_path: 
 
 
 def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> None:
-    study = Synthetic("older", without=SUMMARIES)
+    study = MadeUp("older", without=SUMMARIES)
     with warehouse(study) as connection:
         for table in DERIVED:
             connection.execute(f"DELETE FROM {table}")
@@ -492,7 +492,7 @@ def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> Non
 )
 def test_a_grid_that_was_asked_for_and_not_drawn_is_told(tmp_path: Path, grid: object, told: str) -> None:
     provenance = {"summaries": {"bounds_in_expectation": {"settings": {"monte_carlo": grid}}}}
-    with warehouse(Synthetic("drawn", provenance=provenance, without=("monte_carlo",))) as connection:
+    with warehouse(MadeUp("drawn", provenance=provenance, without=("monte_carlo",))) as connection:
         page = Page(write_report(connection, "drawn", tmp_path / "report.html", map_n=8).path)
     assert told in page.text("figure", id="monte-carlo")
 
@@ -558,14 +558,14 @@ def test_planted_parameters_take_little_room_and_files_have_them_all(small: duck
 @pytest.mark.slow
 def test_the_report_of_a_large_drawn_study_is_small(tmp_path: Path) -> None:
     sizes = {"layers": 32, "heads": 32, "kv_heads": 32, "context": 1024, "sequences": 2}
-    with warehouse(Synthetic("large", queries=(255, 1023), **sizes)) as connection:  # type: ignore[arg-type]
+    with warehouse(MadeUp("large", queries=(255, 1023), **sizes)) as connection:  # type: ignore[arg-type]
         # half are rows of the tables of 1024 heads
         assert write_report(connection, "large", tmp_path / "large.html", map_n=8).bytes < 5e6
 
 
 @pytest.mark.slow
 def test_studies_that_were_not_drawn_have_no_recovery(tmp_path: Path) -> None:
-    study = Synthetic("measured", without=("planted_assumptions", "monte_carlo"))
+    study = MadeUp("measured", without=("planted_assumptions", "monte_carlo"))
     with warehouse(study) as connection:
         page = Page(write_report(connection, "measured", tmp_path / "report.html", map_n=8).path)
     assert not list(page.find("section", id="recovery"))

@@ -13,8 +13,8 @@ import sql
 from reports.findings.numbers import Row
 from reports.queries import ask
 from sql.thresholds import THRESHOLDS
+from tests.made_up import MadeUp, tables, warehouse
 from tests.reports.conftest import DEGENERATE, SMALL
-from tests.reports.synthetic import Synthetic, tables, warehouse
 
 PARAMETERS: dict[str, str | int | None] = {
     "study": SMALL.study,
@@ -31,7 +31,7 @@ SPECIFIC: dict[str, dict[str, str | int | None]] = {"separability_at_n": {"measu
 """What single queries are asked instead."""
 MEASURED = ("studies", "heads", "tokens", "selection_counts", "attention_by_position", "value_norm_by_position")
 """Tables that studies of every version have."""
-THREE = Synthetic("three", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2))
+THREE = MadeUp("three", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2))
 """A study of three queries; in its last layer the last one does not see the sink."""
 
 
@@ -62,7 +62,7 @@ def test_every_query_has_a_header_and_rows(small: duckdb.DuckDBPyConnection, nam
 @pytest.fixture(scope="module")
 def both() -> Iterator[duckdb.DuckDBPyConnection]:
     """The study ``small`` behind another one."""
-    other = Synthetic(study="other", layers=5, heads=2, kv_heads=1, context=24, sequences=4, seed=1)
+    other = MadeUp(study="other", layers=5, heads=2, kv_heads=1, context=24, sequences=4, seed=1)
     with warehouse(other, SMALL) as connection:
         yield connection
 
@@ -76,9 +76,9 @@ def test_queries_see_one_study_only(
 
 @pytest.mark.one_case
 @pytest.mark.parametrize(
-    "study", [SMALL, THREE, *DEGENERATE.values(), Synthetic("kappas", kappas=(0.1, 2))], ids=lambda study: study.study
+    "study", [SMALL, THREE, *DEGENERATE.values(), MadeUp("kappas", kappas=(0.1, 2))], ids=lambda study: study.study
 )
-def test_made_up_studies_are_possible_but_for_their_radii(study: Synthetic) -> None:
+def test_made_up_studies_are_possible_but_for_their_radii(study: MadeUp) -> None:
     with warehouse(study) as connection:
         for name in set(sql.list_names("checks")) - {"radii_in_order"}:
             check = sql.read_statement("checks", name).text
@@ -88,10 +88,10 @@ def test_made_up_studies_are_possible_but_for_their_radii(study: Synthetic) -> N
 @pytest.mark.one_case
 @pytest.mark.parametrize(
     "study",
-    [*DEGENERATE.values(), Synthetic("older", without=sorted(set(sql.list_names("schema")) - set(MEASURED)))],
+    [*DEGENERATE.values(), MadeUp("older", without=sorted(set(sql.list_names("schema")) - set(MEASURED)))],
     ids=lambda study: study.study,
 )
-def test_every_query_answers_for_every_study(study: Synthetic) -> None:
+def test_every_query_answers_for_every_study(study: MadeUp) -> None:
     with warehouse(study) as connection:
         for name in sql.list_names("queries"):
             parameters = parameters_of(name)
@@ -110,7 +110,7 @@ def test_a_parameter_that_is_missing_or_too_many_is_refused(small: duckdb.DuckDB
 
 def test_long_contexts_stay_small() -> None:
     """The rows of a chart grow with the logarithm of the context, or stop growing."""
-    study = Synthetic("long", layers=1, heads=2, kv_heads=1, context=6000, sequences=1)
+    study = MadeUp("long", layers=1, heads=2, kv_heads=1, context=6000, sequences=1)
     with warehouse(study) as connection:
         curves = ask(connection, "curves_by_n", study="long", query=study.query).table
         weights = ask(connection, "attention_over_heads", study="long", query=study.query).rows()
@@ -292,7 +292,7 @@ def test_fitted_weights(small: duckdb.DuckDBPyConnection, inserted: dict[str, di
 
 
 def test_runs_of_positions_average_the_fit() -> None:
-    study = Synthetic("runs", layers=1, heads=1, kv_heads=1, context=1537, sequences=1)
+    study = MadeUp("runs", layers=1, heads=1, kv_heads=1, context=1537, sequences=1)
     with warehouse(study) as connection:
         (fit,) = ask(connection, "weights_fit_of_model", study="runs", query=study.query).rows()
         rows = ask(connection, "weights_fit_curve", study="runs", query=study.query).rows()
@@ -305,7 +305,7 @@ def test_runs_of_positions_average_the_fit() -> None:
 @pytest.mark.one_case
 @pytest.mark.parametrize(("query", "relation"), [("bounds_by_n", "_model"), ("bounds_of_head", "")])
 def test_bounds_at_the_best_kappa(query: str, relation: str) -> None:
-    study = Synthetic("kappas", kappas=(0.1, 2.0))
+    study = MadeUp("kappas", kappas=(0.1, 2.0))
     with warehouse(study) as connection:
         head = "" if relation else "AND layer = 1 AND head = 3"
         expected = connection.sql(
@@ -639,7 +639,7 @@ def test_curves_by_label(small: duckdb.DuckDBPyConnection) -> None:
 @pytest.fixture(scope="module")
 def long() -> Iterator[duckdb.DuckDBPyConnection]:
     """A long study of two queries, of whose positions charts show a part."""
-    with warehouse(Synthetic("long", layers=2, heads=4, context=900, sequences=1, queries=(99, 899))) as connection:
+    with warehouse(MadeUp("long", layers=2, heads=4, context=900, sequences=1, queries=(99, 899))) as connection:
         yield connection
 
 
@@ -762,7 +762,7 @@ def test_the_curves_of_every_head_are_lists_of_equal_length(three: duckdb.DuckDB
 
 
 def test_a_map_of_curves_stays_small() -> None:
-    with warehouse(Synthetic("long", layers=1, heads=2, kv_heads=1, context=2000, sequences=1)) as connection:
+    with warehouse(MadeUp("long", layers=1, heads=2, kv_heads=1, context=2000, sequences=1)) as connection:
         rows = ask(connection, "explorer_curves", study="long", query=1999).rows()
         effect = ask(connection, "diagnostics_of_head", study="long", query=1999, layer=0, head=1).table
     assert 20 <= len(rows[0]["n"]) <= 24
@@ -770,7 +770,7 @@ def test_a_map_of_curves_stays_small() -> None:
 
 
 def test_every_study_has_a_line_of_the_index() -> None:
-    empty = Synthetic("empty", without=sorted(set(sql.list_names("schema")) - {"studies"}))
+    empty = MadeUp("empty", without=sorted(set(sql.list_names("schema")) - {"studies"}))
     with warehouse(THREE, empty, SMALL) as connection:
         rows = {row["study"]: row for row in ask(connection, "studies_overview").rows()}
         claims = ask(connection, "claims", study="three").rows()

@@ -3,9 +3,9 @@
 import duckdb
 
 import sql
-from tests.reports.synthetic import Synthetic
+from tests.made_up import MadeUp
 
-STUDY = Synthetic(queries=(5, 11, 23), first_keys=(0, 0, 10))
+STUDY = MadeUp(queries=(5, 11, 23), first_keys=(0, 0, 10))
 """A study of three queries; in its last layer the last one does not see the sink."""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from tests.reports.synthetic import warehouse
+from tests.made_up import warehouse
 from tests.sql.checking import STUDY
 
 

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 import sql
-from tests.reports.synthetic import Synthetic, warehouse
+from tests.made_up import MadeUp, warehouse
 from tests.sql.checking import violations
 
 """Three queries, of which the last one sees fewer keys in layer 2."""
@@ -189,8 +189,8 @@ def test_what_is_rare_is_not_broken(changed: duckdb.DuckDBPyConnection, check: s
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("study", [Synthetic(sequences=1), Synthetic(context=4), Synthetic(context=2, layers=1)])
-def test_small_studies_break_no_check(study: Synthetic) -> None:
+@pytest.mark.parametrize("study", [MadeUp(sequences=1), MadeUp(context=4), MadeUp(context=2, layers=1)])
+def test_small_studies_break_no_check(study: MadeUp) -> None:
     """One sequence, no N of 4, a single N."""
     with warehouse(study) as connection:
         for check in BROKEN:
@@ -198,7 +198,7 @@ def test_small_studies_break_no_check(study: Synthetic) -> None:
 
 
 def test_another_study_is_none_of_a_checks_business(changed: duckdb.DuckDBPyConnection) -> None:
-    with warehouse(Synthetic("other", seed=1, layers=5)) as other:
+    with warehouse(MadeUp("other", seed=1, layers=5)) as other:
         for table in sql.list_names("schema"):
             rows = other.table(table).to_arrow_table()
             changed.register("incoming", rows)

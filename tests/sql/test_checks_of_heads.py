@@ -7,7 +7,7 @@ import duckdb
 import pytest
 
 import sql
-from tests.reports.synthetic import Synthetic, warehouse
+from tests.made_up import MadeUp, warehouse
 from tests.sql.checking import violations
 
 """Three queries, of which the last one does not see the sink in layer 2."""
@@ -411,7 +411,7 @@ def test_what_is_rare_is_not_broken(changed: duckdb.DuckDBPyConnection, check: s
 
 
 def test_another_study_is_none_of_a_checks_business(changed: duckdb.DuckDBPyConnection) -> None:
-    with warehouse(Synthetic("other", seed=1, layers=5)) as other:
+    with warehouse(MadeUp("other", seed=1, layers=5)) as other:
         for table in sql.list_names("schema"):
             rows = other.table(table).to_arrow_table()
             changed.register("incoming", rows)

@@ -11,10 +11,10 @@ import pytest
 
 from geometry.limits.distances import critical_n, random_subset_distance
 from geometry.limits.jacobian import bounds_held
-from tests.reports.synthetic import Synthetic, warehouse
+from tests.made_up import MadeUp, warehouse
 from tests.sql.checking import violations
 
-SINGLE = Synthetic("single", queries=(0, 5), layers=1, sequences=1)
+SINGLE = MadeUp("single", queries=(0, 5), layers=1, sequences=1)
 """One sequence, and a query that sees one key."""
 HEAD = "query = 11 AND layer = 1 AND head = 2"
 ONE = f"sequence = 1 AND {HEAD}"

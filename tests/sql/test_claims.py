@@ -7,7 +7,7 @@ import pytest
 
 import sql
 from storage.warehouse.relations import read_paper_claims
-from tests.reports.synthetic import Synthetic, warehouse
+from tests.made_up import MadeUp, warehouse
 from tests.sql.hand_made import break_statement
 
 Ends = tuple[float, float] | None
@@ -47,8 +47,8 @@ TWINS = [
 @pytest.fixture(scope="module")
 def whole() -> Iterator[duckdb.DuckDBPyConnection]:
     """Studies with a twin, without one, and with one that is not in the warehouse."""
-    studies = (Synthetic("trained", twin="random"), Synthetic("random", layers=1), Synthetic("alone", layers=1))
-    with warehouse(*studies, Synthetic("deserted", twin="missing", layers=1)) as connection:
+    studies = (MadeUp("trained", twin="random"), MadeUp("random", layers=1), MadeUp("alone", layers=1))
+    with warehouse(*studies, MadeUp("deserted", twin="missing", layers=1)) as connection:
         yield connection
 
 

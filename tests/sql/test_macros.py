@@ -9,14 +9,14 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.reports.synthetic import Synthetic, warehouse
+from tests.made_up import MadeUp, warehouse
 from tests.sql.hand_made import MEANS, break_statement, database
 
 Row = dict[str, Any]
 
-STUDY = Synthetic("first", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2))
+STUDY = MadeUp("first", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2))
 """In its last layer the last query does not see the sink."""
-SECOND = Synthetic("second", layers=2, context=16, seed=1)
+SECOND = MadeUp("second", layers=2, context=16, seed=1)
 MEASURES = ("precision", "recall", "f_r_max", "f_r_min", "separability")
 METRICS = ("precision", "recall", "f_r_max", "f_r_min")
 HEAD = ("study", "query", "layer", "head")

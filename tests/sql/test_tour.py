@@ -14,14 +14,14 @@ from storage.warehouse.connection import READABLE_FROM, connect, write_entry
 from storage.warehouse.documentation import list_examples, render_example
 from storage.warehouse.query import query
 from storage.warehouse.relations import create_relations, create_tables, derive
+from tests.made_up import MadeUp, insert, tables, warehouse
 from tests.reports.conftest import DEGENERATE
-from tests.reports.synthetic import Synthetic, insert, tables, warehouse
 from tests.storage.shell import in_shell
 
 NUMBERS = range(1, len(sql.list_names("tour")) + 1)
-STUDY = Synthetic("o'clock $study", queries=(5, 11, 23), kappas=(0.5, 2))
+STUDY = MadeUp("o'clock $study", queries=(5, 11, 23), kappas=(0.5, 2))
 """A name that a careless statement would break on."""
-SECOND = Synthetic("second", layers=2, heads=6, context=16, seed=1)
+SECOND = MadeUp("second", layers=2, heads=6, context=16, seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_the_plain_shell_gives_as_many_rows(tmp_path: Path) -> None:
     assert in_shell(folder, *counts).split() == [str(count) for count in wanted]
 
 
-def asked(connection: duckdb.DuckDBPyConnection, example: sql.Statement, study: Synthetic) -> list[list[object]]:
+def asked(connection: duckdb.DuckDBPyConnection, example: sql.Statement, study: MadeUp) -> list[list[object]]:
     """The answer, floats up to the order in which they were added."""
     rows = query(connection, render_example(example, study.study)).read_all().to_pylist()
     return [[round(value, 6) if isinstance(value, float) else value for value in row.values()] for row in rows]

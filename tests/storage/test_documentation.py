@@ -18,8 +18,8 @@ from storage.warehouse.documentation import (
 )
 from storage.warehouse.query import query
 from storage.warehouse.relations import create_relations, create_tables, describe_table
+from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import HOSTILE
-from tests.reports.synthetic import Synthetic, warehouse
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -66,7 +66,7 @@ def test_the_tour_in_the_docs_has_today_s_questions_statements_and_columns() -> 
     page = (DOCS / "tour.md").read_text(encoding="utf-8")
     sections = page.split("\n## ")[1:]
     assert len(sections) == len(list_examples())
-    with warehouse(Synthetic("embedded")) as connection:
+    with warehouse(MadeUp("embedded")) as connection:
         for number, (section, example) in enumerate(zip(sections, list_examples(), strict=True), start=1):
             text = render_example(example, "embedded")
             assert section.startswith(f"{number}. {example.meaning}\n\n```sql\n{text}\n```\n\n"), (
@@ -78,7 +78,7 @@ def test_the_tour_in_the_docs_has_today_s_questions_statements_and_columns() -> 
 
 
 def test_the_tour_s_page_shows_the_first_rows_and_counts_the_rest() -> None:
-    with warehouse(Synthetic("mine", layers=3, heads=4)) as connection:
+    with warehouse(MadeUp("mine", layers=3, heads=4)) as connection:
         page = render_tour_page(connection, "mine")
     of_heads = page.split("\n## ")[20]
     assert of_heads.startswith("20. ")

@@ -1,0 +1,301 @@
+"""Studies of made-up tensors: all tables are computed by the product, in a second or two, without a model.
+
+Holds ``MadeUp`` and ``warehouse``. What does not belong here: rows written by hand (``tests.sql.hand_made``).
+"""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from filelock import FileLock
+
+from dagster_project.assets.asset import Work
+from dagster_project.assets.catalogue import ASSETS
+from dagster_project.assets.landing import build_claims, gather_tables
+from dagster_project.assets.tensors import extract_tensors
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study
+from geometry.statistics.intervals import POSITIVE, UNBOUNDED
+from geometry.statistics.moments import estimate_mean
+from storage.warehouse.landing import land
+from storage.warehouse.relations import create_relations, create_tables, derive
+from storage.warehouse.rows import build_batch, build_token_rows
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
+
+KINDS = ("Retriever", "Reset", "Mixer")
+"""The kinds that heads are made after, in the order in which the paper finds them with depth."""
+
+KEPT = [Path(tempfile.gettempdir())]
+"""The folder of the databases that were made; of one run of the tests (``tests.conftest``)."""
+
+WORDS = list("abcdefghijklmnopqrstuvwxyz")
+
+
+@dataclass(frozen=True)
+class MadeUp:
+    """Sizes and texts of a made-up study."""
+
+    study: str = "small"
+    model: str = "embedded"
+    """What the study says; ``synthetic`` is drawn by ``extract.synthetic``, all others here."""
+    corpus: str = "embedded"
+    layers: int = 3
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 8
+    context: int = 24
+    sequences: int = 4
+    first_keys: tuple[int, ...] = ()
+    """First position each layer sees from the last query; all 0 if empty."""
+    queries: tuple[int, ...] = ()
+    """Positions of the queries; the last one of the context if empty."""
+    kappas: tuple[float, ...] = (0.5,)
+    tokens: tuple[str, ...] = tuple(WORDS)
+    versions: tuple[tuple[str, str], ...] = (("torch", "2.13.0"),)
+    seed: int = 0
+    without: tuple[str, ...] = ()
+    """Tables that have no row of this study, as those of a feature that it does not use."""
+    twin: "MadeUp | None" = None
+    """The study of random weights that it is compared with."""
+    effects: bool = False
+    """Whether heads were replaced, and attended to fewer keys."""
+    drawn: bool = False
+    """Whether heads were drawn from the assumptions as fitted, at two sizes."""
+    random: bool = False
+    """Whether weights and value states are noise."""
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Positions of the queries, ascending."""
+        return tuple(sorted(self.queries)) or (self.context - 1,)
+
+    @property
+    def query(self) -> int:
+        """Position of the last query."""
+        return self.positions[-1]
+
+    @property
+    def first_key(self) -> np.ndarray:
+        """First position each layer sees, (query, layer): as many keys from every query as from the last, at most."""
+        last = np.array(self.first_keys or [0] * self.layers)
+        first: np.ndarray = np.maximum(0, np.array(self.positions)[:, None] - (self.query - last))
+        return first
+
+    @property
+    def n_keys(self) -> np.ndarray:
+        """Keys of each query, (query, layer)."""
+        n_keys: np.ndarray = np.array(self.positions)[:, None] + 1 - self.first_key
+        return n_keys
+
+    def build_settings(self) -> Study:
+        """The settings of the study."""
+        grid = {"head_dim": [4, 8], "n_keys": [16], "n": [1, 4], "beta": [0.5, float("inf")], "draws": 8}
+        analysis: dict[str, Any] = {
+            "kappas": self.kappas,
+            "nulls": {"draws": 1},
+            "monte_carlo": grid | {"lambda_sink": [0.2], "rho_0": [0.0]} if self.drawn else None,
+            "temperatures": [0.5, 1.0, 2.0],
+            "temperature_sequences": 2,
+        }
+        sizes = {name: getattr(self, name) for name in ("layers", "heads", "kv_heads", "head_dim")}
+        synthetic = {"model": "synthetic", "synthetic": sizes}
+        return Study.model_validate(
+            {
+                **(synthetic if self.model == "synthetic" else {"model": "embedded", "corpus": "embedded"}),
+                "context_length": self.context,
+                "sequences": self.sequences,
+                "queries": self.positions,
+                "analysis": analysis,
+                "seed": self.seed,
+                "twin": self.twin and self.twin.study,
+            }
+        )
+
+
+def warehouse(*studies: MadeUp) -> duckdb.DuckDBPyConnection:
+    """An in-memory warehouse with these studies, whose tables a test may change."""
+    connection = duckdb.connect()
+    create_tables(connection)
+    create_relations(connection)
+    for study in studies:
+        for table, rows in tables(study).items():
+            insert(connection, table, rows)
+        derive(connection, study.study)
+    return connection
+
+
+def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+    """Insert rows with the column study."""
+    connection.register("incoming", rows)
+    connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")
+    connection.unregister("incoming")
+
+
+@lru_cache(maxsize=32)
+def tables(study: MadeUp) -> dict[str, pa.Table]:
+    """The rows of every table that no other tables imply, with the column ``study``."""
+    with duckdb.connect(str(_find_database(study)), read_only=True) as connection:
+        names = [row[0] for row in connection.sql("SELECT table_name FROM duckdb_tables()").fetchall()]
+        found = {name: connection.table(name).to_arrow_table() for name in names if name not in study.without}
+    return {name: _rename(rows, study.study) for name, rows in found.items()}
+
+
+def _find_database(study: MadeUp) -> Path:
+    """The database of a study of these sizes, made by the first process of a run of the tests that asks for it."""
+    named = replace(study, study=study.study if study.twin else "made_up", without=())
+    path = KEPT[0] / f"{sha256(repr(named).encode()).hexdigest()}.duckdb"
+    with FileLock(path.with_suffix(".lock")), tempfile.TemporaryDirectory() as folder:
+        if not path.exists():
+            shutil.copy(make_up(Home(Path(folder)), named), path)
+    return path
+
+
+def _rename(rows: pa.Table, study: str) -> pa.Table:
+    """Rows under the name of a study, which need not be one that the product accepts."""
+    return rows.set_column(rows.column_names.index("study"), "study", pa.array([study] * len(rows), pa.string()))
+
+
+def make_up(home: Home, study: MadeUp) -> Path:
+    """Make a study in a data root, and return the path of its database."""
+    if study.twin is not None:
+        make_up(home, study.twin)
+    home.prepare()
+    settings = study.build_settings()
+    work = Work(home, study.study, settings, ASSETS)
+    if study.model == "synthetic":
+        extract_tensors(work)
+    else:
+        _draw_tensors(home, study)
+    for asset in ASSETS:
+        if asset.name == "selection_metrics" or asset.tables:
+            asset.make(work)
+    rows, expected = gather_tables(work)
+    rows["tokens"] = build_token_rows(_draw_tokens(study), study.tokens)
+    if study.effects:
+        rows |= _make_up_effects(study)
+    landing = land(home.warehouse, study.study, rows, expected, build_claims(home, study.study, settings))
+    assert landing.published, landing.violations
+    return landing.path
+
+
+def _draw_tensors(home: Home, study: MadeUp) -> None:
+    """Write the tensor store."""
+    provenance = {
+        "study": study.study,
+        "settings": {"model": {"id": study.model}, "corpus": {"id": study.corpus}, "dtype": "float32"},
+        "inputs": {"model": {"commit": "0123456789abcdef" * 4}},
+        "versions": {**dict(study.versions), "device": "cpu"},
+    }
+    axes = {"query": len(study.positions), "layer": study.layers, "head": study.heads, "kv_head": study.kv_heads}
+    sizes = {"sequence": study.sequences, **axes, "key": study.context, "head_dim": study.head_dim}
+    store = SequenceStore.resume(home.tensors(study.study), TENSORS, sizes, provenance)
+    tokens = _draw_tokens(study)
+    for sequence in store.find_missing():
+        rng = np.random.default_rng([study.seed, sequence])
+        weights = _draw_weights(study, rng)
+        store.write(
+            sequence,
+            {
+                "attention": weights,
+                "values": _draw_values(study, rng),
+                "tokens": tokens[sequence],
+                "first_key": study.first_key.astype(np.int32),
+                "query_position": np.array(study.positions, np.int32),
+                "learned_sink": np.zeros(weights.shape[:-1], np.float32),
+                "batch": np.array(1, np.int32),
+            },
+        )
+
+
+def _draw_tokens(study: MadeUp) -> np.ndarray:
+    """Indices of ``study.tokens``, (sequence, key); each occurs, if there is room."""
+    rng = np.random.default_rng([study.seed, 2**20])
+    found: np.ndarray = rng.integers(0, len(study.tokens), (study.sequences, study.context), dtype=np.int32)
+    found.flat[: len(study.tokens)] = np.arange(len(study.tokens))[: found.size]
+    return found
+
+
+def _draw_weights(study: MadeUp, rng: np.random.Generator) -> np.ndarray:
+    """Softmax weights (query, layer, head, key): shares of sink and last token by kind, a plateau and a rise."""
+    query, layer, head = np.indices((len(study.positions), study.layers, study.heads))
+    kind = (3 * layer // study.layers + (head % 4 == 3)) % 3
+    position, queries = np.arange(study.context), np.array(study.positions)[:, None, None, None]
+    seen = (position >= study.first_key[:, :, None, None]) & (position <= queries)
+    logits = rng.normal(0, 1.0 if study.random else 0.35, (*kind.shape, study.context))
+    if not study.random:
+        logits += 2 * np.exp((position - queries) / (2 + study.context / 8))
+    weights = np.where(seen, np.exp(logits), 0)
+    weights /= weights.sum(-1, keepdims=True)
+    if not study.random:
+        sink, last = np.array([[0.1, 0.05, 0.5], [0.6, 0.0, 0.25]])[:, kind]
+        weights *= (1 - sink - last)[..., None]
+        weights[..., 0] += np.where(seen[..., 0], sink, 0)
+        np.put_along_axis(weights, queries, np.take_along_axis(weights, queries, -1) + last[..., None], axis=-1)
+    found: np.ndarray = (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
+    return found
+
+
+def _draw_values(study: MadeUp, rng: np.random.Generator) -> np.ndarray:
+    """Value states (layer, kv_head, key, head_dim): alike to their neighbours, and the sink's shorter and apart."""
+    shape = (study.layers, study.kv_heads, study.context, study.head_dim)
+    values = rng.standard_normal(shape)
+    if not study.random:
+        for key in range(1, study.context):
+            values[..., key, :] += 0.5 * values[..., key - 1, :]
+        values[..., 0, :] = (0.3 + 0.2 * rng.random((*shape[:2], 1))) * rng.standard_normal((*shape[:2], shape[3]))
+    return values.astype(np.float32)
+
+
+def _make_up_effects(study: MadeUp) -> dict[str, Iterator[pa.RecordBatch]]:
+    """The rows of tables of effects: losses of four sequences, for two replacements and three policies."""
+    rng = np.random.default_rng([study.seed, 2**21])
+    layer, head, kind = (index.ravel() for index in np.indices((study.layers, study.heads, 2)))
+    keys = {"layer": layer, "head": head, "kind": np.array(["zero", "sink"], object)[kind]}
+    rises = 0.01 * (1 + head) - 0.015 * layer + rng.normal(0, 0.004, (4, len(head)))
+    names = [("same_n", "N", 1.0, "weights"), ("elbow", "mean N", 1.2, "weights")]
+    names += [("sink_recent", "sink=4", 9.0, "statistics")]
+    policy, budget = (index.ravel() for index in np.indices((len(names), 2)))
+    shares = np.array([0.1, 0.5])[budget]
+    cost = np.array([factor for _, _, factor, _ in names])[policy] * 0.01 / shares * rng.uniform(0.9, 1.1, (4, 1))
+    named = {
+        "policy": np.array([name for name, *_ in names], object)[policy],
+        "setting": np.array([setting for _, setting, *_ in names], object)[policy],
+        "budget": shares,
+    }
+    policies = {
+        **named,
+        "keys": np.maximum(1, (shares * study.context).astype(int)),
+        "needs": np.array([needs for *_, needs in names], object)[policy],
+        "keys_kept": shares * study.context,
+    }
+    same = cost[:, np.tile(np.arange(2), len(names))]
+    return {
+        "head_ablation": _average(keys, delta_loss=rises, kl=abs(rises)),
+        "head_ablation_by_sequence": iter(
+            build_batch({**keys, "sequence": np.full(len(head), at), "delta_loss": rise, "kl": abs(rise)})
+            for at, rise in enumerate(rises)
+        ),
+        "sparsified_loss": _average(policies, delta_loss=cost, kl=cost / 2, excess_loss=cost - same),
+        "sparsified_loss_by_sequence": iter(
+            build_batch({**named, "sequence": np.full(len(policy), at), "plain_loss": 2.0 + 0 * one, "loss": 2.0 + one})
+            for at, one in enumerate(cost)
+        ),
+    }
+
+
+def _average(keys: dict[str, np.ndarray], **of_sequences: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """Rows of means over sequences, each (sequence, row), with intervals."""
+    columns = {**keys, "plain_loss": np.full(len(keys["layer" if "layer" in keys else "policy"]), 2.0)}
+    for name, given in of_sequences.items():
+        found = estimate_mean(given, POSITIVE if name == "kl" else UNBOUNDED)
+        columns |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    yield build_batch({**columns, "sequences": np.full(len(columns["plain_loss"]), 4)})
