@@ -22,7 +22,7 @@ ENTRIES = 2**16
 """Most metadata entries, and most tensors."""
 
 ELEMENTS = 2**21
-"""Most elements of all arrays together; ``gguf.GGUFReader`` needs some 500 bytes of memory for each."""
+"""Most elements of all arrays together; ``gguf.GGUFReader`` takes up to some 1,400 bytes of memory for each."""
 
 NAME_BYTES = 2**10
 """Largest size in bytes of the name of an entry or a tensor."""

@@ -37,7 +37,18 @@ COUNTED = 10**5
 """Size that the configuration may always hold, however small the tensors are."""
 
 POSITIONS = 2**31
-"""Most positions of a model."""
+"""Most positions of a model, and of a window."""
+
+NEEDED = (
+    "attention.head_count",
+    "attention.head_count_kv",
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "vocab_size",
+)
+"""Sizes that are at least 1, unless they are given layer by layer."""
 
 RESCALED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that change the frequencies of the rotary embedding, which transformers' reader ignores."""
@@ -99,7 +110,7 @@ class GgufModel:
     def positions(self) -> int | None:
         """Number of positions; None if the metadata does not say."""
         found = self.header.metadata.get(f"{self.architecture}.context_length")
-        return found if isinstance(found, int) else None
+        return found if type(found) is int else None
 
     @property
     def adds_bos(self) -> bool | None:
@@ -159,19 +170,25 @@ class GgufModel:
         """Refuse sizes of the configuration that are negative or that the tensors cannot have."""
         tensors = self.header.tensors
         most = max(COUNTED, *(length for tensor in tensors.values() for length in tensor.shape))
-        limits = {"block_count": len(tensors), "context_length": POSITIONS}
-        for field, number in self._iterate_sizes():
+        limits = {"block_count": len(tensors), "context_length": POSITIONS, "attention.sliding_window": POSITIONS}
+        for field, least, number in self._iterate_sizes():
             limit = limits.get(field, most)
-            if not 0 <= number <= limit:
-                self._refuse(f"has {self.architecture}.{field} {number}, but its tensors allow {limit:,} at most")
+            if not least <= number <= limit:
+                self._refuse(f"has {self.architecture}.{field} {number}, but {least} to {limit:,} fits its tensors")
 
-    def _iterate_sizes(self) -> Iterator[tuple[str, int]]:
-        """Whole numbers of the configuration, each with the name of its entry after the architecture."""
+    def _iterate_sizes(self) -> Iterator[tuple[str, int, int]]:
+        """Sizes in the configuration: the name of an entry after the architecture, the least value, and the value.
+
+        Entries of rotary positions other than the number of their dimensions are not sizes.
+        """
         prefix = f"{self.architecture}."
-        for field, value in self.header.metadata.items():
-            if field.startswith(prefix):
-                numbers = value if isinstance(value, list) else [value]
-                yield from ((field.removeprefix(prefix), number) for number in numbers if type(number) is int)
+        for name, value in self.header.metadata.items():
+            field = name.removeprefix(prefix)
+            if field == name or (field.startswith("rope.") and field != "rope.dimension_count"):
+                continue
+            least = int(field in NEEDED and not isinstance(value, list))
+            numbers = value if isinstance(value, list) else [value]
+            yield from ((field, least, number) for number in numbers if type(number) is int)
 
     def _check_types(self) -> None:
         """Refuse tensors of a type that is not dequantised."""

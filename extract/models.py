@@ -491,11 +491,9 @@ def _load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
         if source.gguf:
             remove_unused_bos(found, source.gguf)
         knows = set(found.get_vocab()) - set(found.all_special_tokens)
-    except LOADING_ERRORS as error:
-        msg = (
-            f"The model '{source.name}' has no tokenizer that can be read ({summarise_error(error)}); "
-            "save one in its directory with tokenizer.save_pretrained"
-        )
+    except Exception as error:
+        remedy = "get the file again" if source.gguf else "save one in its directory with tokenizer.save_pretrained"
+        msg = f"The model '{source.name}' has no tokenizer that can be read ({summarise_error(error)}); {remedy}"
         raise UserError(msg) from error
     if not knows:
         msg = f"The model '{source.name}' has {NO_TOKENIZER}"

@@ -426,10 +426,10 @@ from extract.settings import ExtractionSettings
 from storage.errors import UserError
 assert get_token()
 said = {}
-weights, *names = sys.argv[1:]
+more, *names = sys.argv[1:]
 for name in names:
     try:
-        model = {"id": name, "weights": weights}
+        model = {"id": name, **json.loads(more)}
         asked = ExtractionSettings(model=model, corpus="embedded", context_length=32, sequences=1)
         description = describe(asked)
         said[name] = [description.source.commit, type(load(description)).__name__, str(description.provenance)]
@@ -439,9 +439,9 @@ print(json.dumps(said))
 """
 
 
-def ask_hub(names: list[str], home: Path, endpoint: str, weights: str = "trained") -> dict[str, str | list[str]]:
-    """What a fresh process, whose hub is ``endpoint``, makes of some ids."""
-    python = [sys.executable, "-c", IN_ANOTHER_PROCESS, weights, *names]
+def ask_hub(names: list[str], home: Path, endpoint: str, **model: str) -> dict[str, str | list[str]]:
+    """What a fresh process, whose hub is ``endpoint``, makes of some ids with the same further settings."""
+    python = [sys.executable, "-c", IN_ANOTHER_PROCESS, json.dumps(model), *names]
     source = str(Path(models.__file__).parents[1])
     hub = {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "HF_TOKEN": SECRET}
     done = subprocess.run(
