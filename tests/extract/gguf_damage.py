@@ -6,7 +6,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.extract.test_gguf_header import outcome
+from tests.extract.gguf_files import outcome
 
 ROOM = 4 * 2**30
 """Bytes of address space; PyTorch and transformers take most of them."""

@@ -15,6 +15,10 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.pytorch_utils import Conv1D
 
+from extract.checks import check_inputs
+from extract.models import describe, load
+from extract.settings import ExtractionSettings
+from storage.errors import UserError
 from tests.extract.tiny import tiny_model, tiny_tokenizer
 
 ARCHITECTURES = {"llama": MODEL_ARCH.LLAMA, "gpt2": MODEL_ARCH.GPT2, "qwen2": MODEL_ARCH.QWEN2}
@@ -202,6 +206,24 @@ def read_blocks(stored: NDArray[Any], kind: str) -> NDArray[np.float64]:
     return np.array(
         [[w for at in range(0, len(row), size) for w in READERS[kind](row[at : at + size])] for row in rows]
     )
+
+
+# --- what becomes of a file ---
+
+
+def outcome(path: Path) -> str | None:
+    """The one line by which a file is refused, at any stage; None if it is read."""
+    settings = ExtractionSettings(model=str(path), corpus="embedded", context_length=8, sequences=1, device="cpu")
+    try:
+        check_inputs(settings)
+        load(describe(settings))
+    except UserError as error:
+        said = str(error)
+    else:
+        return None
+    assert "\n" not in said
+    assert str(path) in said
+    return said
 
 
 # --- raw bytes ---

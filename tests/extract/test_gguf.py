@@ -21,9 +21,8 @@ from storage.errors import UserError
 from storage.files.places import Local
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
-from tests.extract.fake_hub import COMMIT, serve
+from tests.extract.fake_hub import COMMIT, ask_hub, serve
 from tests.extract.gguf_files import make_model, replace_weights, text, write_gguf
-from tests.extract.test_models import ask_hub
 from tests.extract.tiny import text as words
 from tests.extract.tiny import tiny_tokenizer
 

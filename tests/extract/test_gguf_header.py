@@ -13,31 +13,12 @@ import pytest
 from gguf import GGUFReader
 
 from extract import gguf_header
-from extract.checks import check_inputs
 from extract.gguf_header import HeaderError, read_header
-from extract.models import describe, load
-from extract.settings import ExtractionSettings
-from storage.errors import UserError
-from tests.extract.gguf_files import array, entry, make_model, raw_gguf, tensor, text, write_gguf
+from tests.extract.gguf_files import array, entry, make_model, outcome, raw_gguf, tensor, text, write_gguf
 
 U32, STRING, ARRAY = 4, 8, 9
 LLAMA = entry("general.architecture", STRING, text("llama"))
 LARGE = 2**60
-
-
-def outcome(path: Path) -> str | None:
-    """The one line by which a file is refused, at any stage; None if it is read."""
-    settings = ExtractionSettings(model=str(path), corpus="embedded", context_length=8, sequences=1, device="cpu")
-    try:
-        check_inputs(settings)
-        load(describe(settings))
-    except UserError as error:
-        said = str(error)
-    else:
-        return None
-    assert "\n" not in said
-    assert str(path) in said
-    return said
 
 
 @pytest.mark.parametrize(("architecture", "kind"), [("llama", "Q4_1"), ("gpt2", "F16"), ("qwen2", "Q8_0")])

@@ -128,15 +128,11 @@ def test_a_gguf_file_is_named_in_four_ways(model: object, is_file: bool, name: s
 
 @pytest.mark.parametrize("identity", ["embedded", "synthetic", "tiny.gguf", "package:acme/tiny.gguf"])
 def test_a_model_that_is_no_directory_has_no_files_to_name(identity: str) -> None:
-    with pytest.raises(
-        UserError, match=r"model\.gguf': input is only allowed with a directory or a hub id; leave it out"
-    ):
+    with pytest.raises(UserError, match=r"model\.gguf': input is only allowed with a directory or a hub id"):
         parse_study("one", GIVEN | {"model": {"id": identity, "gguf": "other.gguf"}}, "studies.yaml")
 
 
-@pytest.mark.parametrize(
-    "name", ["../a.gguf", "/a.gguf", "a/../../b.gguf", "a.bin", "", "a\n.gguf", "a\\b.gguf", "a.gguf/"]
-)
+@pytest.mark.parametrize("name", ["../a.gguf", "/a.gguf", "a/../../b.gguf", "a.bin", "", "a\n.gguf", "a\\b.gguf"])
 def test_a_named_file_is_inside_the_directory(name: str) -> None:
     with pytest.raises(UserError, match=r"should be the name of a \.gguf file inside the directory or repository"):
         parse_study("one", GIVEN | {"model": {"id": "acme/tiny", "gguf": name}}, "studies.yaml")
