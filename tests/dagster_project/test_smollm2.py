@@ -47,7 +47,6 @@ def count_by_definition(weights: NDArray[np.float32], values: NDArray[np.float32
 
 
 @pytest.mark.long
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_all_counts_of_one_sequence_are_those_of_the_definitions(home: Path) -> None:
     """Every head, query and N in float64, and where that differs, and in a sample, in rational arithmetic."""
@@ -57,7 +56,7 @@ def test_all_counts_of_one_sequence_are_those_of_the_definitions(home: Path) -> 
     positions, k_in, k_out = tensors.read("query_position", 0), metrics.read("k_in", 0), metrics.read("k_out", 0)
     generator, compared, exactly = random.Random(0), 0, []
     for place in np.ndindex(*weights.shape[:3]):
-        (query, layer, head), n = place, int(positions[place[0]]) + 1
+        (_, layer, head), n = place, int(positions[place[0]]) + 1
         own = weights[place][:n], values[layer, head // 3, :n]
         wrong = np.zeros(n - 1, bool)
         for found, expected in zip((k_in, k_out), count_by_definition(*own), strict=True):
@@ -73,7 +72,6 @@ def test_all_counts_of_one_sequence_are_those_of_the_definitions(home: Path) -> 
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_the_page_names_the_model_and_its_weights(home: Path) -> None:
     page = (home / "reports" / f"{NAME}.html").read_text(encoding="utf-8")
     assert "(Q4_1, dequantised to float32) reads <b>English prose</b>" in page
