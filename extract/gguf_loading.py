@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.integrations.gguf.gguf_config_mapping import GGUF_CONFIG_ARCHS
 from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.utils.import_utils import is_kernels_available
 
 from extract.gguf_models import GgufModel
 from storage.errors import UserError
@@ -34,7 +35,7 @@ def open_alone(model: GgufModel) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def dequantise() -> Iterator[dict[str, Any]]:
-    """Further arguments for loading weights: all are dequantised, by no kernel of the hub.
+    """Further arguments for loading weights: all are dequantised.
 
     Where standard error is not a terminal, the progress bar of transformers, which cannot be disabled, is discarded.
     """
@@ -45,17 +46,24 @@ def dequantise() -> Iterator[dict[str, Any]]:
 
 
 def check_architecture(model: GgufModel) -> None:
-    """Refuse an architecture that transformers does not read from GGUF files.
+    """Refuse an architecture that transformers does not read from GGUF files, or reads with code from the hub.
 
     Raises
     ------
     UserError
-        If it does not; the message lists those that it reads.
+        In either case; the message lists those that it reads.
     """
     if model.architecture not in (known := list_architectures()):
         msg = (
             f"The model '{model.name}' has the architecture {model.architecture[:60]!a}, which transformers "
             f"{transformers.__version__} does not read from GGUF files; it reads {', '.join(known)}"
+        )
+        raise UserError(msg)
+
+    if model.architecture in GGUF_CONFIG_ARCHS and is_kernels_available():
+        msg = (
+            f"The model '{model.name}' has the architecture '{model.architecture}', for which transformers fetches "
+            "kernels from the hub, because the package kernels is installed; uninstall it: pip uninstall kernels"
         )
         raise UserError(msg)
 

@@ -215,8 +215,11 @@ class GgufModel:
 
     def _hash(self) -> str:
         """SHA-256 of the file."""
-        with self.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        try:
+            with self.path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            self._refuse(f"cannot be read ({error.strerror}); check its permissions")
 
 
 def locate_gguf(model: ModelSettings) -> Path | None:

@@ -12,16 +12,16 @@ import torch
 from gguf import MODEL_ARCH, GGUFValueType, GGUFWriter, get_tensor_name_map, quantize
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from numpy.typing import NDArray
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, Lfm2Config, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.pytorch_utils import Conv1D
 
 from extract.checks import check_inputs
 from extract.models import describe, load
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
-from tests.extract.tiny import tiny_model, tiny_tokenizer
+from tests.extract.tiny import tiny_config, tiny_model, tiny_tokenizer
 
-ARCHITECTURES = {"llama": MODEL_ARCH.LLAMA, "gpt2": MODEL_ARCH.GPT2, "qwen2": MODEL_ARCH.QWEN2}
+ARCHITECTURES = {"llama": MODEL_ARCH.LLAMA, "gpt2": MODEL_ARCH.GPT2, "qwen2": MODEL_ARCH.QWEN2, "lfm2": MODEL_ARCH.LFM2}
 
 SIZES = {
     "llama": {"hidden_size": 64, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}},
@@ -33,11 +33,23 @@ SIZES = {
 
 def make_model(architecture: str, seed: int = 0, **overrides: object) -> PreTrainedModel:
     """A small model that a GGUF file can describe; biases are not 0."""
+    if architecture == "lfm2":
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(make_mixed_config(**overrides)).eval()
     model = tiny_model(architecture, seed, **(SIZES[architecture] | overrides))
     for name, parameter in model.named_parameters():
         if name.endswith("bias"):
             parameter.data.normal_(0, 0.1)
     return model
+
+
+def make_mixed_config(**overrides: object) -> Lfm2Config:
+    """The configuration of a small LFM2: a convolution, and two layers of attention."""
+    shared = ("vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")
+    sizes = {name: getattr(tiny_config("llama"), name) for name in (*shared, "max_position_embeddings")}
+    kinds = ["conv", "full_attention", "full_attention"]
+    own = {"num_hidden_layers": 3, "layer_types": kinds, "block_auto_adjust_ff_dim": False, "initializer_range": 0.15}
+    return Lfm2Config(**(sizes | own | {"rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}} | overrides))
 
 
 def write_gguf(
@@ -80,17 +92,21 @@ def write_gguf(
 
 
 def list_matrices(model: PreTrainedModel) -> Iterable[tuple[str, NDArray[np.float32], bool]]:
-    """Names and values of a model's tensors, with matrices as (outputs, inputs), and whether they had to be turned."""
+    """Names and values of a model's tensors, with matrices as (outputs, inputs), and whether they had to be turned.
+
+    Kernels of convolutions are (channels, length).
+    """
     for key, tensor in model.state_dict().items():
         if model.config.tie_word_embeddings and key == "lm_head.weight":
             continue
         turned = isinstance(model.get_submodule(key.rpartition(".")[0]), Conv1D) and tensor.ndim == 2
-        yield key, tensor.float().numpy().T if turned else tensor.float().numpy(), turned
+        weights = tensor.float().numpy()
+        yield key, weights.T if turned else weights.squeeze(1) if weights.ndim == 3 else weights, turned
 
 
 def choose_kind(key: str, weights: NDArray[np.float32], kind: str) -> str:
     """The type that a tensor is stored in: only matrices are quantised."""
-    return kind if weights.ndim > 1 and "wpe" not in key else "F32"
+    return kind if weights.ndim > 1 and not any(part in key for part in ("wpe", "conv.conv")) else "F32"
 
 
 def store(key: str, weights: NDArray[np.float32], kind: str) -> NDArray[Any]:
@@ -133,8 +149,12 @@ def _write_config(writer: GGUFWriter, model: PreTrainedModel) -> None:
         writer.add_layer_norm_eps(config.layer_norm_epsilon)
         return
     writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if config.model_type == "lfm2":
+        writer.add_head_count_kv([config.num_key_value_heads * (kind != "conv") for kind in config.layer_types])
+        writer.add_shortconv_l_cache(config.conv_L_cache)
+    else:
+        writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.norm_eps if config.model_type == "lfm2" else config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_vocab_size(config.vocab_size)
     if config.model_type == "llama":

@@ -10,7 +10,7 @@ import torch
 import transformers
 from transformers import PreTrainedModel
 
-from extract import extraction, gguf_models
+from extract import extraction, gguf_loading, gguf_models
 from extract.checks import check_inputs
 from extract.gguf_loading import list_architectures
 from extract.gguf_models import can_dequantise, list_types
@@ -68,6 +68,8 @@ CASES = [
     ("qwen2", "Q4_1", {}),
     ("llama", "Q4_1", {"tie_word_embeddings": True}),
     ("llama", "Q4_K", Q4_K),
+    ("lfm2", "F32", {}),
+    ("lfm2", "Q8_0", {}),
 ]
 
 
@@ -216,6 +218,15 @@ def test_an_architecture_that_transformers_does_not_read_is_refused_with_those_t
     assert said.endswith(f"it reads {', '.join(known)}")
     assert {"llama", "gpt2", "qwen2", "gpt-oss", "qwen3moe", "lfm2"} <= set(known)
     assert not {"t5", "bert", "clip"} & set(known)
+
+
+def test_a_file_that_would_be_read_by_kernels_of_the_hub_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gguf_loading, "is_kernels_available", lambda: True)
+    said = refusal(write_gguf(tmp_path / "mixed.gguf", "lfm2"))
+    assert "'lfm2', for which transformers fetches kernels from the hub, because the package kernels" in said
+    assert read(write_gguf(tmp_path / "tiny.gguf"))  # of which no part is read by kernels
 
 
 def test_a_type_that_cannot_be_dequantised_is_refused_with_those_that_can(

@@ -108,6 +108,12 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         raw_gguf([LLAMA, entry("tokenizer.ggml.tokens", ARRAY, array(U32, 1, b"\0" * 4))], [tensor("t")]),
         "has no vocabulary",
     ),
+    "frequencies that transformers ignores": (
+        raw_gguf(
+            [LLAMA, entry("tokenizer.ggml.tokens", ARRAY, array(STRING, 1, text("a")))], [tensor("rope_freqs.weight")]
+        ),
+        r"rescales its rotary positions \(rope_freqs.weight\), which transformers does not read from GGUF",
+    ),
     "HTML as an architecture": (
         raw_gguf(
             [
