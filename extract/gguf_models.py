@@ -144,7 +144,7 @@ class GgufModel:
         if not isinstance(metadata.get("general.architecture"), str) or not self.header.tensors:
             self._refuse("has no architecture or no tensors; give a file that holds a whole model")
         if (parts := metadata.get("split.count", 1)) not in (0, 1):
-            self._refuse(f"is one of {parts} files of a model; merge them: llama-gguf-split --merge")
+            self._refuse(f"is one of {str(parts)[:20]!a} files of a model; merge them: llama-gguf-split --merge")
         self.check_tokenizer()
         self._check_sizes()
         self._check_types()
