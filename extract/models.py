@@ -181,8 +181,9 @@ def describe(settings: ExtractionSettings) -> Description:
 def load(description: Description) -> PreTrainedModel:
     """Load the described model in eval mode, in its dtype, on its device, or spread over all GPUs.
 
-    Weights are read from the files directly to their device; there are never two copies of the model. Random weights
-    are drawn on the CPU, in the model's dtype, so that they are the same on every device.
+    Weights are read from safetensors directly to their device; there are never two copies of the model. Those of a GGUF
+    file are first dequantised in the memory of the CPU, in the model's dtype, one tensor in float32 at a time. Random
+    weights are drawn on the CPU, in the model's dtype, so that they are the same on every device.
 
     Raises
     ------
