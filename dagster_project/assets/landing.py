@@ -243,7 +243,7 @@ def _stream_tables(sources: "Sources", summaries: Mapping[str, Any], twin: Mappi
     tensors, metrics, study, queries = sources.tensors, sources.metrics, sources.study, sources.queries
     tokens = tensors.read("tokens", slice(None))
     return {
-        "studies": rows.build_study_rows(tensors, metrics, summaries, twin),
+        "studies": rows.build_study_rows(tensors, metrics, summaries, twin, study.corpus.name),
         "heads": rows.build_head_rows(tensors.layers),
         "tokens": rows.build_token_rows(tokens, decode_tokens(study.model, np.unique(tokens).tolist())),
         "selection_counts": rows.build_selection_rows(metrics, queries),

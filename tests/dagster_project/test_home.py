@@ -295,7 +295,7 @@ def test_a_device_that_fails_is_explained(
 
 
 def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from geometry.lazy.selection import selection as lazy
+    from geometry.lazy import selection as lazy
 
     home, asked, compute = Home(tmp_path), {}, lazy.build_selection_arrays
 
