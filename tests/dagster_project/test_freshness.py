@@ -13,7 +13,7 @@ import pytest
 import zarr
 
 import sql
-from dagster_project.steps import measuring, reporting, tensors
+from dagster_project.steps import measuring, metrics_store, reporting, tensors
 from dagster_project.steps.assets import Snapshot
 from dagster_project.steps.catalogue import ASSETS, find_asset
 from dagster_project.steps.landing import DROPPED, drop_tensors
@@ -146,6 +146,7 @@ def of_tensors(patched: pytest.MonkeyPatch) -> None:
 
 
 def of_metrics(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(metrics_store, "METRICS_VERSION", 99)
     patched.setattr(measuring, "METRICS_VERSION", 99)
 
 

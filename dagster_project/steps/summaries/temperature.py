@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.steps.cluster import run_in_parallel
-from dagster_project.steps.measuring import compute_provenance_digest
+from dagster_project.steps.metrics_store import compute_provenance_digest
 from dagster_project.steps.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.grids import log_grid
