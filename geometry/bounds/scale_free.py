@@ -10,7 +10,6 @@ separates the two parts. Φ(γ) is the rate of the tails: each bound is exp(−d
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,6 +37,7 @@ POWERS = tuple(math.log(2.0) ** k / math.factorial(k) for k in range(11))
 """Coefficients of the Taylor polynomial of 2^x, the relative error of which is below 3·10⁻¹³ for |x| ≤ 1/2."""
 
 PAD = 8
+"""Events are computed so many at a time."""
 
 LN_2 = math.log(2.0)
 
@@ -119,21 +119,6 @@ def _check_input(weights: ArrayLike, norms: ArrayLike, head_dim: int) -> tuple[F
         raise ValueError(msg)
     alpha, lengths = np.broadcast_arrays(alpha, lengths)
     return alpha, lengths
-
-
-class Room(NamedTuple):
-    """Memory for one N, reused for all."""
-
-    taus: F64
-    """Levels τ, (level,)."""
-    passes: F64
-    """``count_passing`` at each, (level,)."""
-    squares: F64
-    """γ² of events, (event,)."""
-    tails: F64
-    """``tail`` of each, (event,)."""
-    heavy: F64
-    """a² of the selected keys whose q may be below 1, (key,)."""
 
 
 @compile_row_sum_kernel
