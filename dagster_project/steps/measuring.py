@@ -135,7 +135,7 @@ def _measure_locally(
         for sequence in _show_progress(missing, len(missing)):
             with translate_device_errors(name, device):
                 found = measure_sequence(tensors, metrics.sizes, analysis, sequence, device=device)
-            violations += count_violations(found)
+            violations += count_violations(found, metrics.layers)
             if written is not None:
                 written.result()
             written = writer.submit(metrics.write, sequence, found)
@@ -192,7 +192,7 @@ def _measure_one(sequence: int, *, stores: _Stores) -> int:
     )
     _check_not_replaced(stores)
     metrics.write(sequence, found, before_ledger=partial(_check_not_replaced, stores))
-    return count_violations(found)
+    return count_violations(found, metrics.layers)
 
 
 def _check_wanted() -> None:

@@ -20,7 +20,7 @@ from dagster_project.study.home import Home
 from dagster_project.study.studies import AnalysisSettings
 from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.places import Place
-from storage.zarr.arrays import SELECTION
+from storage.zarr.arrays import SELECTION, LayerSize
 from storage.zarr.sequences import SequenceStore
 
 METRICS_VERSION = 7
@@ -155,16 +155,19 @@ def compute_provenance_digest(store: SequenceStore) -> str:
 def read_violations(metrics: SequenceStore, sequences: Sequence[int]) -> int:
     """``count_violations`` of sequences that are stored."""
     names = ("k_in", "k_out", "n_keys")
-    return sum(count_violations({name: metrics.read(name, sequence) for name in names}) for sequence in sequences)
+    found = ({name: metrics.read(name, sequence) for name in names} for sequence in sequences)
+    return sum(count_violations(of_one, metrics.layers) for of_one in found)
 
 
-def count_violations(found: Mapping[str, NDArray[Any]]) -> int:
+def count_violations(found: Mapping[str, NDArray[Any]], layers: Sequence[LayerSize]) -> int:
     """How many selections of a sequence break 0 ≤ K_in ≤ N, 0 ≤ K_out ≤ n − N or K_in = 1 at N = 1 (A.1)."""
-    broken = 0
-    for k_in, k_out, n_keys in zip(found["k_in"], found["k_out"], found["n_keys"], strict=True):  # query by query
-        n, left_out = np.arange(1, k_in.shape[-1] + 1), n_keys[:, None, None] - np.arange(1, k_in.shape[-1] + 1)
-        wrong = (k_in < 0) | (k_in > n) | (k_out < 0) | (k_out > left_out) | ((n == 1) & (k_in != 1))
-        broken += int((wrong & (left_out > 0)).sum())
+    n_keys, broken = found["n_keys"], 0
+    for query, layer in np.ndindex(n_keys.shape):
+        keys = int(n_keys[query, layer])
+        n = np.arange(1, keys)
+        k_in, k_out = (found[name][query, layer, : layers[layer].heads, : n.size] for name in ("k_in", "k_out"))
+        wrong = (k_in < 0) | (k_in > n) | (k_out < 0) | (k_out > keys - n) | ((n == 1) & (k_in != 1))
+        broken += int(wrong.sum())
     return broken
 
 
