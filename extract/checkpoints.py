@@ -60,6 +60,9 @@ OTHER_LAYOUTS = {
 JSON_BYTES = 2**26
 """Largest size in bytes of a JSON file that is read."""
 
+OTHER_FILES = "files_sha256"
+"""Key in the provenance of the hash of files of a model or tokenizer that its ``sha256`` does not cover."""
+
 HASHED_AT_ONCE = 4
 """Number of files hashed at the same time."""
 
@@ -93,7 +96,9 @@ class Checkpoint:
         files = Folder(name, path)
         files.check()
         if CONFIG not in files.names:
-            files.refuse(f"has no {CONFIG}; write it with model.save_pretrained")
+            gguf = next((name for name in files.names if name.endswith(".gguf")), None)
+            remedy = f"name its GGUF file with --gguf {gguf}" if gguf else "write it with model.save_pretrained"
+            files.refuse(f"has no {CONFIG}; {remedy}")
         config = files.read_json(CONFIG)
         return cls(files, config, *(_find_weights(files, config) if trained else (None, ())))
 
@@ -120,6 +125,30 @@ class Checkpoint:
             return
         if said.get("tokenizer_class") not in WITHOUT_VOCABULARY:
             self.files.refuse(f"has {NO_TOKENIZER}")
+
+    @property
+    def name(self) -> str:
+        """The model as the user wrote it."""
+        return self.files.name
+
+    def describe_files(self) -> dict[str, dict[str, str]]:
+        """The part of the provenance on model and tokenizer that depends only on the files.
+
+        Returns
+        -------
+        dict
+            ``model``: id, SHA-256 of configuration and weights, and SHA-256 of the other files that determine the
+            model; ``tokenizer``: SHA-256 of the files that it may be read from.
+
+        Raises
+        ------
+        UserError
+            If a file cannot be read.
+        """
+        return {
+            "model": {"id": self.name, "sha256": self.hash_model(), OTHER_FILES: self.hash_other_files()},
+            "tokenizer": {OTHER_FILES: self.hash_tokenizer()},
+        }
 
     def hash_model(self) -> str:
         """SHA-256 over configuration and weights, by name, in order of their names.
@@ -180,14 +209,27 @@ class Folder:
         UserError
             In either case, and for a link out of it or a broken link where a file would be read.
         """
-        if not _is_folder(self.path):
-            msg = f"There is no model directory '{self.name}'; give a directory, a hub id such as gpt2, or 'embedded'"
-            raise UserError(msg)
+        self.check_place()
         for name in [*self.names, *self.templates]:
             self._check(name, read=_is_read(name) or name.endswith(".safetensors"))
         for pattern, what in OTHER_LAYOUTS.items():
             if found := next((name for name in self.names if PurePosixPath(name).match(pattern)), None):
                 self.refuse(f"{what} ({found}); write it again with model.save_pretrained")
+
+    def check_place(self) -> None:
+        """Refuse a directory that is missing.
+
+        Raises
+        ------
+        UserError
+            If it is.
+        """
+        if not _is_folder(self.path):
+            msg = (
+                f"There is no model directory '{self.name}'; give a directory, a hub id such as gpt2, a .gguf file, "
+                "or 'embedded'"
+            )
+            raise UserError(msg)
 
     def _check(self, name: str, *, read: bool) -> None:
         """Refuse an entry that is neither a file nor a directory, or one that is read but is not a file in here."""

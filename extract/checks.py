@@ -5,8 +5,9 @@
 
 from extract import text_files
 from extract.checkpoints import Checkpoint
-from extract.identity import is_local_corpus, is_local_model, open_checkpoint
-from extract.settings import EMBEDDED, SYNTHETIC, ExtractionSettings
+from extract.gguf_models import GgufModel
+from extract.identity import is_local_corpus, is_local_model, open_model
+from extract.settings import BUILT_IN, SYNTHETIC, ExtractionSettings
 from extract.tensors import check_sizes, count_positions, read_tensor_shapes
 from storage.errors import UserError
 
@@ -20,18 +21,32 @@ def check_inputs(settings: ExtractionSettings) -> None:
     Raises
     ------
     UserError
-        If a local model is not a directory with a valid configuration, weights in safetensors and a tokenizer, or has
-        fewer positions than ``context_length``; if a local corpus is missing, empty or of an unknown kind.
+        If a local model is neither a directory with a valid configuration, weights in safetensors and a tokenizer, nor
+        a valid GGUF file, or has fewer positions than ``context_length``; if a local corpus is missing, empty or of an
+        unknown kind.
     """
     if settings.model.id == SYNTHETIC:
         return
     if is_local_model(settings.model):
-        found = open_checkpoint(settings.model)
-        check_checkpoint(found)
-        found.check_tokenizer()
-        check_positions(found.files.name, count_positions(found.config), settings.context_length)
-    if is_local_corpus(settings.corpus) and settings.corpus.id != EMBEDDED:
+        check_model(open_model(settings.model), settings.context_length)
+    if is_local_corpus(settings.corpus) and settings.corpus.id not in BUILT_IN:
         text_files.find_files(settings.corpus)
+
+
+def check_model(found: Checkpoint | GgufModel, context_length: int) -> None:
+    """Refuse a local model with damaged weights, without a tokenizer, or with fewer positions than the context.
+
+    Raises
+    ------
+    UserError
+        In any of these cases. A GGUF file has been checked when it was opened, except for its positions.
+    """
+    if isinstance(found, GgufModel):
+        check_positions(found.name, found.positions, context_length)
+        return
+    check_checkpoint(found)
+    found.check_tokenizer()
+    check_positions(found.name, count_positions(found.config), context_length)
 
 
 def check_checkpoint(found: Checkpoint) -> None:

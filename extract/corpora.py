@@ -1,8 +1,8 @@
 """Corpora: equal-length windows of tokens chosen from the documents of a text.
 
-Holds the choice of the source of a corpus (the shipped manual, local files, hub datasets) and the seeded choice of
-windows. Local files are read by ``extract.readers``, hub datasets by ``extract.streams``; hashes of corpora are in
-``extract.identity``.
+Holds the choice of the source of a corpus (the shipped texts, local files, hub datasets) and the seeded choice of
+windows; those of the corpus `repeated` are drawn, not read. Local files are read by ``extract.readers``, hub datasets
+by ``extract.streams``; hashes of corpora are in ``extract.identity``.
 
 Everything is read as a stream. Memory at any time: what the docstrings of the two readers state, one document, and the
 ``SHUFFLED`` windows of the shuffle buffer, 4 * SHUFFLED * context_length bytes.
@@ -19,8 +19,8 @@ from transformers import PreTrainedTokenizerBase
 
 from extract import readers, streams
 from extract.embedded.manual import list_topics
-from extract.identity import hash_corpus, is_local_corpus
-from extract.settings import EMBEDDED, CorpusSettings
+from extract.identity import find_prose, hash_corpus, is_local_corpus
+from extract.settings import EMBEDDED, PROSE, REPEATED, CorpusSettings
 from storage.errors import UserError
 
 SHUFFLED = 1024
@@ -37,7 +37,7 @@ class Windows:
     documents_skipped: int
     """Documents read that were too short for one window."""
     sha256: str
-    """Hash of the whole corpus; for a hub dataset, of ``tokens`` (little-endian)."""
+    """Hash of the whole corpus; for a hub dataset and for random tokens, of ``tokens`` (little-endian)."""
     revision: str | None
     """Commit of a hub dataset that was read; None for any other corpus."""
 
@@ -133,6 +133,8 @@ def open_documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], st
     """
     if corpus.id == EMBEDDED:
         return iter([text for _, text in list_topics("held_out")]), None
+    if corpus.id == PROSE:
+        return readers.read_documents(find_prose()), None
     if is_local_corpus(corpus):
         return readers.read_documents(corpus), None
     opened = streams.open_stream(corpus, seed)
@@ -143,9 +145,30 @@ def _shuffle_windows(
     corpus: CorpusSettings, tokenizer: PreTrainedTokenizerBase, context_length: int, seed: int, counts: _Counts
 ) -> tuple[Iterator[NDArray[np.int32]], str | None]:
     """All windows of a corpus in the order decided by ``seed``, and the commit of a hub dataset."""
+    if corpus.id == REPEATED:
+        return _repeat_tokens(tokenizer, context_length, seed), None
     texts, revision = open_documents(corpus, seed)
     stream = _cut_windows(texts, tokenizer, context_length, pack=corpus.pack, counts=counts)
     return streams.shuffle_buffered(stream, SHUFFLED, seed), revision
+
+
+def _repeat_tokens(tokenizer: PreTrainedTokenizerBase, context_length: int, seed: int) -> Iterator[NDArray[np.int32]]:
+    """Endless windows (context_length,) of uniform random tokens without special ones, the first half twice.
+
+    The probe for duplicates and induction: BOS if the tokenizer has one, then half of the remaining tokens, then the
+    same again. If their number is odd, the first half has one token more, which is not repeated.
+    """
+    ids, generator = list_ordinary_tokens(tokenizer), np.random.default_rng(seed)
+    start = np.array([] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id], np.int32)
+    while True:
+        half = generator.choice(ids, -(-(context_length - len(start)) // 2))
+        yield np.concatenate((start, half, half))[:context_length]
+
+
+def list_ordinary_tokens(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.int32]:
+    """The ids of all tokens that are not special, int32 (tokens,), ascending."""
+    special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return np.array(sorted(set(tokenizer.get_vocab().values()) - special - set(tokenizer.all_special_ids)), np.int32)
 
 
 def _cut_windows(

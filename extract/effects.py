@@ -18,9 +18,9 @@ from extract import corpora, models
 from extract.ablation import LayerEffects, ablate, compute_mean_of_others, compute_mean_outputs
 from extract.budgets import SHARES, Heads
 from extract.capture import Attention, probe
+from extract.checkpoints import OTHER_FILES
 from extract.extraction import PROBE_TOKENS
 from extract.hub import silence_libraries
-from extract.identity import OTHER_FILES
 from extract.interventions import Kind, Watched, check_heads, intervene, refuse_two_passes
 from extract.policies import Policy
 from extract.resuming import Resumable

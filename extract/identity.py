@@ -15,8 +15,18 @@ from typing import Any
 from extract import text_files
 from extract.checkpoints import Checkpoint
 from extract.embedded.manual import list_topics
+from extract.gguf_models import QUANTISATION, GgufModel, locate_gguf
 from extract.hub import expand_path, is_local_id
-from extract.settings import EMBEDDED, SYNTHETIC, CorpusSettings, ExtractionSettings, ModelSettings
+from extract.settings import (
+    BUILT_IN,
+    EMBEDDED,
+    PROSE,
+    REPEATED,
+    SYNTHETIC,
+    CorpusSettings,
+    ExtractionSettings,
+    ModelSettings,
+)
 
 SYNTHETIC_INPUTS: Mapping[str, Any] = {
     "model": {"id": SYNTHETIC},
@@ -24,28 +34,27 @@ SYNTHETIC_INPUTS: Mapping[str, Any] = {
 }
 """The part of the provenance on model and corpus of a synthetic study, which has neither; its settings say all."""
 
-OTHER_FILES = "files_sha256"
-"""Key in the provenance of the hash of files of a model or tokenizer that its ``sha256`` does not cover."""
-
 
 def is_local_model(model: ModelSettings) -> bool:
-    """Whether the id names the embedded model or a directory."""
-    return model.id == EMBEDDED or is_local_id(model.id)
+    """Whether the id names the embedded model, a directory or a GGUF file; the form of a GGUF file suffices."""
+    return model.id == EMBEDDED or model.is_file or is_local_id(model.id)
 
 
 def is_local_corpus(corpus: CorpusSettings) -> bool:
-    """Whether the id names the embedded corpus, or a file or directory; a suffix of a text file suffices."""
-    return corpus.id == EMBEDDED or corpus.id.endswith(text_files.SUFFIXES) or is_local_id(corpus.id)
+    """Whether the id names a built-in corpus, or a file or directory; a suffix of a text file suffices."""
+    return corpus.id in BUILT_IN or corpus.id.endswith(text_files.SUFFIXES) or is_local_id(corpus.id)
 
 
-def open_checkpoint(model: ModelSettings) -> Checkpoint:
-    """The files of a local model; if its weights are random, weights files are ignored.
+def open_model(model: ModelSettings) -> Checkpoint | GgufModel:
+    """The files of a local model; if its weights are random, weights files of a directory are ignored.
 
     Raises
     ------
     UserError
-        As ``Checkpoint.open``.
+        As ``Checkpoint.open``, ``locate_gguf`` and ``GgufModel.open``.
     """
+    if path := locate_gguf(model):
+        return GgufModel.open(model.name, path)
     path = find_embedded_folder() if model.id == EMBEDDED else expand_path(model.id)
     return Checkpoint.open(model.id, path, trained=model.weights == "trained")
 
@@ -55,24 +64,29 @@ def find_embedded_folder() -> Path:
     return Path(str(files("extract.embedded") / "model"))
 
 
-def describe_model_files(found: Checkpoint) -> dict[str, dict[str, str]]:
-    """The part of the provenance on a local model and its tokenizer that depends only on its files.
+def find_prose() -> CorpusSettings:
+    """The English prose shipped with the package, as the corpus of its file."""
+    return CorpusSettings.model_validate({"id": str(files("extract.embedded") / "prose" / "prose.jsonl.gz")})
+
+
+def describe_model(found: Checkpoint | GgufModel, settings: ExtractionSettings) -> dict[str, dict[str, Any]]:
+    """The part of the provenance on a local model and its tokenizer that depends only on its files and the settings.
 
     Returns
     -------
     dict
-        ``model``: id, SHA-256 of configuration and weights, and SHA-256 of the other files that determine the model;
-        ``tokenizer``: SHA-256 of the files that it may be read from.
+        ``model`` and ``tokenizer``, as ``Checkpoint.describe_files`` or ``GgufModel.describe_files``; for random
+        weights also what determines them, and not how those of the file are stored.
 
     Raises
     ------
     UserError
         If a file cannot be read.
     """
-    return {
-        "model": {"id": found.files.name, "sha256": found.hash_model(), OTHER_FILES: found.hash_other_files()},
-        "tokenizer": {OTHER_FILES: found.hash_tokenizer()},
-    }
+    known = found.describe_files() if isinstance(found, Checkpoint) else found.describe_files(settings.dtype)
+    random = describe_random_weights(settings)
+    own = {name: value for name, value in known["model"].items() if not (random and name == QUANTISATION)}
+    return {**known, "model": own | random | {"id": settings.model.id}}
 
 
 def describe_random_weights(settings: ExtractionSettings) -> dict[str, Any]:
@@ -90,7 +104,7 @@ def describe_random_weights(settings: ExtractionSettings) -> dict[str, Any]:
 
 
 def hash_corpus(corpus: CorpusSettings) -> str | None:
-    """SHA-256 of a corpus that is hashed as a whole; None for a hub dataset.
+    """SHA-256 of a corpus that is hashed as a whole; None for a hub dataset and for random tokens.
 
     Raises
     ------
@@ -99,4 +113,8 @@ def hash_corpus(corpus: CorpusSettings) -> str | None:
     """
     if corpus.id == EMBEDDED:
         return hashlib.sha256(json.dumps(list_topics("held_out")).encode()).hexdigest()
+    if corpus.id == REPEATED:
+        return None
+    if corpus.id == PROSE:
+        return text_files.hash_files(find_prose())
     return text_files.hash_files(corpus) if is_local_corpus(corpus) else None

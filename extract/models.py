@@ -3,21 +3,21 @@
 Holds all steps between the settings and a model in memory that is ready to run. The files of a directory that may be
 read are decided in ``extract.checkpoints``.
 
-Only safetensors are read, and no code that comes with a checkpoint is ever run. A checkpoint of the hub is downloaded
-before transformers opens it, and then checked like a local one.
+Only safetensors and GGUF files are read, and no code that comes with a checkpoint is ever run. A checkpoint of the hub
+is downloaded before transformers opens it, and then checked like a local one.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
@@ -43,11 +43,14 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, list_first_weights, list_shards
-from extract.checks import check_checkpoint, check_positions
+from extract.checks import check_checkpoint, check_model, check_positions
+from extract.gguf_loading import check_architecture, dequantise, open_alone, remove_unused_bos
+from extract.gguf_models import GgufModel
 from extract.hub import silence_libraries, summarise_error
-from extract.identity import describe_model_files, describe_random_weights, is_local_model, open_checkpoint
+from extract.identity import describe_model, describe_random_weights, is_local_model, open_model
 from extract.settings import SYNTHETIC, ExtractionSettings, ModelSettings
 from extract.tensors import check_sizes, count_elements, read_tensor_shapes
 from storage.errors import UserError
@@ -94,11 +97,30 @@ class Source:
     name: str
     """The id as the user wrote it."""
     location: str
-    """The directory, or the hub id."""
+    """The directory, the hub id, or the GGUF file."""
     commit: str | None
-    """The commit of the hub id; None for a directory."""
-    files: Checkpoint | None = None
-    """The files of a directory; None for a hub id."""
+    """The commit of the hub id; None for local files."""
+    files: Checkpoint | GgufModel | None = None
+    """The files of a directory, or the GGUF file; None for a checkpoint of the hub that is not downloaded yet."""
+
+    @property
+    def gguf(self) -> GgufModel | None:
+        """The GGUF file; None if it is not one."""
+        return self.files if isinstance(self.files, GgufModel) else None
+
+    @property
+    def config_name(self) -> str:
+        """What the configuration is read from."""
+        return "metadata" if self.gguf else CONFIG
+
+    @contextmanager
+    def open(self) -> Iterator[dict[str, Any]]:
+        """The arguments by which ``from_pretrained`` reads from here."""
+        if self.gguf:
+            with open_alone(self.gguf) as where:
+                yield where
+        else:
+            yield {"pretrained_model_name_or_path": self.location, "revision": self.commit, "trust_remote_code": False}
 
 
 @dataclass(frozen=True)
@@ -136,20 +158,19 @@ def describe(settings: ExtractionSettings) -> Description:
     device = find_device(settings.device)
     source = _locate(settings.model)
     if source.files:
-        check_checkpoint(source.files)
-        source.files.check_tokenizer()
+        check_model(source.files, settings.context_length)
     config = _load_config(source)
     most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
     check_positions(source.name, most, settings.context_length)
     tokenizer = _load_tokenizer(source)
     known = (
-        describe_model_files(source.files)
+        describe_model(source.files, settings)
         if source.files
-        else {"model": {"id": source.name, "commit": str(source.commit)}}
+        else {"model": {"id": settings.model.id, **describe_random_weights(settings)}}
     )
-    architecture = (config.architectures or [type(config).__name__])[0]
+    commit = {"commit": source.commit} if source.commit else {}
     provenance: dict[str, dict[str, Any]] = {
-        "model": {**known["model"], "architecture": architecture, **describe_random_weights(settings)},
+        "model": {**known["model"], **commit, "architecture": _name_architecture(source, config)},
         "tokenizer": {**known.get("tokenizer", {}), **describe_tokenizer(tokenizer)},
     }
     dtype = getattr(torch, settings.dtype)
@@ -160,8 +181,9 @@ def describe(settings: ExtractionSettings) -> Description:
 def load(description: Description) -> PreTrainedModel:
     """Load the described model in eval mode, in its dtype, on its device, or spread over all GPUs.
 
-    Weights are read from the files directly to their device; there are never two copies of the model. Random weights
-    are drawn on the CPU, in the model's dtype, so that they are the same on every device.
+    Weights are read from safetensors directly to their device; there are never two copies of the model. Those of a GGUF
+    file are first dequantised in the memory of the CPU, in the model's dtype, one tensor in float32 at a time. Random
+    weights are drawn on the CPU, in the model's dtype, so that they are the same on every device.
 
     Raises
     ------
@@ -175,18 +197,19 @@ def _load_trained(description: Description) -> PreTrainedModel:
     """The model with the checkpoint's weights."""
     source = description.source
     _check_size(description, source.files or _download(source))
+    expanded: AbstractContextManager[dict[str, Any]] = dequantise() if source.gguf else nullcontext({})
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
-            source.location,
-            revision=source.commit,
-            config=description.config,
-            dtype=description.dtype,
-            device_map=description.device_map or {"": description.device},
-            use_safetensors=True,
-            trust_remote_code=False,
-            ignore_mismatched_sizes=True,  # they are refused below, by name
-            output_loading_info=True,
-        )
+        with source.open() as where, expanded as how:
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                **where,
+                **how,
+                config=description.config,
+                dtype=description.dtype,
+                device_map=description.device_map or {"": description.device},
+                use_safetensors=True,
+                ignore_mismatched_sizes=True,  # they are refused below, by name
+                output_loading_info=True,
+            )
         model: PreTrainedModel = loaded[0].eval()
     except (*LOADING_ERRORS, MemoryError) as error:
         raise _make_loading_error(source, error) from error
@@ -219,15 +242,16 @@ def _download(source: Source) -> Checkpoint:
     return found
 
 
-def _check_size(description: Description, files: Checkpoint) -> None:
+def _check_size(description: Description, files: Checkpoint | GgufModel) -> None:
     """Refuse a configuration with far more parameters than the weights hold, or than fit into memory."""
     source = description.source
     if (model := _build_on_meta(description)) is None:
         return
-    described, held = sum(tensor.numel() for tensor in model.parameters()), count_elements(read_tensor_shapes(files))
+    described = sum(tensor.numel() for tensor in model.parameters())
+    held = files.elements if isinstance(files, GgufModel) else count_elements(read_tensor_shapes(files))
     if described > OVERSIZE * held * (PACKED if hasattr(description.config, "quantization_config") else 1):
         msg = (
-            f"The config.json of the model '{source.name}' describes {described:,} parameters, "
+            f"The {source.config_name} of the model '{source.name}' describes {described:,} parameters, "
             f"but its weights hold {held:,}; get the configuration that belongs to them"
         )
         raise UserError(msg)
@@ -274,7 +298,7 @@ def _check_tensors(source: Source, prefix: str, found: Mapping[str, Any]) -> Non
         name, shape, wanted = mismatched[0]
         more = f" (and {len(mismatched) - 1} more)" if len(mismatched) > 1 else ""
         msg = (
-            f"The weights of the model '{source.name}' do not match its config.json: {name} has the shape "
+            f"The weights of the model '{source.name}' do not match its {source.config_name}: {name} has the shape "
             f"{list(shape)}, expected {list(wanted)}{more}; get the configuration that belongs to them"
         )
         raise UserError(msg)
@@ -370,18 +394,23 @@ def find_device(name: str) -> torch.device:
 
 
 def _locate(model: ModelSettings) -> Source:
-    """The directory of a local model, or the hub id with the commit of its revision."""
+    """The files of a local model, or the hub id with the commit of its revision; a GGUF file of it is downloaded."""
     if is_local_model(model):
-        found = open_checkpoint(model)
-        return Source(model.id, str(found.files.path), None, found)
-    return Source(model.id, model.id, _find_commit(model))
+        found = open_model(model)
+        path = found.path if isinstance(found, GgufModel) else found.files.path
+        return Source(model.name, str(path), None, found)
+    there = _fetch_first(model)
+    if model.gguf is None:
+        return Source(model.id, model.id, there.parent.name)
+    commit = there.parents[len(PurePosixPath(model.gguf).parts) - 1].name
+    return Source(model.name, str(there), commit, GgufModel.open(model.name, there))
 
 
-def _find_commit(model: ModelSettings) -> str:
-    """The commit of a hub id's revision, from the hub or from the local cache."""
-    name = f"The model '{model.id}' (revision {model.revision})"
+def _fetch_first(model: ModelSettings) -> Path:
+    """The GGUF file, or else the configuration, of a hub id, from the hub or the cache, in the folder of its commit."""
+    name, file = f"The model '{model.id}' (revision {model.revision})", model.gguf or CONFIG
     try:
-        return Path(hf_hub_download(model.id, "config.json", revision=model.revision)).parent.name
+        return Path(hf_hub_download(model.id, file, revision=model.revision))
     except GatedRepoError as error:
         msg = (
             f"{name} is gated: accept its licence at https://huggingface.co/{model.id}, "
@@ -404,7 +433,8 @@ def _find_commit(model: ModelSettings) -> str:
         )
         raise UserError(msg) from error
     except EntryNotFoundError as error:
-        msg = f"{name} has no config.json on the Hugging Face hub; choose a transformers model"
+        remedy = "check its name" if model.gguf else "choose a transformers model, or name a GGUF file of it (--gguf)"
+        msg = f"{name} has no {file} on the Hugging Face hub; {remedy}"
         raise UserError(msg) from error
     except OSError as error:
         msg = f"{name} cannot be read from the Hugging Face hub: {summarise_error(error)}; try again later"
@@ -413,29 +443,39 @@ def _find_commit(model: ModelSettings) -> str:
 
 def _load_config(source: Source) -> PreTrainedConfig:
     """The configuration of a causal language model that is part of transformers."""
-    where = {"revision": source.commit, "trust_remote_code": False}
     try:
-        raw = PreTrainedConfig.get_config_dict(source.location, **where)[0]
-        check_sizes(source.name, raw, None)
-        kind = _check_model_type(source, raw)
-        config: PreTrainedConfig = AutoConfig.from_pretrained(source.location, **where)
+        with source.open() as where:
+            if source.gguf:
+                check_architecture(source.gguf)
+            else:
+                raw = PreTrainedConfig.get_config_dict(**where)[0]
+                check_sizes(source.name, raw, None)
+                _check_model_type(source, raw)
+            config: PreTrainedConfig = AutoConfig.from_pretrained(**where)
     except LOADING_ERRORS as error:
-        msg = f"The config.json of the model '{source.name}' is not valid: {summarise_error(error)}"
+        msg = f"The {source.config_name} of the model '{source.name}' is not valid: {summarise_error(error)}"
         raise UserError(msg) from error
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         msg = (
-            f"The model '{source.name}' is of type '{kind}', which is not a causal language model; "
+            f"The model '{source.name}' is of type '{config.model_type}', which is not a causal language model; "
             "choose a decoder such as gpt2"
         )
         raise UserError(msg)
     return config
 
 
-def _check_model_type(source: Source, raw: Mapping[str, Any]) -> str:
-    """The architecture's name in transformers, from the content of config.json."""
+def _name_architecture(source: Source, config: PreTrainedConfig) -> str:
+    """The class of the model as its configuration names it; GGUF files name only the family."""
+    if source.gguf:
+        return str(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type])
+    return str((config.architectures or [type(config).__name__])[0])
+
+
+def _check_model_type(source: Source, raw: Mapping[str, Any]) -> None:
+    """Refuse an architecture that is not part of transformers, from the content of config.json."""
     kind = raw.get("model_type")
     if kind in CONFIG_MAPPING:
-        return str(kind)
+        return
     if "auto_map" in raw:
         why = "needs its own code (trust_remote_code), which is never run; choose a model that is part of transformers"
     else:
@@ -447,13 +487,14 @@ def _check_model_type(source: Source, raw: Mapping[str, Any]) -> str:
 def _load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
     """The model's tokenizer."""
     try:
-        found = AutoTokenizer.from_pretrained(source.location, revision=source.commit, trust_remote_code=False)
+        with source.open() as where:
+            found = AutoTokenizer.from_pretrained(**where)
+        if source.gguf:
+            remove_unused_bos(found, source.gguf)
         knows = set(found.get_vocab()) - set(found.all_special_tokens)
-    except LOADING_ERRORS as error:
-        msg = (
-            f"The model '{source.name}' has no tokenizer that can be read ({summarise_error(error)}); "
-            "save one in its directory with tokenizer.save_pretrained"
-        )
+    except Exception as error:
+        remedy = "get the file again" if source.gguf else "save one in its directory with tokenizer.save_pretrained"
+        msg = f"The model '{source.name}' has no tokenizer that can be read ({summarise_error(error)}); {remedy}"
         raise UserError(msg) from error
     if not knows:
         msg = f"The model '{source.name}' has {NO_TOKENIZER}"

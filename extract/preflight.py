@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from extract import text_files
-from extract.identity import is_local_corpus, is_local_model, open_checkpoint
-from extract.settings import EMBEDDED, SYNTHETIC, ExtractionSettings
+from extract.identity import is_local_corpus, is_local_model, open_model
+from extract.settings import BUILT_IN, SYNTHETIC, ExtractionSettings
 from storage.errors import UserError
 
 
@@ -20,13 +20,13 @@ def check_inputs(settings: ExtractionSettings) -> None:
     Raises
     ------
     UserError
-        As ``Checkpoint.open``, ``Checkpoint.check_tokenizer`` and ``text_files.find_files``.
+        As ``open_model``, ``Checkpoint.check_tokenizer`` and ``text_files.find_files``.
     """
     if settings.model.id == SYNTHETIC:
         return
     if is_local_model(settings.model):
-        open_checkpoint(settings.model).check_tokenizer()
-    if settings.corpus.id != EMBEDDED and is_local_corpus(settings.corpus):
+        open_model(settings.model).check_tokenizer()
+    if settings.corpus.id not in BUILT_IN and is_local_corpus(settings.corpus):
         text_files.find_files(settings.corpus)
 
 

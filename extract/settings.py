@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf, pi
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, NoReturn, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
@@ -18,7 +19,26 @@ from storage.errors import UserError
 from storage.files.differences import find_differences
 
 EMBEDDED = "embedded"
-"""The name of the model and of the corpus that are shipped with the package."""
+"""The name of the model that is shipped with the package, and of the text of Python's manual."""
+
+PROSE = "prose"
+"""The name of the corpus of English prose that is shipped with the package."""
+
+REPEATED = "repeated"
+"""The name of the corpus of random tokens, the first half of each sequence repeated as the second."""
+
+BUILT_IN = {
+    EMBEDDED: "the manual of Python",
+    PROSE: "English prose",
+    REPEATED: "repeated random tokens",
+}
+"""What the built-in corpora are, by name."""
+
+PACKAGE = "package:"
+"""Beginning of the id of a model that is a file of an installed distribution."""
+
+GGUF = ".gguf"
+"""Suffix of a model that is one file."""
 
 SYNTHETIC = "synthetic"
 """The name of the model, and of its corpus, of a study whose tensors are drawn from the paper's assumptions."""
@@ -44,9 +64,23 @@ class _Settings(BaseModel):
 
 
 class ModelSettings(_Settings):
-    """A causal language model: ``embedded``, a local directory, or a hub id with its revision; or ``synthetic``."""
+    """A causal language model: ``embedded``, a directory, a GGUF file, or a hub id with its revision; or ``synthetic``.
 
-    id: str = Field(min_length=1, description="`embedded`, a local directory, a Hugging Face hub id, or `synthetic`")
+    A GGUF file is a path, a file of a directory or of a hub repository (``gguf``), or a file of an installed
+    distribution (``package:DISTRIBUTION/FILE``).
+    """
+
+    id: str = Field(
+        min_length=1,
+        description="`embedded`, a local directory, a GGUF file, `package:DISTRIBUTION/FILE` (a GGUF file that an "
+        "installed distribution ships; `DISTRIBUTION==VERSION` demands a version), a Hugging Face hub id, or "
+        "`synthetic`",
+    )
+    gguf: str | None = Field(
+        None,
+        exclude_if=lambda name: name is None,  # keeps the stored settings of studies without it
+        description="GGUF file of the directory or hub id from which everything is read",
+    )
     revision: str = Field(MAIN, min_length=1, description="branch, tag or commit of the hub id")
     weights: Literal["trained", "random"] = Field(
         "trained",
@@ -60,6 +94,31 @@ class ModelSettings(_Settings):
         exclude_if=lambda seed: seed is None,
         description="seed of the random weights; default: the study's seed",
     )
+
+    @property
+    def name(self) -> str:
+        """The model as shown to people: its id, and the file if one is named."""
+        return self.id if self.gguf is None else f"{self.id}/{self.gguf}"
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the id itself names a GGUF file, by its form."""
+        return self.gguf is None and _names_file(self.id)
+
+    @field_validator("gguf")
+    @classmethod
+    def _check_gguf(cls, name: str | None, known: ValidationInfo) -> str | None:
+        """Refuse anything but the relative path of a GGUF file in a directory or repository."""
+        if name is None:
+            return None
+        identity = str(known.data.get("id", ""))
+        if identity in {EMBEDDED, SYNTHETIC} or _names_file(identity):
+            _refuse("input is only allowed with a directory or a hub id; leave it out")
+        path = PurePosixPath(name)
+        outside = path.is_absolute() or ".." in path.parts
+        if outside or not name.lower().endswith(GGUF) or not name.isprintable() or "\\" in name:
+            _refuse("input should be the name of a .gguf file inside the directory or repository")
+        return path.as_posix()
 
     @field_validator("weights")
     @classmethod
@@ -82,17 +141,19 @@ class ModelSettings(_Settings):
     def _check_revision(cls, revision: str, known: ValidationInfo) -> str:
         """Refuse a revision of a model that is not on the hub."""
         name = known.data.get("id")
-        if revision != MAIN and name and (name in {EMBEDDED, SYNTHETIC} or is_local_id(name)):
+        local = name in {EMBEDDED, SYNTHETIC} or (known.data.get("gguf") is None and _names_file(str(name)))
+        if revision != MAIN and name and (local or is_local_id(name)):
             _refuse("input is only allowed with a hub id, but the model '{name}' is local; leave it out", name=name)
         return revision
 
 
 class CorpusSettings(_Settings):
-    """A corpus: ``embedded``, a local file or directory, or a hub dataset."""
+    """A corpus: one that is built in (``BUILT_IN``), a local file or directory, or a hub dataset."""
 
     id: str = Field(
         min_length=1,
-        description="`embedded`, a .txt/.jsonl/.parquet file (.txt and .jsonl also as .gz/.bz2/.zst), a directory of "
+        description="`embedded` (the manual of Python), `prose` (English prose), `repeated` (random tokens, half a "
+        "sequence, twice), a .txt/.jsonl/.parquet file (.txt and .jsonl also as .gz/.bz2/.zst), a directory of "
         "such files, or a hub dataset id, which is streamed",
     )
     revision: str | None = Field(None, min_length=1, description="branch, tag or commit of the hub dataset")
@@ -100,6 +161,11 @@ class CorpusSettings(_Settings):
     split: str = Field("train", min_length=1, description="split of the hub dataset")
     column: str = Field("text", min_length=1, description="column or field that holds the text")
     pack: bool = Field(False, description="join documents end to end instead of skipping those that are too short")
+
+    @property
+    def name(self) -> str:
+        """The corpus as shown to people: what a built-in one is; any other by its id."""
+        return BUILT_IN.get(self.id, self.id)
 
 
 def _expand_id(value: Any) -> Any:
@@ -339,6 +405,11 @@ def describe_changes(now: Mapping[str, Any], was: Mapping[str, Any], prefix: str
     """Describe each setting in which ``now`` differs from ``was``, both as JSON."""
     for name, before, after in find_differences(was, now, prefix):
         yield f"setting '{name}' is {after!r}, was {before!r}"
+
+
+def _names_file(identity: str) -> bool:
+    """Whether an id has the form of a GGUF file: a path with its suffix, or a file of an installed distribution."""
+    return identity.startswith(PACKAGE) or identity.lower().endswith(GGUF)
 
 
 def _is_synthetic(known: ValidationInfo) -> bool:

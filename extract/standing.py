@@ -11,15 +11,16 @@ does not record the files of its tokenizer needs transformers to read the tokeni
 from collections.abc import Mapping
 from typing import Any
 
+from extract.checkpoints import OTHER_FILES, Checkpoint
+from extract.gguf_models import QUANTISATION
 from extract.identity import (
-    OTHER_FILES,
     SYNTHETIC_INPUTS,
-    describe_model_files,
+    describe_model,
     describe_random_weights,
     hash_corpus,
     is_local_corpus,
     is_local_model,
-    open_checkpoint,
+    open_model,
 )
 from extract.settings import EXTRACTION_VERSION, SAME_NUMBERS, SYNTHETIC, ExtractionSettings, describe_changes
 from storage.errors import NewerError, UserError, refuse_newer
@@ -39,6 +40,8 @@ UNRECORDED = 3
 CHANGED = {
     ("corpus", "sha256"): "the corpus file has changed",
     ("model", "sha256"): "the model's weights have changed",
+    ("model", QUANTISATION): "the model's weights have changed",
+    ("model", "name"): "the model's weights have changed",
     ("model", OTHER_FILES): "the index of the model's weights or its generation configuration has changed",
     ("model", "architecture"): "the model's architecture has changed",
     ("model", "initialised_by"): "the libraries that draw the model's random weights have changed",
@@ -175,10 +178,9 @@ def _find_inputs(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[s
 
 def _describe_model(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
     """A local model and its tokenizer as they are now, identified by the hashes of their files."""
-    found = open_checkpoint(settings.model)
-    known: dict[str, Any] = describe_model_files(found)
-    known["model"] |= describe_random_weights(settings)
-    named = found.config.get("architectures")
+    found = open_model(settings.model)
+    known: dict[str, Any] = describe_model(found, settings)
+    named = found.config.get("architectures") if isinstance(found, Checkpoint) else None
     if isinstance(named, list) and named:
         known["model"]["architecture"] = named[0]
     if OTHER_FILES not in was.get("tokenizer", {}):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from extract.hub import expand_path, summarise_error
-from extract.settings import EMBEDDED, CorpusSettings
+from extract.settings import BUILT_IN, CorpusSettings
 from storage.errors import UserError
 
 COMPRESSIONS = (".gz", ".bz2", ".zst")
@@ -49,7 +49,8 @@ def find_files(corpus: CorpusSettings) -> list[TextFile]:
     root = expand_path(corpus.id)
     with translate_errors(corpus.id):
         if not root.exists():
-            msg = f"There is no corpus file '{corpus.id}'; give a {KINDS}, a directory, a hub dataset, or '{EMBEDDED}'"
+            named = ", ".join(f"'{name}'" for name in BUILT_IN)
+            msg = f"There is no corpus file '{corpus.id}'; give a {KINDS}, a directory, a hub dataset, or {named}"
             raise UserError(msg)
         found = _find_below(corpus, root) if root.is_dir() else [_check_file(corpus, root)]
         if not any(file.path.stat().st_size for file in found):

@@ -124,14 +124,24 @@ def run(
         ),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Record a new study under this name and run it.")] = None,
-    model: Annotated[str | None, typer.Option(help="`embedded`, `synthetic`, a local directory, or a hub id.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="`embedded`, `synthetic`, a local directory, a GGUF file, package:DISTRIBUTION/FILE, or a hub id."
+        ),
+    ] = None,
+    gguf: Annotated[str | None, typer.Option(metavar="FILE", help="GGUF file of the directory or hub id.")] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")] = None,
     random_weights: Annotated[
         bool,
         _make_flag("--random-weights", help="Use the model's architecture with random weights, drawn from the seed."),
     ] = False,
     corpus: Annotated[
-        str | None, typer.Option(help="`embedded`, a .txt/.jsonl/.parquet file, a folder of them, or a hub dataset.")
+        str | None,
+        typer.Option(
+            help="`embedded` (Python's manual), `prose` (English), `repeated` (random tokens, twice), a "
+            ".txt/.jsonl/.parquet file, a folder of them, or a hub dataset."
+        ),
     ] = None,
     corpus_revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub dataset.")] = None,
     subset: Annotated[str | None, typer.Option(help="Configuration of the hub dataset.")] = None,
@@ -169,6 +179,10 @@ def run(
     Your own model and text, recorded under a name:
     `attention-geometry run --name mine --model ./checkpoint --corpus ./book.txt --context-length 256 --sequences 16`
 
+    A GGUF file, on prose that is built in:
+    `attention-geometry run --name quantised --model ./model.Q4_K_M.gguf --corpus prose --context-length 512
+    --sequences 8`
+
     A hub model and dataset:
     `attention-geometry run --name small --model openai-community/gpt2 --corpus HuggingFaceFW/fineweb
     --context-length 1024 --sequences 100`
@@ -179,7 +193,9 @@ def run(
     """
     root = _use_home(home)
     given = {
-        "model": _build_input_settings(model, revision=revision, weights="random" if random_weights else None),
+        "model": _build_input_settings(
+            model, gguf=gguf, revision=revision, weights="random" if random_weights else None
+        ),
         "corpus": _build_input_settings(
             corpus, revision=corpus_revision, subset=subset, split=split, column=column, pack=pack or None
         ),
@@ -292,7 +308,7 @@ def studies(
     table = Table("study", "model", "corpus", "context", "sequences", "state")
     for name, state in describe_states(root, found).items():
         study = found[name]
-        cells = (name, study.model.id, study.corpus.id, study.context_length, study.sequences, state)
+        cells = (name, study.model.name, study.corpus.name, study.context_length, study.sequences, state)
         if as_json:
             keys = ("study", "model", "corpus", "context_length", "sequences", "state")
             write_object(dict(zip(keys, cells, strict=True)))

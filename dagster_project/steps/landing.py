@@ -219,7 +219,9 @@ def _stream_tables(sources: "Sources", summaries: Mapping[str, Any]) -> dict[str
     tensors, metrics, study, queries = sources.tensors, sources.metrics, sources.study, sources.queries
     tokens = tensors.read("tokens", slice(None))
     return {
-        "studies": rows.build_study_rows(tensors, metrics, summaries, find_twin_name(sources.name, study)),
+        "studies": rows.build_study_rows(
+            tensors, metrics, summaries, find_twin_name(sources.name, study), study.corpus.name
+        ),
         "heads": rows.build_head_rows(tensors.layers),
         "tokens": rows.build_token_rows(tokens, decode_tokens(study.model, np.unique(tokens).tolist())),
         "selection_counts": rows.build_selection_rows(metrics, queries),

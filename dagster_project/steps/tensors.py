@@ -91,7 +91,7 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
     if not home.tensors(name).exists():
         check_device(study.device, needs_gpu=study.needs_gpu)
     drawn = "drawing heads from Assumptions 1-3"
-    reading = f"reading {study.corpus.id} with {study.model.id}"
+    reading = f"reading {study.corpus.name} with {study.model.name}"
     logger.info("%s%s: %s", name, f", shard {shard}" if shard else "", drawn if study.synthetic else reading)
     with home.claim(name, shard):
         renewed = work.replace and _needs_replacement(work)

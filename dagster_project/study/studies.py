@@ -420,9 +420,10 @@ def check_twin(home: Home, name: str, study: Study) -> None:
             f"or give '{twin}' random weights"
         )
         raise UserError(msg)
-    if (found.model.id, found.model.revision) != (study.model.id, study.model.revision):
+    if (found.model.name, found.model.revision) != (study.model.name, study.model.revision):
         msg = (
-            f"The study '{twin}' cannot be the twin of '{name}': its model is {found.model.id}, not {study.model.id}; "
+            f"The study '{twin}' cannot be the twin of '{name}': its model is {found.model.name}, not "
+            f"{study.model.name}; "
             f"set twin: {RANDOM}"
         )
         raise UserError(msg)

@@ -20,8 +20,11 @@ def list_facts(study: Row) -> dict[str, str]:
     keys = f"{most}" if least == most else f"{least} to {most}, by layer"
     told = {
         "Model": study["model"],
+        "Name in its metadata": study["model_name"] if study["model_name"] != study["model"] else None,
+        "Architecture": study["architecture"],
+        "Weights": study["weights"],
         "Commit or SHA-256": study["revision"],
-        "Corpus": study["corpus"],
+        "Corpus": _name_corpus(study),
         "Text": f"{count(study['sequences'], 'sequence')} of {count(study['context_length'], 'token')}",
         "Heads": heads,
         "Kinds of layers": _describe_layer_kinds(
@@ -36,6 +39,12 @@ def list_facts(study: Row) -> dict[str, str]:
         "Versions": _format_versions(provenance),
     }
     return {name: value for name, value in told.items() if value}
+
+
+def _name_corpus(study: Row) -> str:
+    """The id of the corpus, and what a built-in one is."""
+    corpus, name = study["corpus"], study["corpus_name"]
+    return str(corpus) if corpus == name else f"{corpus}: {name}"
 
 
 def iterate_entries(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

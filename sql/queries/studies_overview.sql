@@ -37,7 +37,8 @@ shares AS (
 SELECT
     study,
     model,
-    corpus,
+    model_name,
+    corpus_name,
     context_length,
     sequences,
     layers,

@@ -3,9 +3,13 @@
 -- meaning: what was run: model, text, settings, hashes and library versions
 CREATE TABLE studies (
     study VARCHAR NOT NULL, -- name of the study
-    model VARCHAR NOT NULL, -- hub id or directory of the model, or 'embedded'
+    model VARCHAR NOT NULL, -- hub id, directory or file of the model, or 'embedded'
+    model_name VARCHAR NOT NULL, -- name of the model in the metadata of a GGUF file; otherwise the same as model
+    architecture VARCHAR, -- class of the model in transformers; NULL: no model
+    weights VARCHAR, -- 'trained', 'random', or the type that a GGUF file stores them in and what became of them, such as 'Q4_1, dequantised to float32'; NULL: no model
     revision VARCHAR, -- commit of the hub model, or SHA-256 over the files of a local one
-    corpus VARCHAR NOT NULL, -- hub id or file of the text, or 'embedded'
+    corpus VARCHAR NOT NULL, -- hub id or file of the text, or the name of a built-in one
+    corpus_name VARCHAR NOT NULL, -- what a built-in text is, such as 'the manual of Python'; otherwise the same as corpus
     context_length INTEGER NOT NULL, -- tokens in each sequence
     sequences INTEGER NOT NULL, -- number of sequences
     layers INTEGER NOT NULL, -- number of layers of the model; those with softmax attention have rows in heads

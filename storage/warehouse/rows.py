@@ -59,14 +59,24 @@ def build_study_rows(
     metrics: "SequenceStore",
     summaries: Mapping[str, Any] | None = None,
     twin: str | None = None,
+    corpus_name: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The row of ``studies``; ``summaries`` and ``twin`` are as for ``build_provenance``."""
+    """The row of ``studies``; ``summaries`` and ``twin`` are as for ``build_provenance``.
+
+    ``corpus_name`` is what a built-in corpus is; None for any other.
+    """
     provenance, sizes = build_provenance(tensors, metrics, summaries or {}, twin), tensors.sizes
     settings, inputs = provenance["settings"], provenance["inputs"]
+    model = "/".join(filter(None, (settings["model"]["id"], settings["model"].get("gguf"))))
+    trained = settings["model"].get("weights", "trained")
     row = {
-        "model": settings["model"]["id"],
+        "model": model,
+        "model_name": inputs["model"].get("name") or model,
+        "architecture": (architecture := inputs["model"].get("architecture")),
+        "weights": inputs["model"].get("quantisation", trained) if architecture else None,
         "revision": inputs["model"].get("commit") or inputs["model"].get("sha256"),
         "corpus": settings["corpus"]["id"],
+        "corpus_name": corpus_name or settings["corpus"]["id"],
         "context_length": sizes["key"],
         "sequences": sizes["sequence"],
         "layers": sizes["layer"],
@@ -79,7 +89,7 @@ def build_study_rows(
         "provenance": json.dumps(provenance, sort_keys=True),
         "format_version": FORMAT_VERSION,
     }
-    columns = {name: pa.array([value], pa.string() if name == "twin" else None) for name, value in row.items()}
+    columns = {name: pa.array([value], pa.string() if value is None else None) for name, value in row.items()}
     yield pa.RecordBatch.from_pydict(columns)
 
 

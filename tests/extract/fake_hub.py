@@ -1,9 +1,12 @@
 """A Hugging Face hub on loopback: serves directories as repositories, and refuses others as the real one does."""
 
 import json
+import os
 import re
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -169,3 +172,42 @@ def _tree(root: Path, folder: str, *, below: bool) -> tuple[int, bytes, str]:
         for path in sorted((root / folder).glob("**/*" if below else "*"))
     ]
     return 200, json.dumps(entries).encode(), ""
+
+
+# --- models of a hub, in a fresh process ---
+
+SECRET = "hf_NobodyShallEverReadThis"
+
+IN_ANOTHER_PROCESS = """
+import json, sys
+from huggingface_hub import get_token
+from extract.models import describe, load
+from extract.settings import ExtractionSettings
+from storage.errors import UserError
+assert get_token()
+said = {}
+more, *names = sys.argv[1:]
+for name in names:
+    try:
+        model = {"id": name, **json.loads(more)}
+        asked = ExtractionSettings(model=model, corpus="embedded", context_length=32, sequences=1)
+        description = describe(asked)
+        said[name] = [description.source.commit, type(load(description)).__name__, str(description.provenance)]
+    except UserError as error:
+        said[name] = str(error)
+print(json.dumps(said))
+"""
+
+
+def ask_hub(names: list[str], home: Path, endpoint: str, **model: str) -> dict[str, str | list[str]]:
+    """What a fresh process, whose hub is ``endpoint``, makes of some ids with the same further settings."""
+    python = [sys.executable, "-c", IN_ANOTHER_PROCESS, json.dumps(model), *names]
+    source = str(Path(__file__).parents[2])
+    hub = {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "HF_TOKEN": SECRET}
+    done = subprocess.run(
+        python, env={**os.environ, **hub, "PYTHONPATH": source}, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert SECRET not in done.stdout
+    assert not any(SECRET.encode() in file.read_bytes() for file in home.rglob("*") if file.is_file())
+    return json.loads(done.stdout)

@@ -1,5 +1,6 @@
 """Choosing windows from corpora: each once, by the seed alone, without reading further than needed."""
 
+import gzip
 import hashlib
 import json
 import tempfile
@@ -14,10 +15,10 @@ from hypothesis import strategies as st
 from extract import corpora
 from extract.corpora import Windows, open_documents
 from extract.embedded.manual import list_topics
-from extract.identity import hash_corpus
+from extract.identity import find_prose, hash_corpus
 from extract.settings import CorpusSettings
 from storage.errors import UserError
-from tests.extract.tiny import text, tiny_tokenizer
+from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer
 
 KEYS = 16
 WITH_BOS, BARE = tiny_tokenizer(), tiny_tokenizer(bos=False, eos=False)
@@ -141,6 +142,77 @@ def test_the_embedded_corpus_is_the_held_out_manual() -> None:
     assert list(open_documents(corpus("embedded"), 0)[0]) == held_out
     chosen = windows(corpus("embedded"), sequences=16, keys=64)
     assert any(WITH_BOS.decode(chosen.tokens[0, 1:]) in held for held in held_out)
+
+
+def test_the_prose_suffices_for_long_sequences_and_is_not_in_the_manual() -> None:
+    documents, _ = open_documents(corpus("prose"), 0)
+    texts = list(documents)
+    assert sum(map(len, texts)) > 32 * 1024 * 6  # 24 sequences of 1,024 tokens and 8 held out, six characters a token
+    assert sum(len(each) > 8192 * 6 for each in texts) > 1
+    manual = "\n".join(page for split in ("train", "held_out") for _, page in list_topics(split))
+    lines = [line for each in texts for line in each.splitlines() if len(line) > 60]
+    assert not any(line in manual for line in lines)
+    chosen = windows(corpus("prose"), sequences=16, keys=64)
+    assert any(WITH_BOS.decode(chosen.tokens[0, 1:]) in each for each in texts)
+    assert chosen.sha256 == hash_corpus(corpus("prose"))
+
+
+def test_each_work_of_the_prose_says_where_it_is_from() -> None:
+    with gzip.open(find_prose().id, "rt", encoding="utf-8") as lines:
+        works = [json.loads(line) for line in lines]
+    card = (Path(find_prose().id).parent / "README.md").read_text(encoding="utf-8")
+    for work in works:
+        assert work["licence"].startswith("public domain")
+        assert f"| {work['title']} | {work['author']} | {work['year']} | {len(work['text']):,} |" in card
+        assert work["source"] in card
+
+
+# --- random tokens, twice ---
+
+
+@pytest.mark.parametrize("keys", [2, 3, 16, 17])
+@pytest.mark.parametrize("tokenizer", [WITH_BOS, BARE], ids=["with BOS", "without"])
+def test_repeated_tokens_are_ordinary_ones_twice(keys: int, tokenizer: Any) -> None:
+    chosen = windows(corpus("repeated"), sequences=50, keys=keys, tokenizer=tokenizer)
+    start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    assert chosen.tokens.shape == (50, keys)
+    assert (chosen.tokens[:, : len(start)] == start).all()
+    body = chosen.tokens[:, len(start) :]
+    half = -(-body.shape[1] // 2)
+    assert (body[:, half:] == body[:, : body.shape[1] - half]).all()
+    assert not set(body.ravel().tolist()) & set(tokenizer.all_special_ids)
+    assert (chosen.documents_read, chosen.documents_skipped, chosen.revision) == (0, 0, None)
+    assert chosen.sha256 == hashlib.sha256(chosen.tokens.astype("<i4").tobytes()).hexdigest()
+    assert hash_corpus(corpus("repeated")) is None
+
+
+def test_repeated_tokens_are_uniform_over_the_vocabulary_and_decided_by_the_seed() -> None:
+    """Every token has its share, within five standard deviations of a binomial count."""
+    first, again, other = (windows(corpus("repeated"), 400, seed, 129).tokens for seed in (1, 1, 2))
+    assert (first == again).all()
+    assert (first[:, 1:] != other[:, 1:]).any(axis=1).all()
+    ordinary = corpora.list_ordinary_tokens(WITH_BOS)
+    assert set(ordinary) == set(range(VOCABULARY)) - {0, 1}
+    counts = np.bincount(first[:, 1:65].ravel(), minlength=VOCABULARY)[ordinary]
+    expected = counts.sum() / len(ordinary)
+    assert abs(counts - expected).max() < 5 * expected**0.5
+
+
+def test_tokens_marked_special_are_not_among_the_random_ones() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|user|>"]})
+    tokenizer.add_tokens(["ordinary"])
+    found = set(corpora.list_ordinary_tokens(tokenizer))
+    assert tokenizer.convert_tokens_to_ids("<|user|>") not in found
+    assert tokenizer.convert_tokens_to_ids("ordinary") in found
+
+
+def test_random_tokens_go_on_after_the_study_s() -> None:
+    used, longer = (windows(corpus("repeated"), count).tokens for count in (3, 8))
+    np.testing.assert_array_equal(corpora.select_held_out(corpus("repeated"), WITH_BOS, used, 0, 5), longer[3:])
+
+
+# --- hashes and directories ---
 
 
 def test_the_hash_is_the_files(book: Path) -> None:

@@ -1,11 +1,8 @@
 """Finding, describing and loading models: what works, and the one line for each mistake."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +20,7 @@ from extract.hub import silence_libraries
 from extract.models import decode_tokens, describe, is_out_of_memory, load
 from extract.settings import ExtractionSettings, ModelSettings
 from storage.errors import UserError
-from tests.extract.fake_hub import COMMIT, REFUSALS, serve
+from tests.extract.fake_hub import COMMIT, REFUSALS, ask_hub, serve
 from tests.extract.families import FAMILIES, Family
 from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer, write_checkpoint
 
@@ -414,43 +411,6 @@ def test_random_weights_of_a_hub_id_download_none(checkpoint: Path, tmp_path: Pa
         said = ask_hub(["acme/bare"], tmp_path / "home", endpoint, weights="random")
     assert said["acme/bare"][:2] == [COMMIT, "LlamaForCausalLM"]
     assert "'weights': 'random'" in said["acme/bare"][2]
-
-
-SECRET = "hf_NobodyShallEverReadThis"
-
-IN_ANOTHER_PROCESS = """
-import json, sys
-from huggingface_hub import get_token
-from extract.models import describe, load
-from extract.settings import ExtractionSettings
-from storage.errors import UserError
-assert get_token()
-said = {}
-weights, *names = sys.argv[1:]
-for name in names:
-    try:
-        model = {"id": name, "weights": weights}
-        asked = ExtractionSettings(model=model, corpus="embedded", context_length=32, sequences=1)
-        description = describe(asked)
-        said[name] = [description.source.commit, type(load(description)).__name__, str(description.provenance)]
-    except UserError as error:
-        said[name] = str(error)
-print(json.dumps(said))
-"""
-
-
-def ask_hub(names: list[str], home: Path, endpoint: str, weights: str = "trained") -> dict[str, str | list[str]]:
-    """What a fresh process, whose hub is ``endpoint``, makes of some ids."""
-    python = [sys.executable, "-c", IN_ANOTHER_PROCESS, weights, *names]
-    source = str(Path(models.__file__).parents[1])
-    hub = {"HF_HOME": str(home), "HF_ENDPOINT": endpoint, "HF_TOKEN": SECRET}
-    done = subprocess.run(
-        python, env={**os.environ, **hub, "PYTHONPATH": source}, capture_output=True, text=True, check=True
-    )
-    assert done.stderr == ""
-    assert SECRET not in done.stdout
-    assert not any(SECRET.encode() in file.read_bytes() for file in home.rglob("*") if file.is_file())
-    return json.loads(done.stdout)
 
 
 def in_shards(checkpoint: Path, *more: str) -> None:

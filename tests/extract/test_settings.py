@@ -3,7 +3,7 @@
 import pytest
 
 from dagster_project.study.studies import parse_study
-from extract.settings import Shard
+from extract.settings import BUILT_IN, Shard
 from storage.errors import UserError
 
 GIVEN = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 1}
@@ -103,6 +103,55 @@ def test_random_weights_with_an_error(model: dict[str, object], said: str) -> No
         parse_study("one", GIVEN | {"model": model}, "studies.yaml")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+# --- GGUF files ---
+
+
+@pytest.mark.parametrize(
+    ("model", "is_file", "name"),
+    [
+        ("./tiny.gguf", True, "./tiny.gguf"),
+        ("models/TINY.GGUF", True, "models/TINY.GGUF"),
+        ("package:acme==1.2/a/b.gguf", True, "package:acme==1.2/a/b.gguf"),
+        ({"id": "acme/tiny", "gguf": "q/tiny.Q4_1.gguf"}, False, "acme/tiny/q/tiny.Q4_1.gguf"),
+        ({"id": "./folder", "gguf": "tiny.gguf"}, False, "./folder/tiny.gguf"),
+        ("acme/tiny", False, "acme/tiny"),
+    ],
+)
+def test_a_gguf_file_is_named_in_four_ways(model: object, is_file: bool, name: str) -> None:
+    study = parse_study("one", GIVEN | {"model": model}, "studies.yaml")
+    assert (study.model.is_file, study.model.name) == (is_file, name)
+    assert parse_study("one", study.model_dump(mode="json"), "studies.yaml") == study
+    assert ("gguf" in study.model_dump()["model"]) is isinstance(model, dict)
+
+
+@pytest.mark.parametrize("identity", ["embedded", "synthetic", "tiny.gguf", "package:acme/tiny.gguf"])
+def test_a_model_that_is_no_directory_has_no_files_to_name(identity: str) -> None:
+    with pytest.raises(UserError, match=r"model\.gguf': input is only allowed with a directory or a hub id"):
+        parse_study("one", GIVEN | {"model": {"id": identity, "gguf": "other.gguf"}}, "studies.yaml")
+
+
+@pytest.mark.parametrize("name", ["../a.gguf", "/a.gguf", "a/../../b.gguf", "a.bin", "", "a\n.gguf", "a\\b.gguf"])
+def test_a_named_file_is_inside_the_directory(name: str) -> None:
+    with pytest.raises(UserError, match=r"should be the name of a \.gguf file inside the directory or repository"):
+        parse_study("one", GIVEN | {"model": {"id": "acme/tiny", "gguf": name}}, "studies.yaml")
+
+
+@pytest.mark.parametrize("identity", ["no-such/tiny.gguf", "package:acme/tiny.gguf"])
+def test_a_file_has_no_revisions(identity: str) -> None:
+    with pytest.raises(UserError, match=r"model\.revision': input is only allowed with a hub id"):
+        parse_study("one", GIVEN | {"model": {"id": identity, "revision": "v2"}}, "studies.yaml")
+
+
+def test_built_in_corpora_are_named_by_what_they_are() -> None:
+    named = {given: parse_study("one", GIVEN | {"corpus": given}, "x").corpus.name for given in (*BUILT_IN, "a/b")}
+    assert named == {
+        "embedded": "the manual of Python",
+        "prose": "English prose",
+        "repeated": "repeated random tokens",
+        "a/b": "a/b",
+    }
 
 
 def test_the_sink_measure_is_off_unless_asked_for() -> None:

@@ -12,8 +12,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from extract import models, standing
+from extract.checkpoints import OTHER_FILES
 from extract.extraction import extract
-from extract.identity import OTHER_FILES
 from extract.settings import ExtractionSettings
 from extract.standing import explain_replacement, explain_staleness
 from extract.versions import list_versions

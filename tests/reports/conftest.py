@@ -42,6 +42,8 @@ def hostile_study() -> Synthetic:
     return Synthetic(
         study=HOSTILE[0],
         model=HOSTILE[0],
+        architecture=HOSTILE[1],
+        weights=f"{HOSTILE[2]}, dequantised to float32",
         corpus=HOSTILE[2],
         context=16,
         tokens=[*HOSTILE, *WORDS],

@@ -26,6 +26,8 @@ class Synthetic:
 
     study: str = "small"
     model: str = "embedded"
+    architecture: str = "LlamaForCausalLM"
+    weights: str = "trained"
     corpus: str = "embedded"
     layers: int = 3
     heads: int = 4
@@ -123,8 +125,12 @@ def _study(study: Synthetic) -> pa.Table:
     row = {
         "study": study.study,
         "model": study.model,
+        "model_name": study.model,
+        "architecture": study.architecture,
+        "weights": study.weights,
         "revision": "0123456789abcdef" * 4,
         "corpus": study.corpus,
+        "corpus_name": study.corpus,
         "context_length": study.context,
         "sequences": study.sequences,
         "layers": study.layers,

@@ -123,8 +123,9 @@ def test_intervals_that_touch_are_not_apart_and_unknown_ones_are_null() -> None:
 
     model = [mean(0.1, 0.2, 1), mean(0.2, 0.3, 2), mean(0.31, 0.4, 3), mean(None, None, 4)]
     study = {
-        "model": "m", "corpus": "c", "context_length": 5, "sequences": 2, "layers": 1, "heads": 1, "kv_heads": 1,
-        "head_dim": 4, "dtype": "float32", "device": "cpu", "provenance": "{}", "format_version": 1,
+        "model": "m", "model_name": "m", "corpus": "c", "corpus_name": "c", "context_length": 5, "sequences": 2,
+        "layers": 1, "heads": 1, "kv_heads": 1, "head_dim": 4, "dtype": "float32", "device": "cpu",
+        "provenance": "{}", "format_version": 1,
     }  # fmt: skip
     with database(selection_means_model=model) as connection:
         names = connection.table("studies").columns

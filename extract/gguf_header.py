@@ -1,0 +1,254 @@
+"""The header of a GGUF file: its metadata, and the name, type, shape and place of every tensor; no tensor is read.
+
+A file is untrusted. ``gguf.GGUFReader``, by which transformers reads it, believes all counts and lengths: an array that
+is longer than the file takes memory without end. Whatever it reads is therefore checked here first, against the size of
+the file and the limits below, in one pass and with memory in proportion to them.
+
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+import os
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, BinaryIO
+
+HEADER_BYTES = 2**26
+"""Largest size in bytes of a header: the vocabulary and merges of a large tokenizer have some 2²⁴."""
+
+ENTRIES = 2**16
+"""Most metadata entries, and most tensors."""
+
+ELEMENTS = 2**21
+"""Most elements of all arrays together; ``gguf.GGUFReader`` takes up to some 1,400 bytes of memory for each."""
+
+NAME_BYTES = 2**10
+"""Largest size in bytes of the name of an entry or a tensor."""
+
+TOKEN_BYTES = 2**12
+"""Largest size in bytes of a string in an array: a token or a merge."""
+
+AXES = 4
+"""Most axes of a tensor."""
+
+ALIGNMENT = 2**16
+"""Largest alignment in bytes."""
+
+VERSIONS = (2, 3)
+"""Versions of the format that are read; in version 1, counts had 32 bits."""
+
+STRING, ARRAY = 8, 9
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+"""Types of metadata values, and the codes of ``struct`` of those that have a fixed size."""
+
+
+class HeaderError(ValueError):
+    """What is wrong with a header, as a part of a sentence whose subject is the file."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor of a file."""
+
+    type: str
+    """Name of the type that it is stored in, such as ``Q4_1``."""
+    shape: tuple[int, ...]
+    """In the order of torch: the last axis is contiguous."""
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of a GGUF file."""
+
+    metadata: Mapping[str, Any]
+    """By name: whole numbers, floats, booleans, strings, and lists of numbers or of strings."""
+    tensors: Mapping[str, Tensor]
+    """By name."""
+
+
+def read_header(path: Path) -> Header:
+    """Read the header of a file and check it against the file's size.
+
+    Afterwards, all lengths and places in the file are inside it, no two tensors overlap, no name occurs twice, arrays
+    are not nested, and the limits of this module hold.
+
+    Raises
+    ------
+    HeaderError
+        If any of this is not so, or the file is of another format, version or byte order, or holds a type of value or
+        tensor that ``gguf`` does not know.
+    OSError
+        If the file cannot be read.
+    """
+    with path.open("rb") as file:
+        return _Reader(file, os.fstat(file.fileno()).st_size).read()
+
+
+@dataclass
+class _Reader:
+    """A position in an open file, from which values are read only if they are inside the file and the limits."""
+
+    file: BinaryIO
+    size: int
+    at: int = 0
+    elements: int = 0
+
+    def read(self) -> Header:
+        """Read the whole header."""
+        if self.size < 4 or self._take(4, "its first bytes") != b"GGUF":
+            msg = "is not a GGUF file: it does not begin with 'GGUF'"
+            raise HeaderError(msg)
+        version = self._read_number("I", "its version")
+        if version not in VERSIONS:
+            swapped = " with its bytes in the order of another machine" if not version & 0xFFFF else ""
+            msg = f"is a GGUF file of version {version}{swapped}; versions {' and '.join(map(str, VERSIONS))} are read"
+            raise HeaderError(msg)
+        tensors = self._read_count(ENTRIES, "tensors")
+        entries = self._read_count(ENTRIES, "metadata entries")
+        metadata = self._read_named(entries, "metadata entry", self._read_entry)
+        found = self._read_named(tensors, "tensor", self._read_tensor)
+        _check_places(found, self._find_data(metadata), self.size)
+        return Header(metadata, {name: tensor for name, (tensor, _, _) in found.items()})
+
+    def _read_named(self, count: int, what: str, read: Callable[[str], Any]) -> dict[str, Any]:
+        """A number of things, each after its name, by name."""
+        found: dict[str, Any] = {}
+        for _ in range(count):
+            name = self._read_string(NAME_BYTES, f"the name of a {what}")
+            if not name or not name.isprintable():
+                msg = f"has a {what} whose name is not printable: {name[:60]!a}"
+                raise HeaderError(msg)
+            if name in found:
+                msg = f"has two {'metadata entries' if what[0] == 'm' else 'tensors'} named {_quote(name)}"
+                raise HeaderError(msg)
+            found[name] = read(name)
+        return found
+
+    def _read_entry(self, name: str) -> Any:
+        """The value of a metadata entry."""
+        kind = self._read_number("I", _quote(name))
+        if kind == STRING:
+            return self._read_string(HEADER_BYTES, _quote(name))
+        if kind != ARRAY:
+            return self._read_number(_find_code(kind, name), _quote(name))
+        kind, count = self._read_number("I", _quote(name)), self._read_number("Q", _quote(name))
+        self.elements += count
+        if self.elements > ELEMENTS:
+            msg = f"has arrays of more than {ELEMENTS:,} elements: with {_quote(name)} they have {self.elements:,}"
+            raise HeaderError(msg)
+        if kind == STRING:
+            return [self._read_string(TOKEN_BYTES, f"an element of {_quote(name)}") for _ in range(count)]
+        if kind == ARRAY:
+            msg = f"has an array of arrays, {_quote(name)}, which is not read"
+            raise HeaderError(msg)
+        code = f"<{count}{_find_code(kind, name)}"
+        return list(struct.unpack(code, self._take(struct.calcsize(code), _quote(name))))
+
+    def _read_tensor(self, name: str) -> tuple[Tensor, int, int]:
+        """A tensor, its place in bytes after the beginning of the data, and its size in bytes."""
+        axes = self._read_number("I", _quote(name))
+        if not 1 <= axes <= AXES:
+            msg = f"has a tensor with {axes} axes, {_quote(name)}; 1 to {AXES} are read"
+            raise HeaderError(msg)
+        shape = struct.unpack(f"<{axes}Q", self._take(8 * axes, _quote(name)))[::-1]
+        number, offset = self._read_number("I", _quote(name)), self._read_number("Q", _quote(name))
+        kind, block, size = _find_tensor_type(number, name)
+        if min(shape) < 1 or shape[-1] % block:
+            msg = f"has a tensor of shape {list(shape)}, {_quote(name)}, which {kind} in blocks of {block} cannot store"
+            raise HeaderError(msg)
+        return Tensor(kind, shape), offset, prod(shape) // block * size
+
+    def _find_data(self, metadata: Mapping[str, Any]) -> tuple[int, int]:
+        """Where the tensors begin, in bytes, and their alignment."""
+        alignment = metadata.get("general.alignment", 32)
+        if type(alignment) is not int or not 1 <= alignment <= ALIGNMENT or alignment & (alignment - 1):
+            msg = f"has general.alignment {str(alignment)[:60]!a}, which is not a power of two up to {ALIGNMENT}"
+            raise HeaderError(msg)
+        return -(-self.at // alignment) * alignment, alignment
+
+    def _read_count(self, most: int, what: str) -> int:
+        """A number of things that follow, each of which takes at least 8 bytes."""
+        count: int = self._read_number("Q", f"its number of {what}")
+        if count > min(most, (self.size - self.at) // 8):
+            msg = f"says that it has {count:,} {what}, more than the {self.size:,} bytes of the file or the limit hold"
+            raise HeaderError(msg)
+        return count
+
+    def _read_number(self, code: str, what: str) -> Any:
+        """A number of fixed size."""
+        return struct.unpack(f"<{code}", self._take(struct.calcsize(code), what))[0]
+
+    def _read_string(self, most: int, what: str) -> str:
+        """A text after its length."""
+        length = self._read_number("Q", what)
+        if length > most:
+            msg = f"has {what} of {length:,} bytes; at most {most:,} are read"
+            raise HeaderError(msg)
+        try:
+            return self._take(length, what).decode()
+        except UnicodeDecodeError as error:
+            msg = f"has {what} that is not UTF-8"
+            raise HeaderError(msg) from error
+
+    def _take(self, count: int, what: str) -> bytes:
+        """The next bytes, which must be inside the file and the largest header."""
+        if self.at + count > self.size:
+            msg = f"ends after {self.size:,} bytes, inside {what}"
+            raise HeaderError(msg)
+        self.at += count
+        if self.at > HEADER_BYTES:
+            msg = f"has a header of more than {HEADER_BYTES >> 20} MiB"
+            raise HeaderError(msg)
+        found = self.file.read(count)
+        if len(found) < count:  # the file has been cut since its size was read
+            msg = f"ends inside {what}"
+            raise HeaderError(msg)
+        return found
+
+
+def _check_places(tensors: Mapping[str, tuple[Tensor, int, int]], data: tuple[int, int], size: int) -> None:
+    """Refuse tensors that are not aligned, not inside the file, or not apart from each other."""
+    (start, alignment), end, before = data, 0, ""
+    for name, (_, offset, length) in sorted(tensors.items(), key=lambda item: item[1][1]):
+        if offset % alignment:
+            msg = f"has a tensor that does not begin at a multiple of {alignment} bytes, {_quote(name)}"
+            raise HeaderError(msg)
+        if offset < end:
+            msg = f"has tensors that overlap, {_quote(before)} and {_quote(name)}"
+            raise HeaderError(msg)
+        end, before = offset + length, name
+        if start + end > size:
+            msg = f"ends after {size:,} bytes, but its tensor {_quote(name)} ends after {start + end:,}"
+            raise HeaderError(msg)
+
+
+def _find_code(kind: int, name: str) -> str:
+    """The code of ``struct`` of a type of metadata values."""
+    if kind not in SCALARS:
+        msg = f"has a metadata entry of type {kind}, {_quote(name)}, which GGUF does not have"
+        raise HeaderError(msg)
+    return SCALARS[kind]
+
+
+def _find_tensor_type(number: int, name: str) -> tuple[str, int, int]:
+    """The name of a tensor's type, and the numbers of elements and of bytes of one of its blocks."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    try:
+        kind = GGMLQuantizationType(number)
+        return kind.name, *GGML_QUANT_SIZES[kind]
+    except (KeyError, ValueError) as error:
+        msg = f"has a tensor of type {number}, {_quote(name)}, which is not known"
+        raise HeaderError(msg) from error
+
+
+def _quote(name: str) -> str:
+    """The beginning of a name in quotation marks."""
+    return f"'{name}'" if len(name) <= 60 else f"'{name[:57]}…'"

@@ -1,0 +1,86 @@
+"""GGUF files as transformers reads them: all weights are dequantised. ``extract.gguf_models`` checks a file first."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr
+from io import StringIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import transformers
+from gguf.constants import MODEL_ARCH_NAMES
+from transformers import PreTrainedTokenizerBase
+from transformers.integrations.gguf.gguf_config_mapping import GGUF_CONFIG_ARCHS
+from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.utils.import_utils import is_kernels_available
+
+from extract.gguf_models import GgufModel
+from storage.errors import UserError
+
+
+@contextmanager
+def open_alone(model: GgufModel) -> Iterator[dict[str, Any]]:
+    """The arguments by which ``from_pretrained`` reads a file, through a link in a directory that holds nothing else.
+
+    Otherwise transformers would also read configurations next to the file, and prefer a file of the same name in the
+    working directory.
+    """
+    with TemporaryDirectory(prefix="gguf-") as folder:
+        link = Path(folder, "model.gguf")
+        link.symlink_to(model.path.resolve())
+        yield {"pretrained_model_name_or_path": folder, "gguf_file": str(link), "trust_remote_code": False}
+
+
+@contextmanager
+def dequantise() -> Iterator[dict[str, Any]]:
+    """Further arguments for loading weights: all are dequantised.
+
+    Where standard error is not a terminal, the progress bar of transformers, which cannot be disabled, is discarded.
+    """
+    with ExitStack() as stack:
+        if not sys.stderr.isatty():
+            stack.enter_context(redirect_stderr(StringIO()))
+        yield {"quantization_config": transformers.GgufConfig(dequantize=True)}
+
+
+def check_architecture(model: GgufModel) -> None:
+    """Refuse an architecture that transformers does not read from GGUF files, or reads with code from the hub.
+
+    Raises
+    ------
+    UserError
+        In either case; the message lists those that it reads.
+    """
+    if model.architecture not in (known := list_architectures()):
+        msg = (
+            f"The model '{model.name}' has the architecture {model.architecture[:60]!a}, which transformers "
+            f"{transformers.__version__} does not read from GGUF files; it reads {', '.join(known)}"
+        )
+        raise UserError(msg)
+
+    if model.architecture in GGUF_CONFIG_ARCHS and is_kernels_available():
+        msg = (
+            f"The model '{model.name}' has the architecture '{model.architecture}', for which transformers fetches "
+            "kernels from the hub, because the package kernels is installed; uninstall it: pip uninstall kernels"
+        )
+        raise UserError(msg)
+
+
+def list_architectures() -> list[str]:
+    """Names in GGUF of the causal language models that transformers reads from GGUF files."""
+    causal = {name.removesuffix("_text") for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
+    read = {_simplify(name) for name in causal.intersection(GGUF_SUPPORTED_ARCHITECTURES)}
+    return sorted(name for name in MODEL_ARCH_NAMES.values() if _simplify(name) in read or name in GGUF_CONFIG_ARCHS)
+
+
+def _simplify(name: str) -> str:
+    """An architecture's name without the separators in which GGUF and transformers differ."""
+    return name.replace("-", "").replace("_", "")
+
+
+def remove_unused_bos(tokenizer: PreTrainedTokenizerBase, model: GgufModel) -> None:
+    """Remove the BOS of a tokenizer whose file says that the model's text does not begin with it."""
+    if model.adds_bos is False:
+        tokenizer.bos_token = None

@@ -1,0 +1,264 @@
+"""Models in GGUF files: where a file is, what is checked before any library reads it, and what identifies it.
+
+Configuration, tokenizer and weights are all read from this one file, and no other file next to it is. transformers
+reads it, and dequantises the weights to the study's type (``extract.gguf_loading``). Importing this module loads
+neither torch nor transformers.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any, NoReturn, Self
+
+from extract.checkpoints import OTHER_FILES, Folder
+from extract.gguf_header import Header, HeaderError, read_header
+from extract.hub import expand_path
+from extract.packages import find_package_file
+from extract.settings import GGUF, PACKAGE, ModelSettings
+from extract.terminal import escape_unprintable
+from storage.errors import UserError
+
+TOKENIZER = "tokenizer.ggml."
+"""Beginning of the names of the entries of the tokenizer."""
+
+TOKEN_IDS = ("bos_token_id", "eos_token_id", "unknown_token_id", "padding_token_id")
+
+QUANTISATION = "quantisation"
+"""Key in the provenance of how a file stores the weights, and what they become."""
+
+FLOATS = ("F32", "F16", "BF16")
+"""Types that are stored as they are; all others are quantised."""
+
+COUNTED = 10**5
+"""Size that the configuration may always hold, however small the tensors are."""
+
+POSITIONS = 2**31
+"""Most positions of a model, and of a window."""
+
+NEEDED = (
+    "attention.head_count",
+    "attention.head_count_kv",
+    "block_count",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "vocab_size",
+)
+"""Sizes that are at least 1, unless they are given layer by layer."""
+
+RESCALED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
+"""Tensors that change the frequencies of the rotary embedding, which transformers' reader ignores."""
+
+UNSCALED = {"scaling.type": "none", "scaling.factor": 1, "scale_linear": 1}
+"""Entries that change them as well, and their values if they do not."""
+
+NAME_LENGTH = 200
+"""Most characters of a model's name that are kept."""
+
+
+@dataclass(frozen=True)
+class GgufModel:
+    """A GGUF file whose header has been checked; construct it with ``open``."""
+
+    name: str
+    """The model as the user wrote it."""
+    path: Path
+    header: Header
+
+    @classmethod
+    def open(cls, name: str, path: Path) -> Self:
+        """Read and check the header of a file that the user calls ``name``; no tensor is read.
+
+        Raises
+        ------
+        UserError
+            If it is not a regular file, not a valid GGUF file, one part of several, lacks an architecture or tokenizer,
+            has sizes that its tensors contradict, or tensors of a type that is not dequantised, or rescales positions
+            in a way that transformers' reader ignores.
+        """
+        try:
+            if not S_ISREG(path.stat().st_mode):
+                msg = f"The model '{name}' is not a regular file; give a {GGUF} file"
+                raise UserError(msg)
+            found = cls(name, path, read_header(path))
+        except HeaderError as error:
+            msg = f"The model '{name}' {error}; get the file again"
+            raise UserError(msg) from error
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "its name is not one of a file"
+            msg = f"The model file '{name}' cannot be read ({why}); check its name and permissions"
+            raise UserError(msg) from error
+        found.check()
+        return found
+
+    @property
+    def architecture(self) -> str:
+        """The architecture's name in GGUF."""
+        return str(self.header.metadata["general.architecture"])
+
+    @property
+    def title(self) -> str | None:
+        """The model's name in the metadata, without control characters; None if it has none."""
+        found = self.header.metadata.get("general.name")
+        return escape_unprintable(found, keep="")[:NAME_LENGTH] or None if isinstance(found, str) else None
+
+    @property
+    def positions(self) -> int | None:
+        """Number of positions; None if the metadata does not say."""
+        found = self.header.metadata.get(f"{self.architecture}.context_length")
+        return found if type(found) is int else None
+
+    @property
+    def adds_bos(self) -> bool | None:
+        """Whether the model's text begins with BOS; None if the metadata does not say."""
+        found = self.header.metadata.get(f"{TOKENIZER}add_bos_token")
+        return found if isinstance(found, bool) else None
+
+    @property
+    def elements(self) -> int:
+        """Number of elements of all tensors."""
+        return sum(tensor.elements for tensor in self.header.tensors.values())
+
+    def describe_weights(self, dtype: str) -> str:
+        """The type that holds most weights in the file, and what becomes of them in a model of type ``dtype``."""
+        counted: Counter[str] = Counter()
+        for tensor in self.header.tensors.values():
+            counted[tensor.type] += tensor.elements
+        ((kind, _),) = counted.most_common(1)
+        return f"{kind}, {'converted' if kind in FLOATS else 'dequantised'} to {dtype}"
+
+    def describe_files(self, dtype: str) -> dict[str, dict[str, str]]:
+        """The part of the provenance on model and tokenizer that depends only on the file; the hash is the file's."""
+        digest = self._hash()
+        title = {"name": self.title} if self.title else {}
+        model = {"sha256": digest, QUANTISATION: self.describe_weights(dtype), **title}
+        return {"model": model, "tokenizer": {OTHER_FILES: digest}}
+
+    def check(self) -> None:
+        """Refuse what ``open`` says, except for the header itself."""
+        metadata = self.header.metadata
+        if not isinstance(metadata.get("general.architecture"), str) or not self.header.tensors:
+            self._refuse("has no architecture or no tensors; give a file that holds a whole model")
+        if (parts := metadata.get("split.count", 1)) not in (0, 1):
+            self._refuse(f"is one of {str(parts)[:20]!a} files of a model; merge them: llama-gguf-split --merge")
+        self.check_tokenizer()
+        self._check_sizes()
+        self._check_types()
+        self._check_positions()
+
+    def check_tokenizer(self) -> None:
+        """Refuse a file without a vocabulary, or with special tokens outside it.
+
+        Raises
+        ------
+        UserError
+            In either case.
+        """
+        tokens = self.header.metadata.get(f"{TOKENIZER}tokens")
+        if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
+            self._refuse("has no vocabulary (tokenizer.ggml.tokens); give a file that holds its tokenizer")
+        for field in TOKEN_IDS:
+            index = self.header.metadata.get(f"{TOKENIZER}{field}", 0)
+            if type(index) is not int or not 0 <= index < len(tokens):
+                self._refuse(f"has {TOKENIZER}{field} {str(index)[:20]!a}, but {len(tokens):,} tokens")
+
+    def _check_sizes(self) -> None:
+        """Refuse sizes of the configuration that are negative or that the tensors cannot have."""
+        tensors = self.header.tensors
+        most = max(COUNTED, *(length for tensor in tensors.values() for length in tensor.shape))
+        limits = {"block_count": len(tensors), "context_length": POSITIONS, "attention.sliding_window": POSITIONS}
+        for field, least, number in self._iterate_sizes():
+            limit = limits.get(field, most)
+            if not least <= number <= limit:
+                self._refuse(f"has {self.architecture}.{field} {number}, but {least} to {limit:,} fits its tensors")
+
+    def _iterate_sizes(self) -> Iterator[tuple[str, int, int]]:
+        """Sizes in the configuration: the name of an entry after the architecture, the least value, and the value.
+
+        Entries of rotary positions other than the number of their dimensions are not sizes.
+        """
+        prefix = f"{self.architecture}."
+        for name, value in self.header.metadata.items():
+            field = name.removeprefix(prefix)
+            if field == name or (field.startswith("rope.") and field != "rope.dimension_count"):
+                continue
+            least = int(field in NEEDED and not isinstance(value, list))
+            numbers = value if isinstance(value, list) else [value]
+            yield from ((field, least, number) for number in numbers if type(number) is int)
+
+    def _check_types(self) -> None:
+        """Refuse tensors of a type that is not dequantised."""
+        for name, tensor in self.header.tensors.items():
+            if not can_dequantise(tensor.type):
+                read = ", ".join(list_types())
+                self._refuse(f"stores '{name}' as {tensor.type}, which cannot be dequantised; these types can: {read}")
+
+    def _check_positions(self) -> None:
+        """Refuse rotary embeddings whose frequencies are changed, which transformers' reader would ignore."""
+        entries = {f"{self.architecture}.rope.{field}": usual for field, usual in UNSCALED.items()}
+        metadata = self.header.metadata
+        changed = (name for name, usual in entries.items() if metadata.get(name, usual) != usual)
+        if found := next(changed, None) or next((name for name in RESCALED if name in self.header.tensors), None):
+            self._refuse(
+                f"rescales its rotary positions ({found}), which transformers does not read from GGUF files; measure "
+                "its safetensors"
+            )
+
+    def _refuse(self, what: str) -> NoReturn:
+        """Raise the error ``what`` about the model."""
+        msg = f"The model '{self.name}' {what}"
+        raise UserError(msg)
+
+    def _hash(self) -> str:
+        """SHA-256 of the file."""
+        try:
+            with self.path.open("rb") as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            self._refuse(f"cannot be read ({error.strerror}); check its permissions")
+
+
+def locate_gguf(model: ModelSettings) -> Path | None:
+    """The GGUF file that the settings of a local model name; None if they name none.
+
+    Raises
+    ------
+    UserError
+        If it is a file of a distribution and cannot be found, or there is no such file inside the directory.
+    """
+    if model.is_file:
+        return find_package_file(model.id) if model.id.startswith(PACKAGE) else expand_path(model.id)
+    if model.gguf is None:
+        return None
+    folder = Folder(model.id, expand_path(model.id))
+    folder.check_place()
+    if not folder.has_weights(model.gguf):
+        there = ", ".join(name for name in folder.names if name.lower().endswith(GGUF)) or "none"
+        folder.refuse(f"has no file '{model.gguf}' in its directory; {GGUF} files there: {there}")
+    return folder.path / model.gguf
+
+
+def list_types() -> list[str]:
+    """Names of all types of tensors that can be dequantised, in the order of GGUF."""
+    from gguf.constants import GGML_QUANT_SIZES
+
+    return [kind.name for kind in GGML_QUANT_SIZES if can_dequantise(kind.name)]
+
+
+@cache
+def can_dequantise(name: str) -> bool:
+    """Whether ``gguf`` dequantises a type, tried on one block."""
+    import numpy as np
+    from gguf import dequantize
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    kind: Any = GGMLQuantizationType[name]
+    try:
+        dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+    except NotImplementedError:
+        return False
+    return True

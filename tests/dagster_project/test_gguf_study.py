@@ -1,0 +1,84 @@
+"""A study of a GGUF file from the command line to the page, with its twin, its effects and random tokens."""
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.dagster_project.driver import attention_geometry
+from tests.extract.gguf_files import write_gguf
+
+CONTEXT, SEQUENCES = 40, 3
+EFFECTS = {"sequences": 2, "held_out": 1, "draws": 1, "budgets": [0.5]}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with two studies of one file: on prose with a twin and effects, and on random tokens."""
+    home = tmp_path_factory.mktemp("gguf")
+    model = str(write_gguf(home / "tiny.gguf", kind="Q4_1"))
+    study = {"model": model, "corpus": "prose", "context_length": CONTEXT, "sequences": SEQUENCES}
+    prose = study | {"twin": "random", "analysis": {"effects": EFFECTS}}
+    studies = {"prose": prose, "twice": study | {"model": {"id": str(home), "gguf": "tiny.gguf"}, "corpus": "repeated"}}
+    (home / "studies.yaml").write_text(yaml.safe_dump({"studies": studies}), encoding="utf-8")
+    for name in studies:
+        done = attention_geometry("run", name, home=home)
+        assert done.code == 0, done.errors
+    return home
+
+
+def ask(home: Path, query: str) -> list[dict[str, str]]:
+    done = attention_geometry("sql", query, "--format", "csv", home=home)
+    assert done.code == 0, done.errors
+    return list(csv.DictReader(io.StringIO(done.text)))
+
+
+@pytest.mark.slow
+def test_the_tables_name_model_weights_and_text_by_what_they_are(home: Path) -> None:
+    rows = {row["study"]: row for row in ask(home, "FROM studies SELECT * EXCLUDE provenance")}
+    told = ("model", "model_name", "architecture", "weights", "corpus", "corpus_name")
+    file, name, kind = str(home / "tiny.gguf"), "Tiny <b>model</b>", "LlamaForCausalLM"
+    stored = "Q4_1, dequantised to float32"
+    assert [rows["prose"][key] for key in told] == [file, name, kind, stored, "prose", "English prose"]
+    assert [rows["prose-random"][key] for key in told] == [file, name, kind, "random", "prose", "English prose"]
+    assert [rows["twice"][key] for key in told] == [file, name, kind, stored, "repeated", "repeated random tokens"]
+    assert rows["prose"]["twin"] == "prose-random"
+    assert rows["prose"]["revision"] == rows["twice"]["revision"] != ""
+
+
+@pytest.mark.slow
+def test_the_page_shows_the_name_of_the_file_as_text(home: Path) -> None:
+    page = (home / "reports" / "prose.html").read_text(encoding="utf-8")
+    assert "<b>Tiny &lt;b&gt;model&lt;/b&gt;</b> (Q4_1, dequantised to float32) reads <b>English prose</b>" in page
+    assert "Tiny <b>model" not in page
+    assert "<b>repeated random tokens</b>" in (home / "reports" / "twice.html").read_text(encoding="utf-8")
+    assert "English prose" in attention_geometry("studies", home=home).text
+
+
+@pytest.mark.slow
+def test_effects_are_measured_on_the_same_weights(home: Path) -> None:
+    assert len(ask(home, "FROM head_ablation WHERE study = 'prose'")) == 3 * 3 * 4  # replacements, layers, heads
+    (row,) = ask(home, "SELECT count(*) AS n FROM sparsified_loss WHERE study = 'prose'")
+    assert int(row["n"]) > 0
+
+
+@pytest.mark.slow
+def test_the_second_half_of_random_tokens_is_the_first(home: Path) -> None:
+    rows = ask(home, "SELECT token_id FROM tokens WHERE study = 'twice' ORDER BY sequence, position")
+    tokens = np.array([int(row["token_id"]) for row in rows]).reshape(SEQUENCES, CONTEXT)
+    assert (tokens[:, 0] == 0).all()  # BOS
+    assert (tokens[:, 21:] == tokens[:, 1:20]).all()
+
+
+@pytest.mark.slow
+def test_nothing_is_stale_until_the_file_changes(home: Path) -> None:
+    assert re.search(
+        r"^prose: all \d+ assets are current$", attention_geometry("run", "prose", home=home).errors, re.MULTILINE
+    )
+    write_gguf(home / "tiny.gguf", kind="Q8_0")
+    found = attention_geometry("refresh", "--dry-run", home=home)
+    assert "the model's weights have changed" in found.text + found.errors

@@ -1,0 +1,259 @@
+"""GGUF files as models: the weights, tokenizer and name that the file holds, and only those."""
+
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from extract import extraction, gguf_loading, gguf_models
+from extract.checks import check_inputs
+from extract.gguf_loading import list_architectures
+from extract.gguf_models import can_dequantise, list_types
+from extract.models import decode_tokens, describe, load
+from extract.settings import ExtractionSettings, ModelSettings
+from extract.standing import explain_staleness
+from storage.errors import UserError
+from storage.files.places import Local
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
+from tests.extract.fake_hub import COMMIT, ask_hub, serve
+from tests.extract.gguf_files import make_model, replace_weights, text, write_gguf
+from tests.extract.tiny import text as words
+from tests.extract.tiny import tiny_tokenizer
+
+Q4_K = {"hidden_size": 256, "head_dim": 64, "intermediate_size": 256, "num_hidden_layers": 1}
+"""Sizes that blocks of 256 divide."""
+
+TOKENS = torch.arange(2 * 32).reshape(2, 32) * 7 % 320
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf")
+
+
+def settings(model: object, **others: object) -> ExtractionSettings:
+    named = model if isinstance(model, dict) else str(model)
+    return ExtractionSettings(model=named, corpus="embedded", **({"context_length": 32, "sequences": 1} | others))
+
+
+def refusal(model: object, call: Callable[[ExtractionSettings], object] = describe, **others: object) -> str:
+    with pytest.raises(UserError) as caught:
+        call(settings(model, **others))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def read(model: object, **others: object) -> PreTrainedModel:
+    return load(describe(settings(model, **others)))
+
+
+def compute_logits(model: PreTrainedModel) -> torch.Tensor:
+    with torch.inference_mode():
+        return model(TOKENS).logits
+
+
+CASES = [
+    ("llama", "F32", {}),
+    ("gpt2", "F32", {}),
+    ("qwen2", "F32", {}),
+    ("llama", "F16", {}),
+    ("gpt2", "Q8_0", {}),
+    ("qwen2", "Q4_1", {}),
+    ("llama", "Q4_1", {"tie_word_embeddings": True}),
+    ("llama", "Q4_K", Q4_K),
+    ("lfm2", "F32", {}),
+    ("lfm2", "Q8_0", {}),
+]
+
+
+@pytest.mark.parametrize(("architecture", "kind", "sizes"), CASES, ids=[f"{case[0]}-{case[1]}" for case in CASES])
+def test_logits_are_those_of_the_same_weights_in_safetensors(
+    architecture: str, kind: str, sizes: dict[str, object], tmp_path: Path
+) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", architecture, kind, model=make_model(architecture, **sizes))
+    reference = replace_weights(make_model(architecture, **sizes), kind)
+    reference.save_pretrained(tmp_path / "tiny")
+    tiny_tokenizer().save_pretrained(tmp_path / "tiny")
+    expected, found = compute_logits(read(tmp_path / "tiny")), compute_logits(read(file))
+    # dequantisation rounds scale * integer + offset to float32, at most three times; the logits are sums of some 2^8
+    # products over a few layers
+    torch.testing.assert_close(found, expected, rtol=0, atol=float(expected.abs().max()) * 2**-12)
+    assert kind != "F32" or torch.equal(found, expected)
+
+
+def test_rows_that_are_not_in_the_order_of_gguf_are_noticed(tmp_path: Path) -> None:
+    """The comparison above fails if the rows of queries and keys are left in the order of transformers."""
+    wrong = write_gguf(tmp_path / "tiny.gguf", permuted=False)
+    assert (compute_logits(read(wrong)) - compute_logits(make_model("llama"))).abs().max() > 0.01
+
+
+def test_the_file_is_described_by_its_metadata_and_its_own_hash(file: Path) -> None:
+    description = describe(settings(file, dtype="bfloat16"))
+    assert description.provenance["model"] == {
+        "id": str(file),
+        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "name": "Tiny <b>model</b>",
+        "architecture": "LlamaForCausalLM",
+        "quantisation": "F32, converted to bfloat16",
+    }
+    assert description.config.rope_parameters["rope_theta"] == 5000
+    assert {parameter.dtype for parameter in load(description).parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("Q4_1", "Q4_1, dequantised to float32"), ("F16", "F16, converted to float32")]
+)
+def test_the_type_of_most_weights_is_named(kind: str, said: str, tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", "gpt2", kind)
+    assert describe(settings(file)).provenance["model"]["quantisation"] == said
+
+
+def test_the_tokenizer_is_the_files(file: Path) -> None:
+    expected = tiny_tokenizer()
+    found = describe(settings(file)).tokenizer
+    sample = words(200)
+    first, second = (tokenizer(sample, add_special_tokens=False)["input_ids"] for tokenizer in (found, expected))
+    assert first == second
+    assert (found.bos_token_id, found.eos_token_id) == (expected.bos_token_id, expected.eos_token_id)
+    ids = expected(sample)["input_ids"][1:20]
+    assert "".join(decode_tokens(ModelSettings(id=str(file)), ids)) == expected.decode(ids)
+
+
+@pytest.mark.parametrize(("add_bos", "has"), [(None, True), (True, True), (False, False)])
+def test_text_begins_with_bos_unless_the_file_says_that_it_does_not(
+    add_bos: bool | None, has: bool, tmp_path: Path
+) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", add_bos=add_bos)
+    description = describe(settings(file))
+    assert description.provenance["tokenizer"]["bos"] is has
+    assert (description.tokenizer.bos_token_id is not None) is has
+
+
+def test_only_the_file_itself_is_read(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what lies next to it, nor a file of its name in the working directory."""
+    (tmp_path / "model.gguf").write_bytes(file.read_bytes())
+    (tmp_path / "config.json").write_text('{"model_type": "evil"}')
+    (tmp_path / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}')
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "model.gguf").write_bytes(b"other")
+    monkeypatch.chdir(tmp_path / "here")
+    for model in (tmp_path / "model.gguf", {"id": str(tmp_path), "gguf": "model.gguf"}):
+        assert torch.equal(compute_logits(read(model)), compute_logits(read(file)))
+
+
+def test_a_file_of_a_directory_may_be_named(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "q").mkdir()
+    (tmp_path / "q" / "tiny.gguf").symlink_to(file)
+    named = {"id": str(tmp_path), "gguf": "q/tiny.gguf"}
+    assert "has a link out of its directory, 'q/tiny.gguf'" in refusal(named, check_inputs)
+    (tmp_path / "q" / "tiny.gguf").unlink()
+    (tmp_path / "q" / "tiny.gguf").write_bytes(file.read_bytes())
+    description = describe(settings(named))
+    assert description.source.name == f"{tmp_path}/q/tiny.gguf"
+    assert description.provenance["model"]["id"] == str(tmp_path)
+    (tmp_path / "other.gguf").touch()
+    assert "has no file 'no.gguf' in its directory; .gguf files there: other.gguf" in refusal(
+        {"id": str(tmp_path), "gguf": "no.gguf"}, check_inputs
+    )
+    assert "has no config.json; name its GGUF file with --gguf other.gguf" in refusal(tmp_path, check_inputs)
+    said = refusal({"id": "/no/where", "gguf": "a.gguf"}, check_inputs)
+    assert said.startswith("There is no model directory '/no/where'")
+
+
+@pytest.mark.slow
+def test_a_file_of_a_hub_repository_needs_nothing_else(file: Path, tmp_path: Path) -> None:
+    whole, other = tmp_path / "whole", tmp_path / "other"
+    for folder in (whole, other):
+        folder.mkdir()
+    (whole / "tiny.gguf").write_bytes(file.read_bytes())
+    with serve({"acme/tiny": whole, "acme/other": other}) as endpoint:
+        said = ask_hub(["acme/tiny", "acme/other"], tmp_path / "home", endpoint, gguf="tiny.gguf")
+    assert said["acme/tiny"][:2] == [COMMIT, "LlamaForCausalLM"]
+    assert "F32, converted to float32" in said["acme/tiny"][2]
+    assert said["acme/other"].endswith("has no tiny.gguf on the Hugging Face hub; check its name")
+
+
+def test_random_weights_have_the_architecture_of_the_file(file: Path) -> None:
+    drawn = settings({"id": str(file), "weights": "random"})
+    description = describe(drawn)
+    assert "quantisation" not in description.provenance["model"]
+    assert description.provenance["model"]["weights"] == "random"
+    assert [parameter.shape for parameter in load(description).parameters()] == [
+        parameter.shape for parameter in read(file).parameters()
+    ]
+
+
+def test_a_study_of_a_file_is_current_until_the_file_changes(file: Path, tmp_path: Path) -> None:
+    here, moved = tmp_path / "here.gguf", tmp_path / "moved.gguf"
+    here.write_bytes(file.read_bytes())
+    asked, elsewhere = (settings(path, context_length=40, sequences=2) for path in (here, moved))
+    path = Local(tmp_path / "store.zarr")
+    assert extraction.extract(asked, study="small", path=path).missing == 0
+    assert SequenceStore.open(path, TENSORS).provenance["inputs"]["model"]["attention"] == "AttentionInterface"
+    assert explain_staleness(asked, study="small", path=path) is None
+    here.rename(moved)
+    assert explain_staleness(elsewhere, study="small", path=path) is None
+    write_gguf(here, model=make_model("llama", seed=1))
+    found = explain_staleness(asked, study="small", path=path)
+    assert found == "the model's weights have changed; the model's tokenizer has changed"
+
+
+# --- refused ---
+
+
+def test_an_architecture_that_transformers_does_not_read_is_refused_with_those_that_it_does(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf")
+    raw = file.read_bytes().replace(text("llama"), text("plamo"), 1).replace(b"llama.", b"plamo.")
+    file.write_bytes(raw)
+    said = refusal(file)
+    assert f"the architecture 'plamo', which transformers {transformers.__version__} does not read" in said
+    known = list_architectures()
+    assert said.endswith(f"it reads {', '.join(known)}")
+    assert {"llama", "gpt2", "qwen2", "gpt-oss", "qwen3moe", "lfm2"} <= set(known)
+    assert not {"t5", "bert", "clip"} & set(known)
+
+
+def test_a_file_that_would_be_read_by_kernels_of_the_hub_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gguf_loading, "is_kernels_available", lambda: True)
+    said = refusal(write_gguf(tmp_path / "mixed.gguf", "lfm2"))
+    assert "'lfm2', for which transformers fetches kernels from the hub, because the package kernels" in said
+    assert read(write_gguf(tmp_path / "tiny.gguf"))  # of which no part is read by kernels
+
+
+def test_a_type_that_cannot_be_dequantised_is_refused_with_those_that_can(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {"F32", "F16", "BF16", "Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q6_K", "IQ4_XS"} <= set(list_types())
+    assert not {"Q8_1", "I32", "F64"} & set(list_types())
+    monkeypatch.setattr(gguf_models, "can_dequantise", lambda kind: kind != "F32" and can_dequantise(kind))
+    said = refusal(file, check_inputs)
+    assert "stores 'token_embd.weight' as F32, which cannot be dequantised; these types can: F16, Q4_0, Q4_1" in said
+
+
+METADATA: dict[str, tuple[dict[str, object], str]] = {
+    "layers": ({"llama.block_count": 10**9}, "has llama.block_count 1000000000, but 1 to 30 fits its tensors"),
+    "width": ({"llama.embedding_length": 10**9}, "has llama.embedding_length 1000000000, but 1 to 100,000 fits"),
+    "positions": ({"llama.context_length": 16}, "reads at most 16 tokens, but context_length is 32"),
+    "split": ({"split.count": 3}, "is one of '3' files of a model; merge them"),
+    "scaled positions": (
+        {"llama.rope.scaling.type": "yarn"},
+        r"rescales its rotary positions \(llama.rope.scaling.type",
+    ),
+    "BOS beyond the vocabulary": ({"tokenizer.ggml.bos_token_id": 320}, "bos_token_id '320', but 320 tokens"),
+}
+
+
+@pytest.mark.parametrize("mistake", METADATA)
+def test_metadata_that_contradict_the_file_are_refused(mistake: str, tmp_path: Path) -> None:
+    changed, said = METADATA[mistake]
+    found = refusal(write_gguf(tmp_path / "tiny.gguf", metadata=changed), check_inputs)
+    assert re.search(said, found), found

@@ -1,0 +1,216 @@
+"""Headers of GGUF files: sound ones are read as ``gguf`` reads them, all others are refused in one line."""
+
+import os
+import random
+import re
+import struct
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from gguf import GGUFReader
+
+from extract import gguf_header
+from extract.gguf_header import HeaderError, read_header
+from tests.extract.gguf_files import array, entry, make_model, outcome, raw_gguf, tensor, text, write_gguf
+
+U32, STRING, ARRAY = 4, 8, 9
+LLAMA = entry("general.architecture", STRING, text("llama"))
+LARGE = 2**60
+
+
+@pytest.mark.parametrize(("architecture", "kind"), [("llama", "Q4_1"), ("gpt2", "F16"), ("qwen2", "Q8_0")])
+def test_sound_headers_are_read_as_gguf_reads_them(architecture: str, kind: str, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "tiny.gguf", architecture, kind)
+    found, expected = read_header(path), GGUFReader(path)
+    own = {name: field.contents() for name, field in expected.fields.items() if not name.startswith("GGUF.")}
+    assert found.metadata == own
+    tensors = {each.name: (each.tensor_type.name, tuple(map(int, each.shape[::-1]))) for each in expected.tensors}
+    assert {name: (each.type, each.shape) for name, each in found.tensors.items()} == tensors
+
+
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "does not begin with 'GGUF'"),
+    "another format": (raw_gguf(magic=b"GGML"), "does not begin with 'GGUF'"),
+    "a zip": (b"PK\x03\x04" + b"\0" * 100, "does not begin with 'GGUF'"),
+    "only the magic": (b"GGUF", "ends after 4 bytes, inside its version"),
+    "version 1": (raw_gguf(version=1), "is a GGUF file of version 1; versions 2 and 3 are read"),
+    "the other byte order": (raw_gguf(version=3 << 24), "with its bytes in the order of another machine"),
+    "2^60 tensors": (raw_gguf([LLAMA], counts=(LARGE, 1)), f"says that it has {LARGE:,} tensors"),
+    "2^60 entries": (raw_gguf([LLAMA], counts=(0, LARGE)), f"says that it has {LARGE:,} metadata entries"),
+    "more entries than there are": (
+        raw_gguf([LLAMA], counts=(0, 9)),
+        "inside|is not printable|two",
+    ),
+    "a name beyond the file": (raw_gguf([struct.pack("<Q", LARGE)]), f"of {LARGE:,} bytes; at most 1,024 are read"),
+    "a value beyond the file": (
+        raw_gguf([entry("general.architecture", STRING, struct.pack("<Q", 10**6))]),
+        "inside 'general.architecture'",
+    ),
+    "a string of 2^60": (
+        raw_gguf([entry("general.architecture", STRING, struct.pack("<Q", LARGE))]),
+        f"has 'general.architecture' of {LARGE:,} bytes; at most 67,108,864 are read",
+    ),
+    "an array of 2^60": (
+        raw_gguf([entry("x.y", ARRAY, array(U32, LARGE))]),
+        "has arrays of more than 2,097,152",
+    ),
+    "an array beyond the file": (raw_gguf([entry("x.y", ARRAY, array(U32, 10**6))]), "ends after .* inside 'x.y'"),
+    "an array of tokens beyond the file": (
+        raw_gguf([entry("x.y", ARRAY, array(STRING, 10**6))]),
+        "inside an element of 'x.y'|at most 4,096 are read",
+    ),
+    "an array of arrays": (
+        raw_gguf([entry("x.y", ARRAY, array(ARRAY, 1, array(U32, 1, b"\0" * 4)))]),
+        "array of arrays",
+    ),
+    "arrays nested without end": (raw_gguf([entry("x.y", ARRAY, array(ARRAY, 1) * 5000)]), "array of arrays, 'x.y'"),
+    "an unknown type": (raw_gguf([entry("x.y", 99, b"\0" * 8)]), "has a metadata entry of type 99, 'x.y'"),
+    "an array of an unknown type": (raw_gguf([entry("x.y", ARRAY, array(13, 1, b"\0"))]), "metadata entry of type 13"),
+    "an entry twice": (raw_gguf([LLAMA, LLAMA]), "has two metadata entries named 'general.architecture'"),
+    "a name that is not text": (raw_gguf([entry(b"\xff\xfe", U32, b"\0" * 4)]), "that is not UTF-8"),
+    "a name of control characters": (
+        raw_gguf([entry("a\x1b[2Jb\n", U32, b"\0" * 4)]),
+        r"whose name is not printable: 'a\\x1b\[2Jb\\n'",
+    ),
+    "no name": (raw_gguf([entry("", U32, b"\0" * 4)]), "whose name is not printable: ''"),
+    "a value that is not text": (raw_gguf([entry("x.y", STRING, text(b"\xff"))]), "has 'x.y' that is not UTF-8"),
+    "no alignment": (
+        raw_gguf([entry("general.alignment", U32, b"\0" * 4)]),
+        "alignment '0', which is not a power",
+    ),
+    "an alignment of 33": (raw_gguf([entry("general.alignment", U32, struct.pack("<I", 33))]), "alignment '33'"),
+    "an alignment of text": (raw_gguf([entry("general.alignment", STRING, text("<b>"))]), "alignment '<b>'"),
+    "no axes": (raw_gguf([LLAMA], [tensor("t", ())]), "has a tensor with 0 axes, 't'"),
+    "2^31 axes": (raw_gguf([LLAMA], [text("t") + struct.pack("<I", 2**31)]), "with 2147483648 axes"),
+    "an axis of 0": (raw_gguf([LLAMA], [tensor("t", (0, 4))]), r"has a tensor of shape \[4, 0\], 't'"),
+    "half a block": (raw_gguf([LLAMA], [tensor("t", (33,), 8)]), "which Q8_0 in blocks of 32 cannot store"),
+    "an unknown type of tensor": (raw_gguf([LLAMA], [tensor("t", (4,), 4)]), "has a tensor of type 4, 't'"),
+    "2^240 elements": (raw_gguf([LLAMA], [tensor("t", (LARGE,) * 4)]), "but its tensor 't' ends after"),
+    "a tensor beyond the file": (raw_gguf([LLAMA], [tensor("t", (17,))]), "but its tensor 't' ends after"),
+    "a place beyond the file": (raw_gguf([LLAMA], [tensor("t", (4,), 0, LARGE)]), "but its tensor 't' ends after"),
+    "a place that overflows": (raw_gguf([LLAMA], [tensor("t", (4,), 0, 2**64 - 32)]), "but its tensor 't' ends after"),
+    "tensors that overlap": (raw_gguf([LLAMA], [tensor("a", (9,)), tensor("b", (4,), 0, 32)]), "overlap, 'a' and 'b'"),
+    "a tensor off its alignment": (raw_gguf([LLAMA], [tensor("t", (4,), 0, 8)]), "at a multiple of 32 bytes, 't'"),
+    "a tensor twice": (raw_gguf([LLAMA], [tensor("t"), tensor("t", offset=32)]), "has two tensors named 't'"),
+    "a tensor named in control characters": (raw_gguf([LLAMA], [tensor("a\0")]), r"not printable: 'a\\x00'"),
+    "a long name": (raw_gguf([LLAMA], [tensor("t" * 2000)]), "of 2,000 bytes; at most 1,024 are read"),
+    "no tensors": (raw_gguf([LLAMA]), "has no architecture or no tensors"),
+    "no architecture": (raw_gguf([], [tensor("t")]), "has no architecture or no tensors"),
+    "an architecture that is no text": (
+        raw_gguf([entry("general.architecture", U32, b"\0" * 4)], [tensor("t")]),
+        "has no architecture or no tensors",
+    ),
+    "no tokenizer": (raw_gguf([LLAMA], [tensor("t")]), r"has no vocabulary \(tokenizer.ggml.tokens\)"),
+    "tokens that are numbers": (
+        raw_gguf([LLAMA, entry("tokenizer.ggml.tokens", ARRAY, array(U32, 1, b"\0" * 4))], [tensor("t")]),
+        "has no vocabulary",
+    ),
+    "frequencies that transformers ignores": (
+        raw_gguf(
+            [LLAMA, entry("tokenizer.ggml.tokens", ARRAY, array(STRING, 1, text("a")))], [tensor("rope_freqs.weight")]
+        ),
+        r"rescales its rotary positions \(rope_freqs.weight\), which transformers does not read from GGUF",
+    ),
+    "HTML as an architecture": (
+        raw_gguf(
+            [
+                entry("general.architecture", STRING, text("<script>alert(1)</script>")),
+                entry("tokenizer.ggml.tokens", ARRAY, array(STRING, 1, text("a"))),
+            ],
+            [tensor("t")],
+        ),
+        "has the architecture '<script>alert",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", HOSTILE)
+def test_hostile_files_are_refused_in_one_line_and_without_memory(mistake: str, tmp_path: Path) -> None:
+    raw, said = HOSTILE[mistake]
+    (tmp_path / "hostile.gguf").write_bytes(raw)
+    tracemalloc.start()
+    found = outcome(tmp_path / "hostile.gguf")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found is not None
+    assert re.search(said, found), found
+    assert most < 2**24  # of the file, at most the 64 MiB of a header would be read; here it has a few kilobytes
+
+
+def test_a_header_that_claims_much_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_gguf(tmp_path / "tiny.gguf")
+    monkeypatch.setattr(gguf_header, "HEADER_BYTES", 2**10)
+    with pytest.raises(HeaderError, match="has a header of more than 0 MiB"):
+        read_header(path)
+    monkeypatch.undo()
+    monkeypatch.setattr(gguf_header, "ELEMENTS", 300)
+    with pytest.raises(HeaderError, match=r"has arrays of more than 300 elements: with 'tokenizer\.ggml\."):
+        read_header(path)
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    whole = write_gguf(tmp_path / "tiny.gguf").read_bytes()
+    path = tmp_path / "cut.gguf"
+    generator = random.Random(0)
+    for length in [*(generator.randrange(len(whole)) for _ in range(40)), len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(HeaderError, match=r"ends |does not begin with|more than the"):
+            read_header(path)
+
+
+def test_what_is_not_a_regular_file_is_never_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.gguf")
+    (tmp_path / "folder.gguf").mkdir()
+    for name in ("pipe.gguf", "folder.gguf"):
+        assert "is not a regular file; give a .gguf file" in (outcome(tmp_path / name) or "")
+    assert "cannot be read (No such file or directory); check its name" in (outcome(tmp_path / "none.gguf") or "")
+    assert "cannot be read (its name is not one of a file)" in (outcome(Path("a\0.gguf")) or "")
+    assert "cannot be read (File name too long)" in (outcome(tmp_path / f"{'a' * 300}.gguf") or "")
+
+
+VALUES = (None, 0, 1, 10**9, -1, 1.5, float("nan"), float("inf"), True, "", "<b>\x1b[2J", [1, 2, 3], [1.5], ["a", "b"])
+"""What an entry may be in place of its true value; None: there is no such entry."""
+
+ENTRIES = (
+    *("general.architecture", "general.name", "llama.attention.head_count", "llama.attention.head_count_kv"),
+    *("llama.attention.layer_norm_rms_epsilon", "llama.block_count", "llama.context_length", "llama.vocab_size"),
+    *("llama.embedding_length", "llama.feed_forward_length", "llama.rope.dimension_count", "llama.rope.freq_base"),
+    *("tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"),
+    *("tokenizer.ggml.merges", "tokenizer.ggml.bos_token_id"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ENTRIES)
+def test_an_entry_of_any_value_is_refused_in_one_line_or_does_not_matter(name: str, tmp_path: Path) -> None:
+    model = make_model("llama", num_hidden_layers=1)
+    found = [
+        outcome(write_gguf(tmp_path / f"{number}.gguf", model=model, metadata={name: value}))
+        for number, value in enumerate(VALUES)
+    ]
+    assert any(found) != (name == "general.name")
+
+
+@pytest.mark.slow
+def test_damaged_files_are_refused_in_one_line_or_read(tmp_path: Path) -> None:
+    """Bytes flipped, replaced, moved and cut, mostly in the header, in a process that may take 4 GiB of memory."""
+    write_gguf(tmp_path / "tiny.gguf", model=make_model("llama", num_hidden_layers=1))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.extract.gguf_damage", str(tmp_path), "400"],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    read, refused = map(int, done.stdout.split()[-2:])
+    assert read + refused == 400
+    assert refused > 100
+    assert read > 20
