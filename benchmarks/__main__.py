@@ -23,6 +23,7 @@ from benchmarks import (
     gpu,
     landing,
     load,
+    metrics,
     queries,
     selection,
     separation,
@@ -33,6 +34,7 @@ from benchmarks.measure import Benchmark, Result, describe_machine
 
 BENCHMARKS: tuple[Benchmark, ...] = (
     *selection.BENCHMARKS,
+    metrics.BENCHMARK,
     separation.BENCHMARK,
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,

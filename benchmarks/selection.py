@@ -1,7 +1,7 @@
-"""The selection profile against one matrix product, against PyTorch, against itself at other sizes and on two threads.
+"""The selection profile against one matrix product, against PyTorch and against itself at other sizes.
 
-Holds the benchmarks ``selection.*``. All of them use random heads with normal logits and value states. Contenders on
-one thread are measured in process time, two threads against one in wall-clock time.
+Holds the benchmarks ``selection.*``. All of them use heads of ``benchmarks.heads`` and are measured on one thread, in
+process time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,32 +9,24 @@ from contextlib import contextmanager
 from functools import partial
 from time import process_time
 
-import dask.array as da
 import numpy as np
 import torch
-from dask.base import compute
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks import pytorch
-from benchmarks.measure import Benchmark, Contender, Result, alternate, compare
+from benchmarks.heads import F32, SATURATED, SPREAD, draw_head, draw_layer
+from benchmarks.measure import Benchmark, Contender, Result, alternate, compare, make_product
 from geometry import SelectionCounts, concentration, list_derived, selection_counts, selection_profile
-from geometry.lazy.selection import build_selection_arrays
+from geometry.bounds.scale_free import scale_free_lower_bounds
 
-F32 = NDArray[np.float32]
+HEADS, KV_HEADS = 6, 2
+"""Query heads and KV heads of a layer whose heads are measured together."""
+
+KAPPAS = (0.005, 0.05, 0.5, 5.0, 50.0)
+"""Five κ, from bounds that are nearly trivial to steep ones."""
 
 COUNTS = "selection_counts of one head (counts and radii), one thread"
-PROFILE = "selection_profile of one head (everything, one κ), one thread"
-
-
-def draw(*shape: int, head_dim: int, spread: float = 2) -> tuple[F32, F32]:
-    """Weights of ``shape`` (..., n), softmax of normal logits, and value states (..., n, head_dim).
-
-    spread: standard deviation of the logits.
-    """
-    rng = np.random.default_rng(0)
-    weights = np.exp(spread * rng.standard_normal(shape, dtype=np.float32))
-    return weights / weights.sum(-1, keepdims=True), rng.standard_normal((*shape, head_dim), dtype=np.float32)
 
 
 @contextmanager
@@ -49,38 +41,52 @@ def limit_threads() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def make_product(values: F32) -> Contender:
-    """One float32 matrix product n x d x n of ``values`` (n, d) with their copy, into preallocated memory."""
-    left, right, out = values.copy(), np.ascontiguousarray(values.T), np.empty((len(values),) * 2, np.float32)
-    return lambda: np.matmul(left, right, out=out)
-
-
 def compare_with_product(*, n: int, head_dim: int, repeats: int) -> list[Result]:
-    """One head against one float32 matrix product n x d x n."""
-    weights, values = draw(n, head_dim=head_dim)
-    saturated, _ = draw(n, head_dim=head_dim, spread=20)
+    """The heads of one layer against one float32 matrix product n x d x n for each, saturated and not."""
+    results = []
+    for name, spread in (("", SPREAD), (".saturated", SATURATED)):
+        layer = draw_layer(
+            np.random.default_rng(0), heads=HEADS, kv_heads=KV_HEADS, n=n, head_dim=head_dim, spread=spread
+        )
+        results += _compare_layer(name, *layer, repeats=repeats)
+    return results
+
+
+def _compare_layer(name: str, weights: F32, values: F32, *, repeats: int) -> list[Result]:
+    """Counts, profiles with one and five κ, and the scale-free bounds, of weights (head, n) and their value states."""
+    heads, n = weights.shape
+    grouped, states = weights.reshape(len(values), -1, n), values[:, None]
+    norms, product, head_dim = np.linalg.norm(states, axis=-1), make_product(values[0]), values.shape[-1]
+    contenders: dict[str, tuple[str, float, Contender]] = {
+        "counts": ("counts and radii", 1.6, lambda: selection_counts(grouped, states)),
+        "profile": ("everything, one κ", 3.0, lambda: selection_profile(grouped, states)),
+        "kappas": ("everything, five κ", 5.0, lambda: selection_profile(grouped, states, kappas=KAPPAS)),
+        "scale_free": ("scale-free bounds", 1.0, lambda: scale_free_lower_bounds(grouped, norms, head_dim)),
+    }
     with limit_threads():
         seconds = alternate(
-            lambda: selection_counts(weights, values),
-            lambda: selection_profile(weights, values),
-            lambda: selection_profile(saturated, values),
-            make_product(values),
+            *(contender for _, _, contender in contenders.values()),
+            lambda: [product() for _ in range(heads)],
             repeats=repeats,
             clock=process_time,
         )
-    product_of = ("one float32 matrix product n x d x n, one thread", seconds[:, 3])
-    of_saturated = ("the same of a saturated head, weights of which underflow", seconds[:, 2])
-    sizes = {"n": n, "head_dim": head_dim}
+    against = (f"a float32 matrix product n x d x n for each of {heads} heads, one thread", seconds[:, -1])
     return [
-        compare("selection.counts", "cost", (COUNTS, seconds[:, 0]), product_of, sizes=sizes, target=1.6),
-        compare("selection.profile", "cost", (PROFILE, seconds[:, 1]), product_of, sizes=sizes, target=4.0),
-        compare("selection.saturated", "cost", of_saturated, product_of, sizes=sizes, target=4.0),
+        compare(
+            f"selection.{short}{name}",
+            "cost",
+            (f"{what} of {heads} heads, d = {head_dim}{', saturated' if name else ''}", seconds[:, index]),
+            against,
+            sizes={"heads": heads, "n": n, "head_dim": head_dim},
+            target=target,
+        )
+        for index, (short, (what, target, _)) in enumerate(contenders.items())
     ]
 
 
 def compare_extras(*, n: int, head_dim: int, repeats: int) -> list[Result]:
     """Additions to a profile at little cost: the metrics derived from its counts, and the concentration of the head."""
-    weights, values = draw(n, head_dim=head_dim)
+    weights, values = draw_head(n, head_dim)
     counts = selection_counts(weights, values)
     with limit_threads():
         seconds = alternate(
@@ -107,7 +113,7 @@ def compare_extras(*, n: int, head_dim: int, repeats: int) -> list[Result]:
 
 def compare_with_pytorch(*, n: int, head_dim: int, repeats: int) -> list[Result]:
     """One head against PyTorch, vectorised and in a loop; the speed of a bare matrix product is noted as well."""
-    weights, values = draw(n, head_dim=head_dim)
+    weights, values = draw_head(n, head_dim)
     tensors = torch.from_numpy(weights), torch.from_numpy(values)
     with limit_threads():
         seconds = alternate(
@@ -143,7 +149,7 @@ def _format_limit(ratios: NDArray[np.float64]) -> str:
 
 def measure_growth(*, lengths: Sequence[int], head_dim: int, repeats: int) -> list[Result]:
     """The exponent of n in the time of one head: the slope of a line through log time over log n, round by round."""
-    heads = [draw(n, head_dim=head_dim) for n in lengths]
+    heads = [draw_head(n, head_dim) for n in lengths]
     with limit_threads():
         seconds = alternate(*(partial(selection_profile, *head) for head in heads), repeats=repeats, clock=process_time)
     exponents = np.polynomial.polynomial.polyfit(np.log(lengths), np.log(seconds).T, 1)[1]
@@ -167,32 +173,14 @@ def measure_growth(*, lengths: Sequence[int], head_dim: int, repeats: int) -> li
     ]
 
 
-def measure_threads(*, layers: int, heads: int, n: int, head_dim: int, repeats: int) -> list[Result]:
-    """All heads of one sequence through Dask's threads, two against one, with one BLAS thread each."""
-    weights, values = draw(1, layers, heads, n, head_dim=head_dim)
-    lazy = build_selection_arrays(
-        da.from_array(weights[:, None], chunks=(1, 1, 1, heads, n)),
-        da.from_array(values, chunks=(1, 1, heads, n, head_dim)),
-        da.zeros((1, 1, layers), dtype=np.int32, chunks=1),
-        [n - 1],
-    )
-    with limit_threads():
-        seconds = alternate(
-            lambda: compute(lazy, scheduler="threads", num_workers=2),
-            lambda: compute(lazy, scheduler="threads", num_workers=1),
-            repeats=repeats,
-        )
-    two = ("selection_arrays of one sequence, 2 threads over heads", seconds[:, 0])
-    one = ("the same on 1 thread", seconds[:, 1])
-    sizes = {"layers": layers, "heads": heads, "n": n, "head_dim": head_dim}
-    return [compare("selection.threads", "speed", two, one, sizes=sizes, target=1.8)]
-
-
 BENCHMARKS = (
     Benchmark(
         "selection.product",
-        full=partial(compare_with_product, n=1024, head_dim=128, repeats=51),
-        small=partial(compare_with_product, n=256, head_dim=64, repeats=5),
+        full=lambda: [
+            *compare_with_product(n=1024, head_dim=64, repeats=15),
+            *compare_with_product(n=1024, head_dim=128, repeats=15),
+        ],
+        small=partial(compare_with_product, n=256, head_dim=64, repeats=3),
     ),
     Benchmark(
         "selection.beside",
@@ -208,10 +196,5 @@ BENCHMARKS = (
         "selection.growth",
         full=partial(measure_growth, lengths=(512, 1024, 2048, 4096, 8192), head_dim=128, repeats=7),
         small=partial(measure_growth, lengths=(128, 256, 512), head_dim=64, repeats=3),
-    ),
-    Benchmark(
-        "selection.threads",
-        full=partial(measure_threads, layers=8, heads=8, n=1024, head_dim=128, repeats=9),
-        small=partial(measure_threads, layers=4, heads=2, n=256, head_dim=64, repeats=3),
     ),
 )

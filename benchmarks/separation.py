@@ -1,7 +1,7 @@
 """AUC and the nulls on a grid of N against one matrix product.
 
-Holds the benchmarks ``separation.*``. The random heads and the product are those of ``benchmarks.selection``. All
-contenders run on one thread and are measured in process time.
+Holds the benchmarks ``separation.*``. Heads are those of ``benchmarks.heads``. All contenders run on one thread and
+are measured in process time.
 """
 
 from functools import partial
@@ -10,8 +10,9 @@ from time import process_time
 
 import numpy as np
 
-from benchmarks.measure import Benchmark, Result, alternate, compare
-from benchmarks.selection import draw, limit_threads, make_product
+from benchmarks.heads import SATURATED, draw_head
+from benchmarks.measure import Benchmark, Result, alternate, compare, make_product
+from benchmarks.selection import limit_threads
 from geometry.arrays import I64
 from geometry.grids import log_grid
 from geometry.separation.chance import separability, separation
@@ -30,8 +31,8 @@ def make_grid(n: int, length: int) -> I64:
 
 def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) -> list[Result]:
     """AUC of one head and one draw of each null, on a grid of N, against one float32 matrix product n x d x n."""
-    weights, values = draw(n, head_dim=head_dim)
-    saturated, _ = draw(n, head_dim=head_dim, spread=20)
+    weights, values = draw_head(n, head_dim)
+    saturated, _ = draw_head(n, head_dim, SATURATED)
     grid, key, keys = make_grid(n, length), make_key(np.array([0])), arrange_keys(weights, values)
     with limit_threads():
         seconds = alternate(

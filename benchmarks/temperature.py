@@ -8,8 +8,9 @@ from time import process_time
 
 import numpy as np
 
+from benchmarks.heads import draw_head, draw_layer
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from benchmarks.selection import draw, limit_threads
+from benchmarks.selection import limit_threads
 from geometry import selection_counts
 from geometry.limits.jacobian import jacobian_norm, sensitivity
 from geometry.limits.temperature import TEMPERATURES, counts_by_temperature
@@ -18,7 +19,7 @@ from geometry.limits.tempered import selection_by_temperature
 
 def measure_temperatures(*, n: int, head_dim: int, points: int, repeats: int) -> list[Result]:
     """One head at five temperatures, for all N, a grid of N and with all measures, against its counts at T = 1."""
-    weights, values = draw(n, head_dim=head_dim)
+    weights, values = draw_head(n, head_dim)
     grid = np.unique(np.geomspace(1, n - 1, points).round().astype(int)).tolist()
     with limit_threads():
         seconds = alternate(
@@ -43,7 +44,7 @@ def measure_temperatures(*, n: int, head_dim: int, points: int, repeats: int) ->
 
 def measure_norms(*, heads: int, n: int, repeats: int) -> list[Result]:
     """The norm of every head at one temperature and at five, against sorting its weights as the profile does."""
-    weights, _ = draw(heads, n, head_dim=1)
+    weights, _ = draw_layer(np.random.default_rng(0), heads=heads, kv_heads=1, n=n, head_dim=1)
     with limit_threads():
         seconds = alternate(
             lambda: np.argsort(-weights, axis=-1, kind="stable"),

@@ -16,6 +16,9 @@ R = TypeVar("R")
 
 _ALWAYS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
+_BORROWING: dict[str, Any] = {**_ALWAYS, "_nrt": False}
+"""Options of kernels that neither allocate arrays nor count references to them."""
+
 _FINITE = ("nnan", "nsz")
 """Fast-math flags that allow vectorising a maximum: there is no NaN, and the sign of zero does not matter."""
 
@@ -32,6 +35,16 @@ def compile_kernel(function: Callable[P, R]) -> Callable[P, R]:
     return decorated
 
 
+def compile_row_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a kernel that is called for every row: as ``compile_kernel``, without counting references to arrays.
+
+    It cannot allocate arrays. Counting takes longer than a pass over a thousand numbers, because it is atomic: once for
+    each array that is passed to a kernel that calls others, and again when it returns.
+    """
+    decorated: Callable[P, R] = numba.njit(**_BORROWING)(function)
+    return decorated
+
+
 def compile_sum_kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a kernel of float64 sums whose last digits do not matter: as ``compile_kernel``, with vectorised sums.
 
@@ -42,15 +55,27 @@ def compile_sum_kernel(function: Callable[P, R]) -> Callable[P, R]:
     return decorated
 
 
-@intrinsic
-def _larger(_context: Any, a: Any, b: Any) -> Any:
-    """Return the type and the code generator of ``larger``."""
-
-    def generate(_: Any, builder: Any, _signature: Any, pair: Any) -> Any:
-        return builder.select(builder.fcmp_ordered(">", *pair, flags=_FINITE), *pair, flags=_FINITE)
-
-    return a(a, b), generate
+def compile_row_sum_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a kernel of sums that is called for every row: as ``compile_sum_kernel`` and ``compile_row_kernel``."""
+    decorated: Callable[P, R] = numba.njit(**_BORROWING, fastmath=_SUMS, forceinline=True)(function)
+    return decorated
 
 
-larger = cast(Callable[[Any, Any], Any], _larger)
+def _make_selection(comparison: str, name: str) -> Any:
+    """An intrinsic that returns the first of two floats if it compares so with the second, and otherwise the second."""
+
+    def select(_context: Any, a: Any, b: Any) -> Any:
+        def generate(_: Any, builder: Any, _signature: Any, pair: Any) -> Any:
+            return builder.select(builder.fcmp_ordered(comparison, *pair, flags=_FINITE), *pair, flags=_FINITE)
+
+        return a(a, b), generate
+
+    select.__name__ = name
+    return intrinsic(select)
+
+
+larger = cast(Callable[[Any, Any], Any], _make_selection(">", "larger"))
 """The larger of two floats of the same type, neither NaN. Loops over it are vectorised, unlike loops over ``max``."""
+
+smaller = cast(Callable[[Any, Any], Any], _make_selection("<", "smaller"))
+"""The smaller of two floats of the same type, neither NaN; see ``larger``."""

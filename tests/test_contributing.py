@@ -12,20 +12,16 @@ from dagster_project.assets.documentation import render_assets_section
 CHECKOUT = Path(__file__).resolve().parents[1]
 PACKAGES = ("dagster_project", "extract", "geometry", "reports", "sql", "storage")
 
-SUM = 'out["cos_sink"][rows] + out["cos_last"][rows]'
+SUM = "out.cos_sink[row] + out.cos_last[row]"
 COMMENT = "sum of the cosines with sink and last token"
 FIELD = f"""    cos_sum: Annotated[F64, Quantity(meaning="{COMMENT}", unit="cosine", axes=BY_N,
         low=-2.0, high=2.0, slack=1e-6, missing="if one of the cosines is missing")]
 """
-LINE = """    out["norm_s_without_last"][rows] = tile.without_last
-"""
+LINE = "    out.a_0[row] = head.alpha[head.sink] * head.norm[head.sink] if row >= head.sink else np.nan\n"
 STEPS = {
     "geometry/quantities.py": ("    a_0: Annotated[\n", FIELD + "    a_0: Annotated[\n"),
-    "geometry/selection/host.py": (
-        LINE,
-        LINE + LINE.replace("norm_s_without_last", "cos_sum").replace("tile.without_last", SUM),
-    ),
-    "dagster_project/assets/metrics.py": ("METRICS_VERSION = ", "METRICS_VERSION = 1000 + "),
+    "geometry/selection/head_kernels.py": (LINE, f"{LINE}    out.cos_sum[row] = {SUM}\n"),
+    "dagster_project/analysis/metrics_store.py": ("METRICS_VERSION = ", "METRICS_VERSION = 1000 + "),
 }
 """What a metric needs: in each file, a text and what it becomes."""
 

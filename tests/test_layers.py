@@ -138,7 +138,7 @@ SOUND = {
     "storage/zarr/light.py": "from storage.errors import UserError\n",
     "geometry/__init__.py": "",
     "geometry/quantities.py": "",
-    "geometry/lazy/selection.py": "import dask.array as da\n",
+    "geometry/lazy/separation.py": "import dask.array as da\n",
 }
 IN_FUNCTION = "import zarr\nimport storage.zarr.more\ndef f():\n    "
 BROKEN = {
@@ -147,7 +147,7 @@ BROKEN = {
     "a circle of a package": ("storage/files/__init__.py", "import storage.zarr.arrays", "circle"),
     "upwards": ("storage/files/places.py", "import storage.zarr.light", "sub_package"),
     "upwards in a function": ("storage/errors.py", "async def f():\n    import storage.zarr.light as l", "sub_package"),
-    "another package": ("geometry/lazy/selection.py", "from storage.errors import UserError", "package"),
+    "another package": ("geometry/lazy/separation.py", "from storage.errors import UserError", "package"),
     "more than declarations": ("storage/errors.py", "from geometry import lazy", "package"),
     "light in a function": ("storage/zarr/arrays.py", IN_FUNCTION + "from storage.zarr import light", "function"),
     "loaded already": ("storage/zarr/arrays.py", IN_FUNCTION + "import storage.zarr.more", "function"),

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dagster_project.assets.metrics import build_metrics_provenance, open_metrics
+from dagster_project.analysis.metrics_store import build_metrics_provenance, open_metrics
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from storage.errors import UserError

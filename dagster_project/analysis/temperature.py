@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.analysis.cluster import run_in_parallel
+from dagster_project.analysis.metrics_store import compute_provenance_digest
 from dagster_project.analysis.sources import Rows, Sources
-from dagster_project.assets.metrics import compute_provenance_digest
 from geometry.arrays import F64, I64
 from geometry.grids import half_octave_grid
 from geometry.statistics.intervals import DIFFERENCE

@@ -127,7 +127,7 @@ def _list_stored(home: Home, folder: Part) -> list[str]:
 
 
 def _describe_state(home: Home, name: str, folder: Part) -> str:
-    from dagster_project.assets.metrics import open_metrics
+    from dagster_project.analysis.metrics_store import open_metrics
     from storage.zarr.arrays import TENSORS
     from storage.zarr.sequences import SequenceStore
 

@@ -4,12 +4,13 @@ Holds the cosines to which Assumption 2 is fitted, ρ_0 (Section 4.1), and the c
 What does not belong here: the fit (``geometry.assumptions.decay``) and means over sequences.
 """
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from geometry.arrays import F64
-from geometry.threads import one_blas_thread
+from geometry.arrays import F64, Bool
 
 
 def cosine_by_distance(values: NDArray[np.floating]) -> F64:
@@ -39,17 +40,22 @@ def cosine_by_distance(values: NDArray[np.floating]) -> F64:
     _check(values)
     cosines = np.full(values.shape[:-1], np.nan)
     for head in np.ndindex(values.shape[:-2]):
-        unit, directed = unit_vectors(values[head][1:])
-        sums = autocorrelation(np.ascontiguousarray(unit.T))
-        pairs = np.rint(autocorrelation(directed[None].astype(np.float64)))
-        row = cosines[head][:-1]
-        np.divide(sums, pairs, out=row, where=pairs > 0)
-        row[:1] = np.where(directed.any(), 1.0, np.nan)
-        np.clip(row, -1.0, 1.0, out=row)
+        cosines[head] = mean_cosines(*unit_vectors(values[head]))
     return cosines
 
 
-@one_blas_thread
+def mean_cosines(unit: F64, directed: Bool) -> F64:
+    """``cosine_by_distance`` of one head, (n,), from its ``unit_vectors``."""
+    cosines = np.full(len(unit), np.nan)
+    sums = autocorrelation(np.ascontiguousarray(unit[1:].T))
+    pairs = np.rint(autocorrelation(directed[None, 1:].astype(np.float64)))
+    row = cosines[:-1]
+    np.divide(sums, pairs, out=row, where=pairs > 0)
+    row[:1] = np.where(directed[1:].any(), 1.0, np.nan)
+    np.clip(row, -1.0, 1.0, out=row)
+    return cosines
+
+
 def sink_cosines(values: NDArray[np.floating]) -> tuple[F64, F64]:
     """ρ_0, the mean over j > 0 of cos(v_0, v_j), and the standard deviation over j (Section 4.1).
 
@@ -72,11 +78,14 @@ def sink_cosines(values: NDArray[np.floating]) -> tuple[F64, F64]:
     _check(values)
     mean, spread = np.full(values.shape[:-2], np.nan), np.full(values.shape[:-2], np.nan)
     for head in np.ndindex(values.shape[:-2]):
-        unit, directed = unit_vectors(values[head])
-        if directed[0] and directed[1:].any():
-            cosines = np.clip(unit[1:][directed[1:]] @ unit[0], -1.0, 1.0)
-            mean[head], spread[head] = cosines.mean(), cosines.std()
+        mean[head], spread[head] = summarise_cosines(cosines_with_one(*unit_vectors(values[head]), 0))
     return mean, spread
+
+
+def summarise_cosines(cosines: F64) -> tuple[float, float]:
+    """Mean and standard deviation of all cosines but the first, (n,), that are not NaN; NaN if there are none."""
+    others = cosines[1:][~np.isnan(cosines[1:])]
+    return (float(others.mean()), float(others.std())) if others.size else (math.nan, math.nan)
 
 
 def cosines_with(values: NDArray[np.floating], index: int) -> F64:
@@ -105,12 +114,15 @@ def cosines_with(values: NDArray[np.floating], index: int) -> F64:
     _check(values)
     cosines = np.full(values.shape[:-1], np.nan)
     for head in np.ndindex(values.shape[:-2]):
-        unit, directed = unit_vectors(values[head])
-        if directed[index]:
-            found = np.clip(np.einsum("nd,d->n", unit, unit[index]), -1.0, 1.0)
-            found[index] = 1.0
-            cosines[head] = np.where(directed, found, np.nan)
+        cosines[head] = cosines_with_one(*unit_vectors(values[head]), index)
     return cosines
+
+
+def cosines_with_one(unit: F64, directed: Bool, index: int) -> F64:
+    """``cosines_with`` of one head, (n,), from its ``unit_vectors``."""
+    found = np.clip(np.einsum("nd,d->n", unit, unit[index]), -1.0, 1.0)
+    found[index] = 1.0
+    return np.where(directed & directed[index], found, np.nan)
 
 
 def _check(values: NDArray[np.floating]) -> None:
@@ -123,7 +135,7 @@ def _check(values: NDArray[np.floating]) -> None:
         raise ValueError(msg)
 
 
-def unit_vectors(values: NDArray[np.floating]) -> tuple[F64, NDArray[np.bool_]]:
+def unit_vectors(values: NDArray[np.floating]) -> tuple[F64, Bool]:
     """Unit vectors (n, d), 0 where the norm is 0, and a mask of where it is not 0, (n,).
 
     Each vector is first divided by its largest component: squares of very large or small numbers are out of range.

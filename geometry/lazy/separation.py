@@ -45,8 +45,9 @@ def build_separability_arrays(
     Parameters
     ----------
     attention, values, first_key, queries
-        As for ``geometry.lazy.selection.build_selection_arrays``: float32 (sequence, query, layer, head, key), float32
-        (sequence, layer, kv_head, key, head_dim), int (sequence, query, layer), and the position of each query.
+        Weights of some queries, float32 (sequence, query, layer, head, key); value states, float32 (sequence, layer,
+        kv_head, key, head_dim), query head h reads KV head h // (head / kv_head); the first key that each query may
+        attend to, int (sequence, query, layer); and the position of each query, the same in every sequence.
     sequences, layers
         Numbers of these sequences and layers in the study. With ``seed``, the position of the query and the head, they
         identify the random draws, which are therefore the same for any division of a study into arrays.
@@ -100,7 +101,7 @@ def estimate_block_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, gr
 
     It includes the input of this block and of the next; the measures in float64 and stacked, those of the previous
     block and their copies by name; and the scratch memory of one head. A run of one query on T threads holds at most T
-    of these at a time, as for ``geometry.lazy.selection.estimate_block_bytes``.
+    of these at a time, for a study of any length.
 
     Parameters
     ----------
@@ -128,7 +129,7 @@ def _compute_separability_block(
     draws: int,
     device: str | None,
 ) -> F32:
-    """One block; the first arguments as in ``lazy.selection``, (1, 1, 1, head, words) → (x, 1, 1, 1, head, m, grid)."""
+    """One block; arrays as in ``build_separability_arrays``, (1, 1, 1, head, words) → (x, 1, 1, 1, head, m, grid)."""
     weights, keys = group_heads(attention, values.shape[2]), find_attended_keys(first_key, query)
     found = np.full((len(SOURCES), *weights.shape[:2], len(MEASURES), len(n)), np.nan, np.float32)
     below = n < keys.stop - keys.start

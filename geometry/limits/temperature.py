@@ -15,7 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from geometry.arrays import F64, I32
 from geometry.inputs import check_heads, convert_array, convert_dtype
 from geometry.selection import kernels
-from geometry.selection.host import Head, arrange
+from geometry.selection.head_kernels import find_reach
+from geometry.selection.host import arrange, prepare_keys
+from geometry.selection.kernels import Head
 from geometry.selection.profile import selection_counts
 
 TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -159,7 +161,7 @@ def _measure_heads(alpha: F64, states: NDArray[Any], sizes: NDArray[np.integer],
     kinds = (np.int32, np.int32, np.float64, np.float64)
     out: list[NDArray[Any]] = [np.empty((*lead, sizes.size), kind) for kind in kinds]
     for head in np.ndindex(lead):
-        rows = _measure_head(arrange(alpha[head], convert_dtype(states[head]), sink=False), sizes)
+        rows = _measure_head(arrange(alpha[head], prepare_keys(convert_dtype(states[head])), sink=False), sizes)
         for array, row in zip(out, rows, strict=True):
             array[head] = row
     return out
@@ -169,14 +171,14 @@ def _measure_head(head: Head, sizes: NDArray[np.integer]) -> Iterator[tuple[floa
     """The measures of one head for some N: products of the centres with all keys, then one row per N."""
     weighted = head.alpha[: sizes[-1], None] * head.states[: sizes[-1]]
     s = np.cumsum(np.add.reduceat(weighted, np.append(0, sizes[:-1]), axis=0), axis=0)
-    norm, products = np.linalg.norm(s, axis=1).astype(np.float32), s.astype(np.float32) @ head.states32.T
-    energy, nothing, rows = np.empty_like(head.less), np.zeros_like(head.less), []
+    products, sizes_of_s = (head.factor * s).astype(np.float32) @ head.columns, head.factor * np.linalg.norm(s, axis=1)
+    (low, high, nothing), rows = np.zeros((3, products.shape[1]), np.float32), []
     for row, size in enumerate(sizes.tolist()):
-        k_in, k_out, nearest, farthest = kernels.count_row(
-            size, products[row], nothing, s[row], norm[row], head.alpha, head.states, head.factors, energy
-        )
-        radii = (kernels.distance(s[row], head.alpha, head.states, key) for key in (nearest, farthest))
-        rows.append((k_in, k_out, *(math.ldexp(radius, head.exponent) for radius in radii)))
+        reach = find_reach(head, sizes_of_s[row])
+        kernels.enclose(products[row : row + 1], nothing, head.a, head.least, reach, head.bend, low, high)
+        counted = kernels.count_row(size, s[row], head.alpha, head.states, head.least, low, high)
+        radii = (kernels.distance(s[row], head.alpha, head.states, key) for key in counted[2:])
+        rows.append((*counted[:2], *(math.ldexp(radius, head.exponent) for radius in radii)))
     return zip(*rows, strict=True)
 
 

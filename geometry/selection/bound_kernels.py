@@ -8,15 +8,18 @@ Upper bounds. With s'_N, the sum without the sink, and g_l = a_l² − 2⟨s'_N,
 *early*. p rises up to ξ* and falls beyond it, so for them it is largest at one of the two g_j that bracket g_i + ξ*/c.
 For most keys that is max g_j, because all g_j lie below, or min g_j, because all lie above; for the other keys the g_j
 within the range of g_i + ξ*/c are sorted once.
+
+g is known as the interval between ``low`` and ``high`` that ``geometry.selection.kernels.enclose`` computes, the middle
+of which is used; ``early`` is exact.
 """
 
 import math
 
 import numpy as np
 
-from geometry.accelerate import compile_kernel, compile_sum_kernel, larger
-from geometry.arrays import F32, F64, Floats
-from geometry.selection.kernels import Factors, count_row
+from geometry.accelerate import compile_kernel, compile_row_kernel, compile_row_sum_kernel, larger, smaller
+from geometry.arrays import F32, F64
+from geometry.selection.kernels import Interval
 
 XI_STAR = math.sqrt(math.sqrt(2.0) - 1.0)
 """ξ*, where φ(ξ) ξ/(1 + ξ²) is largest."""
@@ -26,6 +29,18 @@ XI_END = 9.0
 
 DENSITY_0 = 1.0 / math.sqrt(2.0 * math.pi)
 """φ(0), the standard normal density at 0."""
+
+SHRINK = 2.0**-64
+"""Differences of lifted g are multiplied by it, so that the product with c / SHRINK is within the range of float32."""
+
+MOST_GENTLE, MOST_STEEP = (float(end) for end in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
+"""The range of normal float32 numbers."""
+
+EXPONENT_BITS = 23
+"""Position of the exponent in a float32."""
+
+POWERS = tuple(np.float32(math.log(2.0) ** k / math.factorial(k)) for k in range(7))
+"""Coefficients of the Taylor polynomial of 2^x, the relative error of which is below 1.3·10⁻⁷ for |x| ≤ 1/2."""
 
 
 @compile_kernel
@@ -48,100 +63,92 @@ def gather_ingredients(a: F64, sink: int, s_in: F64, a_min_in: F64, a_max_in: F6
         a_max_out[row] = most
 
 
-@compile_kernel
-def largest_cosine(cosines: F32, reached: F32, selected: bool) -> np.float32:
-    """Update the running maxima ``reached`` over keys left out with a row of cosines (keys,); returns the largest."""
-    best = np.float32(0.0)
-    if selected:
-        for k in range(cosines.size):
-            reached[k] = larger(reached[k], cosines[k])
-    for k in range(cosines.size):
-        best = larger(best, reached[k])
-    return best
+@compile_row_kernel
+def raise_maxima(reached: F32, tile: F32, row: int, start: int, stop: int) -> None:
+    """Update running maxima, (w,), over keys left out with a row of cosines, (t, w)."""
+    for k in range(np.uint64(start), np.uint64(stop)):
+        reached[k] = larger(reached[k], tile[row, k])
 
 
-@compile_kernel
-def compute_rho_out(first: int, cosines: F32, sink: int, reached: F32, rho_out: F64) -> None:
-    """ρ_out (eq. 7) for the rows N = first + 1, …, first + t of a tile.
+@compile_row_sum_kernel
+def bound_probability(xi: np.float32) -> np.float32:
+    """p(ξ) = φ(ξ) ξ/(1 + ξ²) of eq. 9 for ξ ≥ 0, absolute error below 10⁻⁷; vectorised, unlike ``math.exp``.
 
-    Parameters
-    ----------
-    cosines
-        cos(v_k, v_j) of the tile's own keys k with the keys j of rank first + 1 and above, (t, n − first − 1).
-    sink
-        Rank of the sink, which does not count as a selected key; n or more if there is none.
-    reached
-        Running maximum over the selected keys, for each key, (n,); updated.
-    rho_out
-        Output, (t,); clipped to [0, 1], NaN where nothing but the sink is selected.
+    exp(−ξ²/2) is 2^whole · 2^part, the first by its bits.
     """
-    for row in range(cosines.shape[0]):
-        rank = first + row
-        best = largest_cosine(cosines[row, row:], reached[rank + 1 :], rank != sink)
-        rho_out[row] = np.nan if rank == 0 and sink == 0 else min(best, np.float32(1.0))
-
-
-@compile_sum_kernel
-def bound_probability(xi: float) -> float:
-    """p(ξ) = φ(ξ) ξ/(1 + ξ²) of eq. 9 for ξ ≥ 0, absolute error below 10⁻¹²; vectorised, unlike ``math.exp``.
-
-    exp(−ξ²/2) is the Taylor polynomial of exp(−ξ²/128), squared six times.
-    """
-    x = larger(0.0, -larger(-XI_END, -xi))  # clipped to [0, XI_END]
+    x = larger(np.float32(0.0), smaller(np.float32(XI_END), xi))
     square = x * x
-    t = square * (-1.0 / 128.0)
-    power = 1.0 + t * (1.0 + t * (1 / 2 + t * (1 / 6 + t * (1 / 24 + t * (1 / 120 + t * (1 / 720 + t * (1 / 5040)))))))
-    for _ in range(6):
-        power *= power
-    probability: float = DENSITY_0 * power * x / (1.0 + square)
-    return probability
+    power = square * np.float32(-0.5 / math.log(2.0))
+    whole = np.rint(power)
+    part = power - whole
+    c0, c1, c2, c3, c4, c5, c6 = POWERS
+    exponential = c0 + part * (c1 + part * (c2 + part * (c3 + part * (c4 + part * (c5 + part * c6)))))
+    bits = np.int32((np.int32(whole) + np.int32(127)) << np.int32(EXPONENT_BITS))
+    return np.float32(np.float32(DENSITY_0) * x * (exponential * bits.view(np.float32)) / (np.float32(1.0) + square))
 
 
-@compile_sum_kernel
-def outer_sum(g: F32, low: float, top: float, reach: float, c: float) -> tuple[float, float, int, int]:
+@compile_row_kernel
+def find_range(low: F32, high: F32, start: int, stop: int) -> Interval:
+    """The least and the largest g of some keys."""
+    least, most = np.float32(np.inf), np.float32(-np.inf)
+    for k in range(np.uint64(start), np.uint64(stop)):
+        g = np.float32(0.5) * (low[k] + high[k])
+        least, most = smaller(least, g), larger(most, g)
+    return least, most
+
+
+@compile_row_sum_kernel
+def outer_sum(
+    low: F32, high: F32, stop: int, ends: Interval, reach: np.float32, c: np.float32
+) -> tuple[float, float, int, int]:
     """Sums over the early keys for which p is largest at an end: (Σ_i p_i, max_i p_i, all early keys, those between).
 
-    Early keys are the selected ones with g_i ≤ low; g: (keys,). low and top are the ends of the g_j left out. For keys
-    with g_i + reach strictly between them, p may be larger at some g_j in between: they are only counted, not summed.
+    Early keys are the first ``stop`` keys with g_i ≤ least; ends are the least and the largest of the g_j left out. For
+    keys with g_i + reach strictly between them, p may be larger at some g_j in between: they are only counted, not
+    summed. c is divided by ``SHRINK``.
     """
-    total, best, early, between = 0.0, 0.0, np.int64(0), np.int64(0)
-    for k in range(g.size):
-        value = np.float64(g[k])
-        target = value + reach
-        p = bound_probability(((top if target >= top else low) - value) * c)
+    least, most = ends
+    total, best, early, between = np.float32(0.0), np.float32(0.0), np.int32(0), np.int32(0)
+    for k in range(np.uint64(stop)):
+        g = np.float32(0.5) * (low[k] + high[k])
+        target = g + reach
+        p = bound_probability(((most if target >= most else least) - g) * np.float32(SHRINK) * c)
         # set to 0 afterwards: a branch around p would prevent vectorisation
-        p = p if value <= low else 0.0
-        p = 0.0 if (target > low) & (target < top) else p
+        p = p if g <= least else np.float32(0.0)
+        inside = (target > least) & (target < most)
+        p = np.float32(0.0) if inside else p
         total += p
         best = larger(best, p)
-        early += np.int64(value <= low)
-        between += np.int64((value <= low) & (target > low) & (target < top))
-    return total, best, int(early), int(between)
+        early = np.int32(early + np.int32(g <= least))
+        between = np.int32(between + np.int32((g <= least) & inside))
+    return float(total), float(best), int(early), int(between)
 
 
 @compile_kernel
-def select_keys_between(g: F32, low: float, top: float, reach: float) -> F32:
-    """The g of the early keys that ``outer_sum`` leaves out."""
-    found, place = np.empty(g.size, np.float32), 0
-    for k in range(g.size):
-        if g[k] <= low < g[k] + reach < top:
-            found[place] = g[k]
+def select_keys_between(low: F32, high: F32, stop: int, ends: Interval, reach: np.float32) -> F32:
+    """The g of the early keys that ``outer_sum`` leaves out; parameters as there."""
+    found, place = np.empty(stop, np.float32), 0
+    for k in range(stop):
+        g = np.float32(0.5) * (low[k] + high[k])
+        if g <= ends[0] < g + reach < ends[1]:
+            found[place] = g
             place += 1
     return found[:place]
 
 
 @compile_kernel
-def bracket_values(g: F32, floor: float, ceiling: float) -> F32:
-    """The g within [floor, ceiling], the largest below and the smallest above, in order."""
-    found = np.empty(g.size, np.float32)
-    below, above, count = -np.inf, np.inf, 0
-    for k in range(g.size):
-        if g[k] < floor:
-            below = max(below, np.float64(g[k]))
-        elif g[k] > ceiling:
-            above = min(above, np.float64(g[k]))
+def bracket_values(low: F32, high: F32, start: int, stop: int, floor: np.float32, ceiling: np.float32) -> F32:
+    """The g of some keys within [floor, ceiling], the largest below and the smallest above, in order."""
+    found = np.empty(stop - start + 2, np.float32)
+    below, above, count = np.float32(-np.inf), np.float32(np.inf), 0
+    for k in range(start, stop):
+        g = np.float32(0.5) * (low[k] + high[k])
+        if g < floor:
+            below = max(below, g)
+        elif g > ceiling:
+            above = min(above, g)
         else:
-            found[count] = g[k]
+            found[count] = g
             count += 1
     for value in (below, above):
         if np.isfinite(value):
@@ -150,77 +157,103 @@ def bracket_values(g: F32, floor: float, ceiling: float) -> F32:
     return np.sort(found[:count])
 
 
-@compile_kernel
-def largest_probability(g: float, ordered: F32, reach: float, c: float) -> float:
+@compile_row_kernel
+def largest_probability(g: np.float32, ordered: F32, reach: np.float32, c: np.float32) -> np.float32:
     """max_j p(c (g_j − g)) over keys left out, where ``ordered`` holds the g_j around g + reach, sorted."""
     above = int(np.searchsorted(ordered, g + reach))
-    best = 0.0
+    best = np.float32(0.0)
     for j in range(max(above - 1, 0), min(above + 1, ordered.size)):
-        best = max(best, bound_probability((ordered[j] - g) * c))
+        best = max(best, bound_probability((ordered[j] - g) * np.float32(SHRINK) * c))
     return best
 
 
 @compile_kernel
-def inner_sum(g: F32, left_out: F32, reach: float, c: float) -> tuple[float, float]:
-    """Sums over early keys of the largest p over all g_j left out: (Σ_i p_i, max_i p_i)."""
-    ordered = bracket_values(left_out, np.float64(g.min()) + reach, np.float64(g.max()) + reach)
+def inner_sum(
+    g: F32, low: F32, high: F32, start: int, stop: int, reach: np.float32, c: np.float32
+) -> tuple[float, float]:
+    """Sums over early keys ``g`` of the largest p over the keys left out, start to stop: (Σ_i p_i, max_i p_i)."""
+    ordered = bracket_values(low, high, start, stop, g.min() + reach, g.max() + reach)
     total, best = 0.0, 0.0
     for k in range(g.size):
-        p = largest_probability(np.float64(g[k]), ordered, reach, c)
+        p = np.float64(largest_probability(g[k], ordered, reach, c))
         total, best = total + p, max(best, p)
     return total, best
 
 
-@compile_kernel
-def bound_row(g: F32, split: int, late: int, c: float) -> tuple[float, float]:
-    """The upper bounds of Precision and Recall (eq. 13, 15) of one row, N = split; g: (n,), ``late`` is exact."""
-    selected, left_out, reach = g[:split], g[split:], XI_STAR / c
-    low, top = np.float64(left_out.min()), np.float64(left_out.max())
-    total, best, early, between = outer_sum(selected, low, top, reach, c)
-    if between > 0:
-        inner, largest = inner_sum(select_keys_between(selected, low, top, reach), left_out, reach, c)
-        total, best = total + inner, max(best, largest)
-    if split - late != early:  # float32 puts keys on the wrong side of low: up to rounding they are at low
-        edge, _ = inner_sum(left_out[left_out == left_out.min()][:1], left_out, reach, c)
-        total, best = max(total + (split - late - early) * edge, 0.0), max(best, edge)
-    if late > 0:
-        best = 0.5
+@compile_row_kernel
+def fill_upper_bounds(
+    row: int,
+    n: int,
+    late: int,
+    steepness: F64,
+    breadth: float,
+    low: F32,
+    high: F32,
+    precision: F64,
+    recall: F64,
+) -> bool:
+    """The upper bounds of Precision and Recall (eq. 13, 15) of a row, N = row + 1, for every κ; whether they are final.
+
+    They are not if p may be largest between the ends for a key, or float32 counts other early keys than there are.
+
+    Parameters
+    ----------
+    late
+        The number of late keys.
+    steepness, breadth
+        Their quotient is c for lifted g, divided by ``SHRINK``; (κ,) and a number.
+    low, high
+        Intervals of g, (w,).
+    precision, recall
+        Outputs, (κ, n − 1); NaN unless B > 0.
+    """
+    split, ends, final = row + 1, find_range(low, high, row + 1, n), True
+    for k in range(steepness.size):
+        precision[k, row], recall[k, row] = np.nan, np.nan
+        if breadth > 0.0:
+            steep, reach = convert_steepness(steepness[k] / breadth)
+            total, best, early, between = outer_sum(low, high, split, ends, reach, steep)
+            precision[k, row], recall[k, row] = combine(split, late, total, best)
+            final = final and between == 0 and early == split - late
+    return final
+
+
+@compile_row_sum_kernel
+def convert_steepness(c: float) -> tuple[np.float32, np.float32]:
+    """C and ξ*/c in float32, for lifted g."""
+    steep = np.float32(min(max(c, MOST_GENTLE), MOST_STEEP))  # p of 0 and of infinity are 0
+    return steep, np.float32(min(XI_STAR / SHRINK / c, MOST_STEEP))
+
+
+@compile_row_sum_kernel
+def combine(split: int, late: int, total: float, best: float) -> tuple[float, float]:
+    """The upper bounds of Precision and Recall from Σ_i max_j p and max_ij p over the early keys."""
+    best, total = (0.5, total) if late > 0 else (best, total)
     return 1.0 - best / (split + 1), 1.0 - (0.5 * late + (total if late < split else 0.0)) / split
 
 
 @compile_kernel
-def bound_tile(
-    first: int,
-    products: F32,
-    s: F64,
-    size: F32,
-    alpha: F64,
-    states: Floats,
-    factors: Factors,
-    curvature: F64,
-    precision_upper: F64,
-    recall_upper: F64,
+def refine_upper_bounds(
+    row: int,
+    n: int,
+    late: int,
+    steepness: F64,
+    breadth: float,
+    low: F32,
+    high: F32,
+    precision: F64,
+    recall: F64,
 ) -> None:
-    """Upper bounds for the rows N = first + 1, …, first + t of a tile and every κ.
-
-    Parameters
-    ----------
-    products
-        ⟨s'_N, v_l⟩ of the tile, (t, n).
-    s, size
-        s'_N of the tile (t, d), and at least its norm (t,).
-    alpha, states, factors
-        As for ``geometry.selection.kernels.count_tile``.
-    curvature
-        c for lifted energies, (κ, n − 1); NaN where there is no bound.
-    precision_upper, recall_upper
-        Outputs, (κ, n − 1).
-    """
-    g, nothing = np.empty(alpha.size, np.float32), np.zeros(alpha.size, np.float32)
-    for row in range(products.shape[0]):
-        split = first + row + 1
-        early, _, _, _ = count_row(split, products[row], nothing, s[row], size[row], alpha, states, factors, g)
-        for index in range(curvature.shape[0]):
-            if curvature[index, split - 1] > 0.0:
-                upper = bound_row(g, split, split - early, curvature[index, split - 1])
-                precision_upper[index, split - 1], recall_upper[index, split - 1] = upper
+    """Replace the upper bounds that ``fill_upper_bounds`` did not finish; parameters as there."""
+    split, ends = row + 1, find_range(low, high, row + 1, n)
+    for k in range(steepness.size):
+        steep, reach = convert_steepness(steepness[k] / breadth)
+        total, best, early, between = outer_sum(low, high, split, ends, reach, steep)
+        if between > 0:
+            inside = select_keys_between(low, high, split, ends, reach)
+            of_inner, largest = inner_sum(inside, low, high, split, n, reach, steep)
+            total, best = total + of_inner, max(best, largest)
+        if split - late != early:  # float32 puts keys on the wrong side of the least: up to rounding they are at it
+            edge, _ = inner_sum(np.full(1, ends[0]), low, high, split, n, reach, steep)
+            total, best = max(total + (split - late - early) * edge, 0.0), max(best, edge)
+        precision[k, row], recall[k, row] = combine(split, late, total, best)

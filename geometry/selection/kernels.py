@@ -1,50 +1,98 @@
 """Compiled kernels of the all-N selection counts. They do not validate their input.
 
-Letters: n keys in order of falling weight, d components of a value state, t rows of a tile. Row N−1 belongs to N. A
-*centre* is s_N, or s_N without the sink's part.
+Letters: n keys in order of falling weight, d components of a value state, w ≥ n the keys padded to a multiple of
+``LANES``. A *centre* is s_N, or s_N without the sink's part; a_l = ‖y_l‖; u_l = v_l/‖v_l‖.
 
-Exact counts. Distances from a centre s are ordered by E_l = ‖y_l‖² − 2⟨s, y_l⟩ (``D_l`` without the
-common term ‖s‖²). The inner products of all N with all keys are one float32 matrix product; a rigorous bound δ_l of the
-error of each E_l comes with it:
+Exact counts. Distances from a centre s are ordered by E_l = ‖y_l‖² − 2⟨s, y_l⟩ = a_l (a_l − 2⟨s, u_l⟩), which is D_l
+without the common term ‖s‖². The inner products ⟨s, u_l⟩ are computed in float32: from one tile of cosines of some keys
+with all keys, each row is the one before it plus a_N cos(u_N, u_l). A rigorous bound δ_l of the error of each E_l comes
+with it:
 
-    δ_l = a_l (slope · size + bend · a_l) + a bound of underflow,    a_l = ‖y_l‖,
+    δ_l = a_l (slope · size + bend · a_l),
 
-where size is at least ‖s‖, ``slope`` is 2 (d + 8) u for any order of summation (Higham, *Accuracy and Stability of
-Numerical Algorithms*, §3.1) with u = 2⁻²⁴, and ``bend`` covers the rounding of ‖y_l‖² and of E_l itself. Where y_l = 0,
-E_l and δ_l are exactly 0. The few comparisons that the bound does not decide are repeated in float64 with
-``compare_distances``, a product of differences that keeps its digits however near two keys are. It is 0 for equal y, so
-true ties are ties. The float32 product thus affects speed, never the result.
+where size is at least the norm of the centre at the first row of the tile plus the a of the keys added since.
+``error_slope`` covers d additions in any order (Higham, *Accuracy and Stability of Numerical Algorithms*, §3.1) and as
+many as a tile has rows, ``ERROR_BEND`` the rounding of a_l and of E_l itself. Where y_l = 0, E_l and δ_l are exactly 0.
+The few comparisons that the bound does not decide are repeated in float64 with ``compare_distances``, a product of
+differences that keeps its digits however near two keys are. It is 0 for equal y, so true ties are ties. The float32
+product thus affects speed, never the result.
+
+Underflow. All a are multiplied by 2^lift, with which the largest ‖v‖ lies between 2^(LIFT−1) and 2^LIFT. In δ_l, a_l is
+replaced by ``least``, which is not below FLOOR unless y_l = 0, and ``TRIFLE`` is added to the bracket: least · slope ·
+size then exceeds the error of an a_l below 2⁻¹²⁶, and least · TRIFLE that of a subnormal product.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from geometry.accelerate import compile_kernel, compile_sum_kernel, larger
-from geometry.arrays import F32, F64, I32, Floats
+from geometry.accelerate import compile_row_kernel, compile_row_sum_kernel, larger, smaller
+from geometry.arrays import F32, F64, I64, Floats
+
+LANES = 16
+"""Numbers of float32 that one instruction handles on the widest processors, and that fill a cache line."""
 
 UNIT_ROUNDOFF = 2.0**-24
 """Largest relative error of one float32 rounding."""
 
-ERROR_BEND = 4.04 * UNIT_ROUNDOFF
+ERROR_BEND = 6.3 * UNIT_ROUNDOFF
 """Factor of a_l² in the error bound of E_l."""
 
-Factors = F32
-"""Coefficients of energies and their error bounds, (4, n): 2α, a², slope · a and bend · a² + underflow.
-
-All are multiplied by one power of two, the lift.
-"""
-
-# Leaf kernels take whole arrays and a range of keys, start to stop: passing slices would take longer than the work on
-# them.
+LIFT, FLOOR, TRIFLE = 60, 2.0**-87, 2.0**-58
+"""The exponent of the largest lifted norm, and what underflow adds to the error bound: see above."""
 
 
-def error_slope(head_dim: int, unit_roundoff: float = UNIT_ROUNDOFF) -> float:
-    """Factor of a_l · size in the error bound of E_l, for value states of ``head_dim`` components."""
-    return 2.02 * (head_dim + 8) * unit_roundoff
+Interval = tuple[np.float32, np.float32]
+"""The ends of an interval that holds a number."""
 
 
-@compile_sum_kernel
+class Head(NamedTuple):
+    """One head, keys in order of falling weight; lifted numbers are multiplied by ``factor``, a power of two."""
+
+    alpha: F64
+    """Weights, (n,)."""
+    states: Floats
+    """Value states times 2^−exponent, (n, d)."""
+    norm: F64
+    """‖v‖, (n,), times 2^−exponent."""
+    order: I64
+    """Position of each key, (n,)."""
+    unit: F32
+    """u in order of position, (n, d); 0 where v = 0."""
+    columns: F32
+    """u in order of falling weight, (d, w)."""
+    a: F32
+    """‖y‖, lifted, (w,)."""
+    least: F32
+    """max(a, FLOOR), or 0 where y = 0, (w,)."""
+    along: F32
+    """⟨y_0, u⟩, lifted, (w,)."""
+    twins: I64
+    """For each key the first key of the same weight and value state, (n,); empty if no two keys are equal."""
+    sink: int
+    """Rank of the sink; n if there is none."""
+    last: int
+    """Rank of the last token."""
+    exponent: int
+    factor: float
+    slope: np.float32
+    bend: np.float32
+    trifle: np.float32
+    """Coefficients of the error bound, those of a, of a² and of nothing."""
+
+
+# Leaf kernels take whole arrays and the places in them: slices, and the fields of a tuple, are counted references,
+# which take longer than the work on them. Places are unsigned, because the compiler does not vectorise a loop over
+# those that may be negative.
+
+
+def error_slope(terms: int, unit_roundoff: float = UNIT_ROUNDOFF) -> float:
+    """Factor of a_l · size in the error bound of E_l, for inner products that are sums of so many terms."""
+    return 2.02 * (terms + 8) * unit_roundoff
+
+
+@compile_row_sum_kernel
 def inner(a: Floats, b: Floats) -> float:
     """⟨a, b⟩ summed in float64; a, b: (d,)."""
     total = 0.0
@@ -53,7 +101,7 @@ def inner(a: Floats, b: Floats) -> float:
     return total
 
 
-@compile_kernel
+@compile_row_kernel
 def compare_distances(s: F64, alpha: F64, states: Floats, key: int, other: int) -> float:
     """How much farther y of one key is from s than o of another, squared: ⟨y − o, (y − s) + (o − s)⟩ = D_y − D_o.
 
@@ -68,7 +116,7 @@ def compare_distances(s: F64, alpha: F64, states: Floats, key: int, other: int) 
     return total
 
 
-@compile_sum_kernel
+@compile_row_sum_kernel
 def distance(s: F64, alpha: F64, states: Floats, key: int) -> float:
     """‖s − y_key‖ in float64 from the differences themselves; s: (d,)."""
     total = 0.0
@@ -77,186 +125,166 @@ def distance(s: F64, alpha: F64, states: Floats, key: int) -> float:
     return math.sqrt(total)
 
 
-@compile_kernel
-def enclose(
-    products: F32, less: F32, factors: Factors, size: np.float32, sign: np.float32, energy: F32, start: int, stop: int
-) -> tuple[np.float32, np.float32]:
-    """Turn inner products ⟨s, v_l⟩ into E_l, and enclose the maximum of ``sign`` · E: (lower, upper).
+@compile_row_kernel
+def advance(tile: F32, row: int, weight: np.float32) -> None:
+    """Add a key to the centre, the products with which are the first row of a tile: ⟨s, u⟩ += weight · cos; (t, w)."""
+    for k in range(tile.shape[1]):
+        tile[0, k] += weight * tile[row, k]
 
-    products are those with s without the sink's part; less is 2α_l ⟨y_0, v_l⟩, lifted, if s includes that part, and 0
-    otherwise; energy: output, E; (n,) each; sign is 1 or −1.
+
+@compile_row_kernel
+def enclose(
+    tile: F32, along: F32, a: F32, least: F32, reach: np.float32, bend: np.float32, low: F32, high: F32
+) -> None:
+    """Enclose E of every key between ``low`` and ``high``, outputs, (w,).
+
+    The first row of ``tile``, (t, w), is ⟨s, u⟩ with s without the sink's part; along is ``Head.along`` if s includes
+    that part, otherwise 0. The error of E is at most least · (reach + bend · a).
     """
-    product, subtract, out = products[start:stop], less[start:stop], energy[start:stop]
-    weight2, square = factors[0, start:stop], factors[1, start:stop]
-    slope, bend = factors[2, start:stop], factors[3, start:stop]
-    lower, upper = np.float32(-np.inf), np.float32(-np.inf)
-    for k in range(out.size):
-        value = square[k] - weight2[k] * product[k] - subtract[k]
-        out[k] = value
-        error = slope[k] * size + bend[k]
-        lower = larger(lower, sign * value - error)
-        upper = larger(upper, sign * value + error)
+    for k in range(low.size):
+        energy = a[k] * (a[k] - np.float32(2.0) * (tile[0, k] + along[k]))
+        error = least[k] * (reach + bend * a[k])
+        low[k] = energy - error
+        high[k] = energy + error
+
+
+@compile_row_kernel
+def find_least(low: F32, high: F32, start: int, stop: int) -> Interval:
+    """The interval of the least E of some keys."""
+    lower, upper = np.float32(np.inf), np.float32(np.inf)
+    for k in range(np.uint64(start), np.uint64(stop)):
+        lower, upper = smaller(lower, low[k]), smaller(upper, high[k])
     return lower, upper
 
 
-@compile_kernel
-def survey(
-    energy: F32,
-    factors: Factors,
-    size: np.float32,
-    sign: np.float32,
-    reach: np.float32,
-    interval: tuple[np.float32, np.float32],
-    start: int,
-    stop: int,
-) -> tuple[int, int, int, int]:
-    """Count the cases that the error bound decides: (candidates, the first of them, surely within, perhaps within).
+@compile_row_kernel
+def find_most(low: F32, high: F32, start: int, stop: int) -> Interval:
+    """The interval of the largest E of some keys."""
+    lower, upper = np.float32(-np.inf), np.float32(-np.inf)
+    for k in range(np.uint64(start), np.uint64(stop)):
+        lower, upper = larger(lower, low[k]), larger(upper, high[k])
+    return lower, upper
 
-    Candidates may attain the maximum of ``sign`` · E, known to be at least ``reach``. The last two count the keys whose
-    E is surely, and perhaps, at most a threshold that lies in ``interval``.
+
+@compile_row_kernel
+def survey(low: F32, high: F32, threshold: Interval, start: int, stop: int) -> tuple[int, int]:
+    """Count the keys whose E is surely, and perhaps, at most a threshold that is known as an interval."""
+    lower, upper = threshold
+    sure, possible = np.int32(0), np.int32(0)
+    for k in range(np.uint64(start), np.uint64(stop)):
+        sure = np.int32(sure + np.int32(high[k] <= lower))
+        possible = np.int32(possible + np.int32(low[k] <= upper))
+    return int(sure), int(possible)
+
+
+@compile_row_kernel
+def find_candidates(ends: F32, sign: np.float32, reach: np.float32, start: int, stop: int) -> tuple[int, int]:
+    """The first and the last of some keys with sign · end ≥ sign · reach; there must be one.
+
+    They may attain the maximum (sign 1, upper ends) or the minimum (sign −1, lower ends) of E.
     """
-    value, slope, bend = energy[start:stop], factors[2, start:stop], factors[3, start:stop]
-    lower, upper = interval
-    candidates, sure, possible = np.int32(0), np.int32(0), np.int32(0)
-    first = np.int32(value.size)
-    for k in range(value.size):
-        error = slope[k] * size + bend[k]
-        reaches = sign * value[k] + error >= reach
-        candidates += np.int32(reaches)
-        first = min(first, np.int32(k) if reaches else np.int32(value.size))
-        sure += np.int32(value[k] + error <= lower)
-        possible += np.int32(value[k] - error <= upper)
-    return int(candidates), start + int(first), int(sure), int(possible)
+    limit, first, last = sign * reach, np.int32(stop), np.int32(-1)
+    for k in range(np.uint64(start), np.uint64(stop)):
+        reaches = sign * ends[k] >= limit
+        first = min(first, np.int32(k) if reaches else np.int32(stop))
+        last = max(last, np.int32(k) if reaches else np.int32(-1))
+    return int(first), int(last)
 
 
-@compile_kernel
+@compile_row_kernel
 def find_extremal_key(
     s: F64,
     alpha: F64,
     states: Floats,
-    energy: F32,
-    factors: Factors,
-    size: np.float32,
+    least: F32,
+    ends: F32,
     sign: np.float32,
     reach: np.float32,
-    best: int,
-    stop: int,
+    first: int,
+    final: int,
 ) -> int:
-    """The first key whose exact ``sign`` · D is the maximum, among the candidates of ``survey`` from ``best`` on."""
-    empty = factors[3, best] == 0.0  # y = 0; there may be thousands of them, all equal
-    for k in range(best + 1, stop):
-        error = factors[2, k] * size + factors[3, k]
-        if sign * energy[k] + error >= reach and not (empty and factors[3, k] == 0.0):
-            empty = empty or factors[3, k] == 0.0
+    """The first key whose exact ``sign`` · D is the maximum, among the candidates from ``first`` to ``final``."""
+    best, empty = first, least[first] == 0.0  # y = 0; there may be thousands of them, all equal
+    for k in range(first + 1, final + 1):
+        if sign * ends[k] >= sign * reach and not (empty and least[k] == 0.0):
+            empty = empty or least[k] == 0.0
             if sign * compare_distances(s, alpha, states, k, best) > 0.0:
                 best = k
     return best
 
 
-@compile_kernel
+@compile_row_kernel
 def count_doubtful(
     s: F64,
     alpha: F64,
     states: Floats,
-    energy: F32,
-    factors: Factors,
-    size: np.float32,
-    interval: tuple[np.float32, np.float32],
-    threshold: int,
+    least: F32,
+    low: F32,
+    high: F32,
+    threshold: Interval,
+    key: int,
     start: int,
     stop: int,
 ) -> int:
-    """Count, exactly, the keys in doubt after ``survey`` that are no farther from s than the key ``threshold``."""
-    lower, upper = interval
+    """Count, exactly, the keys in doubt after ``survey`` that are no farther from s than ``key``, the threshold."""
+    lower, upper = threshold
     count, empty = 0, -1  # whether y = 0 is within; −1: not known yet
     for k in range(start, stop):
-        error = factors[2, k] * size + factors[3, k]
-        if energy[k] - error <= upper and not energy[k] + error <= lower:
-            if factors[3, k] > 0.0:
-                count += compare_distances(s, alpha, states, k, threshold) <= 0.0
+        if low[k] <= upper and not high[k] <= lower:
+            if least[k] > 0.0:
+                count += compare_distances(s, alpha, states, k, key) <= 0.0
             else:
                 if empty < 0:
-                    empty = int(compare_distances(s, alpha, states, k, threshold) <= 0.0)
+                    empty = int(compare_distances(s, alpha, states, k, key) <= 0.0)
                 count += empty
     return count
 
 
-@compile_kernel
+@compile_row_kernel
+def find_nearest(split: int, s: F64, alpha: F64, states: Floats, least: F32, low: F32, near: Interval) -> int:
+    """The key left out that is nearest to s, among those of rank ``split`` and above; near: from ``find_least``."""
+    first, final = find_candidates(low, np.float32(-1.0), near[1], split, alpha.size)
+    if first == final:
+        return first
+    return find_extremal_key(s, alpha, states, least, low, np.float32(-1.0), near[1], first, final)
+
+
+@compile_row_kernel
+def find_farthest(split: int, s: F64, alpha: F64, states: Floats, least: F32, high: F32, far: Interval) -> int:
+    """The selected key that is farthest from s, among those below rank ``split``; far: from ``find_most``."""
+    first, final = find_candidates(high, np.float32(1.0), far[0], 0, split)
+    if first == final:
+        return first
+    return find_extremal_key(s, alpha, states, least, high, np.float32(1.0), far[0], first, final)
+
+
+@compile_row_kernel
 def count_row(
-    split: int,
-    products: F32,
-    less: F32,
-    s: F64,
-    size: np.float32,
-    alpha: F64,
-    states: Floats,
-    factors: Factors,
-    energy: F32,
+    split: int, s: F64, alpha: F64, states: Floats, least: F32, low: F32, high: F32
 ) -> tuple[int, int, int, int]:
     """One row, N = split: (K_in, K_out, the nearest key left out, the farthest selected key).
 
-    products, less: (n,); s: (d,); the others as for ``count_tile``; energy: output, E, (n,).
+    s: (d,); least, low, high: (w,).
     """
-    most, least, n = np.float32(1.0), np.float32(-1.0), alpha.size
-    low, high = enclose(products, less, factors, size, most, energy, 0, split)
-    reach, other = enclose(products, less, factors, size, least, energy, split, n)
-    farthest_in, nearest_out = (low, high), (-other, -reach)
-    several, farthest, k_in, possible = survey(energy, factors, size, most, low, nearest_out, 0, split)
-    doubt_in = possible > k_in
-    if several > 1:
-        farthest = find_extremal_key(s, alpha, states, energy, factors, size, most, low, farthest, split)
-    several, nearest, k_out, possible = survey(energy, factors, size, least, reach, farthest_in, split, n)
-    doubt_out = possible > k_out
-    if several > 1:
-        nearest = find_extremal_key(s, alpha, states, energy, factors, size, least, reach, nearest, n)
-    if doubt_in:
-        k_in += count_doubtful(s, alpha, states, energy, factors, size, nearest_out, nearest, 0, split)
-    if doubt_out:
-        k_out += count_doubtful(s, alpha, states, energy, factors, size, farthest_in, farthest, split, n)
+    n = alpha.size
+    far, near = find_most(low, high, 0, split), find_least(low, high, split, n)
+    farthest = find_farthest(split, s, alpha, states, least, high, far)
+    nearest = find_nearest(split, s, alpha, states, least, low, near)
+    k_in, possible = survey(low, high, near, 0, split)
+    if k_in < possible:
+        k_in += count_doubtful(s, alpha, states, least, low, high, near, nearest, 0, split)
+    k_out, possible = survey(low, high, far, split, n)
+    if k_out < possible:
+        k_out += count_doubtful(s, alpha, states, least, low, high, far, farthest, split, n)
     return k_in, k_out, nearest, farthest
 
 
-@compile_kernel
-def count_tile(
-    first: int,
-    products: F32,
-    less: F32,
-    sink: int,
-    s: F64,
-    size: F32,
-    alpha: F64,
-    states: Floats,
-    factors: Factors,
-    k_in: I32,
-    k_out: I32,
-    r_min: F64,
-    r_max: F64,
-) -> None:
-    """Counts and radii (eq. 19-20) for the rows N = first + 1, …, first + t of a tile.
-
-    Parameters
-    ----------
-    products
-        ⟨s_N without the sink's part, v_l⟩ of the tile, (t, n).
-    less
-        2α_l ⟨y_0, v_l⟩, lifted, (n,).
-    sink
-        Rank of the sink among the weights; n or more if there is none.
-    s, size
-        s_N of the tile (t, d), and at least its norm (t,).
-    alpha, states
-        Weights (n,) and value states (n, d), in order of falling weight.
-    factors
-        See ``Factors``.
-    k_in, k_out, r_min, r_max
-        Outputs, (t,) each.
-    """
-    energy, nothing = np.empty_like(less), np.zeros_like(less)
-    for row in range(products.shape[0]):
-        split = first + row + 1
-        subtract = less if sink < split else nothing
-        k_in[row], k_out[row], nearest, farthest = count_row(
-            split, products[row], subtract, s[row], size[row], alpha, states, factors, energy
-        )
-        r_min[row] = distance(s[row], alpha, states, nearest)
-        r_max[row] = distance(s[row], alpha, states, farthest)
+@compile_row_kernel
+def count_nearer(split: int, s: F64, alpha: F64, states: Floats, least: F32, low: F32, high: F32) -> int:
+    """K_in of one row, N = split, as ``count_row``."""
+    near = find_least(low, high, split, alpha.size)
+    k_in, possible = survey(low, high, near, 0, split)
+    if k_in < possible:
+        nearest = find_nearest(split, s, alpha, states, least, low, near)
+        k_in += count_doubtful(s, alpha, states, least, low, high, near, nearest, 0, split)
+    return k_in

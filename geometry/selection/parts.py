@@ -7,9 +7,14 @@ Holds ``output_parts``, the norms of the parts of Σ y_i (Section 4.2). For sele
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.arrays import F64
-from geometry.inputs import reject_masked
-from geometry.quantities import OutputParts
+from geometry.accelerate import compile_kernel, compile_row_sum_kernel
+from geometry.arrays import F64, Floats
+from geometry.inputs import broadcast_lead, iterate_heads, reject_masked
+from geometry.quantities import OutputParts, list_declared
+from geometry.selection.kernels import inner
+
+NAMES = tuple(list_declared(OutputParts))
+"""Names of the norms, in the order in which ``measure_parts`` stores them."""
 
 
 def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *, sink: bool = True) -> OutputParts:
@@ -41,30 +46,42 @@ def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *,
     if 0 in values.shape[-2:] or weights.shape[-1:] != values.shape[-2:-1]:
         msg = f"weights (…, n) and values (…, n, d) must have the same n ≥ 1 keys, got {weights.shape}, {values.shape}"
         raise ValueError(msg)
-    rest = slice(1 if sink else 0, -1)
-    others, sink_part, last_part = (
-        np.einsum("...n,...nd->...d", weights[..., keys], values[..., keys, :], dtype=np.float64)
-        for keys in (rest, slice(0, int(sink)), slice(-1, None))
-    )
-    if sink and weights.shape[-1] == 1:  # the sink is the last token
-        sink_part, last_part = others, others
-    lengths = np.einsum("...n,...n->...", weights[..., rest], _norms(values[..., rest, :]), dtype=np.float64)
-    first = weights[..., 0] * _norms(values[..., 0, :])
-    norm_rest, contributions = _norms(others), weights * _norms(values)
-    return OutputParts(
-        sink_weight=(weights[..., 0] if sink else np.full_like(weights[..., 0], np.nan)) + np.zeros(first.shape),
-        norm_y_0=first if sink else np.full_like(first, np.nan),
-        norm_y_last=weights[..., -1] * _norms(values[..., -1, :]),
-        norm_rest=norm_rest,
-        total_rest=np.maximum(lengths, norm_rest),  # at least norm_rest, despite rounding
-        norm_output=_norms(np.einsum("...n,...nd->...d", weights, values, dtype=np.float64)),
-        norm_output_without_sink=_norms(others + last_part) if sink else np.full_like(norm_rest, np.nan),
-        norm_output_without_last=_norms(others + sink_part),
-        norm_contributions=_norms(contributions),
-    )
+    found = np.empty((*broadcast_lead(weights, values), len(NAMES)))
+    for head, of_head, states in iterate_heads(weights, values):
+        measure_parts(of_head, states, sink, found[head])
+    return OutputParts(**{name: found[..., index] for index, name in enumerate(NAMES)})
 
 
-def _norms(vectors: NDArray[np.floating]) -> F64:
-    """Norms along the last axis, in float64: (…, d) → (…)."""
-    norms: F64 = np.sqrt(np.einsum("...d,...d->...", vectors, vectors, dtype=np.float64))
-    return norms
+@compile_row_sum_kernel
+def add_contribution(weight: float, state: Floats, total: F64) -> float:
+    """Add a weighted value state, (d,), to a sum; returns its norm."""
+    square = 0.0
+    for k in range(total.size):
+        part = np.float64(state[k])
+        total[k] += weight * part
+        square += part * part
+    return float(weight * np.sqrt(square))
+
+
+@compile_kernel
+def measure_parts(weights: Floats, states: Floats, sink: bool, found: F64) -> None:
+    """The quantities of ``OutputParts`` of one head in the order of ``NAMES``, weights (n,), states (n, d)."""
+    n, first = weights.size, 1 if sink else 0
+    d, total, square = states.shape[1], 0.0, 0.0
+    others, of_sink, of_last = np.zeros(d), np.zeros(d), np.zeros(d)
+    for key in range(first, n - 1):
+        norm = add_contribution(weights[key], states[key], others)
+        total, square = total + norm, square + norm * norm
+    y_0 = add_contribution(weights[0], states[0], of_sink) if sink else np.nan
+    y_last = add_contribution(weights[n - 1], states[n - 1], of_last)
+    if n == 1:  # the sink is the last token: without it nothing is left
+        of_sink[:] = 0.0
+    whole, rest = others + of_sink + of_last, np.sqrt(inner(others, others))
+    without_sink, without_last = others + of_last if n > 1 else others, others + of_sink
+    found[0] = weights[0] if sink else np.nan
+    found[1], found[2], found[3] = y_0, y_last, rest
+    found[4] = max(total, rest)  # at least the norm of the sum, despite rounding
+    found[5] = np.sqrt(inner(whole, whole))
+    found[6] = np.sqrt(inner(without_sink, without_sink)) if sink else np.nan
+    found[7] = np.sqrt(inner(without_last, without_last))
+    found[8] = np.sqrt(square + y_last * y_last + (y_0 * y_0 if sink and n > 1 else 0.0))

@@ -2,19 +2,37 @@
 
 Holds ``selection_profile`` and ``selection_counts``; what they return is declared in ``geometry.quantities``. What does
 not belong here: how the numbers are computed (``geometry.selection.host`` on the CPU, ``geometry.selection.cuda`` on a
-GPU), Dask (``geometry.lazy.selection``) and files.
+GPU), all quantities of a layer (``geometry.selection.layers``) and files.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Real
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from geometry.inputs import check_heads, choose_device, convert_array, convert_dtype, convert_tensor, reject_masked
-from geometry.quantities import Quantity, SelectionCounts, SelectionProfile, list_declared
-from geometry.selection.host import count_tile_rows, fill_head_counts, fill_head_profile
+from geometry.inputs import (
+    broadcast_lead,
+    check_heads,
+    choose_device,
+    convert_array,
+    convert_tensor,
+    iterate_heads,
+    reject_masked,
+)
+from geometry.quantities import SelectionCounts, SelectionProfile, list_declared
+from geometry.selection.head_kernels import CURVES, TILE_ROWS, Counts, Profile
+from geometry.selection.host import (
+    Keys,
+    choose_unit,
+    fill_head_counts,
+    fill_head_profile,
+    make_room,
+    pad,
+    prepare_keys,
+    restore_lengths,
+)
 from geometry.threads import one_blas_thread
 
 __all__ = ["SCALES", "Scale", "SelectionCounts", "SelectionProfile", "selection_counts", "selection_profile"]
@@ -23,8 +41,6 @@ __all__ = ["SCALES", "Scale", "SelectionCounts", "SelectionProfile", "selection_
 Scale = Literal["unit", "raw"]
 """Scale of the value states in the bounds: divided by C of the head, or not divided, as the paper prints them."""
 SCALES: tuple[str, ...] = get_args(Scale)
-
-Result = TypeVar("Result", bound=SelectionCounts)
 
 
 def selection_profile(
@@ -79,7 +95,7 @@ def selection_profile(
     -----
     On the CPU one float32 matrix product (n × d × n) per head, half of another for ρ_out, and O(n²) after them, with
     ``estimate_scratch_bytes`` of memory. Heads are computed one by one on one BLAS thread, so that results do not
-    depend on the number of threads; callers may use threads over heads (``geometry.lazy.selection``).
+    depend on the number of threads; callers may use threads over heads, because the kernels do not hold the GIL.
 
     References
     ----------
@@ -102,7 +118,7 @@ def selection_profile(
     alpha, states = convert_array(weights), convert_array(values)
     check_heads(alpha, states)
     with one_blas_thread:
-        return _compute_heads(SelectionProfile, alpha, states, kappas=kappas, scale=scale, sink=sink)
+        return _profile_heads(alpha, states, kappas=kappas, scale=scale, sink=sink)
 
 
 def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
@@ -119,17 +135,19 @@ def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
     """
     alpha, states = convert_array(reject_masked("weights", weights)), convert_array(reject_masked("values", values))
     check_heads(alpha, states)
-    return _compute_heads(SelectionCounts, alpha, states)
+    with one_blas_thread:
+        return _count_heads(alpha, states)
 
 
 def estimate_scratch_bytes(n: int, head_dim: int) -> int:
     """Upper bound of the memory of ``selection_profile`` without inputs and outputs, in bytes, for any number of heads.
 
-    Per component of a value state: the sorted value states in the given dtype and in float32, a unit vector and its
-    temporaries (32 bytes at most). One tile of inner products with the sums of its rows. Vectors of n.
+    Per component of a value state: the value states in a wider type and sorted, their directions in order of position
+    and sorted, and these transposed, twice if n is not a multiple of ``LANES`` (32 bytes at most). One tile of cosines
+    with its left factor. Vectors of n, each of a memory page at least.
     """
-    rows = count_tile_rows(n)
-    return 32 * n * head_dim + rows * (4 * n + 20 * head_dim) + 512 * n + 2**16
+    width, rows = pad(n), 1 + min(TILE_ROWS, n - 1)
+    return 32 * width * head_dim + 4 * rows * (width + head_dim) + 512 * n + 2**17
 
 
 def _is_positive_sequence(given: Any) -> bool:
@@ -139,27 +157,49 @@ def _is_positive_sequence(given: Any) -> bool:
     )
 
 
-def _compute_heads(result: type[Result], weights: NDArray[Any], values: NDArray[Any], **settings: Any) -> Result:
-    """Compute the result of every head, one by one, on the CPU."""
-    n = weights.shape[-1]
-    lead = np.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
-    weights = np.broadcast_to(weights, (*lead, n))
-    values = np.broadcast_to(values, (*lead, *values.shape[-2:]))
-    kappas = len(settings.get("kappas", ()))
-    arrays = {name: _make_unknown(quantity, lead, n, kappas) for name, quantity in list_declared(result).items()}
-    fill = fill_head_profile if result is SelectionProfile else fill_head_counts
-    for head in np.ndindex(lead):
-        fill(
-            convert_dtype(weights[head]),
-            convert_dtype(values[head]),
-            {name: array[(*head, ...)] for name, array in arrays.items()},
-            **settings,
+def _profile_heads(
+    weights: NDArray[Any], values: NDArray[Any], *, kappas: Sequence[float], scale: str, sink: bool
+) -> SelectionProfile:
+    """The profile of every head, one by one, on the CPU."""
+    n, d = weights.shape[-1], values.shape[-1]
+    arrays, room = make_arrays(SelectionProfile, broadcast_lead(weights, values), n, len(kappas)), make_room(n, d)
+    for head, of_head, keys in _iterate_keys(weights, values):
+        out = {name: array[(*head, ...)] for name, array in arrays.items()}
+        out["value_scale"][()] = np.median(keys.norm[int(sink) :])
+        out["weight_sum"][()] = of_head.sum(dtype=np.float64)
+        unit, rows = (
+            choose_unit(scale, float(out["value_scale"]), keys.exponent),
+            Profile(*(out[name] for name in CURVES)),
         )
-    return result(**arrays)
+        fill_head_profile(of_head, keys, room, rows, kappas=np.asarray(kappas, np.float64), unit=unit, sink=sink)
+        restore_lengths(out, keys.exponent)
+    return SelectionProfile(**arrays)
 
 
-def _make_unknown(quantity: Quantity, lead: tuple[int, ...], n: int, kappas: int) -> NDArray[Any]:
-    """An array of a profile filled with missing values: −1 for counts, NaN for all others."""
-    lengths = {"kappa": kappas, "n": n - 1}
-    shape = (*lead, *(lengths[axis] for axis in quantity.axes if axis in lengths))
-    return np.full(shape, quantity.fill, np.int32 if quantity.dtype == "int32" else np.float64)
+def _count_heads(weights: NDArray[Any], values: NDArray[Any]) -> SelectionCounts:
+    """The counts of every head, one by one, on the CPU."""
+    n, d = weights.shape[-1], values.shape[-1]
+    arrays, room = make_arrays(SelectionCounts, broadcast_lead(weights, values), n, 0), make_room(n, d)
+    for head, of_head, keys in _iterate_keys(weights, values):
+        out = {name: array[head] for name, array in arrays.items()}
+        fill_head_counts(of_head, keys, room, Counts(**out))
+        restore_lengths(out, keys.exponent)
+    return SelectionCounts(**arrays)
+
+
+def _iterate_keys(weights: NDArray[Any], values: NDArray[Any]) -> Iterator[tuple[Any, NDArray[Any], Keys]]:
+    """Iterate over heads: index along the leading axes, weights (n,) and keys, which heads of one KV group share."""
+    keys, before = None, -1
+    for head, of_head, states in iterate_heads(weights, values):
+        if keys is None or states.ctypes.data != before:
+            keys, before = prepare_keys(states), states.ctypes.data
+        yield head, of_head, keys
+
+
+def make_arrays(result: type[SelectionCounts], lead: tuple[int, ...], n: int, kappas: int) -> dict[str, NDArray[Any]]:
+    """Memory for the arrays of heads (…) with n keys."""
+    lengths, made = {"kappa": kappas, "n": n - 1}, {}
+    for name, quantity in list_declared(result).items():
+        shape = (*lead, *(lengths[axis] for axis in quantity.axes if axis in lengths))
+        made[name] = np.empty(shape, np.int32 if quantity.dtype == "int32" else np.float64)
+    return made

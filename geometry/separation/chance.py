@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 from geometry.arrays import F64, I64
 from geometry.grids import choose_grid
 from geometry.inputs import broadcast_lead, check_heads, choose_device, convert_array, convert_tensor, iterate_heads
-from geometry.selection.host import count_tile_rows
-from geometry.separation.comparisons import MEASURES, arrange_keys, compare, compute_auc
+from geometry.separation.comparisons import MEASURES, arrange_keys, compare, compute_auc, count_tile_rows
 from geometry.separation.nulls import NULLS, separability_of_head
 
 __all__ = ["MEASURES", "NULLS", "Separability", "estimate_scratch_bytes", "separability", "separation"]

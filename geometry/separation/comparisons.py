@@ -14,6 +14,9 @@ from geometry.arrays import F64, I64, Floats
 from geometry.selection import host
 from geometry.separation.kernels import compare_rows, enclose_energies, error_factors, sum_selected
 
+TILE_BYTES, TILE_ROWS = 2**20, 32
+"""Size of a tile of energies, in float32, that stays in the cache of a core; and the least number of its rows."""
+
 MEASURES = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "auc")
 """P(r_max, N), R(r_min, N), F(r_max, N), F(r_min, N), 1 − K_out/(n − N) and AUC(N), in order of axis ``measure``."""
 
@@ -31,7 +34,7 @@ class Keys:
 
 def arrange_keys(weights: Floats, values: Floats) -> Keys:
     """Sort the keys of a head, weights (n,) and values (n, d), and multiply their value states by the weights."""
-    head = host.arrange(weights, values, sink=False)
+    head = host.arrange(weights, host.prepare_keys(values), sink=False)
     return Keys(head.alpha[:, None] * head.states, head.alpha * head.norm, head.exponent)
 
 
@@ -59,11 +62,16 @@ def compare(keys: Keys, sizes: I64, order: I64 | None = None) -> I64:
     s = np.empty((len(sizes), d))
     sum_selected(order, keys.y, sizes, s)
     counts = np.empty((3, len(sizes)), np.int64)
-    rows = host.count_tile_rows(n)
+    rows = count_tile_rows(n)
     for first in range(0, len(sizes), rows):
         part = slice(first, first + rows)
         compare_tile(keys, rank, sizes[part], s[part], counts[:, part])
     return counts
+
+
+def count_tile_rows(n: int) -> int:
+    """Rows of a tile of n keys, at most n − 1."""
+    return min(n - 1, max(TILE_ROWS, TILE_BYTES // (4 * n)))
 
 
 def compare_tile(keys: Keys, rank: I64, sizes: I64, s: F64, counts: I64) -> None:

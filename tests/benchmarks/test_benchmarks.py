@@ -21,8 +21,10 @@ from benchmarks import (
     fits,
     full_size,
     gpu,
+    heads,
     landing,
     measure,
+    metrics,
     pytorch,
     queries,
     selection,
@@ -32,6 +34,9 @@ from benchmarks import (
 )
 from benchmarks.measure import Benchmark, Result
 from geometry import selection_profile
+
+KERNELS = ("counts", "profile", "kappas", "scale_free")
+"""Figures of the benchmark ``selection.product``."""
 
 TINY: dict[str, Callable[[], list[Result]]] = {
     "fits": lambda: fits.measure_phases(heads=2, n=16, chunk=1, repeats=2, ways=("threads",)),
@@ -50,7 +55,9 @@ TINY: dict[str, Callable[[], list[Result]]] = {
     "growth": lambda: selection.measure_growth(
         lengths=(8, 16, 2048), head_dim=4, repeats=2
     ),  # 2048: else noise decides the sign
-    "threads": lambda: selection.measure_threads(layers=2, heads=2, n=16, head_dim=4, repeats=2),
+    "metrics": lambda: metrics.measure_asset(
+        sequences=2, layers=2, heads=2, kv_heads=1, head_dim=4, queries=(7, 15), repeats=2
+    ),
     "capture": lambda: extraction.measure_capture(
         layers=2, heads=2, kv_heads=1, head_dim=8, context=16, batch=1, repeats=2
     ),
@@ -106,7 +113,7 @@ def test_a_ratio_is_the_median_over_rounds_in_the_direction_of_its_kind() -> Non
 @pytest.mark.one_case
 @pytest.mark.parametrize("way", [pytorch.count_vectorised, pytorch.count_in_loop])
 def test_the_contenders_in_pytorch_compute_what_ours_does(way: Callable[..., pytorch.Counts]) -> None:
-    weights, values = selection.draw(64, head_dim=8)
+    weights, values = heads.draw_head(64, 8)
     k_in, k_out, r_min, r_max = (column.numpy() for column in way(torch.from_numpy(weights), torch.from_numpy(values)))
     profile = selection_profile(weights, values)
     np.testing.assert_allclose(r_min, profile.r_min, rtol=1e-2, atol=1e-4)
@@ -128,7 +135,7 @@ def test_the_command_prints_a_table_and_saves_it(only: str, tmp_path: Path, caps
     assert command.main(["--only", only, "--out", str(out)]) == 0
     assert "selection.counts" in capsys.readouterr().out
     saved = json.loads(out.read_text())
-    figures = ["selection.counts", "selection.profile", "selection.saturated"]
+    figures = [f"selection.{name}{of}" for of in ("", ".saturated") for name in KERNELS]
     assert [result["name"] for result in saved["results"]] == figures
     assert saved["results"][0]["target"] == 1.6
     assert saved["machine"]["cores"] >= 1

@@ -44,7 +44,7 @@ IMPORTED = (
     "extract.extraction",
     "extract.capture",
     "extract.corpora",
-    "geometry.lazy.selection",
+    "geometry.selection.layers",
     "pyarrow.parquet",
     "reports.compare",
     "reports.page",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dagster_project.assets.metrics import METRICS_VERSION
+from dagster_project.analysis.metrics_store import METRICS_VERSION
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from storage.warehouse.connection import connect

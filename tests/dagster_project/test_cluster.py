@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from dask import config as dask_config
 
-from dagster_project.analysis import cluster
+from dagster_project.analysis import cluster, measurement, metrics_store
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import tables
 from dagster_project.assets.catalogue import find_asset
@@ -115,11 +115,11 @@ class Held:
         """Whether they may continue."""
         return (self.folder / "go").exists()
 
-    def task(self, free: int) -> Callable[..., None]:
+    def task(self, free: int) -> Callable[..., int]:
         """The task of a worker, which waits before it measures a sequence from ``free`` on."""
         folder = self.folder
 
-        def hold_and_measure(sequence: int, *, stores: Any) -> None:
+        def hold_and_measure(sequence: int, *, stores: Any) -> int:
             import os
             import time
 
@@ -129,7 +129,7 @@ class Held:
                 (folder / f"waits-{sequence}-{os.getpid()}").touch()
                 while not (folder / "go").exists():
                     time.sleep(0.01)
-            measuring._measure_one(sequence, stores=stores)
+            return measuring._measure_one(sequence, stores=stores)
 
         return hold_and_measure
 
@@ -257,7 +257,7 @@ def test_an_interrupted_run_leaves_no_worker_at_work(
 def test_a_run_waits_for_workers_of_one_that_was_killed(
     tmp_path: Path, dask: Cluster, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, made, go = with_tensors(Home(tmp_path), 1), measuring._prepare_metrics_store, held.folder / "go"
+    home, made, go = with_tensors(Home(tmp_path), 1), metrics_store.prepare_metrics_store, held.folder / "go"
 
     def wait(_: int) -> None:
         import time
@@ -269,7 +269,7 @@ def test_a_run_waits_for_workers_of_one_that_was_killed(
         assert held.gone()
         return made(*given, **named)
 
-    monkeypatch.setattr(measuring, "_prepare_metrics_store", checked)
+    monkeypatch.setattr(measuring, "prepare_metrics_store", checked)
     with cluster.use_scheduler(dask.address) as killed:
         assert killed is not None
         task = killed.submit(wait, 0, key=f"{home.metrics(NAME)} sequence-0")
@@ -394,13 +394,15 @@ def begun(root: Path, device: str | None = None) -> tuple[Home, SequenceStore, m
     """A data root with the tensors of one sequence, and with metrics without sequences; as a task is told of them."""
     home = with_tensors(Home(root), 1)
     tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
-    metrics = measuring._prepare_metrics_store(
-        home.metrics(NAME), measuring._MetricsInputs(NAME, tensors, STUDY.analysis, device)
+    metrics = metrics_store.prepare_metrics_store(
+        home.metrics(NAME), metrics_store.MetricsInputs(NAME, tensors, STUDY.analysis, device)
     )
     return (
         home,
         metrics,
-        measuring._Stores(tensors.path, metrics.path, measuring.compute_provenance_digest(metrics), STUDY.analysis, ()),
+        measuring._Stores(
+            tensors.path, metrics.path, metrics_store.compute_provenance_digest(metrics), STUDY.analysis, ()
+        ),
     )
 
 
@@ -517,11 +519,11 @@ def test_memory_of_a_sequence_is_bounded(tmp_path: Path) -> None:
     for index, tensors in enumerate(drawn):
         store.write(index, tensors)
     assert drawn[0]["query_position"].tolist() == queries
-    metrics = measuring._prepare_metrics_store(
-        Local(tmp_path / "metrics"), measuring._MetricsInputs(NAME, store, STUDY.analysis, None)
+    metrics = metrics_store.prepare_metrics_store(
+        Local(tmp_path / "metrics"), metrics_store.MetricsInputs(NAME, store, STUDY.analysis, None)
     )
     stores = measuring._Stores(
-        store.path, metrics.path, measuring.compute_provenance_digest(metrics), STUDY.analysis, ()
+        store.path, metrics.path, metrics_store.compute_provenance_digest(metrics), STUDY.analysis, ()
     )
     measuring._measure_one(0, stores=stores)  # what is imported or compiled once is there
     tracemalloc.start()
@@ -530,5 +532,5 @@ def test_memory_of_a_sequence_is_bounded(tmp_path: Path) -> None:
         taken = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    bound = measuring.estimate_sequence_memory(store, STUDY.analysis)
+    bound = measurement.estimate_sequence_memory(store, STUDY.analysis)
     assert 0.2 * bound < taken < bound

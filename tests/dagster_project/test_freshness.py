@@ -13,6 +13,7 @@ import pytest
 import zarr
 
 import sql
+from dagster_project.analysis import metrics_store
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import report as reporting
 from dagster_project.assets import tensors
@@ -148,6 +149,7 @@ def of_tensors(patched: pytest.MonkeyPatch) -> None:
 
 
 def of_metrics(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(metrics_store, "METRICS_VERSION", 99)
     patched.setattr(measuring, "METRICS_VERSION", 99)
 
 

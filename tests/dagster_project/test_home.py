@@ -3,11 +3,13 @@
 import errno
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from dagster_project.analysis.metrics_store import read_violations
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import tensors
 from dagster_project.assets.landing import count_expected_rows
@@ -216,9 +218,10 @@ def test_counts_that_cannot_be_are_noticed_at_every_query(
     home: Home, name: str, at: tuple[int, ...], value: int
 ) -> None:
     metrics = SequenceStore.open(home.metrics("small"), SELECTION)
-    assert measuring._count_identity_violations(metrics) == 0
+    sequences = range(metrics.sizes["sequence"])
+    assert read_violations(metrics, sequences) == 0
     metrics.array(name)[at] = value
-    assert measuring._count_identity_violations(metrics) == 1
+    assert read_violations(metrics, sequences) == 1
 
 
 def test_a_row_of_nan_is_no_distribution(tmp_path: Path) -> None:
@@ -295,15 +298,15 @@ def test_a_device_that_fails_is_explained(
 
 
 def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from geometry.lazy import selection as lazy
+    from geometry.selection import layers
 
-    home, asked, compute = Home(tmp_path), {}, lazy.build_selection_arrays
+    home, asked, measure_layer = Home(tmp_path), {}, layers.measure_layer
 
-    def on_the_cpu(*arrays: object, **given: object) -> object:
+    def on_the_cpu(*arrays: Any, **given: Any) -> None:
         asked.update(given)
-        return compute(*arrays, **{**given, "device": None})
+        measure_layer(*arrays, **{**given, "device": None})
 
-    monkeypatch.setattr(lazy, "build_selection_arrays", on_the_cpu)
+    monkeypatch.setattr(layers, "measure_layer", on_the_cpu)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr(measuring, "find_spec", lambda _: True)
     made_of = provenance(device="cuda")

@@ -8,8 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from dagster_project.analysis import memory
-from dagster_project.assets import metrics as measuring
+from dagster_project.analysis import measurement, memory
 from dagster_project.study.home import Home
 from storage import memory as system
 from storage.errors import UserError
@@ -70,7 +69,7 @@ def test_more_threads_need_a_block_more_each(mine: Path) -> None:
 
     tensors = SequenceStore.open(Home(mine).tensors("mine"), TENSORS)
     one, two, three = (
-        measuring.estimate_sequence_memory(tensors, find_study(Home(mine), "mine").analysis, threads)
+        measurement.estimate_sequence_memory(tensors, find_study(Home(mine), "mine").analysis, threads)
         for threads in (1, 2, 3)
     )
     assert one < two

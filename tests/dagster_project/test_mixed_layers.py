@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import sql
-from dagster_project.assets.metrics import open_metrics
+from dagster_project.analysis.metrics_store import open_metrics
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import sql
-from dagster_project.assets import metrics as measuring
+from dagster_project.analysis.metrics_store import METRICS_VERSION
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.studies import locate_shipped_file
@@ -174,7 +174,7 @@ def test_the_landed_provenance_has_that_of_the_metrics(mine: Path) -> None:
     (row,) = json.loads(attention_geometry("sql", asked, "--format", "json", home=mine).text)
     found = json.loads(row["found"])
     assert found.keys() == {"metrics_version", "analysis", "versions"}
-    assert found["metrics_version"] == measuring.METRICS_VERSION
+    assert found["metrics_version"] == METRICS_VERSION
     assert found["analysis"] == {"kappas": [0.5], "scale": "unit"}
     assert {"numpy", "torch", "device"} < found["versions"].keys()
     asked = "SELECT provenance->>'$.summaries' AS found FROM studies"

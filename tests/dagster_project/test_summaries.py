@@ -12,22 +12,21 @@ import pytest
 from geometry.statistics.bootstrap import REPLICATES
 
 import sql
-from dagster_project.analysis.claims import judge_claims
-from dagster_project.assets import metrics as measuring
+from dagster_project.analysis.metrics_store import open_metrics
 from dagster_project.assets.catalogue import find_asset
+from dagster_project.assets.claims import judge_claims
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from geometry.assumptions.decay import fit_decay
 from geometry.assumptions.phases import fit_phases
-from geometry.lazy.selection import build_scale_free_bounds, build_selection_arrays, build_similarities, value_norms
 from storage.errors import UserError
-from storage.files.places import Local
 from storage.files.tables import read_table_provenance
 from storage.zarr import sequences as zarr_sequences
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
-from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, SIZES, STUDY, cut, draw, measured, several
+from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, STUDY, cut, draw, measured, several
+from tests.geometry.measured_studies import measure_study
 
 
 @pytest.fixture(scope="module")
@@ -56,26 +55,13 @@ def test_a_store_holds_what_its_queries_and_sequences_have_together(tmp_path: Pa
     """Bit for bit, though each is measured by itself."""
     home = measured(tmp_path, several(2))
     tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
-    attention, values, first_key = (tensors.open_lazy(name) for name in ("attention", "values", "first_key"))
-    norms, settings = value_norms(values), {"kappas": STUDY.analysis.kappas, "scale": STUDY.analysis.scale}
-    together = build_selection_arrays(attention, values, first_key, QUERIES, **settings)
-    together |= build_scale_free_bounds(attention, norms, first_key, QUERIES, head_dim=6) | build_similarities(values)
-    store = measuring.open_metrics(home, NAME)
-    assert {"finished", "value_norm", "learned_sink", *together} == set(store.specs)
-    for name, array in dask.compute(together | {"value_norm": norms})[0].items():
+    attention, values, first_key = (np.asarray(tensors.array(name)[:]) for name in ("attention", "values", "first_key"))
+    settings = {"kappas": STUDY.analysis.kappas, "scale": STUDY.analysis.scale}
+    together = measure_study(attention, values, first_key, QUERIES, **settings)
+    store = open_metrics(home, NAME)
+    assert {"finished", "learned_sink", *together} == set(store.specs)
+    for name, array in together.items():
         np.testing.assert_array_equal(np.asarray(store.array(name)[:]), array, err_msg=name)
-
-
-def test_the_graph_of_a_query_does_not_grow_with_the_study(tmp_path: Path) -> None:
-    """Dask goes through all of it for every query of every sequence."""
-    tasks = []
-    for sequences in (2, 20):
-        sizes = SIZES | {"sequence": sequences}
-        store = SequenceStore.resume(Local(tmp_path / f"{sequences}"), TENSORS, sizes, {"study": NAME})
-        store.write(0, several(1)[0])
-        arrays = measuring.build_lazy_metrics(store, STUDY.analysis, sequences - 1, 1, next(iter(store.groups())))
-        tasks.append({name: len(dict(array.__dask_graph__())) for name, array in arrays.items()})
-    assert tasks[0] == tasks[1]
 
 
 def test_norms_are_those_of_all_sequences_but_the_sinks(home: Home) -> None:
@@ -192,7 +178,7 @@ def test_weights_are_fitted_where_the_mask_shows_them(home: Home) -> None:
 
 
 def test_means_of_the_selection_are_those_of_the_counts(home: Home) -> None:
-    metrics = measuring.open_metrics(home, NAME)
+    metrics = open_metrics(home, NAME)
     k_in, k_out = (np.asarray(metrics.array(name)[:], np.float64) for name in ("k_in", "k_out"))
     found = rows(home, "selection_means")
     assert [(row["query"], row["layer"], row["head"], row["n"]) for row in found] == [
@@ -230,7 +216,7 @@ def test_means_of_the_model_are_those_of_its_heads_at_each_query(home: Home) -> 
 def test_a_query_is_as_in_a_study_whose_context_ends_there(home: Home, tmp_path: Path, query: int) -> None:
     """Bit for bit in the metrics, and row for row in what is made of one query."""
     alone = measured(tmp_path, [cut(drawn, query) for drawn in several()])
-    whole, ends = (measuring.open_metrics(root, NAME) for root in (home, alone))
+    whole, ends = (open_metrics(root, NAME) for root in (home, alone))
     assert ends.sizes["n"] == QUERIES[query]
     for spec in SELECTION:
         if "query" in spec.dims:

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import geometry.selection.host
 import geometry.selection.kernels
 from geometry import SelectionCounts, SelectionProfile, selection_counts, selection_profile
 from geometry.quantities import BY_KAPPA, list_declared, list_derived
@@ -92,9 +91,9 @@ class TestControls:
 
     def test_without_the_error_bound_float32_miscounts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert disagreement(selection_profile(self.weights, self.values), self.expected()) == 0
-        monkeypatch.setattr(geometry.selection.kernels, "error_slope", lambda _d: 0.0)
+        monkeypatch.setattr(geometry.selection.kernels, "error_slope", lambda _terms: 0.0)
         monkeypatch.setattr(geometry.selection.kernels, "ERROR_BEND", 0.0)
-        monkeypatch.setattr(geometry.selection.host, "bound_underflow", lambda alpha, *_: 0 * alpha)
+        monkeypatch.setattr(geometry.selection.kernels, "TRIFLE", 0.0)
         assert disagreement(selection_profile(self.weights, self.values), self.expected()) > 0.01
 
     def test_plain_float32_distances_miscount(self) -> None:

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
+from typing import Any
 
-import numpy as np
 import pytest
 
 from geometry import selection_profile
+from geometry.selection import profile
 from geometry.threads import one_blas_thread
 from tests.blas import blas_threads, two_blas_threads
 from tests.geometry.draws import random_head
@@ -145,13 +146,13 @@ class TestLimit:
         assert blas_threads() == {2}
 
     def test_a_profile_is_computed_within_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        seen, matmul = [], np.matmul
+        seen, fill = [], profile.fill_head_profile
 
-        def product(*arrays: np.ndarray, **settings: np.ndarray) -> np.ndarray:
+        def fill_head(*arrays: Any, **settings: Any) -> Any:
             seen.append(blas_threads())
-            return matmul(*arrays, **settings)
+            return fill(*arrays, **settings)
 
-        monkeypatch.setattr(np, "matmul", product)
+        monkeypatch.setattr(profile, "fill_head_profile", fill_head)
         selection_profile(*random_head(40, 8, 0))
         assert seen
         assert all(threads == {1} for threads in seen)

@@ -2,17 +2,16 @@
 
 from pathlib import Path
 
-import dask
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geometry.lazy.selection import build_scale_free_bounds, build_selection_arrays, build_similarities, value_norms
 from storage.files.places import Local
 from storage.warehouse import rows
 from storage.warehouse.landing import land
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
+from tests.geometry.measured_studies import measure_study
 from tests.sql.made_up import summaries
 
 KAPPAS = (0.25, 2.0)
@@ -72,12 +71,9 @@ def metrics_store(path: Path | Local, tensors: SequenceStore, kappas: tuple[floa
     sizes |= {"kappa": len(kappas), "n": QUERIES[-1]}
     analysis = {"kappas": list(kappas), "scale": "unit"}
     store = SequenceStore.resume(Local(Path(path)), SELECTION, sizes, provenance() | {"analysis": analysis})
-    attention, values, first_key = (tensors.open_lazy(name) for name in ("attention", "values", "first_key"))
-    norms = value_norms(values)
-    arrays = build_selection_arrays(attention, values, first_key, QUERIES, kappas=kappas, scale="unit")
-    arrays |= build_scale_free_bounds(attention, norms, first_key, QUERIES, head_dim=tensors.sizes["head_dim"])
-    others = {"value_norm": norms, "learned_sink": tensors.open_lazy("learned_sink")}
-    computed = dask.compute(arrays | build_similarities(values) | others)[0]
+    attention, values, first_key = (np.asarray(tensors.array(name)[:]) for name in ("attention", "values", "first_key"))
+    computed = measure_study(attention, values, first_key, QUERIES, kappas=kappas, scale="unit")
+    computed["learned_sink"] = np.asarray(tensors.array("learned_sink")[:])
     for index in store.find_missing():
         store.write(index, {name: array[index] for name, array in computed.items()})
     return store

@@ -1,0 +1,132 @@
+"""The asset ``selection_metrics`` of a made-up model, against the bare matrix products of all its heads.
+
+Holds the benchmark ``metrics``: seconds of both on all cores, and the share of the time in which the asset keeps all
+cores busy.
+"""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from benchmarks.heads import F32, draw_layer
+from benchmarks.measure import Benchmark, Result, compare, make_product
+from dagster_project.assets.asset import Work
+from dagster_project.assets.catalogue import ASSETS
+from dagster_project.assets.metrics import make_metrics
+from dagster_project.study.home import Home
+from dagster_project.study.studies import Study
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
+
+NAME = "metrics"
+
+TARGET, BUSY = 6.0, 0.9
+"""Most times as long as the bare products that the asset should take, and least share of the cores' time in use."""
+
+
+def measure_asset(
+    *, sequences: int, layers: int, heads: int, kv_heads: int, head_dim: int, queries: Sequence[int], repeats: int
+) -> list[Result]:
+    """The asset from its tensor store to its metrics store, in turn with one product n x d x n for every head."""
+    sizes = {"sequence": sequences, "query": len(queries), "layer": layers, "head": heads, "kv_head": kv_heads}
+    sizes |= {"key": queries[-1] + 1, "head_dim": head_dim}
+    seconds = np.empty((repeats, 3))
+    with TemporaryDirectory() as folder:
+        home = Home(Path(folder))
+        states = write_tensors(home, sizes, queries)
+        _measure(home)  # compiles the kernels
+        for row in seconds:
+            started = time.perf_counter(), time.process_time()
+            _measure(home)
+            row[0], row[1] = time.perf_counter() - started[0], time.process_time() - started[1]
+            row[2] = _multiply(states, queries, sequences * layers * heads)
+    cores = os.cpu_count() or 1
+    asset = f"selection_metrics of {sequences} sequences, {layers} layers of {heads} heads, on {cores} cores"
+    return [
+        compare(
+            "metrics.products",
+            "cost",
+            (asset, seconds[:, 0]),
+            ("a float32 matrix product n x d x n for every query of every head, on all cores", seconds[:, 2]),
+            sizes=sizes,
+            target=TARGET,
+        ),
+        compare(
+            "metrics.busy",
+            "speed",
+            ("seconds of the asset times the number of cores", cores * seconds[:, 0]),
+            ("processor seconds that it takes", seconds[:, 1]),
+            sizes=sizes,
+            target=BUSY,
+            note="the share of the cores' time in use",
+        ),
+    ]
+
+
+def write_tensors(home: Home, sizes: Mapping[str, int], queries: Sequence[int]) -> F32:
+    """Write the tensor store of an artificial study; returns the value states of one head."""
+    provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
+    store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes, provenance)
+    shape = {"heads": sizes["head"], "kv_heads": sizes["kv_head"], "n": sizes["key"], "head_dim": sizes["head_dim"]}
+    for sequence in range(sizes["sequence"]):
+        rng = np.random.default_rng(sequence)
+        weights, values = map(np.stack, zip(*(draw_layer(rng, **shape) for _ in range(sizes["layer"])), strict=True))
+        attention = np.stack([np.where(np.arange(sizes["key"]) <= query, weights, 0) for query in queries])
+        tensors = {
+            "attention": attention / attention.sum(axis=-1, keepdims=True),
+            "values": values,
+            "tokens": np.arange(sizes["key"], dtype=np.int32),
+            "first_key": np.zeros(attention.shape[:2], np.int32),
+            "query_position": np.array(queries, np.int32),
+            "learned_sink": np.zeros(attention.shape[:-1], np.float32),
+            "batch": np.array(1, np.int32),
+        }
+        store.write(sequence, tensors)
+    states: F32 = values[0, 0]
+    return states
+
+
+def _measure(home: Home) -> None:
+    """Remove and recompute all metrics."""
+    home.metrics(NAME).remove()
+    settings = {"model": "made-up", "corpus": "made-up", "context_length": 2, "sequences": 1}
+    make_metrics(Work(home, NAME, Study.model_validate(settings), ASSETS))
+
+
+def _multiply(states: F32, queries: Sequence[int], heads: int) -> float:
+    """Seconds of the bare products of all heads on all cores, one BLAS thread each."""
+
+    def multiply(share: int) -> None:
+        products = [make_product(states[: query + 1]) for query in queries]
+        for _ in range(share):
+            for product in products:
+                product()
+
+    cores = os.cpu_count() or 1
+    with threadpool_limits(1), ThreadPoolExecutor(cores) as pool:
+        started = time.perf_counter()
+        list(pool.map(multiply, [heads // cores + (core < heads % cores) for core in range(cores)]))
+        return time.perf_counter() - started
+
+
+BENCHMARK = Benchmark(
+    "metrics",
+    full=partial(
+        measure_asset,
+        sequences=4,
+        layers=30,
+        heads=9,
+        kv_heads=3,
+        head_dim=64,
+        queries=(127, 255, 511, 1023),
+        repeats=3,
+    ),
+    small=partial(measure_asset, sequences=2, layers=2, heads=2, kv_heads=1, head_dim=8, queries=(15, 31), repeats=1),
+)

@@ -1,0 +1,162 @@
+"""The measurement of one sequence: block by block its tensors are read and its metrics computed.
+
+A block is one layer, or the heads of one layer whose value states are stored as one chunk. Blocks of a sequence fill
+their own parts of the same arrays and are computed in parallel. What does not belong here: the metrics store, and which
+sequences are measured where.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dagster_project.study.studies import AnalysisSettings
+from storage.zarr import shards
+from storage.zarr.arrays import CHUNK_BYTES, SELECTION
+from storage.zarr.layers import read_query_positions
+from storage.zarr.space import estimate_sequence_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from storage.zarr.sequences import SequenceStore
+
+
+@dataclass(frozen=True)
+class Block:
+    """Heads of one layer that are measured together."""
+
+    layer: int
+    heads: slice
+    kv_heads: slice
+    head_dim: int
+
+    def select(self, dims: Sequence[str]) -> tuple[int | slice, ...]:
+        """The index of this block in an array of one sequence with these axes."""
+        of_block: dict[str, int | slice] = {
+            "layer": self.layer,
+            "head": self.heads,
+            "kv_head": self.kv_heads,
+            "head_dim": slice(self.head_dim),
+        }
+        return tuple(of_block.get(dim, slice(None)) for dim in dims)
+
+
+def list_blocks(tensors: "SequenceStore") -> list[Block]:
+    """The blocks of every sequence of a tensor store."""
+    together = tensors.array("values").chunks[tensors.specs["values"].dims.index("kv_head")]
+    blocks = []
+    for layer, size in enumerate(tensors.layers):
+        for first in range(0, size.kv_heads, together):
+            last, group = min(first + together, size.kv_heads), size.heads // size.kv_heads
+            blocks.append(Block(layer, slice(group * first, group * last), slice(first, last), size.head_dim))
+    return blocks
+
+
+def measure_sequence(
+    tensors: "SequenceStore",
+    sizes: Mapping[str, int],
+    analysis: AnalysisSettings,
+    sequence: int,
+    *,
+    device: str | None = None,
+    scheduler: str | None = None,
+    go_on: Callable[[], None] = lambda: None,
+) -> "dict[str, NDArray[Any]]":
+    """The arrays of one sequence, by name and without the axis ``sequence``.
+
+    Parameters
+    ----------
+    sizes
+        Those of the axes of the metrics store. Elements that a query or a layer does not have keep the fill value.
+    device
+        Where blocks are computed: None for the CPU, or a CUDA device.
+    scheduler
+        One of Dask's for a single process, or None for the configured one.
+    go_on
+        Called before each block; an error that it raises ends the computation.
+    """
+    from dask.base import compute
+    from dask.delayed import delayed
+
+    found = {
+        spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype)
+        for spec in SELECTION
+        if spec.name != "finished"
+    }
+
+    def measure(block: Block) -> None:
+        go_on()
+        measure_block(tensors, analysis, sequence, block, found, device)
+
+    compute(*(delayed(measure, pure=False)(block) for block in list_blocks(tensors)), scheduler=scheduler)
+    return found
+
+
+def measure_block(
+    tensors: "SequenceStore",
+    analysis: AnalysisSettings,
+    sequence: int,
+    block: Block,
+    found: "Mapping[str, NDArray[Any]]",
+    device: str | None,
+) -> None:
+    """Read the tensors of one block and fill its part of the arrays of a sequence."""
+    from geometry.selection.layers import measure_layer
+
+    def read(name: str, **where: slice) -> "NDArray[Any]":
+        dims = tensors.specs[name].dims[1:]
+        index = zip(dims, block.select(dims), strict=True)
+        return tensors.read(name, (sequence, *(where.get(dim, part) for dim, part in index)))
+
+    def read_weights() -> "Iterator[NDArray[np.float32]]":
+        of_query = np.dtype(np.float32).itemsize * (block.heads.stop - block.heads.start) * tensors.sizes["key"]
+        together = max(1, CHUNK_BYTES // of_query)
+        for first in range(0, len(queries), together):
+            yield from read("attention", query=slice(first, first + together))
+
+    queries = read_query_positions(tensors)
+    out = {spec.name: found[spec.name][block.select(spec.dims[1:])] for spec in SELECTION if spec.name in found}
+    out.pop("learned_sink")[:] = read("learned_sink")
+    measure_layer(
+        read_weights(),
+        read("values"),
+        read("first_key").tolist(),
+        queries,
+        out,
+        kappas=analysis.kappas,
+        scale=analysis.scale,
+        device=device,
+    )
+
+
+def estimate_sequence_memory(
+    tensors: "SequenceStore", analysis: AnalysisSettings, threads: int = 1, sequences: int = 1
+) -> int:
+    """Upper bound of the memory that measuring takes, in bytes; a worker has one thread and one sequence at a time.
+
+    It is the sum of the results of ``sequences`` sequences as they are stored, a block and the weights of some queries
+    for each thread, and the chunks that are being written to the store.
+    """
+    from geometry.selection.layers import estimate_layer_bytes
+
+    results = estimate_sequence_bytes(SELECTION, compute_metrics_sizes(tensors, analysis))
+    blocks = (
+        estimate_layer_bytes(
+            tensors.sizes,
+            block.heads.stop - block.heads.start,
+            block.kv_heads.stop - block.kv_heads.start,
+            len(analysis.kappas),
+        )
+        for block in list_blocks(tensors)
+    )
+    rows = max(CHUNK_BYTES, 4 * tensors.sizes["head"] * tensors.sizes["key"])  # weights that are read together
+    writing = max(2 * (shards.WORKERS + 2) * min(CHUNK_BYTES, results), shards.REUSED)
+    return sequences * results + threads * (max(blocks) + rows) + writing
+
+
+def compute_metrics_sizes(tensors: "SequenceStore", analysis: AnalysisSettings) -> dict[str, int]:
+    """Sizes of the axes of the metrics store of these tensors."""
+    sizes = {key: size for key, size in tensors.sizes.items() if key != "head_dim"}
+    return sizes | {"kappa": len(analysis.kappas), "n": read_query_positions(tensors)[-1]}

@@ -1,0 +1,194 @@
+"""All quantities of a selection for one layer of one sequence, or some of its heads.
+
+Holds ``measure_layer``, which fills arrays of ``geometry.quantities.SELECTION``. What depends on value states alone is
+computed once for all queries, and once for all query heads of a KV group. What does not belong here: files, Dask, and
+how a quantity is computed.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geometry.arrays import F32
+from geometry.assumptions.similarity import cosines_with_one, mean_cosines, summarise_cosines, unit_vectors
+from geometry.bounds.scale_free import bound_ordered, scale_free_lower_bounds
+from geometry.grids import quantile_over_ln_n
+from geometry.inputs import check_heads
+from geometry.quantities import SELECTION, ScaleFreeBounds, SelectionProfile, list_declared
+from geometry.selection.concentration import concentration, estimate_concentration_bytes
+from geometry.selection.head_kernels import CURVES, Profile
+from geometry.selection.host import Keys, choose_unit, fill_head_profile, make_room, prepare_keys
+from geometry.selection.parts import output_parts
+from geometry.selection.profile import (
+    Scale,
+    estimate_scratch_bytes,
+    make_arrays,
+    selection_profile,
+)
+from geometry.threads import one_blas_thread
+
+Out = Mapping[str, NDArray[Any]]
+"""Arrays of ``SELECTION`` by name."""
+
+
+@one_blas_thread
+def measure_layer(
+    weights: Iterable[F32],
+    values: F32,
+    first_keys: Sequence[int],
+    queries: Sequence[int],
+    out: Out,
+    *,
+    kappas: Sequence[float] = (0.5,),
+    scale: Scale = "unit",
+    device: str | None = None,
+) -> None:
+    """Fill the arrays of ``SELECTION`` except ``learned_sink`` for one layer of one sequence, or some of its heads.
+
+    Parameters
+    ----------
+    weights
+        Weights of each query, float32 (head, key); one at a time is in memory if they are read when they are asked for.
+    values
+        Value states, float32 (kv_head, key, head_dim). Query head h reads KV head h // (head / kv_head).
+    first_keys
+        First key that each query may attend to, (query,); earlier keys are not used.
+    queries
+        Position of each query; later keys are not used.
+    out
+        Output by name: the axes that ``SELECTION`` declares except ``layer``, N up to the largest of ``queries``. The
+        arrays hold the fill value of their quantity, which stays where the quantity does not exist.
+    kappas, scale, device
+        As for ``selection_profile``.
+
+    Raises
+    ------
+    ValueError
+        If axes that must agree do not, or a query is not a valid position; or as for ``selection_profile``.
+    """
+    _check_queries(first_keys, queries, values.shape[1])
+    seen = [slice(int(first), query + 1) for first, query in zip(first_keys, queries, strict=True)]
+    _fill_positions(values, seen, out)
+    shared = None if device else [prepare_keys(states) for states in values]
+    for index, (keys, of_query) in enumerate(zip(seen, weights, strict=True)):
+        _check_heads(of_query, values)
+        grouped, states = of_query.reshape(len(values), -1, of_query.shape[-1])[..., keys], values[:, None, keys]
+        target = {name: array[index, ...] for name, array in out.items() if SELECTION[name].axes[0] == "query"}
+        settings: dict[str, Any] = {"kappas": kappas, "scale": scale, "sink": keys.start == 0}
+        if keys.stop - keys.start < 2:
+            pass  # nothing is left out
+        elif shared is None:
+            _store_profiles(grouped, states, target, settings | {"device": device})
+        else:
+            check_heads(grouped, states)
+            _fill_profiles(grouped, [of_head.select(keys) for of_head in shared], target, **settings)
+        _fill_totals(grouped, states, target, sink=keys.start == 0)
+
+
+def _check_queries(first_keys: Sequence[int], queries: Sequence[int], keys: int) -> None:
+    """Raise a ValueError if there are not as many first keys as queries, or a query is not a valid position."""
+    if len(first_keys) != len(queries):
+        msg = f"the {len(first_keys)} first keys do not match the {len(queries)} queries"
+        raise ValueError(msg)
+    if not all(0 < query < keys for query in queries):
+        msg = f"queries must be positions from 1 to {keys - 1}, got {list(queries)}"
+        raise ValueError(msg)
+
+
+def _check_heads(weights: F32, values: F32) -> None:
+    """Raise a ValueError if the heads or the keys of one query do not match those of the value states."""
+    if weights.shape[1] != values.shape[1] or weights.shape[0] % values.shape[0]:
+        msg = f"values {values.shape} do not match weights {weights.shape} along head or key"
+        raise ValueError(msg)
+
+
+def _fill_positions(values: F32, seen: Sequence[slice], out: Out) -> None:
+    """Fill the arrays that depend on value states and positions alone; seen: the keys of each query."""
+    norms = np.sqrt(np.einsum("hkd,hkd->hk", values, values, dtype=np.float64))
+    out["value_norm"][:] = norms
+    for head, states in enumerate(values):
+        unit, directed = unit_vectors(states)
+        of_sink = cosines_with_one(unit, directed, 0)
+        out["cos_sink_of_keys"][head], out["mean_cosine"][head] = of_sink, mean_cosines(unit, directed)
+        out["rho_0"][head], out["rho_0_sd"][head] = summarise_cosines(of_sink)
+        for query, keys in enumerate(seen):
+            others = norms[head, max(keys.start, 1) : keys.stop]
+            if others.size:
+                out["value_scale"][query, head] = np.median(others)
+            if keys.start == 0:
+                out["rho_0_of_keys"][query, head] = summarise_cosines(of_sink[keys])[0]
+            out["cos_last_of_keys"][query, head, keys] = cosines_with_one(unit[keys], directed[keys], -1)
+    out["n_keys"][:] = [keys.stop - keys.start for keys in seen]
+
+
+def _fill_profiles(
+    weights: F32, keys: Sequence[Keys], out: Out, *, kappas: Sequence[float], scale: Scale, sink: bool
+) -> None:
+    """Fill the arrays with a number per N for one query; weights (kv_head, group, n), keys of each KV head."""
+    n, d = keys[0].states.shape
+    found, room, head = make_arrays(SelectionProfile, (), n, len(kappas)), make_room(n, d), 0
+    rows, steepness = Profile(*(found[name] for name in CURVES)), np.asarray(kappas, np.float64)
+    for of_group, of_keys in zip(weights, keys, strict=True):
+        unit = choose_unit(scale, float(np.median(of_keys.norm[int(sink) :])), of_keys.exponent)
+        for of_head in of_group:
+            arranged = fill_head_profile(of_head, of_keys, room, rows, kappas=steepness, unit=unit, sink=sink)
+            bounds = bound_ordered(arranged.alpha * arranged.norm, d)
+            _store({name: found[name] for name in CURVES} | _name_scale_free(bounds), out, head)
+            head += 1
+
+
+def _store_profiles(weights: F32, states: F32, out: Out, settings: Mapping[str, Any]) -> None:
+    """Fill the arrays with a number per N for one query on a CUDA device; states (kv_head, 1, n, d)."""
+    profile = selection_profile(weights, states, **settings)
+    norms = np.sqrt(np.einsum("...d,...d->...", states, states, dtype=np.float64))
+    bounds = scale_free_lower_bounds(weights, norms, states.shape[-1])
+    found = {name: getattr(profile, name) for name in CURVES} | _name_scale_free(bounds)
+    for head, at in enumerate(np.ndindex(weights.shape[:2])):
+        _store({name: array[at] for name, array in found.items()}, out, head)
+
+
+def _name_scale_free(bounds: ScaleFreeBounds) -> dict[str, NDArray[Any]]:
+    """The scale-free bounds by the names under which they are stored."""
+    return {f"{name}_scale_free": array for name, array in vars(bounds).items()}
+
+
+def _store(found: Out, out: Out, head: int) -> None:
+    """Copy the arrays of a head into longer ones along the axis of N, which is the last."""
+    for name, array in found.items():
+        out[name][head, ..., : array.shape[-1]] = array
+
+
+def _fill_totals(weights: F32, states: F32, out: Out, *, sink: bool) -> None:
+    """Fill the arrays with a number per head for one query; weights (kv_head, group, n), states (kv_head, 1, n, d)."""
+    parts, spread = output_parts(weights, states, sink=sink), concentration(weights, states, sink=sink)
+    for name, array in (vars(parts) | vars(spread)).items():
+        out[name][:] = array.ravel()
+    out["weight_sum"][:] = weights.sum(axis=-1, dtype=np.float64).ravel()
+    out["cos_last_p05"][:] = quantile_over_ln_n(out["cos_last"][:, : weights.shape[-1] - 1], 0.05)
+
+
+def estimate_layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int = 1) -> int:
+    """Upper bound of the memory of ``measure_layer`` without its outputs, in bytes, for any number of queries.
+
+    It includes the value states, their directions and norms, and the weights of one query; and the largest of what
+    follows: the directions of one head in float64 with their transforms; the
+    profile of one head with its scratch memory, or on a CUDA device the profiles of all heads; and the memory of
+    ``concentration`` and ``output_parts``.
+
+    Parameters
+    ----------
+    sizes
+        Sizes of the axes ``key`` and ``head_dim``.
+    heads, kv_heads
+        Query heads and KV heads.
+    kappas
+        Number of κ.
+    """
+    n, d = sizes["key"], sizes["head_dim"]
+    shared = 4 * kv_heads * n * d + 4 * heads * n + (4 * d + 16) * kv_heads * n
+    similarity = (4 + 2 + 2) * 8 * n * d + 2**18
+    numbers = (len(CURVES) + len(list_declared(ScaleFreeBounds)) + 2 * kappas) * n
+    profile = 8 * numbers * heads + estimate_scratch_bytes(n, d)
+    return shared + max(similarity, profile, estimate_concentration_bytes(heads, n) + 8 * n * d)
