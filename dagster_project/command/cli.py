@@ -32,7 +32,7 @@ from dagster_project.command.output import (
     write,
     write_object,
 )
-from dagster_project.command.serving import serve
+from dagster_project.command.serving import check_address, serve
 from dagster_project.command.streams import OUTPUT, discard_output
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
 from extract.hub import exists, expand_path
@@ -683,19 +683,30 @@ def clear(
 
 
 @app.command()
-def ui(home: HomeOption = None, port: Annotated[int, typer.Option(help="Port of the web UI.")] = 3000) -> None:
-    """Start Dagster's web UI and daemon on the same assets, partitions and records."""
+def ui(
+    home: HomeOption = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web UI.")] = 3000,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="Address of a proxy in front of it, such as https://host.example."),
+    ] = None,
+) -> None:
+    """Start Dagster's web UI and daemon on the same assets, partitions and records.
+
+    It listens on 127.0.0.1 and answers only its own pages: requests of other origins or for other hosts are refused.
+
+    Behind a proxy: `attention-geometry ui --origin https://geometry.example.org`
+    """
     from dagster_project.records.opening import open_records
 
     root = _use_home(home)
+    check_address(port, origin or ())
+    typer.echo("Starting web UI and daemon …", err=True)
     root.prepare()
     with open_records(root):  # sets the environment variables by which child processes find them
         pass
-    typer.echo(f"Starting web UI and daemon at http://127.0.0.1:{port}; press Ctrl-C to stop them", err=True)
-    quiet = "ignore:Function `dev_command` is superseded:FutureWarning"  # by a command of another package
-    command = [sys.executable, "-W", quiet, "-m", "dagster", "dev", "-m", "dagster_project.definitions"]
     interrupts.leave()
-    raise typer.Exit(serve([*command, "--port", str(port), "--log-level", "warning"]))
+    raise typer.Exit(serve([sys.executable, "-m", "dagster_project.command.webserver", str(port), *(origin or ())]))
 
 
 def main() -> None:
