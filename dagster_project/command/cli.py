@@ -39,6 +39,7 @@ from extract.hub import exists, expand_path
 from reports.findings.numbers import count
 from storage.errors import QuotingError, UserError
 from storage.files.places import Local
+from storage.files.user_paths import resolve_path
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -73,6 +74,9 @@ def _make_format_option(*names: str, help: str) -> Any:  # noqa: A002 (called as
 
 
 JsonOption = Annotated[bool, _make_flag("--json", help="Print results as JSON.")]
+
+
+OverwriteOption = Annotated[bool, _make_flag("--overwrite", help="Replace files that exist already.")]
 
 
 def _print_version(asked: bool) -> None:
@@ -316,6 +320,7 @@ def report(
         typer.Option(metavar="DIR", help="Also write the table behind each figure to DIR, as CSV and Parquet."),
     ] = None,
     show: Annotated[bool, _make_flag("--open", help="Open the page in the browser.")] = False,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Rewrite the report of a landed study, and print its path.
 
@@ -327,15 +332,16 @@ def report(
     """
     root = _use_home(home)
     _check_known(root, study)
+    folders = {"images": _resolve_folder(images), "tables": _resolve_folder(tables)}
     from dagster_project.command.runs import run_report
     from dagster_project.steps.reporting import export
 
     run_report(root, study)
     typer.echo(root.report(study))
     if images or tables:
-        written = export(root, study, images=_resolve_folder(images), tables=_resolve_folder(tables))
-        folders = ", ".join(str(folder) for folder in (images, tables) if folder)
-        typer.echo(f"{format_count(len(written), 'file')} in {folders}")
+        written = export(root, study, **folders, overwrite=overwrite)
+        named = ", ".join(str(folder) for folder in (images, tables) if folder)
+        typer.echo(f"{format_count(len(written), 'file')} in {named}")
     if show and typer.launch(str(root.report(study))):
         msg = f"No browser could be started; open {root.report(study)} by hand"
         raise UserError(msg)
@@ -343,17 +349,22 @@ def report(
 
 @app.command(no_args_is_help=True)
 def publish(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create or replace, used for nothing else.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create, or one published earlier.")],
     home: HomeOption = None,
+    overwrite: Annotated[
+        bool, _make_flag("--overwrite", help="Replace published files also if they were changed since.")
+    ] = False,
 ) -> None:
     """Copy the index, all reports and all comparisons into one folder for a static host.
+
+    A folder published earlier is replaced as a whole; one with any other file is refused.
 
     `attention-geometry publish site`, then copy `site` to the host, or serve it: `python -m http.server -d site`
     """
     from dagster_project.steps.publishing import publish as publish_pages
 
-    target = folder.expanduser().resolve()
-    written = publish_pages(_use_home(home), target)
+    target = resolve_path(folder)
+    written = publish_pages(_use_home(home), target, overwrite=overwrite)
     typer.echo(f"{format_count(len(written), 'file')} in {target}")
 
 
@@ -406,6 +417,7 @@ def export(
     recent_size: Annotated[
         int, typer.Option(help="For duo: number of most recent keys that heads without full attention see.")
     ] = 256,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Write the measures of each head of a landed study to files that other tools read.
 
@@ -424,8 +436,8 @@ def export(
     from dagster_project.command.heads import export_heads
 
     written = export_heads(
-        root, study, out.expanduser().resolve(), form=form, measure=measure, group=group,
-        inverted=invert, sink_size=sink_size, recent_size=recent_size,
+        root, study, resolve_path(out), form=form, measure=measure, group=group,
+        inverted=invert, sink_size=sink_size, recent_size=recent_size, overwrite=overwrite,
     )  # fmt: skip
     for path in written:
         typer.echo(path)
@@ -445,21 +457,25 @@ def scores(
     source: Annotated[
         str | None, typer.Option("--name", help="Name of the scores (default: the name of the file).")
     ] = None,
+    overwrite: Annotated[bool, _make_flag("--overwrite", help="Replace other scores of the same name.")] = False,
 ) -> None:
     """Land head scores of another tool, and print their rank correlation with each measure of the study.
 
-    The scores become rows of `external_scores`; scores of the same name are replaced. Correlations are over heads,
+    The scores become rows of `external_scores`, beside those of other names. Correlations are over heads,
     with intervals and permutations by KV groups; one whose interval contains 0 is reported as none. Intervals are not
     adjusted for the number of measures: of measures unrelated to the scores, one in twenty is expected to have an
     interval that excludes 0.
 
-    `attention-geometry scores mine head_score/model.json --format retrieval --name retrieval`
+    Any file with the columns layer, head and score: `attention-geometry scores mine FILE.csv --name NAME`
+
+    To try it, one of our own measures: `attention-geometry export embedded --format retrieval --by effective_keys
+    --out keys.json`, then `attention-geometry scores embedded keys.json --format retrieval`
     """
     root = _use_home(home)
     _check_known(root, study)
     from dagster_project.command.heads import add_scores
 
-    found = add_scores(root, study, file.expanduser().resolve(), form=form, source=source)
+    found = add_scores(root, study, resolve_path(file), form=form, source=source, overwrite=overwrite)
     make_console().print(build_table(found, title=f"{study}: rank correlation over heads"))
 
 
@@ -764,7 +780,7 @@ def _end(message: str, code: int) -> NoReturn:
 def _use_home(home: Path | None) -> Home:
     """Return the data root to use, and set the environment variable so that later code uses the same one."""
     if home is not None:
-        os.environ[HOME_VARIABLE] = str(home.expanduser().resolve())
+        os.environ[HOME_VARIABLE] = str(resolve_path(home))
     return Home.from_environment()
 
 
@@ -774,7 +790,7 @@ def _build_input_settings(identity: str | None, **fields: Any) -> dict[str, Any]
     if identity is None:
         return given or None
     local = expand_path(identity)
-    identity = str(local.resolve()) if exists(identity) or identity.startswith((".", "/", "~")) else identity
+    identity = str(resolve_path(local)) if exists(identity) or identity.startswith((".", "/", "~")) else identity
     return {"id": identity, **given} if given else identity
 
 
@@ -791,7 +807,7 @@ def _parse_positions(given: str | None) -> list[int] | None:
 
 def _resolve_folder(given: Path | None) -> Path | None:
     """The folder of an option as an absolute path."""
-    return None if given is None else given.expanduser().resolve()
+    return None if given is None else resolve_path(given)
 
 
 @contextmanager

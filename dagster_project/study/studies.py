@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from dagster_project.study.documents import parse_yaml
+from dagster_project.study.documents import LARGEST, parse_yaml
 from dagster_project.study.home import Home
 from dagster_project.study.twins import RANDOM, find_owner, find_twin_name, iterate_with_twins, make_random_twin
 from extract.hub import exists
@@ -31,6 +31,7 @@ from extract.settings import SYNTHETIC, ExtractionSettings
 from storage.errors import QuotingError, UserError
 from storage.files.locks import hold_lock
 from storage.files.staging import UNFINISHED, stage_file
+from storage.files.user_paths import read_regular_file
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 """Valid names of studies: a name becomes file names and a partition key."""
@@ -449,7 +450,7 @@ def _read_entries(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        content = parse_yaml(path.read_text(encoding="utf-8"))
+        content = parse_yaml(read_regular_file(path, LARGEST).decode())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         msg = f"{path} is not valid YAML: {error}"
         raise QuotingError(msg) from error
