@@ -46,7 +46,7 @@ from transformers import (
 
 from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, list_first_weights, list_shards
 from extract.checks import check_checkpoint, check_positions
-from extract.hub import silence_libraries, summarise_error
+from extract.hub import is_hub_reachable, silence_libraries, summarise_error
 from extract.identity import describe_model_files, describe_random_weights, is_local_model, open_checkpoint
 from extract.settings import SYNTHETIC, ExtractionSettings, ModelSettings
 from extract.tensors import check_sizes, count_elements, read_tensor_shapes
@@ -380,6 +380,7 @@ def _locate(model: ModelSettings) -> Source:
 def _find_commit(model: ModelSettings) -> str:
     """The commit of a hub id's revision, from the hub or from the local cache."""
     name = f"The model '{model.id}' (revision {model.revision})"
+    is_hub_reachable()  # if it is not, the local cache alone is asked, once
     try:
         return Path(hf_hub_download(model.id, "config.json", revision=model.revision)).parent.name
     except GatedRepoError as error:

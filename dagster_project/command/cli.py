@@ -106,7 +106,7 @@ def attention_geometry(
     """
     _use_home(home)
     if quiet:
-        logging.getLogger("dagster_project").setLevel(logging.WARNING)
+        _set_log_level(logging.WARNING)
 
 
 @app.command(no_args_is_help=True)
@@ -728,7 +728,7 @@ def ui(
 def main() -> None:
     """Run the command line; a user's mistake ends it with one line and exit code 1."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("dagster_project").setLevel(logging.INFO)
+    _set_log_level(logging.INFO)
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     try:
@@ -744,6 +744,12 @@ def main() -> None:
             raise
         place = f" ({error.filename})" if error.filename else ""
         _end(f"{error.strerror}{place}; make room there, or choose another data root with --home, and run again", 1)
+
+
+def _set_log_level(level: int) -> None:
+    """Show what this program says from a level on; libraries stay at warnings."""
+    for package in ("dagster_project", "extract"):
+        logging.getLogger(package).setLevel(level)
 
 
 def _run_app() -> None:
@@ -836,16 +842,19 @@ def _check_study(home: Home, study: str) -> None:
     Raises
     ------
     UserError
-        If there is no such study, its model or text is missing, or its device is missing and nothing is extracted yet.
+        If there is no such study, its model or text is missing or does not fit its settings; or if nothing is extracted
+        yet and its device is missing, or the hub that has its model or text does not answer.
     """
     from dagster_project.study.studies import find_study
-    from extract.preflight import check_device, check_inputs
+    from extract.checks import check_inputs
+    from extract.preflight import check_device, check_hub
 
     found = find_study(home, study)
     check_inputs(found)
     place = home.tensors(study)
     if isinstance(place, Local) and not place.exists():
         check_device(found.device, needs_gpu=found.needs_gpu)
+        check_hub(found)
 
 
 def _check_known(home: Home, *studies: str) -> None:

@@ -26,20 +26,20 @@ def resolve_path(given: Path | str) -> Path:
     """
     try:
         path = Path(given).expanduser().resolve()
-        if any(len(os.fsencode(name)) > LONGEST for name in path.parts):
-            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
         with suppress(FileNotFoundError, NotADirectoryError):
             path.stat()  # from Python 3.13 on, ``resolve`` accepts a loop of links
     except (OSError, RuntimeError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error).rstrip(".")
-        msg = f"The path {_shorten(given)} cannot be used ({why}); name another"
-        raise UserError(msg) from error
+        raise _make_path_error(given, why) from error
+    if any(len(os.fsencode(name)) > LONGEST for name in path.parts):
+        raise _make_path_error(given, os.strerror(errno.ENAMETOOLONG))
     return path
 
 
-def _shorten(given: Path | str) -> str:
+def _make_path_error(given: Path | str, why: str) -> UserError:
     text = str(given)
-    return text if len(text) <= 100 else f"{text[:99]}…"
+    shown = text if len(text) <= 100 else f"{text[:99]}…"
+    return UserError(f"The path {shown} cannot be used ({why}); name another")
 
 
 @contextmanager
