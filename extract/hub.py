@@ -51,11 +51,13 @@ def expand_path(name: str) -> Path:
 
 
 def is_cached(name: str, kind: str) -> bool:
-    """Whether the local cache has a folder of a hub id of this kind, ``model`` or ``dataset``."""
+    """Whether the local cache has a folder of the hub id of a ``model`` or a ``corpus``."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
-    return Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=name, repo_type=kind)).exists()
+    return Path(
+        constants.HF_HUB_CACHE, repo_folder_name(repo_id=name, repo_type=kind.replace("corpus", "dataset"))
+    ).exists()
 
 
 def is_hub_reachable() -> bool:

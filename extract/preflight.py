@@ -25,18 +25,16 @@ def check_hub(settings: ExtractionSettings) -> None:
     """
     if settings.model.id == SYNTHETIC:
         return
-    model, corpus = settings.model.id, settings.corpus.id
-    if not is_local_model(settings.model) and not is_cached(model, "model") and not is_hub_reachable():
-        raise _make_hub_error("model", model, "local directory")
-    if not is_local_corpus(settings.corpus) and not is_cached(corpus, "dataset") and not is_hub_reachable():
-        raise _make_hub_error("corpus", corpus, "local file or directory")
-
-
-def _make_hub_error(what: str, name: str, kind: str) -> UserError:
-    return UserError(
-        f"The {what} '{name}' is neither a {kind} nor in the local cache, and the Hugging Face hub cannot be reached; check the "
-        f"network and HF_HUB_OFFLINE, or give a {kind}"
-    )
+    for what, name, local, kind in (
+        ("model", settings.model.id, is_local_model(settings.model), "directory"),
+        ("corpus", settings.corpus.id, is_local_corpus(settings.corpus), "file or directory"),
+    ):
+        if not local and not is_cached(name, what) and not is_hub_reachable():
+            msg = (
+                f"The {what} '{name}' is neither a local {kind} nor in the local cache, and the Hugging Face hub "
+                f"cannot be reached; check the network and HF_HUB_OFFLINE, or give a local {kind}"
+            )
+            raise UserError(msg)
 
 
 def check_device(name: str, *, needs_gpu: bool = False) -> None:
