@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import warnings
+import webbrowser
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -286,14 +287,19 @@ def studies(
     as_json: JsonOption = False,
 ) -> None:
     """List all studies with their model, corpus, size and state."""
-    from rich.table import Table
+    from rich import box
+    from rich.table import Column, Table
 
     from dagster_project.study.studies import list_readable_studies
     from dagster_project.upkeep.progress import describe_states
 
     root = _use_home(home)
     found, unreadable = list_readable_studies(root)
-    table = Table("study", "model", "corpus", "context", "sequences", "state")
+    table = Table(
+        *(Column(name, overflow="fold") for name in ("study", "model", "corpus", "context", "sequences", "state")),
+        box=box.SIMPLE_HEAD,
+    )
+    table.columns[0].no_wrap = True
     for name, state in describe_states(root, found).items():
         study = found[name]
         cells = (name, study.model.id, study.corpus.id, study.context_length, study.sequences, state)
@@ -342,7 +348,7 @@ def report(
         written = export(root, study, **folders, overwrite=overwrite)
         named = ", ".join(str(folder) for folder in (images, tables) if folder)
         typer.echo(f"{format_count(len(written), 'file')} in {named}")
-    if show and typer.launch(str(root.report(study))):
+    if show and not webbrowser.open(root.report(study).as_uri()):
         msg = f"No browser could be started; open {root.report(study)} by hand"
         raise UserError(msg)
 

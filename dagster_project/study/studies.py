@@ -39,6 +39,9 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 KAPPAS = 16
 """Most values of κ in a study: each has its own row for every selection."""
 
+COMMAND_LINE = "command line"
+"""The source of a study that is defined by options, in messages."""
+
 HEADING = "studies:"
 """The first line of a studies file that this program writes."""
 
@@ -495,6 +498,12 @@ def parse_study(name: object, settings: object, source: object) -> Study:
         return Study.model_validate(settings)
     except ValidationError as error:
         problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")  # it explains more
+        missing = [".".join(map(str, problem["loc"])) for problem in problems if problem["type"] == "missing"]
+        if len(missing) == len(problems) > 1:
+            options = [f"--{field.removesuffix('.id').replace('_', '-')}" for field in missing]
+            what = options if source == COMMAND_LINE else missing
+            msg = f"{source}: study '{name}' lacks {', '.join(what[:-1])} and {what[-1]}; add them"
+            raise UserError(msg) from error
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         msg = f"{source}: study '{name}', {_explain_problem(problems[0])}{more}"
         raise UserError(msg) from error
@@ -556,7 +565,7 @@ def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> bool:
     UserError
         If the settings are malformed, or another study has the name.
     """
-    study = parse_study(name, dict(settings), "command line")
+    study = parse_study(name, dict(settings), COMMAND_LINE)
     home.prepare()
     with hold_lock(home.root / "studies.lock", str(home.studies_file), wait=10):
         existing = list_studies(home).get(name)
