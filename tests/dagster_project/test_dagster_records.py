@@ -131,7 +131,7 @@ def test_records_that_cannot_be_written_are_not_called_damaged(copied: Path, mon
 def test_a_full_disk_is_not_called_damage(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SQLite's own error, beside a database that a full disk has left half-written: history was to be deleted."""
 
-    def write_too_much(*_: object) -> None:
+    def write_too_much(*_: object, **__: object) -> None:
         with closing(sqlite3.connect(":memory:")) as small:
             small.execute("PRAGMA max_page_count = 2")
             small.execute("CREATE TABLE t AS SELECT zeroblob(100000)")
