@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -274,6 +275,33 @@ class Home:
 def locate_scratch() -> Path:
     """The folder of temporary files of local Dask workers, for all data roots of this user."""
     return Path(gettempdir()) / f"attention-geometry-{getpass.getuser()}"
+
+
+def is_own_folder(folder: Path) -> bool:
+    """Whether a path is a folder, and no link, of this user."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def prepare_scratch() -> Path:
+    """Create the folder of temporary files, which no other user may enter.
+
+    Raises
+    ------
+    UserError
+        If the path, which others can know, is theirs, or cannot be created.
+    """
+    folder = locate_scratch()
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    if not is_own_folder(folder):
+        msg = f"{folder} is not a folder of this user, and is not used; set TMPDIR to another folder"
+        raise UserError(msg)
+    folder.chmod(0o700)
+    return folder
 
 
 @contextmanager
