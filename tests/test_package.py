@@ -2,9 +2,11 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
@@ -101,3 +103,28 @@ def test_every_module_says_what_it_holds(package: str) -> None:
 def test_bytes_are_no_part_of_a_tests_name(content: bytes, request: pytest.FixtureRequest) -> None:
     assert content
     assert request.node.name.endswith("[content]")
+
+
+def test_every_pinned_version_has_digests_and_no_host() -> None:
+    """If not: make hashes."""
+    text = (ROOT / "hashes.txt").read_text(encoding="utf-8")
+    digests: dict[str, int] = {}
+    for pin, rest in re.findall(r"^(\S+==\S+) ((?:\\\n +--hash=sha256:[0-9a-f]{64} ?)+)$", text, re.MULTILINE):
+        digests[pin.lower().replace("_", "-")] = rest.count("sha256:")
+    pins = [line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines() if "==" in line]
+    assert sorted(digests) == sorted(pin.lower().replace("_", "-") for pin in pins)
+    assert text.count("--hash=sha256:") == sum(digests.values())
+    assert "://" not in text
+
+
+def test_what_builds_is_pinned() -> None:
+    built_by = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    assert [pin for pin in built_by if "==" not in pin] == []
+
+
+def test_loading_models_sends_no_telemetry() -> None:
+    """Whatever imports the libraries of Hugging Face first, they are told before."""
+    command = "import extract.models, huggingface_hub.constants as known; print(known.HF_HUB_DISABLE_TELEMETRY)"
+    environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_DISABLE_TELEMETRY"}
+    done = subprocess.run([sys.executable, "-c", command], check=True, capture_output=True, text=True, env=environment)
+    assert done.stdout == "True\n"
