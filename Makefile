@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export ATTENTION_GEOMETRY_HOME ?= $(CURDIR)/data
 
-.PHONY: help demo smollm2 test test-all test-long test-slow lint bench ui picture clean
+.PHONY: help demo smollm2 test test-all test-anywhere test-long test-slow lint hashes bench ui picture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -46,6 +46,9 @@ test-slow: .venv/dev  ## run all other cases: every model family, whole pages, f
 test-long: .venv/dev  ## run tests of whole runs that are killed, damaged, interrupted or repeated, of load and the daemon
 	$(PYTEST) -m long
 
+test-anywhere: .venv/dev  ## repeat the fast tests on other processors, locales, users, disks and loads: hours
+	$(BIN)/python -m tests.conditions
+
 test-all: .venv/dev  ## run all three
 	$(PYTEST)
 
@@ -53,6 +56,10 @@ lint: .venv/dev  ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+hashes: .venv/dev constraints.txt  ## write hashes.txt, the digests of all files of the pinned versions
+	$(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate --no-emit-index-url \
+		--output-file hashes.txt constraints.txt
 
 bench: .venv/dev  ## measure performance, as ratios within one run
 	$(BIN)/python -m benchmarks

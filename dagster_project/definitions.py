@@ -3,7 +3,7 @@
 import dagster as dg
 
 from dagster_project.defs.assets import assets
-from dagster_project.defs.resources import DataRoot
+from dagster_project.defs.resources import data_root
 from dagster_project.defs.schedules import all_studies_daily, studies_registered, study_job
 
 
@@ -15,6 +15,6 @@ def defs() -> dg.Definitions:
         jobs=[study_job],
         schedules=[all_studies_daily],
         sensors=[studies_registered],
-        resources={"data_root": DataRoot()},
+        resources={"data_root": data_root},
         executor=dg.in_process_executor,
     )

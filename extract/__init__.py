@@ -1,1 +1,5 @@
-"""From a model and a text to tensors on disk, independent of metrics, SQL and reports."""
+"""From models and texts to tensor stores; the libraries of Hugging Face, which read both, send no telemetry."""
+
+import os
+
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

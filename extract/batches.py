@@ -8,6 +8,7 @@ sequence depends on the batch size but not on which other sequences are missing.
 """
 
 import logging
+import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -235,16 +236,23 @@ def check_numbers(batch: Batch, settings: ExtractionSettings) -> None:
 
 
 def check_range(values: Tensor, layer: int, settings: ExtractionSettings) -> None:
-    """Refuse finite value states of a layer that overflow the type in which they are stored.
+    """Refuse finite value states of a layer that overflow the type in which they or their distances are stored.
 
     Raises
     ------
     UserError
         If there are any; the message names the layer.
     """
+    largest = float(values.abs().max())
+    if 2 * math.sqrt(values.shape[-1]) * largest > torch.finfo(torch.float32).max:  # may be the distance of two
+        msg = (
+            f"The model '{settings.model.id}' has value states of up to {largest:.3g} in layer {layer}, whose "
+            "distances may be too large for float32; get a checkpoint with smaller ones"
+        )
+        raise UserError(msg)
     if settings.values == "float16" and values.to(torch.float16).isinf().any():
         msg = (
-            f"The model '{settings.model.id}' has value states of up to {float(values.abs().max()):.3g} in layer "
+            f"The model '{settings.model.id}' has value states of up to {largest:.3g} in layer "
             f"{layer}, too large for float16; set values: float32"
         )
         raise UserError(msg)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, product
@@ -199,9 +200,72 @@ def _draw_synthetic(task: _Task) -> tuple[SequenceStore, int]:
     return store, len(missing)
 
 
+_ALREADY_READ: ContextVar[dict[str, Any] | None] = ContextVar("already read", default=None)
+"""Descriptions and windows that ``check`` has read, by what they were read from; None outside ``check``."""
+
+
+@contextmanager
+def check(settings: ExtractionSettings, path: Place) -> Iterator[None]:
+    """Refuse inputs that ``extract`` would refuse before it loads the weights; nothing is written.
+
+    What was read is not read again by ``extract`` inside the context.
+
+    Raises
+    ------
+    UserError
+        If the model's configuration or tokenizer, the corpus or the device cannot be used as requested.
+    """
+    token = _ALREADY_READ.set({})
+    try:
+        if settings.model.id != SYNTHETIC:
+            with silence_libraries():
+                _read_inputs(_Task(settings, "", path, None, None))
+        yield
+    finally:
+        _ALREADY_READ.reset(token)
+
+
+def _read_inputs(task: _Task) -> None:
+    """Read all inputs but the weights, unless the store at the task's path has all sequences."""
+    description = _describe(task.settings)
+    try:
+        missing = task.find_missing()
+        corpus = task.pin_corpus()
+    except UserError:  # a store that is damaged, or of another version
+        missing, corpus = [0], task.settings.corpus
+    if missing:
+        _check_vocabulary(description, _select_windows(task.settings, corpus, description))
+
+
+def _describe(settings: ExtractionSettings) -> Description:
+    """Describe the model of a study, once inside ``check``."""
+    described: Description = _read_once(f"model {settings.model_dump_json()}", lambda: models.describe(settings))
+    return described
+
+
+def _select_windows(settings: ExtractionSettings, corpus: CorpusSettings, description: Description) -> Windows:
+    """Select the sequences of a study from its corpus, once inside ``check``."""
+    length, sequences, seed = settings.context_length, settings.sequences, settings.seed
+    windows: Windows = _read_once(
+        f"corpus {corpus.model_dump_json()} of {settings.model_dump_json()}",
+        lambda: corpora.select_windows(corpus, description.tokenizer, length, sequences, seed),
+    )
+    return windows
+
+
+def _read_once(what: str, read: Callable[[], Any]) -> Any:
+    """The result of ``read``, or what it returned before inside ``check``."""
+    known = _ALREADY_READ.get()
+    if known is None:
+        return read()
+    if what not in known:
+        known[what] = read()
+    return known[what]
+
+
 def _read(task: _Task) -> tuple[SequenceStore, int]:
     """Let the model read the missing sequences; return the store and the number of sequences written."""
-    description = models.describe(task.settings)
+    description = _describe(task.settings)
     store = _open_finished(task, description)
     return (store, 0) if store is not None else _extract(task, description)
 
@@ -222,9 +286,7 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
     if not description.provenance["tokenizer"]["bos"]:
         name = escape_unprintable(settings.model.id, keep="")
         logger.warning("the tokenizer of '%s' has no BOS: the first key of every sequence is an ordinary token", name)
-    windows = corpora.select_windows(
-        task.pin_corpus(), description.tokenizer, settings.context_length, settings.sequences, settings.seed
-    )
+    windows = _select_windows(settings, task.pin_corpus(), description)
     _check_vocabulary(description, windows)
     model = models.load(description)
     attention = _probe(model, windows, settings)

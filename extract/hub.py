@@ -4,10 +4,18 @@ Importing this module loads none of these libraries.
 """
 
 import logging
+import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
+from threading import Event, Thread
+
+logger = logging.getLogger(__name__)
+
+PATIENCE = 5.0
+"""Seconds in which the hub must answer."""
 
 _QUERY = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]*")
 
@@ -40,6 +48,46 @@ def expand_path(name: str) -> Path:
         return Path(name).expanduser()
     except RuntimeError:  # ~NAME of a user that does not exist
         return Path(name)
+
+
+def is_cached(name: str, kind: str) -> bool:
+    """Whether the local cache has a folder of the hub id of a ``model`` or a ``corpus``."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    return Path(
+        constants.HF_HUB_CACHE, repo_folder_name(repo_id=name, repo_type=kind.replace("corpus", "dataset"))
+    ).exists()
+
+
+def is_hub_reachable() -> bool:
+    """Whether the hub answers. It is asked once in a process; if it does not, its libraries use only their caches."""
+    from huggingface_hub import constants
+
+    return not constants.HF_HUB_OFFLINE and _ask_hub()
+
+
+@lru_cache(maxsize=1)
+def _ask_hub() -> bool:
+    """Ask the hub once, for at most ``PATIENCE`` seconds also if a name server does not answer."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session, httpx  # type: ignore[attr-defined]
+
+    answered = Event()
+
+    def ask() -> None:
+        with suppress(httpx.HTTPError, OSError):
+            get_session().head(constants.ENDPOINT, timeout=PATIENCE)
+            answered.set()
+
+    logger.info("asking the Hugging Face hub (%s)", constants.ENDPOINT)
+    asking = Thread(target=ask, daemon=True, name="hub")
+    asking.start()
+    asking.join(PATIENCE)
+    if not answered.is_set():
+        logger.warning("the Hugging Face hub does not answer; only its local cache is used")
+        os.environ["HF_HUB_OFFLINE"], constants.HF_HUB_OFFLINE = "1", True
+    return answered.is_set()
 
 
 def summarise_error(error: BaseException) -> str:

@@ -49,7 +49,7 @@ from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, 
 from extract.checks import check_checkpoint, check_model, check_positions
 from extract.gguf_loading import check_architecture, dequantise, open_alone, remove_unused_bos
 from extract.gguf_models import GgufModel
-from extract.hub import silence_libraries, summarise_error
+from extract.hub import is_hub_reachable, silence_libraries, summarise_error
 from extract.identity import describe_model, describe_random_weights, is_local_model, open_model
 from extract.settings import SYNTHETIC, ExtractionSettings, ModelSettings
 from extract.tensors import check_sizes, count_elements, read_tensor_shapes
@@ -409,6 +409,7 @@ def _locate(model: ModelSettings) -> Source:
 def _fetch_first(model: ModelSettings) -> Path:
     """The GGUF file, or else the configuration, of a hub id, from the hub or the cache, in the folder of its commit."""
     name, file = f"The model '{model.id}' (revision {model.revision})", model.gguf or CONFIG
+    is_hub_reachable()  # if it is not, the local cache alone is asked, once
     try:
         return Path(hf_hub_download(model.id, file, revision=model.revision))
     except GatedRepoError as error:

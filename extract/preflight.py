@@ -1,6 +1,7 @@
-"""Immediate checks of an extraction: missing inputs, and devices that the machine does not have.
+"""Immediate checks of where an extraction runs: the devices of the machine, and the connection to the hub.
 
-Checks that need to read files or load a library are in ``extract.checks``, ``extract.models`` and ``extract.corpora``.
+Checks of the inputs are in ``extract.checks``; those that load a library are in ``extract.models`` and
+``extract.corpora``.
 Importing this module loads neither torch nor transformers.
 """
 
@@ -8,26 +9,32 @@ import ctypes
 import sys
 from pathlib import Path
 
-from extract import text_files
-from extract.identity import is_local_corpus, is_local_model, open_model
-from extract.settings import BUILT_IN, SYNTHETIC, ExtractionSettings
+from extract.hub import is_cached, is_hub_reachable
+from extract.identity import is_local_corpus, is_local_model
+from extract.settings import SYNTHETIC, ExtractionSettings
 from storage.errors import UserError
 
 
-def check_inputs(settings: ExtractionSettings) -> None:
-    """Refuse a local model or corpus that is missing or of a wrong kind; neither weights nor text are read.
+def check_hub(settings: ExtractionSettings) -> None:
+    """Refuse a study with a model or corpus of the hub if that does not answer, and nothing of it is in the cache.
 
     Raises
     ------
     UserError
-        As ``open_model``, ``Checkpoint.check_tokenizer`` and ``text_files.find_files``.
+        If so.
     """
     if settings.model.id == SYNTHETIC:
         return
-    if is_local_model(settings.model):
-        open_model(settings.model).check_tokenizer()
-    if settings.corpus.id not in BUILT_IN and is_local_corpus(settings.corpus):
-        text_files.find_files(settings.corpus)
+    for what, name, local, kind in (
+        ("model", settings.model.id, is_local_model(settings.model), "directory"),
+        ("corpus", settings.corpus.id, is_local_corpus(settings.corpus), "file or directory"),
+    ):
+        if not local and not is_cached(name, what) and not is_hub_reachable():
+            msg = (
+                f"The {what} '{name}' is neither a local {kind} nor in the local cache, and the Hugging Face hub "
+                f"cannot be reached; check the network and HF_HUB_OFFLINE, or give a local {kind}"
+            )
+            raise UserError(msg)
 
 
 def check_device(name: str, *, needs_gpu: bool = False) -> None:

@@ -33,7 +33,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # the HTTP client that it uses
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_exponential
 
-from extract.hub import summarise_error
+from extract.hub import is_hub_reachable, summarise_error
 from extract.readers import ROWS, describe_missing_column, select_text
 from extract.settings import CorpusSettings
 from extract.terminal import escape_unprintable
@@ -213,7 +213,7 @@ def _find_commit(corpus: CorpusSettings) -> str | None:
     """The hub's commit of the revision; None if the hub must not be asked or cannot be reached."""
     from datasets import config
 
-    if config.HF_HUB_OFFLINE:
+    if config.HF_HUB_OFFLINE or not is_hub_reachable():
         return None
     try:
         return HfApi().dataset_info(corpus.id, revision=corpus.revision or "main", timeout=TIMEOUT).sha

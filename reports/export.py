@@ -13,12 +13,16 @@ from tqdm import tqdm
 from reports.figures import Chart, Figure, Section
 from reports.rendering import iterate_figures
 from storage.files.staging import write_atomically
+from storage.files.user_paths import refuse_existing
 
 SCALE = 2
 """Pixels of a PNG per pixel of the chart on the page."""
 
 WIDTHS = {"alone": 640, "broad": 960, "beside": 440, "many": 280}
 """Widths of the plotting area, in pixels, for charts that are as wide as their container on the page."""
+
+PICTURES = ("svg", "pdf", "png")
+"""Formats of pictures."""
 
 Png = bytes
 """A PNG image."""
@@ -29,24 +33,23 @@ PREVIEWS = ("recall-by-n", "kinds-plane")
 REMEDY = "name a folder that can be written"
 
 
-def write_images(sections: Sequence[Section], folder: Path) -> list[Path]:
-    """Write each chart as SVG, PDF and PNG; interactive charts are in their initial state.
-
-    Files are named after their figures and replace existing ones.
+def write_images(sections: Sequence[Section], folder: Path, *, overwrite: bool = False) -> list[Path]:
+    """Write each chart as SVG, PDF and PNG, named after its figure; interactive charts are in their initial state.
 
     Raises
     ------
     UserError
-        If the folder cannot be written.
+        If the folder cannot be written, or a file exists and is not to be overwritten.
     """
     drawn = [(key, _set_width(figure, chart)) for figure in iterate_figures(sections) for key, chart in figure.drawn]
+    refuse_existing((folder / f"{key}.{end}" for key, _ in drawn for end in PICTURES), overwrite=overwrite)
     written = []
     for key, chart in tqdm(drawn, desc="pictures", unit="chart", disable=None):
         svg, pdf, png = StringIO(), BytesIO(), BytesIO()
         chart.save(svg, format="svg", engine="vl-convert")
         chart.save(pdf, format="pdf", engine="vl-convert")
         chart.save(png, format="png", engine="vl-convert", scale_factor=SCALE)
-        for ending, content in (("svg", svg.getvalue().encode()), ("pdf", pdf.getvalue()), ("png", png.getvalue())):
+        for ending, content in zip(PICTURES, (svg.getvalue().encode(), pdf.getvalue(), png.getvalue()), strict=True):
             written.append(folder / f"{key}.{ending}")
             write_atomically(written[-1], content, remedy=REMEDY)
     return written
@@ -63,18 +66,20 @@ def draw_previews(sections: Sequence[Section]) -> dict[str, Png]:
     return pictures
 
 
-def write_tables(sections: Sequence[Section], folder: Path) -> list[Path]:
+def write_tables(sections: Sequence[Section], folder: Path, *, overwrite: bool = False) -> list[Path]:
     """Write the table behind each figure, with all its rows, as CSV and Parquet; lists are JSON in CSV.
 
-    Files are named after their figures and replace existing ones.
+    Files are named after their figures.
 
     Raises
     ------
     UserError
-        If the folder cannot be written.
+        If the folder cannot be written, or a file exists and is not to be overwritten.
     """
-    written = []
-    for figure in tqdm(list(iterate_figures(sections)), desc="tables", unit="table", disable=None):
+    figures, written = list(iterate_figures(sections)), []
+    names = (f"{figure.key}.{ending}" for figure in figures for ending in ("csv", "parquet"))
+    refuse_existing((folder / name for name in names), overwrite=overwrite)
+    for figure in tqdm(figures, desc="tables", unit="table", disable=None):
         table = figure.table if figure.whole is None else figure.whole
         for ending, content in (("csv", _encode_csv(table)), ("parquet", _encode_parquet(table))):
             written.append(folder / f"{figure.key}.{ending}")

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NoReturn
@@ -22,9 +22,10 @@ from geometry.arrays import F64, I64
 from geometry.statistics.associations import associate, correlate_heads, rank_within
 from reports.queries import ask
 from storage.errors import UserError
+from storage.files.user_paths import read_regular_file
 
-FILE_BYTES = 2**28
-"""Largest size of a file of scores, in bytes."""
+FILE_BYTES = 2**25
+"""Largest size of a file of scores, in bytes; reading one takes at most about 30 times its size in memory."""
 
 PATTERN = "full_attention_heads.tsv"
 """File of a DuoAttention pattern in its folder."""
@@ -85,9 +86,7 @@ def read_scores(path: Path, form: str, heads: Heads) -> dict[Place, float]:
         raise UserError(msg)
     file = path / PATTERN if form == "duo" and path.is_dir() else path
     try:
-        if file.stat().st_size > FILE_BYTES:
-            _refuse(file, f"it is larger than {FILE_BYTES >> 20} MiB")
-        text = file.read_text(encoding="utf-8")
+        text = read_regular_file(file, FILE_BYTES).decode()
     except OSError as error:
         msg = f"The scores {file} cannot be read ({error.strerror}); name a file of the format '{form}'"
         raise UserError(msg) from error
@@ -106,16 +105,16 @@ def read_scores(path: Path, form: str, heads: Heads) -> dict[Place, float]:
 
 def _parse_duo(file: Path, text: str, heads: Heads) -> dict[Place, float]:
     """Parse one line per layer, with one number per KV head, separated by tabs."""
-    lines = [line.split("\t") for line in text.splitlines() if line.strip()]
-    try:
-        scores = [[float(cell) for cell in line] for line in lines]
-    except ValueError as error:
-        _refuse(file, f"{error}; a pattern has only numbers, separated by tabs")
-    counts, given = heads.count_kv_heads(), [len(line) for line in scores]
+    lines = [line for line in text.splitlines() if line.strip()]
+    counts, given = heads.count_kv_heads(), [line.count("\t") + 1 for line in lines]
     if given != counts.tolist():
         most = max(given, default=0)
-        _refuse(file, f"it has {len(given)} lines of up to {most} numbers, but the model has {len(counts)} layers with "
-                      f"these numbers of KV heads: {_describe_counts(counts)}")  # fmt: skip
+        _refuse(file, f"it has {len(given)} lines of up to {most} numbers, separated by tabs, but the model has "
+                      f"{len(counts)} layers with these numbers of KV heads: {_describe_counts(counts)}")  # fmt: skip
+    try:
+        scores = [[float(cell) for cell in line.split("\t")] for line in lines]
+    except ValueError as error:
+        _refuse(file, f"{error}; a pattern has only numbers, separated by tabs")
     return {(layer, head): scores[layer][kv_head] for (layer, head), kv_head in heads.kv_head.items()}
 
 
@@ -129,27 +128,42 @@ def _describe_counts(counts: NDArray[np.int64]) -> str:
 def _parse_retrieval(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # noqa: ARG001 (readers share a signature)
     """Parse a JSON object of lists of scores by "layer-head", and average each list."""
     try:
-        content = json.loads(text)
+        content = json.loads(text, object_pairs_hook=tuple)
     except (ValueError, RecursionError) as error:
         _refuse(file, f"it is not JSON ({' '.join(str(error).split())})")
-    if not isinstance(content, dict):
+    if not isinstance(content, tuple):
         _refuse(file, 'it should be an object {"layer-head": [scores]}')
-    found = {}
-    for name, scores in content.items():
+    found: dict[Place, float] = {}
+    for name, scores in content:
         place = _HEAD.fullmatch(name)
         if place is None:
             _refuse(file, f"'{name[:40]}' should be a layer and a head, as in 3-17")
         if not isinstance(scores, list) or not scores or not all(_is_number(score) for score in scores):
             _refuse(file, f"'{name}' should have a list of at least one number")
-        found[int(place[1]), int(place[2])] = fmean(scores)
+        _add_score(file, found, (int(place[1]), int(place[2])), _average(scores))
     return found
+
+
+def _average(scores: list[float]) -> float:
+    """The mean of scores; NaN if it is not a finite number."""
+    try:
+        return fmean(scores)
+    except (OverflowError, ValueError):  # their sum is too large, or one of them; or they are infinities
+        return nan
+
+
+def _add_score(file: Path, found: dict[Place, float], place: Place, score: float) -> None:
+    """Add the score of a head that has none yet."""
+    if place in found:
+        _refuse(file, f"head {place[1]} in layer {place[0]} occurs twice")
+    found[place] = score
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _parse_csv(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # noqa: ARG001 (readers share a signature)
+def _parse_csv(file: Path, text: str, heads: Heads) -> dict[Place, float]:
     """Parse the columns layer, head and score."""
     kinds = {"layer": pa.int64(), "head": pa.int64(), "score": pa.float64()}
     try:
@@ -158,13 +172,10 @@ def _parse_csv(file: Path, text: str, heads: Heads) -> dict[Place, float]:  # no
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         _refuse(file, f"it should have the columns layer, head and score ({' '.join(str(error).split())})")
     found: dict[Place, float] = {}
-    for row in rows.to_pylist():
-        place = (row["layer"], row["head"])
+    for row in rows.slice(0, len(heads.kv_head) + 1).to_pylist():  # among one more is a head twice, or an unknown one
         if None in row.values():
             _refuse(file, "a layer, head or score is missing")
-        if place in found:
-            _refuse(file, f"head {place[1]} in layer {place[0]} occurs twice")
-        found[place] = row["score"]
+        _add_score(file, found, (row["layer"], row["head"]), row["score"])
     return found
 
 

@@ -33,6 +33,7 @@ from reports.findings.numbers import count
 from reports.queries import ask
 from storage.errors import UserError
 from storage.files.staging import write_atomically
+from storage.files.user_paths import refuse_existing
 
 Form = Literal["duo", "lukv", "retrieval", "csv", "parquet", "json"]
 Group = Literal["max", "mean"]
@@ -67,14 +68,16 @@ class Choice:
     """Keys that heads without full attention keep, for ``duo``; defaults as in the published patterns."""
 
 
-def write(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, path: Path) -> list[Path]:
+def write(
+    connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, path: Path, *, overwrite: bool = False
+) -> list[Path]:
     """Write one measure of all heads of a landed study, or all measures; return the files written.
 
     Raises
     ------
     UserError
         If the study has not been landed, has no such measure, lacks it for some heads, or has layers that the format
-        cannot hold; or if the files cannot be written.
+        cannot hold; or if the files cannot be written, or exist and are not to be overwritten.
     """
     if not ask(connection, "measures_of_heads", study=study).table.num_rows:
         msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
@@ -88,8 +91,9 @@ def write(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice, pat
     else:
         rows = _read_measure(connection, study, choice.measure)
         files = _encode_for_tools(connection, study, choice, rows, path)
-    beside = path / "made_from.json" if choice.form == "duo" else path.with_name(f"{path.name}.made_from.json")
+    beside = path / "made_from.json" if choice.form == "duo" else Path(f"{path}.made_from.json")
     files[beside] = _encode_json(_describe_origin(connection, study, choice, rows))
+    refuse_existing(files, overwrite=overwrite)
     for file, content in files.items():
         write_atomically(file, content, remedy=REMEDY)
     return list(files)

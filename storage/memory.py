@@ -61,8 +61,13 @@ def _find_group_folders() -> Iterator[Path]:
 
 
 def _measure_file_cache(folder: Path) -> int:
-    """Bytes of the inactive file cache of a group, which the system frees when memory is needed."""
-    with suppress(OSError):
-        if found := re.search(r"^(?:total_)?inactive_file (\d+)$", (folder / "memory.stat").read_text(), re.MULTILINE):
-            return int(found[1])
+    """Bytes of the file cache of a group and of those below it, which the system frees when memory is needed.
+
+    Files that are used again and again (``active_file``) are as free as others, but for those in shared memory, which
+    count as anonymous.
+    """
+    with suppress(OSError, ValueError):
+        lines = (folder / "memory.stat").read_text().splitlines()
+        found = {name: int(number) for name, _, number in (line.partition(" ") for line in lines)}
+        return sum(found.get(f"total_{name}", found.get(name, 0)) for name in ("inactive_file", "active_file"))
     return 0

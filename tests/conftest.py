@@ -3,7 +3,7 @@
 Triton's kernels are interpreted where there is no GPU; Triton reads this when it is first imported.
 """
 
-import gc
+import atexit
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -13,8 +13,12 @@ import pytest
 import torch
 
 from dagster_project.command.loading import suspend_gc
+from dagster_project.command.program import ExitStatus
 from tests import made_up
 from tests.shared import shared
+
+_STATUS = ExitStatus()
+atexit.register(_STATUS.end)  # else a page about what DuckDB's binding has leaked follows the result of the tests
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
@@ -30,9 +34,10 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
 
 
-def pytest_unconfigure() -> None:
-    """Have all removed at the end; DuckDB and Triton report what is left of theirs."""
-    gc.unfreeze()
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remember the exit code."""
+    _STATUS.code = int(session.exitstatus)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

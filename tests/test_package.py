@@ -2,14 +2,17 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("dagster_project", "extract", "geometry", "reports", "sql", "storage")
@@ -103,3 +106,20 @@ def test_every_module_says_what_it_holds(package: str) -> None:
 def test_bytes_are_no_part_of_a_tests_name(content: bytes, request: pytest.FixtureRequest) -> None:
     assert content
     assert request.node.name.endswith("[content]")
+
+
+def test_every_pinned_version_has_digests_and_no_host() -> None:
+    """If not: make hashes."""
+    text = (ROOT / "hashes.txt").read_text(encoding="utf-8")
+    pins = re.findall(r"^(\S+)==(\S+)$", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    known = re.findall(r"^(\S+)==(\S+) ((?:\\\n +--hash=sha256:[0-9a-f]{64} ?)+)$", text, re.MULTILINE)
+    assert sorted((canonicalize_name(name), number) for name, number in pins) == sorted(
+        (canonicalize_name(name), number) for name, number, _ in known
+    )
+    assert text.count("--hash=sha256:") == sum(digests.count("sha256:") for *_, digests in known)
+    assert "://" not in text
+
+
+def test_what_builds_is_pinned() -> None:
+    built_by = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    assert [pin for pin in built_by if "==" not in pin] == []

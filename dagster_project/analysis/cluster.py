@@ -21,7 +21,7 @@ from sysconfig import get_python_version
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-from dagster_project.study.home import locate_scratch
+from dagster_project.study.home import prepare_scratch
 from dagster_project.study.studies import SCHEDULER, Study
 from geometry.threads import one_blas_thread
 from storage.errors import UserError
@@ -30,6 +30,7 @@ from storage.files.staging import make_staging_path
 
 if TYPE_CHECKING:
     from distributed import Client, Future, Worker
+    from distributed.security import Security
 
 T = TypeVar("T")
 
@@ -100,7 +101,11 @@ def use_scheduler(scheduler: str) -> "Iterator[Client | None]":
             "run: pip install 'attention-geometry[cluster]'"
         )
         raise UserError(msg) from error
-    with _silence_distributed(), _provide_scheduler(scheduler) as address, _open_client(address) as client:
+    with (
+        _silence_distributed(),
+        _provide_scheduler(scheduler) as (address, security),
+        _open_client(address, security) as client,
+    ):
         _await_workers(client)
         _check_versions(client)
         try:
@@ -144,13 +149,19 @@ def _silence_distributed() -> Iterator[None]:
 
 
 @contextmanager
-def _provide_scheduler(scheduler: str) -> Iterator[str]:
-    """Yield the address of an existing scheduler, or of a local one that is started for the context."""
+def _provide_scheduler(scheduler: str) -> "Iterator[tuple[str, Security | None]]":
+    """Yield the address of an existing scheduler, or of a local one that is started for the context, and its keys.
+
+    A scheduler runs what any client sends, and all users of a machine can reach its loopback: a local one takes TLS
+    connections with a certificate that only this process and its workers have. If it is None, Dask's configuration
+    names the certificates.
+    """
     if scheduler != "local":
-        yield scheduler
+        yield scheduler, None
         return
     import dask
     from distributed import LocalCluster
+    from distributed.security import Security
 
     malloc = {f"distributed.nanny.pre-spawn-environ.{name}": size for name, size in MALLOC.items()}
     with dask.config.set(malloc), _block_interrupts():
@@ -159,10 +170,11 @@ def _provide_scheduler(scheduler: str) -> Iterator[str]:
             threads_per_worker=1,
             memory_limit=0,
             dashboard_address="127.0.0.1:0",
-            local_directory=str(locate_scratch()),
+            local_directory=str(prepare_scratch()),
+            security=Security.temporary(),
         )
     with started:
-        yield started.scheduler_address
+        yield started.scheduler_address, started.security
 
 
 @contextmanager
@@ -179,7 +191,7 @@ def _block_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def _open_client(address: str) -> "Iterator[Client]":
+def _open_client(address: str, security: "Security | None" = None) -> "Iterator[Client]":
     """Yield a client of the scheduler at ``address``, which Dask uses only inside the context.
 
     A client set as Dask's own default would remain set after it failed to connect, and all later computations would
@@ -191,7 +203,9 @@ def _open_client(address: str) -> "Iterator[Client]":
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", VersionMismatchWarning)  # refused below, with an error of this module
         try:
-            client = Client(address, timeout=CONNECT, name="attention-geometry", set_as_default=False)
+            client = Client(
+                address, timeout=CONNECT, name="attention-geometry", set_as_default=False, security=security
+            )
         except (OSError, TypeError, ValueError) as error:  # the latter two if certificates are missing or unreadable
             secure = ", with its certificates in Dask's configuration" if address.startswith("tls:") else ""
             msg = f"The Dask scheduler at {address} cannot be reached; check that it runs there{secure}, and run again"

@@ -37,6 +37,7 @@ from extract.settings import SYNTHETIC
 from storage.errors import UserError
 from storage.files.locks import hold_lock
 from storage.files.places import Local
+from storage.files.staging import remove_leftovers
 from storage.files.tables import read_table, read_table_libraries, read_table_provenance, write_tables
 from storage.warehouse import rows
 from storage.warehouse.connection import locate_database, refuse_newer_database
@@ -157,7 +158,8 @@ def read_external_scores(home: Home, name: str) -> list[dict[str, Any]]:
 
 
 def keep_external_scores(home: Home, name: str, rows: list[dict[str, Any]]) -> None:
-    """Store the rows of ``external_scores`` of a study in a file that its next landings read."""
+    """Store the rows of ``external_scores`` of a study, which the caller has claimed, for its next landings."""
+    remove_leftovers(_build_external_path(home, name))
     batches = ((EXTERNAL, batch) for batch in _make_batches(rows))
     write_tables({EXTERNAL: _build_external_path(home, name)}, batches, {"step": EXTERNAL}, {})
 

@@ -30,6 +30,7 @@ from dagster_project.study.home import Home
 from dagster_project.study.studies import Study, find_study
 from storage.errors import UserError
 from storage.files.places import Local
+from storage.files.user_paths import open_regular_file
 from storage.warehouse.connection import connect
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def read_report_origin(path: Path) -> dict[str, Any]:
     OSError
         If it cannot be read.
     """
-    with path.open("rb") as page:
+    with open_regular_file(path) as page:
         head = page.read(HEAD).decode(errors="replace")
     found = re.search(r'<meta name="attention-geometry" content="([^"]*)">', head)
     try:
@@ -177,13 +178,13 @@ def write_index(home: Home) -> None:
         _write_index(connection, home)
 
 
-def export(home: Home, name: str, *, images: Path | None, tables: Path | None) -> list[Path]:
+def export(home: Home, name: str, *, images: Path | None, tables: Path | None, overwrite: bool = False) -> list[Path]:
     """Write the charts of a landed study as pictures and its tables as files; return the paths of the files.
 
     Raises
     ------
     UserError
-        If the study is unknown or not landed, or a folder cannot be written.
+        If the study is unknown or not landed, a folder cannot be written, or files exist and are not to be overwritten.
     """
     from reports.export import write_images, write_tables
     from reports.figures import find_source, sections
@@ -191,8 +192,8 @@ def export(home: Home, name: str, *, images: Path | None, tables: Path | None) -
     map_n = find_study(home, name).analysis.map_n
     with _open_connection(home) as connection:
         found = sections(find_source(connection, name, map_n=map_n))
-    written = [] if images is None else write_images(found, images)
-    return written + ([] if tables is None else write_tables(found, tables))
+    written = [] if images is None else write_images(found, images, overwrite=overwrite)
+    return written + ([] if tables is None else write_tables(found, tables, overwrite=overwrite))
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """The asset ``tensors``: attention weights and value states of a study, in a Zarr store."""
 
 import logging
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from dagster_project.analysis.memory import check_extraction
 from dagster_project.assets.asset import Asset, Check, Checked, Extent, Made, MadeOf, Snapshot, Work, wrap_place
 from dagster_project.assets.space import check_space
 from dagster_project.study.home import Home
+from dagster_project.study.studies import find_study
 from extract.preflight import check_device
 from extract.settings import EXTRACTION_VERSION, ExtractionSettings
 from extract.standing import explain_replacement, explain_staleness
@@ -62,6 +63,21 @@ def make_tensors(work: Work) -> Made:
             ),
         ),
     )
+
+
+@contextmanager
+def check_inputs(home: Home, name: str) -> Iterator[None]:
+    """Refuse a study whose inputs cannot be read; inside the context, extraction does not read them again.
+
+    Raises
+    ------
+    UserError
+        As ``extract.extraction.check``; nothing has been written.
+    """
+    from extract.extraction import check
+
+    with check(find_study(home, name).select_extraction(), home.tensors(name)):
+        yield
 
 
 def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionReport":

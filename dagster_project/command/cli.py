@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import warnings
+import webbrowser
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
@@ -32,13 +33,14 @@ from dagster_project.command.output import (
     write,
     write_object,
 )
-from dagster_project.command.serving import serve
+from dagster_project.command.serving import check_address, serve
 from dagster_project.command.streams import OUTPUT, discard_output
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
 from extract.hub import exists, expand_path
 from reports.findings.numbers import count
 from storage.errors import QuotingError, UserError
 from storage.files.places import Local
+from storage.files.user_paths import resolve_path
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -75,6 +77,9 @@ def _make_format_option(*names: str, help: str) -> Any:  # noqa: A002 (called as
 JsonOption = Annotated[bool, _make_flag("--json", help="Print results as JSON.")]
 
 
+OverwriteOption = Annotated[bool, _make_flag("--overwrite", help="Replace files that exist already.")]
+
+
 def _print_version(asked: bool) -> None:
     """Print the version and exit."""
     if asked:
@@ -102,7 +107,7 @@ def attention_geometry(
     """
     _use_home(home)
     if quiet:
-        logging.getLogger("dagster_project").setLevel(logging.WARNING)
+        _set_log_level(logging.WARNING)
 
 
 @app.command(no_args_is_help=True)
@@ -298,14 +303,19 @@ def studies(
     as_json: JsonOption = False,
 ) -> None:
     """List all studies with their model, corpus, size and state."""
-    from rich.table import Table
+    from rich import box
+    from rich.table import Column, Table
 
     from dagster_project.study.studies import list_readable_studies
     from dagster_project.upkeep.progress import describe_states
 
     root = _use_home(home)
     found, unreadable = list_readable_studies(root)
-    table = Table("study", "model", "corpus", "context", "sequences", "state")
+    table = Table(
+        *(Column(name, overflow="fold") for name in ("study", "model", "corpus", "context", "sequences", "state")),
+        box=box.SIMPLE_HEAD,
+    )
+    table.columns[0].no_wrap = True
     for name, state in describe_states(root, found).items():
         study = found[name]
         cells = (name, study.model.name, study.corpus.name, study.context_length, study.sequences, state)
@@ -332,6 +342,7 @@ def report(
         typer.Option(metavar="DIR", help="Also write the table behind each figure to DIR, as CSV and Parquet."),
     ] = None,
     show: Annotated[bool, _make_flag("--open", help="Open the page in the browser.")] = False,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Rewrite the report of a landed study, and print its path.
 
@@ -344,32 +355,39 @@ def report(
     root = _use_home(home)
     _check_known(root, study)
     from dagster_project.assets.report import export
+
+    folders = {"images": _resolve_folder(images), "tables": _resolve_folder(tables)}
     from dagster_project.command.runs import run_report
 
     run_report(root, study)
     typer.echo(root.report(study))
     if images or tables:
-        written = export(root, study, images=_resolve_folder(images), tables=_resolve_folder(tables))
-        folders = ", ".join(str(folder) for folder in (images, tables) if folder)
-        typer.echo(f"{format_count(len(written), 'file')} in {folders}")
-    if show and typer.launch(str(root.report(study))):
+        written = export(root, study, **folders, overwrite=overwrite)
+        named = ", ".join(str(folder) for folder in (images, tables) if folder)
+        typer.echo(f"{format_count(len(written), 'file')} in {named}")
+    if show and not webbrowser.open(root.report(study).as_uri()):
         msg = f"No browser could be started; open {root.report(study)} by hand"
         raise UserError(msg)
 
 
 @app.command(no_args_is_help=True)
 def publish(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create or replace, used for nothing else.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create, or one published earlier.")],
     home: HomeOption = None,
+    overwrite: Annotated[
+        bool, _make_flag("--overwrite", help="Replace published files also if they were changed since.")
+    ] = False,
 ) -> None:
     """Copy the index, all reports and all comparisons into one folder for a static host.
+
+    A folder published earlier is replaced as a whole; one with any other file is refused.
 
     `attention-geometry publish site`, then copy `site` to the host, or serve it: `python -m http.server -d site`
     """
     from dagster_project.assets.publishing import publish as publish_pages
 
-    target = folder.expanduser().resolve()
-    written = publish_pages(_use_home(home), target)
+    target = resolve_path(folder)
+    written = publish_pages(_use_home(home), target, overwrite=overwrite)
     typer.echo(f"{format_count(len(written), 'file')} in {target}")
 
 
@@ -422,6 +440,7 @@ def export(
     recent_size: Annotated[
         int, typer.Option(help="For duo: number of most recent keys that heads without full attention see.")
     ] = 256,
+    overwrite: OverwriteOption = False,
 ) -> None:
     """Write the measures of each head of a landed study to files that other tools read.
 
@@ -440,8 +459,8 @@ def export(
     from dagster_project.command.heads import export_heads
 
     written = export_heads(
-        root, study, out.expanduser().resolve(), form=form, measure=measure, group=group,
-        inverted=invert, sink_size=sink_size, recent_size=recent_size,
+        root, study, resolve_path(out), form=form, measure=measure, group=group,
+        inverted=invert, sink_size=sink_size, recent_size=recent_size, overwrite=overwrite,
     )  # fmt: skip
     for path in written:
         typer.echo(path)
@@ -461,21 +480,25 @@ def scores(
     source: Annotated[
         str | None, typer.Option("--name", help="Name of the scores (default: the name of the file).")
     ] = None,
+    overwrite: Annotated[bool, _make_flag("--overwrite", help="Replace other scores of the same name.")] = False,
 ) -> None:
     """Land head scores of another tool, and print their rank correlation with each measure of the study.
 
-    The scores become rows of `external_scores`; scores of the same name are replaced. Correlations are over heads,
+    The scores become rows of `external_scores`, beside those of other names. Correlations are over heads,
     with intervals and permutations by KV groups; one whose interval contains 0 is reported as none. Intervals are not
     adjusted for the number of measures: of measures unrelated to the scores, one in twenty is expected to have an
     interval that excludes 0.
 
-    `attention-geometry scores mine head_score/model.json --format retrieval --name retrieval`
+    Any file with the columns layer, head and score: `attention-geometry scores mine FILE.csv --name NAME`
+
+    To try it, one of our own measures: `attention-geometry export embedded --format retrieval --by effective_keys
+    --out keys.json`, then `attention-geometry scores embedded keys.json --format retrieval`
     """
     root = _use_home(home)
     _check_known(root, study)
     from dagster_project.command.heads import add_scores
 
-    found = add_scores(root, study, file.expanduser().resolve(), form=form, source=source)
+    found = add_scores(root, study, resolve_path(file), form=form, source=source, overwrite=overwrite)
     make_console().print(build_table(found, title=f"{study}: rank correlation over heads"))
 
 
@@ -699,25 +722,36 @@ def clear(
 
 
 @app.command()
-def ui(home: HomeOption = None, port: Annotated[int, typer.Option(help="Port of the web UI.")] = 3000) -> None:
-    """Start Dagster's web UI and daemon on the same assets, partitions and records."""
+def ui(
+    home: HomeOption = None,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web UI.")] = 3000,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="Address of a proxy in front of it, such as https://host.example."),
+    ] = None,
+) -> None:
+    """Start Dagster's web UI and daemon on the same assets, partitions and records.
+
+    It listens on 127.0.0.1 and answers only its own pages: requests of other origins or for other hosts are refused.
+
+    Behind a proxy: `attention-geometry ui --origin https://geometry.example.org`
+    """
     from dagster_project.records.opening import open_records
 
     root = _use_home(home)
+    check_address(port, origin or ())
+    typer.echo("Starting web UI and daemon …", err=True)
     root.prepare()
     with open_records(root):  # sets the environment variables by which child processes find them
         pass
-    typer.echo(f"Starting web UI and daemon at http://127.0.0.1:{port}; press Ctrl-C to stop them", err=True)
-    quiet = "ignore:Function `dev_command` is superseded:FutureWarning"  # by a command of another package
-    command = [sys.executable, "-W", quiet, "-m", "dagster", "dev", "-m", "dagster_project.definitions"]
     interrupts.leave()
-    raise typer.Exit(serve([*command, "--port", str(port), "--log-level", "warning"]))
+    raise typer.Exit(serve([sys.executable, "-m", "dagster_project.command.webserver", str(port), *(origin or ())]))
 
 
 def main() -> None:
     """Run the command line; a user's mistake ends it with one line and exit code 1."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("dagster_project").setLevel(logging.INFO)
+    _set_log_level(logging.INFO)
     if not sys.warnoptions:
         warnings.simplefilter("ignore")
     try:
@@ -733,6 +767,12 @@ def main() -> None:
             raise
         place = f" ({error.filename})" if error.filename else ""
         _end(f"{error.strerror}{place}; make room there, or choose another data root with --home, and run again", 1)
+
+
+def _set_log_level(level: int) -> None:
+    """Show what this program says from a level on; libraries stay at warnings."""
+    for package in ("dagster_project", "extract"):
+        logging.getLogger(package).setLevel(level)
 
 
 def _run_app() -> None:
@@ -769,7 +809,7 @@ def _end(message: str, code: int) -> NoReturn:
 def _use_home(home: Path | None) -> Home:
     """Return the data root to use, and set the environment variable so that later code uses the same one."""
     if home is not None:
-        os.environ[HOME_VARIABLE] = str(home.expanduser().resolve())
+        os.environ[HOME_VARIABLE] = str(resolve_path(home))
     return Home.from_environment()
 
 
@@ -779,7 +819,7 @@ def _build_input_settings(identity: str | None, **fields: Any) -> dict[str, Any]
     if identity is None:
         return given or None
     local = expand_path(identity)
-    identity = str(local.resolve()) if exists(identity) or identity.startswith((".", "/", "~")) else identity
+    identity = str(resolve_path(local)) if exists(identity) or identity.startswith((".", "/", "~")) else identity
     return {"id": identity, **given} if given else identity
 
 
@@ -796,7 +836,7 @@ def _parse_positions(given: str | None) -> list[int] | None:
 
 def _resolve_folder(given: Path | None) -> Path | None:
     """The folder of an option as an absolute path."""
-    return None if given is None else given.expanduser().resolve()
+    return None if given is None else resolve_path(given)
 
 
 @contextmanager
@@ -825,16 +865,19 @@ def _check_study(home: Home, study: str) -> None:
     Raises
     ------
     UserError
-        If there is no such study, its model or text is missing, or its device is missing and nothing is extracted yet.
+        If there is no such study, its model or text is missing or does not fit its settings; or if nothing is extracted
+        yet and its device is missing, or the hub that has its model or text does not answer.
     """
     from dagster_project.study.studies import find_study
-    from extract.preflight import check_device, check_inputs
+    from extract.checks import check_inputs
+    from extract.preflight import check_device, check_hub
 
     found = find_study(home, study)
     check_inputs(found)
     place = home.tensors(study)
     if isinstance(place, Local) and not place.exists():
         check_device(found.device, needs_gpu=found.needs_gpu)
+        check_hub(found)
 
 
 def _check_known(home: Home, *studies: str) -> None:

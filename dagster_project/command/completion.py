@@ -7,6 +7,7 @@ import typer
 import sql
 from dagster_project.study.home import Home
 from storage.errors import UserError
+from storage.files.user_paths import resolve_path
 
 
 def complete_study(context: typer.Context, incomplete: str) -> list[str]:
@@ -15,7 +16,7 @@ def complete_study(context: typer.Context, incomplete: str) -> list[str]:
 
     named = context.params.get("home")
     try:
-        found = list_readable_studies(Home(named.expanduser().resolve()) if named else Home.from_environment())[0]
+        found = list_readable_studies(Home(resolve_path(named)) if named else Home.from_environment())[0]
     except (UserError, OSError):
         return []
     return _filter_by_prefix(incomplete, found)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from dagster_project.assets.landing import keep_external_scores, read_external_scores
+from dagster_project.assets.landing import EXTERNAL, keep_external_scores, read_external_scores
 from dagster_project.study.home import Home
-from reports.external import Heads, correlate_scores, read_scores
+from reports.external import PATTERN, Heads, correlate_scores, read_scores
 from reports.head_files import FORMS, GROUPS, Choice, write
 from storage.errors import UserError
 from storage.warehouse.additions import replace_rows
@@ -16,6 +16,8 @@ from storage.warehouse.connection import connect
 
 CLEAR = 0.05
 """Largest p value of a correlation that counts as one."""
+LONGEST_NAME = 200
+"""Most characters of the name of scores."""
 
 
 def export_heads(
@@ -29,6 +31,7 @@ def export_heads(
     inverted: bool,
     sink_size: int,
     recent_size: int,
+    overwrite: bool = False,
 ) -> list[Path]:
     """Write one measure of every head, or all measures; return the files that were written.
 
@@ -50,11 +53,13 @@ def export_heads(
         raise UserError(msg)
     choice = Choice(named, measure, rule, inverted, sink_size, recent_size)
     with closing(connect(home.warehouse)) as connection:
-        return write(connection, study, choice, path)
+        return write(connection, study, choice, path, overwrite=overwrite)
 
 
-def add_scores(home: Home, study: str, path: Path, *, form: str, source: str | None) -> pa.Table:
-    """Land the scores of a file for a study, replacing those of the same source; correlate them with all measures.
+def add_scores(
+    home: Home, study: str, path: Path, *, form: str, source: str | None, overwrite: bool = False
+) -> pa.Table:
+    """Land the scores of a file for a study under the name of a source, and correlate them with all measures.
 
     Returns
     -------
@@ -64,9 +69,11 @@ def add_scores(home: Home, study: str, path: Path, *, form: str, source: str | N
     Raises
     ------
     UserError
-        If the study has not landed, or the file cannot be used; as ``storage.warehouse.additions.replace_rows``.
+        If the study has not landed, the file or the name cannot be used, or there are other scores of this name that
+        are not to be overwritten; as ``storage.warehouse.additions.replace_rows``.
     """
-    name = source or (path.parent if path.name == "full_attention_heads.tsv" else path).stem
+    name = source or (path.parent if path.name == PATTERN else path).stem
+    _check_name(name)
     with closing(connect(home.warehouse)) as connection:
         scores = read_scores(path, form, Heads.of(connection, study))
         found = correlate_scores(connection, study, scores)
@@ -75,10 +82,22 @@ def add_scores(home: Home, study: str, path: Path, *, form: str, source: str | N
         for (layer, head), score in sorted(scores.items())
     ]
     with home.claim(study):
-        others = [row for row in read_external_scores(home, study) if row["source"] != name]
-        replace_rows(home.warehouse, study, "external_scores", pa.Table.from_pylist(others + rows))
-        keep_external_scores(home, study, others + rows)
+        known = read_external_scores(home, study)
+        others, replaced = ([row for row in known if (row["source"] == name) is same] for same in (False, True))
+        if replaced and replaced != rows and not overwrite:
+            msg = f"'{study}' has other scores named '{name}'; add --overwrite to replace them, or choose a --name"
+            raise UserError(msg)
+        # kept before they are visible, so that the next landing never loses what was seen
+        with replace_rows(home.warehouse, study, EXTERNAL, pa.Table.from_pylist(others + rows)):
+            keep_external_scores(home, study, others + rows)
     return pa.Table.from_pylist([row | {"says": _describe(row)} for row in found])
+
+
+def _check_name(name: str) -> None:
+    """Refuse the name of a source that is not printable text, such as that of a file whose name is not UTF-8."""
+    if not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+        msg = f"The scores cannot be named {name[:LONGEST_NAME]!a}; choose a --name of up to {LONGEST_NAME} characters"
+        raise UserError(msg)
 
 
 def _describe(row: dict[str, Any]) -> str | None:

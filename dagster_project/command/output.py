@@ -23,8 +23,11 @@ FORMATS = ("table", "vertical", "csv", "json", "parquet")
 WIDE, PROSE = 10_000, 120
 """Width in characters of a table of data, and of one of sentences, in a file or a pipe, unless COLUMNS is set."""
 
-LONGEST = 60
-"""Most characters of a value that a table shows; only documents such as a provenance are longer."""
+LONGEST = (60, 30, 16)
+"""Most characters of a value that a table shows: the first with which all columns fit, else the last."""
+
+SCREEN = 40
+"""Most values that are written one in a line if not all columns of a table fit."""
 
 GAP = 3
 """Characters that a table puts around a column."""
@@ -147,20 +150,16 @@ def escape_control_codes(text: str) -> str:
 def build_table(rows: "pa.Table", title: str | None = None, room: int | None = None) -> "Table":
     """A result as a table for the terminal; text is never taken as markup, and control codes are escaped.
 
-    If ``room`` is given, in characters, each row is one line: long values are cut, and columns that do not fit are
-    left out from the middle and counted. Otherwise values are wrapped.
+    If ``room`` is given, in characters, each row is one line: long values are cut, except in the first column, and
+    columns that do not fit even so are left out from the middle and counted. Otherwise values are wrapped.
     """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    cells = [
-        [_shorten(escape_control_codes(_format_value(value)), room) for value in column.to_pylist()]
-        for column in rows.columns
-    ]
     names = [escape_control_codes(name) for name in rows.schema.names]
-    widths = [max(map(len, [name, *column])) for name, column in zip(names, cells, strict=True)]
-    before, after = (len(widths), 0) if room is None else _count_outer_columns(widths, room)
+    cells = [[escape_control_codes(_format_value(value)) for value in column.to_pylist()] for column in rows.columns]
+    before, after = (len(names), 0) if room is None else _fit(names, cells, room)
     left_out = len(names) - before - after
     table = Table(title=title, box=box.SIMPLE_HEAD)
     columns: list[list[str]] = []
@@ -178,6 +177,17 @@ def build_table(rows: "pa.Table", title: str | None = None, room: int | None = N
     return table
 
 
+def _fit(names: Sequence[str], cells: list[list[str]], room: int) -> tuple[int, int]:
+    """Cut values until all columns fit, but none in the first column; how many fit from the left and the right."""
+    cells[0] = [_shorten(text, LONGEST[0]) for text in cells[0]]
+    for longest in LONGEST:
+        cells[1:] = [[_shorten(text, longest) for text in column] for column in cells[1:]]
+        widths = [max(map(len, [name, *column])) for name, column in zip(names, cells, strict=True)]
+        if sum(widths) + GAP * len(widths) <= room:
+            break
+    return _count_outer_columns(widths, room)
+
+
 def _count_outer_columns(widths: Sequence[int], room: int) -> tuple[int, int]:
     """How many columns from the left and from the right fit into a table of ``room`` characters."""
     taken = [width + GAP for width in widths]
@@ -188,9 +198,9 @@ def _count_outer_columns(widths: Sequence[int], room: int) -> tuple[int, int]:
     return max(1, sum(total + last * taken[-1] <= left for total in accumulate(taken[:-1]))), last
 
 
-def _shorten(text: str, room: int | None) -> str:
-    """The beginning of a long value, if the width is limited."""
-    return text if room is None or len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+def _shorten(text: str, longest: int) -> str:
+    """The beginning of a long value."""
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def run_prompt(reader: "Reader", form: str, *, unlocked: bool = False) -> None:
@@ -290,19 +300,30 @@ def _read_first_rows(reader: "pa.RecordBatchReader") -> "pa.Table":
 
 
 def _write_table(reader: "pa.RecordBatchReader") -> None:
-    place = make_console()
-    place.print(build_table(_read_first_rows(reader), room=place.width))
+    """Write a table; a few values in more columns than fit are written one in a line."""
+    rows, place = _read_first_rows(reader), make_console()
+    table = build_table(rows, room=place.width)
+    if len(table.columns) < rows.num_columns and rows.num_rows * rows.num_columns <= SCREEN:
+        _write_values(rows, LONGEST[0])
+    else:
+        place.print(table)
 
 
 def _write_vertical(reader: "pa.RecordBatchReader") -> None:
     """Write one line for each value, and a heading for each row."""
-    rows, place = _read_first_rows(reader), make_console()
+    _write_values(_read_first_rows(reader), None)
+
+
+def _write_values(rows: "pa.Table", longest: int | None) -> None:
+    """Write one line for each value, of at most ``longest`` characters of it, and a heading for each row."""
+    place = make_console()
     names = [escape_control_codes(name) for name in rows.schema.names]
     wide = max(map(len, names), default=0)
     for number, row in enumerate(zip(*(column.to_pylist() for column in rows.columns), strict=True), 1):
         place.rule(f"row {number}", align="left", characters="-") if place.is_terminal else place.print(f"row {number}")
         for name, value in zip(names, row, strict=True):
-            place.print(f"{name:>{wide}} | {escape_control_codes(_format_value(value))}", soft_wrap=True)
+            text = escape_control_codes(_format_value(value))
+            place.print(f"{name:>{wide}} | {text if longest is None else _shorten(text, longest)}", soft_wrap=True)
 
 
 def _write_csv(reader: "pa.RecordBatchReader") -> None:

@@ -12,7 +12,7 @@ def program() -> None:
     """Run the command line so that Ctrl-C can end it at any moment."""
     streams.prepare()
     interrupts.watch()
-    status = _Status()
+    status = ExitStatus()
     try:
         from dagster_project.command.cli import main  # here, so that Ctrl-C is handled during the import
 
@@ -33,7 +33,7 @@ def program() -> None:
         interrupts.end()
 
 
-class _Status:
+class ExitStatus:
     """The exit code of the process; 1 if an exception leaves it."""
 
     code = 1
@@ -42,7 +42,8 @@ class _Status:
         """End the process once all exit handlers have run, without finalising the interpreter.
 
         Finalisation would tear down PyTorch, Dagster and what they have loaded, which takes 2 to 3 seconds to no
-        purpose, and DuckDB's binding would report about a hundred leaked objects.
+        purpose. Both together keep some modules to the end, and with them classes of DuckDB, whose binding would report
+        about a hundred leaked objects.
         """
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):  # it is full, or closed

@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 from dagster_project.analysis.memory import check_start
 from dagster_project.assets.asset import UNREADABLE
 from dagster_project.assets.catalogue import ASSETS
+from dagster_project.assets.tensors import TENSOR_STORE, check_inputs
 from dagster_project.command.loading import suspend_gc
 from dagster_project.study.home import Home
 from dagster_project.study.studies import check_twin, find_study
@@ -137,8 +139,16 @@ def _materialise(
     tags: Mapping[str, str] | None = None,
     force: str | None = None,
 ) -> None:
-    """Run some assets of the job ``study`` for one partition, and wait."""
+    """Run some assets of the job ``study`` for one partition, and wait; inputs are refused before a run is recorded."""
     check_start()
+    with check_inputs(home, name) if TENSOR_STORE.name in assets else nullcontext():
+        _execute(home, name, assets, tags=tags, force=force)
+
+
+def _execute(
+    home: Home, name: str, assets: Sequence[str], *, tags: Mapping[str, str] | None, force: str | None
+) -> None:
+    """Record a run of some assets and execute it in this process."""
     with suspend_gc():
         import dagster as dg
         from dagster._core.errors import (  # Dagster exports no names for them

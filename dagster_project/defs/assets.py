@@ -12,8 +12,8 @@ from pydantic import Field
 
 from dagster_project.assets.asset import Asset, Check, Checked, Markdown
 from dagster_project.assets.catalogue import ASSETS, make
-from dagster_project.defs.resources import DataRoot
 from dagster_project.records.partitions import studies
+from dagster_project.study.home import Home
 from storage.files.places import Local, Remote
 
 
@@ -52,8 +52,10 @@ def build_asset(record: Asset) -> dg.AssetsDefinition:
             for check in checks.values()
         ],
     )
-    def make_asset(context: dg.AssetExecutionContext, config: MakeConfig, data_root: DataRoot) -> dg.MaterializeResult:
-        made = make(data_root.home(), context.partition_key, record, replace=config.replace, force=config.force)
+    def make_asset(
+        context: dg.AssetExecutionContext, config: MakeConfig, data_root: dg.ResourceParam[Home]
+    ) -> dg.MaterializeResult:
+        made = make(data_root, context.partition_key, record, replace=config.replace, force=config.force)
         return dg.MaterializeResult(
             metadata={name: _convert_metadata(value) for name, value in made.metadata.items()},
             check_results=[

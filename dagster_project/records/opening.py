@@ -3,6 +3,7 @@
 Records are history, not data: losing them loses no result.
 """
 
+import errno
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -17,7 +18,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from dagster_project.records.registration import mark_dead_runs, register_studies, use_instance
 from dagster_project.study.home import Home, is_held
 from storage.errors import UserError
+from storage.files.places import Local
 from storage.files.staging import delete, set_aside
+
+FULL = {errno.ENOSPC, errno.EDQUOT}
+"""System errors of a disk without space."""
+
+LEAST_SPACE = 2**20
+"""Bytes that Dagster's records need at least to be written."""
 
 REBUILD = "attention-geometry doctor --rebuild-records"
 """The command that rebuilds the records."""
@@ -96,16 +104,29 @@ def rebuild_records(home: Home) -> None:
 
 
 def _describe_error(home: Home, error: Exception) -> str:
-    """Describe an error of the records; the remedy depends on whether they are damaged."""
+    """Describe an error of the records; the remedy depends on whether the disk is full, or they are damaged."""
+    place = home.dagster if is_own(home) else Path(os.environ["DAGSTER_HOME"])
+    if _is_disk_full(error, place):
+        return f"Dagster's records in {place} cannot be written: the disk is full; free space and run again"
     if not is_own(home):
-        return (
-            f"Dagster's records in {os.environ['DAGSTER_HOME']} cannot be used ({_shorten_error(error)}); repair them"
-        )
+        return f"Dagster's records in {place} cannot be used ({_shorten_error(error)}); repair them"
     if isinstance(error, SQLAlchemyError) and not any(why for _, why in examine_databases(home)):
         return (
             f"Dagster's records in {home.dagster} cannot be written ({_shorten_error(error)}); make room and run again"
         )
     return f"Dagster's records in {home.dagster} are damaged ({_shorten_error(error)}); rebuild them: {REBUILD}"
+
+
+def _is_disk_full(error: BaseException | None, place: Path) -> bool:
+    """Whether an error, or its cause, is for lack of space; SQLite also fails in other ways if there is none."""
+    if Local(place).measure_free_space() < LEAST_SPACE:
+        return True
+    while error is not None:
+        inner = getattr(error, "orig", None) or error
+        if getattr(inner, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL or getattr(inner, "errno", None) in FULL:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _shorten_error(error: Exception) -> str:

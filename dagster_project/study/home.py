@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -132,6 +133,7 @@ class Home:
         UserError
             If another process is working on the study or shard, or on a shard of another division.
         """
+        self._create_roots()
         mine = self.lock(study) if shard is None else self.locate_shard_lock(study, shard)
         what = f"study '{study}'" if shard is None else f"shard {shard} of study '{study}'"
         with hold_lock(mine, what, wait=0):
@@ -157,6 +159,7 @@ class Home:
         UserError
             If another process runs the study, or removes files of it.
         """
+        self._create_roots()
         with hold_lock(self._locate_run_lock(study), f"study '{study}'", wait=0):
             yield
 
@@ -176,16 +179,21 @@ class Home:
         UserError
             If it cannot be written.
         """
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            with TemporaryFile(dir=self.root):
-                pass
-        except OSError as error:
-            msg = (
-                f"The data root {self.root} cannot be written ({error.strerror}); "
-                f"choose another with --home DIR or {HOME_VARIABLE}"
-            )
-            raise UserError(msg) from error
+        self._create_roots()
+        with _translate_write_error(self.root, f"--home DIR or {HOME_VARIABLE}"), TemporaryFile(dir=self.root):
+            pass
+
+    def _create_roots(self) -> None:
+        """Create the data root and the folders of stores elsewhere if they do not exist, for their owner only."""
+        for place, variable in (
+            (Local(self.root), f"--home DIR or {HOME_VARIABLE}"),
+            (self.tensor_root, TENSORS_VARIABLE),
+            (self.metric_root, METRICS_VARIABLE),
+        ):
+            if isinstance(place, Local):
+                with _translate_write_error(place.path, variable):
+                    place.path.parent.mkdir(parents=True, exist_ok=True)
+                    place.path.mkdir(mode=0o700, exist_ok=True)
 
     @contextmanager
     def set_stores_aside(self, study: str) -> Iterator[None]:
@@ -267,6 +275,43 @@ class Home:
 def locate_scratch() -> Path:
     """The folder of temporary files of local Dask workers, for all data roots of this user."""
     return Path(gettempdir()) / f"attention-geometry-{getpass.getuser()}"
+
+
+def is_own_folder(folder: Path) -> bool:
+    """Whether a path is a folder, and no link, of this user."""
+    try:
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def prepare_scratch() -> Path:
+    """Create the folder of temporary files, which no other user may enter.
+
+    Raises
+    ------
+    UserError
+        If the path, which others can know, is theirs, or cannot be created.
+    """
+    folder = locate_scratch()
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    if not is_own_folder(folder):
+        msg = f"{folder} is not a folder of this user, and is not used; set TMPDIR to another folder"
+        raise UserError(msg)
+    folder.chmod(0o700)
+    return folder
+
+
+@contextmanager
+def _translate_write_error(root: Path, setting: str) -> Iterator[None]:
+    """Turn an error of writing in a root into one line that says by which setting to choose another."""
+    try:
+        yield
+    except OSError as error:
+        msg = f"The data root {root} cannot be written ({error.strerror}); choose another with {setting}"
+        raise UserError(msg) from error
 
 
 def is_held(lock: Path) -> bool:

@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from dagster_project.study.documents import parse_yaml
+from dagster_project.study.documents import LARGEST, parse_yaml
 from dagster_project.study.home import Home
 from dagster_project.study.twins import RANDOM, find_owner, find_twin_name, iterate_with_twins, make_random_twin
 from extract.hub import exists
@@ -31,12 +31,16 @@ from extract.settings import SYNTHETIC, ExtractionSettings
 from storage.errors import QuotingError, UserError
 from storage.files.locks import hold_lock
 from storage.files.staging import UNFINISHED, stage_file
+from storage.files.user_paths import read_regular_file
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
 """Valid names of studies: a name becomes file names and a partition key."""
 
 KAPPAS = 16
 """Most values of κ in a study: each has its own row for every selection."""
+
+COMMAND_LINE = "command line"
+"""The source of a study that is defined by options, in messages."""
 
 HEADING = "studies:"
 """The first line of a studies file that this program writes."""
@@ -450,7 +454,7 @@ def _read_entries(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        content = parse_yaml(path.read_text(encoding="utf-8"))
+        content = parse_yaml(read_regular_file(path, LARGEST).decode())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         msg = f"{path} is not valid YAML: {error}"
         raise QuotingError(msg) from error
@@ -495,6 +499,12 @@ def parse_study(name: object, settings: object, source: object) -> Study:
         return Study.model_validate(settings)
     except ValidationError as error:
         problems = sorted(error.errors(), key=lambda problem: problem["type"] != "extra_forbidden")  # it explains more
+        missing = [".".join(map(str, problem["loc"])) for problem in problems if problem["type"] == "missing"]
+        if len(missing) == len(problems) > 1:
+            options = [f"--{field.removesuffix('.id').replace('_', '-')}" for field in missing]
+            what = options if source == COMMAND_LINE else missing
+            msg = f"{source}: study '{name}' lacks {', '.join(what[:-1])} and {what[-1]}; add them"
+            raise UserError(msg) from error
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         msg = f"{source}: study '{name}', {_explain_problem(problems[0])}{more}"
         raise UserError(msg) from error
@@ -556,7 +566,7 @@ def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> bool:
     UserError
         If the settings are malformed, or another study has the name.
     """
-    study = parse_study(name, dict(settings), "command line")
+    study = parse_study(name, dict(settings), COMMAND_LINE)
     home.prepare()
     with hold_lock(home.root / "studies.lock", str(home.studies_file), wait=10):
         existing = list_studies(home).get(name)

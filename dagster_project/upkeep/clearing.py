@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagster_project.study.home import Home, is_held, locate_scratch
+from dagster_project.study.home import Home, is_held, is_own_folder, locate_scratch
 from dagster_project.study.studies import NAME, find_study
 from storage.errors import UserError
 from storage.files.places import Local, Place
@@ -146,7 +146,8 @@ def _find_shared_leftovers(home: Home) -> list[Path]:
 
 def _find_cluster_leftovers() -> list[Path]:
     """Scratch folders of killed workers of local Dask clusters: those whose lock no process holds."""
-    locks = sorted(locate_scratch().glob(f"*/*{CLUSTER_LOCK}"))
+    scratch = locate_scratch()
+    locks = sorted(scratch.glob(f"*/*{CLUSTER_LOCK}")) if is_own_folder(scratch) else []
     return [lock.with_name(lock.name.removesuffix(CLUSTER_LOCK)) for lock in locks if not is_held(lock)]
 
 

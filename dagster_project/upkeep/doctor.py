@@ -177,7 +177,7 @@ class Verdict:
 
 
 def verify(home: Home) -> Iterator[Verdict]:
-    """Read everything that has checksums: all arrays of all stores, all summaries, all databases, Dagster's records.
+    """Read everything that has checksums: all stores, summaries and their pieces, databases, Dagster's records.
 
     Raises
     ------
@@ -192,6 +192,8 @@ def verify(home: Home) -> Iterator[Verdict]:
             yield _verify_place(home, name, place(name), partial(_find_store_damage, place(name), specs, name))
     for table in sorted((home.root / "summaries").glob("*/*.parquet")):
         yield _verify_place(home, table.parent.name, Local(table), partial(_find_table_damage, table))
+    for pieces in sorted((home.root / "summaries").glob("*/*.pieces")):
+        yield _verify_place(home, pieces.parent.name, Local(pieces), partial(_find_piece_damage, pieces))
     for study, path in list_published(home.warehouse).items():
         yield _verify_place(home, study, Local(path), partial(_find_database_damage, path, study))
     databases = list(_verify_databases(home))
@@ -283,6 +285,16 @@ def _find_database_damage(path: Path, study: str) -> str | None:
 
     why = damage_of(path)
     return f"{path} is damaged ({why}); rebuild it: attention-geometry run {study} {FORCED}" if why else None
+
+
+def _find_piece_damage(folder: Path) -> str | None:
+    """The first damage of the pieces of an unfinished computation; None if there is none."""
+    from storage.files.pieces import find_damaged_pieces
+
+    for path, damage in find_damaged_pieces(folder):
+        study = folder.parent.name
+        return f"{path} {damage}; continue the run, which computes it again: attention-geometry run {study}"
+    return None
 
 
 def _find_table_damage(path: Path) -> str | None:

@@ -60,9 +60,10 @@ def describe_phases(fit: Row | None) -> str:
         if fit["p_sink"] is None
         else f" The sink has {number(fit['p_sink'] / fit['p_base'])} times the plateau’s weight."
     )
+    explained = "" if fit["r2_log"] is None else f"; R² = {number(fit['r2_log'])} for the log weight"
     return (
         f"By BIC {VARIANTS[fit['variant']]} describe{'s' if fit['variant'] in ('plateau', 'growth') else ''} the mean "
-        f"best: {', '.join(shape)}; R² = {number(fit['r2_log'])} for the log weight.{sink}"
+        f"best: {', '.join(shape)}{explained}.{sink}"
     )
 
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from storage.errors import UserError
 from storage.files import staging
+from storage.files.user_paths import resolve_path
 
 SCHEMES = ("s3", "gs", "az")
 """Object stores by the scheme of their URLs: Amazon S3 and compatible stores, Google Cloud Storage, Azure."""
@@ -360,11 +361,11 @@ def parse_place(text: str) -> Local | Remote:
     Raises
     ------
     UserError
-        If it is a URL of another scheme, without a bucket, or with a user, a password or a query, which the message
-        does not repeat.
+        If it is a path that cannot be used, or a URL of another scheme, without a bucket, or with a user, a password or
+        a query, which the message does not repeat.
     """
     if "://" not in text:
-        return Local(Path(text).expanduser().resolve())
+        return Local(resolve_path(text))
     scheme, _, rest = text.partition("://")
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from storage.files.user_paths import resolve_path
+
 HOME_VARIABLE = "ATTENTION_GEOMETRY_HOME"
 """Environment variable that names the data root."""
 
@@ -11,8 +13,14 @@ DEFAULT_HOME = "data"
 
 
 def data_root(given: Path | str | None = None) -> Path:
-    """The data root: the one given, else the one that ``ATTENTION_GEOMETRY_HOME`` names, else ``./data``; absolute."""
-    return Path(given or os.environ.get(HOME_VARIABLE) or DEFAULT_HOME).expanduser().resolve()
+    """The data root: the one given, else the one that ``ATTENTION_GEOMETRY_HOME`` names, else ``./data``; absolute.
+
+    Raises
+    ------
+    UserError
+        If it is not a path that can be used.
+    """
+    return resolve_path(given or os.environ.get(HOME_VARIABLE) or DEFAULT_HOME)
 
 
 def warehouse_of(root: Path) -> Path:

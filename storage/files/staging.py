@@ -125,6 +125,19 @@ def remove_leftovers(path: Path) -> None:
         delete(leftover)
 
 
+def recover_folder(path: Path) -> None:
+    """Undo or complete what a killed process left of replacing the folder ``path``; its earlier version is kept."""
+    for old in path.parent.glob(f"{escape(path.name)}.{HEXADECIMAL}.replaced"):
+        if not is_being_written(old):
+            if path.exists():
+                delete(old)
+            else:
+                old.rename(path)
+    for leftover in path.parent.glob(f"{escape(path.name)}.{HEXADECIMAL}.partial"):
+        if not is_being_written(leftover):
+            delete(leftover)
+
+
 def list_leftovers(folder: Path) -> list[Path]:
     """Half-written files and folders below ``folder``."""
     return [path for path in sorted(folder.rglob("*.partial")) if UNFINISHED.search(path.name)]

@@ -17,6 +17,7 @@ from pyarrow import parquet
 
 from storage.errors import UserError
 from storage.files.staging import stage_file
+from storage.files.user_paths import open_regular_file
 
 _PROVENANCE, _LIBRARIES, _DIGESTS = b"provenance", b"libraries", b"digests"
 
@@ -119,9 +120,13 @@ def _check_digests(path: Path, *, rows: bool) -> None:
 
     Raises
     ------
+    OSError
+        If it cannot be read, or is not a regular file: Arrow would wait for a pipe.
     pa.ArrowInvalid
         If they have changed since they were written.
     """
+    with open_regular_file(path):
+        pass
     recorded = (parquet.read_metadata(path).metadata or {}).get(_DIGESTS)
     if recorded is None:
         return

@@ -6,7 +6,8 @@ or the new one.
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -21,8 +22,11 @@ from storage.warehouse.landing import LOCK_WAIT, translate_space_errors
 from storage.warehouse.relations import find_tables_read, quote_literal
 
 
-def replace_rows(folder: Path, study: str, table: str, rows: pa.Table) -> None:
+@contextmanager
+def replace_rows(folder: Path, study: str, table: str, rows: pa.Table) -> Iterator[None]:
     """Replace all rows of a table in the published database of a study.
+
+    The new database is complete and checked when the context is entered, and published when it is left without error.
 
     Parameters
     ----------
@@ -55,6 +59,7 @@ def replace_rows(folder: Path, study: str, table: str, rows: pa.Table) -> None:
                     pass
                 _replace(aside, study, table, rows)
                 synchronise(aside)
+                yield
                 aside.replace(path)
         except ForeignError as error:
             msg = f"{path} was not changed: {error}; rebuild it: attention-geometry run {study}"

@@ -32,6 +32,7 @@ import sql
 from storage.errors import UserError, refuse_newer
 from storage.files.locks import hold_lock
 from storage.files.staging import make_staging_path, remove_leftovers
+from storage.files.user_paths import read_regular_file
 from storage.memory import measure_free_addresses, measure_free_memory
 from storage.warehouse.relations import (
     build_comments,
@@ -50,6 +51,9 @@ SUFFIX = ".duckdb"
 
 ENTRY = "open.sql"
 """Name of the script in the folder of the warehouse with which the plain ``duckdb`` shell opens it."""
+
+LARGEST_ENTRY = 2**24
+"""Most bytes of that script that are read."""
 
 ENTRY_WAIT = 60.0
 """Seconds to wait for another process that writes the script."""
@@ -282,6 +286,9 @@ def open_database(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 def _attach_alone(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection to one database, attached as ``it`` whatever it contains, which reaches no other file."""
     file = os.fspath(path.resolve())  # DuckDB compares the targets of links with the allowed paths
+    if path.exists() and not path.is_file():  # DuckDB would wait for a pipe
+        msg = "it is not a regular file"
+        raise ForeignError(msg)
     with duckdb.connect() as connection:
         connection.execute(f"SET allowed_paths = [{quote_literal(file)}, {quote_literal(f'{file}.wal')}]")
         for setting in CLOSED:
@@ -360,7 +367,7 @@ def write_entry(folder: Path) -> Path:
         hidden = folder / f".{ENTRY}"  # no study has such a name, so no landing removes its temporary files
         remove_leftovers(hidden)
         text = _build_script(folder).encode()
-        if not entry.exists() or entry.read_bytes() != text:
+        if _read_entry(entry) != text:
             aside = make_staging_path(hidden)
             aside.write_bytes(text)
             aside.replace(entry)
@@ -372,9 +379,17 @@ def renew_entry(folder: Path) -> None:
     entry = folder / ENTRY
     attach = [_build_attachment(study, path.absolute()) for study, path in list_published(folder).items()]
     with suppress(OSError, UserError):
-        written = entry.read_text(encoding="utf-8", errors="replace").splitlines() if entry.exists() else []
+        written = _read_entry(entry).decode(errors="replace").splitlines()
         if [line for line in written if line.startswith("ATTACH ")] != attach:
             write_entry(folder)
+
+
+def _read_entry(entry: Path) -> bytes:
+    """The text of the script; empty if there is none that can be read."""
+    try:
+        return read_regular_file(entry, LARGEST_ENTRY)
+    except OSError:
+        return b""
 
 
 def _attach_all(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, Path]) -> tuple[dict[str, Path], Stored]:

@@ -12,6 +12,7 @@ import duckdb
 
 from dagster_project.study.home import Home
 from storage.errors import UserError
+from storage.files.pieces import find_damaged_pieces
 from storage.files.tables import read_table
 from storage.warehouse.connection import connect
 from storage.zarr.arrays import SELECTION, TENSORS
@@ -43,8 +44,17 @@ def read_all(home: Home) -> Iterator[tuple[str, Callable[[], object]]]:
         store = cache(partial(SequenceStore.open, place, specs))
         for spec in specs:
             yield f"{place} {spec.name}", lambda s=store, n=spec.name: s().read(n, slice(None)).tobytes()
+    for path in sorted(home.summaries("mine").glob("*.pieces/*")):
+        yield str(path), partial(read_piece, path)
     for path in sorted(home.summaries("mine").glob("*.parquet")):
         yield str(path), lambda p=path: [batch.to_pydict() for batch in read_table(p)]
+
+
+def read_piece(path: Path) -> bytes:
+    """A piece of an unfinished computation, as the next run takes it."""
+    if path in dict(find_damaged_pieces(path.parent)):
+        raise UserError(str(path))
+    return path.read_bytes()
 
 
 def delete_named(damage: str) -> None:

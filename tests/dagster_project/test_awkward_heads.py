@@ -1,6 +1,7 @@
 """Heads that no assumption fits, from tensors to the report: a status and NULL, never a crash or a silent number."""
 
 import json
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,15 @@ def finished(
     first_key: int = 0,
     sequences: int = 3,
     values: Any = None,
+    weights: Any = None,
+    heads: int = 2,
     before: tuple[int, ...] = (),
 ) -> Home:
-    """A data root with a study of drawn tensors, landed and reported; layer 0 has two heads of two KV heads.
+    """A data root with a study of drawn tensors, landed and reported; the one layer has a KV head for every head.
 
-    ``values`` changes the value states, (kv_head, key, head_dim), in place. ``before`` are queries before the last one,
-    whose window is as long. Head 1 puts all weight on one token.
+    ``values`` changes the value states, (kv_head, key, head_dim), in place, and ``weights`` those of the last query,
+    (head, key). ``before`` are queries before the last one, whose window is as long. Head 1 puts all weight on one
+    token.
     """
     home, rng, queries = Home(root), np.random.default_rng(3), np.array([*before, keys - 1])
     home.prepare()
@@ -51,23 +55,25 @@ def finished(
         }
     )
     first = np.maximum(queries + 1 - (keys - first_key), 0)
-    sizes = {"sequence": sequences, "query": len(queries), "layer": 1, "head": 2, "kv_head": 2, "key": keys}
+    sizes = {"sequence": sequences, "query": len(queries), "layer": 1, "head": heads, "kv_head": heads, "key": keys}
     store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes | {"head_dim": 4}, PROVENANCE)
     for sequence in range(sequences):
-        weights = np.zeros((len(queries), 1, 2, keys), np.float32)
-        for row, start, query in zip(weights, first, queries, strict=True):
+        drawn = np.zeros((len(queries), 1, heads, keys), np.float32)
+        for row, start, query in zip(drawn, first, queries, strict=True):
             row[0, 0, start : query + 1] = rng.dirichlet(np.ones(query + 1 - start))
-            row[0, 1, query] = 1
-        states = rng.standard_normal((1, 2, keys, 4)).astype(np.float32)
+            row[0, 1:, query] = 1
+        if weights is not None:
+            weights(drawn[-1, 0])
+        states = rng.standard_normal((1, heads, keys, 4)).astype(np.float32)
         if values is not None:
             values(states[0])
         arrays = {
-            "attention": weights,
+            "attention": drawn,
             "values": states,
             "tokens": np.arange(keys, dtype=np.int32),
             "first_key": first[:, None].astype(np.int32),
             "query_position": queries.astype(np.int32),
-            "learned_sink": np.zeros(weights.shape[:-1], np.float32),
+            "learned_sink": np.zeros(drawn.shape[:-1], np.float32),
             "batch": np.array(1, np.int32),
         }
         store.write(sequence, arrays)
@@ -196,3 +202,52 @@ def test_one_sequence_has_no_uncertainty(tmp_path: Path) -> None:
             assert asked(home, f"SELECT count({name}) AS known FROM {table}") == [{"known": 0}], name
     provenance = json.loads(asked(home, "SELECT provenance FROM studies")[0]["provenance"])
     assert provenance["metrics"]["metrics_version"] == METRICS_VERSION
+
+
+def spread(rows: np.ndarray) -> None:
+    rows[:] = np.float32(1 / rows.shape[-1])
+
+
+def put_on_last(rows: np.ndarray) -> None:
+    rows[:] = 0
+    rows[:, -1] = 1
+
+
+def put_on_sink(rows: np.ndarray) -> None:
+    rows[:] = 0
+    rows[:, 0] = 1
+
+
+def silence_all(states: np.ndarray) -> None:
+    states[:] = 0
+
+
+def make_alike(states: np.ndarray) -> None:
+    states[:] = states[:1, :1]
+
+
+def enlarge(states: np.ndarray) -> None:
+    states[:] = np.float32(8e37) * np.sign(states)  # the largest that extraction lets pass, for four components
+
+
+DEGENERATE: dict[str, dict[str, Any]] = {
+    "uniform": {"weights": spread},
+    "all on the last key": {"weights": put_on_last},
+    "all on the sink": {"weights": put_on_sink},
+    "one head": {"heads": 1},
+    "one head, uniform, one sequence": {"heads": 1, "weights": spread, "sequences": 1},
+    "all-zero value states": {"values": silence_all},
+    "value states alike": {"values": make_alike},
+    "nothing varies": {"values": make_alike, "weights": spread},
+    "value states near the limit of float32": {"values": enlarge},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", DEGENERATE)
+def test_a_degenerate_model_has_a_whole_page(tmp_path: Path, kind: str) -> None:
+    home = finished(tmp_path, keys=24, **DEGENERATE[kind])
+    page = home.report(NAME).read_text(encoding="utf-8")
+    text = re.sub(r"<(script|style).*?</\1>|<[^>]+>", " ", page, flags=re.DOTALL)
+    assert page.rstrip().endswith("</html>")
+    assert not re.findall(r"\b(?:nan|None|inf|NaN|Infinity)\b", text)

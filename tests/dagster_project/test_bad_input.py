@@ -166,7 +166,7 @@ def test_a_study_that_was_not_run_has_no_report(home: Path) -> None:
 
 def test_what_is_missing_of_a_description_is_named(home: Path, inputs: Path) -> None:
     complaint = attention_geometry("run", "--name", "refused", "--model", inputs / "llama", home=home).complaint
-    assert "study 'refused', field 'corpus' is missing; add it" in complaint
+    assert complaint.endswith("study 'refused' lacks --corpus, --context-length and --sequences; add them")
     assert "run --help" in attention_geometry("run", "--home", home).complaint
     assert files(home) == {}
 
@@ -239,7 +239,10 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
             "studies:\n  one: {model: embedded, corpus: embedded, sequences: 4}",
             "field 'context_length' is missing; add",
         ),
-        ("studies:\n  one: {model: {revision: main}, corpus: embedded}", "field 'model.id' is missing"),
+        (
+            "studies:\n  one: {model: {revision: main}, corpus: embedded}",
+            "lacks model.id, context_length and sequences",
+        ),
         ("studies:\n  one: words", "study 'one', settings: "),
         ("studies:\n  one:", "study 'one', settings: "),
         (f"studies:\n  A b: {WELL}", "'A b' cannot be the name of a study"),

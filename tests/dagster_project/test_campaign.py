@@ -1,5 +1,6 @@
 """A hundred bad inputs: each is refused with a documented exit code, no traceback, and nothing left behind."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +60,18 @@ OTHERS = (
     ("schema", "nosuch"),
     ("schema", "--format", "nosuch"), ("assets", "--format", "nosuch"), ("sql", "SELECT 1", "--format", "nosuch"),
     ("refresh", "nosuch"), ("refresh", "--report"), ("publish", "/dev/null"), ("publish", "/dev"),
-    ("ui", "--port", "x"),
+    ("publish", "/"), ("publish", "~nobody-of-this-name/x"), ("publish", "x" * 300), ("publish", "loop"),
+    ("publish", "loop/x"), ("publish", "home"), ("export", "mine", "--out", "/"),
+    ("export", "mine", "--out", "/dev/null"),
+    ("export", "mine", "--out", "/dev/null", "--overwrite"), ("export", "mine", "--out", "pipe", "--overwrite"),
+    ("export", "mine", "--out", "~nobody-of-this-name/x"), ("export", "mine", "--out", "x" * 300),
+    ("export", "mine", "--out", "loop"), ("export", "mine", "--out", "home/studies.yaml"),
+    ("export", "mine", "--out", "home", "--format", "duo"), ("export", "mine", "--out", "\udcff/" + "y" * 256),
+    ("scores", "mine", "/dev/zero"), ("scores", "mine", "pipe"), ("scores", "mine", "loop"), ("scores", "mine", "/"),
+    ("scores", "mine", "~nobody-of-this-name/x"), ("scores", "mine", "x" * 300), ("scores", "mine", "home"),
+    ("scores", "mine", "home", "--format", "duo"), ("scores", "mine", "home/studies.yaml", "--format", "retrieval"),
+    ("report", "mine", "--images", "loop"), ("report", "mine", "--tables", "~nobody-of-this-name/x"),
+    ("ui", "--port", "x"), ("ui", "--port", "99999"), ("ui", "--origin", "x"),
 )  # fmt: skip
 """Other commands that cannot be obeyed."""
 
@@ -75,6 +87,8 @@ def bad(inputs: Path) -> Iterator[tuple[object, ...]]:
 
 def test_a_hundred_bad_inputs(mine: Path, inputs: Path, tmp_path: Path) -> None:
     home = shutil.copytree(mine, tmp_path / "home")
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
     assert attention_geometry("sql", "SELECT 1", home=home).code == 0  # names this copy's path in open.sql
     before, wrong = files(home), []
     commands = list(bad(inputs))
@@ -86,4 +100,4 @@ def test_a_hundred_bad_inputs(mine: Path, inputs: Path, tmp_path: Path) -> None:
         if not right or "Traceback" in done.errors or files(home) != before:
             wrong.append((command, done.code, done.errors[-500:]))
     assert wrong == []
-    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    assert {path.name for path in tmp_path.iterdir()} == {"home", "loop", "pipe"}

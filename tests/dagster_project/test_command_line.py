@@ -11,6 +11,7 @@ import pytest
 
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import HOME_VARIABLE, Home
+from dagster_project.study.studies import list_studies
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.driver import PROGRAM, attention_geometry, files, in_own_process
@@ -149,3 +150,25 @@ def test_a_process_ends_with_its_exit_handlers(end: str, code: int) -> None:
     done = subprocess.run([sys.executable, "-c", ENDINGS.format(end=end)], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (code, "written\nhandled\n"), done.stderr
     assert ("ZeroDivisionError" in done.stderr) == ("/" in end)
+
+
+def test_studies_fit_a_terminal_and_no_name_is_cut(tmp_path: Path) -> None:
+    shown = attention_geometry("studies", home=tmp_path, COLUMNS="80").text
+    assert max(map(len, shown.splitlines())) <= 80
+    for name, study in list_studies(Home(tmp_path)).items():
+        assert f"  {name}  " in shown
+        assert study.model.id in "".join(shown.split()) or "/" in study.model.id  # folded over lines
+
+
+def test_all_options_that_a_new_study_lacks_are_named_at_once(tmp_path: Path) -> None:
+    lacks = attention_geometry("run", "--name", "x", home=tmp_path).complaint
+    assert lacks == "command line: study 'x' lacks --model, --corpus, --context-length and --sequences; add them"
+
+
+def test_a_machine_without_a_browser_says_so_at_once(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("dagster_project.command.runs.run_report", lambda *_: None)
+    monkeypatch.setattr("webbrowser.open", lambda url: bool(opened.append(url)))
+    refused = attention_geometry("report", "mine", "--open", home=mine).complaint
+    assert refused == f"No browser could be started; open {mine}/reports/mine.html by hand"
+    assert opened == [(mine / "reports" / "mine.html").as_uri()]

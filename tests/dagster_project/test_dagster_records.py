@@ -126,3 +126,22 @@ def test_records_that_cannot_be_written_are_not_called_damaged(copied: Path, mon
     monkeypatch.setattr(dg.DagsterInstance, "get_dynamic_partitions", full)
     said = attention_geometry("doctor", "--clean", home=copied).errors
     assert "cannot be written (database or disk is full); make room and run again" in said
+
+
+def test_a_full_disk_is_not_called_damage(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite's own error, beside a database that a full disk has left half-written: history was to be deleted."""
+
+    def write_too_much(*_: object, **__: object) -> None:
+        with closing(sqlite3.connect(":memory:")) as small:
+            small.execute("PRAGMA max_page_count = 2")
+            small.execute("CREATE TABLE t AS SELECT zeroblob(100000)")
+
+    (copied / "dagster" / "history" / "runs.db").write_bytes(b"half-written")
+    damaged = attention_geometry(*AGAIN, home=copied).complaint
+    assert damaged.endswith(f"rebuild them: {opening.REBUILD}")
+    monkeypatch.setattr(opening, "use_instance", write_too_much)
+    full = f"Dagster's records in {copied}/dagster cannot be written: the disk is full; free space and run again"
+    assert attention_geometry(*AGAIN, home=copied).complaint == full
+    monkeypatch.undo()
+    monkeypatch.setattr(opening.Local, "measure_free_space", lambda _: 0)
+    assert attention_geometry(*AGAIN, home=copied).complaint == full

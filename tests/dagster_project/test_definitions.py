@@ -25,7 +25,7 @@ from dagster_project.command import cli
 from dagster_project.command.runs import run_assets
 from dagster_project.definitions import defs
 from dagster_project.defs.assets import build_asset
-from dagster_project.defs.resources import DataRoot
+from dagster_project.defs.resources import data_root as data_root_of_environment
 from dagster_project.records.registration import LOCK_TAG, mark_dead_runs, register_studies, use_instance
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
 from storage.errors import UserError
@@ -274,32 +274,34 @@ def test_a_study_deleted_by_hand_is_no_partition_any_more(copied: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_job_runs_without_the_command_line(copied: Path, loaded: dg.Definitions) -> None:
+def test_the_job_runs_without_the_command_line(
+    copied: Path, loaded: dg.Definitions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(copied))
     (copied / "reports" / "mine.html").unlink()
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("study", ["mine"])
-        result = loaded.resolve_job_def("study").execute_in_process(
-            instance=instance, partition_key="mine", resources={"data_root": DataRoot(path=str(copied))}
-        )
+        result = loaded.resolve_job_def("study").execute_in_process(instance=instance, partition_key="mine")
     assert result.success
     checked = result.get_asset_check_evaluations()
     assert all(check.passed for check in checked if check.severity is dg.AssetCheckSeverity.ERROR)
     assert (copied / "reports" / "mine.html").exists()
 
 
-def test_a_run_is_marked_as_living_while_its_process_lives(tmp_path: Path) -> None:
+def test_a_run_is_marked_as_living_while_its_process_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
     home, seen = Home(tmp_path), []
 
     @dg.asset
-    def looking(context: dg.AssetExecutionContext, data_root: DataRoot) -> None:
-        assert data_root.home() == home
+    def looking(context: dg.AssetExecutionContext, data_root: dg.ResourceParam[Home]) -> None:
+        assert data_root == home
         run = context.instance.get_run_by_id(context.run.run_id)
         assert run.tags[LOCK_TAG] == run.run_id
         assert mark_dead_runs(context.instance, home) == []
         seen.append(run.run_id)
 
     with dg.DagsterInstance.ephemeral() as instance:
-        given = {"instance": instance, "resources": {"data_root": DataRoot(path=str(tmp_path))}}
+        given = {"instance": instance, "resources": {"data_root": data_root_of_environment}}
         assert dg.materialize([looking], **given).success
         assert dg.materialize([looking], **given, tags={LOCK_TAG: seen[0]}).success, "executed again from the web UI"
     locks = list((tmp_path / "locks" / "runs").iterdir())
@@ -316,19 +318,17 @@ def test_a_run_of_the_daemon_leaves_no_lock(tmp_path: Path) -> None:
 
 def _locks_of_a_run(root: Path) -> int:
     """How many locks there are after a run, in a process as Dagster starts it."""
-    resource = DataRoot(path=str(root))
+    os.environ[HOME_VARIABLE] = str(root)
     with dg.DagsterInstance.ephemeral() as instance:
-        assert dg.materialize([_asset_that_looks], instance=instance, resources={"data_root": resource}).success
+        assert dg.materialize(
+            [_asset_that_looks], instance=instance, resources={"data_root": data_root_of_environment}
+        ).success
     return len(list((root / "locks" / "runs").iterdir()))
 
 
 @dg.asset
-def _asset_that_looks(data_root: DataRoot) -> None:
-    data_root.home()
-
-
-SUPERSEDED = "Function `dev_command` is superseded and its usage is discouraged."
-"""The beginning of what Dagster warns of, which a user of this command cannot help."""
+def _asset_that_looks(data_root: dg.ResourceParam[Home]) -> None:
+    assert data_root.root.is_dir()
 
 
 def test_ui_starts_dagster_on_the_same_records(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,21 +343,7 @@ def test_ui_starts_dagster_on_the_same_records(copied: Path, monkeypatch: pytest
     monkeypatch.setattr(cli, "serve", remember)
     done = attention_geometry("ui", "--port", 4000, home=copied)
     assert done.code == 0
-    assert started[0][3:] == [
-        "-m",
-        "dagster",
-        "dev",
-        "-m",
-        "dagster_project.definitions",
-        "--port",
-        "4000",
-        "--log-level",
-        "warning",
-    ]
-    warning = f"import warnings as w; w.warn('{SUPERSEDED}', FutureWarning); w.warn('Function `other`', FutureWarning)"
-    said = subprocess.run([*started[0][:3], "-c", warning], capture_output=True, text=True, check=True).stderr
-    assert "other" in said
-    assert "dev_command" not in said
+    assert started[0][1:] == ["-m", "dagster_project.command.webserver", "4000"]
     assert (seen["DAGSTER_HOME"], seen[HOME_VARIABLE]) == (str(copied / "dagster"), str(copied))
 
 

@@ -12,6 +12,7 @@ import pytest
 from dagster_project.records.opening import find_unreadable_records
 from dagster_project.study.home import Home
 from dagster_project.upkeep.doctor import verify
+from storage.files.pieces import Pieces
 from tests.campaigns import FLIPS
 from tests.dagster_project.damaging import contents, delete_named, run_named
 from tests.dagster_project.driver import attention_geometry
@@ -25,6 +26,7 @@ KINDS = {
     "documents": "*/mine.zarr/**/zarr.json",
     "tables": "summaries/mine/*.parquet",
     "footers": "summaries/mine/*.parquet",
+    "pieces": "summaries/mine/*.pieces/*",
     "databases": "warehouse/*.duckdb",
     "records": "dagster/**/*.db",
     "settings": "dagster/*.yaml",
@@ -34,7 +36,7 @@ KINDS = {
 """Patterns of files by kind; flips are spread evenly over the kinds, not over bytes, most of which are chunks."""
 
 
-CHECKED = {"chunks", "ledgers", "documents", "tables", "footers"}
+CHECKED = {"chunks", "ledgers", "documents", "tables", "footers", "pieces"}
 """Kinds of which nearly every bit is in a checksum or digest."""
 
 
@@ -51,9 +53,19 @@ def restore(home: Home, whole: Path, path: Path) -> None:
     shutil.copytree(whole / "dagster", home.dagster)
 
 
+def plant_pieces(home: Home) -> None:
+    """Leave what a run leaves that is killed while it measures effects of heads."""
+    pieces = Pieces(home.summaries("mine") / "head_ablation.pieces", {"version": 1})
+    for sequence in range(4):
+        pieces.write(f"{sequence}-0", {"plain_loss": 2.5 + sequence, "zero": [0.125, 1 / 3]})
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_flipped_bits_are_harmless_or_named(mine: Path, copied: Path, kind: str) -> None:
-    home, draw, named = Home(copied), random.Random(FLIPS), 0
+def test_flipped_bits_are_harmless_or_named(mine: Path, copied: Path, tmp_path: Path, kind: str) -> None:
+    home, draw, named, whole = Home(copied), random.Random(FLIPS), 0, mine
+    if kind == "pieces":
+        plant_pieces(home)
+        whole = shutil.copytree(copied, tmp_path / "whole")
     before = contents(home)
     files = [path for path in sorted(copied.glob(KINDS[kind])) if path.is_file() and path.stat().st_size]
     for _ in range(-(-FLIPS // len(KINDS))):
@@ -72,7 +84,7 @@ def test_flipped_bits_are_harmless_or_named(mine: Path, copied: Path, kind: str)
             assert done.code in {0, 1}
             assert "Traceback" not in done.errors
         named += bool(damaged)
-        restore(home, mine, path)
+        restore(home, whole, path)
     assert contents(home) == before
     assert find_unreadable_records(home) is None
     assert named or kind not in CHECKED

@@ -62,8 +62,12 @@ def test_scores_land_beside_the_study_and_later_landings_keep_them(home: Home, t
     total = sum(sum(scores) / len(scores) for scores in json.loads(path.read_text()).values())
     both = [("a", "retrieval", 8, pytest.approx(total)), ("mine", "csv", 3, 7.0)]
     assert landed(home) == both
+    add_scores(home, NAME, tmp_path / "b.csv", form="csv", source="mine")  # the same again
     (tmp_path / "b.csv").write_text("layer,head,score\n0,0,5\n")
-    add_scores(home, NAME, tmp_path / "b.csv", form="csv", source="mine")
+    with pytest.raises(UserError, match="has other scores named 'mine'; add --overwrite"):
+        add_scores(home, NAME, tmp_path / "b.csv", form="csv", source="mine")
+    assert landed(home) == both
+    add_scores(home, NAME, tmp_path / "b.csv", form="csv", source="mine", overwrite=True)
     assert landed(home) == [both[0], ("mine", "csv", 1, 5.0)]
     assert making.land(home, NAME).published
     assert landed(home) == [both[0], ("mine", "csv", 1, 5.0)]
@@ -90,3 +94,27 @@ def test_options_that_do_not_exist(home: Home, tmp_path: Path, changed: dict[str
     with pytest.raises(UserError, match=said):
         export_heads(home, NAME, tmp_path / "x", **EXPORT | changed)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["\udcff", "a\nb", "x" * 201])
+def test_names_of_scores_that_cannot_be_stored(home: Home, tmp_path: Path, name: str) -> None:
+    (tmp_path / "s.csv").write_text("layer,head,score\n0,0,1\n")
+    with pytest.raises(UserError, match="The scores cannot be named '"):
+        add_scores(home, NAME, tmp_path / "s.csv", form="csv", source=name)
+
+
+def test_an_export_overwrites_nothing_unasked(home: Home, tmp_path: Path) -> None:
+    """Neither a checkpoint's configuration, which the format of DuoAttention also names so, nor a file beside it."""
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "config.json").write_text("{}")
+    with pytest.raises(UserError, match=r"config\.json exists already; add --overwrite"):
+        export_heads(home, NAME, tmp_path / "checkpoint", **EXPORT | {"form": "duo"})
+    (tmp_path / "x.made_from.json").mkdir()
+    for overwrite in (False, True):
+        with pytest.raises(UserError, match=r"made_from\.json is not a regular file"):
+            export_heads(home, NAME, tmp_path / "x", **EXPORT, overwrite=overwrite)
+    with pytest.raises(UserError, match="/ is not a regular file"):
+        export_heads(home, NAME, Path("/"), **EXPORT)
+    assert {path.name for path in tmp_path.rglob("*")} == {"checkpoint", "config.json", "x.made_from.json"}
+    export_heads(home, NAME, tmp_path / "checkpoint", **EXPORT | {"form": "duo"}, overwrite=True)
+    assert json.loads((tmp_path / "checkpoint" / "config.json").read_text()) == {"sink_size": 4, "recent_size": 8}

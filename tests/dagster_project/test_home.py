@@ -1,7 +1,9 @@
 """The data root: stores set aside whole, studies claimed by one process, incomplete stores refused."""
 
 import errno
+import stat
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -330,3 +332,16 @@ def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch:
     with pytest.raises(UserError, match="were started on the device 'cuda'"):
         making.measure(home, "small", study)
     assert metrics.find_missing() == [1], "an unfinished one of another device is left as it is"
+
+
+@pytest.mark.parametrize("enter", [lambda home: home.claim("a"), lambda home: home.reserve("a"), None])
+def test_new_roots_are_for_their_owner_only(
+    tmp_path: Path, enter: Callable[[Home], AbstractContextManager[None]] | None
+) -> None:
+    home = Home(tmp_path / "deep" / "root", Local(tmp_path / "tensors"), Local(tmp_path / "metrics"))
+    with nullcontext(home.prepare()) if enter is None else enter(home):
+        for folder in (home.root, tmp_path / "tensors", tmp_path / "metrics"):
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    home.root.chmod(0o770)  # for a group that shares it
+    home.prepare()
+    assert stat.S_IMODE(home.root.stat().st_mode) == 0o770

@@ -1,5 +1,6 @@
 """The steps of what heads do: rows beside a slow reading, what a kill leaves, and what is landed."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from dagster_project.analysis.sources import open_sources
 from dagster_project.assets.asset import Snapshot
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
+from dagster_project.upkeep.doctor import verify
 from extract.ablation import estimate_ablation_bytes
 from extract.budgets import Heads
 from extract.interventions import UneditableError
@@ -219,6 +221,13 @@ making.make(Home(Path(sys.argv[1])), "tiny", [sys.argv[2]], force=True)
 """
 
 
+def change_digit(piece: Path) -> None:
+    """Change one digit of the first number of a piece."""
+    text = piece.read_text(encoding="utf-8")
+    place = re.search(r"\d\.\d*([1-8])", text).start(1)
+    piece.write_text(f"{text[:place]}{int(text[place]) + 1}{text[place + 1 :]}", encoding="utf-8")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("asset", "pieces", "tables"),
@@ -235,13 +244,17 @@ def test_what_is_killed_goes_on_to_equal_tables(
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, check=False, timeout=300)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     folder = home.summaries(NAME) / f"{asset}.pieces"
-    assert len(list(folder.glob("*.json"))) == pieces + 1
+    assert len(list(folder.glob("*.piece"))) == pieces + 1
+    assert [each.damage for each in verify(home) if each.damage] == []
+    change_digit(min(folder.glob("[0-9]*")))
+    (damage,) = [each.damage for each in verify(home) if each.damage]
+    assert damage.endswith(f"; continue the run, which computes it again: attention-geometry run {NAME}")
     written: list[str] = []
     write: Callable[..., None] = Pieces.write
     monkeypatch.setattr(Pieces, "write", lambda self, name, content: (written.append(name), write(self, name, content)))
     making.make(home, NAME, [asset], force=True)
     total = 3 * 2 if asset == "head_ablation" else 2
-    assert len(written) == total - pieces
+    assert len(written) == total - pieces + 1
     assert {table: rows(home, table) for table in tables} == before
     assert not folder.exists()
 

@@ -80,7 +80,7 @@ def group(folder: Path, most: str, taken: int, cached: int = 0) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "memory.max").write_text(f"{most}\n")
     (folder / "memory.current").write_text(f"{taken}\n")
-    (folder / "memory.stat").write_text(f"anon 1\ninactive_file {cached}\n")
+    (folder / "memory.stat").write_text(f"anon 1\nactive_file {cached // 2}\ninactive_file {cached - cached // 2}\n")
 
 
 def test_control_groups_and_those_above_bound_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,6 +100,12 @@ def test_control_groups_and_those_above_bound_what_is_free(tmp_path: Path, monke
     (groups / "memory" / "job" / "memory.limit_in_bytes").write_text("2000000000\n")
     (groups / "memory" / "job" / "memory.usage_in_bytes").write_text("500000000\n")
     assert system.measure_free_memory() == 1_500_000_000
+    of_group_alone, with_those_below = (
+        "active_file 7\ninactive_file 8\n",
+        "total_active_file 300\ntotal_inactive_file 44\n",
+    )
+    (groups / "memory" / "job" / "memory.stat").write_text(of_group_alone + with_those_below)
+    assert system.measure_free_memory() == 1_500_000_344
 
 
 def test_duckdb_takes_at_most_a_part_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from dagster_project.assets.tensors import find_missing_sequences
+from dagster_project.command.runs import run_assets
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
 from dagster_project.upkeep.freshness import find_stale_assets
+from extract import corpora, models
+from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, environment, files
 from tests.dagster_project.making import NAMES
+from tests.dagster_project.recorded import write_studies
 
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
 
@@ -145,3 +150,26 @@ def test_a_database_that_cannot_be_read_is_named_and_rebuilt(copied: Path) -> No
     assert done.code == 0, done.errors
     assert f"mine: {database} cannot be read; rebuilding it\n" in done.errors
     assert attention_geometry(*ROWS, home=copied) == rows
+
+
+def test_inputs_are_refused_before_a_run_is_recorded(inputs: Path, tmp_path: Path) -> None:
+    """So that no asset is shown as failed for a mistake in a setting."""
+    refused = attention_geometry("run", "--name", "mine", *settings(inputs, sequences=10**6), home=tmp_path)
+    assert "has too little text" in refused.complaint
+    assert not (tmp_path / "dagster").exists()
+
+
+def test_inputs_are_read_once_in_a_run(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def count(module: object, name: str) -> None:
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given: read.append(name) or function(*given))
+
+    count(models, "describe")
+    count(corpora, "select_windows")
+    study = {"model": str(inputs / "llama"), "corpus": str(inputs / "book.txt"), "context_length": 16, "sequences": 2}
+    write_studies(tmp_path, mine=study)
+    run_assets(Home(tmp_path), "mine", ["tensors"])
+    assert read == ["describe", "select_windows"]
+    assert find_missing_sequences(Home(tmp_path), "mine") == []

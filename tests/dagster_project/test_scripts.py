@@ -80,18 +80,11 @@ def test_pages_are_published_as_one_folder(mine: Path, tmp_path: Path) -> None:
     site = tmp_path / "site"
     for _ in range(2):
         assert attention_geometry("publish", site, home=copied).text == f"2 files in {site}\n"
-        assert set(files(site)) == {"index.html", "reports", "reports/mine.html"}
+        assert set(files(site)) == {"index.html", "published.json", "reports", "reports/mine.html"}
     links = re.findall(r'href="([^"#]+)"', (site / "index.html").read_text(encoding="utf-8"))
     assert "reports/mine.html" in links
     assert all((site / link).exists() for link in links)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "site"]
-
-
-def test_a_folder_of_something_else_is_not_published_in(mine: Path, tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("words")
-    assert f"{tmp_path} holds 'thesis.tex'" in attention_geometry("publish", tmp_path, home=mine).complaint
-    assert "There is no report in" in attention_geometry("publish", tmp_path / "new", home=tmp_path).complaint
-    assert files(tmp_path) == {"thesis.tex": b"words"}
 
 
 def test_studies_that_need_a_gpu_are_marked_and_refused_without_one(

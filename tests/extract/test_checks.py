@@ -138,3 +138,13 @@ def test_nothing_heavy_is_imported(inputs: Path) -> None:
         None,
     ]
     assert not set(HEAVY) & set(loaded)
+
+
+def test_telemetry_is_off_wherever_models_are_loaded() -> None:
+    code = "import extract.hub; from huggingface_hub import constants; print(constants.HF_HUB_DISABLE_TELEMETRY)"
+    kept = {name: value for name, value in os.environ.items() if "TELEMETRY" not in name and name != "DO_NOT_TRACK"}
+    root = str(Path(checks.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=kept | {"PYTHONPATH": root}, capture_output=True, check=True
+    )
+    assert done.stdout == b"True\n"

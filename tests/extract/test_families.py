@@ -30,6 +30,7 @@ from tests.extract.families import (
     Refused,
     attention_of,
     before_the_rows,
+    bound,
     ids,
     made,
     measure,
@@ -38,11 +39,8 @@ from tests.extract.families import (
     row,
 )
 
-WEIGHT_TOLERANCE = 5e-6
-"""Largest difference allowed to a softmax weight; eager sums the same float32 products in another order."""
-
-VALUE_TOLERANCE = 1e-4
-"""Largest difference allowed to a value state, of norm about 5; SDPA and eager drift apart layer by layer."""
+MISTAKE = 200
+"""A deliberate mistake is at least so many times the bound of rounding."""
 
 LATE = QUERIES[1:]
 """The queries from which a window hides keys."""
@@ -63,9 +61,7 @@ def _noiseless() -> Iterator[None]:
 def test_matches_eager_at_every_query_of_every_layer(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blockwise, "QUERY_BLOCK", 7)  # several blocks, the last one shorter
     measured = measure(family)
-    assert max(measured.weights.values()) < WEIGHT_TOLERANCE
-    assert max(measured.values) < VALUE_TOLERANCE
-    assert measured.sinks < WEIGHT_TOLERANCE
+    assert max(*measured.weights.values(), *measured.values, measured.sinks) < bound(family)
     assert measured.first_keys
     attention = attention_of(family.name)
     assert [size.heads == 0 for size in attention.layers] == [kind in OTHER_KINDS for kind in attention.kinds]
@@ -191,10 +187,10 @@ def test_the_comparison_sees_mistakes_at_every_query(
     make_mistake(control, family.name, monkeypatch)
     measured = measure(family)
     if control in VALUES:
-        assert min(measured.values) > 1000 * VALUE_TOLERANCE
+        assert min(measured.values) > MISTAKE * bound(family)
     assert measured.first_keys == (control not in {"mask", "window"})
     for query in SHOWS_AT.get(control, QUERIES):
-        assert measured.weights[query] > 1000 * WEIGHT_TOLERANCE, query
+        assert measured.weights[query] > MISTAKE * bound(family), query
 
 
 @every_family
@@ -221,22 +217,9 @@ def test_families_that_cannot_be_captured_are_refused(refused: Refused) -> None:
     assert "\n" not in str(refusal.value)
 
 
-def errors(line: str) -> list[float]:
-    """What a line of the page's table states as largest errors."""
-    return [float(cell) for cell in line.split("|")[6:8]]
-
-
-def test_the_page_says_what_is_measured() -> None:
-    """A newer transformers may read a family otherwise: then write the page again, python -m tests.extract.families."""
-    text = PAGE.read_text(encoding="utf-8")
-    assert text.startswith(before_the_rows())
-    lines = text.removeprefix(before_the_rows()).splitlines()
-    assert len(lines) == len(FAMILIES)
-    for line, family in zip(lines, FAMILIES, strict=True):
-        now = row(family)
-        cells, expected = line.split("|"), now.split("|")
-        assert cells[:6] + cells[8:] == expected[:6] + expected[8:]
-        assert all(new <= said for new, said in zip(errors(now), errors(line), strict=True)), now
+def test_the_page_has_a_line_for_every_family() -> None:
+    """If not: python -m tests.extract.families. It has no figure of one machine."""
+    assert PAGE.read_text(encoding="utf-8") == before_the_rows() + "".join(f"{row(family)}\n" for family in FAMILIES)
 
 
 def test_every_control_has_a_name_and_shows_somewhere() -> None:

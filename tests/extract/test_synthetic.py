@@ -270,6 +270,13 @@ def test_value_states_may_be_stored_in_float16(uninterrupted: Path, tmp_path: Pa
         run(tmp_path / "large", values="float16", part={"value_scale": [1e7, 1e7]})
 
 
+def test_value_states_whose_distances_exceed_float32_are_refused_for_that(tmp_path: Path) -> None:
+    said = r"value states of up to \d\S+e\+37 in layer 0, whose distances may be too large for float32; get"
+    with pytest.raises(UserError, match=said):
+        run(tmp_path / "large", part={"value_scale": [1.5e38, 1.5e38]})
+    run(tmp_path / "within", part={"value_scale": [1e36, 1e36]})
+
+
 def test_shards_draw_what_one_process_does(uninterrupted: Path, tmp_path: Path) -> None:
     asked: list[tuple[int, ...]] = []
     path = tmp_path / "store"

@@ -40,9 +40,13 @@ class Browser:
 
     def open(self, path: Path, fragment: str = "") -> None:
         """Open a local file, at a fragment of its address; what was logged before is forgotten."""
+        self.visit(path.as_uri() + fragment)
+
+    def visit(self, url: str) -> None:
+        """Open an address; what was logged before is forgotten."""
         self.log("browser")
         self.log("performance")
-        _post(f"{self._session}/url", {"url": path.as_uri() + fragment})
+        _post(f"{self._session}/url", {"url": url})
 
     def run(self, script: str, *arguments: Any) -> Any:
         """Run JavaScript in the page and return what it returns."""

@@ -81,10 +81,16 @@ WRONG = {
     "infinity": ("retrieval", '{"0-1": [Infinity]}', "head 1 in layer 0 is not a finite number"),
     "another model": ("retrieval", '{"0-7": [1]}', "a score of head 7 in layer 0, which the model"),
     "deep": ("retrieval", "[" * 10**5, "it is not JSON"),
-    "too few layers": ("duo", "0\t1\n0\t1\n", "it has 2 lines of up to 2 numbers, but the model has 3 layers with"),
+    "too few layers": ("duo", "0\t1\n0\t1\n", "it has 2 lines of up to 2 numbers, separated by tabs"),
     "query heads": ("duo", "0\t1\t0\t1\n" * 3, "it has 3 lines of up to 4 numbers"),
     "a header": ("duo", "a\tb\n" * 3, "a pattern has only numbers, separated by tabs"),
-    "commas": ("duo", "0,1\n" * 3, "a pattern has only numbers, separated by tabs"),
+    "commas": ("duo", "0,1\n" * 3, "it has 3 lines of up to 1 numbers, separated by tabs"),
+    "a number of 400 digits": ("retrieval", f'{{"0-1": [1{"0" * 400}]}}', "head 1 in layer 0 is not a finite number"),
+    "a sum that is too large": ("retrieval", '{"0-1": [1.7e308, 1.7e308]}', "head 1 in layer 0 is not a finite"),
+    "both infinities": ("retrieval", '{"0-1": [Infinity, -Infinity]}', "head 1 in layer 0 is not a finite number"),
+    "a head twice": ("retrieval", '{"0-1": [1], "0-1": [2]}', "head 1 in layer 0 occurs twice"),
+    "a head twice in two forms": ("retrieval", '{"0-1": [1], "00-1": [2]}', "head 1 in layer 0 occurs twice"),
+    "nested": ("retrieval", '{"0-1": {"a": 1}}', "'0-1' should have a list of at least one number"),
 }
 
 

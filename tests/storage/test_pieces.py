@@ -1,11 +1,13 @@
 """Pieces of a long computation: what is kept, what comes back, and what is begun again."""
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from storage.files.pieces import Pieces
+from storage.errors import UserError
+from storage.files.pieces import Pieces, find_damaged_pieces
 
 MADE_FROM = {"version": 1, "settings": {"draws": (1, 2)}}
 
@@ -28,9 +30,9 @@ def test_pieces_of_something_else_are_removed(tmp_path: Path) -> None:
 def test_a_piece_that_was_being_written_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = Pieces(tmp_path / "x.pieces", MADE_FROM)
     pieces.write("0", 1)
-    (pieces.folder / f"1.json.{'0' * 32}.partial").write_text("{")
+    (pieces.folder / f"1.piece.{'0' * 32}.partial").write_text("{")
     assert Pieces(tmp_path / "x.pieces", MADE_FROM).list_names() == {"0"}
-    assert sorted(path.name for path in pieces.folder.iterdir()) == ["0.json", "made_from.json"]
+    assert sorted(path.name for path in pieces.folder.iterdir()) == ["0.piece", "made_from.piece"]
     monkeypatch.setattr(Path, "replace", lambda *_: pytest.fail("stopped"))
     with pytest.raises(pytest.fail.Exception):
         pieces.write("2", 2)
@@ -43,5 +45,40 @@ def test_a_piece_that_was_being_written_does_not_count(tmp_path: Path, monkeypat
 def test_a_folder_that_does_not_say_what_it_is_of_is_begun_again(tmp_path: Path, content: str) -> None:
     pieces = Pieces(tmp_path / "x.pieces", MADE_FROM)
     pieces.write("0", 1)
-    (pieces.folder / "made_from.json").write_text(content)
+    (pieces.folder / "made_from.piece").write_text(content)
     assert Pieces(tmp_path / "x.pieces", MADE_FROM).list_names() == set()
+
+
+def damage_digit(path: Path) -> None:
+    path.write_text(path.read_text().replace("0.25", "0.26"))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def exchange(path: Path) -> None:
+    path.write_bytes(path.with_stem("1").read_bytes())
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 0x80  # no UTF-8
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("change", [damage_digit, truncate, exchange, flip])
+def test_a_piece_that_has_changed_is_computed_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: Callable[[Path], None]
+) -> None:
+    pieces = Pieces(tmp_path / "x.pieces", MADE_FROM)
+    for name in ("0", "1"):
+        pieces.write(name, {"loss": [0.25, float(name)]})
+    assert list(find_damaged_pieces(pieces.folder)) == []
+    change(pieces.folder / "0.piece")
+    assert list(find_damaged_pieces(pieces.folder)) == [(pieces.folder / "0.piece", "has changed since it was written")]
+    with pytest.raises(UserError, match=r"0\.piece has changed since it was written; run again"):
+        pieces.read("0")
+    assert Pieces(tmp_path / "x.pieces", MADE_FROM).list_names() == {"1"}
+    assert "0.piece has changed since it was written; computing it again" in caplog.text
+    assert pieces.read("1") == {"loss": [0.25, 1.0]}

@@ -1,6 +1,7 @@
 """The ways into the warehouse: connections, one who stays, the plain shell; versions, damage and what is gone."""
 
 import logging
+import os
 import random
 import shutil
 import subprocess
@@ -634,6 +635,20 @@ def test_a_database_that_is_a_link_is_read(landed: Path, folder: Path, tmp_path:
     assert verify(locate_database(folder, "linked")) is None
 
 
+@pytest.mark.parametrize("device", [False, True])
+def test_a_database_that_is_no_file_is_left_out(
+    folder: Path, caplog: pytest.LogCaptureFixture, *, device: bool
+) -> None:
+    for path in (locate_database(folder, "strange"), folder / "open.sql"):
+        path.unlink(missing_ok=True)
+        path.symlink_to("/dev/zero") if device else os.mkfifo(path)
+    assert named(folder) == ["small"]
+    (line,) = warned(caplog)
+    assert "strange.duckdb is left out: it is not a regular file" in line
+    renew_entry(folder)
+    assert (folder / "open.sql").is_file()
+
+
 def test_no_rows_are_added_to_a_database_that_nobody_landed(folder: Path, tmp_path: Path) -> None:
     """The checks of added rows would read what the file calls ``heads``."""
     secret = tmp_path / "secret.csv"
@@ -642,6 +657,7 @@ def test_no_rows_are_added_to_a_database_that_nobody_landed(folder: Path, tmp_pa
         connection.execute(f"DROP TABLE heads; CREATE VIEW heads AS FROM read_csv('{secret}')")
         rows = connection.sql("SELECT 'us' AS source, 0 AS layer, 0 AS head, 1.0 AS score").to_arrow_table()
     before = locate_database(folder, "small").read_bytes()
-    with pytest.raises(UserError, match=r"it contains the view main\.heads, which no landing creates"):
-        replace_rows(folder, "small", "external_scores", rows)
+    said = r"it contains the view main\.heads, which no landing creates"
+    with pytest.raises(UserError, match=said), replace_rows(folder, "small", "external_scores", rows):
+        pass
     assert locate_database(folder, "small").read_bytes() == before

@@ -1,0 +1,96 @@
+"""The process of the web UI: Dagster's application behind the guard of requests, with the daemon as its child."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from threading import Thread
+
+import uvicorn
+from dagster import DagsterInstance
+from dagster._core.workspace.context import WorkspaceProcessContext  # Dagster exports no names for these
+from dagster._core.workspace.load_target import ModuleTarget
+from dagster_webserver.app import create_app_from_workspace_process_context
+from dagster_webserver.cli import (
+    DEFAULT_DB_STATEMENT_TIMEOUT,
+    DEFAULT_POOL_MAX_OVERFLOW,
+    DEFAULT_POOL_RECYCLE,
+)
+from dagster_webserver.version import __version__
+from starlette.applications import Starlette
+from starlette.responses import RedirectResponse
+from starlette.routing import Route
+from starlette.types import Lifespan
+
+from dagster_project.command.request_guard import guard_requests
+
+DEFINITIONS = "dagster_project.definitions"
+
+START = "/runs"
+"""The first page: all runs. Dagster's own, a timeline, shows only runs that the web UI or the daemon started."""
+
+PATIENCE = 5.0
+"""Seconds that the daemon has to end by itself."""
+
+
+def run_servers(port: int, origins: Sequence[str]) -> None:
+    """Run web UI and daemon until either ends, or the process that holds the other end of standard input."""
+    _end_with_parent()
+    with _run_daemon(), DagsterInstance.get() as instance:
+        instance.optimize_for_webserver(DEFAULT_DB_STATEMENT_TIMEOUT, DEFAULT_POOL_RECYCLE, DEFAULT_POOL_MAX_OVERFLOW)
+        target = ModuleTarget(DEFINITIONS, attribute=None, working_directory=None, location_name=None)
+        with WorkspaceProcessContext(instance, target, __version__, code_server_log_level="WARNING") as workspace:
+            app = create_app_from_workspace_process_context(workspace, lifespan=_announce(port))
+            app.router.routes.insert(0, Route("/", RedirectResponse(START)))
+            uvicorn.run(guard_requests(app, port, origins), host="127.0.0.1", port=port, log_level="warning")
+
+
+def _end_with_parent() -> None:
+    """Kill this process and its group once its parent has ended in any way, which closes the pipe of standard input."""
+
+    def wait() -> None:
+        while os.read(0, 1):
+            pass
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    Thread(target=wait, daemon=True, name="parent").start()
+
+
+@contextmanager
+def _run_daemon() -> Iterator[None]:
+    """Run Dagster's daemon inside the context; if it ends by itself, this process is interrupted."""
+    command = [sys.executable, "-m", "dagster._daemon", "run", "-m", DEFINITIONS, "--log-level", "warning"]
+    daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 (no shell, our own interpreter)
+    stopping = False
+
+    def wait() -> None:
+        if daemon.wait() and not stopping:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    Thread(target=wait, daemon=True, name="daemon").start()
+    try:
+        yield
+    finally:
+        stopping = True
+        daemon.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            daemon.wait(PATIENCE)
+
+
+def _announce(port: int) -> Lifespan[Starlette]:
+    """Print the address of the web UI once it is ready; end without a traceback after Ctrl-C."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:  # noqa: ARG001 (Starlette's signature)
+        sys.stderr.write(f"Web UI: http://127.0.0.1:{port} (Ctrl-C stops it)\n")
+        with suppress(asyncio.CancelledError):
+            yield
+
+    return lifespan
+
+
+if __name__ == "__main__":
+    run_servers(int(sys.argv[1]), sys.argv[2:])

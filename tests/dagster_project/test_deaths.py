@@ -1,0 +1,110 @@
+"""A campaign: ``publish``, ``export`` and ``scores`` killed before each of their changes of files, and run again."""
+
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dagster_project.study.home import Home
+from storage.warehouse.connection import connect
+from tests.dagster_project import making, recorded
+from tests.dagster_project.driver import attention_geometry, files
+from tests.dagster_project.dying import ALIVE, KILLED, die_at
+
+pytestmark = pytest.mark.long  # dozens of processes
+
+MOST = 60
+"""More changes than any of these commands makes."""
+
+
+@pytest.fixture(scope="module")
+def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root in which a study has landed and has a page."""
+    root = tmp_path_factory.mktemp("landed")
+    recorded.write_studies(root, mine=recorded.TINY)
+    assert attention_geometry("run", "mine", home=root).code == 0
+    return root
+
+
+def each_death(command: list[object], folder: Path, prepare: Callable[[], None], check: Callable[[int], None]) -> int:
+    """Kill the command before each of its changes, and check what is left and that the next run completes it."""
+    for change in range(1, MOST):
+        prepare()
+        code = die_at(change, command, folder)
+        if code == ALIVE:
+            return change - 1
+        assert code == KILLED, (change, code)
+        check(change)
+    pytest.fail("it never ends")
+
+
+def test_publish_is_killed_at_every_change(landed: Path, tmp_path: Path) -> None:
+    """The site is the old one or the new one, or the next ``publish`` finds the old one."""
+    site, command = tmp_path / "public" / "site", ["publish", tmp_path / "public" / "site", "--home", landed]
+    old = {"index.html", "published.json", "reports/old.html", "reports"}
+    home = Home(shutil.copytree(landed, tmp_path / "old"))
+    (home.reports / "mine.html").rename(home.reports / "old.html")
+
+    def prepare() -> None:
+        shutil.rmtree(site.parent, ignore_errors=True)
+        assert attention_geometry("publish", site, home=home.root).code == 0
+
+    def check(change: int) -> None:
+        found = files(site).keys()
+        assert found in ({*old}, {*old} - {"reports/old.html"} | {"reports/mine.html"}, set()), change
+        left = [path.name for path in site.parent.iterdir()]
+        assert found or any(name.endswith(".replaced") for name in left), change
+        done = attention_geometry(*command)
+        assert done.code == 0, (change, done.errors)
+        assert "reports/mine.html" in files(site)
+        assert [path.name for path in site.parent.iterdir()] == ["site"], change
+
+    assert each_death(command, tmp_path / "public", prepare, check) > 8
+
+
+def test_export_is_killed_at_every_change(landed: Path, tmp_path: Path) -> None:
+    """Each file is the old one or the new one."""
+    out = tmp_path / "out" / "heads.csv"
+    command = ["export", "mine", "--out", out, "--overwrite", "--home", landed]
+    assert attention_geometry(*command).code == 0
+    new = files(out.parent)
+
+    def prepare() -> None:
+        for name in new:
+            (out.parent / name).write_bytes(b"old")
+
+    def check(change: int) -> None:
+        found = files(out.parent)
+        assert all(found[name] in {b"old", new[name]} for name in new), change
+        assert attention_geometry(*command).code == 0
+        assert files(out.parent) == new, change
+
+    assert each_death(command, tmp_path / "out", prepare, check) >= 4
+
+
+def test_scores_are_killed_at_every_change(landed: Path, tmp_path: Path) -> None:
+    """Scores that were visible are there after the next landing."""
+    home = Home(tmp_path / "home")
+    (tmp_path / "new.csv").write_text("layer,head,score\n0,0,1\n0,1,2\n", encoding="utf-8")
+    command = ["scores", "mine", tmp_path / "new.csv", "--home", home.root]
+
+    def visible() -> list[tuple[object, ...]]:
+        with closing(connect(home.warehouse)) as connection:
+            return connection.execute("SELECT source, layer, head, score FROM external_scores ORDER BY ALL").fetchall()
+
+    def prepare() -> None:
+        shutil.rmtree(home.root, ignore_errors=True)
+        shutil.copytree(landed, home.root)
+
+    def check(change: int) -> None:
+        seen = visible()
+        assert making.land(home, "mine").published
+        assert set(seen) <= set(visible()), change
+        done = attention_geometry(*command)
+        assert done.code == 0, (change, done.errors)
+        assert len(visible()) == 2
+        assert "partial" not in " ".join(path.name for path in home.root.rglob("*")), change
+
+    assert each_death(command, home.root, prepare, check) >= 4

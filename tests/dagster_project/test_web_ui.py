@@ -1,0 +1,366 @@
+"""The web UI answers its own pages only: other websites, names that resolve to this machine, and proxies."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from http.client import HTTPSConnection, RemoteDisconnected
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import urlencode
+
+import dagster as dg
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from dagster_project.command.request_guard import guard_requests
+from dagster_project.definitions import defs
+from tests.dagster_project.driver import CHECKOUT, PROGRAM, attention_geometry, environment, instance_of
+from tests.reports.driver import Browser
+
+PROXY = "https://geometry.example.org"
+LAUNCH = """mutation { launchRun(executionParams: {
+  selector: {repositoryLocationName: "dagster_project.definitions", repositoryName: "__repository__",
+             jobName: "study", assetSelection: [{path: ["tensors"]}]}
+  runConfigData: "{}", mode: "default",
+  executionMetadata: {tags: [{key: "dagster/partition", value: "lost"}]}
+}) { __typename ... on LaunchRunSuccess { run { id } } ... on PythonError { message } } }"""
+"""A run of a study that does not exist, so that the control which is allowed to start it takes no time."""
+
+
+def open_app(port: int = 3000) -> TestClient:
+    """A client of an application that answers everything, behind the guard, from a process that is not a browser."""
+
+    async def answer(request: Request) -> PlainTextResponse:  # noqa: ARG001
+        return PlainTextResponse("reached")
+
+    async def talk(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.send_text("reached")
+        await websocket.close()
+
+    methods = ["GET", "POST", "PUT", "DELETE", "OPTIONS"]
+    routes = [WebSocketRoute("/graphql", talk), Route("/{path:path}", answer, methods=methods)]
+    return TestClient(guard_requests(Starlette(routes=routes), port, [PROXY]), base_url="http://127.0.0.1:3000")
+
+
+OWN, TALK = "http://127.0.0.1:3000", "ws://127.0.0.1:3000/graphql"
+JSON = {"content-type": "application/json; charset=utf-8"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "code"),
+    [
+        ("GET", "/", {}, 200),
+        ("GET", "/", {"host": "localhost:3000"}, 200),
+        ("GET", "/", {"host": "geometry.example.org"}, 200),
+        ("GET", "/", {"host": "evil.example"}, 400),  # a name that was made to resolve to this machine
+        ("GET", "/", {"host": "127.0.0.1.evil.example"}, 400),
+        ("GET", "/runs", {"origin": "http://evil.example"}, 403),
+        ("POST", "/graphql", JSON, 200),  # no browser
+        ("POST", "/graphql", {**JSON, "origin": OWN}, 200),
+        ("POST", "/graphql", {**JSON, "origin": "http://localhost:3000"}, 200),
+        ("POST", "/graphql", {**JSON, "origin": PROXY}, 200),
+        ("POST", "/graphql", {**JSON, "origin": "http://127.0.0.1:3001"}, 403),  # another server of this machine
+        ("POST", "/graphql", {**JSON, "origin": "https://127.0.0.1:3000"}, 403),
+        ("POST", "/graphql", {**JSON, "origin": "null"}, 403),  # a sandboxed frame, or a file
+        ("POST", "/graphql", {"content-type": "text/plain", "origin": OWN}, 403),
+        ("POST", "/graphql", {"content-type": "text/plain; x=application/json"}, 403),
+        ("POST", "/graphql?query=x", {}, 403),
+        ("POST", "/report_asset_materialization/tensors", {"content-type": "text/plain"}, 403),
+        ("GET", "/graphql?query=mutation", {}, 403),
+        ("GET", "/graphql/?query=mutation", {"accept": "text/html"}, 403),
+        ("HEAD", "/graphql?query=mutation", {}, 403),
+        ("PUT", "/graphql", JSON, 403),
+        ("OPTIONS", "/graphql", {"origin": "http://evil.example"}, 403),
+    ],
+)
+def test_only_requests_of_its_own_pages_are_passed_on(
+    method: str, path: str, headers: dict[str, str], code: int
+) -> None:
+    answer = open_app().request(method, path, headers=headers)
+    assert answer.status_code == code
+    assert (answer.text == "reached") == (code == 200)
+    assert code != 200 or answer.headers["x-frame-options"] == "DENY"
+
+
+@pytest.mark.parametrize(
+    ("headers", "passes"),
+    [
+        ({}, True),
+        ({"origin": OWN}, True),
+        ({"origin": "http://evil.example"}, False),
+        ({"host": "evil.example"}, False),
+    ],
+)
+def test_websockets_are_passed_on_likewise(headers: dict[str, str], *, passes: bool) -> None:
+    client = open_app()
+    if passes:
+        with client.websocket_connect(TALK, headers=headers) as connection:
+            assert connection.receive_text() == "reached"
+    else:
+        with pytest.raises(WebSocketDisconnect), client.websocket_connect(TALK, headers=headers):
+            pass
+
+
+@pytest.mark.filterwarnings("ignore::pydantic.PydanticDeprecatedSince20")  # Dagster's, where it words the refusal
+def test_no_run_configuration_names_another_data_root(tmp_path: Path) -> None:
+    job = defs().resolve_job_def("study")
+    forged = {"resources": {"data_root": {"config": {"path": str(tmp_path / "forged")}}}}
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("study", ["embedded"])
+        with pytest.raises(dg.DagsterInvalidConfigError):
+            job.execute_in_process(instance=instance, partition_key="embedded", run_config=forged)
+    assert not (tmp_path / "forged").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--origin", "geometry.example.org"), "is not the address of a host as browsers show it"),
+        (("--origin", "https://geometry.example.org/path"), "is not the address of a host"),
+        (("--origin", "javascript://x"), "is not the address of a host"),
+    ],
+)
+def test_an_address_that_cannot_be_served_is_refused(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    assert said in attention_geometry("ui", *options, home=tmp_path / "root").complaint
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_port_that_cannot_be_served_is_refused_before_anything_is_announced(tmp_path: Path) -> None:
+    refused = attention_geometry("ui", "--port", 99999, home=tmp_path / "root")
+    assert (refused.code, "Starting" in refused.errors) == (2, False)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        refused = attention_geometry("ui", "--port", port, home=tmp_path / "root")
+    assert refused.complaint == f"Port {port} cannot be used (Address already in use); choose another with --port"
+    assert refused.errors.count("\n") == 1
+    assert not (tmp_path / "root").exists()
+
+
+# --- the real one ---
+
+
+@contextmanager
+def running_ui(home: Path, *options: str) -> "Iterator[tuple[int, subprocess.Popen[bytes]]]":
+    """The web UI of a data root: its port and process, once it answers."""
+    port = find_free_port()
+    command = [PROGRAM, "ui", "--home", home, "--port", port, *options]
+    with subprocess.Popen([*map(str, command)], env=environment(), stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        lines = []
+        try:
+            for line in process.stderr:
+                lines.append(line.decode())
+                if f"http://127.0.0.1:{port}" in lines[-1]:
+                    break
+            else:
+                pytest.fail(f"the web UI has ended: {lines}")
+            yield port, process
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+
+
+def find_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for_port(port: int) -> None:
+    """Wait until something listens there."""
+    deadline = time.monotonic() + 20
+    while True:
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+ATTACK = """<!doctype html><title>another website</title><body><script>
+const url = new URLSearchParams(location.search).get("target") + "/graphql", query = %s;
+const tries = [];
+const image = new Image();
+tries.push(new Promise(done => image.onload = image.onerror = done));
+image.src = url + "?query=" + encodeURIComponent(query);
+for (const type of ["text/plain", "application/json"])
+  for (const mode of ["no-cors", "cors"])
+    tries.push(fetch(url, {method: "POST", mode, headers: {"Content-Type": type}, body: JSON.stringify({query})}));
+tries.push(fetch(url + "?query=" + encodeURIComponent(query), {method: "POST", mode: "no-cors"}));
+tries.push(fetch(url, {method: "POST", mode: "no-cors", body: new URLSearchParams({query})}));
+const frame = document.createElement("iframe");
+frame.name = "there"; frame.srcdoc = "";
+document.body.append(frame);
+for (const method of ["get", "post"]) {
+  const form = document.createElement("form");
+  Object.assign(form, {action: method == "get" ? url : url + "?query=" + encodeURIComponent(query),
+                       method, enctype: "text/plain", target: "there"});
+  const field = document.createElement("input");
+  Object.assign(field, {name: "query", value: query, type: "hidden"});
+  form.append(field); document.body.append(form); form.submit();
+}
+tries.push(new Promise(done => {
+  const socket = new WebSocket(url.replace("http", "ws"), "graphql-ws");
+  socket.onopen = () => { window.opened = true; done(); };
+  socket.onerror = socket.onclose = done;
+}));
+Promise.allSettled(tries).then(all => setTimeout(() => window.tried = all.length, 1000));
+</script>"""
+
+
+def check_proxy(public: int) -> None:
+    """Ask through the proxy as its own pages do, and as others do."""
+    login = {"Authorization": "Basic " + b64encode(b"reader:secret").decode()}
+    origin = f"{PROXY}:{public}"
+    json_type = {"Content-Type": "application/json"}
+    query = json.dumps({"query": "{ version }"})
+
+    def ask(method: str, path: str, host: str = "geometry.example.org", **headers: str) -> int:
+        trusting = ssl._create_unverified_context()
+        with closing(HTTPSConnection("127.0.0.1", public, timeout=30, context=trusting)) as connection:
+            body = query if method == "POST" else None
+            connection.request(method, path, body, {"Host": f"{host}:{public}", "Connection": "close", **headers})
+            with connection.getresponse() as answer:
+                return answer.status
+
+    assert ask("GET", "/runs", **login) == 200
+    assert ask("GET", "/runs") == 401
+    assert ask("POST", "/graphql", **login, **json_type, Origin=origin) == 200
+    assert ask("POST", "/graphql", **login, **json_type, Origin="https://evil.example") == 403
+    assert ask("POST", "/graphql", **login, Origin=origin, **{"Content-Type": "text/plain"}) == 403
+    assert ask("GET", "/graphql?query=mutation", **login) == 403
+    with pytest.raises(RemoteDisconnected):
+        ask("GET", "/runs", "evil.example", **login)
+    for asking, code in ((origin, 101), ("https://evil.example", 403)):
+        upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
+                   "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Sec-WebSocket-Protocol": "graphql-ws"}  # fmt: skip
+        assert ask("GET", "/graphql", **login, Origin=asking, **upgrade) == code
+
+
+@contextmanager
+def other_website(folder: Path) -> Iterator[str]:
+    """A server of another origin, with a page that tries everything a page can send; its address."""
+    (folder / "attack.html").write_text(ATTACK % json.dumps(LAUNCH), encoding="utf-8")
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/attack.html"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.slow
+def test_a_page_of_another_origin_starts_no_run(copied: Path, tmp_path: Path) -> None:
+    """In a real browser; its own page does, which is the control, and shows the runs of the command line."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium chromium-driver")
+    with (
+        running_ui(copied) as (port, _),
+        other_website(tmp_path) as attack,
+        Browser.start(driver, chromium, tmp_path) as browser,
+    ):
+        own = f"http://127.0.0.1:{port}"
+        with instance_of(copied) as instance:
+            before = instance.get_runs_count()
+            assert before
+            browser.visit(f"{attack}?{urlencode({'target': own})}")
+            assert browser.wait("return window.tried", 60) == 8
+            assert not browser.run("return window.opened")
+            assert instance.get_runs_count() == before
+            browser.visit(own)
+            shown = instance.get_runs()[0].run_id[:8]
+            browser.wait(f"return document.body.innerText.includes('{shown}')", 60)
+            assert browser.run("return location.pathname") == "/runs"
+            started = browser.wait_for(
+                f"fetch('/graphql', {{method: 'POST', headers: {{'Content-Type': 'application/json'}}, "
+                f"body: JSON.stringify({{query: {json.dumps(LAUNCH)}}})}}).then(r => r.json()).then(done)"
+            )
+            assert started["data"]["launchRun"]["__typename"] == "LaunchRunSuccess", started
+            assert instance.get_runs_count() == before + 1
+
+
+@pytest.mark.slow
+def test_all_servers_end_if_the_command_is_killed(tmp_path: Path) -> None:
+    with running_ui(tmp_path / "root") as (_, process):
+        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        members = find_group(int(child))
+        assert len(members) >= 3
+        process.kill()
+        deadline = time.monotonic() + 10
+        while find_group(int(child)):
+            assert time.monotonic() < deadline, find_group(int(child))
+            time.sleep(0.05)
+
+
+def find_group(group: int) -> list[int]:
+    """The living processes of a group."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, member = stat.read_text().rpartition(")")[2].split()[:3]
+        except OSError:
+            continue
+        if int(member) == group and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+@pytest.mark.slow
+def test_behind_the_documented_proxy(copied: Path, tmp_path: Path) -> None:
+    """The configuration of docs/operations.md, with ports and a certificate of this test."""
+    nginx, openssl = shutil.which("nginx"), shutil.which("openssl")
+    if nginx is None or openssl is None:
+        pytest.skip("nginx is not installed: apt-get install nginx-light openssl")
+    guide = (CHECKOUT / "docs" / "operations.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```nginx\n(.*?)```", guide, re.DOTALL)
+    public = find_free_port()
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=geometry.example.org",
+         "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    (tmp_path / "geometry.htpasswd").write_text("reader:{PLAIN}secret\n", encoding="utf-8")
+    with running_ui(copied, "--origin", f"{PROXY}:{public}") as (port, _):
+        block = block.replace("3000", str(port)).replace("443", f"127.0.0.1:{public}")
+        block = block.replace("/etc/nginx/geometry.htpasswd", str(tmp_path / "geometry.htpasswd"))
+        places = "".join(
+            f"{kind}_temp_path {tmp_path}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        user = "user root;" if os.getuid() == 0 else ""  # who may read this folder
+        (tmp_path / "nginx.conf").write_text(
+            f"{user} pid {tmp_path}/pid; error_log {tmp_path}/error.log; daemon off; events {{}}\n"
+            f"http {{ access_log off; {places}\n"
+            f"ssl_certificate {tmp_path}/cert.pem; ssl_certificate_key {tmp_path}/key.pem;\n"
+            f"{block} }}",
+            encoding="utf-8",
+        )
+        with subprocess.Popen([nginx, "-c", tmp_path / "nginx.conf", "-e", tmp_path / "error.log"]) as server:
+            try:
+                wait_for_port(public)
+                check_proxy(public)
+            finally:
+                server.terminate()

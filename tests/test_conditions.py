@@ -1,0 +1,75 @@
+"""That tests run under other conditions, and that what fails there is named."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import conditions
+from tests.conditions import CONDITIONS, NOBODY, Condition
+
+PROBE = """
+import os, tempfile, time
+from pathlib import Path
+
+def test_cores():
+    assert len(os.sched_getaffinity(0)) > 1
+
+def test_scratch():
+    assert not tempfile.gettempdir().startswith("/dev/shm")
+
+def test_zone():
+    assert time.timezone == 0
+
+def test_variables():
+    assert "OPENBLAS_CORETYPE" not in os.environ
+
+def test_place():
+    assert " " not in os.getcwd()
+
+def test_user():
+    assert os.geteuid() != 65534
+"""
+SEEN_BY = {
+    "BLAS of an older processor": "test_variables",
+    "one core": "test_cores",
+    "TMPDIR in memory": "test_scratch",
+    "another locale and time zone": "test_zone",
+    "a path with spaces": "test_place",
+}
+"""Conditions by the tests that fail under each of them alone."""
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> str:
+    (tmp_path / "test_probe.py").write_text(PROBE)
+    return str(tmp_path / "test_probe.py")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="cores cannot be taken away")
+@pytest.mark.parametrize("name", SEEN_BY)
+def test_a_condition_is_one(name: str, probe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in {"TZ"}.union(*(condition.variables for condition in CONDITIONS.values())):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("TZ", "UTC")
+    outcome = conditions.run_tests(CONDITIONS[name], ["-c", os.devnull, probe], marks="")
+    assert [failed.rpartition("::")[2] for failed in outcome.failed] == [SEEN_BY[name]]
+    assert outcome.passed == PROBE.count("def test") - 1
+
+
+def test_what_fails_is_named_and_what_is_not_here_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(condition: Condition, *_: object) -> conditions.Outcome:
+        if condition.user == NOBODY:
+            raise PermissionError(13, "Permission denied")
+        return conditions.Outcome(3, ["a::b"] if condition.load else [])
+
+    monkeypatch.setattr(conditions, "run_tests", run)
+    assert conditions.main(["--only", "one core", "--only", "an unprivileged user"]) == 0
+    assert conditions.main([]) == 1
+    said = capsys.readouterr().out
+    assert "not here: Permission denied" in said
+    assert said.count("a::b") == 1

@@ -1,0 +1,37 @@
+"""The last line that the tests print is their result, and their exit code is its."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+TESTS = """
+import dagster_project.definitions  # whose classes outlive the interpreter, and report it
+
+def test_good():
+    pass
+
+def test_bad():
+    raise AssertionError
+"""
+
+
+@pytest.mark.parametrize(("chosen", "code", "said"), [("good", 0, "1 passed"), ("bad", 1, "1 failed")])
+def test_nothing_follows_the_result(tmp_path: Path, chosen: str, code: int, said: str) -> None:
+    (tmp_path / "test_both.py").write_text(TESTS, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [*command, "-k", chosen, tmp_path / "test_both.py"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout
+    assert re.match(rf"{said}, 1 deselected in ", done.stdout.splitlines()[-1]), done.stdout
