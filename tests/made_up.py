@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from filelock import FileLock
 
+import sql
 from dagster_project.assets.asset import Work
 from dagster_project.assets.catalogue import ASSETS
 from dagster_project.assets.landing import build_claims, gather_tables
@@ -144,8 +145,8 @@ def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) ->
 def tables(study: MadeUp) -> dict[str, pa.Table]:
     """The rows of every table that no other tables imply, with the column ``study``."""
     with duckdb.connect(str(_find_database(study)), read_only=True) as connection:
-        names = [row[0] for row in connection.sql("SELECT table_name FROM duckdb_tables()").fetchall()]
-        found = {name: connection.table(name).to_arrow_table() for name in names if name not in study.without}
+        names = set(sql.list_names("schema")) - set(sql.list_names("derived")) - set(study.without)
+        found = {name: connection.table(name).to_arrow_table() for name in sorted(names)}
     return {name: _rename(rows, study.study) for name, rows in found.items()}
 
 

@@ -30,7 +30,8 @@ def describe_sink_effect(curve: Sequence[Row]) -> str:
     shown, last = select_shown(curve), drop_nulls(curve, "correlation")[-1]
     told = (
         f"Over all {count(shown['heads'], 'head')}, the correlation of mean Recall and ρ₀ is "
-        f"{format_correlation(shown)} at N = {shown['n']}, where the paper finds its peak"
+        f"{format_correlation(shown)} at N = {shown['n']}"
+        f"{', where the paper finds its peak' if shown['n'] == PAPERS_PEAK else ''}"
     )
     return f"{told}." if last is shown else f"{told}, and {format_correlation(last)} at N = {last['n']:,}."
 

@@ -25,14 +25,17 @@ HOSTILE = (
 )
 """Texts that a careless page would run, swallow or show as something else."""
 
-SMALL = MadeUp()
-SIZES = MadeUp("sizes", queries=(5, 11, 23))
+SMALL = MadeUp(effects=True, drawn=True)
+THREE = MadeUp(
+    "three", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2), effects=True, drawn=True
+)
+"""A study of three queries; in its last layer the last one does not see the sink."""
 DEGENERATE = {
     "least": MadeUp("least", layers=1, heads=1, kv_heads=1, context=2, sequences=1),
     "one layer": MadeUp("one layer", layers=1),
     "one head": MadeUp("one head", heads=1, kv_heads=1),
     "one sequence": MadeUp("one sequence", sequences=1),
-    "window": MadeUp("window", layers=3, first_keys=(0, 10, 22)),
+    "window": MadeUp("window", first_keys=(0, 10, 22)),
     "hidden sink": MadeUp("hidden sink", layers=2, first_keys=(10, 20)),
     "only itself": MadeUp("only itself", layers=2, first_keys=(23, 23)),
 }
@@ -46,8 +49,8 @@ def hostile_study() -> MadeUp:
         weights=f"{HOSTILE[2]}, dequantised to float32",
         corpus=HOSTILE[2],
         context=16,
-        tokens=[*HOSTILE, *WORDS],
-        provenance={HOSTILE[1]: {"nested": [HOSTILE[0]]}, "versions": {"torch": HOSTILE[1]}},
+        tokens=(*HOSTILE, *WORDS),
+        versions=(("torch", HOSTILE[1]), (HOSTILE[1], HOSTILE[0])),
     )
 
 

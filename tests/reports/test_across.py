@@ -11,7 +11,7 @@ from reports.compare import write_comparison
 from reports.findings import numbers
 from reports.index import write_index
 from storage.errors import UserError
-from storage.warehouse.relations import read_paper_claims
+from dagster_project.analysis.claims.judging import CLAIMS
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
 from tests.reports.driver import Browser
@@ -100,7 +100,7 @@ def test_claims_stand_beside_each_other_with_verdict_and_value(pair: Path, sever
     cells = ["".join(text) for tag, _, text in page.elements[start:] if tag == "td"]
     for column, study in ((2, "small"), (3, "wide")):
         mine = [found for of_study, *found in claims if of_study == study]
-        assert len(mine) == len(read_paper_claims())
+        assert len(mine) == len(CLAIMS)
         for row, (verdict, *ends) in enumerate(mine):
             value, low, high = (None if end is None else numbers.number(end) for end in ends)
             found = "" if value is None else f"\u2002{value} ({low} to {high})"

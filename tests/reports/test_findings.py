@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from dagster_project.analysis.claims.judging import CLAIMS
 from reports import listings
 from reports.findings import bounds as bounds_findings
 from reports.findings import chance as chance_findings
@@ -13,10 +14,9 @@ from reports.findings import numbers
 from reports.findings import recovery as recovery_findings
 from reports.findings import separation as separation_findings
 from reports.findings import values as values_findings
-from reports.findings.claims import CLAUSES, VERDICTS
+from reports.findings.claims import VERDICTS
 from reports.findings.headlines import Measured
 from reports.findings.numbers import Row
-from storage.warehouse.relations import read_paper_claims
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_runs_are_written_from_end_to_end() -> None:
 
 def bounds(n: int, mean: float, lower: float | None, upper: float | None, free: float | None) -> list[Row]:
     """Rows of ``bounds_by_n`` for Recall at one N."""
-    row = {"metric": "recall", "n": n, "mean": mean, "ci_low": None, "ci_high": None, "precision_floor": n / 6}
+    row = {"metric": "recall", "n": n, "mean": mean, "low": None, "high": None, "precision_floor": n / 6}
     return [
         row | {"family": "printed", "lower": lower, "upper": upper},
         row | {"family": "scale_free", "lower": free, "upper": None},
@@ -94,20 +94,6 @@ def test_heads_beside_a_null_are_counted() -> None:
     )
     alone = chance_findings.describe_heads([row | {"low": None, "high": None} for row in rows], "shuffled_values")
     assert alone.startswith("The difference from shuffled value states is")
-
-
-def test_plain_arithmetic_is_told_beside_exact_counts() -> None:
-    rows = [
-        {"arithmetic": name, "recall_differs": share, "recall_at_4": 0.8, "recall_difference_at_4": share / 10}
-        for name, share in (("float32_loop", 0.5), ("float32_cdist", 0.6), ("float64_literal", 0.0))
-    ]
-    assert chance_findings.describe_arithmetic(rows) == (
-        "Share of all N at which Recall would be wrong: 50\u00a0% with a float32 loop, 60\u00a0% with torch.cdist in "
-        "float32, 0\u00a0% with the literal formula in float64. Mean Recall at N = 4 would be 0.85, 0.86, 0.8 "
-        "instead of 0.8."
-    )
-    without = [row | {"recall_at_4": None, "recall_difference_at_4": None} for row in rows]
-    assert "N = 4" not in chance_findings.describe_arithmetic(without)
 
 
 CURVE = [
@@ -192,102 +178,82 @@ def test_learned_sinks_are_told_where_there_are_some() -> None:
     assert two.startswith("2 of 3 heads have a learned sink, which is not a key and takes 37.5\u00a0% of")
 
 
-def claim(name: str, verdict: str, twin: str | None = None) -> Row:
-    """A row of the view ``claims``."""
-    (stated,) = (stated for stated in read_paper_claims() if stated["claim"] == name)
-    tested = verdict != "not testable"
-    ends = {"value": 0.5, "low": 0.4, "high": 0.6} if tested else dict.fromkeys(("value", "low", "high"))
-    known = verdict == "supported" and twin not in (None, "undecided")
-    finding = twin != "supported" if known else None
-    reason = None if tested else "there is nothing to test"
-    return stated | ends | {"verdict": verdict, "twin_verdict": twin, "finding": finding, "reason": reason, "rows": 9}
-
-
-@pytest.mark.parametrize("name", [stated["claim"] for stated in read_paper_claims()])
-def test_each_verdict_has_a_sentence_of_its_own(name: str) -> None:
-    told = {verdict: claims_findings.describe_claim(claim(name, verdict)) for verdict in VERDICTS}
-    assert len(set(told.values())) == len(VERDICTS)
-    assert told["undecided"].startswith("Whether ")
-    assert "is undecided (0.5 (0.4 to 0.6)" in told["undecided"]
-    assert told["not testable"].endswith("cannot be tested: there is nothing to test.")
-    assert told["supported"][0].isupper()
-    assert told["not supported"][0].isupper()
-    for verdict in ("supported", "not supported"):
-        assert "(0.5 (0.4 to 0.6), " in told[verdict]
-        assert ", as with random weights (" in claims_findings.describe_claim(claim(name, verdict, twin=verdict))
-        assert "random" not in claims_findings.describe_claim(claim(name, verdict, twin="undecided")).replace(
-            "at random", ""
-        )
-
-
-def test_every_claim_has_its_clauses() -> None:
-    assert set(CLAUSES) == {stated["claim"] for stated in read_paper_claims()}
-    clauses = [clause for both in CLAUSES.values() for clause in both]
-    assert len(set(clauses)) == len(clauses)
-    assert not [clause for clause in clauses if clause.endswith(".")]
+def claim(name: str, verdict: str, *, beyond: bool | None = None) -> Row:
+    """A row of the query ``claims``, of one part."""
+    part = {"measure": "m", "direction": "<=", "threshold": 0.2, "value": 0.5, "low": 0.4, "high": 0.6}
+    reason = "there is nothing to test" if verdict == "not testable" else None
+    twin = None if beyond is None else "random"
+    row = {"claim": name, "verdict": verdict, "sentence": f"So it is of {name}.", "reason": reason, "parts": [part]}
+    told = {"source": "Figure 5", "statement": f"So it is of {name}", "shown_by": "elbows"}
+    return row | told | {"beyond_twin": beyond, "twin": twin, "twin_verdict": twin and "supported"}
 
 
 def test_only_what_can_be_tested_is_said() -> None:
-    rows = [
-        claim("regimes_fit", "supported"),
-        claim("kinds_in_order", "not testable"),
-        claim("phases_fit", "undecided"),
-    ]
-    assert claims_findings.describe_claims(rows, "kinds_in_order", "absent") == ""
-    assert claims_findings.describe_claims(rows, "kinds_in_order", "regimes_fit") == claims_findings.describe_claim(
-        rows[0]
-    )
-    assert (
-        claims_findings.describe_claims(rows, "phases_fit", "regimes_fit")
-        == f"{claims_findings.describe_claim(rows[2])} {claims_findings.describe_claim(rows[0])}"
-    )
+    rows = [claim("fits", "supported"), claim("order", "not testable"), claim("phases", "undecided")]
+    assert claims_findings.describe_claims(rows, "order", "absent") == ""
+    assert claims_findings.describe_claims(rows, "phases", "fits") == "So it is of phases. So it is of fits."
 
 
 def test_claims_are_counted_beside_random_weights() -> None:
     rows = [
-        claim("regimes_fit", "supported", "not supported"),
-        claim("phases_fit", "supported", "supported"),
-        claim("norms_stable", "supported", "undecided"),
-        claim("upper_tight", "undecided", "supported"),
-        claim("premise_holds", "not supported", "not supported"),
-        claim("kinds_in_order", "not testable"),
+        claim("a", "supported", beyond=True),
+        claim("b", "supported", beyond=False),
+        claim("c", "supported"),
+        claim("d", "undecided"),
+        claim("e", "not supported"),
+        claim("f", "not testable"),
     ]
     assert claims_findings.summarise_claims(rows) == (
-        "Of 6 claims of the paper, 3 are supported (1 of them not by random weights, 1 by random weights too and so "
-        "not a finding, 1 with no result for random weights); 1 not supported, 1 undecided, 1 not testable."
+        "Of 6 claims of the paper, 3 are supported (1 of them beyond random weights, 1 not beyond random weights and "
+        "so not a finding, 1 with no result for random weights); 1 not supported, 1 undecided, 1 not testable."
     )
     assert claims_findings.summarise_claims(rows[3:]) == (
         "Of 3 claims of the paper, 0 are supported; 1 not supported, 1 undecided, 1 not testable."
     )
-    for told, value in ((rows, "1"), ([claim("phases_fit", "supported")], "–"), (rows[3:], "0")):
-        assert headlines_findings.build_headlines(told, Measured([], [], []), None, [], 4)[2].value == value
+    for told, value in ((rows, "1"), (rows[2:], "–"), (rows[3:], "0")):
+        assert headlines_findings.build_headlines(told, Measured([], []), None, [], 4)[2].value == value
 
 
-def test_a_summary_says_what_the_verdicts_say() -> None:
+def test_a_summary_quotes_the_verdicts() -> None:
     rows = [claim("intermediate_weakest", "not supported"), claim("sink_predicts_recall", "undecided")]
     told = headlines_findings.describe_highlights(rows, [], [], [])
-    assert [claims_findings.describe_claim(row) for row in rows] == [told[0], told[-2]]
+    assert (told[0], told[-2]) == (rows[0]["sentence"], rows[1]["sentence"])
     assert told[-1] == claims_findings.summarise_claims(rows)
 
 
+def test_studies_agree_on_what_is_decided_in_each() -> None:
+    verdicts = {"a": ("supported", "supported", "undecided"), "b": ("supported", "not supported", "supported")}
+    rows = {study: [claim(str(at), verdict) for at, verdict in enumerate(own)] for study, own in verdicts.items()}
+    assert claims_findings.describe_agreement(rows) == (
+        "Of the 2 claims that are decided in every study, the studies agree on 1."
+    )
+
+
+def test_every_claim_has_two_clauses_of_its_own() -> None:
+    clauses = [clause for stated in CLAIMS for clause in (stated.clause, stated.denial)]
+    assert not [(one, other) for one in clauses for other in clauses if one is not other and one in other]
+    assert not [clause for clause in clauses if clause.endswith(".")]
+
+
 def test_listings_have_a_cell_for_every_heading() -> None:
-    rows = [claim("regimes_fit", verdict, twin) for twin in (None, "supported") for verdict in reversed(VERDICTS)]
-    shown = listings.tabulate_claims(rows, {"regimes_fit": "elbows"})
-    assert [row[2] for row in shown.rows[::2]] == [
-        "✓\u00a0supported",
-        "✗\u00a0not supported",
-        "~\u00a0undecided",
-        "?\u00a0not testable",
-    ]
-    assert {row[3] for row in shown.rows} == {"–", "✓\u00a0supported"}
-    assert [row[4] for row in shown.rows] == ["0.5 (0.4 to 0.6)"] * 6 + ["there is nothing to test"] * 2
-    assert {row[5:] for row in shown.rows} == {("at most 0.2",)}
-    assert {len(row) for row in shown.rows} == {len(shown.headings)}
-    assert shown.links == ("elbows",) * len(rows)
+    for beyond, twin in ((None, []), (True, ["✓\u00a0supported"])):
+        rows = [claim("fits", verdict, beyond=beyond) for verdict in reversed(VERDICTS)]
+        shown = listings.tabulate_claims(rows, {"fits": "elbows"})
+        assert [row[2:] for row in shown.rows] == [
+            ("✓\u00a0supported", *twin, "0.5 (0.4 to 0.6)", "at most 0.2"),
+            ("✗\u00a0not supported", *twin, "0.5 (0.4 to 0.6)", "at most 0.2"),
+            ("~\u00a0undecided", *twin, "0.5 (0.4 to 0.6)", "at most 0.2"),
+            ("?\u00a0not testable", *twin, "there is nothing to test", "at most 0.2"),
+        ]
+        assert {len(row) for row in shown.rows} == {len(shown.headings)}
+        assert shown.links == ("elbows",) * len(rows)
 
 
-def test_measures_of_claims_are_words() -> None:
-    assert not [stated for stated in read_paper_claims() if re.search(r"(?!p_|r_)[a-z]\w+_\w", stated["measure"])]
+def test_parts_that_share_a_measure_write_it_once() -> None:
+    one = claim("a", "supported")["parts"][0]
+    parts = [one, one | {"direction": ">=", "threshold": 0.1}, one | {"value": 0.7, "low": None}, one | {"value": None}]
+    assert claims_findings.format_parts({"parts": parts}) == "0.5 (0.4 to 0.6); 0.7"
+    assert claims_findings.format_thresholds({"parts": parts}) == "at most 0.2; at least 0.1"
 
 
 def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:
@@ -340,19 +306,21 @@ def test_one_sentence_says_what_the_model_does() -> None:
 
 
 def test_headlines_stand_beside_chance_and_random_weights() -> None:
-    def measured(value: float) -> Measured:
-        sink = {"sink_weight": value, "uniform_weight": 0.01, "norm_ratio": 1, "layer": 0, "kv_head": 0}
-        return Measured([{"precision": value, "recall": value}], [sink], [{"lambda_sink": value}])
+    def measured(value: float, twin: float | None) -> Measured:
+        row = {"value": value, "value_low": 0.4, "value_high": 0.6, "twin_value": twin}
+        measures = [row | {"measure": name} for name in ("sink_weight", "lambda_sink")]
+        return Measured([{"precision": value, "recall": value}], measures)
 
     null = {"measure": "recall", "null_model": "random_selection", "n": 4, "null_value": 0.2}
     precision, recall, _, weight, norm = headlines_findings.build_headlines(
-        [], measured(0.5), measured(0.25), [null], 4
+        [], measured(0.5, 0.25), measured(0.25, None), [null], 4
     )
     assert precision.note == "random weights 0.25"
     assert recall.note == "random keys 0.2; random weights 0.25"
-    assert weight.note == "50 times the uniform share; random weights 25\u00a0%"
-    assert norm.note.endswith("random weights 0.25 ×")
-    alone = headlines_findings.build_headlines([], measured(0.5), None, [], 4)
+    assert (weight.value, norm.value) == ("50\u00a0%", "0.5")
+    assert weight.note == "40\u00a0% to 60\u00a0%; mean of all heads; random weights 25\u00a0%"
+    assert norm.note == "0.4 to 0.6; median of KV heads; random weights 0.25"
+    alone = headlines_findings.build_headlines([], measured(0.5, None), None, [], 4)
     assert [headline.note for headline in alone[:2]] == ["mean of 1 head"] * 2
     assert not any("random" in headline.note for headline in alone[3:])
 
@@ -418,20 +386,15 @@ def test_parameters_that_are_not_tested_are_told_with_the_reason() -> None:
 
 def test_an_exact_parameter_has_no_error_to_lie_within() -> None:
     row = {"planted": 1.0, "fitted": 1.1, "difference": 0.1}
-    text = recovery_findings.describe_recovery([row | {"standard_error": error} for error in (1e-9, 0.06, 0.04)])
-    assert (
-        text == "3 of 3 planted parameters were fitted; 1 of 2 lie within two standard errors, where 95 % are expected."
+    rows = [row | {"low": 1.1 - half, "high": 1.1 + half} for half in (1e-9, 0.12, 0.08)]
+    assert recovery_findings.describe_recovery(rows) == (
+        "3 of 3 planted parameters were fitted; 1 of 2 lie within their intervals, where 95 % are expected."
     )
 
 
 def test_the_sink_alone_gives_a_floor() -> None:
-    fit = {"status": "ok", "beta": None, "floor": 0.05, "floor_se": None, "beta_floor": None, "mae_floor": 0.01}
-    text = values_findings.describe_model_similarity(fit | {"rho_0": 0.2, "rho_0_se": None, "rho_0_sd": 0.1})
+    fit = {"status": "ok", "beta": None, "floor": 0.05, "floor_low": None, "beta_floor": None, "mae_floor": 0.01}
+    text = values_findings.describe_model_similarity(fit | {"rho_0": 0.2, "rho_0_low": 0.1, "rho_0_high": 0.3, "rho_0_sd": 0.1})
+    assert "with a floor of 0.05, which is reached at once" in text
+    assert "ρ₀ = 0.2 (0.1 to 0.3), with a standard deviation of 0.1" in text
     assert "a floor of about ρ₀² = 0.04" in text
-
-
-def test_the_sinks_norm_is_lambda_where_it_is_known() -> None:
-    sinks = [{"layer": 0, "kv_head": 0, "norm_ratio": 0.5, "sink_weight": None}]
-    norms = [{"lambda_sink": value} for value in (0.1, 0.2, 0.3, None)]
-    assert headlines_findings.build_headlines([], Measured([], sinks, norms), None, [], 4)[-1].value == "0.2 ×"
-    assert headlines_findings.build_headlines([], Measured([], sinks, []), None, [], 4)[-1].value == "0.5 ×"

@@ -209,12 +209,10 @@ def test_effective_dimensions_are_compared_over_heads_and_layers() -> None:
     rows = [of_kv_head(2.0), of_kv_head(4.0, 0, 1), of_kv_head(8.0, 5), of_kv_head(None, 5, 1)]
     text = geometry_findings.describe_dimensions(rows)
     assert "from 2 (layer 0, KV head 0) to 8 (layer 5, KV head 0) of 64; the median is 4," in text
-    assert "The mean of a layer rises from 3 in layer 0 to 8 in layer 5." in text
+    assert "is smallest in layer 0, 3, and largest in layer 5, 8; it is 3 in the first and 8 in the last." in text
     assert text.endswith("1 KV head whose value states have norm 0 has none.")
-    assert "falls from 8 in layer 0 to 2 in layer 1" in geometry_findings.describe_dimensions(
-        [of_kv_head(8.0), of_kv_head(2.0, 1)]
-    )
-    assert "same mean, 2." in geometry_findings.describe_dimensions([of_kv_head(2.0), of_kv_head(2.0, 1)])
+    peaked = [of_kv_head(2.0), of_kv_head(9.0, 1), of_kv_head(4.0, 2)]
+    assert "largest in layer 1, 9; it is 2 in the first and 4 in" in geometry_findings.describe_dimensions(peaked)
     assert geometry_findings.describe_dimensions([of_kv_head(2.0)]).startswith(
         "The effective dimension of the only KV head is 2"
     )

@@ -15,37 +15,26 @@ def effect(n: int, correlation: float | None, *, spread: float | None = 0.1, hea
     low = high = None
     if correlation is not None and spread is not None:
         low, high = correlation - spread, correlation + spread
-    sequences = 1 if spread is None else 4
-    row = {"n": n, "heads": heads, "kv_heads": heads, "sequences": sequences, "correlation": correlation}
-    return row | {"correlation_ci_low": low, "correlation_ci_high": high}
+    row = {"n": n, "heads": heads, "kv_heads": heads, "sequences": 4, "correlation": correlation}
+    return row | {"correlation_low": low, "correlation_high": high}
 
 
 EFFECT = [effect(1, None), effect(2, 0.4), effect(3, 0.6), effect(4, 0.05), effect(5, -0.3)]
 
 
-def test_the_peak_is_told_with_its_sign_and_its_interval() -> None:
-    assert sink_findings.describe_sink_effect(EFFECT) == (
-        "Over 100 heads, the correlation of Recall and ρ₀ is farthest from 0 at N = 3, with 0.6 (95 % interval over "
-        "sequences 0.5 to 0.7)."
+@pytest.mark.parametrize(
+    ("curve", "told"),
+    [
+        (EFFECT, "0.6 (0.5 to 0.7) at N = 3, where the paper finds its peak, and −0.3 (−0.4 to −0.2) at N = 5."),
+        (EFFECT[:3], "0.6 (0.5 to 0.7) at N = 3, where the paper finds its peak."),
+        ([effect(2, 0.4), effect(3, None)], "0.4 (0.3 to 0.5) at N = 2."),
+        ([effect(3, 0.5, spread=None)], "0.5 at N = 3, where the paper finds its peak."),
+    ],
+)
+def test_the_correlation_is_told_where_the_paper_has_its_peak(curve: list[Row], told: str) -> None:
+    assert sink_findings.describe_sink_effect(curve) == (
+        f"Over all 100 heads, the correlation of mean Recall and ρ₀ is {told}"
     )
-
-
-def test_the_papers_peak_is_told_where_it_is_none() -> None:
-    assert "At N = 3, where the paper finds the peak, it is 0.2." in sink_findings.describe_sink_effect(
-        [effect(2, 0.4), effect(3, 0.2)]
-    )
-    assert "the paper" not in sink_findings.describe_sink_effect(EFFECT)
-    assert "the paper" not in sink_findings.describe_sink_effect([effect(2, 0.4), effect(3, None)])
-
-
-def test_a_peak_below_zero_is_one() -> None:
-    text = sink_findings.describe_sink_effect([effect(2, 0.4), effect(3, -0.7)])
-    assert "at N = 3, with −0.7" in text
-
-
-def test_one_sequence_has_no_interval() -> None:
-    text = sink_findings.describe_sink_effect([effect(2, 0.5, spread=None)])
-    assert "(one sequence: no interval)" in text
 
 
 @pytest.mark.parametrize(
@@ -61,12 +50,11 @@ def test_why_there_is_no_correlation(heads: int, told: str) -> None:
     assert told in sink_findings.explain_no_sink_effect([effect(n, None, heads=heads) for n in (1, 2)])
 
 
-def test_the_peaks_of_several_studies_stand_side_by_side() -> None:
+def test_the_correlations_of_several_studies_stand_side_by_side() -> None:
     rows = [row | {"study": study} for study, shown in (("a", EFFECT), ("b", [effect(7, -0.2)])) for row in shown]
     none = [effect(2, None) | {"study": "c"}]
-    assert (
-        sink_findings.describe_sink_effects([*rows, *none])
-        == "Correlation farthest from 0: a 0.6 at N = 3; b −0.2 at N = 7."
+    assert sink_findings.describe_sink_effects([*rows, *none]) == (
+        "Correlation over all heads: a 0.6 (0.5 to 0.7) at N = 3; b −0.2 (−0.3 to −0.1) at N = 7."
     )
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from reports.browser import bundle, pack
 from reports.figures import find_source, recovery, sections
-from reports.figures.claims import SHOWN_BY
 from reports.findings import claims as findings
 from reports.findings import numbers
 from reports.page import EXAMPLES, ReportSummary, write_report
@@ -19,7 +18,7 @@ from reports.queries import Answer
 from reports.rendering import iterate_figures
 from storage.errors import UserError
 from storage.warehouse.query import query
-from storage.warehouse.relations import read_paper_claims
+from dagster_project.analysis.claims.judging import CLAIMS
 from tests.made_up import MadeUp, tables, warehouse
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
 from tests.reports.pages import Page, unpacked
@@ -260,7 +259,7 @@ def test_every_claim_is_told_once_with_its_value_and_figure(page: Page, small: d
 
 
 def test_every_claim_of_the_paper_has_a_figure() -> None:
-    assert set(SHOWN_BY) == {claim["claim"] for claim in read_paper_claims()}
+    assert set(SHOWN_BY) == {claim["claim"] for claim in CLAIMS}
     assert set(SHOWN_BY.values()) <= set(FIGURES)
 
 
@@ -480,7 +479,7 @@ def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> Non
     assert set(empty) == set(FIGURES) - kept - absent - {"claims-table"}
     assert "landed" in empty["coverage"]
     assert "attention-geometry run synthetic" in empty["monte-carlo"]
-    count = len(read_paper_claims())
+    count = len(CLAIMS)
     none = f"0 are supported; 0 not supported, 0 undecided, {count} not testable."
     assert none in page.text("figcaption", id="claims-table-caption")
     assert none in page.text("section", id="summary")

@@ -1,9 +1,9 @@
 """What a page says of the paper's claims, held against their verdicts."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from reports.findings.claims import CLAUSES
+from dagster_project.analysis.claims.judging import CLAIMS
 from reports.findings.numbers import Row
 
 JUDGEMENT = re.compile(
@@ -15,40 +15,22 @@ JUDGEMENT = re.compile(
 
 
 def contradictions(text: str, claims: Iterable[Row]) -> list[str]:
-    """What a page says that no verdict says.
+    """What a page says of claims beside the sentences of their verdicts: clauses said otherwise, and judgements.
 
     Parameters
     ----------
     text
         The text of a page, words one space apart.
     claims
-        The rows of the view ``claims`` for its study.
+        The rows of the query ``claims`` for its study.
     """
-    verdicts = {row["claim"]: row["verdict"] for row in claims}
-    found = []
-    for claim, (clause, denial) in CLAUSES.items():
-        said = {
-            "supported": _begins(clause, text),
-            "not supported": _begins(denial, text),
-            "undecided": f"Whether {clause} is undecided" in text,
-            "not testable": f"Whether {clause} cannot be tested" in text,
-        }
-        found += [f"{claim}: {verdict}" for verdict, there in said.items() if there and verdicts.get(claim) != verdict]
-    rest = text
-    for clause in _clauses():
-        rest = rest.replace(clause, "")
-    return found + [match.group() for match in JUDGEMENT.finditer(rest)]
+    for row in claims:
+        text = text.replace(normalise(row["sentence"]), "")
+    clauses = [clause for claim in CLAIMS for clause in (claim.clause, claim.denial)]
+    said = [clause for clause in clauses if re.search(re.escape(clause), text, re.IGNORECASE)]
+    return said + [match.group() for match in JUDGEMENT.finditer(text)]
 
 
-def _begins(clause: str, text: str) -> bool:
-    """Whether a verdict's sentence begins with a clause; the paper's own statements have no interval behind them."""
-    sentence = re.escape(f"{clause[0].upper()}{clause[1:]}")
-    return re.search(rf"{sentence}(?:, as with random weights)? \(", text) is not None
-
-
-def _clauses() -> Iterator[str]:
-    """All clauses, at the beginning of a sentence and within one."""
-    for both in CLAUSES.values():
-        for clause in both:
-            yield clause
-            yield f"{clause[0].upper()}{clause[1:]}"
+def normalise(text: str) -> str:
+    """A text with its words one space apart, as ``Page.text`` has it."""
+    return " ".join(text.split())

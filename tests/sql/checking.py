@@ -5,8 +5,8 @@ import duckdb
 import sql
 from tests.made_up import MadeUp
 
-STUDY = MadeUp(queries=(5, 11, 23), first_keys=(0, 0, 10))
-"""A study of three queries; in its last layer the last one does not see the sink."""
+STUDY = MadeUp(queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2), effects=True, drawn=True)
+"""A study with rows in every table but those of other tools; in its last layer the last query sees no sink."""
 
 
 def violations(connection: duckdb.DuckDBPyConnection, check: str, study: str = STUDY.study) -> list[tuple[object, ...]]:

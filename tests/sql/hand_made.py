@@ -21,7 +21,7 @@ Row = dict[str, Any]
 MEANS = {
     f"{metric}{end}": 0.5
     for metric in ("precision", "recall", "f_r_max", "f_r_min", "specificity", "precision_excess")
-    for end in ("", "_ci_low", "_ci_high")
+    for end in ("", "_low", "_high")
 } | {"sequences": 2}
 """The columns of a row of means that a test may not care about."""
 

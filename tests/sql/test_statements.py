@@ -60,7 +60,7 @@ def test_a_circle_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         sql,
         "read_statement",
-        lambda kind, name: replace(whole(kind, name), inputs="claims" if name == "tail" else "tail"),
+        lambda kind, name: replace(whole(kind, name), inputs="margins" if name == "tail" else "tail"),
     )
     with pytest.raises(CycleError):
         list(sql.sort_statements("macros", "views"))

@@ -1,0 +1,133 @@
+"""Tests against thresholds, their correction for many claims, and the number of sequences that decides."""
+
+from collections.abc import Callable
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from geometry.statistics import verdicts
+from geometry.statistics.verdicts import (
+    MOST_SEQUENCES,
+    Sides,
+    compare_with_threshold,
+    correct_holm,
+    count_sequences_needed,
+    join_alternatives,
+    join_parts,
+)
+
+VALUES = np.array([0.4, 0.9, 0.1, 0.7, 0.6])
+
+
+class TestComparisons:
+    @pytest.mark.parametrize("threshold", [-0.3, 0.3, 0.55, 2.0])
+    @pytest.mark.parametrize("above", [True, False])
+    def test_p_values_are_those_of_the_t_test(self, threshold: float, above: bool) -> None:
+        found = compare_with_threshold([*VALUES, np.nan], threshold, above=above)
+        sides = ("greater", "less") if above else ("less", "greater")
+        expected = [stats.ttest_1samp(VALUES, threshold, alternative=side).pvalue for side in sides]
+        np.testing.assert_allclose([found.supports, found.opposes], expected, rtol=1e-9)
+        assert found.p == pytest.approx(stats.ttest_1samp(VALUES, threshold).pvalue)
+        assert found.side == ("supported" if (threshold < VALUES.mean()) == above else "not supported")
+
+    def test_another_statistic_than_the_mean(self) -> None:
+        """The interval of the rule, 0.3 ± t · sd/√S, ends where the two-sided p value is 0.05."""
+        reach = stats.t.ppf(0.975, 4) * stats.sem(VALUES)
+        assert compare_with_threshold(VALUES, 0.3 - reach, above=True, value=0.3).p == pytest.approx(0.05)
+
+    def test_numbers_without_spread_decide(self) -> None:
+        same = np.full(4, 0.1) * 3  # 0.30000000000000004, not the threshold's double
+        assert compare_with_threshold(same, 0.2, above=True) == Sides(0, 1)
+        assert compare_with_threshold(same, 0.2, above=False) == Sides(1, 0)
+        assert compare_with_threshold(np.zeros(4), 0.0, above=True) == Sides(1, 1)
+
+    def test_one_sequence_decides_nothing(self) -> None:
+        assert compare_with_threshold([5.0, np.nan], 0.0, above=True) == Sides(1, 1)
+
+
+class TestJoined:
+    PARTS = (Sides(0.001, 0.999), Sides(0.02, 0.98), Sides(0.9, 0.1))
+
+    def test_a_conjunction_needs_all_parts(self) -> None:
+        assert join_parts(self.PARTS) == Sides(0.9, pytest.approx(0.3))  # type: ignore[arg-type]
+        assert join_parts(self.PARTS[:2]) == Sides(0.02, 1)
+
+    def test_of_alternatives_one_is_enough(self) -> None:
+        assert join_alternatives(self.PARTS) == Sides(0.003, 0.999)
+        assert join_alternatives(self.PARTS[:1]) == self.PARTS[0]
+
+
+def adjust_by_closure(p: list[float]) -> list[float]:
+    """Adjusted p values of the closed test: the largest Bonferroni p of any set of hypotheses with that one."""
+    every = [chosen for size in range(1, len(p) + 1) for chosen in combinations(range(len(p)), size)]
+    return [max(min(1.0, len(s) * min(p[i] for i in s)) for s in every if index in s) for index in range(len(p))]
+
+
+def assert_holm(correct: Callable[[list[float]], list[float]], p: list[float]) -> None:
+    np.testing.assert_allclose(correct(p), adjust_by_closure(p))
+
+
+class TestHolm:
+    @given(st.lists(st.floats(0, 1), max_size=7))
+    def test_equals_the_closed_test(self, p: list[float]) -> None:
+        assert_holm(correct_holm, p)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            lambda p: [min(1.0, len(p) * one) for one in p],  # Bonferroni
+            lambda p: list(stats.false_discovery_control(p)),
+            lambda p: [min(1.0, (len(p) - sorted(p).index(one)) * one) for one in p],  # not monotone
+        ],
+    )
+    def test_other_corrections_would_be_noticed(self, wrong: Callable[[list[float]], list[float]]) -> None:
+        with pytest.raises(AssertionError):
+            assert_holm(wrong, [0.04, 0.01, 0.012, 0.03])
+
+
+def needed(distance: float, claims: int = 29) -> int | None:
+    """The number for a mean at a distance from the threshold, in standard deviations over sequences."""
+    values = np.array([-1.0, 1.0, -1.0, 1.0, 0.0])
+    return count_sequences_needed(values / values.std(ddof=1) - distance, 0.0, claims)
+
+
+class TestSequencesNeeded:
+    @pytest.mark.parametrize("distance", [5.0, 1.3, 0.6, 0.15])
+    @pytest.mark.parametrize("claims", [1, 29])
+    def test_is_the_first_with_enough_power(self, distance: float, claims: int) -> None:
+        def power(sequences: int) -> float:
+            reach = stats.t.ppf(1 - 0.05 / claims / 2, sequences - 1)
+            return float(stats.nct.sf(reach, sequences - 1, distance * np.sqrt(sequences)))
+
+        expected = next(count for count in range(4, 2000) if power(count) >= 0.8)
+        assert needed(distance, claims) == expected
+
+    @pytest.mark.parametrize(("sequences", "distance"), [(8, 2.16), (16, 1.19), (24, 0.91), (32, 0.76), (64, 0.52)])
+    def test_the_published_distances_over_29_claims(self, sequences: int, distance: float) -> None:
+        enough, short = needed(distance + 0.005), needed(distance - 0.005)
+        assert enough is not None
+        assert short is not None
+        assert enough <= sequences < short
+
+    def test_power_is_what_simulated_sequences_have(self) -> None:
+        rng, claims, distance = np.random.default_rng(0), 10, 0.8
+        sequences = needed(distance, claims)
+        assert sequences is not None
+        drawn = rng.standard_normal((20_000, sequences)) + distance
+        decided = (stats.ttest_1samp(drawn, 0, axis=1).pvalue <= 0.05 / claims).mean()
+        assert 0.8 - 0.012 < decided < 0.84  # 4 standard errors below, and one sequence more above
+
+    def test_an_estimate_at_its_threshold_needs_no_number(self) -> None:
+        assert needed(0.0) is None
+        assert needed(1e-4) is None
+        assert needed(0.02) is not None
+        assert MOST_SEQUENCES < 10**6
+        assert count_sequences_needed([1.0], 0.0, 5) is None
+        assert count_sequences_needed([np.nan, np.nan], 0.0, 5) is None
+
+    def test_numbers_without_spread_need_the_least(self) -> None:
+        assert count_sequences_needed([0.5] * 6, 0.0, 29) == verdicts.LEAST_SEQUENCES
