@@ -11,18 +11,20 @@ import numpy as np
 import pytest
 import torch
 
+import sql
 from dagster_project.analysis.metrics_store import read_violations
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import tensors
-from dagster_project.assets.landing import count_expected_rows
+from dagster_project.assets.units import count_units
 from dagster_project.study.home import Home
 from dagster_project.study.studies import AnalysisSettings, Study
 from extract.settings import Shard
 from storage.errors import UserError
 from storage.files.locks import hold_lock
 from storage.files.places import Local, Remote
-from storage.warehouse.relations import read_paper_claims
+from storage.warehouse.declared import count_rows
 from storage.zarr.arrays import SELECTION, TENSORS
+from storage.zarr.layers import count_keys, list_sizes
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.driver import files
@@ -154,11 +156,18 @@ def test_stores_in_use_are_not_set_aside(home: Home) -> None:
     assert home.tensors("small").exists()
 
 
+def count_declared(tensors: SequenceStore, **settings: Any) -> dict[str, int | None]:
+    """How many rows each table declares for a study of these tensors."""
+    study = STUDY.model_copy(update={"analysis": AnalysisSettings(kappas=(0.25, 0.5, 2.0), **settings)})
+    units = count_units(count_keys(tensors).max(axis=0), list_sizes(tensors), tensors.sizes, study)
+    return {name: count_rows(sql.read_statement("schema", name), units) for name in sql.list_names("schema")}
+
+
 def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> None:
-    expected = count_expected_rows(tensor_store(home.tensors("small")), kappas=3, nulls=True)
+    tensors = tensor_store(home.tensors("small"))
+    found = count_declared(tensors)
     keys = 12 + 2 * 9 + 9 + 2 * 6  # queries with 6, 9 and 12 keys; a window of nine keys in layer 1
-    below = {5: 5, 8: 8, 11: 11}  # all N up to these are on the log grid
-    assert expected == {
+    expected = {
         "studies": 1,
         "heads": 8,
         "tokens": 36,
@@ -167,34 +176,20 @@ def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> No
         "attention_rows": 3 * 3 * 2 * 4,
         "concentration": 3 * 3 * 2 * 4,
         "value_scales": 3 * 3 * 2 * 2,
-        "sink_similarity": 3 * 2 * 2,
         "cosine_by_distance": 2 * 2 * 10,  # two positions but the sink's are 1 to 10 apart
         "assumption_norms": 2 * 2,
-        "assumption_similarity": 2 * 2,
         "assumption_similarity_model": 1,
         "assumption_weights": 3 * 2 * 4,
-        "assumption_weights_model": 3,
         "selection_means": 4 * (keys - 6),
         "selection_means_model": 5 + 8 + 11,
-        "sink_effect": 5 + 8 + 11,
         "value_norm_by_position": 2 * 2 * 12,
         "attention_by_position": 4 * keys,
-        "contributions": 4 * keys,
-        "principal_directions": 2 * 2,
-        "separability": 12 * 4 * (2 * below[5] + 2 * below[8] + below[11] + below[8]),
-        "separability_model": 12 * (below[5] + below[8] + below[11]),
-        "distance_means": 4 * (keys - 6),
-        "convergence": 3 * 8,
-        "convergence_model": 3,
-        "convergence_fits": 3 * 8,
-        "convergence_fits_model": 3,
-        "temperature_concentration": 3 * 8 * 5,
-        "sensitivity": 3 * 3 * 8 * 5,
-        "logit_range": 3 * 3 * 8,
-        "claim_estimates": len(read_paper_claims()),
     }
-    without = count_expected_rows(tensor_store(home.tensors("small")), kappas=3, nulls=False)
-    assert without == expected | {"separability": 0, "separability_model": 0}
+    assert {name: found[name] for name in expected} == expected
+    without = count_declared(tensors, nulls=None)
+    changed = {name for name, rows in found.items() if rows != without[name]}
+    assert changed == {"separability", "separability_model"}
+    assert without["separability"] == 0
 
 
 def test_an_unfinished_store_is_not_measured(tmp_path: Path) -> None:

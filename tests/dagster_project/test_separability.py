@@ -1,13 +1,13 @@
 """The asset ``separability``: its rows beside exact arithmetic, curves beside literal ones, memory; wrong readings."""
 
 import tracemalloc
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import dask
 import numpy as np
 import pytest
-from geometry.statistics.resampling import percentile_interval, resample
 
 from dagster_project.analysis import chance
 from dagster_project.analysis.chance import (
@@ -20,18 +20,19 @@ from dagster_project.analysis.chance import (
 from dagster_project.analysis.sources import open_sources
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
-from geometry.grids import log_grid
+from geometry.grids import half_octave_grid
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, several
+from tests.dagster_project.intervals import DIFFERENCE, columns, near, of_mean
 from tests.geometry import separation_oracle
 from tests.geometry.separation_oracle import MEASURES, RIGHT, Reading
 
 NULLS = ("random_selection", "shuffled_values")
-GRID = log_grid(40).tolist()
+GRID = [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 39]
+"""Powers of √2 below 40 keys, rounded, and 39."""
 SEQUENCES = 5
-REPLICATES = 1000
 HEADS = [(0, 0, 3), (1, 1, 1)]
 """Index of a query, layer and head: of the one the sink's value state is 0, of the other a window hides the sink."""
 
@@ -99,21 +100,15 @@ def exact(home: Home) -> dict[tuple[int, int, int], dict[str, np.ndarray]]:
 def test_rows_of_a_head_are_those_of_exact_arithmetic(
     home: Home, exact: dict[tuple[int, int, int], dict[str, np.ndarray]], place: tuple[int, int, int]
 ) -> None:
-    found, drawn = of_head(rows(home), place), resample(SEQUENCES, 4, REPLICATES).sequences
+    found = of_head(rows(home), place)
     sizes = [n for n in GRID if n < QUERIES[place[0]] + 1 - FIRST[place[0], place[1]]]
     assert set(found) == {(null, measure, n) for null in NULLS for measure in MEASURES for n in sizes}
     for (null, measure, n), row in found.items():
         at = (slice(None), MEASURES.index(measure), sizes.index(n))
         value, null_value = exact[place]["observed"][at], exact[place][null][at]
-        apart = value - null_value
         assert (row["sequences"], row["draws"]) == (SEQUENCES, 1)
-        assert row["value"] == pytest.approx(value.mean(), abs=1e-6)
-        assert row["null_value"] == pytest.approx(null_value.mean(), abs=1e-6)
-        assert row["difference"] == pytest.approx(apart.mean(), abs=1e-6)
-        assert row["se"] == pytest.approx(np.std(apart, ddof=1) / SEQUENCES**0.5, abs=1e-6)
-        replicates = [np.repeat(apart, drawn[:, index].astype(int)).mean() for index in range(REPLICATES + 1)]
-        expected = percentile_interval(replicates, units=SEQUENCES, domain=(-1, 1))
-        assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high), abs=1e-6)
+        wanted = {"value": value.mean(), "null_value": null_value.mean()}
+        assert near(row, wanted | columns("difference", of_mean(value - null_value, DIFFERENCE)), abs_=1e-6)
 
 
 @pytest.mark.one_case
@@ -138,7 +133,7 @@ def test_another_reading_of_a_null_would_be_noticed(home: Home, reading: Reading
 
 
 def test_rows_of_the_model_are_those_of_its_heads(home: Home) -> None:
-    """Of every N the mean of the heads that have it; intervals resample sequences and KV groups of all layers."""
+    """Of every N the mean of the heads that have it."""
     heads, model = rows(home), rows(home, "separability_model")
     at = [(row["query"], row["null_model"], row["measure"], row["n"]) for row in model]
     wanted = [n for n in GRID for query in QUERIES if n <= query]
@@ -151,32 +146,33 @@ def test_rows_of_the_model_are_those_of_its_heads(home: Home) -> None:
         assert row["heads"] == len(of_heads)
         for name in ("value", "null_value", "difference"):
             assert row[name] == pytest.approx(np.mean([one[name] for one in of_heads]), abs=1e-9)
-        assert (row["low"] is None) == (row["se"] is None) == (row["heads"] == 4)  # two groups of four are drawn rarely
+    assert {row["heads"] for row in model} == {4, 8}  # a window hides the largest N from a layer
 
 
-def test_intervals_of_the_model_resample_the_groups_of_all_layers(home: Home) -> None:
-    tensors, resampled = SequenceStore.open(home.tensors(NAME), TENSORS), resample(SEQUENCES, 4, REPLICATES)
+def test_intervals_of_the_model_are_over_sequences_of_means_over_its_heads(home: Home) -> None:
+    tensors = SequenceStore.open(home.tensors(NAME), TENSORS)
     query, n = 0, 4
     found = [literally(tensors, (query, layer, head)) for layer in range(2) for head in range(4)]
-    model = {
-        (row["null_model"], row["measure"], row["n"]): row
-        for row in rows(home, "separability_model")
-        if row["query"] == QUERIES[query]
-    }
-    sizes = [size for size in GRID if size <= QUERIES[query]]
-    for null in NULLS:
-        apart = np.array([head["observed"] - head[null] for head in found])[..., MEASURES.index("auc"), sizes.index(n)]
-        of_groups = apart.reshape(4, 2, SEQUENCES).mean(axis=1)
-        replicates = [
-            np.average(np.average(of_groups, axis=1, weights=one), weights=other)
-            for one, other in zip(resampled.sequences.T, resampled.clusters.T, strict=True)
-        ]
-        expected = percentile_interval(replicates, units=4, domain=(-1, 1))
-        row = model[null, "auc", n]
-        assert (row["low"], row["high"]) == pytest.approx((expected.low, expected.high), abs=1e-6)
-        without = [np.average(of_groups.mean(axis=0), weights=one) for one in resampled.sequences.T]
-        narrow = percentile_interval(without, units=4, domain=(-1, 1))
-        assert narrow.high - narrow.low < row["high"] - row["low"]
+    keys = ("null_model", "measure", "n")
+    of_query = [row for row in rows(home, "separability_model") if row["query"] == QUERIES[query]]
+    model = {tuple(row[key] for key in keys): row for row in of_query}
+    of_sequences = rows(home, "separability_by_sequence")
+    for null, measure in product(NULLS, MEASURES):
+        at = (..., MEASURES.index(measure), GRID.index(n))
+        observed, drawn = (np.array([head[name] for head in found])[at] for name in ("observed", null))
+        row = model[null, measure, n]
+        assert near(row, columns("difference", of_mean((observed - drawn).mean(axis=0), DIFFERENCE)), abs_=1e-6)
+        wanted = dict(enumerate(zip(observed.mean(axis=0), drawn.mean(axis=0), strict=True)))
+        place = (QUERIES[query], null, measure, n)
+        by_sequence = {
+            one["sequence"]: (one["value"], one["null_value"])
+            for one in of_sequences
+            if tuple(one[key] for key in ("query", *keys)) == place
+        }
+        assert by_sequence == {sequence: pytest.approx(values, abs=1e-6) for sequence, values in wanted.items()}
+        if measure == "auc":  # mutation control: heads are no sample
+            _, low, high = of_mean((observed - drawn).ravel())
+            assert high - low != pytest.approx(row["difference_high"] - row["difference_low"], rel=0.05)
 
 
 @pytest.mark.slow
@@ -202,12 +198,12 @@ def test_settings_say_how_many_sequences_and_draws(tmp_path: Path) -> None:
 def test_a_study_without_nulls_has_no_rows_and_its_setting_decides_the_tables(tmp_path: Path) -> None:
     home = measured(tmp_path, several(1))
     making.summarise(home, NAME, with_nulls(), ["separability"])
-    for table in ("separability", "separability_model", "separation_curves"):
+    for table in ("separability", "separability_model", "separability_by_sequence", "separation_curves"):
         assert rows(home, table) == []
     making.summarise(home, NAME, STUDY, ["separability"])
     found = rows(home)
     assert {row["sequences"] for row in found} == {1}
-    assert all((row["se"], row["low"], row["high"]) == (None, None, None) for row in found)
+    assert all((row["difference_low"], row["difference_high"]) == (None, None) for row in found)
     before = home.summaries(NAME) / "separability.parquet"
     written = before.stat().st_mtime_ns
     making.summarise(home, NAME, STUDY, ["separability"])
@@ -291,16 +287,16 @@ def test_memory_is_bounded_by_a_layer_of_the_sequences_that_are_looked_at(
 ) -> None:
     study, keys, head_dim = with_nulls(sequences=4), 96, 32
     few, many = (measured(tmp_path / str(count), several(count, keys, head_dim)) for count in (4, 40))
-    grid = len(log_grid(keys))
+    grid = len(half_octave_grid(keys))
     bound = estimate_layer_bytes({"key": keys, "head_dim": head_dim}, 4, 2, grid, 4)
-    total = bound + estimate_query_bytes(2, 4, 2, grid, 4)
+    total = bound + estimate_query_bytes(2, 4, grid, 4)
     with dask.config.set(num_workers=1):  # which tasks meet on two threads is chance
         one, other = (peak_of(home, study) for home in (few, many))
     assert total / 6 < one <= total
     left_out = 36 * 4 * 2 * 2 * keys * head_dim  # value states of sequences that are not looked at, in bytes
     assert other - one < left_out / 3
     sources = open_sources(few, NAME, study)
-    sample = chance._make_sample(sources, resample(4, 4, REPLICATES))
+    sample = chance._make_sample(sources)
     tracemalloc.start()
     chance.measure_layer(sample, 2, 0)
     peak = tracemalloc.get_traced_memory()[1]
