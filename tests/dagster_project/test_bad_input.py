@@ -345,3 +345,10 @@ def test_a_place_that_is_taken_by_something_else(copied: Path) -> None:
     (copied / "reports").write_text("in the way")
     complaint = attention_geometry("report", "mine", home=copied).complaint
     assert f"{copied}/reports" in complaint
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_a_studies_file_that_never_ends_is_refused(tmp_path: Path, *, device: bool) -> None:
+    path = tmp_path / "studies.yaml"
+    path.symlink_to("/dev/zero") if device else os.mkfifo(path)
+    assert "not a regular file" in attention_geometry("run", "mine", home=tmp_path).complaint
