@@ -160,7 +160,7 @@ def test_residuals_taken_as_independent_show_a_floor_where_there_is_none(monkeyp
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", ["floor", "two rates", "gaps", "four"])
-@pytest.mark.parametrize("parameter", ["beta", "beta_floor", "floor"])
+@pytest.mark.parametrize("parameter", ["beta", "beta_floor", "floor", "mae"])
 def test_influence_is_the_derivative(name: str, parameter: str) -> None:
     y = np.where(np.arange(len(CURVES[name])) < 25, CURVES[name], np.nan)
     y[0] = 0.99  # not fitted, whatever it is

@@ -27,6 +27,7 @@ def literally(weights: np.ndarray, values: np.ndarray, *, sink: bool = True) -> 
         return norm([sum(y[i][k] for i in range(len(y)) if i != key) for k in range(values.shape[1])])
 
     return {
+        "sink_weight": float(weights[0]) if sink else np.nan,
         "norm_y_0": norm(y[0]) if sink else np.nan,
         "norm_y_last": norm(y[-1]),
         "norm_rest": norm(total),
@@ -97,7 +98,7 @@ def test_the_rest_keeps_its_digits_beside_a_part_that_outweighs_it(outweighs: st
     [
         (
             lambda a, v: literally(a, v, sink=False),
-            {"norm_y_0", "norm_rest", "total_rest", "norm_output_without_sink"},
+            {"sink_weight", "norm_y_0", "norm_rest", "total_rest", "norm_output_without_sink"},
         ),
         (
             lambda a, v: literally(np.append(a, 0), np.append(v, v[:1], axis=0)),

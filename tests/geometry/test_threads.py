@@ -29,9 +29,13 @@ from threadpoolctl import threadpool_info
 
 from geometry import concentration, output_parts, selection_counts, selection_profile, sink_cosines
 from geometry.assumptions.assumed import Assumed, draw_values
-from geometry.statistics.bootstrap import ModelMeans, SinkEffect, draw_sequences, selection_means
 from geometry.assumptions.directions import DirectionMoments
+from geometry.assumptions.norms import expected_variation
 from geometry.bounds.monte_carlo import compare_bounds, measure_parameter_effects
+from geometry.limits.exponents import fit_exponents
+from geometry.selection.metrics import average_metrics
+from geometry.statistics.associations import associate
+from geometry.statistics.moments import estimate_mean
 from tests.geometry.draws import random_head
 
 
@@ -55,16 +59,15 @@ for n, d in ((65, 16), (301, 64), (1024, 128)):
     moments.add(head[1])
     principal = moments.compute_directions()
     results[f"directions {n}"] = digest(principal, principal.project(head[1]))
-for sequences, heads, n in ((20, 1, 12), (33, 3, 64), (20, 8, 12)):
-    drawn, size = draw_sequences(sequences, 1000), np.arange(1, n)
-    counts = [[rng.integers(0, end + 1, (heads, n - 1)) for end in (size, n - size)] for _ in range(sequences)]
-    layer, model, effect = selection_means(lambda: counts, heads=heads, n_keys=n, drawn=drawn), ModelMeans(n), None
-    model.add(layer)
-    results[f"selection_means {sequences} {heads} {n}"] = digest(layer)
-    results[f"ModelMeans {sequences} {heads} {n}"] = digest(model.mean, *model.interval())
-    effect = SinkEffect(n, drawn)
-    effect.add(lambda: [k_in for k_in, _ in counts], rng.uniform(-1, 1, (sequences, heads)), n)
-    results[f"SinkEffect {sequences} {heads} {n}"] = digest(effect.correlation, *effect.interval())
+for sequences, heads, n in ((20, 1, 12), (33, 3, 640), (8, 90, 128)):
+    x, y = rng.exponential(size=(2, sequences, n))
+    results[f"estimate_mean {sequences} {n}"] = digest(estimate_mean(x))
+    results[f"fit_exponents {sequences} {n}"] = digest(fit_exponents(np.arange(1, n + 1), x))
+    results[f"expected_variation {sequences} {n}"] = digest(*expected_variation(x))
+    results[f"associate {sequences} {n}"] = digest(associate(x, y, np.arange(n) // 4, np.arange(n) // 2))
+    size = np.arange(1, n)
+    counts = [rng.integers(0, end + 1, (sequences, heads, n - 1)) for end in (size, n - size)]
+    results[f"average_metrics {sequences} {heads} {n}"] = digest(average_metrics(*counts, n))
 assumed = Assumed(lambda_sink=0.1, beta=0.3, rho_0=0.2, p_sink=0.3, eta=0.3, omega=0.3, eta_growth=0.01, t_1=20, t_2=60)
 results["draw_values"] = digest(draw_values(assumed, 300, 64, rng))
 results["monte_carlo"] = digest(compare_bounds(assumed, 200, 64, draws=4, seed=0, sizes=[1, 4, 16, 64]))

@@ -24,17 +24,20 @@ NUMBERS = range(1, len(sql.list_names("tour")) + 1)
 FIRST = replace(STUDY, study="o'clock $study")
 """A name that a careless statement would break on."""
 SECOND = MadeUp("second")
+OTHER_TEXTS = "UPDATE tokens SET token = upper(token) WHERE study = 'second'"
 
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[duckdb.DuckDBPyConnection]:
     with warehouse(FIRST, SECOND) as connection:
+        connection.execute(OTHER_TEXTS)
         yield connection
 
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[duckdb.DuckDBPyConnection]:
     with warehouse(SECOND) as connection:
+        connection.execute(OTHER_TEXTS)
         yield connection
 
 
@@ -70,7 +73,7 @@ def test_every_statement_has_rows_of_the_study_asked_about_alone(
     example = list_examples()[number - 1]
     first, second = asked(two, example, FIRST), asked(two, example, SECOND)
     assert first
-    assert second
+    assert second or "loss_associations" in example.inputs  # no head of the second study was removed
     assert (first != second) == ("$study" in example.code)
     if "$study" in example.code and "compare_studies" not in example.code:  # which looks at another, if there is one
         assert second == asked(alone, example, SECOND)

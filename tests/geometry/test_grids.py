@@ -1,0 +1,103 @@
+"""Grids of N, and weights and quantiles over ln N."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geometry.grids import (
+    BANDS,
+    compute_band_weights,
+    compute_log_weights,
+    half_octave_grid,
+    quantile_over_ln_n,
+)
+
+
+class TestHalfOctaves:
+    def test_are_powers_of_root_two(self) -> None:
+        assert half_octave_grid(24).tolist() == [1, 2, 3, 4, 6, 8, 11, 16, 23]
+        assert half_octave_grid(2).tolist() == [1]
+        assert half_octave_grid(512).size == 18
+
+    @given(st.integers(2, 10**6))
+    def test_are_within_the_keys_and_end_at_the_last(self, n_keys: int) -> None:
+        grid = half_octave_grid(n_keys)
+        assert (np.diff(grid) > 0).all()
+        assert (grid[0], grid[-1]) == (1, n_keys - 1)
+        assert {2**power for power in range((n_keys - 1).bit_length())} <= set(grid.tolist())
+
+
+class TestWeights:
+    def test_are_the_shares_of_ln_n_that_are_nearest(self) -> None:
+        """By a fine division of ln N from 1.5 to 40.5."""
+        grid = np.array([1, 2, 3, 7, 11, 30, 50])
+        x = np.linspace(math.log(1.5), math.log(40.5), 400_001)
+        inside = np.log([2, 3, 7, 11, 30])
+        nearest = np.bincount(np.abs(x[:, None] - inside).argmin(axis=1)) / x.size
+        weights = compute_log_weights(grid, 2, 40)
+        np.testing.assert_allclose(weights, [0, *nearest, 0], atol=1e-5)
+        assert weights.sum() == pytest.approx(1)
+
+    def test_of_all_n_are_nearly_one_over_n(self) -> None:
+        weights = compute_log_weights(np.arange(1, 200), 1, 199)
+        np.testing.assert_allclose(weights[5:-1] * np.arange(6, 199) * math.log(199.5 / 0.5), 1, rtol=0.01)
+
+    def test_a_grid_outside_the_range_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="from 5 to 9, but all of its 2 numbers are outside"):
+            compute_log_weights([1, 20], 5, 9)
+
+
+class TestBands:
+    @pytest.mark.parametrize("n_keys", [5, 6, 24, 512])
+    def test_thirds_hold_their_n_and_begin_at_two(self, n_keys: int) -> None:
+        weights = compute_band_weights(n_keys)
+        n = np.arange(1, n_keys)
+        assert weights.shape == (n_keys - 1, len(BANDS))
+        assert not np.nan_to_num(weights[0]).any()
+        assert (weights[1:, 0] > 0).all()
+        edges = [2 * ((n_keys - 1) / 2) ** (third / 3) for third in range(4)]
+        for third in range(3):
+            own = weights[:, 1 + third]
+            inside = (n >= edges[third] * (1 - 1e-9)) & (n <= edges[third + 1] * (1 + 1e-9))
+            if inside.any():
+                np.testing.assert_array_equal(own > 0, inside)
+                assert own.sum() == pytest.approx(1)
+            else:
+                assert np.isnan(own).all()
+
+    @pytest.mark.parametrize("n_keys", [2, 3, 4])
+    def test_few_keys_have_no_thirds(self, n_keys: int) -> None:
+        weights = compute_band_weights(n_keys)
+        assert np.isnan(weights[:, 1:]).all()
+        assert np.isnan(weights[:, 0]).all() == (n_keys == 2)
+
+
+def quantile_by_sets(curve: list[float], probability: Fraction) -> float:
+    """The largest element c for which the N with elements ≥ c hold 1 − probability of Σ 1/N, in exact arithmetic."""
+    shares = [Fraction(1, n) for n in range(1, len(curve) + 1)]
+    wanted = (1 - probability) * sum(shares)
+    return max(
+        c for c in curve if sum(share for share, other in zip(shares, curve, strict=True) if other >= c) >= wanted
+    )
+
+
+class TestQuantiles:
+    @given(st.lists(st.integers(-3, 3), min_size=1, max_size=12), st.sampled_from([0, 1, 5, 50, 95, 100]))
+    def test_equal_the_definition(self, curve: list[int], percent: int) -> None:
+        numbers = [float(value) for value in curve]
+        found = quantile_over_ln_n(np.array([numbers]), percent / 100)
+        assert found.tolist() == [quantile_by_sets(numbers, Fraction(percent, 100))]
+
+    def test_what_is_not_known_is_below_every_number(self) -> None:
+        curve = np.array([np.nan, 1.0, 2.0, 3.0])  # 1, 1/2, 1/3, 1/4: nearly half is not known
+        assert np.isnan(quantile_over_ln_n(curve, 0.4))
+        assert quantile_over_ln_n(curve, 0.5) == 1
+        assert np.isnan(quantile_over_ln_n(np.zeros((2, 0)), 0.5)).tolist() == [True, True]
+
+    def test_a_probability_is_between_0_and_1(self) -> None:
+        with pytest.raises(ValueError, match=r"between 0 and 1, got 5"):
+            quantile_over_ln_n(np.zeros(3), 5)
