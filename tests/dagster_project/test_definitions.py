@@ -128,7 +128,14 @@ def test_what_must_be_true_blocks_and_what_the_paper_claims_does_not(loaded: dg.
     graph = loaded.resolve_asset_graph()
     blocking = {key.name: graph.get_check_spec(key).blocking for key in graph.asset_check_keys}
     claims = {claim.name for claim in CLAIMS}
-    others = {"ledger_complete", "rows_sum_to_one", "identities_hold", "row_count", *DECLARED, *sql.list_names("checks")}
+    others = {
+        "ledger_complete",
+        "rows_sum_to_one",
+        "identities_hold",
+        "row_count",
+        *DECLARED,
+        *sql.list_names("checks"),
+    }
     assert blocking == dict.fromkeys(claims, False) | dict.fromkeys(others, True)
 
 

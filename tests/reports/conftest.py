@@ -26,9 +26,7 @@ HOSTILE = (
 """Texts that a careless page would run, swallow or show as something else."""
 
 SMALL = MadeUp(effects=True, drawn=True)
-THREE = MadeUp(
-    "three", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2), effects=True, drawn=True
-)
+THREE = MadeUp("three", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2), effects=True, drawn=True)
 """A study of three queries; in its last layer the last one does not see the sink."""
 DEGENERATE = {
     "least": MadeUp("least", layers=1, heads=1, kv_heads=1, context=2, sequences=1),

@@ -7,11 +7,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from dagster_project.analysis.claims.judging import CLAIMS
 from reports.compare import write_comparison
 from reports.findings import numbers
 from reports.index import write_index
 from storage.errors import UserError
-from dagster_project.analysis.claims.judging import CLAIMS
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
 from tests.reports.driver import Browser
