@@ -227,7 +227,7 @@ def _draw_tokens(study: MadeUp) -> np.ndarray:
 
 def _draw_weights(study: MadeUp, rng: np.random.Generator) -> np.ndarray:
     """Softmax weights (query, layer, head, key): shares of sink and last token by kind, a plateau and a rise."""
-    query, layer, head = np.indices((len(study.positions), study.layers, study.heads))
+    _, layer, head = np.indices((len(study.positions), study.layers, study.heads))
     kind = (3 * layer // study.layers + (head % 4 == 3)) % 3
     position, queries = np.arange(study.context), np.array(study.positions)[:, None, None, None]
     seen = (position >= study.first_key[:, :, None, None]) & (position <= queries)

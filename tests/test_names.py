@@ -23,7 +23,6 @@ VERBS = {"bring", "embed", "exceed", "feed", "need", "seed", "speed"}
 ALLOWED = {
     "ring",  # the mark of a chart that it returns
     "to_arrow",  # conversions are named like this in pandas and Arrow
-    "weighted_means",  # quantities, as NumPy names them
     "weighted_states",
     "with_read_only",  # called by zarr
 }

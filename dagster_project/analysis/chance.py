@@ -14,10 +14,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagster_project.analysis.cluster import run_in_parallel, select_scheduler
+from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, translate_device_errors
 from dagster_project.analysis.sources import Rows, Sources
-from dagster_project.assets.metrics import CUDA_WORKERS, find_cuda_device, translate_device_errors
 from geometry.grids import half_octave_grid
 from geometry.separation.comparisons import MEASURES
+from geometry.separation.curves import SeparationCurve, separation_curve
 from geometry.separation.nulls import NULLS
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.moments import estimate_mean
@@ -25,7 +26,6 @@ from storage.warehouse.rows import build_batch
 from storage.zarr.layers import count_keys, list_attending_layers, read_layer
 
 if TYPE_CHECKING:
-    from geometry.separation.curves import SeparationCurve
     from storage.zarr.sequences import SequenceStore
 
 RANKED_AT = 4
@@ -290,8 +290,6 @@ def choose_heads(auc: Mapping[Place, float]) -> dict[Place, str]:
 
 def _compute_curves(sample: Sample, place: Place, rank: str) -> Iterator[pa.RecordBatch]:
     """The rows of ``separation_curves`` of one head: the last query of sequence 0."""
-    from geometry.separation.curves import separation_curve
-
     (layer, head), query, tensors = place, sample.queries[-1], sample.tensors
     size, index = tensors.layers[layer], len(sample.queries) - 1
     first = int(read_layer(tensors, "first_key", layer, sequence=0, query=index))

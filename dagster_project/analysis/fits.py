@@ -9,6 +9,7 @@ import pyarrow as pa
 from dagster_project.analysis.curves import Curves, Fitted, fit_curves, fit_heads
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
+from geometry.assumptions.decay import fit_decay
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.jackknife import leave_one_out
 from geometry.statistics.moments import estimate_mean
@@ -33,8 +34,6 @@ COUNTS = ("distances", "positions", "zero_positions", "t_1", "t_2")
 
 def compute_assumption_similarity(sources: Sources) -> Rows:
     """Assumption 2: fits of the mean cosine against distance, for every KV head and for the whole model."""
-    from geometry.assumptions.decay import fit_decay
-
     metrics = sources.metrics
     curves = Curves(
         metrics,

@@ -5,7 +5,6 @@ The memory of libraries was measured on a study of two short sequences with two 
 
 from collections.abc import Mapping
 
-from dagster_project.assets.space import format_bytes
 from storage.errors import UserError
 from storage.memory import measure_free_addresses, measure_free_memory
 
@@ -69,3 +68,8 @@ def check_memory(what: str, needed: int, remedy: str) -> None:
     if needed > (free := measure_free_memory()):
         msg = f"{what} needs {format_bytes(needed)} of memory, but {format_bytes(free)} are free; {remedy}"
         raise UserError(msg)
+
+
+def format_bytes(size: int) -> str:
+    """Format a number of bytes as GB or MB."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

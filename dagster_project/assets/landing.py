@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import sql
+from dagster_project.analysis.claims.judging import compute_claims
+from dagster_project.analysis.claims.twins import read_twin
 from dagster_project.analysis.curves import compute_spreads
 from dagster_project.analysis.sources import open_sources
 from dagster_project.assets.asset import (
@@ -114,9 +116,6 @@ def land_study(work: Work) -> "Landing":
 
 def build_claims(home: Home, name: str, study: Study) -> Computed:
     """Measures and claims, which are computed from the other tables, and compared with those of the study's twin."""
-    from dagster_project.analysis.claims.judging import compute_claims
-    from dagster_project.analysis.claims.twins import read_twin
-
     twin = read_twin(home, find_twin_name(name, study))
     return Computed(CLAIM_TABLES, lambda connection: compute_claims(connection, twin))
 

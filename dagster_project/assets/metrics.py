@@ -5,10 +5,9 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagster_project.analysis.cluster import (
@@ -20,6 +19,7 @@ from dagster_project.analysis.cluster import (
     select_scheduler,
     use_scheduler,
 )
+from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, translate_device_errors
 from dagster_project.analysis.measurement import estimate_sequence_memory, measure_sequence
 from dagster_project.analysis.memory import check_memory
 from dagster_project.analysis.metrics_store import (
@@ -63,10 +63,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-CUDA_WORKERS = 4
-"""Largest number of blocks at once on a CUDA device, which computes one at a time while the others are read."""
-
 
 WAITING = 2
 """Sequences whose results are in memory: one is computed while the one before is written."""
@@ -224,39 +220,6 @@ def _check_not_replaced(stores: _Stores) -> None:
     if compute_provenance_digest(SequenceStore.open(stores.metrics, ())) != stores.made_of:
         msg = f"The metrics {stores.metrics} were replaced while a Dask worker computed them; run again"
         raise UserError(msg)
-
-
-def find_cuda_device(provenance: Mapping[str, Any]) -> str | None:
-    """The CUDA device for metrics, if the tensors were computed on one and one is available: the study's if possible.
-
-    None, with a warning, if Triton is missing, in which the CUDA kernels are written.
-    """
-    if not provenance["versions"]["device"].startswith("cuda"):
-        return None
-    import torch
-
-    present = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    if present and find_spec("triton") is None:
-        logger.warning("Triton is not installed, so the CPU computes the metrics; install triton to use the GPU")
-        return None
-    asked = str(provenance["settings"]["device"])
-    return asked if asked in present else "cuda" if present else None
-
-
-@contextmanager
-def translate_device_errors(name: str, device: str | None) -> Iterator[None]:
-    """Raise UserError, with a remedy, if a CUDA device has too little memory, is lost or cannot be used."""
-    try:
-        yield
-    except RuntimeError as error:  # torch.cuda.OutOfMemoryError is one
-        if device is None:
-            raise
-        why = " ".join(str(error).partition(". ")[0].split())
-        msg = (
-            f"The metrics of study '{name}' could not be computed on the device '{device}' ({why}); "
-            f"CUDA_VISIBLE_DEVICES= attention-geometry run {name} computes them on the CPU"
-        )
-        raise UserError(msg) from error
 
 
 def read_recorded(snapshot: Snapshot) -> MadeOf | str:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from dagster_project.analysis.memory import format_bytes
 from dagster_project.assets.asset import Asset, Extent
 from dagster_project.study.home import HOME_VARIABLE, METRICS_VARIABLE, TENSORS_VARIABLE, Home
 from dagster_project.study.studies import Study
@@ -119,8 +120,3 @@ def _is_droppable(store: Place, place: Place) -> bool:
         return not SequenceStore.open(store, TENSORS).dropped
     except UserError:
         return False
-
-
-def format_bytes(size: int) -> str:
-    """Format a number of bytes as GB or MB."""
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from dagster_project.analysis.memory import format_bytes
 from dagster_project.command import interrupts
 from dagster_project.command.completion import complete_asset, complete_one_of, complete_relation, complete_study
 from dagster_project.command.output import (
@@ -37,6 +38,7 @@ from dagster_project.command.serving import check_address, serve
 from dagster_project.command.streams import OUTPUT, discard_output
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
 from extract.hub import exists, expand_path
+from reports.findings import effects as effects_findings
 from reports.findings.numbers import count
 from storage.errors import QuotingError, UserError
 from storage.files.places import Local
@@ -288,7 +290,6 @@ def drop(
     """
     from dagster_project.assets.catalogue import prepare_work
     from dagster_project.assets.landing import drop_tensors
-    from dagster_project.assets.space import format_bytes
 
     root = _use_home(home)
     work = prepare_work(root, study)
@@ -897,7 +898,6 @@ def _check_known(home: Home, *studies: str) -> None:
 
 def _print_results(home: Home, study: str, *, as_json: bool) -> None:
     """Print a short table of results, the summary sentences of the report, and its path."""
-    from reports.findings import effects as effects_findings
     from reports.queries import ask
     from reports.summary import summarise
     from storage.warehouse.connection import connect

@@ -19,6 +19,7 @@ from dagster_project.study.studies import list_readable_studies
 from dagster_project.upkeep.clearing import Removed, find_leftovers
 from reports.findings.numbers import count
 from storage.errors import UserError, format_error
+from storage.files.pieces import find_damaged_pieces
 from storage.files.places import Local, Place
 
 if TYPE_CHECKING:
@@ -289,8 +290,6 @@ def _find_database_damage(path: Path, study: str) -> str | None:
 
 def _find_piece_damage(folder: Path) -> str | None:
     """The first damage of the pieces of an unfinished computation; None if there is none."""
-    from storage.files.pieces import find_damaged_pieces
-
     for path, damage in find_damaged_pieces(folder):
         study = folder.parent.name
         return f"{path} {damage}; continue the run, which computes it again: attention-geometry run {study}"

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import sql
+from dagster_project.analysis import devices
 from dagster_project.analysis.metrics_store import read_violations
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import tensors
@@ -232,7 +233,7 @@ def test_a_row_of_nan_is_no_distribution(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("computed_on", "asked", "devices", "expected"),
+    ("computed_on", "asked", "present", "expected"),
     [
         ("cpu", "auto", 2, None),
         ("mps", "mps", 2, None),
@@ -244,22 +245,22 @@ def test_a_row_of_nan_is_no_distribution(tmp_path: Path) -> None:
     ],
 )
 def test_metrics_are_computed_where_the_tensors_were(
-    computed_on: str, asked: str, devices: int, expected: str | None, monkeypatch: pytest.MonkeyPatch
+    computed_on: str, asked: str, present: int, expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: devices)
-    monkeypatch.setattr(measuring, "find_spec", lambda _: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: present)
+    monkeypatch.setattr(devices, "find_spec", lambda _: True)
     made = {"versions": {"device": computed_on}, "settings": {"device": asked}}
-    assert measuring.find_cuda_device(made) == expected
+    assert devices.find_cuda_device(made) == expected
 
 
 def test_without_triton_the_cpu_computes_and_one_line_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(measuring, "find_spec", lambda _: None)
-    for devices, messages in ((0, 0), (1, 1)):
-        monkeypatch.setattr("torch.cuda.device_count", lambda devices=devices: devices)
+    monkeypatch.setattr(devices, "find_spec", lambda _: None)
+    for present, messages in ((0, 0), (1, 1)):
+        monkeypatch.setattr("torch.cuda.device_count", lambda present=present: present)
         made = {"versions": {"device": "cuda (NVIDIA H200)"}, "settings": {"device": "auto"}}
-        assert measuring.find_cuda_device(made) is None
+        assert devices.find_cuda_device(made) is None
         assert len(caplog.messages) == messages
     assert caplog.messages[0].startswith("Triton is not installed, so the CPU computes the metrics; ")
 
@@ -305,7 +306,7 @@ def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(layers, "measure_layer", on_the_cpu)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    monkeypatch.setattr(measuring, "find_spec", lambda _: True)
+    monkeypatch.setattr(devices, "find_spec", lambda _: True)
     made_of = provenance(device="cuda")
     made_of["versions"] = {"device": "cuda (somewhere else)"}
     store = SequenceStore.resume(home.tensors("small"), TENSORS, SIZES, made_of)
