@@ -3,7 +3,7 @@
 import shutil
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,22 +11,21 @@ from typing import Any
 import dask
 import numpy as np
 import pytest
-from dagster_project.assets.summaries.convergence import MEASURES, compute_convergence, estimate_convergence_bytes
-from scipy import stats
 
-from dagster_project.analysis.distances import compute_distances, estimate_distances_bytes
+from dagster_project.analysis import passes
+from dagster_project.analysis.distances import CONVERGENCE, compute_distances
 from dagster_project.analysis.sources import open_sources
 from dagster_project.analysis.temperature import compute_temperature, estimate_temperature_bytes
-from dagster_project.assets.summaries import LIMITS
 from dagster_project.study.home import Home
 from dagster_project.study.studies import AnalysisSettings, Study
-from geometry.grids import log_grid
+from geometry.grids import half_octave_grid, log_grid
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, several
+from tests.dagster_project.intervals import DIFFERENCE, columns, near, of_mean, of_statistic
 
-ASSETS = [asset.name for asset in LIMITS]
+ASSETS = ["distances", "temperature", "logit_range"]
 SEQUENCES, LAYERS, HEADS = 5, 2, 4
 SOME = 3
 """How many sequences are looked at again at other temperatures."""
@@ -56,11 +55,16 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     return found
 
 
-@pytest.fixture(scope="module")
-def tensors(home: Home) -> dict[str, np.ndarray]:
+@cache
+def read_tensors(home: Home) -> dict[str, np.ndarray]:
     """Weights and value states, in float64."""
     store = SequenceStore.open(home.tensors(NAME), TENSORS)
     return {name: np.asarray(store.array(name)[:], np.float64) for name in ("attention", "values", "key_norm")}
+
+
+@pytest.fixture(scope="module")
+def tensors(home: Home) -> dict[str, np.ndarray]:
+    return read_tensors(home)
 
 
 def rows(home: Home, table: str, *keys: str) -> Rows:
@@ -81,6 +85,11 @@ def head_of(
         tensors["attention"][sequence, index, layer, head, keys],
         tensors["values"][sequence, layer, head // 2, keys],
     )
+
+
+def count_keys(query: int, layer: int) -> int:
+    """How many keys a query, given by its position, attends to."""
+    return query + 1 - int(FIRST[QUERIES.index(query), layer])
 
 
 def every_head() -> Iterator[tuple[int, int, int]]:
@@ -166,186 +175,115 @@ def jacobian(alpha: np.ndarray, temperature: float) -> float:
     return float(np.linalg.norm((np.diag(p) - np.outer(p, p)) / temperature, 2))
 
 
-def line(x: np.ndarray, y: np.ndarray, cluster: np.ndarray) -> dict[str, float]:
-    """The line through ln y over ln x, with the jackknife over clusters, one refit after the other."""
-    u, v = np.log(x), np.log(y)
-
-    def fitted(kept: np.ndarray) -> np.ndarray:
-        return np.array(np.polyfit(u[kept], v[kept], 1))
-
-    whole, labels = fitted(np.ones(u.size, bool)), np.unique(cluster)
-    moved = np.array([fitted(cluster != label) for label in labels]) - whole
-    errors = np.sqrt((labels.size - 1) / labels.size * (moved**2).sum(axis=0))
-    reach = stats.t.ppf(0.975, labels.size - 1) * errors[0]
-    residual = v - np.polyval(whole, u)
-    return {
-        "slope": whole[0],
-        "slope_se": errors[0],
-        "slope_low": whole[0] - reach,
-        "slope_high": whole[0] + reach,
-        "intercept": whole[1],
-        "intercept_se": errors[1],
-        "r2": 1 - (residual**2).sum() / ((v - v.mean()) ** 2).sum(),
-        "points": u.size,
-        "clusters": labels.size,
-    }
-
-
-def near(row: dict[str, Any], wanted: dict[str, float], rel: float = 1e-5, abs_: float = 1e-9) -> bool:
-    """Whether a row has these numbers."""
-    return {name: row[name] for name in wanted} == pytest.approx(wanted, rel=rel, abs=abs_)
-
-
-def mean_and_error(numbers: list[float]) -> tuple[float, float]:
-    return float(np.mean(numbers)), float(np.std(numbers, ddof=1) / np.sqrt(len(numbers)))
-
-
 # --- distances ---
 
 
-def distances_of(
-    tensors: dict[str, np.ndarray], place: tuple[int, int, int], n: int, distance: Callable[..., float]
-) -> tuple[list[float], list[float]]:
-    """A distance in every sequence, and over the norm of the output."""
-    of_heads = [head_of(tensors, *place, sequence) for sequence in range(SEQUENCES)]
-    found = [distance(*of_head, n) for of_head in of_heads]
-    outputs = [np.linalg.norm(alpha @ values) for alpha, values in of_heads]
-    return found, [length / output for length, output in zip(found, outputs, strict=True)]
+@cache
+def relative(
+    home: Home, query: int, layer: int, head: int, n: int, distance: Callable[..., float] = from_rest
+) -> np.ndarray:
+    """A distance over the norm of the output, in every sequence."""
+    of_heads = [head_of(read_tensors(home), query, layer, head, sequence) for sequence in range(SEQUENCES)]
+    return np.array([distance(alpha, values, n) / np.linalg.norm(alpha @ values) for alpha, values in of_heads])
 
 
-def test_distances_are_means_over_sequences(home: Home, tensors: dict[str, np.ndarray]) -> None:
+def of_model(home: Home, query: int, n: int, distance: Callable[..., float] = from_rest) -> np.ndarray:
+    """Its mean over the heads that have this N, in every sequence."""
+    heads = [place for place in every_head() if place[0] == query and n < count_keys(*place[:2])]
+    return np.mean([relative(home, *place, n, distance) for place in heads], axis=0)
+
+
+def test_distances_are_means_over_sequences(home: Home) -> None:
     found = rows(home, "distance_means", "query", "layer", "head", "n")
-    keys = {(query, layer): query + 1 - FIRST[QUERIES.index(query), layer] for query, layer, _ in every_head()}
-    assert set(found) == {(*place, n) for place in every_head() for n in range(1, keys[place[:2]])}
-    wrong = {"distance": 0.0, "random_distance": 0.0}
-    for (*place, n), row in found.items():
-        of_place = partial(distances_of, tensors, tuple(place), n)
-        (distance, relative), (random, random_relative) = of_place(from_rest), of_place(of_random)
-        mean, error = mean_and_error(distance)
-        relative_mean, relative_error = mean_and_error(relative)
+    assert set(found) == {(*place, n) for place in every_head() for n in range(1, count_keys(*place[:2]))}
+    wrong = {"relative_distance": 0.0, "relative_random_distance": 0.0}
+    for place, row in found.items():
         wanted = {
-            "distance": mean,
-            "distance_se": error,
-            "random_distance": np.mean(random),
-            "relative_distance": relative_mean,
-            "relative_distance_se": relative_error,
-            "relative_random_distance": np.mean(random_relative),
+            "relative_distance": relative(home, *place).mean(),
+            "relative_random_distance": relative(home, *place, of_random).mean(),
             "sequences": SEQUENCES,
         }
-        assert near(row, wanted, abs_=1e-7), (place, n)
-        for name, reading in (("distance", from_output), ("random_distance", with_replacement)):
-            wrong[name] = max(wrong[name], abs(np.mean(of_place(reading)[0]) / row[name] - 1))
+        assert near(row, wanted, abs_=1e-7), place
+        for name, reading in zip(wrong, (from_output, with_replacement), strict=True):
+            wrong[name] = max(wrong[name], abs(relative(home, *place, reading).mean() / row[name] - 1))
     assert min(wrong.values()) > 0.05  # mutation controls
 
 
-def test_those_of_the_model_count_heads_alike(home: Home) -> None:
+def test_those_of_the_model_are_means_over_heads_of_every_sequence(home: Home) -> None:
     found = rows(home, "distance_means_model", "query", "n")
-    heads = list(rows(home, "distance_means", "query", "layer", "head", "n").items())
+    assert [*found] == [(query, n) for query in QUERIES for n in range(1, query + 1)]
     for (query, n), row in found.items():
-        of_heads = [of_head for (q, _, _, m), of_head in heads if (q, m) == (query, n)]
-        assert row["heads"] == len(of_heads)
-        for name in ("relative_distance", "relative_random_distance"):
-            assert row[name] == pytest.approx(np.mean([of_head[name] for of_head in of_heads]), rel=1e-9)
-    assert {key for key, row in found.items() if row["heads"] == HEADS} == {
-        *((35, n) for n in (33, 34, 35)),
-        *((39, n) for n in range(33, 40)),
-    }  # where a window leaves one layer
-    assert [query for query, _ in found] == [query for query in QUERIES for _ in range(query)]
-
-
-def fitted_n(keys: int) -> list[int]:
-    """The N up to half of the keys that fits against N use."""
-    grid = {*log_grid(keys).tolist(), *(2**k for k in range(6))}
-    return [n for n in sorted(grid) if n <= keys // 2]
-
-
-def test_fits_against_n_are_those_of_all_sequences(home: Home, tensors: dict[str, np.ndarray]) -> None:
-    found = rows(home, "distance_fits", "measure", "axis", "query", "n", "layer", "head")
-    for (measure, reading), (query, layer, head) in product(
-        (("distance", from_rest), ("random_distance", of_random)), [(14, 0, 0), (35, 1, 3), (39, 0, 2)]
-    ):
-        sizes = fitted_n(query + 1 - FIRST[QUERIES.index(query), layer])
-        y = np.array([distances_of(tensors, (query, layer, head), n, reading)[0] for n in sizes])
-        x, cluster = np.broadcast_arrays(np.array(sizes, float)[:, None], np.arange(SEQUENCES))
-        row = found[measure, "n", query, None, layer, head]
-        assert row["status"] == "ok"
-        assert near(row, line(x.ravel(), y.ravel(), cluster.ravel()), rel=1e-4)
-
-
-def test_fits_against_the_number_of_keys_take_all_queries(home: Home, tensors: dict[str, np.ndarray]) -> None:
-    found = rows(home, "distance_fits", "measure", "axis", "query", "n", "layer", "head")
-    assert {n for _, axis, _, n, *_ in found if axis == "n_keys"} == {1, 2, 4}  # 8 is beyond half of 15 keys
-    for layer, n in product(range(LAYERS), (1, 4)):
-        keys = np.array([query + 1 - FIRST[index, layer] for index, query in enumerate(QUERIES)], float)
-        y = np.array([distances_of(tensors, (query, layer, 1), n, from_rest)[0] for query in QUERIES])
-        x, cluster = np.broadcast_arrays(keys[:, None], np.arange(SEQUENCES))
-        row = found["distance", "n_keys", None, n, layer, 1]
-        if np.unique(keys).size > 1:
-            assert near(row, line(x.ravel(), y.ravel(), cluster.ravel()), rel=1e-4)
-
-
-def test_fits_of_the_model_have_kv_groups_for_clusters(home: Home) -> None:
-    means = rows(home, "distance_means", "query", "layer", "head", "n")
-    found = rows(home, "distance_fits_model", "measure", "axis", "query", "n")
-    points = [
-        (n, means[39, layer, head, n]["relative_distance"], 2 * layer + head // 2)
-        for layer, head in product(range(LAYERS), range(HEADS))
-        for n in fitted_n(40 - FIRST[2, layer])
-    ]
-    assert near(found["distance", "n", 39, None], line(*map(np.array, zip(*points, strict=True))))
-    points = [
-        (query + 1 - FIRST[index, layer], means[query, layer, head, 4]["relative_distance"], 2 * layer + head // 2)
-        for (index, query), layer, head in product(enumerate(QUERIES), range(LAYERS), range(HEADS))
-    ]
-    assert near(found["distance", "n_keys", None, 4], line(*map(np.array, zip(*points, strict=True))))
+        wanted = {"relative_random_distance": of_model(home, query, n, of_random).mean(), "sequences": SEQUENCES}
+        assert near(row, wanted | columns("relative_distance", of_mean(of_model(home, query, n))))
+        assert row["heads"] == sum(n < count_keys(query, layer) for layer in range(LAYERS)) * HEADS
 
 
 # --- convergence ---
 
 
-def shares_of(tensors: dict[str, np.ndarray], place: tuple[int, int, int]) -> np.ndarray:
-    """``MEASURES`` in every sequence, (measure, sequence)."""
-    found = [shares(head_of(tensors, *place, sequence)[0]) for sequence in range(SEQUENCES)]
+def shares_of(home: Home, place: tuple[int, int, int]) -> np.ndarray:
+    """``CONVERGENCE`` in every sequence, (measure, sequence)."""
+    found = [shares(head_of(read_tensors(home), *place, sequence)[0]) for sequence in range(SEQUENCES)]
     return np.array(found).T
 
 
-def test_convergence_is_a_mean_over_sequences(home: Home, tensors: dict[str, np.ndarray]) -> None:
+def shares_of_model(home: Home, query: int) -> np.ndarray:
+    """The same of every head of a query, (head, measure, sequence)."""
+    return np.array([shares_of(home, place) for place in every_head() if place[0] == query])
+
+
+def test_convergence_is_a_mean_over_sequences(home: Home) -> None:
     found = rows(home, "convergence", "query", "layer", "head")
     assert set(found) == set(every_head())
-    of_mean = 0.0
+    of_mean_weights = 0.0
     for place, row in found.items():
-        for name, numbers in zip(MEASURES, shares_of(tensors, place), strict=True):
-            mean, error = mean_and_error(numbers.tolist())
-            assert near(row, {name: mean, f"{name}_se": error}), place
-        mean_weights = np.mean([head_of(tensors, *place, s)[0] for s in range(SEQUENCES)], axis=0)
-        of_mean = max(of_mean, shares(mean_weights)[0] / row["effective_share"] - 1)
-        assert row["n_keys"] == place[0] + 1 - FIRST[QUERIES.index(place[0]), place[1]]
-    assert of_mean > 0.01  # mutation control: the number of mean weights is larger
-    model = rows(home, "convergence_model", "query")
-    for (query,), row in model.items():
-        heads = np.array([shares_of(tensors, place).mean(axis=1) for place in every_head() if place[0] == query])
-        sequences = np.array([shares_of(tensors, place) for place in every_head() if place[0] == query]).mean(axis=0)
-        for index, name in enumerate(MEASURES):
-            mean, error = mean_and_error(sequences[index].tolist())
-            low, high = np.quantile(heads[:, index], (0.1, 0.9))
-            assert near(row, {name: mean, f"{name}_se": error, f"{name}_p10": low, f"{name}_p90": high})
-        assert (row["heads"], row["sequences"]) == (LAYERS * HEADS, SEQUENCES)
+        wanted = dict(zip(CONVERGENCE, shares_of(home, place).mean(axis=1), strict=True))
+        assert near(row, wanted | {"n_keys": count_keys(*place[:2]), "sequences": SEQUENCES}), place
+        mean_weights = np.mean([head_of(read_tensors(home), *place, s)[0] for s in range(SEQUENCES)], axis=0)
+        of_mean_weights = max(of_mean_weights, shares(mean_weights)[0] / row["effective_share"] - 1)
+    assert of_mean_weights > 0.01  # mutation control: the number of mean weights is larger
+    for (query,), row in rows(home, "convergence_model", "query").items():
+        heads = shares_of_model(home, query)
+        for index, name in enumerate(CONVERGENCE):
+            low, high = np.quantile(heads[:, index].mean(axis=1), (0.1, 0.9))
+            wanted = columns(name, of_mean(heads[:, index].mean(axis=0))) | {f"{name}_p10": low, f"{name}_p90": high}
+            assert near(row, wanted | {"heads": LAYERS * HEADS, "sequences": SEQUENCES})
 
 
-def test_fits_of_convergence_go_through_all_queries(home: Home, tensors: dict[str, np.ndarray]) -> None:
-    found = rows(home, "convergence_fits", "measure", "layer", "head")
-    keys = np.array([15.0, 36.0, 40.0])
-    x, cluster = np.broadcast_arrays(keys[:, None], np.arange(SEQUENCES))
-    for index, name in enumerate(MEASURES):
-        y = np.array([shares_of(tensors, (query, 0, 2))[index] for query in QUERIES])
-        assert near(found[name, 0, 2], line(x.ravel(), y.ravel(), cluster.ravel()), rel=1e-4)
-    model = rows(home, "convergence_fits_model", "measure")
-    points = [
-        (query + 1 - FIRST[QUERIES.index(query), layer], shares_of(tensors, (query, layer, head))[0].mean(), pair)
-        for query, layer, head in every_head()
-        for pair in [2 * layer + head // 2]
-    ]
-    assert near(model[MEASURES[0],], line(*map(np.array, zip(*points, strict=True))), rel=1e-4)
+# --- exponents ---
+
+
+def exponent(x: np.ndarray, curves: np.ndarray) -> dict[str, float]:
+    """The line through ln of the mean curve over ln x, refitted without each sequence; curves (sequence, point)."""
+
+    def slope(sequences: np.ndarray) -> float:
+        return float(np.polyfit(np.log(x), np.log(curves[sequences].mean(axis=0)), 1)[0])
+
+    u, v = np.log(x), np.log(curves.mean(axis=0))
+    line = np.polyfit(u, v, 1)
+    r2 = 1 - ((v - np.polyval(line, u)) ** 2).sum() / ((v - v.mean()) ** 2).sum()
+    return columns("exponent", of_statistic(slope, len(curves))) | {"level": np.exp(line[1]), "r2": r2, "points": x.size}
+
+
+def test_exponents_are_those_of_the_model_refitted_without_each_sequence(home: Home) -> None:
+    found = rows(home, "limit_exponents", "measure", "axis", "query", "n")
+    keys, wanted = np.array([15.0, 36.0, 40.0]), {}
+    for query, all_keys in zip(QUERIES, (15, 36, 40), strict=True):
+        sizes = [n for n in log_grid(all_keys).tolist() if n <= all_keys // 2]
+        curves = np.stack([of_model(home, query, n) for n in sizes], axis=1)
+        wanted["distance", "n", query, None] = exponent(np.array(sizes, float), curves)
+    for n in (1, 2, 4):  # 8 is beyond half of 15 keys
+        curves = np.stack([of_model(home, query, n) for query in QUERIES], axis=1)
+        wanted["distance", "n_keys", None, n] = exponent(keys, curves)
+    for index, measure in enumerate(CONVERGENCE):
+        curves = np.stack([shares_of_model(home, query)[:, index].mean(axis=0) for query in QUERIES], axis=1)
+        wanted[measure, "n_keys", None, None] = exponent(keys, curves)
+        alone = [exponent(keys, curve[None].repeat(2, axis=0))["exponent"] for curve in curves]
+        _, low, high = of_mean(alone)  # mutation control: fits of single sequences have another mean
+        assert not near(found[measure, "n_keys", None, None], {"exponent_low": low, "exponent_high": high}, rel=1e-3)
+    assert set(found) == set(wanted)
+    for place, row in found.items():
+        assert near(row, wanted[place]), place
 
 
 # --- temperature ---
@@ -354,8 +292,7 @@ def test_fits_of_convergence_go_through_all_queries(home: Home, tensors: dict[st
 def test_selections_at_a_temperature_are_those_of_its_weights(home: Home, tensors: dict[str, np.ndarray]) -> None:
     found = rows(home, "temperature_means", "query", "layer", "head", "temperature", "n")
     wanted_n = {
-        (query, layer): log_grid(query + 1 - FIRST[QUERIES.index(query), layer]).tolist()
-        for query, layer, _ in every_head()
+        (query, layer): half_octave_grid(count_keys(query, layer)).tolist() for query, layer, _ in every_head()
     }
     assert set(found) == {(*place, t, n) for place in every_head() for t in TEMPERATURES for n in wanted_n[place[:2]]}
     wrong = 0.0
@@ -373,7 +310,8 @@ def test_selections_at_a_temperature_are_those_of_its_weights(home: Home, tensor
                 "random_distance": np.mean([of_random(*of_head, n) for of_head in tempered]),
                 "sequences": SOME,
             }
-            wanted |= {f"{name}_gain_se": mean_and_error(gain.tolist())[1] for name, gain in gains.items()}
+            for name, gain in gains.items():
+                wanted |= columns(f"{name}_gain", of_mean(gain, DIFFERENCE))
             assert near(row, wanted), (query, layer, head, t, n)
             inverse = [(inverted(alpha, t), values) for alpha, values in heads]
             wrong = max(wrong, abs(np.mean([separation(*of_head, n)[3] for of_head in inverse]) - row["auc"]))
@@ -415,7 +353,8 @@ def test_without_a_temperature_of_1_there_are_no_gains(home: Home, tmp_path: Pat
     study = OF_LIMITS.model_copy(update={"analysis": AnalysisSettings(temperatures=(0.5,), temperature_sequences=9)})
     making.summarise(other, NAME, study, ["temperature"])
     found = rows(other, "temperature_means", "query", "layer", "head", "temperature", "n")
-    assert {row["auc_gain_se"] for row in found.values()} == {row["recall_gain_se"] for row in found.values()} == {None}
+    gains = [f"{name}_gain{end}" for name in ("auc", "recall") for end in ("", "_low", "_high")]
+    assert {row[name] for row in found.values() for name in gains} == {None}
     assert {row["sequences"] for row in found.values()} == {2}  # all there are
     own = rows(home, "temperature_means", "query", "layer", "head", "temperature", "n")
     assert {key[3] for key in found} == {0.5}
