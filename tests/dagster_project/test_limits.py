@@ -434,17 +434,24 @@ def peak(rows: Iterable[object]) -> int:
 
 
 @pytest.mark.usefixtures("home")  # what is compiled or imported once is there
-def test_memory_keeps_within_the_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer heads than those of the other tests; distances with blocks of one sequence, and of all of them."""
+def test_memory_of_temperatures_keeps_within_the_bound(tmp_path: Path) -> None:
+    """Longer heads than those of the other tests."""
+    sources = open_sources(measured(tmp_path, with_norms(several(SOME, 320, 32))), NAME, OF_LIMITS)
+    with dask.config.set(scheduler="synchronous"):
+        asked = estimate_temperature_bytes(sources.tensors.sizes, HEADS, 2, len(TEMPERATURES))
+        grid = half_octave_grid(320).size
+        everything = asked + SOME * 8 * 2 * HEADS * len(TEMPERATURES) * 6 * grid  # results and their rows
+        assert peak(compute_temperature(sources)) <= everything + 2**20
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("home")
+def test_memory_of_distances_is_that_of_blocks_and_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With blocks of one sequence, and of all of them."""
     sequences, keys = 24, 320
-    sources = open_sources(measured(tmp_path, with_norms(several(sequences, keys, 8))), NAME, OF_LIMITS)
+    sources = open_sources(measured(tmp_path, several(sequences, keys, 8)), NAME, OF_LIMITS)
     monkeypatch.setattr(passes.os, "cpu_count", lambda: 1)
     whole = peak(compute_distances(sources))
     monkeypatch.setattr(passes, "BLOCK_BYTES", 4 * HEADS * keys)
     of_block, of_model = 300 * HEADS * keys, sequences * 24 * sum(query + 1 for query in (*QUERIES[:2], keys - 1))
     assert peak(compute_distances(sources)) <= of_block + of_model + 2**18 < whole  # mutation control
-    with dask.config.set(scheduler="synchronous"):
-        asked = estimate_temperature_bytes(sources.tensors.sizes, HEADS, 2, len(TEMPERATURES))
-        grid = half_octave_grid(keys).size
-        everything = asked + SOME * 8 * 2 * HEADS * len(TEMPERATURES) * 6 * grid  # results and their rows
-        assert peak(compute_temperature(sources)) <= everything + 2**20
