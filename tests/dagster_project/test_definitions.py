@@ -140,8 +140,9 @@ def test_what_must_be_true_blocks_and_what_the_paper_claims_does_not(loaded: dg.
 
 
 def test_the_records_say_which_claims_a_study_supports(mine: Path) -> None:
-    asked = ("sql", "SELECT claim, verdict FROM claims", "--format", "json")
-    verdicts = {row["claim"]: row["verdict"] for row in json.loads(attention_geometry(*asked, home=mine).text)}
+    asked = ("sql", "SELECT claim, verdict, sentence FROM claims", "--format", "json")
+    told = {row["claim"]: row for row in json.loads(attention_geometry(*asked, home=mine).text)}
+    verdicts = {name: row["verdict"] for name, row in told.items()}
     assert set(verdicts) == {claim.name for claim in CLAIMS}
     assert {"not supported", "not testable"} <= set(verdicts.values())
     with instance_of(mine) as instance:
@@ -152,7 +153,7 @@ def test_the_records_say_which_claims_a_study_supports(mine: Path) -> None:
     found = {event.event_specific_data.check_name: event.event_specific_data for event in events}
     for claim, verdict in verdicts.items():
         assert found[claim].passed == (verdict == "supported"), claim
-        assert found[claim].description.startswith(f"mine: {verdict}")
+        assert found[claim].description == f"mine: {told[claim]['sentence']}"
         assert found[claim].severity is dg.AssetCheckSeverity.WARN
 
 

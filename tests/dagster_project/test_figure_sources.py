@@ -11,7 +11,6 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from geometry.statistics.bootstrap import draw_sequences
 
 import sql
 from dagster_project.analysis.contributions import compute_contributions, estimate_contributions_bytes
@@ -29,6 +28,7 @@ from storage.warehouse.relations import create_tables
 from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
 from storage.zarr.sequences import SequenceStore
 from tests.blas import blas_threads, two_blas_threads
+from tests.dagster_project.intervals import columns, near, of_statistic
 
 SIZES = {"sequence": 5, "query": 3, "layer": 3, "head": 4, "kv_head": 2, "key": 24, "head_dim": 5}
 QUERIES = (7, 15, 23)
@@ -155,13 +155,6 @@ def mean_of_known(values: np.ndarray) -> float:
     return float(some.mean()) if some.size else np.nan
 
 
-def near(row: dict[str, Any], wanted: dict[str, float], rel: float, abs_: float) -> bool:
-    """Whether a row has these numbers, NULL where there is none."""
-    assert all(row[name] is None or np.isfinite(row[name]) for name in wanted)
-    found = [np.nan if row[name] is None else row[name] for name in wanted]
-    return np.allclose(found, list(wanted.values()), rtol=rel, atol=abs_, equal_nan=True)
-
-
 # --- Figure 6 ---
 
 
@@ -178,25 +171,29 @@ def correlation(sources: Sources, query: int, n: int, sequences: np.ndarray) -> 
     return len(pairs), np.nan if same else float(np.corrcoef(recalls, rhos)[0, 1])
 
 
-def test_the_sink_effect_has_a_row_for_every_query_and_n(sources: Sources) -> None:
+def grid(query: int) -> list[int]:
+    """The N of a query, literally: 48 points evenly spaced in ln N."""
+    return sorted({int(query ** (step / 47) + 0.5) for step in range(48)})
+
+
+def test_the_sink_effect_is_correlated_again_without_each_sequence(sources: Sources) -> None:
+    """Intervals are made of Fisher's z, on a log grid of N at every query."""
     found = rows(sources, "sink_effect")
-    assert [(row["query"], row["n"]) for row in found] == [(q, n) for q in QUERIES for n in range(1, q + 1)]
+    assert [(row["query"], row["n"]) for row in found] == [(q, n) for q in QUERIES for n in grid(q)]
+    of_z = 0.0
     for row in found:
-        heads, wanted = correlation(sources, QUERIES.index(row["query"]), row["n"], np.arange(5))
+        place = (QUERIES.index(row["query"]), row["n"])
+        heads, whole = correlation(sources, *place, np.arange(5))
         assert heads == row["heads"] == (10 if row["query"] == 7 else 6)
         assert row["sequences"] == 5
-        assert near(row, {"correlation": wanted}, 0, 1e-9)
-        assert (row["n"] == 1) == (row["correlation"] is None) == (row["correlation_ci_low"] is None)
-
-
-def test_intervals_of_the_sink_effect_are_those_of_the_resampled_sequences(sources: Sources) -> None:
-    found = {(row["query"], row["n"]): row for row in rows(sources, "sink_effect")}
-    resampled = [np.repeat(np.arange(5), column.astype(int)) for column in draw_sequences(5).T]
-    for query, n in ((0, 4), (2, 11)):
-        values = [correlation(sources, query, n, sequences)[1] for sequences in resampled]
-        low, high = np.quantile(values, [0.025, 0.975])
-        row = found[QUERIES[query], n]
-        assert (row["correlation_ci_low"], row["correlation_ci_high"]) == pytest.approx((low, high), abs=1e-9)
+        if row["n"] == 1:  # Recall is 1 in every head
+            assert [row[name] for name in columns("correlation", (0, 0, 0))] == [None] * 3
+            continue
+        ends = of_statistic(lambda kept, place=place: np.arctanh(correlation(sources, *place, kept)[1]), 5)
+        assert near(row, columns("correlation", tuple(np.tanh(ends))))
+        _, low, high = of_statistic(lambda kept, place=place: correlation(sources, *place, kept)[1], 5)
+        of_z = max(of_z, abs(low - row["correlation_low"]), abs(high - row["correlation_high"]))
+    assert of_z > 0.01  # mutation control
 
 
 # --- Figure 10 ---
@@ -376,8 +373,8 @@ def test_a_query_that_sees_no_sink_has_no_sink_effect(tmp_path: Path) -> None:
     rho = hidden.metrics.array("rho_0_of_keys").with_config({"write_empty_chunks": True})
     rho[:] = np.full(rho.shape, np.nan, np.float32)
     found = rows(hidden, "sink_effect")
-    assert len(found) == sum(QUERIES)
-    assert {(row["heads"], row["correlation"], row["correlation_ci_high"]) for row in found} == {(0, None, None)}
+    assert len(found) == sum(len(grid(query)) for query in QUERIES)
+    assert {(row["heads"], row["correlation"], row["correlation_high"]) for row in found} == {(0, None, None)}
 
 
 TYPES = {"INTEGER": pa.int32(), "SMALLINT": pa.int16(), "FLOAT": pa.float32(), "DOUBLE": pa.float64()}
