@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 
 from reports.head_files import SHARES, Choice, compute_pruned_shares, rank_scores, write
 from storage.errors import UserError
-from tests.made_up import MadeUp, warehouse
+from tests.made_up import warehouse
+from tests.reports.conftest import DEGENERATE, SMALL
 
-STUDY = MadeUp("heads", layers=3, heads=4, kv_heads=2, sequences=3)
-WINDOWED = MadeUp("windowed", layers=3, first_keys=(0, 0, 4))
-FLAT = MadeUp("flat", layers=1, heads=4, kv_heads=2)
+STUDY = replace(SMALL, study="heads")
+WINDOWED = replace(DEGENERATE["window"], study="windowed")
+FLAT = replace(DEGENERATE["one layer"], study="flat")
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from reports.findings.numbers import Row
 from reports.queries import ask
 from sql.thresholds import THRESHOLDS
 from tests.made_up import MadeUp, tables, warehouse
-from tests.reports.conftest import DEGENERATE, SMALL
+from tests.reports.conftest import DEGENERATE, LONG, SMALL, THREE
 
 PARAMETERS: dict[str, str | int | None] = {
     "study": SMALL.study,
@@ -31,8 +31,6 @@ SPECIFIC: dict[str, dict[str, str | int | None]] = {"separability_at_n": {"measu
 """What single queries are asked instead."""
 MEASURED = ("studies", "heads", "tokens", "selection_counts", "attention_by_position", "value_norm_by_position")
 """Tables that studies of every version have."""
-THREE = MadeUp("three", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2))
-"""A study of three queries; in its last layer the last one does not see the sink."""
 
 
 def parameters_of(name: str) -> dict[str, str | int | None]:
@@ -62,8 +60,7 @@ def test_every_query_has_a_header_and_rows(small: duckdb.DuckDBPyConnection, nam
 @pytest.fixture(scope="module")
 def both() -> Iterator[duckdb.DuckDBPyConnection]:
     """The study ``small`` behind another one."""
-    other = MadeUp(study="other", layers=5, heads=2, kv_heads=1, context=24, sequences=4, seed=1)
-    with warehouse(other, SMALL) as connection:
+    with warehouse(replace(THREE, study="other"), SMALL) as connection:
         yield connection
 
 
@@ -76,7 +73,7 @@ def test_queries_see_one_study_only(
 
 @pytest.mark.one_case
 @pytest.mark.parametrize(
-    "study", [SMALL, THREE, *DEGENERATE.values(), MadeUp("kappas", kappas=(0.1, 2))], ids=lambda study: study.study
+    "study", [SMALL, THREE, *DEGENERATE.values()], ids=lambda study: study.study
 )
 def test_made_up_studies_are_possible_but_for_their_radii(study: MadeUp) -> None:
     with warehouse(study) as connection:
@@ -88,7 +85,7 @@ def test_made_up_studies_are_possible_but_for_their_radii(study: MadeUp) -> None
 @pytest.mark.one_case
 @pytest.mark.parametrize(
     "study",
-    [*DEGENERATE.values(), MadeUp("older", without=sorted(set(sql.list_names("schema")) - set(MEASURED)))],
+    [*DEGENERATE.values(), replace(SMALL, study="older", without=tuple(sorted({*sql.list_names("schema")} - {*MEASURED})))],
     ids=lambda study: study.study,
 )
 def test_every_query_answers_for_every_study(study: MadeUp) -> None:
@@ -639,7 +636,7 @@ def test_curves_by_label(small: duckdb.DuckDBPyConnection) -> None:
 @pytest.fixture(scope="module")
 def long() -> Iterator[duckdb.DuckDBPyConnection]:
     """A long study of two queries, of whose positions charts show a part."""
-    with warehouse(MadeUp("long", layers=2, heads=4, context=900, sequences=1, queries=(99, 899))) as connection:
+    with warehouse(LONG) as connection:
         yield connection
 
 
@@ -770,7 +767,7 @@ def test_a_map_of_curves_stays_small() -> None:
 
 
 def test_every_study_has_a_line_of_the_index() -> None:
-    empty = MadeUp("empty", without=sorted(set(sql.list_names("schema")) - {"studies"}))
+    empty = replace(SMALL, study="empty", without=tuple(sorted({*sql.list_names("schema")} - {"studies"})))
     with warehouse(THREE, empty, SMALL) as connection:
         rows = {row["study"]: row for row in ask(connection, "studies_overview").rows()}
         claims = ask(connection, "claims", study="three").rows()
