@@ -7,12 +7,13 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from reports.compare import write_comparison
-from reports.findings import numbers
-from reports.index import write_index
-from storage.errors import UserError
 from dagster_project.analysis.claims.judging import CLAIMS
-from tests.made_up import MadeUp, warehouse
+from reports.compare import write_comparison
+from reports.findings.claims import format_parts
+from reports.index import write_index
+from reports.queries import ask
+from storage.errors import UserError
+from tests.made_up import warehouse
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, THREE, hostile_study
 from tests.reports.driver import Browser
 from tests.reports.pages import Page, unpacked
@@ -77,7 +78,7 @@ def test_each_chart_of_a_comparison_holds_the_rows_of_its_study(pair: Path, seve
     for index, study in enumerate((SMALL, THREE), start=1):
         rows = {row["n"]: row["mean"] for row in rows_of(found, f"recall-{index}", "mean")}
         expected = several.execute(
-            "SELECT n, recall FROM selection_means_model WHERE study = $study", {"study": study.study}
+            "SELECT n, recall FROM selection_means_model WHERE study = $study AND query = 23", {"study": study.study}
         ).fetchall()
         assert rows.keys() <= {n for n, _ in expected}
         assert max(rows) == max(n for n, _ in expected) == study.context - 1
@@ -94,15 +95,13 @@ def rows_of(found: dict, key: str, column: str) -> list[dict]:
 
 def test_claims_stand_beside_each_other_with_verdict_and_value(pair: Path, several: duckdb.DuckDBPyConnection) -> None:
     page = Page(pair)
-    claims = several.sql("SELECT study, verdict, value, low, high FROM claims ORDER BY figure, claim").fetchall()
     start = next(index for index, (_, found, _) in enumerate(page.elements) if found.get("id") == "claims")
     cells = ["".join(text) for tag, _, text in page.elements[start:] if tag == "td"]
     for column, study in ((2, "small"), (3, "three")):
-        mine = [found for of_study, *found in claims if of_study == study]
+        mine = ask(several, "claims", study=study).rows()
         assert len(mine) == len(CLAIMS)
-        for row, (verdict, *ends) in enumerate(mine):
-            value, low, high = (None if end is None else numbers.number(end) for end in ends)
-            found = "" if value is None else f"\u2002{value} ({low} to {high})"
+        for row, claim in enumerate(mine):
+            verdict, found = claim["verdict"], f"\u2002{format_parts(claim)}".rstrip()
             assert cells[4 * row + column][1:].strip() == f"{verdict}{found}"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from reports.page import ReportSummary, write_report
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, THREE, SMALL
+from tests.reports.conftest import DEGENERATE, SMALL, THREE
 from tests.reports.driver import FLAGS, Browser
 from tests.reports.labels import UNFOLDED, flaws
 

@@ -96,6 +96,7 @@ CHARTS: dict[str, Draw] = {
 NOTHING_OF = {
     "least": {
         "gaps",
+        "norm_variation",
         "separation_curves",
         "elbows",
         "coverage",
@@ -103,7 +104,6 @@ NOTHING_OF = {
         "similarity_errors",
         "similarity",
         "margins",
-        "recovery",
     },
     "one layer": {"elbows"},
 }

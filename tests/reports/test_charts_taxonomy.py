@@ -230,7 +230,7 @@ def test_bars_show_how_many_heads_meet_no_rule(made_up: duckdb.DuckDBPyConnectio
     assert len({label for _, label in found}) > 1
     for (_, label), row in found.items():
         assert row["share"] == pytest.approx(row["high"] - row["low"], abs=1e-5)
-        assert row["share"] == pytest.approx(row["heads"] / STUDY.heads)
+        assert row["share"] == pytest.approx(row["heads"] / STUDY.heads, abs=1e-5)
         if label == findings.OTHER:
             assert row["high"] == pytest.approx(1)
 

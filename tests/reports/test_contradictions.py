@@ -9,7 +9,7 @@ from reports.findings.numbers import Row
 from reports.page import write_report
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, SMALL, SYNTHETIC, THREE, TRAINED, TWIN
+from tests.reports.conftest import DEGENERATE, SMALL, SYNTHETIC, THREE, TRAINED
 from tests.reports.pages import Page
 from tests.reports.verdicts import contradictions, normalise
 

@@ -1,6 +1,5 @@
 """What sentences say, from rows made by hand."""
 
-import re
 
 import pytest
 
@@ -394,7 +393,9 @@ def test_an_exact_parameter_has_no_error_to_lie_within() -> None:
 
 def test_the_sink_alone_gives_a_floor() -> None:
     fit = {"status": "ok", "beta": None, "floor": 0.05, "floor_low": None, "beta_floor": None, "mae_floor": 0.01}
-    text = values_findings.describe_model_similarity(fit | {"rho_0": 0.2, "rho_0_low": 0.1, "rho_0_high": 0.3, "rho_0_sd": 0.1})
+    text = values_findings.describe_model_similarity(
+        fit | {"rho_0": 0.2, "rho_0_low": 0.1, "rho_0_high": 0.3, "rho_0_sd": 0.1}
+    )
     assert "with a floor of 0.05, which is reached at once" in text
     assert "ρ₀ = 0.2 (0.1 to 0.3), with a standard deviation of 0.1" in text
     assert "a floor of about ρ₀² = 0.04" in text

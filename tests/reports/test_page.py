@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from dagster_project.analysis.claims.judging import CLAIMS
 from reports.browser import bundle, pack
 from reports.figures import find_source, recovery, sections
 from reports.findings import claims as findings
@@ -18,7 +19,6 @@ from reports.queries import Answer
 from reports.rendering import iterate_figures
 from storage.errors import UserError
 from storage.warehouse.query import query
-from dagster_project.analysis.claims.judging import CLAIMS
 from tests.made_up import MadeUp, tables, warehouse
 from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
 from tests.reports.pages import Page, unpacked
