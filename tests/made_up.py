@@ -233,7 +233,7 @@ def _draw_weights(study: MadeUp, rng: np.random.Generator) -> np.ndarray:
     seen = (position >= study.first_key[:, :, None, None]) & (position <= queries)
     logits = rng.normal(0, 1.0 if study.random else 0.35, (*kind.shape, study.context))
     if not study.random:
-        logits += 2 * np.exp((position - queries) / (2 + study.context / 8))
+        logits += 2 * np.exp(np.minimum(0, position - queries) / (2 + study.context / 8))
     weights = np.where(seen, np.exp(logits), 0)
     weights /= weights.sum(-1, keepdims=True)
     if not study.random:

@@ -34,9 +34,9 @@ actual AS (
             AND agreement = coalesce(sequences_with, 0) / sequences
             AND abs({% for kind in kinds %}{{ kind.name }}_share + {% endfor %}other_share - 1) <= 1e-9
             AND isfinite(coalesce(list_sum(scores), 0))
-            AND nearest IS NOT DISTINCT FROM (SELECT list(label ORDER BY place) FROM kinds())[
-                list_position(scores, list_max(scores))
-            ]
+            AND nearest IS NOT DISTINCT FROM CASE WHEN list_max(scores) IS NOT NULL THEN (
+                SELECT list(label ORDER BY place) FROM kinds()
+            )[list_position(scores, list_max(scores))] END
             AND (label <> '{{ other }}' OR margin IS NOT DISTINCT FROM -list_max(scores))
             AND NOT (single_key AND (label <> '{{ other }}' OR NOT effective_contributors < 2))
             AND sequences > 0

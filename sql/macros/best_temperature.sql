@@ -3,8 +3,8 @@
 -- meaning: the temperature of a study's grid at which a measure of the selection of at_n keys is largest, for every
 --          head: FROM best_temperature(16); measure: 'auc' or 'recall'; of equal values, the one nearest to 1 on a log
 --          axis, then the lower. n: the largest N of the log grid up to at_n; value_at_1: the measure at T = 1; gain:
---          difference of the best from that, with its standard error over sequences, both NULL without T = 1 in the
---          grid; the best of several exceeds its expectation, so a gain of two standard errors is not yet evidence
+--          difference of the best from that, with its interval over sequences, all NULL without T = 1 in the grid; the
+--          best of several exceeds its expectation, so an interval above 0 is not yet evidence
 CREATE MACRO best_temperature(at_n := 16, measure := 'auc') AS TABLE
 WITH asked AS (
     SELECT

@@ -3,7 +3,7 @@
 
 -- meaning: the kind of every head under other thresholds; a threshold that is NULL has its default, see the query
 --          taxonomy_thresholds
-SELECT * EXCLUDE (study, query, conditions)
+SELECT * EXCLUDE (study, query)
 FROM taxonomy(
 {% for threshold in thresholds %}
     {{ threshold.name }} := ${{ threshold.name }}{{ "," if not loop.last }}

@@ -9,16 +9,16 @@ import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
 from reports.compare import write_comparison
-from reports.findings import numbers
+from reports.findings.claims import format_parts
 from reports.index import write_index
+from reports.queries import ask
 from storage.errors import UserError
-from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, hostile_study
+from tests.made_up import warehouse
+from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, THREE, hostile_study
 from tests.reports.driver import Browser
 from tests.reports.pages import Page, unpacked
 
-WIDE = MadeUp("wide", layers=5, heads=6, kv_heads=3, context=40, seed=3)
-STUDIES = (SMALL, WIDE, DEGENERATE["hidden sink"], DEGENERATE["only itself"], hostile_study())
+STUDIES = (SMALL, THREE, DEGENERATE["hidden sink"], DEGENERATE["only itself"], hostile_study())
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def compared(connection: duckdb.DuckDBPyConnection, path: Path, *studies: str) -
 
 @pytest.fixture(scope="module")
 def pair(several: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("pair") / "comparisons" / "small+wide.html"
-    compared(several, path, "small", "wide")
+    path = tmp_path_factory.mktemp("pair") / "comparisons" / "small+three.html"
+    compared(several, path, "small", "three")
     return path
 
 
@@ -44,16 +44,16 @@ def pair(several: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFa
 def index(several: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> Path:
     links = {
         "reports": {"small": "reports/small.html"},
-        "comparisons": {"small, wide": "comparisons/small%2Bwide.html"},
+        "comparisons": {"small, three": "comparisons/small%2Bthree.html"},
     }
     return write_index(several, tmp_path_factory.mktemp("index") / "index.html", **links)
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("order", [("small", "wide"), ("wide", "small")])
+@pytest.mark.parametrize("order", [("small", "three"), ("three", "small")])
 def test_a_study_of_an_earlier_version_can_be_compared(order: tuple[str, str], tmp_path: Path) -> None:
     """It has no kinds of heads, so that its table of them is empty and has columns of its own."""
-    with warehouse(SMALL, WIDE) as connection:
+    with warehouse(SMALL, THREE) as connection:
         for table in ("sink_effect", "head_signatures", "head_taxonomy", "taxonomy_sensitivity"):
             connection.execute(f"DELETE FROM {table} WHERE study = 'small'")
         page = compared(connection, tmp_path / "page.html", *order)
@@ -68,17 +68,17 @@ def test_a_comparison_sets_figures_5_6_and_8_side_by_side(pair: Path) -> None:
     charts = {chart["key"]: chart["spec"] for chart in found["charts"]}
     assert list(charts) == ["precision-1", "precision-2", "recall-1", "recall-2", "sink-effect", "kinds-1", "kinds-2"]
     for key in ("precision", "recall", "kinds"):
-        assert [charts[f"{key}-{index}"]["title"] for index in (1, 2)] == ["small", "wide"]
+        assert [charts[f"{key}-{index}"]["title"] for index in (1, 2)] == ["small", "three"]
     for paper in ("Figure 5, left", "Figure 5, right", "Figure 6", "Figure 8"):
         assert any(f"the paper’s {paper}" in text for _, text in page.find("figure"))
 
 
 def test_each_chart_of_a_comparison_holds_the_rows_of_its_study(pair: Path, several: duckdb.DuckDBPyConnection) -> None:
     found = unpacked(next(text for _, text in Page(pair).find("script", id="charts")))
-    for index, study in enumerate((SMALL, WIDE), start=1):
+    for index, study in enumerate((SMALL, THREE), start=1):
         rows = {row["n"]: row["mean"] for row in rows_of(found, f"recall-{index}", "mean")}
         expected = several.execute(
-            "SELECT n, recall FROM selection_means_model WHERE study = $study", {"study": study.study}
+            "SELECT n, recall FROM selection_means_model WHERE study = $study AND query = 23", {"study": study.study}
         ).fetchall()
         assert rows.keys() <= {n for n, _ in expected}
         assert max(rows) == max(n for n, _ in expected) == study.context - 1
@@ -95,27 +95,25 @@ def rows_of(found: dict, key: str, column: str) -> list[dict]:
 
 def test_claims_stand_beside_each_other_with_verdict_and_value(pair: Path, several: duckdb.DuckDBPyConnection) -> None:
     page = Page(pair)
-    claims = several.sql("SELECT study, verdict, value, low, high FROM claims ORDER BY figure, claim").fetchall()
     start = next(index for index, (_, found, _) in enumerate(page.elements) if found.get("id") == "claims")
     cells = ["".join(text) for tag, _, text in page.elements[start:] if tag == "td"]
-    for column, study in ((2, "small"), (3, "wide")):
-        mine = [found for of_study, *found in claims if of_study == study]
+    for column, study in ((2, "small"), (3, "three")):
+        mine = ask(several, "claims", study=study).rows()
         assert len(mine) == len(CLAIMS)
-        for row, (verdict, *ends) in enumerate(mine):
-            value, low, high = (None if end is None else numbers.number(end) for end in ends)
-            found = "" if value is None else f"\u2002{value} ({low} to {high})"
+        for row, claim in enumerate(mine):
+            verdict, found = claim["verdict"], f"\u2002{format_parts(claim)}".rstrip()
             assert cells[4 * row + column][1:].strip() == f"{verdict}{found}"
 
 
 def test_settings_and_links(pair: Path) -> None:
     page = Page(pair)
     settings = page.text("section", id="settings")
-    assert "3 layers of 4 heads 5 layers of 6 heads" in settings
-    assert "3 sequences of 24 tokens 3 sequences of 40 tokens" in settings
+    assert "3 layers of 4 heads 3 layers of 6 heads" in settings
+    assert "4 sequences of 24 tokens 4 sequences of 24 tokens" in settings
     links = [attributes["href"] for attributes, _ in page.find("a")]
     assert links.count("../index.html") == 2
     assert "../reports/first.html" in links
-    assert "wide (not written)" in page.text("p", **{"class": "lead"})
+    assert "three (not written)" in page.text("p", **{"class": "lead"})
     targets = {attributes["id"] for _, attributes, _ in page.elements if "id" in attributes}
     assert {link[1:] for link in links if link.startswith("#")} <= targets
 
@@ -150,10 +148,10 @@ def test_the_index_shows_every_study_with_its_numbers(index: Path, several: duck
     labels = dict(
         several.sql("SELECT label, count(*) FROM head_taxonomy WHERE study = 'wide' GROUP BY label").fetchall()
     )
-    (bars,) = (a["aria-label"] for a, text in page.find("div", **{"class": "kinds"}) if "wide" in nearest(page, a))
+    (bars,) = (a["aria-label"] for a, text in page.find("div", **{"class": "kinds"}) if "three" in nearest(page, a))
     for label, heads in labels.items():
         share = float(re.search(rf"([\d.]+)\u00a0% {label}", bars)[1])  # type: ignore[index]
-        assert share == pytest.approx(100 * heads / 30, rel=5e-3)
+        assert share == pytest.approx(100 * heads / 18, rel=5e-3)
 
 
 def nearest(page: Page, attributes: dict[str, str]) -> str:
@@ -167,10 +165,10 @@ def test_the_index_links_what_there_is(index: Path) -> None:
     assert [attributes["href"] for attributes, _ in page.find("a")] == [
         "#main",
         "reports/small.html",
-        "comparisons/small%2Bwide.html",
+        "comparisons/small%2Bthree.html",
     ]
-    assert page.text("a", href="comparisons/small%2Bwide.html") == "small, wide"
-    assert "attention-geometry report wide" in page.text("main")
+    assert page.text("a", href="comparisons/small%2Bthree.html") == "small, three"
+    assert "attention-geometry report three" in page.text("main")
     assert not list(page.find("script"))
     (policy,) = [a["content"] for a, _ in page.find("meta", **{"http-equiv": "Content-Security-Policy"})]
     assert "script-src 'none'" in policy

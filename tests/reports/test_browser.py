@@ -10,7 +10,7 @@ import pytest
 
 from reports.page import ReportSummary, write_report
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, SIZES, SMALL
+from tests.reports.conftest import DEGENERATE, SMALL, THREE
 from tests.reports.driver import FLAGS, Browser
 from tests.reports.labels import UNFOLDED, flaws
 
@@ -54,10 +54,10 @@ def test_opened_by_hand_every_chart_is_drawn(chromium: str, report: ReportSummar
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("study", [SMALL, SIZES, *DEGENERATE.values()], ids=lambda study: study.study)
+@pytest.mark.parametrize("study", [SMALL, THREE, *DEGENERATE.values()], ids=lambda study: study.study)
 def test_no_error_and_no_request(browser: Browser, study: MadeUp, tmp_path: Path) -> None:
     with warehouse(study) as connection:
-        if study is SIZES:
+        if study is THREE:
             connection.execute("UPDATE heads SET head_dim = 8 * (layer + 1)")
         report = write_report(connection, study.study, tmp_path / "report.html", map_n=8)
     browser.open(report.path)

@@ -1,18 +1,18 @@
 """The section about what heads do: what its charts hold and its sentences say, and that most studies have none."""
 
+from dataclasses import replace
 from typing import Any
 
 import duckdb
-import numpy as np
 import pytest
 import vl_convert
-from scipy import stats
 
 from reports.figures import Figure, find_source
 from reports.figures.effects import build_sections
 from reports.findings import effects as findings
+from reports.findings.numbers import number
 from reports.queries import ask
-from tests.made_up import MadeUp, warehouse
+from tests.made_up import warehouse
 from tests.reports.conftest import SMALL
 from tests.reports.drawings import drawn
 
@@ -49,23 +49,15 @@ def test_they_draw_without_a_warning(small: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_a_study_without_effects_has_no_section() -> None:
-    with warehouse(MadeUp("none", without=TABLES), MadeUp("some", without=TABLES[1:])) as connection:
+    none, some = replace(SMALL, study="none", without=TABLES), replace(SMALL, study="some", without=TABLES[1:])
+    with warehouse(none, some) as connection:
         assert figures(connection, "none") == {}
         assert set(figures(connection, "some")) == {"loss-by-head", "loss-and-geometry"}
 
 
-def test_correlations_are_spearman_s_of_the_rows(rows: list[dict[str, Any]]) -> None:
-    found = findings.correlate_measures(rows)
-    assert {"recall", "rho_0", "effective_keys"} <= found.keys()
-    for measure, one in found.items():
-        pairs = np.array([(row[measure], row["delta_loss"]) for row in rows if row[measure] is not None], np.float64)
-        assert one.correlation == pytest.approx(stats.spearmanr(*pairs.T).statistic)
-        assert one.heads == len(pairs)
-
-
 def test_zero_is_preferred_to_other_kinds(rows: list[dict[str, Any]]) -> None:
     assert {row["kind"] for row in rows} == {"zero"}
-    with warehouse(MadeUp("mean")) as connection:
+    with warehouse(replace(SMALL, study="mean")) as connection:
         connection.execute("UPDATE head_ablation SET kind = 'mean' WHERE kind = 'zero'")
         other = ask(connection, "ablation_by_head", study="mean").rows()
     assert {row["kind"] for row in other} == {"mean"}
@@ -82,17 +74,30 @@ def test_the_head_of_most_worth_is_named(rows: list[dict[str, Any]]) -> None:
     assert "there are no intervals" in alone
 
 
-def test_what_is_told_from_none_follows_from_p(rows: list[dict[str, Any]]) -> None:
-    strong = [row | {"recall": row["delta_loss"], "kv_head": row["head"]} for row in rows]
-    assert "Recall" in findings.describe_correlations(findings.correlate_measures(strong)).split("measures, ")[1]
-    rng = np.random.default_rng(1)
-    weak = [row | {measure: rng.random() for measure in findings.MEASURES} for row in rows]
-    assert "none has a significant correlation" in findings.describe_correlations(findings.correlate_measures(weak))
-    assert findings.describe_correlations({}).startswith("Too few heads")
+def associated(measure: str, correlation: float, p: float, half: float | None = 0.1) -> dict[str, Any]:
+    """A row of ``loss_associations``, its interval ``half`` to either side."""
+    low, high = (None, None) if half is None else (correlation - half, correlation + half)
+    return {"measure": measure, "correlation": correlation, "correlation_low": low, "correlation_high": high, "p": p}
+
+
+def test_a_correlation_is_clear_by_its_interval_and_by_p_over_all_of_them() -> None:
+    clear, weak = associated("recall", 0.5, 0.004), associated("elbow", -0.3, 0.04)
+    wide, alone = associated("rho_0", 0.2, 0.001, 0.3), associated("mixer_score", 0.4, 0.001, None)
+    said = findings.describe_correlations([clear, weak, wide, alone])
+    assert said.startswith("Within layers the loss goes most with Recall: rank correlation 0.5 (0.4 to 0.6), p = 0.004")
+    assert "Of 4 measures, Recall has a significant correlation (" in said
+    assert "none has a significant correlation" in findings.describe_correlations([weak, wide, alone])
+    assert findings.describe_correlations([]).startswith("Too few heads")
 
 
 def test_the_cheapest_policy_of_either_kind_is_named(small: duckdb.DuckDBPyConnection) -> None:
     policies = ask(small, "loss_by_keys", study=SMALL.study).rows()
+    same, elbow, recent = (
+        number(row["delta_loss"])
+        for name in ("same_n", "elbow", "sink_recent")
+        for row in policies
+        if (row["policy"], row["budget"]) == (name, 0.1)
+    )
     said = findings.describe_budgets(policies)
-    assert "that see the weights, “same N” costs least, 0.1 nats, and “N by elbow” most, 0.12" in said
-    assert "that know only past statistics, “sink and recent” costs least, 0.9 nats" in said
+    assert f"that see the weights, “same N” costs least, {same} nats, and “N by elbow” most, {elbow}" in said
+    assert f"that know only past statistics, “sink and recent” costs least, {recent} nats" in said

@@ -4,9 +4,10 @@ import duckdb
 import pytest
 
 from reports.page import EXAMPLES, _list_examples
-from tests.made_up import MadeUp, warehouse
+from tests.made_up import warehouse
+from tests.reports.conftest import THREE
 
-STUDY = MadeUp("three", context=24, queries=(5, 11, 23))
+STUDY = THREE
 ALL_QUERIES = {"Precision and Recall by context size"}
 """Questions about several queries."""
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -12,9 +13,10 @@ from scipy.stats import spearmanr
 from reports.external import Heads, correlate_scores, read_scores
 from reports.head_files import Choice, write
 from storage.errors import UserError
-from tests.made_up import MadeUp, warehouse
+from tests.made_up import warehouse
+from tests.reports.conftest import SMALL
 
-STUDY = MadeUp("scored", layers=3, heads=4, kv_heads=2)
+STUDY = replace(SMALL, study="scored")
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """What sentences say, from rows made by hand."""
 
+
 import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ import pytest
 
 from reports.head_files import SHARES, Choice, compute_pruned_shares, rank_scores, write
 from storage.errors import UserError
-from tests.made_up import MadeUp, warehouse
+from tests.made_up import warehouse
+from tests.reports.conftest import DEGENERATE, SMALL
 
-STUDY = MadeUp("heads", layers=3, heads=4, kv_heads=2, sequences=3)
-WINDOWED = MadeUp("windowed", layers=3, first_keys=(0, 0, 4))
-FLAT = MadeUp("flat", layers=1, heads=4, kv_heads=2)
+STUDY = replace(SMALL, study="heads")
+WINDOWED = replace(DEGENERATE["window"], study="windowed")
+FLAT = replace(DEGENERATE["one layer"], study="flat")
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +141,7 @@ def test_retrieval_is_one_line_of_scores_by_sequence(landed: duckdb.DuckDBPyConn
             [layer, head],
         ).fetchall()
         assert scores == [row[0] for row in rows]
-        assert len(scores) == 3
+        assert len(scores) == STUDY.sequences
 
 
 def test_a_measure_of_all_sequences_is_one_score(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
@@ -172,8 +174,12 @@ def test_rows_are_those_of_the_view(landed: duckdb.DuckDBPyConnection, tmp_path:
     assert len(whole) == len(measures) * 12
     assert json.loads((tmp_path / "all.json").read_text()) == whole
     assert len(pcsv.read_csv(tmp_path / "all.csv")) == len(whole)
+    (ends,) = landed.sql(
+        "SELECT delta_loss, delta_loss_low, delta_loss_high FROM head_ablation "
+        "WHERE study = 'heads' AND layer = 1 AND head = 3 AND kind = 'zero'"
+    ).fetchall()
     (ablated,) = (row for row in whole if (row["layer"], row["head"], row["measure"]) == (1, 3, "delta_loss_zero"))
-    assert (ablated["value"], ablated["low"], ablated["high"]) == pytest.approx((0.025, 0.015, 0.035))
+    assert (ablated["value"], ablated["low"], ablated["high"]) == ends
     beside = made_from(tmp_path / "all.csv.made_from.json")
     assert (beside["study"], beside["model"], beside["query"]) == ("heads", "embedded", STUDY.query)
     assert beside["versions"] == {"torch": "2.13.0"}
@@ -200,7 +206,7 @@ def test_one_measure_alone(landed: duckdb.DuckDBPyConnection, tmp_path: Path) ->
         ("heads", Choice("duo", None), "holds one measure; name it with --by"),
         ("heads", Choice("duo", "beauty"), "has no measure 'beauty'; it has "),
         ("heads", Choice("json", "beauty"), "has no measure 'beauty'; it has "),
-        ("windowed", Choice("duo", "sink_share"), r"'sink_share' does not exist for 4 of 12 heads"),
+        ("windowed", Choice("duo", "sink_share"), r"'sink_share' does not exist for 8 of 12 heads"),
         ("heads", Choice("duo", "delta_loss_sink"), r"'delta_loss_sink' does not exist for 4 of 12 heads"),
         ("flat", Choice("duo", "effective_keys"), "cannot read a pattern with one layer or one KV head per layer"),
     ],

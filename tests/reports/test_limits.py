@@ -1,6 +1,7 @@
 """The section about the limits of selection: what its charts hold and its sentences say, and that it may be absent."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -12,10 +13,10 @@ from reports.figures.limits import build_sections
 from reports.findings import limits as findings
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, SMALL
+from tests.reports.conftest import DEGENERATE, SMALL, THREE
 from tests.reports.drawings import drawn
 
-STUDY = MadeUp("limits", queries=(5, 11, 23), heads=5, kv_heads=5)
+STUDY = THREE
 TABLES = ("distance_means_model", "convergence", "selection_means", "sensitivity", "temperature_means")
 KEYS = ("distance-rest", "convergence-uniform", "distinguishable-share", "temperature")
 
@@ -78,9 +79,9 @@ def test_every_study_has_what_it_can_show(study: MadeUp) -> None:
 
 
 def test_a_study_without_the_tables_has_no_section() -> None:
-    with warehouse(MadeUp("older", without=[*TABLES, "selection_means_model"])) as found:
+    with warehouse(replace(SMALL, study="older", without=(*TABLES, "selection_means_model"))) as found:
         assert limits(found, "older") == {}
-    with warehouse(MadeUp("some", without=["temperature_means"])) as found:
+    with warehouse(replace(SMALL, study="some", without=("temperature_means",))) as found:
         assert len(limits(found, "some")["temperature"].charts) == 1
 
 
@@ -108,7 +109,7 @@ def test_a_critical_n_of_1_is_said_to_say_nothing() -> None:
 
 def test_what_is_nearer_is_read_off_the_means(connection: duckdb.DuckDBPyConnection) -> None:
     means = connection.sql(
-        "SELECT layer, head, n, distance, random_distance FROM distance_means WHERE query = 23 ORDER BY ALL"
+        "SELECT layer, head, n, relative_distance, relative_random_distance FROM distance_means WHERE query = 23 ORDER BY ALL"
     ).fetchall()
     for row in rows(connection, "critical_n_by_head", query=23):
         mine = [(n, own, of) for layer, number, n, own, of in means if (layer, number) == (row["layer"], row["head"])]
@@ -130,6 +131,6 @@ def test_which_bound_is_exceeded_is_said(connection: duckdb.DuckDBPyConnection) 
 
 def test_the_share_is_within_the_band_where_the_rows_are(connection: duckdb.DuckDBPyConnection) -> None:
     found = [row | {"within_band": row["n"] in {4, 5, 6}} for row in rows(connection, "distinguishable_by_n", query=23)]
-    assert "between 0.70 and 0.85 from N = 4 to 6" in findings.describe_distinguishable(found)
+    assert "between 0.70 and 0.85 at N = 4 to 6," in findings.describe_distinguishable(found)
     never = [row | {"within_band": False} for row in found]
     assert "at none of the N shown" in findings.describe_distinguishable(never)

@@ -11,9 +11,10 @@ import pytest
 
 from reports.figures import across, find_source, sections
 from reports.rendering import iterate_figures
-from tests.made_up import MadeUp, warehouse
+from tests.made_up import warehouse
+from tests.reports.conftest import THREE
 
-STUDY = MadeUp("all", queries=(11, 23))
+STUDY = THREE
 PAPER = {*(f"Figure {number}" for number in range(1, 12)), "Table 1", "Table 2"}
 NAMES = re.compile(r"(?:Figure|Table) \d+")
 

@@ -13,6 +13,9 @@ JUDGEMENT = re.compile(
 )
 """Words by which a sentence judges the paper."""
 
+_NOT_IN_A_TABLE = r"(?! [✓✗~?] | (?:not )?supported | undecided | not testable )"
+"""In tables the paper's own statement, which may be a claim's clause, stands before the cell of the verdict."""
+
 
 def contradictions(text: str, claims: Iterable[Row]) -> list[str]:
     """What a page says of claims beside the sentences of their verdicts: clauses said otherwise, and judgements.
@@ -27,7 +30,7 @@ def contradictions(text: str, claims: Iterable[Row]) -> list[str]:
     for row in claims:
         text = text.replace(normalise(row["sentence"]), "")
     clauses = [clause for claim in CLAIMS for clause in (claim.clause, claim.denial)]
-    said = [clause for clause in clauses if re.search(re.escape(clause), text, re.IGNORECASE)]
+    said = [clause for clause in clauses if re.search(re.escape(clause) + _NOT_IN_A_TABLE, text, re.IGNORECASE)]
     return said + [match.group() for match in JUDGEMENT.finditer(text)]
 
 

@@ -1,0 +1,210 @@
+"""Tables of made-up models, written as arrays: one of which all that the paper says is true, and departures from it.
+
+Holds only what measures are computed from. What does not belong here: whole studies (``tests.made_up``).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+import sql
+from dagster_project.analysis.claims.effects import CONTRASTS
+from dagster_project.analysis.claims.evidence import Evidence
+
+SEQUENCES, LAYERS, HEADS, GROUPS, QUERY = 8, 6, 8, 4, 63
+N = np.array([1, 2, 4, 8, 16, 32, 63])
+KAPPAS = (0.5, 2.0)
+LABELS = ("TTRRRRRR", "TTRRRRRR", "RRRRMMMM", "RMMMMMMM", "MMMMMMMM", "MMMMMMMM")
+"""Kinds of the heads of each layer: Retriever, Reset, Mixer, Other."""
+
+KINDS = {"T": "Retriever", "R": "Reset", "M": "Mixer", "O": "Other"}
+BY_HEAD, BY_GROUP = ("sequence", "layer", "head"), ("sequence", "layer", "kv_head")
+POLICIES = sorted({policy for one, other, *_ in CONTRASTS.values() for policy in (one, other)})
+BETTER = ("elbow", "recall", "full_heads_elbow")
+"""Policies that geometry chooses."""
+
+Tables = dict[str, dict[str, Any]]
+
+
+def fill(names: Sequence[str], shape: tuple[int, ...], **columns: Any) -> dict[str, Any]:
+    """Columns of one row for each place of an array: its indices where named, and values broadcast to that shape."""
+    keys = {name: index for name, index in zip(names, np.indices(shape), strict=True) if name}
+    found = {name: np.broadcast_to(value, shape).ravel() for name, value in {**keys, **columns}.items()}
+    return {name: array.tolist() if array.dtype == object else array for name, array in found.items()}
+
+
+def jackknife(of_sequences: np.ndarray) -> np.ndarray:
+    """The mean over sequences, and that without each, (S, …) → (S + 1, …); NaN without the only one."""
+    whole = of_sequences.mean(axis=0)
+    if len(of_sequences) == 1:
+        return np.stack([whole, np.full(whole.shape, np.nan)])
+    return np.stack([whole, *(np.delete(of_sequences, left, axis=0).mean(axis=0) for left in range(len(of_sequences)))])
+
+
+def make_tables(
+    *,
+    sequences: int = SEQUENCES,
+    layers: int = LAYERS,
+    groups: int = GROUPS,
+    sink_times: float = 20,
+    thirds: tuple[float, float, float] | None = (0.92, 0.74, 0.8),
+    slope: float = 1.0,
+    later_noise: float = 0.1,
+    first_noise: float = 0.02,
+    over_chance: Mapping[str, float] | None = {"recall": 0.3, "specificity": 0.1, "auc": 0.2},
+    premise_share: float = 0.8,
+    covered: tuple[float, float] = (0.5, 0.98),
+    coverage_rows: tuple[int, int] = (500, 40),
+    distances: tuple[float, float] = (0.03, 0.3),
+    variation: float = 0.02,
+    sink_norm: float = 0.2,
+    mae: float = 0.05,
+    floor: float = 0.01,
+    neighbours: float = 0.5,
+    sink_over_plateau: float = 200,
+    oscillation: float = 0.1,
+    r2: float = 0.95,
+    fitted: bool = True,
+    labels: Sequence[str] = LABELS,
+    positive: float = 0.9,
+    regimes: Sequence[str] = ("II", "IV"),
+    worth: float = 1.0,
+    gain: float = 0.2,
+    loss: float = 0.5,
+    effects: bool = True,
+    seed: int = 0,
+) -> Tables:
+    """The tables of a model; without arguments, of one that confirms the paper."""
+    rng = np.random.default_rng(seed)
+    heads, grouped = (sequences, layers, HEADS), (sequences, layers, groups)
+
+    def scatter(scale: float, shape: tuple[int, ...] = heads) -> np.ndarray:
+        return scale * rng.standard_normal(shape)
+
+    rho = np.stack(
+        [rng.permutation(np.linspace(-0.1, 0.1, groups)) if groups > 1 else np.zeros(1) for _ in range(layers)]
+    )
+    rho_0 = rho + scatter(0.002, grouped)
+    rising = slope * np.repeat(rho_0, HEADS // groups, axis=2)
+    noises = {"first": first_noise, "middle": later_noise, "last": later_noise}
+    first, middle, last = thirds or (np.nan, np.nan, np.nan)
+    levels = {
+        f"{name}_{third}": level + rising + scatter(noises[third])
+        for name in ("recall", "specificity")
+        for third, level in {"first": first, "middle": middle, "last": last}.items()
+    }
+    recall = 0.75 + rising + scatter(0.02)
+    levels |= {"recall": recall, "specificity": 0.7 + scatter(0.02), "premise_share": premise_share + scatter(0.05)}
+    levels |= {name: 0.5 + rising + scatter(0.05) for name in ("precision_excess", "r_min")}
+    kv_head = np.arange(HEADS) // (HEADS // groups)
+    tables: Tables = {
+        "studies": {"sequences": [sequences]},
+        "heads": fill(("layer", "head"), (layers, HEADS), kv_head=kv_head),
+        "attention_rows": fill(
+            BY_HEAD, heads, query=QUERY, n_keys=QUERY + 1, sink_weight=sink_times / (QUERY + 1) * np.exp(scatter(0.02))
+        ),
+        "head_levels": fill(BY_HEAD, heads, query=QUERY, **levels),
+        "value_scales": fill(BY_GROUP, grouped, query=QUERY, rho_0=rho_0),
+        "assumption_norms": fill(("layer", "kv_head"), (layers, groups), cv_of_expected_norm=variation),
+        "assumption_norms_by_sequence": fill(
+            BY_GROUP,
+            grouped,
+            cv_within_sequence=variation * np.exp(scatter(0.1, grouped)),
+            cv_without_sequence=variation * (1 + scatter(0.01, (sequences, 1, 1))),
+            lambda_sink=sink_norm * np.exp(scatter(0.1, grouped)),
+        ),
+        "cosine_by_distance": fill(("layer", "kv_head"), (layers, groups), distance=1, mean_cosine=neighbours),
+        "assumption_similarity": fill(("layer", "kv_head"), (layers, groups), mae=mae),
+        "assumption_similarity_by_sequence": fill(
+            BY_GROUP, grouped, mae=mae * np.exp(scatter(0.1, grouped)), floor=floor + scatter(0.01, grouped)
+        ),
+    }
+    weights = jackknife(np.array([sink_over_plateau, oscillation, r2]) * (1 + scatter(0.02, (sequences, 3))))
+    for table, rows in (("assumption_weights_model", weights[:1]), ("assumption_weights_by_sequence", weights[1:])):
+        numbers = {"p_sink": rows[:, 0] / 1000, "p_base": 1 / 1000, "oscillation": rows[:, 1], "r2_log": rows[:, 2]}
+        tables[table] = fill(("sequence" if len(rows) > 1 else "",), (len(rows),), **numbers)
+    status = np.array("ok" if fitted else "flat", object)
+    tables["assumption_weights_model"] |= fill(("",), (1,), query=QUERY, heads=layers * HEADS, status=status)
+    by_kappa = (len(KAPPAS), 2, sequences + 1)
+    within = [jackknife(share + scatter(0.004, (sequences, 2))).T for share in covered]
+    apart = [jackknife(distance + scatter(0.005, (sequences, len(KAPPAS), 2))) for distance in distances]
+    without = np.array([None, *range(sequences)], object)
+    tables["coverage_by_sequence"] = fill(
+        ("", "", ""),
+        by_kappa,
+        kappa=np.array(KAPPAS)[:, None, None],
+        metric=np.array(["precision", "recall"], object)[:, None],
+        without_sequence=without,
+        **dict.fromkeys(("covered", "enveloped"), np.array(within)),
+        covered_rows=coverage_rows[0],
+        enveloped_rows=coverage_rows[1],
+        upper_distance=np.moveaxis(apart[0], 0, 2),
+        lower_distance=np.moveaxis(apart[1], 0, 2),
+    )
+    if over_chance:
+        shape = (sequences, 2, 3, N.size)
+        over = np.array(list(over_chance.values()))[:, None] + scatter(0.02, shape)
+        names, nulls = np.array(list(over_chance), object), np.array(["random_selection", "shuffled_values"], object)
+        tables["separability_by_sequence"] = fill(
+            ("sequence", "", "", ""),
+            shape,
+            query=QUERY,
+            measure=names[:, None],
+            null_model=nulls[:, None, None],
+            n=N,
+            null_value=0.5,
+            value=0.5 + over,
+        )
+        tables["separability_model"] = {"query": [QUERY], "heads": [layers * HEADS]}
+    kinds = np.array([[KINDS[letter] for letter in labels[layer % len(labels)]] for layer in range(layers)], object)
+    named = np.where(rng.random(heads) < 0.04, "Other", kinds)
+    tables["kinds_by_sequence"] = fill(BY_HEAD, heads, query=QUERY, label=named)
+    shape = (len(regimes), *heads)
+    tables["regimes_by_sequence"] = fill(
+        ("", *BY_HEAD),
+        shape,
+        query=QUERY,
+        regime=np.array(regimes, object)[:, None, None, None],
+        positive_share=np.clip(positive + scatter(0.05, shape), 0, 1),
+    )
+    return tables | (_make_effects(recall, worth, gain, loss, rng) if effects else {})
+
+
+def _make_effects(recall: np.ndarray, worth: float, gain: float, loss: float, rng: np.random.Generator) -> Tables:
+    """Losses without heads, by the rank of their Recall; by another replacement the reverse; and policies' losses."""
+    ranks = recall.argsort(axis=2).argsort(axis=2) / recall.shape[2]
+    zero = loss * (worth * ranks + 0.2 * rng.standard_normal(recall.shape))
+    both = {"kind": np.array(["zero", "mean"], object)[:, None, None, None], "delta_loss": np.stack([zero, -zero])}
+    ablation = fill(("kind", *BY_HEAD), (2, *zero.shape), **both)
+    better = np.isin(POLICIES, BETTER)[:, None]
+    losses = 2 + loss * (1 - gain * better + 0.01 * rng.standard_normal((len(recall), len(POLICIES), 2)))
+    policies = np.array(POLICIES, object)
+    return {
+        "head_ablation": {"kind": ["zero"], "delta_loss": [zero.mean(axis=0).max()]},
+        "head_ablation_by_sequence": ablation,
+        "sparsified_loss": {"policy": ["same_n"], "delta_loss": [loss]},
+        "sparsified_loss_by_sequence": fill(
+            ("sequence", "policy", "budget"), losses.shape, policy=policies[:, None], budget=[0.1, 0.5], loss=losses
+        ),
+    }
+
+
+def make_evidence(tables: Tables) -> Evidence:
+    """A database with these rows in the tables of ``sql/schema``; columns that are not given are NULL, as is NaN."""
+    connection = duckdb.connect()
+    for name in READ:
+        connection.execute(sql.read_statement("schema", name).text)
+        connection.execute(f"CREATE TEMP TABLE {name} AS FROM {name} LIMIT 0")  # without NOT NULL
+        if name in tables:
+            columns = {column: pa.array(values, from_pandas=True) for column, values in tables[name].items()}
+            rows = pa.table(columns)  # noqa: F841 (read by DuckDB)
+            connection.execute(f"INSERT INTO {name} BY NAME FROM rows")
+    connection.execute("CREATE TEMP TABLE head_measures (layer INT, head INT, measure VARCHAR, value DOUBLE)")
+    return Evidence(connection)
+
+
+READ = tuple(make_tables())
+"""The tables of ``sql/schema`` that measures are computed from."""

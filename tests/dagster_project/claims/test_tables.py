@@ -1,0 +1,189 @@
+"""The tables of measures and claims: all claims of a study together, and beside its twin."""
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dagster_project.analysis.claims.judging import CLAIMS, Twin, compute_claims
+from geometry.statistics.verdicts import count_sequences_needed
+from tests.dagster_project.claims.made_up import make_evidence, make_tables
+
+Rows = list[dict[str, Any]]
+
+
+def compute(twin: Twin | None = None, **changed: Any) -> dict[str, Rows]:
+    """The rows of all tables of a made-up model."""
+    evidence = make_evidence(make_tables(**changed))
+    return {name: batch.to_pylist() for name, batch in compute_claims(evidence.connection, twin)}
+
+
+@pytest.fixture(scope="module")
+def confirmed() -> dict[str, Rows]:
+    """The tables of the model that confirms the paper."""
+    return compute()
+
+
+@pytest.fixture(scope="module")
+def mixed() -> dict[str, Rows]:
+    """Those of a model with verdicts of all four kinds."""
+    return compute(variation=0.051, sink_norm=1.0, regimes=["IV"], thirds=(0.8, 0.79, 0.8), slope=0.1)
+
+
+def key(rows: Rows, *names: str) -> dict[Any, dict[str, Any]]:
+    """Rows by their key, which is unique."""
+    found = {tuple(row[name] for name in names) if len(names) > 1 else row[names[0]]: row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_a_model_that_confirms_the_paper_supports_every_claim(confirmed: dict[str, Rows]) -> None:
+    assert {row["claim"]: row["verdict"] for row in confirmed["claims"]} == {
+        claim.name: "supported" for claim in CLAIMS
+    }
+
+
+def test_verdicts_follow_from_holms_correction_over_the_testable_claims(mixed: dict[str, Rows]) -> None:
+    rows = mixed["claims"]
+    assert {row["verdict"] for row in rows} == {"supported", "not supported", "undecided", "not testable"}
+    tested = [row for row in rows if row["p"] is not None]
+    assert all((row["verdict"] == "not testable") == (row["p"] is None) == bool(row["reason"]) for row in rows)
+    order = sorted(tested, key=lambda row: row["p"])
+    largest = 0.0
+    for rank, row in enumerate(order):  # the step-down of Holm's paper
+        largest = max(largest, min(1.0, (len(order) - rank) * row["p"]))
+        assert row["p_holm"] == pytest.approx(largest)
+        assert (row["verdict"] == "undecided") == (largest > 0.05)
+
+
+def test_parts_are_rows_with_their_numbers(mixed: dict[str, Rows]) -> None:
+    measures, claims = key(mixed["measures"], "measure"), key(mixed["claims"], "claim")
+    parts = key(mixed["claim_parts"], "claim", "part")
+    for (name, _), part in parts.items():
+        measure = measures.get(part["measure"], {"value": None, "value_low": None, "value_high": None})
+        assert [part[end] for end in ("value", "value_low", "value_high")] == [
+            measure[end] for end in ("value", "value_low", "value_high")
+        ]
+        if claims[name]["p"] is not None:
+            assert part["p_supports"] + part["p_opposes"] >= 1 - 1e-9
+    (only,) = (part for part in mixed["claim_parts"] if part["claim"] == "norms_stable_within_sequence")
+    assert claims["norms_stable_within_sequence"]["p"] == pytest.approx(2 * min(only["p_supports"], only["p_opposes"]))
+
+
+def test_values_of_sequences_give_every_interval(mixed: dict[str, Rows]) -> None:
+    """Student's t over the rows of measure_values, for measures on their own scale."""
+    values: dict[str, list[float]] = {}
+    for row in mixed["measure_values"]:
+        values.setdefault(row["measure"], []).append(row["value"])
+    measures = key(mixed["measures"], "measure")
+    assert set(values) == set(measures)
+    for name in ("sink_weight", "recall_over_random", "elbow_less_same_n", "lambda_sink", "recall_first_over_middle"):
+        low, high = stats.ttest_1samp(values[name], 0).confidence_interval(0.95)
+        row = measures[name]
+        assert (row["value_low"], row["value_high"]) == (pytest.approx(low), pytest.approx(high)), name
+        assert row["value"] == pytest.approx(np.mean(values[name]))
+    z = np.array(values["sink_and_recall"])
+    low, high = np.tanh(stats.ttest_1samp(z, 0).confidence_interval(0.95))
+    row = measures["sink_and_recall"]
+    assert (row["value"], row["value_low"], row["value_high"]) == pytest.approx((np.tanh(z.mean()), low, high))
+
+
+def test_undecided_claims_say_how_many_sequences_would_decide(mixed: dict[str, Rows]) -> None:
+    claims = key(mixed["claims"], "claim")
+    row, testable = claims["norms_stable_within_sequence"], sum(row["p"] is not None for row in claims.values())
+    assert row["verdict"] == "undecided"
+    values = [one["value"] for one in mixed["measure_values"] if one["measure"] == "cv_within_sequence"]
+    assert row["sequences_needed"] == count_sequences_needed(values, 0.05, testable)
+    assert row["sequences_needed"] > row["sequences"] == 8
+    assert f"about {row['sequences_needed']:,} sequences would decide" in row["sentence"]
+
+
+def test_sentences_state_the_verdict_and_the_numbers(mixed: dict[str, Rows]) -> None:
+    by_name = {claim.name: claim for claim in CLAIMS}
+    parts = {row["claim"]: row for row in mixed["claim_parts"]}
+    for row in mixed["claims"]:
+        claim, sentence = by_name[row["claim"]], row["sentence"]
+        told = {
+            "supported": claim.clause[1:],
+            "not supported": claim.denial[1:],
+            "undecided": f"Whether {claim.clause} is undecided",
+            "not testable": f"Whether {claim.clause} cannot be tested: {row['reason']}.",
+        }[row["verdict"]]
+        assert told in sentence
+        if row["verdict"] != "not testable":
+            assert parts[row["claim"]]["value"] is not None
+            assert re.search(r"\(.*\d.* to .*\d\).* required", sentence)
+
+
+def make_twin(rows: dict[str, Rows]) -> Twin:
+    """What is read of the tables of another model."""
+    values: dict[str, np.ndarray] = {}
+    for row in rows["measure_values"]:
+        values.setdefault(row["measure"], np.full(8, np.nan))[row["sequence"]] = row["value"]
+    ends = {row["measure"]: (row["value"], row["value_low"], row["value_high"]) for row in rows["measures"]}
+    return Twin("random", values, {row["claim"]: row["verdict"] for row in rows["claims"]}, ends)
+
+
+@pytest.fixture(scope="module")
+def other() -> Twin:
+    """A model of less Recall and more AUC over chance, and a shorter sink."""
+    return make_twin(compute(over_chance={"recall": 0.25, "specificity": 0.1, "auc": 0.3}, sink_norm=0.1, seed=1))
+
+
+@pytest.fixture(scope="module")
+def beside(other: Twin) -> dict[str, Rows]:
+    """The tables of the model that confirms the paper, beside that one."""
+    return compute(other)
+
+
+class TestTwins:
+    """Beside another study, sequence by sequence."""
+
+    def test_differences_are_paired(self, confirmed: dict[str, Rows], beside: dict[str, Rows], other: Twin) -> None:
+        own: dict[str, list[float]] = {}
+        for row in confirmed["measure_values"]:
+            own.setdefault(row["measure"], []).append(row["value"])
+        for name in ("recall_over_random", "auc_over_random", "lambda_of_sinks"):
+            row = key(beside["measures"], "measure")[name]
+            test = stats.ttest_rel(own[name], other.values[name])
+            low, high = test.confidence_interval(0.95)
+            assert row["twin_difference"] == pytest.approx(np.mean(own[name] - other.values[name]))
+            found = (row["twin_difference_low"], row["twin_difference_high"], row["twin_p"])
+            assert found == pytest.approx((low, high, test.pvalue), rel=1e-6)
+            assert row["twin_value"] == pytest.approx(other.values[name].mean())
+
+    def test_beyond_random_weights_is_a_test_of_the_difference(self, beside: dict[str, Rows], other: Twin) -> None:
+        claims = key(beside["claims"], "claim")
+        assert {row["twin_verdict"] for row in claims.values()} == {"supported"}
+        for name in ("selection_sharpens", "sink_compressed", "norms_stable"):  # AUC lower, λ larger, the same
+            assert claims[name]["beyond_twin"] is False, name
+        longer = replace(other, values={name: 4 * values for name, values in other.values.items()})
+        again = key(compute(longer)["claims"], "claim")
+        assert {again[name]["beyond_twin"] for name in ("sink_compressed", "norms_stable")} == {True}
+
+    def test_without_a_twin_nothing_is_compared(self, confirmed: dict[str, Rows]) -> None:
+        for row in (*confirmed["claims"], *confirmed["measures"]):
+            assert {value for name, value in row.items() if "twin" in name} == {None}
+
+
+def test_rows_are_json_numbers(confirmed: dict[str, Rows]) -> None:
+    """NULL instead of NaN, so that no reader meets one."""
+    json.dumps(confirmed, allow_nan=False)
+
+
+def test_too_few_sequences_test_nothing() -> None:
+    found = compute(sequences=3)
+    assert {row["verdict"] for row in found["claims"]} == {"not testable"}
+    assert {row["reason"] for row in found["claims"]} == {"3 sequences measured, 4 are needed"}
+    assert all(row["value"] is not None for row in found["measures"])
+
+
+def test_a_study_of_one_sequence_has_values_without_intervals() -> None:
+    found = compute(sequences=1)
+    assert {row["verdict"] for row in found["claims"]} == {"not testable"}
+    assert found["measures"]
+    assert {row["value_low"] for row in found["measures"]} == {None}

@@ -1,0 +1,488 @@
+"""Every check finds nothing in a possible study, and something in each way of breaking what it looks at.
+
+What does not belong here: the checks that follow from declarations (``tests.storage.test_declared``).
+"""
+
+from collections.abc import Iterable, Iterator
+
+import duckdb
+import pytest
+
+import sql
+from tests.made_up import MadeUp, warehouse
+from tests.reports.conftest import DEGENERATE
+from tests.sql.checking import STUDY, violations
+
+HEAD = "query = 11 AND layer = 1 AND head = 2"
+ROW = f"sequence = 1 AND {HEAD}"
+ONE = f"{ROW} AND n = 5"
+WINDOW = "query = 23 AND layer = 2"
+"""Where a window hides the sink."""
+HIDDEN = f"sequence = 1 AND {WINDOW} AND head = 2 AND n = 5"
+SINK = "sequence = 0 AND query = 5 AND layer = 2 AND head = 0 AND n = 1"
+"""Nothing but the sink is selected."""
+PAIR = "layer = 0 AND kv_head = 1"
+OTHER = "query = 23 AND layer = 0 AND head = 3"
+"""A head of no kind, in all sequences."""
+PLATEAU = "query = 11 AND layer = 0 AND head = 5"
+MEAN = "layer = 1 AND head = 2 AND n = 4"
+"""Means over sequences, at a power of two."""
+MEASURE = f"query = 11 AND {MEAN} AND measure = 'recall' AND null_model = 'random_selection'"
+OF_MODEL = "query = 11 AND n = 4 AND measure = 'recall' AND null_model = 'random_selection'"
+CURVE = "auc_rank = 'median' AND n = 4"
+POINT = f"{CURVE} AND point = 7"
+ABLATED = "layer = 1 AND head = 0 AND kind = 'zero'"
+COLD, WARM = (f"{HEAD} AND temperature = {temperature}" for temperature in (0.5, 1))
+NO_SCORES = "retriever_score = NULL, mixer_score = NULL, reset_score = NULL"
+CONTRIBUTORS = (
+    *("entropy_contributors", "effective_contributors", "top_contribution"),
+    *("contributors_50", "contributors_90", "contributors_99"),
+    *("top_contributor_position", "top_contributor_role"),
+)
+"""What is missing together where nothing contributes."""
+NO_CONTRIBUTORS = f"UPDATE concentration SET {', '.join(f'{name} = NULL' for name in CONTRIBUTORS)} WHERE {ROW}"
+NO_SCALE = "UPDATE value_scales SET value_scale = 0"
+NOTHING_SELECTED = "s_in = 0, a_min_in = 0, a_max_in = 0, norm_s = 0, norm_s_without_sink = 0"
+TESTED = "claim = (SELECT min(claim) FROM claims WHERE reason IS NULL)"
+
+
+def updates(table: str, where: str, *changes: str) -> list[str]:
+    """Changes of a few rows of a table."""
+    return [f"UPDATE {table} SET {change} WHERE {where}" for change in changes]
+
+
+def conditions(change: str) -> str:
+    """A change of one condition of a head in one sequence; ``one`` is the condition, ``place`` its number."""
+    changed = f"list_transform(conditions, lambda one, place: {change})"
+    return f"UPDATE kinds_by_sequence SET conditions = {changed} WHERE {ROW}"
+
+
+BROKEN: dict[str, list[str]] = {
+    "ablation_of_every_head": [
+        f"DELETE FROM head_ablation WHERE {ABLATED}",
+        f"DELETE FROM head_ablation_by_sequence WHERE sequence = 1 AND {ABLATED}",
+        *updates("head_ablation", ABLATED, "head = 9", "kind = 'other'", "sequences = 3", "kl = NULL"),
+        *updates("head_ablation", ABLATED, "delta_loss = delta_loss + 1e-6", "delta_loss = NULL, kl = NULL"),
+    ],
+    "bound_means_in_range": updates(
+        "bound_means",
+        "layer = 1 AND head = 2 AND n = 5",
+        *("precision_lower = 0", "f_r_max_lower = 0", "recall_lower = -1e-9", "f_r_min_lower = -1e-9"),
+        *("recall_lower = NULL", "margin = NULL", "family = 'other', kappa = NULL, scale = NULL"),
+        *("kappa = NULL", "scale = NULL", "family = 'scale_free'"),
+    ),
+    "conditions_decide_labels": [
+        *updates("kinds_by_sequence", ROW, "label = CASE label WHEN 'Mixer' THEN 'Reset' ELSE 'Mixer' END"),
+        *updates("kinds_by_sequence", f"label <> 'Other' AND {HEAD}", "label = 'Other'"),
+        *updates("kinds_by_sequence", ROW, "conditions = conditions[2:]", "conditions = conditions[1:1] || conditions"),
+        conditions("CASE WHEN place = 3 THEN conditions[2] ELSE one END"),
+        *(
+            conditions(f"CASE WHEN one.condition = '{name}' THEN struct_update(one, {changed}) ELSE one END")
+            for name, changed in (
+                ("last_weak", "met := NOT one.met"),
+                ("last_rises", "met := true, value := NULL"),
+                ("last_high", "value := one.threshold + CASE WHEN one.met THEN -1 ELSE 1 END"),
+            )
+        ),
+    ],
+    "curves_in_order": [
+        f"DELETE FROM separation_curves WHERE {CURVE} AND point = 0",
+        f"DELETE FROM separation_curves WHERE {CURVE} AND recall > 0.99",
+        f"INSERT INTO separation_curves FROM separation_curves WHERE {POINT}",
+        *updates("separation_curves", POINT, "point = 0", "point = 9", "radius = radius - 1.5", "radius = radius + 1.5"),
+        *updates("separation_curves", POINT, "radius = -1", "radius = 'inf'", "recall = recall - 0.25", "n = 5"),
+        *updates("separation_curves", POINT, "false_positive_share = false_positive_share + 0.2", "auc = auc + 0.01"),
+        *updates("separation_curves", POINT, "precision = precision + 0.01", "head = head + 1", "n_keys = n_keys + 1"),
+        *updates("separation_curves", CURVE, "auc = 1.1", "auc = 'nan'", "head = 9", "auc_rank = 'best'"),
+        *updates("separation_curves", CURVE, "n_keys = query + 2", "n = n_keys"),
+    ],
+    "directions_in_ball": [
+        f"INSERT INTO value_directions FROM value_directions WHERE {PAIR} AND position = 3",
+        *updates("value_directions", f"{PAIR} AND position = 3", "position = 4", "position = -1", "position = 24"),
+        *updates("value_directions", f"{PAIR} AND position = 3", "kv_head = 9", "x = 'nan'", "x = 0, y = 0, z = 1.01"),
+        *updates("principal_directions", PAIR, "status = 'zero'"),
+        f"DELETE FROM principal_directions WHERE {PAIR}",
+    ],
+    "elbows_once_and_in_order": [
+        *(
+            change
+            for table, where in (("elbows", HEAD), ("elbows_model", "query = 11"))
+            for change in (f"DELETE FROM {table} WHERE {where}", f"INSERT INTO {table} FROM {table} WHERE {where}")
+        ),
+        *updates("elbows", HEAD, "head = 9", "status = 'other'", "lowest_n = 12", "elbow_n = 1, lowest_n = 1"),
+        *updates("elbows", HEAD, "separability = lowest_separability - 0.01, elbow_n = 3, lowest_n = 5, status = 'ok'"),
+        *updates("elbows", "status = 'ok'", "elbow_n = 0", "elbow_n = lowest_n + 1", "elbow_n = NULL"),
+        *updates("elbows", "status = 'ok'", "status = 'no_decline'"),
+        *updates("elbows_model", "query = 11", "status = 'ok', separability = 1, elbow_n = lowest_n + 1"),
+    ],
+    "every_concentration_once": [
+        f"DELETE FROM concentration WHERE {ROW}",
+        f"DELETE FROM attention_rows WHERE {ROW}",
+        f"INSERT INTO concentration FROM concentration WHERE {ROW}",
+        *updates(
+            "concentration",
+            ROW,
+            *("sequence = 9", "n_keys = n_keys - 1", "entropy_keys = entropy_keys * 1.001"),
+            *("effective_keys = 0.9, entropy_keys = ln(0.9)", "effective_keys = 12.1, entropy_keys = ln(12.1)"),
+            *("entropy_contributors = 'inf'", "effective_contributors = NULL", "top_contribution = NULL"),
+            *("top_contributor_role = NULL", "effective_contributors = effective_contributors * 1.001"),
+            *("top_weight = 1.1", "top_weight = 0.01", "top_weight = 0.6, n_50 = 2", "n_50 = n_90 + 1"),
+            *("n_90 = n_99 + 1", "n_99 = n_keys + 1", "contributors_50 = 0", "largest_deviation = -0.1"),
+            *("largest_deviation = 1", "top_position = 12", "top_position = -1", "top_position = 3"),
+            "top_role = CASE top_role WHEN 'sink' THEN 'last' ELSE 'sink' END",
+            "top_contributor_position = 12",
+            "top_contributor_role = CASE top_contributor_role WHEN 'sink' THEN 'last' ELSE 'sink' END",
+        ),
+        NO_CONTRIBUTORS,
+    ],
+    "every_head_labelled_once": [
+        f"DELETE FROM head_taxonomy WHERE {HEAD}",
+        f"DELETE FROM kinds_by_sequence WHERE sequence = 1 AND {OTHER}; DELETE FROM head_taxonomy WHERE query = 5",
+        f"INSERT INTO head_taxonomy FROM head_taxonomy WHERE {HEAD}",
+        *updates("kinds_by_sequence", OTHER, "label = 'Reset'"),
+        *updates(
+            "head_taxonomy",
+            HEAD,
+            *("head = 9", "label = CASE label WHEN 'Mixer' THEN 'Reset' ELSE 'Mixer' END", "nearest = NULL"),
+            "nearest = CASE nearest WHEN 'Mixer' THEN 'Reset' ELSE 'Mixer' END",
+            *("single_key = true", "agreement = agreement + 0.1", "sequences = 0", "retriever_score = 'nan'"),
+            *("sink_share = -1e-9", "last_share = last_share + 0.001", "other_share = other_share + 0.01"),
+        ),
+        *updates("head_taxonomy", OTHER, "margin = margin + 1e-9", "margin = NULL", "label = nearest"),
+        *updates("head_taxonomy", OTHER, "single_key = true, effective_contributors = 2"),
+    ],
+    "every_n_once": [
+        change
+        for table, where in (("selection_counts", ONE), ("upper_bounds", f"{ONE} AND kappa = 2"))
+        for change in (
+            f"DELETE FROM {table} WHERE {where}",
+            f"INSERT INTO {table} FROM {table} WHERE {where}",
+            *updates(table, where, "n = 4", "n = 99", "n = 0", "head = 9"),
+        )
+    ]
+    + updates("selection_counts", ROW, "n_keys = n_keys + 1"),
+    "every_signature_once": [
+        f"DELETE FROM head_signatures WHERE {ROW}",
+        f"DELETE FROM attention_rows WHERE {ROW}",
+        f"DELETE FROM concentration WHERE {ROW}",
+        f"INSERT INTO head_signatures FROM head_signatures WHERE {ROW}",
+        *updates(
+            "head_signatures",
+            ROW,
+            *("sequence = 9", "n_keys = n_keys - 1", "norm_y_0 = NULL", "norm_y_0 = norm_y_0 * 1.001"),
+            *("norm_y_last = norm_y_last * 1.001", "norm_rest = norm_rest * 1.001", "change_without_sink = NULL"),
+            *("change_without_sink = norm_y_0 * 1.001", "change_without_last = norm_y_last * 1.001"),
+            *("cos_last_p05 = NULL", "cos_last_p05 = cos_last_p05 + 0.001", "top_is_other = 1 - top_is_other"),
+            *("effective_contributors = effective_contributors + 0.001", "top_is_other = NULL"),
+            *("cos_sink_max = 1.0001", "cos_sink_level = 1.0001", "cos_last_level = -1.0001"),
+            *("cos_sink_change = 'inf'", "cos_last_change = 'nan'", "cos_sink_change = NULL", "cos_last_level = NULL"),
+        ),
+        *updates("head_signatures", WINDOW, "cos_sink_level = 0, cos_sink_change = 0", "cos_sink_max = 0"),
+        *updates("head_signatures", WINDOW, "change_without_sink = 0"),
+        f"UPDATE attention_rows SET n_keys = 1 WHERE {ROW}; UPDATE head_signatures SET n_keys = 1 WHERE {ROW}",
+    ],
+    "identities": [
+        *updates("selection_counts", ONE, "k_in = -1", "k_in = n + 1", "k_out = -1", "k_out = n_keys - n + 1"),
+        *updates("selection_counts", ONE, "r_min = -1e-9", "r_max = 'inf'", "a_max_out = -1e-9", "a_min_in = -1e-9"),
+        *updates("selection_counts", ONE, "rho_out = -0.001", "rho_out = 1.001"),
+        *updates("selection_counts", ONE, *(f"precision_lower_scale_free = {value}" for value in (0, 1.0001, "NULL"))),
+        *updates("selection_counts", ONE, *(f"recall_lower_scale_free = {end}" for end in (-1e-9, 1.0001, "NULL"))),
+        *updates("selection_counts", SINK, "k_in = 0", "a_0 = -1e-9"),
+        *updates("selection_counts", HIDDEN, "s_in = a_max_in * 0.999, a_min_in = 0, norm_s = 0"),
+    ],
+    "ingredients_consistent": [
+        *updates("selection_counts", ONE, *(f"{name} = NULL" for name in ("s_in", "a_min_in", "a_max_in", "rho_out"))),
+        *updates("selection_counts", SINK, "s_in = 0", "a_max_in = 0", "a_min_in = 0", "rho_out = 0", "a_0 = NULL"),
+        *updates("selection_counts", ONE, "norm_s_without_sink = s_in * 1.001"),
+        *updates("selection_counts", HIDDEN, "a_0 = 0", "norm_s = s_in * 1.001, norm_s_without_sink = NULL"),
+        *updates("selection_counts", HIDDEN, "a_max_in = a_min_in * 0.999, s_in = a_min_in * 4.5, norm_s = 0"),
+        *updates("selection_counts", HIDDEN, "s_in = a_min_in * 4.999, a_max_in = a_min_in * 2, norm_s = 0"),
+        *updates("selection_counts", HIDDEN, "s_in = a_max_in * 5.001"),
+    ],
+    "ingredients_monotone": [
+        f"DELETE FROM selection_counts WHERE {ONE}",
+        f"INSERT INTO selection_counts FROM selection_counts WHERE {ONE}",
+        *updates("selection_counts", ONE, *(f"{name} = 7" for name in ("n", "head", "layer", "sequence", "query"))),
+        *updates("selection_counts", f"{ROW} AND n = 11", "a_0 = a_0 * 1.001", "a_0 = NULL"),
+        *updates("selection_counts", ONE, "s_in = 0", "s_in = s_in * 9", "a_max_in = 0", "a_min_in = 0"),
+        *updates("selection_counts", ONE, "a_max_out = a_max_out * 0.001", "a_max_out = a_max_out * 1000"),
+    ],
+    "low_quantiles_held": [
+        *updates("attention_rows", ROW, "cos_last_p05 = NULL", "cos_last_p05 = -1", "cos_last_p05 = 1"),
+        *updates("attention_rows", ROW, "cos_last_p05 = cos_last_p05 - 1e-6"),
+        *updates(
+            "attention_rows", ROW, f"cos_last_p05 = (SELECT max(cos_last) FROM selection_counts AS s WHERE {ROW})"
+        ),
+        *updates("selection_counts", ROW, "cos_last = cos_last + 0.001"),
+    ],
+    "means_agree": [
+        f"DELETE FROM selection_means WHERE query = 11 AND {MEAN}",
+        *updates("selection_means", f"query = 11 AND {MEAN}", "recall = recall + 1e-5", "head = 9"),
+        *updates("distance_means", f"query = 11 AND {MEAN}", "relative_distance = relative_distance * 1.0001"),
+        *updates("distance_means", f"query = 11 AND {MEAN}", "relative_random_distance = relative_random_distance + 0.01"),
+        *updates("distance_means", f"query = 11 AND {MEAN}", "relative_distance = NULL"),
+        *updates("selection_means_model", "query = 11 AND n = 4", "recall = recall - 1e-5"),
+        "DELETE FROM selection_means_model WHERE query = 11 AND n = 4",
+    ],
+    "measures_agree": [
+        *updates("measures", "value IS NOT NULL", "value = value + 1e-6"),
+        "DELETE FROM measures",
+        *updates("claim_parts", "value IS NOT NULL", "value = NULL"),
+        *updates("claims", TESTED, "reason = 'none'", "p = NULL", "verdict = 'not testable'", "p_holm = p / 2"),
+        *updates("claims", TESTED, "verdict = 'supported', p_holm = 0.051", "verdict = 'undecided', p_holm = 0.049"),
+        *updates("claims", "reason IS NOT NULL", "verdict = 'undecided'", "reason = NULL", "p = 1"),
+    ],
+    "measures_of_selections": [
+        *updates("separability", MEASURE, "value = value + 1e-3", "sequences = 2", "null_value = null_value + 1e-3"),
+        *updates("separability_model", OF_MODEL, "value = value + 1e-3", "null_value = null_value + 1e-3"),
+        *updates("separability_model", OF_MODEL, "heads = 11", "sequences = 2"),
+        *updates("selection_counts", f"{ROW} AND n = 4", "k_in = k_in - 1", "k_out = k_out + 1"),
+        f"DELETE FROM selection_counts WHERE {ROW} AND n = 4",
+        f"DELETE FROM separability WHERE {MEASURE}",
+    ],
+    "norms_in_domain": [
+        *updates("assumption_norms", PAIR, "c = 0", "c = NULL", "lambda_sink = NULL", "lambda_sink = -1e-9"),
+        *updates("assumption_norms", PAIR, "status = 'other'", "status = 'zero'", "status = 'zero', lambda_sink = NULL"),
+    ],
+    "parts_consistent": [
+        *updates("attention_rows", ROW, *(f"{name} = -1e-9" for name in ("norm_y_0", "norm_y_last", "norm_output"))),
+        *updates("attention_rows", ROW, "norm_y_0 = NULL", "total_rest = norm_rest * 0.999", "norm_y_last = 'inf'"),
+        *updates("attention_rows", ROW, "norm_output_without_last = 'inf'", "cos_last_p05 = 1.0001", "n_keys = 2"),
+        *updates("attention_rows", WINDOW, "norm_y_0 = 0"),
+    ],
+    "radii_in_order": [
+        *updates("selection_counts", ONE, "k_out = 0, k_in = n, r_max = r_min * 1.001", "k_out = 0, k_in = n - 1"),
+        *updates("selection_counts", ONE, "k_out = 1, r_max = r_min * 0.999"),
+    ],
+    "regimes_contiguous": [
+        f"DELETE FROM regimes_by_sequence WHERE {ROW}",
+        f"DELETE FROM regimes_by_sequence WHERE {ROW} AND first_n = 1",
+        f"DELETE FROM regimes_by_sequence WHERE {ROW} AND last_n = 11",
+        f"INSERT INTO regimes_by_sequence FROM regimes_by_sequence WHERE {ROW} AND first_n = 1",
+        *updates("regimes_by_sequence", f"{ROW} AND last_n = 11", "first_n = first_n + 1", "last_n = last_n - 1"),
+        *updates("regimes_by_sequence", f"{ROW} AND last_n = 11", "regime = 'VI'", "regime = 'I'"),
+        *updates("regimes_by_sequence", f"{ROW} AND last_n = 11", "positive_share = 1.0001", "positive_share = -1e-4"),
+        *updates("regimes_by_sequence", f"{ROW} AND first_n = 1", "first_n = 0", "last_n = last_n + 1", "last_n = 0"),
+        *updates("regimes_by_sequence", ROW, "regime = 'V'", "head = 9"),
+        *updates("assumption_weights", HEAD, "status = 'undefined'"),
+    ],
+    "rows_of_attention": [
+        f"DELETE FROM attention_rows WHERE {ROW}",
+        "DELETE FROM attention_rows",
+        f"INSERT INTO attention_rows FROM attention_rows WHERE {ROW}",
+        *updates("attention_rows", ROW, *(f"n_keys = {keys}, sink_attended = false" for keys in (0, 13))),
+        *updates("attention_rows", ROW, "sink_attended = false", "weight_sum = 0", "weight_sum = 1.01"),
+        *updates("attention_rows", ROW, "learned_sink = 0.4", "weight_sum = 1.4, learned_sink = -0.4"),
+        *updates("attention_rows", ROW, "weight_sum = 0.6, learned_sink = 'NaN'"),
+        *updates("attention_rows", WINDOW, "sink_attended = true"),
+    ],
+    "scale_free_holds": [
+        f"UPDATE monte_carlo SET {metric}_holds = false WHERE family = 'scale_free' AND isinf(beta) AND n = 4"
+        for metric in ("precision", "recall")
+    ],
+    "scores_of_known_heads": [
+        f"INSERT INTO external_scores (study, source, format, layer, head, score) VALUES {rows}"
+        for rows in (
+            "('small', 'a tool', 'json', 3, 0, 1)",
+            "('small', 'a tool', 'json', 0, 6, 1)",
+            "('small', 'a tool', 'json', 0, 0, 'nan')",
+            "('small', 'a tool', 'json', 0, 0, 'inf')",
+            "('small', 'a tool', 'json', 0, 0, 1), ('small', 'a tool', 'json', 0, 0, 2)",
+        )
+    ],
+    "sensitivity_in_range": [
+        f"DELETE FROM sensitivity WHERE {ROW}",
+        f"DELETE FROM sensitivity WHERE {ROW} AND temperature = 1",
+        f"DELETE FROM attention_rows WHERE {ROW}",
+        f"INSERT INTO sensitivity FROM sensitivity WHERE {ROW} AND temperature = 1",
+        *updates("sensitivity", f"{ROW} AND temperature = 1", "temperature = 0.5", "temperature = 0"),
+        *updates("sensitivity", f"{ROW} AND temperature = 1", "spectral_norm = -1e-9", "spectral_norm = 'nan'"),
+        *updates("sensitivity", ROW, "spectral_norm = 0.5 / temperature * (1 + 1e-14)"),
+    ],
+    "similarity_in_domain": [
+        change
+        for table, where in (("assumption_similarity", PAIR), ("assumption_similarity_model", "true"))
+        for change in updates(
+            table,
+            where,
+            *("beta = -1e-9", "beta = NULL", "status = 'unbounded'", "beta_floor = -1e-9", "beta_floor = NULL"),
+            *("floor = NULL", "floor = 1", "floor = -1", "status_floor = 'unbounded'", "mae = -1e-9"),
+            *("status_floor = 'constant', beta_floor = NULL", "effective_points = distances + 1", "preferred = 'other'"),
+        )
+    ],
+    "sparsified_in_range": [
+        "DELETE FROM sparsified_loss WHERE policy = 'same_n' AND budget = 0.5",
+        *updates("sparsified_loss", "policy = 'elbow' AND budget = 0.5", "needs = 'luck'", "budget = 0.3"),
+        *updates("sparsified_loss", "policy = 'same_n' AND budget = 0.5", "excess_loss = 1e-12"),
+    ],
+    "temperatures_in_range": [
+        *(f"DELETE FROM temperature_means WHERE {WARM}{where}" for where in ("", " AND n = 4", " AND n = 11")),
+        *(f"DELETE FROM temperature_concentration WHERE {where}" for where in (WARM, HEAD)),
+        f"INSERT INTO temperature_means FROM temperature_means WHERE {WARM} AND n = 4",
+        *updates("temperature_means", f"{WARM} AND n = 4", "n = 3", "n = 2", "temperature = 3", "precision = 0.333"),
+        *updates("temperature_means", f"{WARM} AND n = 4", "distance = -1", "random_distance = 'nan'", "sequences = 1"),
+        *updates(
+            "temperature_means",
+            f"{WARM} AND n = 4",
+            *(f"{name} = {end}" for name in ("recall", "specificity", "auc") for end in (-1e-9, 1.0001)),
+        ),
+        *updates("temperature_concentration", WARM, "effective_keys = 0.99", "effective_keys = 12.1", "top_weight = 1"),
+        *updates("temperature_concentration", WARM, "n_50 = n_90 + 1", "n_90 = n_99 + 1", "n_99 = 12.5"),
+        *updates("temperature_concentration", WARM, "underflowed = -1", "underflowed = 12", "sequences = 1"),
+        *updates("temperature_concentration", COLD, "top_weight = 1.1", "effective_keys = 11.9", "top_weight = 0.1"),
+    ],
+    "upper_bounds_in_range": [
+        *updates("upper_bounds", ONE, "precision_upper = NULL", "recall_upper = NULL", "precision_upper = 1.00001"),
+        *updates("upper_bounds", ONE, "precision_upper = 1 - 0.5001 / (n + 1)", "recall_upper = 0.49999"),
+        *updates("upper_bounds", ONE, "recall_upper = 1.00001", "kappa = 0", "scale = 'raw'"),
+        "UPDATE upper_bounds SET scale = 'other'",
+    ],
+    "weights_in_domain": [
+        *updates(
+            "assumption_weights",
+            HEAD,
+            *("variant = 'other'", "variant = NULL", "variant = 'tied'", "variant = 'plateau'", "status = 'undefined'"),
+            *("effective_points = positions + 1", "p_base = NULL", "t_1 = NULL", "t_2 = NULL", "p_sink = 1.0001"),
+            *("t_1 = t_2 - 1", "t_1 = t_2 + 1", "t_1 = -1, t_2 = -1", "t_1 = 12, t_2 = 12", "eta_growth = NULL"),
+            *("eta = 0.1", "omega = 0.1"),
+            *(
+                f"variant = 'untied', t_1 = 1, {changed}"
+                for changed in ("eta = 1, omega = 1", "eta = -1, omega = 1", "omega = 1", "eta = 0.1")
+            ),
+            *(f"variant = 'untied', eta = 0.1, omega = {omega}" for omega in (0, 3.1416)),
+            "variant = 'tied', eta = eta_growth + 0.1, omega = 1",
+        ),
+        *updates("assumption_weights", PLATEAU, "eta_growth = 0.1", "variant = 'growth', t_1 = 4, t_2 = 4"),
+        *updates("assumption_weights_model", "query = 23", "t_2 = 24", "p_base = NULL"),
+    ],
+    "weights_within_logit_range": [
+        f"DELETE FROM logit_range WHERE {ROW}",
+        f"DELETE FROM attention_rows WHERE {ROW}",
+        *updates("logit_range", ROW, "n_keys = n_keys - 1", "query_norm = 0.1, key_norm = 0.1", "logit_cap = -1"),
+        *updates("logit_range", ROW, "query_norm = 9", "key_norm = 9", "query_norm = 30, key_norm = -30"),
+        *updates("logit_range", ROW, "query_norm = 9, key_norm = 9, logit_cap = 0.1"),
+        *updates("logit_range", ROW, "query_norm = 9, key_norm = 'inf', logit_cap = NULL"),
+        *updates("logit_range", ROW, "least_weight = -0.001, underflowed = 1", "least_weight = 0", "underflowed = 1"),
+        *updates("logit_range", ROW, "least_weight = 1.001 / n_keys", "largest_weight = 0.999 / n_keys"),
+        *updates("logit_range", ROW, "largest_weight = 1.001"),
+        *updates("logit_range", ROW, "query_norm = 0.1, key_norm = 0.1, least_weight = 0, underflowed = 1"),
+    ],
+}
+"""For each check, statements that break what it looks at."""
+
+HARMLESS: dict[str, list[str]] = {
+    "ablation_of_every_head": ["DELETE FROM head_ablation; DELETE FROM head_ablation_by_sequence"],
+    "bound_means_in_range": [
+        "UPDATE bound_means SET (margin, premise_share, precision_lower, recall_lower) = (NULL, NULL, NULL, NULL)",
+    ],
+    "curves_in_order": ["DELETE FROM separation_curves", f"DELETE FROM separation_curves WHERE {POINT}"],
+    "directions_in_ball": [f"DELETE FROM value_directions WHERE {PAIR}"],
+    "elbows_once_and_in_order": [
+        "UPDATE elbows SET status = 'no_decline', elbow_n = NULL, separability = NULL, lowest_n = 2",
+    ],
+    "every_concentration_once": [
+        f"UPDATE attention_rows SET norm_contributions = 0 WHERE {ROW}; {NO_CONTRIBUTORS}",
+        *updates("concentration", ROW, "effective_keys = effective_keys * (1 + 1e-6)"),
+    ],
+    "every_head_labelled_once": updates("head_taxonomy", OTHER, f"{NO_SCORES}, nearest = NULL, margin = NULL"),
+    "every_signature_once": [
+        *updates("head_signatures", ROW, "cos_sink_level = NULL, cos_sink_change = NULL"),
+        *updates("head_signatures", ROW, "cos_last_level = NULL, cos_last_change = NULL"),
+    ],
+    "identities": ["UPDATE selection_counts SET precision_lower_scale_free = NULL, recall_lower_scale_free = NULL"],
+    "ingredients_consistent": updates("selection_counts", ONE, NOTHING_SELECTED),
+    "ingredients_monotone": updates(
+        "selection_counts", ONE, f"s_in = (SELECT s_in FROM selection_counts AS s WHERE {ROW} AND n = 4) * (1 - 5e-7)"
+    ),
+    "low_quantiles_held": [
+        f"UPDATE selection_counts SET cos_last = NULL WHERE {ROW}; UPDATE attention_rows SET cos_last_p05 = NULL WHERE {ROW}"
+    ],
+    "measures_of_selections": [
+        "DELETE FROM separability; DELETE FROM separability_model",
+        *updates("separability", MEASURE, "value = value + 1e-8"),
+    ],
+    "norms_in_domain": ["UPDATE assumption_norms SET status = 'zero', c = 0, lambda_sink = NULL"],
+    "parts_consistent": [
+        *updates("attention_rows", ROW, "norm_y_0 = 0, norm_y_last = 0, norm_rest = 0, total_rest = 0"),
+        *updates("attention_rows", ROW, "norm_rest = total_rest * (1 + 5e-6)"),
+    ],
+    "rows_of_attention": ["DELETE FROM selection_counts"],
+    "scale_free_holds": [
+        "UPDATE monte_carlo SET precision_holds = false WHERE NOT (family = 'scale_free' AND meets_assumptions)",
+    ],
+    "sensitivity_in_range": ["UPDATE sensitivity SET spectral_norm = 0.5 / temperature"],
+    "similarity_in_domain": [
+        "UPDATE assumption_similarity SET status = 'constant', beta = 0",
+        "UPDATE assumption_similarity SET status = 'unbounded', beta = NULL",
+        "UPDATE assumption_similarity SET status_floor = 'unbounded', beta_floor = NULL",
+        "UPDATE assumption_similarity SET rho_0 = NULL, rho_0_sd = NULL",
+    ],
+    "sparsified_in_range": ["DELETE FROM sparsified_loss"],
+    "temperatures_in_range": [
+        "; ".join(f"DELETE FROM temperature_{table} WHERE temperature = 1" for table in ("means", "concentration")),
+        "UPDATE temperature_concentration SET effective_contributors = NULL",
+    ],
+    "weights_in_domain": [
+        "UPDATE assumption_weights SET p_sink = NULL",
+        *updates("assumption_weights", HEAD, "variant = 'untied', t_1 = 0, eta = -0.5, omega = 1"),
+        *updates("assumption_weights", HEAD, "variant = 'tied', eta = 0.5, omega = 1, eta_growth = NULL, t_2 = query"),
+    ],
+    "weights_within_logit_range": [
+        *updates("logit_range", ROW, "query_norm = 30, key_norm = 30, least_weight = 0, underflowed = 3"),
+        *updates("logit_range", ROW, "query_norm = 'inf', key_norm = 'inf', logit_cap = 5"),
+    ],
+}
+"""Rare but possible: heads of zeros, nothing that contributes, data that leave parameters open, features not used."""
+
+
+@pytest.fixture(scope="module", params=[MadeUp(), *DEGENERATE.values()], ids=["plain", *DEGENERATE])
+def strange(request: pytest.FixtureRequest) -> Iterator[duckdb.DuckDBPyConnection]:
+    with warehouse(request.param) as connection:
+        yield connection
+
+
+def find_wrongly_judged(
+    connection: duckdb.DuckDBPyConnection, check: str, changes: Iterable[str], *, broken: bool
+) -> list[str]:
+    """The changes after which a check does not find what it should."""
+    wrong = []
+    for change in changes:
+        connection.begin()
+        try:
+            connection.execute(change)
+            if bool(violations(connection, check)) != broken:
+                wrong.append(change)
+        finally:
+            connection.rollback()
+    return wrong
+
+
+def test_every_check_is_tested() -> None:
+    assert set(BROKEN) == set(sql.list_names("checks")) >= set(HARMLESS)
+
+
+@pytest.mark.parametrize("check", sql.list_names("checks"))
+def test_what_is_broken_is_found(good: duckdb.DuckDBPyConnection, check: str) -> None:
+    assert violations(good, check) == []
+    assert find_wrongly_judged(good, check, BROKEN[check], broken=True) == []
+
+
+@pytest.mark.parametrize("check", HARMLESS)
+def test_what_is_rare_is_not_broken(good: duckdb.DuckDBPyConnection, check: str) -> None:
+    assert find_wrongly_judged(good, check, HARMLESS[check], broken=False) == []
+
+
+def test_the_strangest_studies_break_no_check(strange: duckdb.DuckDBPyConnection) -> None:
+    (study,) = strange.sql("SELECT study FROM studies").fetchall()[0]
+    assert {check: found for check in sql.list_names("checks") if (found := violations(strange, check, study))} == {}
+
+
+def test_another_study_is_none_of_a_checks_business(changed: duckdb.DuckDBPyConnection) -> None:
+    """Every table holds another study twice, and nothing of it is as it should be."""
+    for table in sql.list_names("schema"):
+        columns = [column for column in sql.read_statement("schema", table).typed if column.type == "DOUBLE"]
+        wrong = "".join(f", {column.name} + 7 AS {column.name}" for column in columns if column.name != "kappa")
+        changed.execute(f"INSERT INTO {table} SELECT * REPLACE ('other' AS study{wrong}) FROM {table}")
+        changed.execute(f"INSERT INTO {table} FROM {table} WHERE study = 'other'")
+    for check in sql.list_names("checks"):
+        assert violations(changed, check, STUDY.study) == [], check

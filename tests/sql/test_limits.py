@@ -1,0 +1,125 @@
+"""The views and macros of the limits of selection, against plain readings and the functions of ``geometry``.
+
+What does not belong here: how the numbers are computed (``tests.dagster_project.test_limits``).
+"""
+
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from geometry.limits.distances import critical_n, random_subset_distance
+from geometry.limits.jacobian import bounds_held
+
+HEAD = "query = 11 AND layer = 1 AND head = 2"
+ONE = f"sequence = 1 AND {HEAD}"
+
+
+def named(connection: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
+    """Rows by the names of their columns."""
+    rows: list[dict[str, Any]] = connection.sql(query).to_arrow_table().to_pylist()
+    return rows
+
+
+def test_random_selections_are_those_of_the_closed_form(good: duckdb.DuckDBPyConnection) -> None:
+    rows = good.execute("""
+        SELECT
+            norm_output, norm_contributions, n, counts.n_keys,
+            random_subset_distance(norm_output, norm_contributions, n, counts.n_keys)
+        FROM selection_counts AS counts JOIN attention_rows USING (study, sequence, query, layer, head)
+    """).fetchnumpy()
+    output, contributions, n, n_keys, found = (np.asarray(column, np.float64) for column in rows.values())
+    wanted = random_subset_distance(output, contributions, size=n, n_keys=n_keys)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    exchanged = random_subset_distance(contributions, output, size=n, n_keys=n_keys)
+    assert np.abs(found - exchanged).max() > 0.1 * found.max()  # mutation control
+
+
+@pytest.mark.parametrize(("n", "n_keys"), [(0, 4), (4, 4), (5, 4), (1, 1)])
+def test_there_is_none_without_keys_on_both_sides(good: duckdb.DuckDBPyConnection, n: int, n_keys: int) -> None:
+    assert good.execute("SELECT random_subset_distance(1, 1, ?, ?)", [n, n_keys]).fetchone() == (None,)
+
+
+def test_the_critical_n_is_the_first_at_which_means_meet(changed: duckdb.DuckDBPyConnection) -> None:
+    random = "relative_random_distance"
+    changed.execute(f"UPDATE distance_means SET relative_distance = 2 * {random} WHERE {HEAD} AND n < 4")
+    changed.execute(f"UPDATE distance_means SET relative_distance = {random} WHERE {HEAD} AND n >= 4")
+    changed.execute(f"UPDATE distance_means SET relative_distance = {random} + 1 WHERE layer = 0")
+    means = named(changed, "SELECT * FROM distance_means ORDER BY query, layer, head, n")
+    found = named(changed, "SELECT * FROM critical_n")
+    for row in found:
+        mine = [mean for mean in means if all(mean[key] == row[key] for key in ("query", "layer", "head"))]
+        distances = [[mean[name] for mean in mine] for name in ("relative_distance", random)]
+        wanted = critical_n(*distances)
+        assert row["last_n"] == len(mine)
+        assert row["critical_n"] == (None if np.isnan(wanted) else wanted)
+        assert row["critical_share"] == (None if np.isnan(wanted) else wanted / (len(mine) + 1))
+        assert row["nearest_n"] == int(np.argmin(distances[0])) + 1
+    assert {row["critical_n"] for row in found if (row["query"], row["layer"], row["head"]) == (11, 1, 2)} == {4}
+    assert {row["critical_n"] for row in found if row["layer"] == 0} == {None}
+
+
+def test_the_band_is_the_one_reported(changed: duckdb.DuckDBPyConnection) -> None:
+    for n, recall in enumerate((0.69, 0.7, 0.8, 0.85, 0.86), 1):
+        changed.execute(f"UPDATE selection_means SET recall = {recall} WHERE {HEAD} AND n = {n}")
+    found = changed.execute(
+        f"SELECT within_band, share, band_low, band_high FROM distinguishable_share WHERE {HEAD} AND n <= 5 ORDER BY n"
+    ).fetchall()
+    assert [row[0] for row in found] == [False, True, True, True, False]
+    assert {row[2:] for row in found} == {(0.7, 0.85)}
+
+
+def test_bounds_hold_as_in_geometry(changed: duckdb.DuckDBPyConnection) -> None:
+    changed.execute(f"UPDATE sensitivity SET spectral_norm = 0.5 / temperature WHERE {HEAD}")
+    changed.execute("UPDATE sensitivity SET spectral_norm = 0.25 / temperature WHERE query = 11 AND head = 1")
+    found = changed.execute(f"""
+        SELECT quarter_holds, half_holds, root_holds, reported_holds, closeness
+        FROM sensitivity_bounds WHERE {HEAD} ORDER BY temperature
+    """).fetchall()
+    temperatures = (0.5, 1.0, 2.0)
+    held = bounds_held(0.5 / np.array(temperatures), temperatures)
+    wanted = [held[name] for name in ("quarter", "half", "root", "reported")]
+    np.testing.assert_array_equal(np.array(found)[:, :4], np.array(wanted).T)
+    np.testing.assert_allclose(np.array(found)[:, 4], 1, rtol=1e-15)
+    tight = "SELECT bool_and(quarter_holds = 1) FROM sensitivity_bounds WHERE query = 11 AND head = 1"
+    assert changed.execute(tight).fetchone() == (True,)
+
+
+def test_the_interval_is_that_of_the_norms(changed: duckdb.DuckDBPyConnection) -> None:
+    changed.execute(f"UPDATE logit_range SET query_norm = 0.5, key_norm = 4, logit_cap = NULL WHERE {ONE}")
+    columns = "n_keys, logit_bound, lower, upper, logit_spread, used, least_weight, largest_weight, holds"
+    (row,) = changed.execute(f"SELECT {columns} FROM weight_intervals WHERE {ONE}").fetchall()
+    n, bound, lower, upper, spread, used, least, largest, holds = row
+    assert bound == pytest.approx(2)
+    assert (lower, upper) == pytest.approx((np.exp(-4) / n, min(1, np.exp(4) / n)))
+    assert lower <= least <= largest <= upper
+    assert spread == pytest.approx(np.log(largest / least))
+    assert used == pytest.approx(spread / 4)
+    assert holds
+    changed.execute(f"UPDATE logit_range SET logit_cap = 1.5 WHERE {ONE}")
+    capped = changed.execute(f"SELECT logit_bound FROM weight_intervals WHERE {ONE}").fetchone()
+    assert capped == pytest.approx((1.5 * np.tanh(2 / 1.5),))
+
+
+def test_the_best_temperature_is_that_of_the_largest_mean(changed: duckdb.DuckDBPyConnection) -> None:
+    changed.execute(f"UPDATE temperature_means SET auc = 0.9, auc_gain_low = 0.1, auc_gain_high = 0.2 WHERE {HEAD}")
+    best = "auc = 0.95, auc_gain_low = 0.02, auc_gain_high = 0.08"
+    changed.execute(f"UPDATE temperature_means SET {best} WHERE {HEAD} AND temperature = 2 AND n = 4")
+    changed.execute(f"UPDATE temperature_means SET recall = 0.5 WHERE {HEAD}")  # all equal: the model's own
+    columns = "n, temperature, value, value_at_1, gain, gain_low, gain_high"
+    (auc,) = changed.execute(f"SELECT {columns} FROM best_temperature(5) WHERE {HEAD}").fetchall()
+    assert auc == pytest.approx((4, 2, 0.95, 0.9, 0.05, 0.02, 0.08))
+    asked = f"SELECT {columns} FROM best_temperature(4, measure := 'recall') WHERE {HEAD}"
+    assert changed.execute(asked).fetchall()[0][:5] == (4, 1, 0.5, 0.5, 0)
+    changed.execute("DELETE FROM temperature_means WHERE temperature = 1")
+    assert changed.execute(asked).fetchall()[0][:5] == (4, 0.5, 0.5, None, None)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [("best_temperature(0)", "at_n must be 1 or more"), ("best_temperature(measure := 'loss')", "'auc' or 'recall'")],
+)
+def test_what_cannot_be_asked_is_refused(good: duckdb.DuckDBPyConnection, call: str, message: str) -> None:
+    with pytest.raises(duckdb.InvalidInputException, match=message):
+        good.execute(f"FROM {call}").fetchall()
