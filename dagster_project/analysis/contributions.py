@@ -40,7 +40,7 @@ def estimate_contributions_bytes(sizes: Mapping[str, int]) -> int:
     sizes
         Sizes of the axes ``head``, ``kv_head`` and ``key``.
     """
-    return (120 * sizes["head"] + 100 * sizes["kv_head"]) * sizes["key"] + 2**18
+    return (200 * sizes["head"] + 100 * sizes["kv_head"]) * sizes["key"] + 2**18
 
 
 def _compute_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
