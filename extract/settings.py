@@ -232,7 +232,9 @@ class ExtractionSettings(_Settings):
     model: Annotated[ModelSettings, BeforeValidator(_expand_id)]
     corpus: Annotated[CorpusSettings, BeforeValidator(_expand_id)] = Field(None, validate_default=True)
     context_length: int = Field(ge=2, description="tokens in each sequence")
-    sequences: int = Field(ge=1, description="number of sequences")
+    sequences: int = Field(
+        24, ge=1, description="number of sequences, the sample of every interval; a default that decides most claims"
+    )
     queries: tuple[int, ...] | None = Field(
         None,
         description="positions of the queries whose weights are kept, in any order, such as [63, 127, 255]; the one at "

@@ -156,7 +156,7 @@ def run(
     column: Annotated[str | None, typer.Option(help="Column or field that holds the text (default: text).")] = None,
     pack: Annotated[bool, _make_flag("--pack", help="Join short documents instead of skipping them.")] = False,
     context_length: Annotated[int | None, typer.Option(help="Tokens in each sequence.")] = None,
-    sequences: Annotated[int | None, typer.Option(help="Number of sequences.")] = None,
+    sequences: Annotated[int | None, typer.Option(help="Number of sequences; 24 if not given.")] = None,
     queries: Annotated[
         str | None,
         typer.Option(metavar="P,P,…", help="Query positions to measure (default: only the last one)."),

@@ -166,7 +166,7 @@ def test_a_study_that_was_not_run_has_no_report(home: Path) -> None:
 
 def test_what_is_missing_of_a_description_is_named(home: Path, inputs: Path) -> None:
     complaint = attention_geometry("run", "--name", "refused", "--model", inputs / "llama", home=home).complaint
-    assert complaint.endswith("study 'refused' lacks --corpus, --context-length and --sequences; add them")
+    assert complaint.endswith("study 'refused' lacks --corpus and --context-length; add them")
     assert "run --help" in attention_geometry("run", "--home", home).complaint
     assert files(home) == {}
 

@@ -162,7 +162,7 @@ def test_studies_fit_a_terminal_and_no_name_is_cut(tmp_path: Path) -> None:
 
 def test_all_options_that_a_new_study_lacks_are_named_at_once(tmp_path: Path) -> None:
     lacks = attention_geometry("run", "--name", "x", home=tmp_path).complaint
-    assert lacks == "command line: study 'x' lacks --model, --corpus, --context-length and --sequences; add them"
+    assert lacks == "command line: study 'x' lacks --model, --corpus and --context-length; add them"
 
 
 def test_a_machine_without_a_browser_says_so_at_once(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,6 +205,11 @@ def test_the_scales_are_those_of_the_mathematics() -> None:
     assert get_args(AnalysisSettings.model_fields["scale"].annotation) == SCALES
 
 
+def test_as_many_sequences_as_decide_most_claims_if_none_are_named() -> None:
+    named = {name: value for name, value in DESCRIBED.items() if name != "sequences"}
+    assert parse_study("a", named, "file").sequences == 24
+
+
 EFFECTS = {"model": "m", "corpus": "c", "context_length": 32, "sequences": 4}
 
 

@@ -3,15 +3,18 @@
 import re
 import shutil
 import tracemalloc
+from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import dask
 import numpy as np
 import pytest
-from geometry.statistics.bootstrap import REPLICATES
+from scipy import stats
 
 import sql
+from dagster_project.analysis import passes
 from dagster_project.analysis.metrics_store import open_metrics
 from dagster_project.assets.catalogue import find_asset
 from dagster_project.assets.claims import judge_claims
@@ -26,6 +29,7 @@ from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, STUDY, cut, draw, measured, several
+from tests.dagster_project.intervals import DIFFERENCE, SHARE, columns, near, of_mean, of_statistic
 from tests.geometry.measured_studies import measure_study
 
 
@@ -64,28 +68,35 @@ def test_a_store_holds_what_its_queries_and_sequences_have_together(tmp_path: Pa
         np.testing.assert_array_equal(np.asarray(store.array(name)[:]), array, err_msg=name)
 
 
-def test_norms_are_those_of_all_sequences_but_the_sinks(home: Home) -> None:
+def vary(norms: np.ndarray) -> float:
+    """Coefficient of variation over positions of the expected norm: covariances of two different sequences."""
+    pairs = [np.cov(one, other, ddof=0)[0, 1] for one, other in permutations(norms, 2)]
+    return float(np.sqrt(max(np.mean(pairs), 0)) / norms.mean())
+
+
+def test_norms_are_means_over_sequences_of_all_positions_but_the_sinks(home: Home) -> None:
     found = {(row["layer"], row["kv_head"]): row for row in rows(home, "assumption_norms")}
+    of_sequences = rows(home, "assumption_norms_by_sequence")
     assert list(found) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for place, row in found.items():
         norms = lengths(home, *place)
         others = norms[:, 1:]
-        per_sequence = [np.std(one) / np.mean(one) for one in others]
-        medians = [np.median(one) for one in others]
-        wanted = {
-            "c": np.median(others),
-            "c_se": np.std(medians, ddof=1) / 5**0.5,
-            "lambda_sink": np.median(norms[:, 0]) / np.median(others),
-            "cv_of_mean_norm": np.std(others.mean(axis=0)) / np.mean(others),
-            "cv_within_sequence": np.mean(per_sequence),
-            "cv_within_sequence_sd": np.std(per_sequence),
-            "norm_p05": np.quantile(others, 0.05),
-            "norm_p25": np.quantile(others, 0.25),
-            "norm_p75": np.quantile(others, 0.75),
-            "norm_p95": np.quantile(others, 0.95),
+        parts = {
+            "c": np.median(others, axis=1),
+            "lambda_sink": norms[:, 0] / np.median(others, axis=1),
+            "cv_within_sequence": others.std(axis=1) / others.mean(axis=1),
         }
-        assert {name: row[name] for name in wanted} == pytest.approx(wanted, rel=1e-6)
-        assert (row["sequences"], row["status"]) == (5, "ok")
+        wanted = {"cv_of_mean_norm": np.std(others.mean(axis=0)) / np.mean(others), "sequences": 5}
+        for name, numbers in parts.items():
+            wanted |= columns(name, of_mean(numbers, (0, np.inf)))
+        of_norms = of_statistic(lambda kept, others=others: vary(others[kept]), 5)
+        assert near(row, wanted | columns("cv_of_expected_norm", of_norms), rel=1e-6)
+        assert row["status"] == "ok"
+        parts["cv_without_sequence"] = np.array([vary(np.delete(others, one, axis=0)) for one in range(5)])
+        mine = [one for one in of_sequences if (one["layer"], one["kv_head"]) == place]
+        for sequence, one in enumerate(mine):
+            assert near(one, {name: part[sequence] for name, part in parts.items()} | {"sequence": sequence}, rel=1e-6)
+        assert not near(row, {"c": np.median(others)}, rel=1e-4)  # mutation control: that of all sequences at once
 
 
 @pytest.mark.slow
@@ -98,8 +109,8 @@ def test_value_states_of_norm_0_have_no_ratio(tmp_path: Path) -> None:
     assert (row["status"], row["c"], row["lambda_sink"], row["cv_within_sequence"]) == ("zero", 0, None, None)
     row = rows(home, "assumption_similarity")[0]
     assert (row["status"], row["beta"], row["floor"], row["rho_0"]) == ("undefined", None, None, None)
-    assert all(row["beta_se"] is None for row in rows(home, "assumption_similarity"))
-    assert all(row["recall_ci_low"] is None for row in rows(home, "selection_means"))
+    assert all(row["beta_low"] is None for row in rows(home, "assumption_similarity"))
+    assert all(row["recall_low"] is None for row in rows(home, "selection_means"))
 
 
 def cosines(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -117,47 +128,83 @@ def test_similarity_is_fitted_to_the_mean_over_sequences(home: Home) -> None:
         curves, sinks = zip(*(cosines(values[s, layer, kv_head]) for s in range(5)), strict=True)
         fit = fit_decay(np.mean(curves, axis=0))
         model.append(np.mean(curves, axis=0))
-        assert row["beta"] == pytest.approx(fit.beta, rel=1e-4)
-        assert row["mae"] == pytest.approx(fit.mae, rel=1e-4)
-        if (layer, kv_head) == (0, 1):
-            assert (row["rho_0"], row["rho_0_sd"], row["rho_0_se"]) == (None, None, None)
-        else:
-            means = [sink.mean() for sink in sinks]
-            assert row["rho_0"] == pytest.approx(np.mean(means), abs=1e-6)
-            assert row["rho_0_sd"] == pytest.approx(np.mean([sink.std() for sink in sinks]), abs=1e-6)
-            assert row["rho_0_se"] == pytest.approx(np.std(means, ddof=1) / 5**0.5, rel=1e-4)
+        rho = columns("rho_0", of_mean([sink.mean() for sink in sinks], DIFFERENCE))
+        rho |= {"rho_0_sd": np.mean([sink.std() for sink in sinks])}
+        if (layer, kv_head) == (0, 1):  # its sink has no direction
+            rho = dict.fromkeys(rho, np.nan)
+        assert near(row, {"beta": fit.beta, "mae": fit.mae} | rho, rel=1e-4, abs_=1e-6)
     (whole,) = rows(home, "assumption_similarity_model")
     assert whole["beta"] == pytest.approx(fit_decay(np.mean(model, axis=0)).beta, rel=1e-4)
     assert whole["kv_heads"] == 4
 
 
-def nudged(fit: Any, curves: np.ndarray, parameter: str) -> float:
-    """The standard error of a parameter from refits with every sequence weighing a little more."""
+def nudge(fit: Callable[[np.ndarray], Any], curves: np.ndarray, parameter: str) -> np.ndarray:
+    """How much faster a parameter moves as each sequence weighs a little more, of refits."""
     small, mean = 1e-4, curves.mean(axis=0)
     up, down = ([getattr(fit(mean + sign * small * (one - mean)), parameter) for one in curves] for sign in (1, -1))
-    moved = (np.array(up) - np.array(down)) / (2 * small)
-    return float(np.sqrt((moved**2).sum() / (len(curves) * (len(curves) - 1))))
+    return (np.array(up) - np.array(down)) / (2 * small)
 
 
-def test_standard_errors_are_those_of_refits_with_one_sequence_weighing_more(home: Home) -> None:
+def reach(moves: np.ndarray) -> float:
+    """Half the width of the interval of a parameter with these moves: t times the infinitesimal jackknife's error."""
+    return float(stats.t.ppf(0.975, len(moves) - 1) * np.sqrt((moves**2).sum() / (len(moves) * (len(moves) - 1))))
+
+
+def has_reach(row: dict[str, Any], name: str, moves: np.ndarray) -> bool:
+    """Whether the interval of a parameter is that of its moves."""
+    value = row[name]
+    if name in {"p_base", "p_sink"}:  # of a logarithm
+        wanted = [value * np.exp(sign * reach(moves / value)) for sign in (-1, 1)]
+    else:
+        wanted = [value + sign * reach(moves) for sign in (-1, 1)]
+    return [row[f"{name}_low"] - value, row[f"{name}_high"] - value] == pytest.approx(
+        [end - value for end in wanted], rel=1e-2
+    )
+
+
+def test_intervals_of_fits_are_those_of_refits_with_one_sequence_weighing_more(home: Home) -> None:
     values, weights = tensor(home, "values"), tensor(home, "attention")
     row = rows(home, "assumption_similarity")[2]
     curves = np.array([cosines(values[s, 1, 0])[0] for s in range(5)])
-    assert row["beta_se"] == pytest.approx(nudged(fit_decay, curves, "beta"), rel=1e-2)
-    assert row["floor_se"] == pytest.approx(nudged(fit_decay, curves, "floor"), rel=1e-2)
+    for name in ("beta", "floor", "mae"):
+        assert has_reach(row, name, nudge(fit_decay, curves, name)), name
+    of_sequences = rows(home, "assumption_similarity_by_sequence")[10 * 1 : 10 * 1 + 10]
+    pseudo = [one for one in of_sequences if (one["layer"], one["kv_head"]) == (1, 0)]
+    for name in ("floor", "mae"):
+        wanted = row[name] + nudge(fit_decay, curves, name)
+        assert [one[name] for one in pseudo] == pytest.approx(wanted, rel=1e-2)
     last = [row for row in rows(home, "assumption_weights") if row["query"] == 39]
     assert (last[5]["layer"], last[5]["head"], last[5]["variant"]) == (1, 1, "growth")
     curves = weights[:, -1, 1, 1, 7:]
     for name in ("eta_growth", "p_base"):
-        error = nudged(lambda curve: fit_phases(curve, first=7), curves, name)
-        assert last[5][f"{name}_se"] == pytest.approx(error, rel=1e-2)
-    assert last[5]["p_sink_se"] is None
-    assert last[2]["p_sink_se"] == pytest.approx(np.std(weights[:, -1, 0, 2, 0], ddof=1) / 5**0.5, rel=1e-5)
+        assert has_reach(last[5], name, nudge(lambda curve: fit_phases(curve, first=7), curves, name)), name
+    assert last[5]["p_sink_low"] is None
+    sink = weights[:, -1, 0, 2, 0]
+    assert has_reach(last[2], "p_sink", sink - sink.mean())
     for index, whole in enumerate(rows(home, "assumption_weights_model")):
-        hidden = np.where(np.arange(40) < FIRST[index, :, None, None], np.nan, weights[:, index])
-        curves = np.nanmean(hidden, axis=(1, 2))[:, : QUERIES[index] + 1]
+        curves = of_model(weights, index)
         assert (whole["query"], whole["variant"], whole["heads"]) == (QUERIES[index], "growth", 8)
-        assert whole["eta_growth_se"] == pytest.approx(nudged(fit_phases, curves, "eta_growth"), rel=1e-2)
+        assert has_reach(whole, "eta_growth", nudge(fit_phases, curves, "eta_growth"))
+        assert not has_reach(whole, "eta_growth", 1.05 * nudge(fit_phases, curves, "eta_growth"))  # mutation control
+
+
+def of_model(weights: np.ndarray, query: int) -> np.ndarray:
+    """The model's mean weights at a query, by its index, (sequence, key): of the heads that see a key."""
+    hidden = np.where(np.arange(40) < FIRST[query, :, None, None], np.nan, weights[:, query])
+    found: np.ndarray = np.nanmean(hidden, axis=(1, 2))[:, : QUERIES[query] + 1]
+    return found
+
+
+def test_the_weights_of_the_model_are_fitted_again_without_each_sequence(home: Home) -> None:
+    curves, found = of_model(tensor(home, "attention"), -1), rows(home, "assumption_weights_by_sequence")
+    assert [row["sequence"] for row in found] == [*range(5)]
+    for row in found:
+        fit = fit_phases(np.delete(curves, row["sequence"], axis=0).mean(axis=0))
+        bic = [
+            min(getattr(fit, f"bic_{name}") for name in names) for names in (("plateau", "growth"), ("tied", "untied"))
+        ]
+        wanted = {name: getattr(fit, name) for name in ("p_sink", "p_base", "r2_log")}
+        assert near(row, wanted | {"oscillation": (bic[0] - bic[1]) / fit.effective_points}, rel=1e-4)
 
 
 def test_weights_are_fitted_where_the_mask_shows_them(home: Home) -> None:
@@ -177,38 +224,99 @@ def test_weights_are_fitted_where_the_mask_shows_them(home: Home) -> None:
         assert row["sequences"] == 5
 
 
-def test_means_of_the_selection_are_those_of_the_counts(home: Home) -> None:
+def read_counts(home: Home) -> tuple[np.ndarray, np.ndarray]:
+    """K_in and K_out of the metrics, (sequence, query, layer, head, N)."""
     metrics = open_metrics(home, NAME)
     k_in, k_out = (np.asarray(metrics.array(name)[:], np.float64) for name in ("k_in", "k_out"))
-    found = rows(home, "selection_means")
+    return k_in, k_out
+
+
+def measure_counts(k_in: np.ndarray, k_out: np.ndarray, n: int, n_keys: int) -> dict[str, np.ndarray]:
+    """The metrics of a selection of n."""
+    precision, recall = n / (n + k_out), k_in / n
+    return {
+        "precision": precision,
+        "recall": recall,
+        "f_r_max": 2 * precision / (1 + precision),
+        "f_r_min": 2 * recall / (1 + recall),
+        "specificity": 1 - k_out / (n_keys - n),
+    }
+
+
+def test_means_of_the_selection_are_those_of_the_counts(home: Home) -> None:
+    (k_in, k_out), found = read_counts(home), rows(home, "selection_means")
     assert [(row["query"], row["layer"], row["head"], row["n"]) for row in found] == [
         (QUERIES[query], layer, head, n)
         for query, layer in PLACES
         for head in range(4)
         for n in range(1, QUERIES[query] + 1 - FIRST[query, layer])
     ]
+    clipped = 0
     for row in found:
-        at = (slice(None), QUERIES.index(row["query"]), row["layer"], row["head"], row["n"] - 1)
-        precision, recall = row["n"] / (row["n"] + k_out[at]), k_in[at] / row["n"]
-        assert row["precision"] == pytest.approx(precision.mean())
-        assert row["recall"] == pytest.approx(recall.mean())
-        assert row["f_r_max"] == pytest.approx((2 * precision / (1 + precision)).mean())
-        assert row["f_r_min"] == pytest.approx((2 * recall / (1 + recall)).mean())
-        assert precision.min() <= row["precision_ci_low"] + 1e-6
-        assert row["precision_ci_high"] <= precision.max() + 1e-6
-        assert row["recall_ci_low"] <= row["recall_ci_high"] + 1e-6
-    assert any(row["recall_ci_low"] < row["recall"] < row["recall_ci_high"] for row in found)
+        query, layer = QUERIES.index(row["query"]), row["layer"]
+        at = (slice(None), query, layer, row["head"], row["n"] - 1)
+        for name, numbers in measure_counts(k_in[at], k_out[at], row["n"], count_keys(query, layer)).items():
+            assert near(row, columns(name, of_mean(numbers, SHARE)), rel=1e-5, abs_=1e-6)
+            clipped += of_mean(numbers) != of_mean(numbers, SHARE)
+    assert clipped > 100  # intervals that would reach beyond a share
 
 
-def test_means_of_the_model_are_those_of_its_heads_at_each_query(home: Home) -> None:
-    model = rows(home, "selection_means_model")
+def count_keys(query: int, layer: int) -> int:
+    """Keys of a query, by its index."""
+    return QUERIES[query] + 1 - int(FIRST[query, layer])
+
+
+def test_means_of_the_model_are_those_of_its_heads_in_every_sequence(home: Home) -> None:
+    (k_in, k_out), model = read_counts(home), rows(home, "selection_means_model")
     assert [(row["query"], row["n"]) for row in model] == [(query, n) for query in QUERIES for n in range(1, query + 1)]
     heads = [8] * 14 + [8] * 32 + [4] * 3 + [8] * 32 + [4] * 7
     assert [row["heads"] for row in model] == heads
-    by_n: dict[tuple[int, int], list[float]] = {}
-    for row in rows(home, "selection_means"):
-        by_n.setdefault((row["query"], row["n"]), []).append(row["recall"])
-    assert [row["recall"] for row in model] == pytest.approx([np.mean(recalls) for recalls in by_n.values()])
+    narrower = 0
+    for row in model:
+        query, n = QUERIES.index(row["query"]), row["n"]
+        of_layers = [
+            measure_counts(k_in[:, query, layer, :, n - 1], k_out[:, query, layer, :, n - 1], n, keys)
+            for layer in range(2)
+            if n < (keys := count_keys(query, layer))
+        ]
+        for name in of_layers[0]:
+            of_heads = np.concatenate([of_layer[name] for of_layer in of_layers], axis=1)
+            assert near(row, columns(name, of_mean(of_heads.mean(axis=1), SHARE)), abs_=1e-9)
+            narrower += not near(row, columns(name, of_mean(of_heads.ravel(), SHARE)), rel=0.05)
+    assert narrower > 100  # mutation control: heads are no sample
+
+
+def average(curve: np.ndarray, first: float, last: float) -> float:
+    """Mean of a curve by N, from N = 1, over ln N from ``first`` to ``last``; each N reaches half-way to the next."""
+    inside = [n for n in range(1, curve.size + 1) if first - 1e-9 <= n <= last + 1e-9]
+    ends = [np.log(inside[0] - 0.5), *(np.log(n * (n + 1)) / 2 for n in inside[:-1]), np.log(inside[-1] + 0.5)]
+    known = [
+        (curve[n - 1], width) for n, width in zip(inside, np.diff(ends), strict=True) if not np.isnan(curve[n - 1])
+    ]
+    return float(np.average(*zip(*known, strict=True))) if known else np.nan
+
+
+def test_levels_of_heads_are_means_over_ln_n_of_every_sequence(home: Home) -> None:
+    (k_in, k_out), metrics, found = read_counts(home), open_metrics(home, NAME), rows(home, "head_levels")
+    places = {(row["sequence"], row["query"], row["layer"], row["head"]): row for row in found}
+    assert len(places) == len(found) == 5 * 3 * 2 * 4
+    r_min, norm_s = (np.asarray(metrics.array(name)[:], np.float64) for name in ("r_min", "norm_s"))
+    for (sequence, position, layer, head), row in places.items():
+        query = QUERIES.index(position)
+        keys = count_keys(query, layer)
+        at, n = (sequence, query, layer, head, slice(keys - 1)), np.arange(1, keys)
+        curves = measure_counts(k_in[at], k_out[at], n, keys)
+        edges = np.exp(np.linspace(np.log(2), np.log(keys - 1), 4))
+        wanted = {
+            "precision_excess": average((curves["precision"] - n / keys) / (1 - n / keys), 2, keys - 1),
+            "r_min": average(r_min[at] / norm_s[at], 2, keys - 1),
+        }
+        for name in ("recall", "specificity"):
+            wanted[name] = average(curves[name], 2, keys - 1)
+            for band, start, end in zip(("first", "middle", "last"), edges[:-1], edges[1:], strict=True):
+                wanted[f"{name}_{band}"] = average(curves[name], np.ceil(start - 1e-9), np.floor(end + 1e-9))
+        assert near(row, wanted, rel=1e-6)
+    assert not near(row, {"recall": curves["recall"].mean()}, rel=1e-2)  # mutation control: N alike
 
 
 @pytest.mark.one_case
@@ -283,7 +391,10 @@ def test_a_setting_has_what_depends_on_it_rebuilt(home: Home, tmp_path: Path) ->
     before = {path.stem: path.stat().st_mtime_ns for path in copied.summaries(NAME).iterdir()}
     making.summarise(copied, NAME, other)
     changed = {path.stem for path in copied.summaries(NAME).iterdir() if path.stat().st_mtime_ns != before[path.stem]}
-    assert changed == {"monte_carlo", "parameter_effects", "regimes_by_sequence", "claim_estimates"}
+    assert changed == {
+        *("monte_carlo", "parameter_effects", "regimes_by_sequence"),
+        *("coverage_by_sequence", "selection_means", "selection_means_model", "head_levels"),
+    }
 
 
 def test_claims_of_a_study_that_is_not_landed_cannot_be_judged(home: Home) -> None:
@@ -323,14 +434,20 @@ def peaks(root: Path, sequences: int) -> dict[str, int]:
 @pytest.mark.long  # every asset of two larger studies, traced
 @pytest.mark.usefixtures("home")  # what is compiled or imported once is there
 def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six times the sequences: beside what reading leaves to be collected, only their resampling takes more.
+    """Six times the sequences, read in blocks of one.
 
-    It is float32; where sums are to be exact there is a copy in float64. What an open store keeps has a bound and a
-    test of its own.
+    Means over heads of every sequence take more, and the fits read one layer of all sequences. What an open store keeps
+    has a bound and a test of its own.
     """
     monkeypatch.setattr(zarr_sequences, "KEPT", 0)
+    monkeypatch.setattr(passes, "BLOCK_BYTES", 1)
     few, many = peaks(tmp_path / "few", 6), peaks(tmp_path / "many", 36)
     attention, values = 4 * 30 * 3 * 2 * 4 * 256, 4 * 30 * 2 * 2 * 256 * 64
+    of_sequences = {
+        "assumption_similarity": 30 * 8 * 4 * 2 * 256,
+        "assumption_weights": 30 * 8 * 4 * 4 * 256,
+        "selection_means": 30 * 8 * 5 * (15 + 36 + 256),
+        "distances": 30 * 24 * (15 + 36 + 256),
+    }
     for step, peak in few.items():
-        resampled = {"selection_means": 4, "sink_effect": 4 + 8}.get(step, 0) * 30 * REPLICATES
-        assert many[step] - peak <= resampled + (attention + values) / 8, step
+        assert many[step] - peak <= of_sequences.get(step, 0) + (attention + values) / 8, step
