@@ -21,12 +21,12 @@ def of_mean(numbers: Iterable[float], domain: tuple[float, float] = LINE) -> End
     return _reach(float(given.mean()), float(stats.sem(given)), given.size, domain)
 
 
-def of_statistic(statistic: Callable[[np.ndarray], float], sequences: int) -> Ends:
+def of_statistic(statistic: Callable[[np.ndarray], float], sequences: int, domain: tuple[float, float] = LINE) -> Ends:
     """A statistic of numbered sequences with the jackknife's interval: computed again without each of them."""
     every = np.arange(sequences)
     left_out = np.array([statistic(every[every != sequence]) for sequence in every])
     error = np.sqrt((sequences - 1) / sequences * ((left_out - left_out.mean()) ** 2).sum())
-    return _reach(statistic(every), float(error), sequences, LINE)
+    return _reach(statistic(every), float(error), sequences, domain)
 
 
 def _reach(value: float, error: float, sequences: int, domain: tuple[float, float]) -> Ends:

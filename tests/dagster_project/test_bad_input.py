@@ -241,7 +241,7 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
         ),
         (
             "studies:\n  one: {model: {revision: main}, corpus: embedded}",
-            "lacks model.id, context_length and sequences",
+            "lacks model.id and context_length",
         ),
         ("studies:\n  one: words", "study 'one', settings: "),
         ("studies:\n  one:", "study 'one', settings: "),

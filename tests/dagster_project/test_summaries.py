@@ -89,7 +89,7 @@ def test_norms_are_means_over_sequences_of_all_positions_but_the_sinks(home: Hom
         wanted = {"cv_of_mean_norm": np.std(others.mean(axis=0)) / np.mean(others), "sequences": 5}
         for name, numbers in parts.items():
             wanted |= columns(name, of_mean(numbers, (0, np.inf)))
-        of_norms = of_statistic(lambda kept, others=others: vary(others[kept]), 5)
+        of_norms = of_statistic(lambda kept, others=others: vary(others[kept]), 5, (0, np.inf))
         assert near(row, wanted | columns("cv_of_expected_norm", of_norms), rel=1e-6)
         assert row["status"] == "ok"
         parts["cv_without_sequence"] = np.array([vary(np.delete(others, one, axis=0)) for one in range(5)])
@@ -168,7 +168,7 @@ def test_intervals_of_fits_are_those_of_refits_with_one_sequence_weighing_more(h
     curves = np.array([cosines(values[s, 1, 0])[0] for s in range(5)])
     for name in ("beta", "floor", "mae"):
         assert has_reach(row, name, nudge(fit_decay, curves, name)), name
-    of_sequences = rows(home, "assumption_similarity_by_sequence")[10 * 1 : 10 * 1 + 10]
+    of_sequences = rows(home, "assumption_similarity_by_sequence")
     pseudo = [one for one in of_sequences if (one["layer"], one["kv_head"]) == (1, 0)]
     for name in ("floor", "mae"):
         wanted = row[name] + nudge(fit_decay, curves, name)
@@ -283,7 +283,7 @@ def test_means_of_the_model_are_those_of_its_heads_in_every_sequence(home: Home)
             of_heads = np.concatenate([of_layer[name] for of_layer in of_layers], axis=1)
             assert near(row, columns(name, of_mean(of_heads.mean(axis=1), SHARE)), abs_=1e-9)
             narrower += not near(row, columns(name, of_mean(of_heads.ravel(), SHARE)), rel=0.05)
-    assert narrower > 100  # mutation control: heads are no sample
+    assert narrower > 50  # mutation control: heads are no sample
 
 
 def average(curve: np.ndarray, first: float, last: float) -> float:
@@ -293,7 +293,7 @@ def average(curve: np.ndarray, first: float, last: float) -> float:
     known = [
         (curve[n - 1], width) for n, width in zip(inside, np.diff(ends), strict=True) if not np.isnan(curve[n - 1])
     ]
-    return float(np.average(*zip(*known, strict=True))) if known else np.nan
+    return sum(value * width for value, width in known) / sum(width for _, width in known) if known else np.nan
 
 
 def test_levels_of_heads_are_means_over_ln_n_of_every_sequence(home: Home) -> None:
@@ -334,7 +334,9 @@ def test_a_query_is_as_in_a_study_whose_context_ends_there(home: Home, tmp_path:
     for asset in ("assumption_weights", "selection_means"):
         making.summarise(alone, NAME, STUDY, [asset])
         for table in find_asset(asset).tables:
-            among_rows = [row for row in rows(home, table) if row["query"] == QUERIES[query]]
+            among_rows = [row for row in rows(home, table) if row.get("query", QUERIES[-1]) == QUERIES[query]]
+            if table == "assumption_weights_by_sequence" and query < 2:
+                continue  # of the last query alone
             assert rows(alone, table) == among_rows, table
 
 
@@ -350,7 +352,7 @@ def test_tables_that_are_current_are_computed_again_only_if_forced(home: Home) -
     before, version = path.stat().st_mtime_ns, int(find_asset(name).version())
     again = making.summarise(home, NAME, STUDY, [name])[name]
     assert (again.metadata["rows of assumption_norms"], path.stat().st_mtime_ns) == (4, before)
-    assert making.make(home, NAME, [name], STUDY, force=True)[name].metadata["dagster/row_count"] == 4
+    assert making.make(home, NAME, [name], STUDY, force=True)[name].metadata["dagster/row_count"] == 4 + 4 * 5
     assert (read_table_provenance(path)["versions"], path.stat().st_mtime_ns > before) == ({name: version}, True)
     with making.at_version(name, version + 1):
         making.summarise(home, NAME, STUDY, [name])
