@@ -1,6 +1,5 @@
 """What sentences say, from rows made by hand."""
 
-
 import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
