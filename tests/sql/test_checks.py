@@ -89,7 +89,9 @@ BROKEN: dict[str, list[str]] = {
         f"DELETE FROM separation_curves WHERE {CURVE} AND point = 0",
         f"DELETE FROM separation_curves WHERE {CURVE} AND recall > 0.99",
         f"INSERT INTO separation_curves FROM separation_curves WHERE {POINT}",
-        *updates("separation_curves", POINT, "point = 0", "point = 9", "radius = radius - 1.5", "radius = radius + 1.5"),
+        *updates(
+            "separation_curves", POINT, "point = 0", "point = 9", "radius = radius - 1.5", "radius = radius + 1.5"
+        ),
         *updates("separation_curves", POINT, "radius = -1", "radius = 'inf'", "recall = recall - 0.25", "n = 5"),
         *updates("separation_curves", POINT, "false_positive_share = false_positive_share + 0.2", "auc = auc + 0.01"),
         *updates("separation_curves", POINT, "precision = precision + 0.01", "head = head + 1", "n_keys = n_keys + 1"),
@@ -219,7 +221,9 @@ BROKEN: dict[str, list[str]] = {
         f"DELETE FROM selection_means WHERE query = 11 AND {MEAN}",
         *updates("selection_means", f"query = 11 AND {MEAN}", "recall = recall + 1e-5", "head = 9"),
         *updates("distance_means", f"query = 11 AND {MEAN}", "relative_distance = relative_distance * 1.0001"),
-        *updates("distance_means", f"query = 11 AND {MEAN}", "relative_random_distance = relative_random_distance + 0.01"),
+        *updates(
+            "distance_means", f"query = 11 AND {MEAN}", "relative_random_distance = relative_random_distance + 0.01"
+        ),
         *updates("distance_means", f"query = 11 AND {MEAN}", "relative_distance = NULL"),
         *updates("selection_means_model", "query = 11 AND n = 4", "recall = recall - 1e-5"),
         "DELETE FROM selection_means_model WHERE query = 11 AND n = 4",
@@ -242,7 +246,9 @@ BROKEN: dict[str, list[str]] = {
     ],
     "norms_in_domain": [
         *updates("assumption_norms", PAIR, "c = 0", "c = NULL", "lambda_sink = NULL", "lambda_sink = -1e-9"),
-        *updates("assumption_norms", PAIR, "status = 'other'", "status = 'zero'", "status = 'zero', lambda_sink = NULL"),
+        *updates(
+            "assumption_norms", PAIR, "status = 'other'", "status = 'zero'", "status = 'zero', lambda_sink = NULL"
+        ),
     ],
     "parts_consistent": [
         *updates("attention_rows", ROW, *(f"{name} = -1e-9" for name in ("norm_y_0", "norm_y_last", "norm_output"))),
@@ -307,7 +313,11 @@ BROKEN: dict[str, list[str]] = {
             where,
             *("beta = -1e-9", "beta = NULL", "status = 'unbounded'", "beta_floor = -1e-9", "beta_floor = NULL"),
             *("floor = NULL", "floor = 1", "floor = -1", "status_floor = 'unbounded'", "mae = -1e-9"),
-            *("status_floor = 'constant', beta_floor = NULL", "effective_points = distances + 1", "preferred = 'other'"),
+            *(
+                "status_floor = 'constant', beta_floor = NULL",
+                "effective_points = distances + 1",
+                "preferred = 'other'",
+            ),
         )
     ],
     "sparsified_in_range": [

@@ -29,7 +29,9 @@ def three() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def rows(connection: duckdb.DuckDBPyConnection, table: str, study: str) -> list[Row]:
-    found: list[Row] = connection.sql(f"FROM {table} WHERE study = $s", params={"s": study}).to_arrow_table().to_pylist()
+    found: list[Row] = (
+        connection.sql(f"FROM {table} WHERE study = $s", params={"s": study}).to_arrow_table().to_pylist()
+    )
     return found
 
 
@@ -144,7 +146,9 @@ def find_other_verdicts(
         ranked = sorted(claims, key=lambda row: row["p"])
         holm = 0.0
         for rank, claim in enumerate(ranked):
-            supports, opposes = ([part[f"p_{side}"] for part in parts[claim["claim"]]] for side in ("supports", "opposes"))
+            supports, opposes = (
+                [part[f"p_{side}"] for part in parts[claim["claim"]]] for side in ("supports", "opposes")
+            )
             count = len(supports)
             if parts[claim["claim"]][0]["is_alternative"]:
                 sides = (min(1, count * alternatives_join(supports)), max(opposes))
