@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
-from geometry.assumptions.norms import expected_variation, variation
+from geometry.assumptions.norms import estimate_variation, variation
 from geometry.statistics.intervals import POSITIVE
 from geometry.statistics.jackknife import estimate_jackknife
 from geometry.statistics.moments import estimate_mean
@@ -29,7 +29,7 @@ def _build_rows(norms: F64, layer: int) -> Rows:
     usable = ~np.isnan(ratios).all(axis=0)
     parts = {"c": lengths, "lambda_sink": ratios, "cv_within_sequence": variation(others)}
     found = {name: estimate_mean(values, POSITIVE) for name, values in parts.items()}
-    expected = [expected_variation(others[:, head]) for head in range(kv_heads)]
+    expected = [estimate_variation(others[:, head]) for head in range(kv_heads)]
     whole, left_out = (np.stack(of_heads, axis=-1) for of_heads in zip(*expected, strict=True))
     found["cv_of_expected_norm"] = estimate_jackknife(whole, left_out, POSITIVE)
     ends = {"": "value", "_low": "low", "_high": "high"}

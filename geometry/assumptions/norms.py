@@ -15,7 +15,7 @@ def variation(norms: ArrayLike) -> F64:
     return found
 
 
-def expected_variation(norms: ArrayLike) -> tuple[F64, F64]:
+def estimate_variation(norms: ArrayLike) -> tuple[F64, F64]:
     """Coefficient of variation over positions of the expected norm: its limit for many sequences.
 
     The variance of a mean over S sequences also includes a part 1/S of that within a sequence. This part is excluded by

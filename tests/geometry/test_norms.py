@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from geometry.assumptions.norms import expected_variation, variation
+from geometry.assumptions.norms import estimate_variation, variation
 
 NORMS = np.random.default_rng(0).gamma(9, size=(5, 7))
 
@@ -25,7 +25,7 @@ def test_variation_is_that_of_scipy() -> None:
 
 def test_the_expected_norm_varies_as_products_of_different_sequences() -> None:
     norms = NORMS + np.arange(7)
-    whole, left_out = expected_variation(norms)
+    whole, left_out = estimate_variation(norms)
     assert whole == pytest.approx(literally(norms))
     np.testing.assert_allclose(left_out, [literally(np.delete(norms, left, axis=0)) for left in range(5)])
 
@@ -36,7 +36,7 @@ def test_noise_within_sequences_does_not_count() -> None:
     squares, biased = [], []
     for _ in range(50):
         norms = expected + 0.5 * rng.standard_normal((4, 400))
-        squares.append(float(expected_variation(norms)[0]) ** 2)
+        squares.append(float(estimate_variation(norms)[0]) ** 2)
         biased.append(float(variation(norms.mean(axis=0))) ** 2)
     truth = float(variation(expected)) ** 2
     error = np.std(squares) / np.sqrt(50)
@@ -47,17 +47,17 @@ def test_noise_within_sequences_does_not_count() -> None:
 def test_norms_that_vary_only_by_chance_have_no_variation() -> None:
     """A variance below 0 is 0."""
     norms = 1 + np.array([[0.1, -0.1, 0], [-0.1, 0.1, 0]])
-    assert expected_variation(norms)[0] == 0
+    assert estimate_variation(norms)[0] == 0
 
 
 @pytest.mark.parametrize("norms", [NORMS[:1], NORMS[:, :1], np.zeros((4, 3))])
 def test_without_sequences_positions_or_norms_there_is_none(norms: np.ndarray) -> None:
-    whole, left_out = expected_variation(norms)
+    whole, left_out = estimate_variation(norms)
     assert np.isnan([whole, *left_out]).all()
     assert left_out.shape == (len(norms),)
 
 
 def test_of_two_sequences_none_is_known_without_one() -> None:
-    whole, left_out = expected_variation(NORMS[:2] + np.arange(7))
+    whole, left_out = estimate_variation(NORMS[:2] + np.arange(7))
     assert whole > 0
     assert np.isnan(left_out).all()

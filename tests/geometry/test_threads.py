@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_info
 from geometry import concentration, output_parts, selection_counts, selection_profile, sink_cosines
 from geometry.assumptions.assumed import Assumed, draw_values
 from geometry.assumptions.directions import DirectionMoments
-from geometry.assumptions.norms import expected_variation
+from geometry.assumptions.norms import estimate_variation
 from geometry.bounds.monte_carlo import compare_bounds, measure_parameter_effects
 from geometry.limits.exponents import fit_exponents
 from geometry.selection.metrics import average_metrics
@@ -62,7 +62,7 @@ for sequences, heads, n in ((20, 1, 12), (33, 3, 640), (8, 90, 128)):
     x, y = rng.exponential(size=(2, sequences, n))
     results[f"estimate_mean {sequences} {n}"] = digest(estimate_mean(x))
     results[f"fit_exponents {sequences} {n}"] = digest(fit_exponents(np.arange(1, n + 1), x))
-    results[f"expected_variation {sequences} {n}"] = digest(*expected_variation(x))
+    results[f"estimate_variation {sequences} {n}"] = digest(*estimate_variation(x))
     results[f"associate {sequences} {n}"] = digest(associate(x, y, np.arange(n) // 4, np.arange(n) // 2))
     size = np.arange(1, n)
     counts = [rng.integers(0, end + 1, (sequences, heads, n - 1)) for end in (size, n - size)]
