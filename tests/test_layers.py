@@ -21,16 +21,18 @@ PACKAGES = {
 }
 """What each package may import of the others; the data flows one way. A module stands for itself alone."""
 
-STUDY, RECORDS, STEPS = "dagster_project.study", "dagster_project.records", "dagster_project.steps"
+STUDY, RECORDS = "dagster_project.study", "dagster_project.records"
+ANALYSIS, ASSETS = "dagster_project.analysis", "dagster_project.assets"
 UPKEEP, DEFS = "dagster_project.upkeep", "dagster_project.defs"
 SUB_PACKAGES = {
     STUDY: set(),
     RECORDS: {STUDY},
-    STEPS: {STUDY},
-    UPKEEP: {STUDY, RECORDS, STEPS},
-    DEFS: {STUDY, RECORDS, STEPS, UPKEEP},
+    ANALYSIS: {STUDY},
+    ASSETS: {STUDY, ANALYSIS},
+    UPKEEP: {STUDY, RECORDS, ASSETS},
+    DEFS: {STUDY, RECORDS, ASSETS, UPKEEP},
     "dagster_project.definitions": {DEFS},
-    "dagster_project.command": {STUDY, RECORDS, STEPS, UPKEEP, DEFS, "dagster_project.definitions"},
+    "dagster_project.command": {STUDY, RECORDS, ANALYSIS, ASSETS, UPKEEP, DEFS, "dagster_project.definitions"},
     "dagster_project": set(),
     "storage.errors": set(),
     "storage.files": {"storage.errors"},

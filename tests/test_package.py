@@ -84,7 +84,7 @@ def test_the_installed_wheel_runs_the_embedded_model_on_its_text_anywhere(wheel:
 
 
 def test_kernels_know_no_dask_and_no_files() -> None:
-    for name in ("accelerate", "kernels", "profile"):
+    for name in ("accelerate", "selection/kernels", "selection/profile"):
         text = (ROOT / "geometry" / f"{name}.py").read_text(encoding="utf-8")
         assert "import dask" not in text
         assert "open(" not in text
