@@ -4,6 +4,7 @@ Tokens, names and provenance are untrusted: they reach a page only through Jinja
 ``reports.browser``.
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -128,14 +129,14 @@ def _render_cells(table: pa.Table) -> Markup:
 
 
 def _render_cell(value: Any) -> Markup:
-    """Render a value: six significant digits, a dash for NULL; a value that is not a number has a class."""
+    """Render a value: six significant digits, a dash for NULL, JSON for a list; no number: a class."""
     if value is None:
         return Markup("<td>–")
     if isinstance(value, float):
         return Markup(f"<td>{value:.6g}")  # noqa: S704 (digits)
     if isinstance(value, int):
         return Markup(f"<td>{value}")  # noqa: S704 (digits)
-    return Markup('<td class="text">{}').format(value)
+    return Markup('<td class="text">{}').format(json.dumps(value) if isinstance(value, list) else value)
 
 
 def _keep_together(sentence: str) -> str:

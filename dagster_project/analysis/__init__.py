@@ -1,1 +1,1 @@
-"""What computes the small tables and the claims of a study from its stores; no Dagster, no records of assets."""
+"""What computes the tables of a study from its stores and from other tables; knows no assets and no Dagster."""

@@ -135,7 +135,7 @@ def describe_highlights(
         describe_claims(claims, *SINK),
         _describe_kinds(kinds),
     )
-    return [*(sentence for sentence in told if sentence), summarise_claims(claims)]
+    return [sentence for sentence in (*told, summarise_claims(claims) if claims else "") if sentence]
 
 
 SEPARATION = ("selection_sharpens", "values_sharpen", "small_n_strongest", "intermediate_weakest", "premise_holds")

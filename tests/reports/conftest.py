@@ -28,12 +28,14 @@ HOSTILE = (
 SMALL = MadeUp(effects=True, drawn=True)
 THREE = MadeUp("three", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2), effects=True, drawn=True)
 """A study of three queries; in its last layer the last one does not see the sink."""
-TWIN = MadeUp("random", random=True)
+TWIN = MadeUp("noise", random=True)
+"""Named otherwise than ``random``, which asks for a generated twin."""
 TRAINED = MadeUp("trained", twin=TWIN)
 SYNTHETIC = MadeUp("synthetic", model="synthetic", queries=(11, 23), drawn=True)
 """A study of heads that were drawn from the assumptions with known parameters."""
 LONG = MadeUp("long", layers=2, context=1537, sequences=1, queries=(99, 1536))
 """A study of two queries, of whose positions and N charts show a part."""
+LARGE = MadeUp("large", layers=32, heads=32, kv_heads=8, context=1024, sequences=1)
 DEGENERATE = {
     "least": MadeUp("least", layers=1, heads=1, kv_heads=1, context=2, sequences=1),
     "one layer": MadeUp("one layer", layers=1),

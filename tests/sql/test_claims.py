@@ -1,158 +1,229 @@
-"""What the paper claims: the verdict follows from where the interval lies, and stands beside that of the twin."""
+"""Measures, claims and their parts as tables: one follows from the other, by plain readings of mathematics §12."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
+from scipy import stats
 
 import sql
-from storage.warehouse.relations import read_paper_claims
-from tests.made_up import MadeUp, warehouse
-from tests.sql.hand_made import break_statement
+from dagster_project.analysis.claims.judging import CLAIMS, find_measure
+from tests.made_up import warehouse
+from tests.reports.conftest import TRAINED, TWIN
+from tests.sql.checking import STUDY
 
-Ends = tuple[float, float] | None
-"""Ends of an interval, from the threshold of its claim; None: there is none."""
+Row = dict[str, Any]
+Interval = Callable[[np.ndarray], tuple[float, float]]
 
-CASES: list[tuple[str, Ends, str]] = [
-    ("<=", (-0.4, 0), "supported"),
-    ("<=", (-0.4, 0.01), "undecided"),
-    ("<=", (0, 0.4), "undecided"),
-    ("<=", (0.01, 0.4), "not supported"),
-    ("<", (-0.4, -0.01), "supported"),
-    ("<", (-0.4, 0), "undecided"),
-    ("<", (-0.01, 0.1), "undecided"),
-    ("<", (0, 0.1), "not supported"),
-    (">=", (0, 0.1), "supported"),
-    (">=", (-0.01, 0.1), "undecided"),
-    (">=", (-0.4, 0), "undecided"),
-    (">=", (-0.4, -0.01), "not supported"),
-    (">", (0.01, 0.1), "supported"),
-    (">", (0, 0.1), "undecided"),
-    (">", (-0.1, 0.01), "undecided"),
-    (">", (-0.1, 0), "not supported"),
-    *((direction, None, "not testable") for direction in ("<=", "<", ">=", ">")),
-]
-"""Directions, intervals, and the verdict that follows."""
-
-TWINS = [
-    ("supported", "supported", False),
-    ("supported", "not supported", True),
-    ("supported", "not testable", True),
-    ("supported", "undecided", None),
-    *((verdict, "supported", None) for verdict in ("not supported", "undecided", "not testable")),
-]
-"""Verdicts on a study and on its twin, and whether that is a finding."""
+NAMES = [STUDY.study, TRAINED.study, TWIN.study]
 
 
 @pytest.fixture(scope="module")
-def whole() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Studies with a twin, without one, and with one that is not in the warehouse."""
-    studies = (MadeUp("trained", twin="random"), MadeUp("random", layers=1), MadeUp("alone", layers=1))
-    with warehouse(*studies, MadeUp("deserted", twin="missing", layers=1)) as connection:
+def three() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A study with effects, one with a twin, and its twin."""
+    with warehouse(STUDY, TRAINED, TWIN) as connection:
         yield connection
 
 
-@pytest.fixture
-def changed(whole: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The same, and what a test changes there is forgotten."""
-    whole.begin()
-    yield whole
-    whole.rollback()
-
-
-def estimate(connection: duckdb.DuckDBPyConnection, study: str, claim: str, ends: Ends) -> None:
-    """Give a claim an interval, and no reason."""
-    (threshold,) = (found["threshold"] for found in read_paper_claims() if found["claim"] == claim)
-    low, high = (None, None) if ends is None else (threshold + end for end in ends)
-    connection.execute(
-        "UPDATE claim_estimates SET value = $1, low = $1, high = $2, reason = NULL WHERE study = $3 AND claim = $4",
-        [low, high, study, claim],
+def rows(connection: duckdb.DuckDBPyConnection, table: str, study: str) -> list[Row]:
+    found: list[Row] = (
+        connection.sql(f"FROM {table} WHERE study = $s", params={"s": study}).to_arrow_table().to_pylist()
     )
-
-
-def judged(connection: duckdb.DuckDBPyConnection, study: str, columns: str) -> dict[str, tuple[object, ...]]:
-    rows = connection.execute(f"SELECT claim, {columns} FROM claims WHERE study = ?", [study]).fetchall()
-    assert sorted(claim for claim, *_ in rows) == sorted(claim["claim"] for claim in read_paper_claims())
-    return {claim: tuple(found) for claim, *found in rows}
-
-
-def verdicts(connection: duckdb.DuckDBPyConnection) -> list[object]:
-    """What is found for each of ``CASES``, of the first claim with its direction."""
-    found: list[object] = []
-    for direction, ends, _ in CASES:
-        claim = next(claim["claim"] for claim in read_paper_claims() if claim["direction"] == direction)
-        estimate(connection, "alone", claim, ends)
-        found += judged(connection, "alone", "verdict")[claim]
     return found
 
 
-def test_a_verdict_follows_from_the_whole_interval(changed: duckdb.DuckDBPyConnection) -> None:
-    assert verdicts(changed) == [verdict for *_, verdict in CASES]
+def values(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, dict[int, float]]:
+    """The numbers of each measure, by sequence."""
+    found: dict[str, dict[int, float]] = {}
+    for row in rows(connection, "measure_values", study):
+        found.setdefault(row["measure"], {})[row["sequence"]] = row["value"]
+    return found
 
 
-@pytest.mark.one_case
+def span(numbers: np.ndarray) -> tuple[float, float]:
+    """Error of the mean, times the quantile of Student's t."""
+    half = stats.t.ppf(0.975, len(numbers) - 1) * stats.sem(numbers)
+    return -half, half
+
+
+def find_other_intervals(connection: duckdb.DuckDBPyConnection, interval: Interval) -> list[str]:
+    """Measures whose interval is not that of their numbers; those that the domain clips are left out."""
+    wrong = []
+    for name in NAMES:
+        numbers = values(connection, name)
+        for row in rows(connection, "measures", name):
+            measure, of_sequences = find_measure(row["measure"]), np.array(list(numbers[row["measure"]].values()))
+            assert row["sequences"] == len(of_sequences)
+            ends = [row[f"value{end}"] for end in ("", "_low", "_high")]
+            if None in ends or {row["value_low"], row["value_high"]} & set(measure.domain):
+                continue
+            middle, low, high = (measure.scale.forward(end) for end in ends)
+            found = (low - middle, high - middle)
+            if found != pytest.approx(interval(of_sequences), rel=1e-6, abs=1e-12):
+                wrong.append(f"{name} {row['measure']}")
+    return wrong
+
+
+def test_intervals_are_students_t_over_sequences(three: duckdb.DuckDBPyConnection) -> None:
+    assert find_other_intervals(three, span) == []
+
+
 @pytest.mark.parametrize(
-    ("old", "new"),
+    "interval",
     [
-        ("high <= threshold\n", "value <= threshold\n"),
-        ("high <= threshold\n", "high < threshold\n"),
-        ("high < threshold\n            WHEN '>='", "high <= threshold\n            WHEN '>='"),
-        ("low >= threshold\n            WHEN '>'", "low > threshold\n            WHEN '>'"),
-        ("low > threshold\n        END AS within", "low >= threshold\n        END AS within"),
-        ("WHEN '<=' THEN low > threshold", "WHEN '<=' THEN low >= threshold"),
-        ("WHEN '<' THEN low >= threshold", "WHEN '<' THEN low > threshold"),
-        ("WHEN '>=' THEN high < threshold", "WHEN '>=' THEN high <= threshold"),
-        ("high <= threshold\n        END AS outside", "high < threshold\n        END AS outside"),
-        (" OR low IS NULL OR high IS NULL", ""),
+        lambda numbers: (-1.96 * stats.sem(numbers), 1.96 * stats.sem(numbers)),
+        lambda numbers: tuple(np.array(span(numbers)) * math.sqrt(1 - 1 / len(numbers))),
     ],
+    ids=["normal quantile", "sd with n"],
 )
-def test_the_comparison_notices_another_rule(
-    changed: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch, old: str, new: str
-) -> None:
-    break_statement(monkeypatch, "claims", old, new)
-    changed.execute(sql.read_statement("views", "claims").text)
-    assert verdicts(changed) != [verdict for *_, verdict in CASES]
+def test_the_comparison_notices_another_interval(three: duckdb.DuckDBPyConnection, interval: Interval) -> None:
+    assert len(find_other_intervals(three, interval)) > 20
 
 
-def test_a_reason_forbids_a_verdict(changed: duckdb.DuckDBPyConnection) -> None:
-    claim = read_paper_claims()[0]["claim"]
-    estimate(changed, "alone", claim, (-0.4, -0.3))
-    assert judged(changed, "alone", "verdict, reason")[claim] == ("supported", None)
-    changed.execute("UPDATE claim_estimates SET reason = 'no test' WHERE study = 'alone' AND claim = ?", [claim])
-    assert judged(changed, "alone", "verdict, reason")[claim] == ("not testable", "no test")
+def test_most_measures_are_the_mean_of_their_numbers(three: duckdb.DuckDBPyConnection) -> None:
+    """The others are means of means, such as the range of a curve over N, and have the jackknife's pseudo-values."""
+    others = set()
+    for name in NAMES:
+        numbers = values(three, name)
+        for row in rows(three, "measures", name):
+            scale = find_measure(row["measure"]).scale
+            mean = float(scale.back(float(np.mean(list(numbers[row["measure"]].values())))))
+            if row["value"] != pytest.approx(mean, rel=1e-9, abs=1e-12):
+                others.add(row["measure"].partition("[")[0])
+    known = {row["measure"] for row in rows(three, "measures", STUDY.study)}
+    assert len(others) < len(known) / 3
 
 
-def test_a_study_without_estimates_tests_nothing(changed: duckdb.DuckDBPyConnection) -> None:
-    changed.execute("DELETE FROM claim_estimates WHERE study = 'alone'")
-    found = judged(changed, "alone", "verdict, reason, rows, value")
-    assert set(found.values()) == {("not testable", "the study was landed without estimates", 0, None)}
+def test_a_twin_is_compared_sequence_by_sequence(three: duckdb.DuckDBPyConnection) -> None:
+    own, other = values(three, TRAINED.study), values(three, TWIN.study)
+    of_twin = {row["measure"]: row for row in rows(three, "measures", TWIN.study)}
+    compared = 0
+    for row in rows(three, "measures", TRAINED.study):
+        name = row["measure"]
+        assert [row[f"twin_{end}"] for end in ("value", "low", "high")] == [
+            of_twin.get(name, {}).get(f"value{end}") for end in ("", "_low", "_high")
+        ]
+        shared = sorted(own[name].keys() & other.get(name, {}).keys())
+        apart = np.array([own[name][at] - other[name][at] for at in shared])
+        if len(apart) < 2 or np.ptp(apart) == 0:
+            continue
+        compared += 1
+        assert row["twin_difference"] == pytest.approx(apart.mean())
+        assert row["twin_difference_high"] - row["twin_difference"] == pytest.approx(span(apart)[1])
+        assert row["twin_p"] == pytest.approx(stats.ttest_1samp(apart, 0).pvalue, rel=1e-6)
+    assert compared > 10
+    assert {row["twin_value"] for row in rows(three, "measures", TWIN.study)} == {None}
 
 
-@pytest.mark.parametrize(("own", "of_twin", "finding"), TWINS)
-def test_what_the_twin_supports_too_is_no_finding(
-    changed: duckdb.DuckDBPyConnection, own: str, of_twin: str, finding: bool | None
-) -> None:
-    claim = next(claim["claim"] for claim in read_paper_claims() if claim["direction"] == ">=")
-    ends = {verdict: ends for direction, ends, verdict in CASES if direction == ">="}
-    for study, verdict in (("trained", own), ("random", of_twin), ("deserted", own), ("alone", own)):
-        estimate(changed, study, claim, ends[verdict])
-    asked = "twin, verdict, twin_verdict, finding"
-    assert judged(changed, "trained", asked)[claim] == ("random", own, of_twin, finding)
-    assert judged(changed, "deserted", asked)[claim] == ("missing", own, None, None)
-    assert judged(changed, "alone", asked)[claim] == (None, own, None, None)
+@pytest.mark.parametrize("name", NAMES)
+def test_claims_are_those_declared(three: duckdb.DuckDBPyConnection, name: str) -> None:
+    found = {row["claim"]: row for row in rows(three, "claims", name)}
+    assert {claim: row["statement"] for claim, row in found.items()} == {one.name: one.statement for one in CLAIMS}
+    parts = rows(three, "claim_parts", name)
+    for claim in CLAIMS:
+        mine = sorted((row for row in parts if row["claim"] == claim.name), key=lambda row: row["part"])
+        assert [row["part"] for row in mine] == list(range(len(mine)))
+        assert {(row["measure"].partition("[")[0], row["direction"], row["threshold"]) for row in mine} <= {
+            (part.measure, part.direction, part.threshold) for part in claim.parts
+        }
+        assert {row["is_alternative"] for row in mine} == {claim.alternatives}
+        assert (found[claim.name]["reason"] is None) == (found[claim.name]["p"] is not None)
 
 
-def test_a_twin_shows_its_own_numbers(whole: duckdb.DuckDBPyConnection) -> None:
-    own = judged(whole, "random", "value, low, high, verdict")
-    assert judged(whole, "trained", "twin_value, twin_low, twin_high, twin_verdict") == own
-    assert len({verdict for *_, verdict in own.values()}) == 4
+def find_other_verdicts(
+    connection: duckdb.DuckDBPyConnection, *, alternatives_join: Callable[..., float] = min, corrected: bool = True
+) -> list[str]:
+    """Claims whose p value or verdict is not that of their parts, all claims of a study together."""
+    wrong = []
+    for name in NAMES:
+        parts: dict[str, list[Row]] = {}
+        for row in rows(connection, "claim_parts", name):
+            parts.setdefault(row["claim"], []).append(row)
+        claims = [row for row in rows(connection, "claims", name) if row["reason"] is None]
+        ranked = sorted(claims, key=lambda row: row["p"])
+        holm = 0.0
+        for rank, claim in enumerate(ranked):
+            supports, opposes = (
+                [part[f"p_{side}"] for part in parts[claim["claim"]]] for side in ("supports", "opposes")
+            )
+            count = len(supports)
+            if parts[claim["claim"]][0]["is_alternative"]:
+                sides = (min(1, count * alternatives_join(supports)), max(opposes))
+            else:
+                sides = (max(supports), min(1, count * min(opposes)))
+            holm = max(holm, min(1, (len(ranked) - rank) * claim["p"])) if corrected else claim["p"]
+            decided = "supported" if sides[0] < sides[1] else "not supported"
+            wanted = (min(1, 2 * min(sides)), holm, decided if holm <= 0.05 else "undecided")
+            if (claim["p"], claim["p_holm"]) != pytest.approx(wanted[:2]) or claim["verdict"] != wanted[2]:
+                wrong.append(f"{name} {claim['claim']}")
+    return wrong
 
 
-def test_claims_say_what_they_need() -> None:
-    for claim in read_paper_claims():
-        assert claim["direction"] in {"<=", "<", ">=", ">"}
-        assert claim["least_rows"] >= 2, claim["claim"]
-        assert claim["rows_of"], claim["claim"]
-    assert len({claim["claim"] for claim in read_paper_claims()}) == len(
-        {claim["statement"] for claim in read_paper_claims()}
-    )
+def test_verdicts_follow_from_the_parts_of_all_claims_together(three: duckdb.DuckDBPyConnection) -> None:
+    assert find_other_verdicts(three) == []
+    verdicts = {row["verdict"] for name in NAMES for row in rows(three, "claims", name)}
+    assert verdicts == {"supported", "not supported", "undecided", "not testable"}
+
+
+def test_the_comparison_notices_another_rule(three: duckdb.DuckDBPyConnection) -> None:
+    assert find_other_verdicts(three, corrected=False)
+    assert find_other_verdicts(three, alternatives_join=max)
+
+
+def test_p_values_are_those_of_a_t_test(three: duckdb.DuckDBPyConnection) -> None:
+    """But for associations, which must also be beyond what random arrangements give, and so have larger ones."""
+    larger = set()
+    for name in NAMES:
+        numbers = values(three, name)
+        for part in rows(three, "claim_parts", name):
+            of_sequences = np.array(list(numbers.get(part["measure"], {}).values()))
+            value = {row["measure"]: row["value"] for row in rows(three, "measures", name)}.get(part["measure"])
+            assert part["value"] == value
+            if part["p_supports"] is None or len(of_sequences) < 4 or np.ptp(of_sequences) < 1e-9:
+                continue
+            scale = find_measure(part["measure"]).scale
+            moved = of_sequences - of_sequences.mean() + scale.forward(value) if abs(value) < math.inf else of_sequences
+            side = "greater" if part["direction"] in {">", ">="} else "less"
+            p = stats.ttest_1samp(moved, scale.forward(part["threshold"]), alternative=side).pvalue
+            if part["p_supports"] != pytest.approx(p, rel=1e-6, abs=1e-12):
+                assert part["p_supports"] > p
+                larger.add(part["measure"])
+    assert larger
+    assert all("_and_" in name for name in larger), larger
+
+
+def test_the_twins_verdict_stands_beside_a_claim(three: duckdb.DuckDBPyConnection) -> None:
+    of_twin = {row["claim"]: row["verdict"] for row in rows(three, "claims", TWIN.study)}
+    measures = {row["measure"]: row for row in rows(three, "measures", TRAINED.study)}
+    parts = rows(three, "claim_parts", TRAINED.study)
+    compared = 0
+    for row in rows(three, "claims", TRAINED.study):
+        assert (row["twin"], row["twin_verdict"]) == (TWIN.study, of_twin[row["claim"]])
+        mine = [part for part in parts if part["claim"] == row["claim"]]
+        if row["verdict"] != "supported":
+            assert row["beyond_twin"] is None
+        elif len(mine) == 1 and (p := measures[mine[0]["measure"]]["twin_p"]) is not None:
+            difference = measures[mine[0]["measure"]]["twin_difference"]
+            towards = (difference > 0) == (mine[0]["direction"] in {">", ">="})
+            assert row["beyond_twin"] == (towards and p <= 0.05), row["claim"]
+            compared += 1
+    assert compared
+    for name in (STUDY.study, TWIN.study):
+        assert {(row["twin"], row["beyond_twin"]) for row in rows(three, "claims", name)} == {(None, None)}
+
+
+def test_claims_are_listed_with_the_measures_they_compare(three: duckdb.DuckDBPyConnection) -> None:
+    asked = sql.read_statement("queries", "claims").text
+    parts = rows(three, "claim_parts", TRAINED.study)
+    found = three.sql(asked, params={"study": TRAINED.study}).to_arrow_table().to_pylist()
+    for row in found:
+        mine = sorted((part for part in parts if part["claim"] == row["claim"]), key=lambda part: part["part"])
+        assert [part["measure"] for part in row["parts"]] == [part["measure"] for part in mine]
+        assert [part["low"] for part in row["parts"]] == [part["value_low"] for part in mine]
+    without = {row["claim"] for row in rows(three, "claims", TRAINED.study)} - {row["claim"] for row in found}
+    assert without
+    of_effects = three.sql(asked, params={"study": STUDY.study}).to_arrow_table().to_pylist()
+    assert without < {row["claim"] for row in of_effects}

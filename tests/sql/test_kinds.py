@@ -276,7 +276,7 @@ def verdict(weights: np.ndarray, values: np.ndarray) -> tuple[Row, dict[str, boo
     """The row of ``head_taxonomy`` of one head, and which conditions it meets."""
     with database(**head(weights, values)) as connection:
         (row,) = rows_of(connection, "head_taxonomy")
-        met = {one["condition"]: one["met"] for one in rows_of(connection, "head_conditions")}
+        met = {one["condition"]: one["met_share"] == 1 for one in rows_of(connection, "head_conditions")}
         for check in (
             "conditions_decide_labels",
             "every_signature_once",

@@ -14,7 +14,7 @@ from tests.sql.hand_made import Row, break_statement, database, rows_of
 from tests.sql.kinds_oracle import DEFAULTS, RULES, Held, classified, held
 
 QUERIES = (5, 11)
-SEQUENCES = 3
+SEQUENCES = 4
 HEADS = 42
 OTHERS = {"last_high": 0.7, "sink_seen": 0.8, "sink_comparable": 1.0, "broad_share": 0.3}
 """Other thresholds than the default."""
@@ -33,6 +33,7 @@ SIGNATURE = (
     "top_is_other",
 )
 SHOWN = ("cos_sink_max", *LINES, "cos_last_p05", "effective_contributors")
+SHARES = ("sink_share", "last_share", "rest_share")
 LENGTHS = ("norm_s", "norm_s_without_sink", "norm_s_without_last")
 
 
@@ -108,12 +109,12 @@ def selection(rng: np.random.Generator, head: int, hidden: bool, n: int) -> Row:
 
 
 def disagreeing(row: Row) -> Row:
-    """Head 13 is a Retriever in one sequence and a Reset head in the others, which makes a Mixer of their means."""
+    """Head 13 is a Retriever in half of the sequences and a Reset head in the others: neither in most of them."""
     if row["head"] != 13:
         return row
     if "n" not in row:
-        lengths = (0.0, 1.0, 0.0) if row["sequence"] == 0 else (2.0, 0.125, 0.125)
-        whole, without_sink, without_last = (1.0, 1.0, 0.0) if row["sequence"] == 0 else (2.0, 0.25, 2.0)
+        lengths = (0.0, 1.0, 0.0) if row["sequence"] < 2 else (2.0, 0.125, 0.125)
+        whole, without_sink, without_last = (1.0, 1.0, 0.0) if row["sequence"] < 2 else (2.0, 0.25, 2.0)
         outputs = {
             "norm_output": whole,
             "norm_output_without_sink": without_sink,
@@ -121,7 +122,7 @@ def disagreeing(row: Row) -> Row:
         }
         return row | dict(zip(NORMS, lengths, strict=True)) | outputs
     at = np.log(row["n"]) / np.log(row["n_keys"] - 1)
-    cosines = (1.0, 1.0) if row["sequence"] == 0 else (float32(1 - 1.5 * at), float32(1.7 * at - 0.7))
+    cosines = (1.0, 1.0) if row["sequence"] < 2 else (float32(1 - 1.5 * at), float32(1.7 * at - 0.7))
     return row | dict(zip(COSINES, cosines, strict=True))
 
 
@@ -208,28 +209,56 @@ def change(whole: float, without: float | None) -> float | None:
     return None if without is None else abs(whole - without)
 
 
+def labels(thresholds: Mapping[str, float]) -> dict[tuple[Any, ...], Row]:
+    """What ``kinds_by_sequence`` must hold, by (sequence, query, head)."""
+    return {place: classified(signature, thresholds) for place, signature in signatures().items()}
+
+
 def taxonomy(thresholds: Mapping[str, float]) -> dict[tuple[Any, ...], Row]:
     """What ``taxonomy`` must give, by (query, head)."""
-    of_sequences = signatures()
+    by_sequence = labels(thresholds)
     expected = {}
     for query, head in product(QUERIES, range(HEADS)):
-        each = [of_sequences[sequence, query, head] for sequence in range(SEQUENCES)]
-        means = {name: mean(signature[name] for signature in each) for name in SIGNATURE}
-        row = classified(means, thresholds)
-        agreeing = [classified(signature, thresholds)["label"] == row["label"] for signature in each]
-        shown = {name: means[name] for name in SHOWN}
-        expected[query, head] = row | shown | {"agreement": np.mean(agreeing), "sequences": SEQUENCES}
+        places = [(sequence, query, head) for sequence in range(SEQUENCES)]
+        each = [by_sequence[place] for place in places]
+        shares = {kind: sum(row["label"] == kind for row in each) / SEQUENCES for kind in (*RULES, "Other")}
+        label = next((kind for kind in RULES if shares[kind] > 0.5), "Other")
+        scores = {kind: mean(row[f"{kind.lower()}_score"] for row in each) for kind in RULES}
+        known = {kind: score for kind, score in scores.items() if score is not None}
+        nearest = max(known, key=lambda kind: known[kind], default=None)
+        if label == "Other":
+            margin = None if nearest is None else -known[nearest]
+        else:
+            margin = known[label] - max([0.0, *(score for kind, score in known.items() if kind != label)])
+        means = {name: mean(signatures()[place][name] for place in places) for name in (*SHOWN, "top_is_other")}
+        effective = means["effective_contributors"]
+        expected[query, head] = {
+            "label": label,
+            "nearest": nearest,
+            "margin": margin,
+            "agreement": shares[label],
+            "sequences": SEQUENCES,
+            "single_key": label == "Other"
+            and effective is not None
+            and effective < 2
+            and means.pop("top_is_other") > 0.5,
+            **{f"{kind.lower()}_share": share for kind, share in shares.items()},
+            **{f"{kind.lower()}_score": score for kind, score in scores.items()},
+            **{name: mean(row[name] for row in each) for name in SHARES},
+            **{name: means[name] for name in SHOWN},
+        }
     return expected
 
 
-def conditions() -> dict[tuple[Any, ...], Held]:
-    """What ``head_conditions`` must hold, by (query, head, kind, way, condition)."""
-    expected = {}
-    for query, head in product(QUERIES, range(HEADS)):
-        each = [signatures()[sequence, query, head] for sequence in range(SEQUENCES)]
-        found = held({name: mean(signature[name] for signature in each) for name in SIGNATURE}, DEFAULTS)
+def conditions() -> dict[tuple[Any, ...], list[Held]]:
+    """Every condition in all sequences, by (query, head, kind, way, condition)."""
+    expected: dict[tuple[Any, ...], list[Held]] = {}
+    for (_, query, head), signature in signatures().items():
+        found = held(signature, DEFAULTS)
         for kind, ways in RULES.items():
-            expected |= {(query, head, kind, way, name): found[name] for way, names in ways.items() for name in names}
+            for way, names in ways.items():
+                for name in names:
+                    expected.setdefault((query, head, kind, way, name), []).append(found[name])
     return expected
 
 
@@ -259,28 +288,43 @@ def compare_taxonomy(connection: duckdb.DuckDBPyConnection, relation: str, **thr
         same(row, expected[key(row, "query", "head")])
 
 
+def compare_labels(connection: duckdb.DuckDBPyConnection) -> None:
+    expected = labels(DEFAULTS)
+    found = rows_of(connection, "kinds_by_sequence")
+    assert len(found) == len(expected)
+    for row in found:
+        one = expected[key(row, "sequence", "query", "head")]
+        same(row, {name: value for name, value in one.items() if name in row})
+
+
 def compare_conditions(connection: duckdb.DuckDBPyConnection) -> None:
     expected = conditions()
     found = rows_of(connection, "head_conditions")
     assert len(found) == len(expected)
     for row in found:
-        one = expected[key(row, "query", "head", "kind", "way", "condition")]
-        same(row, {"value": one.value, "direction": one.direction, "met": one.met})
-        if one.value is not None:
-            same(row, {"threshold": one.limit})
+        each = expected[key(row, "query", "head", "kind", "way", "condition")]
+        met = sum(one.met for one in each) / SEQUENCES
+        same(row, {"value": mean(one.value for one in each), "direction": each[0].direction, "met_share": met})
+        if row["value"] is not None:
+            same(row, {"threshold": mean(one.limit for one in each)})
 
 
 def compare_sensitivity(connection: duckdb.DuckDBPyConnection) -> None:
-    labels = {place: row["label"] for place, row in taxonomy(DEFAULTS).items()}
+    labelled = {place: row["label"] for place, row in taxonomy(DEFAULTS).items()}
     found = rows_of(connection, "taxonomy_sensitivity")
-    assert {key(row, "query", "threshold", "factor") for row in found} == {*product(QUERIES, DEFAULTS, (0.9, 1.1))}
-    assert len(found) == len(QUERIES) * len(DEFAULTS) * 2
+    factors = (0.5, 0.9, 1.1, 2.0)
+    assert {key(row, "query", "threshold", "factor") for row in found} == {*product(QUERIES, DEFAULTS, factors)}
+    assert len(found) == len(QUERIES) * len(DEFAULTS) * len(factors)
     for row in found:
         value = row["factor"] * DEFAULTS[row["threshold"]]
-        moved = taxonomy(DEFAULTS | {row["threshold"]: value})
-        changed = sum(moved[place]["label"] != label for place, label in labels.items() if place[0] == row["query"])
-        assert row["value"] == pytest.approx(value)
-        assert (row["heads"], row["changed"]) == (HEADS, changed)
+        moved = {
+            place: one
+            for place, one in taxonomy(DEFAULTS | {row["threshold"]: value}).items()
+            if place[0] == row["query"]
+        }
+        changed = sum(one["label"] != labelled[place] for place, one in moved.items())
+        others = mean(one["other_share"] for one in moved.values())
+        same(row, {"value": value, "heads": HEADS, "changed": changed, "other_share": others})
 
 
 def compare_diagnostics(connection: duckdb.DuckDBPyConnection) -> None:
@@ -301,11 +345,12 @@ def compare_default_taxonomy(connection: duckdb.DuckDBPyConnection) -> None:
 
 def compare_other_taxonomy(connection: duckdb.DuckDBPyConnection) -> None:
     arguments = ", ".join(f"{name} := {value}" for name, value in OTHERS.items())
-    compare_taxonomy(connection, f"(SELECT * EXCLUDE conditions FROM taxonomy({arguments}))", **OTHERS)
+    compare_taxonomy(connection, f"taxonomy({arguments})", **OTHERS)
 
 
 COMPARISONS = (
     compare_signatures,
+    compare_labels,
     compare_default_taxonomy,
     compare_other_taxonomy,
     compare_conditions,
@@ -326,10 +371,11 @@ def test_the_study_has_every_case() -> None:
     by_default = taxonomy(DEFAULTS).values()
     assert {row["label"] for row in by_default} == {*RULES, "Other"}
     assert {row["nearest"] for row in by_default if row["label"] == "Other"} == {*RULES, None}
-    assert {round(SEQUENCES * row["agreement"]) for row in by_default} == {0, 1, 2, 3}
+    assert {SEQUENCES * row["agreement"] for row in by_default} >= {0, 2, 3, 4}
+    assert {row["single_key"] for row in by_default} == {True, False}
     assert any(row["cos_sink_level"] is None and row["cos_last_level"] is not None for row in by_default)
     assert any(row["cos_last_change"] == 0 for row in by_default)
-    assert {one.met for one in conditions().values()} == {True, False}
+    assert {one.met for each in conditions().values() for one in each} == {True, False}
     assert {row["label"] for row in taxonomy(DEFAULTS | OTHERS).values()} == {*RULES, "Other"}
 
 
@@ -338,14 +384,8 @@ def test_a_threshold_that_is_null_has_its_default() -> None:
         ((*stated,),) = connection.sql("SELECT * FROM taxonomy_thresholds()").fetchall()
         assert dict(zip(connection.sql("FROM taxonomy_thresholds()").columns, stated, strict=True)) == DEFAULTS
         nothing = ", ".join(f"{name} := NULL" for name in DEFAULTS)
-        same_rows = rows_of(connection, f"(SELECT * EXCLUDE conditions FROM taxonomy({nothing}))")
+        same_rows = rows_of(connection, f"taxonomy({nothing})")
         assert same_rows == rows_of(connection, "head_taxonomy")
-
-
-def test_conditions_under_other_thresholds_are_in_a_list() -> None:
-    with database(**STUDY) as connection:
-        unnested = "(SELECT study, query, layer, head, unnest(conditions, recursive := true) FROM taxonomy())"
-        assert rows_of(connection, unnested) == rows_of(connection, "head_conditions")
 
 
 @pytest.mark.one_case
@@ -353,7 +393,7 @@ def test_conditions_under_other_thresholds_are_in_a_list() -> None:
 def test_every_threshold_can_be_moved_alone(threshold: str) -> None:
     with database(**STUDY) as connection:
         value = DEFAULTS[threshold] + 0.25
-        moved = f"(SELECT * EXCLUDE conditions FROM taxonomy({threshold} := {value}))"
+        moved = f"taxonomy({threshold} := {value})"
         compare_taxonomy(connection, moved, **{threshold: value})
 
 
@@ -374,20 +414,30 @@ def test_every_threshold_can_be_moved_alone(threshold: str) -> None:
         (compare_signatures, "head_signatures", "max(cos_sink) FILTER", "min(cos_sink) FILTER"),
         (compare_signatures, "head_signatures", "- norm_output_without_sink)", "- norm_output_without_last)"),
         (compare_signatures, "head_signatures", "top_contributor_role = 'other'", "top_role = 'other'"),
-        (compare_default_taxonomy, "signature_means", "avg(norm_rest)", "max(norm_rest)"),
-        (compare_default_taxonomy, "signature_means", "avg(cos_last_change)", "median(cos_last_change)"),
-        (compare_default_taxonomy, "signature_means", "avg(effective_contributors)", "max(effective_contributors)"),
         (compare_default_taxonomy, "label_heads", "coalesce(norm_y_0, 0)", "coalesce(norm_y_0, 1)"),
         (compare_default_taxonomy, "label_heads", "nullif(mixer, '-infinity') AS", "mixer AS"),
         (compare_other_taxonomy, "taxonomy", "last_high := last_high", "last_high := NULL"),
-        (compare_default_taxonomy, "taxonomy", "coalesce(agreeing, 0)", "coalesce(agreeing, 1)"),
-        (compare_default_taxonomy, "taxonomy", "count(*) AS agreeing", "max(sequence) AS agreeing"),
+        *(
+            (compare_default_taxonomy, "summarise_kinds", old, new)
+            for old, new in (
+                ("reset_share > 0.5", "reset_share >= 0.5"),
+                ("avg(rest_share)", "max(rest_share)"),
+                ("avg(cos_last_change)", "median(cos_last_change)"),
+                ("coalesce(mixer_score, 0)", "coalesce(mixer_score, 1)"),
+                ("ELSE -highest", "ELSE highest"),
+                ("effective_contributors < 2", "effective_contributors < 1"),
+                ("top_is_other > 0.5", "top_is_other >= 0.5"),
+            )
+        ),
         (compare_default_taxonomy, "taxonomy_thresholds", "(last_weak, 0.3)", "(last_weak, 0.4)"),
         (compare_default_taxonomy, "taxonomy_thresholds", "(last_leads, 1.0)", "(last_leads, 1.1)"),
         (compare_conditions, "label_heads", "'met': sink_seen_met", "'met': sink_falls_met"),
+        (compare_conditions, "head_conditions", "avg(met::INTEGER)", "max(met::INTEGER)"),
+        (compare_conditions, "head_conditions", "avg(threshold)", "max(threshold)"),
         (compare_sensitivity, "taxonomy_sensitivity", "0.9::DOUBLE", "0.8::DOUBLE"),
         (compare_sensitivity, "taxonomy_sensitivity", "WHEN 'last_weak' THEN value", "WHEN 'last_weak' THEN 9"),
         (compare_sensitivity, "taxonomy_sensitivity", "<> head_taxonomy.label", "= head_taxonomy.label"),
+        (compare_sensitivity, "taxonomy_sensitivity", "avg(heads.other_share)", "max(heads.other_share)"),
         (compare_diagnostics, "diagnostics", "avg(cos_last::DOUBLE)", "max(cos_last::DOUBLE)"),
         (compare_diagnostics, "diagnostics", "avg(norm_s_without_sink", "avg(norm_s_without_last"),
     ],

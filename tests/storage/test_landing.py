@@ -22,16 +22,12 @@ from storage.warehouse.landing import land
 from storage.warehouse.relations import find_tables_read
 from storage.warehouse.scheduler import run_jobs
 from tests.storage import studies
-from tests.storage.studies import QUERIES
-
-Tables = dict[str, list[pa.RecordBatch]]
+from tests.storage.studies import QUERIES, Tables
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    folder = tmp_path_factory.mktemp("stores")
-    tensors = studies.tensor_store(folder / "tensors.zarr")
-    return studies.tables(tensors, studies.metrics_store(folder / "metrics.zarr", tensors))
+def tables() -> Tables:
+    return studies.tables()
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +260,8 @@ def test_what_a_published_file_says_of_itself(landed: Path) -> None:
         silent = "SELECT table_name, column_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
         assert not connection.execute(f"{silent} AND table_name IN (SELECT table_name FROM duckdb_tables())").fetchall()
         assert not connection.execute("SELECT table_name FROM duckdb_tables() WHERE comment IS NULL").fetchall()
-        assert connection.execute("SELECT count(*) FROM margins").fetchall() == [(540,)]
+        counts = "SELECT (SELECT count(*) FROM margins), (SELECT count(*) FROM selection_counts)"
+        assert connection.execute(counts).fetchall() == [(2568, 2568)]
 
 
 def test_nothing_but_databases_a_script_and_locks_is_left(landed: Path) -> None:

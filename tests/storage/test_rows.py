@@ -10,13 +10,12 @@ import pytest
 
 from geometry.quantities import Concentration, list_declared
 from storage.files.places import Local
+from storage.warehouse import rows
 from storage.warehouse.rows import BY_HEAD, BY_N, SPREAD, build_attention_rows, build_concentration_rows
 from storage.zarr.arrays import SELECTION
 from storage.zarr.sequences import SequenceStore
 from tests.storage import studies
-from tests.storage.studies import N_KEYS, QUERIES
-
-Tables = dict[str, list[pa.RecordBatch]]
+from tests.storage.studies import N_KEYS, QUERIES, Tables
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +25,15 @@ def metrics(tmp_path_factory: pytest.TempPathFactory) -> SequenceStore:
 
 
 @pytest.fixture(scope="module")
-def tables(metrics: SequenceStore, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    return studies.tables(studies.tensor_store(tmp_path_factory.mktemp("stores") / "tensors.zarr"), metrics)
+def tables(metrics: SequenceStore) -> Tables:
+    """The rows that are made of the metrics."""
+    return {
+        "selection_counts": list(rows.build_selection_rows(metrics, QUERIES)),
+        "upper_bounds": list(rows.build_upper_bound_rows(metrics, QUERIES)),
+        "attention_rows": list(build_attention_rows(metrics, QUERIES)),
+        "concentration": list(build_concentration_rows(metrics, QUERIES)),
+        "value_scales": list(rows.build_value_scale_rows(metrics, QUERIES)),
+    }
 
 
 def stored(metrics: SequenceStore, name: str, *index: int) -> float | int | None:

@@ -19,19 +19,22 @@ from storage.errors import QuotingError, UserError
 from storage.warehouse.connection import _warn_once, connect, list_published, locate_database
 from storage.warehouse.landing import land
 from storage.warehouse.query import query
+from tests.made_up import MadeUp
+from tests.sql.checking import STUDY
 from tests.storage import studies
 from tests.storage.earlier import NEW, make_older
-from tests.storage.studies import N_KEYS, QUERIES
+from tests.storage.studies import Tables
 
-KNOWN = {"selection", "margins", "claims", "model_sizes", "head_measures"}
+SELECTIONS = STUDY.sequences * STUDY.heads * int((STUDY.n_keys - 1).sum())
+KNOWN = {"selection", "margins", "model_sizes", "head_measures"}
 """Views that have rows of a study of an earlier version."""
+UNUSED = {"external_scores", "planted_assumptions"}
+"""Tables of features that the study does not use."""
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[pa.RecordBatch]]:
-    folder = tmp_path_factory.mktemp("stores")
-    tensors = studies.tensor_store(folder / "tensors.zarr")
-    return studies.tables(tensors, studies.metrics_store(folder / "metrics.zarr", tensors))
+def tables() -> Tables:
+    return studies.tables()
 
 
 def contents(folder: Path) -> list[tuple[object, ...]]:
@@ -40,17 +43,17 @@ def contents(folder: Path) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.slow
-def test_landing_again_gives_the_same_rows_once(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+def test_landing_again_gives_the_same_rows_once(tmp_path: Path, tables: Tables) -> None:
     first = land(tmp_path, "small", tables)
     before = contents(tmp_path)
     assert first.published
-    assert first.rows["selection_counts"] == len(before) == 3 * 4 * (N_KEYS - 1).sum()
+    assert first.rows["selection_counts"] == len(before) == SELECTIONS
     assert land(tmp_path, "small", tables).rows == first.rows
     assert contents(tmp_path) == before
     assert [path.suffix for path in sorted(tmp_path.glob("small*"))] == [".duckdb", ".lock"]
 
 
-def test_metrics_follow_from_the_counts(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+def test_metrics_follow_from_the_counts(tmp_path: Path, tables: Tables) -> None:
     land(tmp_path, "small", tables)
     with connect(tmp_path) as connection:
         found = connection.execute(
@@ -61,11 +64,11 @@ def test_metrics_follow_from_the_counts(tmp_path: Path, tables: dict[str, list[p
         assert recall == pytest.approx(k_in / n)
         assert f_r_min == pytest.approx(2 * recall / (1 + recall))
         assert f_r_max == pytest.approx(2 * precision / (1 + precision))
-        assert (cos_sink is None) == (position == 11 and layer == 1)  # a window hides the sink there: NULL, not 0
-        assert n_keys == N_KEYS[QUERIES.index(position), layer]
+        assert (cos_sink is None) == (position == 23 and layer == 2)  # a window hides the sink there: NULL, not 0
+        assert n_keys == STUDY.n_keys[STUDY.positions.index(position), layer]
 
 
-def test_a_failed_landing_leaves_the_previous_state(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+def test_a_failed_landing_leaves_the_previous_state(tmp_path: Path, tables: Tables) -> None:
     land(tmp_path, "small", tables)
     before = contents(tmp_path)
 
@@ -83,7 +86,7 @@ def test_a_failed_landing_leaves_the_previous_state(tmp_path: Path, tables: dict
 @pytest.mark.one_case
 @pytest.mark.parametrize("error", [duckdb.FatalException, duckdb.IOException, OSError])
 def test_a_full_disk_is_explained(
-    tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], error: type[Exception], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tables: Tables, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DuckDB meets it in three ways, depending on which of its writes fails."""
     land(tmp_path, "small", tables)
@@ -104,9 +107,7 @@ def test_a_full_disk_is_explained(
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("column", ["k_in", "k_out"])
-def test_rows_that_break_a_check_are_not_published(
-    tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], column: str
-) -> None:
+def test_rows_that_break_a_check_are_not_published(tmp_path: Path, tables: Tables, column: str) -> None:
     batch = tables["selection_counts"][0]
     index = batch.schema.get_field_index(column)
     broken = batch.set_column(index, batch.schema.field(index), pa.array(np.full(len(batch), 99, np.int32)))
@@ -116,24 +117,23 @@ def test_rows_that_break_a_check_are_not_published(
     assert not list_published(tmp_path)
 
 
-def test_a_missing_or_doubled_selection_is_noticed(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+def test_a_missing_or_doubled_selection_is_noticed(tmp_path: Path, tables: Tables) -> None:
     batches = tables["selection_counts"]
     assert land(tmp_path, "a", tables | {"selection_counts": [batches[0].slice(1)]}).violations["every_n_once"]
     assert land(tmp_path, "b", tables | {"selection_counts": [batches[0], batches[0]]}).violations["every_n_once"]
-    assert land(tmp_path, "c", tables | {"studies": tables["studies"] * 2}).violations["one_study"]
+    assert land(tmp_path, "c", tables | {"studies": tables["studies"] * 2}).violations["keys_once"]
 
 
-def test_another_number_of_rows_than_expected_is_not_published(
-    tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]
-) -> None:
+def test_another_number_of_rows_than_expected_is_not_published(tmp_path: Path, tables: Tables) -> None:
     right = {"selection_counts": sum(map(len, tables["selection_counts"]))}
     assert land(tmp_path, "small", tables, expected=right).published
     wrong = land(tmp_path, "small", tables | {"selection_counts": tables["selection_counts"][1:]}, expected=right)
-    assert wrong.violations["row_count"] == [("selection_counts", 500, 540)]
+    without = SELECTIONS - len(tables["selection_counts"][0])
+    assert wrong.violations["row_count"] == [("selection_counts", without, SELECTIONS)]
     assert not wrong.published
 
 
-def test_leftovers_of_a_killed_landing_are_removed(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+def test_leftovers_of_a_killed_landing_are_removed(tmp_path: Path, tables: Tables) -> None:
     own, foreign = (tmp_path / f"{study}.{'0a' * 16}.partial.wal" for study in ("small", "small.er"))
     own.write_bytes(b"half")
     (folder := own.with_suffix(".tmp")).mkdir()
@@ -155,9 +155,7 @@ def _hold_landing(folder: Path, started: multiprocessing.Event) -> None:
 
 
 @pytest.mark.slow
-def test_one_writer_whose_lock_dies_with_it(
-    tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_writer_whose_lock_dies_with_it(tmp_path: Path, tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("storage.warehouse.landing.LOCK_WAIT", 0.2)
     context = multiprocessing.get_context("spawn")
     started = context.Event()
@@ -172,21 +170,21 @@ def test_one_writer_whose_lock_dies_with_it(
     assert land(tmp_path, "small", tables).published
 
 
-def test_readers_keep_what_they_opened(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+def test_readers_keep_what_they_opened(tmp_path: Path, tables: Tables) -> None:
     land(tmp_path, "small", tables)
     with connect(tmp_path) as reader:
-        assert land(tmp_path, "small", studies.of_one_sequence(tables)).published
+        assert land(tmp_path, "small", studies.tables(MadeUp())).published
         land(tmp_path, "second", tables)
-        assert reader.execute("SELECT count(DISTINCT sequence), count(DISTINCT study) FROM selection").fetchall() == [
+        assert reader.execute("SELECT count(DISTINCT query), count(DISTINCT study) FROM selection").fetchall() == [
             (3, 1)
         ]
     with connect(tmp_path) as reader:
         assert reader.execute(
-            "SELECT study, count(DISTINCT sequence) FROM selection GROUP BY ALL ORDER BY ALL"
+            "SELECT study, count(DISTINCT query) FROM selection GROUP BY ALL ORDER BY ALL"
         ).fetchall() == [("second", 3), ("small", 1)]
 
 
-def test_every_table_view_and_column_has_a_comment(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+def test_every_table_view_and_column_has_a_comment(tmp_path: Path, tables: Tables) -> None:
     land(tmp_path, "small", tables)
     for connection in (connect(tmp_path), duckdb.connect(locate_database(tmp_path, "small"), read_only=True)):
         with connection:
@@ -227,7 +225,7 @@ def test_an_empty_warehouse_has_empty_tables(tmp_path: Path) -> None:
         "SET enable_external_access = true",
     ],
 )
-def test_the_way_in_writes_nothing(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], text: str) -> None:
+def test_the_way_in_writes_nothing(tmp_path: Path, tables: Tables, text: str) -> None:
     land(tmp_path, "small", tables)
     before = locate_database(tmp_path, "small").read_bytes()
     with connect(tmp_path) as connection:
@@ -258,13 +256,13 @@ def test_errors_in_sql_begin_with_what_is_wrong(tmp_path: Path, text: str, messa
     assert isinstance(caught.value, QuotingError) or not rest
 
 
-def test_a_pivot_is_reading(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+def test_a_pivot_is_reading(tmp_path: Path, tables: Tables) -> None:
     land(tmp_path, "small", tables)
     with connect(tmp_path) as connection:
         pivoted = query(
             connection, "PIVOT (SELECT layer, n, recall FROM selection) ON layer USING avg(recall) GROUP BY n"
         )
-    assert pivoted.read_all().num_rows == 11
+    assert pivoted.read_all().num_rows == 23
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -274,7 +272,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.one_case
 @pytest.mark.parametrize("others", [["newer"], []], ids=["beside a newer one", "alone"])
 def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
-    tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], others: list[str], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, tables: Tables, others: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for study in ("older", *others):
         land(tmp_path, study, tables)
@@ -286,21 +284,20 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
             found = connection.execute(
                 "SELECT study, count(*), count(recall), count(a_max_out) FROM selection GROUP BY ALL ORDER BY ALL"
             ).fetchall()
-            for table in NEW:
+            for table in set(NEW) - UNUSED:
                 assert connection.execute(f"SELECT DISTINCT study FROM {table}").fetchall() == [(s,) for s in others]
-            for view in set(sql.list_names("views")) - {*KNOWN, "paper_claims"}:
+            for view in set(sql.list_names("views")) - KNOWN:
                 assert connection.execute(f"SELECT DISTINCT study FROM {view}").fetchall() == [(s,) for s in others]
             unknown = connection.execute(
-                "SELECT (SELECT count_if(verdict <> 'not testable') FROM claims WHERE study = 'older'), "
-                "(SELECT count(value) FROM head_measures WHERE study = 'older'), "
+                "SELECT (SELECT count(value) FROM head_measures WHERE study = 'older'), "
                 "count(precision_lower) FROM lower_bounds(0.5, 'raw') WHERE study = 'older'"
             ).fetchall()
-            assert unknown == [(0, 0, 0)]
+            assert unknown == [(0, 0)]
             columns = connection.execute(
                 "SELECT column_name, data_type, comment FROM duckdb_columns() "
                 "WHERE table_name = 'selection_counts' AND database_name = 'memory' ORDER BY column_index"
             ).fetchall()
-        assert found == [*((study, 540, 540, 540) for study in others), ("older", 540, 540, 0)]
+        assert found == [*((study, *[SELECTIONS] * 3) for study in others), ("older", SELECTIONS, SELECTIONS, 0)]
         assert columns[-1][:2] == ("recall_lower_scale_free", "FLOAT")
         assert all(comment for _, _, comment in columns)
     (warning,) = warned(caplog)  # once in a process
@@ -316,7 +313,7 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
 
 @pytest.mark.slow
 def test_one_warning_names_all_studies_of_an_earlier_version(
-    tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, tables: Tables, caplog: pytest.LogCaptureFixture
 ) -> None:
     for study in ("o1", "o2", "newer"):
         land(tmp_path, study, tables)
@@ -333,7 +330,7 @@ def test_one_warning_names_all_studies_of_an_earlier_version(
 
 @pytest.mark.slow
 def test_landing_again_mends_a_study_of_an_earlier_version(
-    tmp_path: Path, tables: dict[str, list[pa.RecordBatch]], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, tables: Tables, caplog: pytest.LogCaptureFixture
 ) -> None:
     land(tmp_path, "older", tables)
     before = contents(tmp_path)
@@ -343,7 +340,7 @@ def test_landing_again_mends_a_study_of_an_earlier_version(
     assert caplog.messages == []
 
 
-def test_the_whole_meaning_is_in_the_comment(tmp_path: Path, tables: dict[str, list[pa.RecordBatch]]) -> None:
+def test_the_whole_meaning_is_in_the_comment(tmp_path: Path, tables: Tables) -> None:
     """Headers go on over several lines."""
     land(tmp_path, "small", tables)
     with connect(tmp_path) as connection:
@@ -352,7 +349,6 @@ def test_the_whole_meaning_is_in_the_comment(tmp_path: Path, tables: dict[str, l
         "; cast a_0 to rho_out to DOUBLE before computing bounds from them: products of FLOAT underflow"
     )
     assert found["value_scales"].endswith("not one number for the whole study")
-    assert found["arithmetic"].endswith("differences are plain minus exact, means over sequences and N")
     assert all("  " not in comment for comment in found.values())
 
 

@@ -1,0 +1,272 @@
+"""How often intervals cover, and how often verdicts are wrong, measured by simulation.
+
+``python -m benchmarks.coverage`` prints the tables of ``docs/statistics.md``. Holds the draws, rates and tables.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from dagster_project.analysis.claims.judging import CLAIMS, Judged, compare_part, find_measure
+from dagster_project.analysis.claims.records import Claim, Part, Sample
+from geometry import selection_profile
+from geometry.grids import compute_band_weights
+from geometry.statistics.associations import associate, correlate_heads
+from geometry.statistics.intervals import Estimate
+from geometry.statistics.jackknife import estimate_correlation, estimate_jackknife, leave_one_out
+from geometry.statistics.moments import estimate_mean
+from geometry.statistics.verdicts import ERROR_RATE, Sides, compare_with_threshold, correct_holm, count_sequences_needed
+
+F64 = NDArray[np.float64]
+Draw = Callable[[tuple[int, ...]], F64]
+"""Draws numbers of a shape."""
+
+Rng = np.random.Generator
+
+SEQUENCES = (4, 8, 16, 64)
+TRIALS = 2000
+PAGES = 1000
+MODELS = 200
+
+KAPPAS = (0.5, 1.0, 2.0)
+"""Alternatives of a claim about bounds: as many as κ are computed."""
+
+HEADS, CLUSTERS, LAYERS = 270, 90, 30
+"""Heads of a model in which three share their KV head, and three KV heads make a layer."""
+
+BLOCK = 250
+"""Trials that are in memory at a time."""
+
+DRAWS: dict[str, Callable[[Rng, tuple[int, ...]], F64]] = {
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "skewed": lambda rng, shape: rng.standard_exponential(shape) - 1,
+    "bounded": lambda rng, shape: (rng.beta(0.5, 0.5, shape) - 0.5) * np.sqrt(8),
+}
+"""Draws of mean 0 and variance 1: normal, exponential (skewness 2), and U-shaped between two bounds."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A share of trials."""
+
+    what: str
+    draws: str
+    sequences: int
+    share: float
+    trials: int
+
+    @property
+    def error(self) -> float:
+        """Its standard error."""
+        return float(np.sqrt(self.share * (1 - self.share) / self.trials))
+
+
+def estimate_means(draw: Draw, sequences: int, trials: int) -> tuple[Estimate, float]:
+    """Means over sequences, and their expectation."""
+    return estimate_mean(draw((sequences, trials))), 0.0
+
+
+def estimate_ratios(draw: Draw, sequences: int, trials: int) -> tuple[Estimate, float]:
+    """Ratios of two means over the same sequences, both with a coefficient of variation of 0.3."""
+    common, *own = draw((3, sequences, trials))
+    both = 1 + 0.3 * np.sqrt(0.5) * (common + np.array(own))
+    whole, (without_one, without_other) = both.mean(axis=1), (leave_one_out(part) for part in both)
+    return estimate_jackknife(whole[0] / whole[1], without_one / without_other), 1.0
+
+
+def estimate_correlations(draw: Draw, sequences: int, trials: int) -> tuple[Estimate, float]:
+    """Correlations over heads of means over sequences, whose variance is a quarter of that of the heads."""
+    rng = np.random.default_rng(1)
+    heads = rng.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], HEADS).T
+    one, other = heads[:, None, None] + 0.5 * draw((2, sequences, trials, HEADS))
+    whole = correlate_heads(one.mean(axis=0), other.mean(axis=0))
+    without = correlate_heads(leave_one_out(one), leave_one_out(other))
+    return estimate_correlation(whole, without), float(correlate_heads(*heads))
+
+
+def estimate_associations(draw: Draw, sequences: int, trials: int) -> tuple[Estimate, float]:
+    """Fisher's z within layers over heads of 90 KV groups, by sequence; its expectation is that of many sequences."""
+    found = estimate_mean(_correlate_within(draw, sequences * trials).reshape(sequences, trials))
+    return found, _expect_association(draw.func)  # type: ignore[attr-defined]
+
+
+@cache
+def _expect_association(draw: Callable[[Rng, tuple[int, ...]], F64]) -> float:
+    """Mean over 40,000 sequences."""
+    return float(_correlate_within(partial(draw, np.random.default_rng(3)), 40_000).mean())
+
+
+def _correlate_within(draw: Draw, sequences: int) -> F64:
+    """Fisher's z of each sequence, of heads that stay the same."""
+    rng, layer, group = np.random.default_rng(2), np.arange(HEADS) * LAYERS // HEADS, np.arange(HEADS) // 3
+    clusters = rng.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], CLUSTERS).T[:, group]
+    depth = 2 * layer / LAYERS
+    z = []
+    for start in range(0, sequences, 1000):
+        one, other = (clusters + depth)[:, None] + draw((2, min(1000, sequences - start), HEADS))
+        z.append(associate(one, other, layer, group).of_sequences)
+    return np.concatenate(z)
+
+
+STATISTICS = {
+    "mean": estimate_means,
+    "ratio of means": estimate_ratios,
+    "correlation of means": estimate_correlations,
+    "association within layers": estimate_associations,
+}
+"""What intervals are made of; each gives estimates of trials and the true value."""
+
+
+def measure_coverage(trials: int = TRIALS, sequences: Sequence[int] = SEQUENCES, seed: int = 0) -> Iterator[Rate]:
+    """How often 95 % intervals cover the true value, by statistic, draws and number of sequences."""
+    for what, estimate in STATISTICS.items():
+        for draws, draw in DRAWS.items():
+            for count in sequences:
+                covered = 0
+                for start in range(0, trials, BLOCK):
+                    rng = np.random.default_rng([seed, count, start])
+                    found, truth = estimate(partial(draw, rng), count, min(BLOCK, trials - start))
+                    covered += int(((found.low <= truth) & (truth <= found.high)).sum())
+                yield Rate(what, draws, count, covered / trials, trials)
+
+
+def measure_verdicts(pages: int = PAGES, sequences: Sequence[int] = (8, 16, 24), seed: int = 0) -> Iterator[Rate]:
+    """How often a page of all claims supports one falsely, and has any wrong verdict, in the worst case.
+
+    Every measure equals its threshold, so that every verdict is wrong; of a conjunction one part does and the others
+    are met, of alternatives all do. Measures of a sequence have a correlation of a half, since they share its text.
+    """
+    for draws, draw in DRAWS.items():
+        for count in sequences:
+            found = [
+                _judge_page(partial(draw, np.random.default_rng([seed, count, page])), count) for page in range(pages)
+            ]
+            shares = {
+                "pages with a false support": np.mean(["supported" in page.values() for page in found]),
+                "pages with a wrong verdict": np.mean([bool(page) for page in found]),
+                "the claim that is wrong most often": max(np.mean([c.name in page for page in found]) for c in CLAIMS),
+            }
+            for what, share in shares.items():
+                yield Rate(what, draws, count, float(share), pages)
+
+
+def _judge_page(draw: Draw, sequences: int) -> dict[str, str]:
+    """The verdicts of one page, of the claims that are decided."""
+    text = draw((sequences,))
+    judged = [Judged(claim, tuple(_draw_parts(claim, draw, text)), None) for claim in CLAIMS]
+    corrected = correct_holm(one.sides.p for one in judged)
+    return {one.claim.name: one.sides.side for one, p in zip(judged, corrected, strict=True) if p <= ERROR_RATE}
+
+
+def _draw_parts(claim: Claim, draw: Draw, text: F64) -> Iterator[tuple[Part, Sample, Sides]]:
+    """The parts of a claim with drawn samples and their tests."""
+    for place, part in enumerate(claim.parts * (len(KAPPAS) if claim.alternatives else 1)):
+        threshold = find_measure(part.measure).scale.forward(part.threshold)
+        met = place > 0 and not claim.alternatives
+        beyond = 100.0 * met * (1 if part.direction in {">", ">="} else -1)
+        sample = Sample(threshold + beyond + np.sqrt(0.5) * (text + draw(text.shape)), claim.least_rows)
+        yield part, sample, compare_part(part, sample)
+
+
+def measure_random_weights(models: int = MODELS, seed: int = 0) -> Iterator[Rate]:
+    """How often associations with ρ_0 are called significant at 5 % in language models of random weights.
+
+    LLaMA, 4 layers of 8 heads, 8 sequences of 128 random tokens: within layers by the rule, and over all heads by
+    the usual test of a correlation of means.
+    """
+    found = [_test_associations(seed + model) for model in range(models)]
+    for way in ("within layers", "over all heads"):
+        for name in LEVELS:
+            share = float(np.mean([one[way, name] <= ERROR_RATE for one in found]))
+            yield Rate(f"ρ_0 and {name} {way}", "random weights", 8, share, models)
+
+
+def _test_associations(seed: int) -> dict[tuple[str, str], float]:
+    """The p values of one model."""
+    rho_0, levels = measure_model(seed)
+    sequences, layers, heads = rho_0.shape
+    layer, rho_0 = np.arange(layers).repeat(heads), rho_0.reshape(sequences, -1)
+    found = {}
+    for name, of_heads in levels.items():
+        level = of_heads.reshape(sequences, -1)
+        association = associate(level, rho_0, layer, np.arange(layers * heads))
+        sides = compare_with_threshold(association.of_sequences, 0.0, above=True)
+        both = max(sides.supports, association.p_above), max(sides.opposes, association.p_below)
+        found["within layers", name] = min(1.0, 2 * min(both))
+        found["over all heads", name] = float(stats.pearsonr(level.mean(axis=0), rho_0.mean(axis=0)).pvalue)
+    return found
+
+
+LEVELS = ("Recall", "Precision", "r_min")
+
+
+def measure_model(seed: int, sequences: int = 8, tokens: int = 128) -> tuple[F64, dict[str, F64]]:
+    """ρ_0 and means over ln N of a LLaMA of random weights, (sequence, layer, head) each."""
+    import torch  # both are slow to import
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    sizes: dict[str, Any] = {
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "attn_implementation": "eager",
+    }
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=256, **sizes)).eval()
+    kept: list[torch.Tensor] = []
+    for layer in model.model.layers:
+        layer.self_attn.v_proj.register_forward_hook(lambda _module, _given, out: kept.append(out))
+    with torch.no_grad():
+        weights = model(torch.randint(0, 256, (sequences, tokens)), output_attentions=True).attentions
+    heads = [one.unflatten(-1, (8, -1)).transpose(1, 2).numpy() for one in kept]
+    values = np.stack(heads, axis=1)  # (sequence, layer, head, key, component)
+    attention = np.stack([one[:, :, -1].numpy() for one in weights], axis=1)
+    profile, n = selection_profile(attention, values), np.arange(1, tokens)
+    floor = n / tokens
+    curves = {
+        "Recall": profile.recall,
+        "Precision": (profile.precision - floor) / (1 - floor),
+        "r_min": profile.r_min / profile.norm_s,
+    }
+    unit = values / np.linalg.norm(values, axis=-1, keepdims=True)
+    rho_0 = np.einsum("...d,...kd->...k", unit[..., 0, :], unit[..., 1:, :]).mean(axis=-1)
+    return rho_0, {name: curve @ compute_band_weights(tokens)[:, 0] for name, curve in curves.items()}
+
+
+def print_tables() -> None:
+    """Print the tables of ``docs/statistics.md``, a row as soon as it is measured."""
+    _print_heading("interval of", "draws", *(f"S = {count}" for count in SEQUENCES))
+    _print_rows(measure_coverage(), len(SEQUENCES))
+    _print_heading("with every measure at its threshold", "draws", "S = 8", "S = 16", "S = 24")
+    found = list(measure_verdicts())
+    order = list(dict.fromkeys(rate.what for rate in found))
+    _print_rows(sorted(found, key=lambda rate: (order.index(rate.what), list(DRAWS).index(rate.draws))), 3)
+    _print_heading("called significant at 5 %", "in", "share of models")
+    _print_rows(measure_random_weights(), 1)
+    _print_heading("distance to the threshold, in standard deviations", "sequences needed")
+    for distance in (3.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.25):
+        values = np.array([-1.0, 1.0]) / np.sqrt(2) + distance
+        print(f"| {distance:g} | {count_sequences_needed(values, 0.0, len(CLAIMS))} |")
+
+
+def _print_heading(*cells: str) -> None:
+    print("", f"| {' | '.join(cells)} |", f"|{'---|' * len(cells)}", sep="\n", flush=True)
+
+
+def _print_rows(rates: Iterable[Rate], columns: int) -> None:
+    """Rows of a table in Markdown, of as many rates each."""
+    remaining = iter(rates)
+    while rows := list(islice(remaining, columns)):
+        shares = " | ".join(f"{100 * rate.share:.1f} %" for rate in rows)
+        print(f"| {rows[0].what} | {rows[0].draws} | {shares} |", flush=True)
+
+
+if __name__ == "__main__":
+    print_tables()
