@@ -1,6 +1,7 @@
 """Intervals over sequences, read slowly: Student's t by SciPy, and statistics computed again without each sequence."""
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -29,8 +30,13 @@ def of_statistic(statistic: Callable[[np.ndarray], float], sequences: int, domai
     return _reach(statistic(every), float(error), sequences, domain)
 
 
+@cache
+def _find_t(degrees: int) -> float:
+    return float(stats.t.ppf(0.975, degrees))
+
+
 def _reach(value: float, error: float, sequences: int, domain: tuple[float, float]) -> Ends:
-    reach = float(stats.t.ppf(0.975, sequences - 1)) * error
+    reach = _find_t(sequences - 1) * error
     return value, max(value - reach, domain[0]), min(value + reach, domain[1])
 
 
