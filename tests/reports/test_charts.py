@@ -91,7 +91,7 @@ CHARTS: dict[str, Draw] = {
     "gaps": lambda c, s: bounds_charts.gaps(
         only(of_study(c, s, "monte_carlo_grid"), "family", "printed"), metric="precision", title="Precision"
     ),
-    "recovery": lambda c, s: recovery_charts.recovery(pa.Table.from_pylist([PLANTED]), parameter="beta"),
+    "recovery": lambda *_: recovery_charts.recovery(pa.Table.from_pylist([PLANTED]), parameter="beta"),
 }
 NOTHING_OF = {
     "least": {

@@ -109,7 +109,8 @@ def test_a_critical_n_of_1_is_said_to_say_nothing() -> None:
 
 def test_what_is_nearer_is_read_off_the_means(connection: duckdb.DuckDBPyConnection) -> None:
     means = connection.sql(
-        "SELECT layer, head, n, relative_distance, relative_random_distance FROM distance_means WHERE query = 23 ORDER BY ALL"
+        "SELECT layer, head, n, relative_distance, relative_random_distance FROM distance_means "
+        "WHERE query = 23 ORDER BY ALL"
     ).fetchall()
     for row in rows(connection, "critical_n_by_head", query=23):
         mine = [(n, own, of) for layer, number, n, own, of in means if (layer, number) == (row["layer"], row["head"])]
