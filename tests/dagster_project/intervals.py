@@ -5,7 +5,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
 from scipy import stats
 
 Ends = tuple[float, float, float]
@@ -47,5 +46,5 @@ def columns(name: str, ends: Ends) -> dict[str, float]:
 
 def near(row: dict[str, Any], wanted: dict[str, float], rel: float = 1e-5, abs_: float = 1e-9) -> bool:
     """Whether a row has these numbers, NULL where one is NaN."""
-    found = {name: np.nan if row[name] is None else row[name] for name in wanted}
-    return found == pytest.approx(wanted, rel=rel, abs=abs_, nan_ok=True)
+    found = [np.nan if row[name] is None else float(row[name]) for name in wanted]
+    return np.allclose(found, [*wanted.values()], rtol=rel, atol=abs_, equal_nan=True)

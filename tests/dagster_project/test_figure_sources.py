@@ -433,6 +433,7 @@ def test_memory_of_means_by_position_does_not_grow_with_sequences(tmp_path: Path
     assert many - few < 20 * 2 * 2000 * 4 * (8 + 2 * 2) / 5
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_sequences_or_layers(tmp_path: Path) -> None:
     """Beside what reading leaves to be collected: a third of what the sequences more would take."""
     sizes = SIZES | {"query": 1, "key": 2000, "head": 8, "head_dim": 8}
