@@ -28,6 +28,7 @@ from benchmarks import (
     selection,
     separation,
     startup,
+    summaries,
     temperature,
 )
 from benchmarks.measure import Benchmark, Result, describe_machine
@@ -39,6 +40,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,
     *effects.BENCHMARKS,
+    summaries.BENCHMARK,
     landing.BENCHMARK,
     load.BENCHMARK,
     queries.BENCHMARK,

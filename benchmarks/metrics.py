@@ -22,6 +22,7 @@ from dagster_project.assets.catalogue import ASSETS
 from dagster_project.assets.metrics import make_metrics
 from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
+from extract.settings import SYNTHETIC
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 
@@ -72,7 +73,8 @@ def measure_asset(
 
 def write_tensors(home: Home, sizes: Mapping[str, int], queries: Sequence[int]) -> F32:
     """Write the tensor store of an artificial study; returns the value states of one head."""
-    provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
+    settings = {"model": {"id": SYNTHETIC}, "corpus": {"id": SYNTHETIC}, "dtype": "float32"}
+    provenance = {"study": NAME, "settings": settings, "inputs": {"model": {}}, "versions": {"device": "cpu"}}
     store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes, provenance)
     shape = {"heads": sizes["head"], "kv_heads": sizes["kv_head"], "n": sizes["key"], "head_dim": sizes["head_dim"]}
     for sequence in range(sizes["sequence"]):

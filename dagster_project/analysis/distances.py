@@ -17,7 +17,7 @@ from geometry.arrays import F64, I64
 from geometry.grids import log_grid
 from geometry.limits.distances import random_subset_distance
 from geometry.limits.exponents import fit_exponents
-from geometry.statistics.intervals import POSITIVE
+from geometry.statistics.intervals import POSITIVE, SHARE
 from geometry.statistics.moments import Moments, estimate_mean
 from storage.warehouse.rows import build_batch
 
@@ -138,7 +138,7 @@ class _Model:
         ends = {"p10": p10, "p90": p90}
         return {
             **fill_columns(1, query=self.query, heads=int(self.heads[0]), sequences=len(self._convergence)),
-            **build_interval_columns(estimate_mean(self.convergence[..., None], POSITIVE), CONVERGENCE),
+            **build_interval_columns(estimate_mean(self.convergence[..., None], SHARE), CONVERGENCE),
             **{
                 f"{name}_{end}": part[index : index + 1]
                 for index, name in enumerate(CONVERGENCE)
