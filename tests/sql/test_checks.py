@@ -405,9 +405,9 @@ HARMLESS: dict[str, list[str]] = {
         "selection_counts", ONE, f"s_in = (SELECT s_in FROM selection_counts AS s WHERE {ROW} AND n = 4) * (1 - 5e-7)"
     ),
     "low_quantiles_held": [
-        (
-            f"UPDATE selection_counts SET cos_last = NULL WHERE {ROW}; "
-            f"UPDATE attention_rows SET cos_last_p05 = NULL WHERE {ROW}"
+        "; ".join(
+            f"UPDATE {table} SET {cosine} = NULL WHERE {ROW}"
+            for table, cosine in (("selection_counts", "cos_last"), ("attention_rows", "cos_last_p05"))
         )
     ],
     "measures_of_selections": [

@@ -121,7 +121,7 @@ def test_rows_of_attention(metrics: SequenceStore, tables: Tables) -> None:
     assert [place(row, "head") for row in found] == list(np.ndindex(3, 3, 2, 4))
     parts = {"norm_y_0", "norm_y_last", "norm_rest", "total_rest", "norm_contributions"}
     outputs = {"norm_output", "norm_output_without_sink", "norm_output_without_last"}
-    assert set(BY_HEAD) == {"weight_sum", "learned_sink", "cos_last_p05", *parts, *outputs}
+    assert set(BY_HEAD) == {"weight_sum", "sink_weight", "learned_sink", "cos_last_p05", *parts, *outputs}
     for row in found:
         where = place(row, "head")
         for name in BY_HEAD:

@@ -1,0 +1,194 @@
+"""What follows from the declaration of a table: keys, domains, intervals and numbers of rows are checked."""
+
+from collections.abc import Iterator
+from math import inf, nan
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import sql
+from storage.warehouse import declared
+from storage.warehouse.declared import DENSE, count_rows, list_conditions
+from storage.warehouse.landing import land
+from tests.made_up import warehouse
+from tests.sql.checking import STUDY
+from tests.storage import studies
+
+TABLES = [sql.read_statement("schema", name) for name in sql.list_names("schema")]
+HALF_OPEN = """-- grain:   one row per (study, place)
+-- inputs:  none
+-- meaning: one column of each kind of domain
+CREATE TABLE made (
+    study VARCHAR NOT NULL, -- name
+    place INTEGER NOT NULL, -- number
+    share DOUBLE, -- closed at both ends [0, 1]
+    positive DOUBLE, -- open below, infinite above (0, inf]
+    level DOUBLE, -- finite [0, inf)
+    level_low DOUBLE, -- lower end [0, inf)
+    level_high DOUBLE, -- upper end [0, inf)
+    free DOUBLE -- any finite number
+)
+"""
+ALLOWED = [
+    {},
+    {"share": 0.0},
+    {"share": 1.0},
+    {"share": 1 + 5e-7},
+    {"share": -5e-7},
+    {"positive": 1e-300},
+    {"positive": inf},
+    {"level": 0.0, "level_low": 0.0, "level_high": 0.0},
+    {"level": 1.0, "level_low": 1.0, "level_high": 2.0},
+    {"level": 1e300},
+    {"free": -1e300},
+]
+"""Values of a row; all others are NULL."""
+REFUSED = [
+    {"share": 1 + 2e-6},
+    {"share": -2e-6},
+    {"share": nan},
+    {"positive": 0.0},
+    {"positive": -1.0},
+    {"positive": nan},
+    {"level": inf},
+    {"level": -1.0},
+    {"level": 1.0, "level_low": 1.5, "level_high": 2.0},
+    {"level": 1.0, "level_low": 0.5, "level_high": 0.9},
+    {"level": 1.0, "level_low": 0.5},
+    {"level": 1.0, "level_high": 2.0},
+    {"free": inf},
+    {"free": nan},
+]
+
+
+@pytest.fixture(scope="module")
+def good() -> Iterator[duckdb.DuckDBPyConnection]:
+    with warehouse(STUDY) as connection:
+        yield connection
+
+
+def find(connection: duckdb.DuckDBPyConnection, table: sql.Statement, study: str = STUDY.study) -> list[str]:
+    """The conditions of a table that a study breaks."""
+    return [
+        name
+        for name, statement in list_conditions(table)
+        if connection.execute(statement, {"study": study}).fetchmany(1)
+    ]
+
+
+def make_table() -> sql.Statement:
+    return sql.Statement("schema", "made", HALF_OPEN, "one row per (study, place)", "none", "none", {})
+
+
+def find_wrongly_judged() -> list[dict[str, float]]:
+    """The rows that a declaration allows or refuses by mistake."""
+    wrong = []
+    with duckdb.connect() as connection:
+        connection.execute(HALF_OPEN)
+        for row in (*ALLOWED, *REFUSED):
+            names = "".join(f", {name}" for name in row)
+            marks = ", ?" * len(row)
+            connection.execute(f"INSERT INTO made (study, place{names}) VALUES ('s', 1{marks})", [*row.values()])
+            if bool(find(connection, make_table(), "s")) != (row in REFUSED):
+                wrong.append(row)
+            connection.execute("DELETE FROM made")
+    return wrong
+
+
+def test_values_lie_in_their_domains_and_intervals_enclose_them() -> None:
+    assert find_wrongly_judged() == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "because"),
+    [
+        (lambda left, low, high, right: ("[", low, high, right), {"positive": 0.0}),
+        (lambda left, low, high, right: ("(", low, high, right), {"share": 0.0}),
+        (lambda left, low, high, right: (left, low, high, ")"), {"share": 1.0}),
+        (lambda left, low, high, right: (left, "-inf", high, right), {"share": -2e-6}),
+        (lambda left, low, high, right: (left, low, high, "]"), {"level": inf}),
+    ],
+)
+def test_the_comparison_notices_another_domain(
+    monkeypatch: pytest.MonkeyPatch, broken: object, because: object
+) -> None:
+    whole = declared._list_outside
+
+    def list_other(column: sql.Column) -> Iterator[str]:
+        domain = column.domain and broken(*column.domain)  # type: ignore[operator]
+        return whole(sql.Column(column.name, column.type, column.required, domain))
+
+    monkeypatch.setattr(declared, "_list_outside", list_other)
+    assert because in find_wrongly_judged()
+
+
+def test_the_slack_is_for_rounding_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    for slack in ("0", "1e-3"):
+        monkeypatch.setattr(declared, "SLACK", slack)
+        assert find_wrongly_judged()
+
+
+def test_a_good_study_breaks_no_declaration(good: duckdb.DuckDBPyConnection) -> None:
+    assert {table.name: broken for table in TABLES if (broken := find(good, table))} == {}
+
+
+def test_no_row_may_stand_twice(good: duckdb.DuckDBPyConnection) -> None:
+    """``sql/checks`` counts the rows of the two tables of the size of a study."""
+    missed = []
+    for table in TABLES:
+        good.begin()
+        (added,) = good.execute(f"INSERT INTO {table.name} FROM {table.name} LIMIT 1").fetchall()[0]
+        if added and "keys_once" not in find(good, table):
+            missed.append(table.name)
+        good.rollback()
+    assert missed == sorted(DENSE)
+
+
+def test_no_column_with_a_domain_may_leave_it(good: duckdb.DuckDBPyConnection) -> None:
+    missed, tried = [], 0
+    for table in TABLES:
+        for column in table.typed:
+            _, low, high, _ = column.domain or ("(", "-inf", "inf", ")")
+            outside = [float(low) - 1] * (low != "-inf") + [float(high) + 1] * (high != "inf")
+            for value in [*outside, nan] if column.domain and column.type in {"FLOAT", "DOUBLE"} else []:
+                good.begin()
+                (changed,) = good.execute(f"UPDATE {table.name} SET {column.name} = ?", [value]).fetchall()[0]
+                tried += bool(changed)
+                if changed and "values_in_domain" not in find(good, table):
+                    missed.append(f"{table.name}.{column.name} = {value}")
+                good.rollback()
+    assert missed == []
+    assert tried > 100
+
+
+def test_numbers_of_rows_are_products_of_units() -> None:
+    """Counted by hand for a few tables of the made-up study, and by ``land`` for all."""
+    n_keys, heads = STUDY.n_keys, STUDY.heads
+    per_head = int(heads * (n_keys - 1).sum())
+    units = {
+        "sequences": STUDY.sequences,
+        "head_n": per_head,
+        "kv_heads": STUDY.layers * STUDY.kv_heads,
+        "all_head_queries": n_keys.size * heads,
+    }
+    wanted = {
+        "selection_counts": STUDY.sequences * per_head,
+        "diagnostics": per_head,
+        "assumption_norms_by_sequence": STUDY.sequences * STUDY.layers * STUDY.kv_heads,
+        "attention_rows": STUDY.sequences * n_keys.size * heads,
+        "elbows": None,
+    }
+    assert {name: count_rows(sql.read_statement("schema", name), units) for name in wanted} == wanted
+    with warehouse(STUDY) as connection:
+        for name, count in wanted.items():
+            assert count is None or connection.table(name).count("*").fetchall() == [(count,)], name
+
+
+@pytest.mark.parametrize("difference", [-1, 1])
+def test_a_study_with_another_number_of_rows_is_not_published(tmp_path: Path, difference: int) -> None:
+    tables = studies.tables()
+    counted = sum(map(len, tables["attention_rows"]))
+    landing = land(tmp_path, "small", tables, {"attention_rows": counted + difference})
+    assert landing.violations["row_count"] == [("attention_rows", counted, counted + difference)]
+    assert not landing.published
