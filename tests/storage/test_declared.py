@@ -103,11 +103,11 @@ def test_values_lie_in_their_domains_and_intervals_enclose_them() -> None:
 @pytest.mark.parametrize(
     ("broken", "because"),
     [
-        (lambda left, low, high, right: ("[", low, high, right), {"positive": 0.0}),
-        (lambda left, low, high, right: ("(", low, high, right), {"share": 0.0}),
-        (lambda left, low, high, right: (left, low, high, ")"), {"share": 1.0}),
-        (lambda left, low, high, right: (left, "-inf", high, right), {"share": -2e-6}),
-        (lambda left, low, high, right: (left, low, high, "]"), {"level": inf}),
+        (lambda _, low, high, right: ("[", low, high, right), {"positive": 0.0}),
+        (lambda _, low, high, right: ("(", low, high, right), {"share": 0.0}),
+        (lambda left, low, high, _: (left, low, high, ")"), {"share": 1.0}),
+        (lambda left, _, high, right: (left, "-inf", high, right), {"share": -2e-6}),
+        (lambda left, low, high, _: (left, low, high, "]"), {"level": inf}),
     ],
 )
 def test_the_comparison_notices_another_domain(
