@@ -382,7 +382,7 @@ def test_a_study_that_cannot_be_read_hides_no_other(copied: Path) -> None:
     entries = copied / "studies.yaml"
     entries.write_text(entries.read_text(encoding="utf-8") + "  bad: {model: 3}\n", encoding="utf-8")
     listed = attention_geometry("studies", home=copied)
-    assert "│ mine " in listed.text
+    assert " mine " in listed.text
     assert "'bad'" in listed.complaint
 
 

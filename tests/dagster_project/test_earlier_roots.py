@@ -42,6 +42,8 @@ VERSIONS = {
 
 CHANGED = {
     "selection_metrics": "every N has the distance of the selected from the rest, and heads their concentration",
+    "assumption_norms": "intervals are over sequences; what is compared with them is stored for each sequence",
+    "sink_effect": "intervals are over sequences",
     "assumption_similarity": "the choice between variants counts correlated residuals for what they are worth",
     "assumption_weights": "the same",
     "selection_means": "specificity and Precision's excess are averaged too",
@@ -59,6 +61,7 @@ NEW = {asset.name for asset in ASSETS} - VERSIONS.keys() - {"claims"}
 REDEFINED = {
     *("assumption_similarity", "assumption_similarity_model", "assumption_weights", "assumption_weights_model"),
     *("monte_carlo", "parameter_effects"),  # drawn from the fits
+    *("assumption_norms", "selection_means", "selection_means_model", "sink_effect", "claims"),  # other intervals
     *("elbows", "elbows_model"),  # NULL where there is none
     *("selection_regimes", "selection_regimes_model", "head_taxonomy", "taxonomy_sensitivity"),
 }
@@ -77,7 +80,7 @@ def followed(names: Mapping[str, str] | set[str]) -> list[str]:
     """Some assets and all that follow from them, in order."""
     found: list[str] = []
     for asset in ASSETS:
-        if asset.name in names or {parent.name for parent in asset.parents} & {*found}:
+        if asset.name in names or {*asset.parents} & {*found}:
             found.append(asset.name)
     return found
 

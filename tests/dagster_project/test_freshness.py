@@ -193,7 +193,7 @@ def test_another_version_of_code(
 @pytest.mark.parametrize("asset", making.TABLES)
 def test_another_version_of_the_code_of_small_tables(mine: Path, asset: str) -> None:
     """What reads them is stale too, and no other asset of small tables."""
-    reading = [later.name for later in SUMMARIES if asset in {parent.name for parent in later.parents}]
+    reading = [later.name for later in SUMMARIES if asset in later.parents]
     drawn = ["bounds_in_expectation", "parameter_effects"]
     readers = {
         "assumption_norms": drawn,

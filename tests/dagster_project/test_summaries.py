@@ -421,10 +421,14 @@ def test_a_weight_of_1_on_the_sink_leaves_nothing_to_draw(home: Home, tmp_path: 
     assert (rows(copied, "monte_carlo"), rows(copied, "parameter_effects")) == ([], [])
 
 
+KEYS, HEAD_DIM, FEW, MANY = 192, 48, 6, 24
+
+
 def peaks(root: Path, sequences: int) -> dict[str, int]:
-    """The most memory that each asset takes, in bytes; six sequences are held against nulls."""
-    study = Study.model_validate(STUDY.model_dump() | {"analysis": {"nulls": {"sequences": 6}}})
-    home, found = measured(root, several(sequences, keys=256, head_dim=64)), {}
+    """The most memory that each asset takes, in bytes; six sequences are held against nulls and looked at again."""
+    analysis = {"nulls": {"sequences": FEW}, "temperature_sequences": FEW}
+    study = Study.model_validate(STUDY.model_dump() | {"analysis": analysis})
+    home, found = measured(root, several(sequences, KEYS, HEAD_DIM)), {}
     for asset in making.TABLES:
         tracemalloc.start()
         with dask.config.set(num_workers=1):  # which tasks meet on two threads is chance
@@ -437,20 +441,21 @@ def peaks(root: Path, sequences: int) -> dict[str, int]:
 @pytest.mark.long  # every asset of two larger studies, traced
 @pytest.mark.usefixtures("home")  # what is compiled or imported once is there
 def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Six times the sequences, read in blocks of one.
+    """Four times the sequences, read in blocks of one.
 
-    Means over heads of every sequence take more, and the fits read one layer of all sequences. What an open store keeps
-    has a bound and a test of its own.
+    Only means over heads of every sequence take more, and fits, which read a layer of all sequences. What an open store
+    keeps has a bound and a test of its own.
     """
     monkeypatch.setattr(zarr_sequences, "KEPT", 0)
     monkeypatch.setattr(passes, "BLOCK_BYTES", 1)
-    few, many = peaks(tmp_path / "few", 6), peaks(tmp_path / "many", 36)
-    attention, values = 4 * 30 * 3 * 2 * 4 * 256, 4 * 30 * 2 * 2 * 256 * 64
-    of_sequences = {
-        "assumption_similarity": 30 * 8 * 4 * 2 * 256,
-        "assumption_weights": 30 * 8 * 4 * 4 * 256,
-        "selection_means": 30 * 8 * 5 * (15 + 36 + 256),
-        "distances": 30 * 24 * (15 + 36 + 256),
+    few, many = peaks(tmp_path / "few", FEW), peaks(tmp_path / "many", MANY)
+    more, of_model = MANY - FEW, 8 * (sum(QUERIES[:2]) + 2 + KEYS) + 34 * KEYS  # bytes: sums, and their moments
+    grown = {
+        "assumption_similarity": 8 * 4 * 2 * KEYS,
+        "assumption_weights": 8 * 4 * 4 * KEYS,
+        "selection_means": 5 * of_model,
+        "distances": 2 * of_model,
     }
+    stored = 4 * 2 * KEYS * (3 * 4 + 2 * HEAD_DIM)  # weights and value states of a sequence
     for step, peak in few.items():
-        assert many[step] - peak <= of_sequences.get(step, 0) + (attention + values) / 8, step
+        assert many[step] - peak <= more * (grown.get(step, 0) + stored / 8), step
