@@ -380,7 +380,7 @@ def test_the_truth_is_in_the_files_and_not_in_the_records(copied: Path) -> None:
 
 def test_dropped_tensors_are_fresh_until_something_is_made_from_them(copied: Path) -> None:
     home = Home(copied)
-    drop_tensors(home, "mine", find_study(home, "mine"))
+    drop_tensors(making.work(home, "mine"))
     assert found(copied) == {}
     with making.at_version("sink_effect", 99):
         assert tuple(found(copied)) == ("sink_effect", *AFTER_WAREHOUSE)
@@ -434,6 +434,6 @@ def test_a_page_says_what_it_was_made_from(mine: Path) -> None:
     origin = reporting.read_report_origin(Home(mine).report("mine"))
     assert origin["version"] == reporting.compute_report_version() == find_asset("report").version()
     assert json.loads(json.dumps(origin)) == origin
-    other = Snapshot(Home(mine), "mine", find_study(Home(mine), "mine"))
+    other = Snapshot(Home(mine), "mine", find_study(Home(mine), "mine"), ASSETS)
     other.landed = {}
     assert find_asset("report").explain_staleness(other) == "made from other tables"

@@ -11,7 +11,7 @@ from dagster_project.assets.asset import Extent
 from dagster_project.assets.catalogue import ASSETS
 from dagster_project.assets.landing import drop_tensors
 from dagster_project.study.home import TENSORS_VARIABLE, Home
-from dagster_project.study.studies import Study, find_study
+from dagster_project.study.studies import Study
 from extract.settings import Shard
 from storage.errors import UserError
 from storage.files.places import Local, Place
@@ -161,7 +161,7 @@ def test_tensors_that_are_dropped_already_are_no_space_to_be_had(
     copied: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = Home(copied)
-    drop_tensors(home, "mine", find_study(home, "mine"))
+    drop_tensors(making.work(home, "mine"))
     with_free(monkeypatch, 1)
     with pytest.raises(UserError) as caught:
         making.extract(home, "other", study(inputs))
