@@ -22,7 +22,6 @@ SAID = {
     "sink_weight": (percent, r"position 0 gets (−?[\d.]+ %)"),
     "phases_r2": (number, rf"R² = {NUMBER} for the log weight"),
     "sink_over_plateau": (number, rf"The sink has {NUMBER} times the plateau"),
-    "premise_share": (percent, r"premise Δ > 0 holds in (−?[\d.]+ %) of"),
 }
 """Measures that findings tell beside claims: format, and the words around the number."""
 
