@@ -117,7 +117,8 @@ def _find_constants(table: pa.Table) -> dict[str, str]:
     """Find the columns of a long table with one value in all rows, and that value as its cells would show it."""
     if table.num_rows <= LONG:
         return {}
-    ends = {name: pc.min_max(table[name]).as_py() for name in table.column_names}
+    flat = [name for name in table.column_names if not pa.types.is_nested(table.schema.field(name).type)]
+    ends = {name: pc.min_max(table[name]).as_py() for name in flat}
     found = {name: end["min"] for name, end in ends.items() if end["min"] == end["max"] and not table[name].null_count}
     return {name: f"{value:.6g}" if isinstance(value, float) else str(value) for name, value in found.items()}
 

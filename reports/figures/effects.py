@@ -6,12 +6,9 @@ A figure without rows is left out, and so is the section if all are: most studie
 from reports import listings
 from reports.charts import effects as charts
 from reports.figures.parts import Figure, Section, Source, has_values
-from reports.findings import claims as claims_findings
 from reports.findings import effects as findings
 from reports.findings import numbers
 
-BUDGETS = ("elbow_budgets_gain", "recall_budgets_gain", "elbow_budgets_beat_random", "elbow_chooses_full_heads")
-"""The claims about budgets."""
 ROWS = 48
 """Number of heads in the table of the dot plots, those of largest increase; the table of the maps has all."""
 
@@ -59,14 +56,10 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
     )
     if not correlations:
         return (maps,)
-    claims = source.ask_study("claims").rows()
     scatter = Figure(
         "loss-and-geometry",
         "Loss without a head and its geometry",
-        numbers.join_sentences(
-            claims_findings.describe_claims(claims, "recall_predicts_loss"),
-            findings.describe_correlations(correlations),
-        ),
+        findings.describe_correlations(correlations),
         "One dot per head, coloured by its kind; the titles give rank correlations over heads within layers, since "
         "depth moves both, with intervals over sequences and the p value of exchanging KV groups within layers. The "
         f"table has the {ROWS} heads of largest increase; its SQL returns all of them. The paper hopes for such a "
@@ -92,10 +85,7 @@ def _build_budgets(source: Source) -> tuple[Figure, ...]:
         Figure(
             "loss-by-keys",
             "Loss with fewer keys",
-            numbers.join_sentences(
-                findings.describe_budgets(rows),
-                claims_findings.describe_claims(source.ask_study("claims").rows(), *BUDGETS),
-            ),
+            findings.describe_budgets(rows),
             "Policies with the same budget keep the same number of keys on average. Those that see a query’s weights "
             "are oracles: the same N for all heads, N by elbow or by Recall, or a share of the weight. Those that know "
             "only past statistics of a head can be used at inference. Grey with crosses: random controls, with "

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from reports.charts import limits as charts
 from reports.figures.parts import Figure, Section, Source, has_values
-from reports.findings import claims as claims_findings
 from reports.findings import limits as findings
 from reports.findings import numbers
 
@@ -93,10 +92,7 @@ def _build_distinguishable(source: Source) -> Figure | None:
     return Figure(
         "distinguishable-share",
         "Share of the selected keys that can be told apart",
-        numbers.join_sentences(
-            claims_findings.describe_claims(source.ask_study("claims").rows(), "distinguishable_share_settles"),
-            findings.describe_distinguishable(rows),
-        ),
+        findings.describe_distinguishable(rows),
         "Share of the selected keys that are nearer to s_N than every key left out, R(rₘᵢₙ, N), from N = 2 on, since "
         "at N = 1 it is 1 by definition. Bands: 95 % interval over sequences, and 10 % to 90 % quantile of heads. "
         "Horizontal lines: range reported for GPT-2. The paper draws Recall without such a range.",

@@ -3,12 +3,8 @@
 from reports.charts import sink as charts
 from reports.figures import attention
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, has_values, make_empty_figure
-from reports.findings import claims as claims_findings
 from reports.findings import numbers
 from reports.findings import sink as sink_findings
-
-CLAIMS = ("sink_raises_recall", "sink_effect_peaks_early", "sink_widens_r_min")
-"""The claims on which the figure has a sentence, besides those of the summary."""
 
 
 def build_section(source: Source) -> Section:
@@ -37,7 +33,6 @@ def _build_effect(source: Source) -> Figure:
         numbers.join_sentences(
             sink_findings.describe_sink_effect(rows),
             sink_findings.describe_sink_heads(heads.to_pylist(), peak) if seen else "",
-            claims_findings.describe_claims(source.ask_study("claims").rows(), *CLAIMS),
         ),
         "Left: Pearson correlation over all heads of Recall R(r_min, N) and ρ_0, each a mean over sequences. Depth "
         "moves both, so that random weights show it too: claims are judged within layers. Right: the "

@@ -5,7 +5,6 @@ from reports.charts import taxonomy as charts
 from reports.charts.taxonomy import SIGNATURE, VERDICT
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, has_values, make_empty_figure
 from reports.figures.separation import FLOOR
-from reports.findings import claims as claims_findings
 from reports.findings import numbers
 from reports.findings import taxonomy as taxonomy_findings
 
@@ -14,9 +13,6 @@ _KINDS = (
     "the sink to the last token as N grows; in a Reset head the sink, or many keys, contribute while s_N stays away "
     "from v_L. A head that meets no rule is Other."
 )
-
-CLAIMS = ("regimes_fit", "retrievers_first", "resets_early", "mixers_prevail_deep", "kinds_in_order")
-"""The claims on which the figure has a sentence."""
 
 
 def build_section(source: Source) -> Section:
@@ -42,7 +38,6 @@ def build_depth(source: Source) -> Figure:
         numbers.join_sentences(
             taxonomy_findings.describe_kinds(rows),
             taxonomy_findings.describe_depths(rows),
-            claims_findings.describe_claims(source.ask_study("claims").rows(), *CLAIMS),
         ),
         "Each head has exactly one label (a shape if cells are small); its tooltip gives the nearest kind. In the "
         "paper (LLaMA-2-7B) Retrievers occur mostly in the first two layers, Reset heads prevail in the next few, and "

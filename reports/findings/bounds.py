@@ -54,19 +54,18 @@ def _describe_kappa(row: Row, kappas: Sequence[Row]) -> str:
 
 
 def _describe_premise(row: Row) -> str:
-    """Describe how often Δ > 0 holds, and the coverage of the bounds there."""
+    """Describe the coverage of the bounds where Δ > 0 holds; how often it does is a claim."""
     if row["premise_share"] is None:
         return "Whether Δ > 0 for any N above 1 is unknown."
     if not row["premise_share"]:
         return "The theorems’ premise Δ > 0 holds nowhere for N > 1, so it favours no κ over another."
-    inside = (
-        f"; of the {count(row['premise_rows'], 'row')} where it holds in most sequences, "
+    if not row["premise_rows"]:
+        return "There is no mean for which the theorems’ premise Δ > 0 holds in most sequences."
+    return (
+        f"Of the {count(row['premise_rows'], 'mean')} for which the theorems’ premise Δ > 0 holds in most sequences, "
         f"{_format_share(row['precision_coverage_premise'])} lie inside for Precision and "
-        f"{_format_share(row['recall_coverage_premise'])} for Recall"
-        if row["premise_rows"]
-        else "; there is no row where it holds in most sequences"
+        f"{_format_share(row['recall_coverage_premise'])} for Recall."
     )
-    return f"The theorems’ premise Δ > 0 holds in {percent(row['premise_share'])} of all selections of N > 1{inside}."
 
 
 def _format_share(value: float | None) -> str:

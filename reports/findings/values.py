@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from math import sqrt
-from statistics import fmean, median
+from statistics import median
 
 from reports.findings.claims import format_interval
 from reports.findings.numbers import Row, count, drop_nulls, join_sentences, number
@@ -21,26 +21,26 @@ def describe_value_norm(norms: Sequence[Row]) -> str:
     if not sink or not others:
         return "There is only one position, so there is nothing to compare."
     middle = median(others)
-    finding = f"The mean norm is {number(sink[0])} at position 0 and {number(middle)} at the median of later positions"
-    return f"{finding}: the sink has {number(sink[0] / middle)} times the typical norm." if middle else f"{finding}."
+    return f"The mean norm is {number(sink[0])} at position 0 and {number(middle)} at the median of later positions."
 
 
 def describe_norm_variation(heads: Sequence[Row]) -> str:
-    """Both coefficients of variation and their ratio (``norm_variation_by_head``)."""
+    """Both coefficients of variation (``norm_variation_by_head``)."""
     of_mean, within = (
         [row[column] for row in drop_nulls(heads, column)] for column in ("cv_of_mean_norm", "cv_within_sequence")
     )
     if not of_mean or not within:
         return "No KV head has two positions after the sink, so their norms have no variation."
     sequences = max(row["sequences"] for row in heads)
-    small, large = median(of_mean), median(within)
-    ratio = f"Their ratio is {number(small / large)}; independent" if large else "Independent"
     return (
-        f"Over positions, the coefficient of variation is {number(small)} for the mean norm of "
-        f"{count(sequences, 'sequence')} and {number(large)} within one sequence (medians of "
-        f"{count(len(within), 'KV head')}). {ratio} tokens would give a ratio of 1/√{sequences} = "
-        f"{number(1 / sqrt(sequences))}."
+        f"Over positions, the coefficient of variation of {count(len(within), 'KV head')} is {_format_range(within)} "
+        f"within one sequence, and {_format_range(of_mean)} for the mean norm of {count(sequences, 'sequence')}, which "
+        f"for independent tokens would be 1/√{sequences} = {number(1 / sqrt(sequences))} of the former."
     )
+
+
+def _format_range(values: Sequence[float]) -> str:
+    return f"{number(min(values))} to {number(max(values))}"
 
 
 def describe_similarity_errors(heads: Sequence[Row]) -> str:
@@ -51,8 +51,7 @@ def describe_similarity_errors(heads: Sequence[Row]) -> str:
     chosen = Counter(row["preferred"] for row in drop_nulls(heads, "preferred"))
     unfitted = [row for row in heads if row["mae"] is None]
     return join_sentences(
-        f"The mean absolute error of the exponential is {number(fmean(errors))} on average over "
-        f"{count(len(errors), 'KV head')}, from {number(min(errors))} to {number(max(errors))}.",
+        f"The mean absolute error of the exponential is {_format_range(errors)} in {count(len(errors), 'KV head')}.",
         f"By BIC the fit with a floor is better in {chosen['floor']} of {chosen.total()}." if chosen else "",
         f"Without a fit: {_count_statuses(unfitted)}." if unfitted else "",
     )

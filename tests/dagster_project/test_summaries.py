@@ -22,6 +22,7 @@ from dagster_project.study.home import Home
 from dagster_project.study.studies import Study
 from geometry.assumptions.decay import fit_decay
 from geometry.assumptions.phases import fit_phases
+from geometry.grids import log_grid
 from storage.errors import UserError
 from storage.files.tables import read_table_provenance
 from storage.zarr import sequences as zarr_sequences
@@ -443,8 +444,8 @@ def peaks(root: Path, sequences: int) -> dict[str, int]:
 def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times the sequences, read in blocks of one.
 
-    Only means over heads of every sequence take more, and fits, which read a layer of all sequences. What an open store
-    keeps has a bound and a test of its own.
+    Only means over heads of every sequence take more, and what reads a layer of all sequences: fits, and bounds on a
+    grid of N. What an open store keeps has a bound and a test of its own.
     """
     monkeypatch.setattr(zarr_sequences, "KEPT", 0)
     monkeypatch.setattr(passes, "BLOCK_BYTES", 1)
@@ -453,6 +454,7 @@ def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: py
     grown = {
         "assumption_similarity": 8 * 4 * 2 * KEYS,
         "assumption_weights": 8 * 4 * 4 * KEYS,
+        "coverage": 2 * len(STUDY.analysis.kappas) * 8 * len(log_grid(KEYS)) * (3 * 4 * 2 + 4),
         "selection_means": 5 * of_model,
         "distances": 2 * of_model,
     }

@@ -105,7 +105,7 @@ NOTHING_OF = {
         "similarity",
         "margins",
     },
-    "one layer": {"elbows"},
+    "one head": {"gaps", "elbows"},
 }
 """Charts that a study with one selection, or none of whose heads has an elbow, has no rows for; its report says so."""
 
@@ -170,8 +170,8 @@ OF_NULL = "measure = 'auc' AND null_model = 'shuffled_values'"
         ("precision_bounds", f"UPDATE attention_rows SET n_keys = 12 WHERE {ONE}"),
         ("precision_recall", f"UPDATE attention_rows SET n_keys = 12 WHERE {ONE}"),
         ("auc", f"UPDATE separability_model SET null_value = 0.1 WHERE n = 4 AND {OF_NULL}"),
-        ("auc", f"UPDATE separability_model SET high = 0.9 WHERE n = 4 AND {OF_NULL}"),
-        ("auc_map", f"UPDATE separability SET low = -1 WHERE n = 4 AND {OF_NULL} AND {HEAD}"),
+        ("auc", f"UPDATE separability_model SET difference_high = 0.9 WHERE n = 4 AND {OF_NULL}"),
+        ("auc_map", f"UPDATE separability SET difference_low = -1 WHERE n = 4 AND {OF_NULL} AND {HEAD}"),
         (
             "separation_curves",
             "UPDATE separation_curves SET recall = 0.9 WHERE n = 16 AND auc_rank = 'median' AND point = 5",
@@ -189,9 +189,9 @@ OF_NULL = "measure = 'auc' AND null_model = 'shuffled_values'"
         ("margins", f"UPDATE bound_means SET margin = 0.5 WHERE n = 5 AND family = 'printed' AND {HEAD}"),
         (
             "gaps",
-            "UPDATE monte_carlo SET precision_gap = -0.5 WHERE kappa = 0.5 AND n = 4 AND head_dim = 16 AND isinf(beta)",
+            "UPDATE monte_carlo SET precision_gap = -0.5 "
+            "WHERE kappa = 0.5 AND scale = 'raw' AND n = 4 AND head_dim = 8 AND isinf(beta)",
         ),
-        ("recovery", "UPDATE assumption_norms SET c = 9 WHERE layer = 1 AND kv_head = 0"),
         ("precision_map", f"UPDATE selection_counts SET k_out = k_out + 1 WHERE n = 1 AND {ONE}"),
         ("recall_map", f"UPDATE selection_counts SET k_in = 0 WHERE n = 1 AND {ONE}"),
         (

@@ -21,11 +21,10 @@ from reports.figures import intuition as example
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, find_source
 from reports.findings import geometry as findings
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE
+from tests.reports.conftest import DEGENERATE, THREE
 from tests.reports.drawings import drawn, parts
 
-STUDY = MadeUp("several", queries=(0, 11, 23))
-"""Three context sizes, of which the first has one key and the last is the study's query."""
+STUDY = THREE
 
 KEYS = ("diagnostics", "contributions", "spheres", "effective-dimension")
 
@@ -124,7 +123,7 @@ def test_lines_hold_the_rows_in_the_dashes_of_the_paper(several: dict[str, Figur
     for chart, columns in ((norms, findings.NORMS), (cosines, findings.COSINES)):
         for shown, row in zip(drawn(chart), first, strict=True):
             assert {name: shown[name] for name in columns} == {
-                name: pytest.approx(row[name], rel=1e-5) for name in columns
+                name: pytest.approx(row[name], rel=1e-5) if row[name] is not None else None for name in columns
             }
         scale = scales(chart.to_dict(), "strokeDash")[0]
         (tooltip,) = (

@@ -168,7 +168,7 @@ def test_learned_sinks_are_told_where_there_are_some() -> None:
     """Studies of an earlier version do not know of any."""
 
     def told(*learned: float | None) -> list[str]:
-        return headlines_findings.describe_highlights([], [], [{"mean_learned_sink": one} for one in learned], [])[1:-1]
+        return headlines_findings.describe_highlights([], [], [{"mean_learned_sink": one} for one in learned], [])[1:]
 
     assert told(None, None) == told(0, 0) == []
     (one,), (two,) = told(0, 0.25), told(0.5, 0.25, 0)
@@ -327,7 +327,8 @@ def test_where_the_premise_never_holds_no_kappa_can_be_told_apart() -> None:
     never = {"premise_share": 0.0, "premise_rows": 0}
     assert "so it favours no κ over another" in bounds_findings.describe_coverage([covered(0.5, best=True, **never)])
     text = bounds_findings.describe_coverage([covered(0.5, best=True, premise_rows=0)])
-    assert "holds in 20\u00a0% of all selections of N > 1; there is no row where it holds in most sequences." in text
+    assert "There is no mean for which the theorems’ premise Δ > 0 holds in most sequences." in text
+    assert "Of the 3 means for which the" in bounds_findings.describe_coverage([covered(0.5, best=True)])
 
 
 def judged(column: str, share: float | None) -> Row:

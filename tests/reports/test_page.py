@@ -499,7 +499,7 @@ CHANGES = (
         "coverage": "UPDATE bound_means SET premise_share = 0.77",
         "similarity-errors": "UPDATE assumption_similarity SET preferred = 'floor'",
         "similarity-model": "UPDATE assumption_similarity_model SET rho_0 = -0.77",
-        "attention-by-position": "UPDATE assumption_weights_model SET t_2 = 17",
+        "attention-by-position": "UPDATE assumption_weights_model SET t_1 = 9",
         "weight-variants": "UPDATE assumption_weights SET variant = NULL, status = 'too_short' WHERE layer = 1",
         "parameter-effects": "UPDATE parameter_effects SET effect = -1, agrees = false WHERE parameter = 'd'",
         "regimes": "UPDATE selection_regimes_model SET first_n = 7 WHERE regime = 'IV'",
@@ -515,7 +515,7 @@ CHANGES = (
     {
         "width": "UPDATE bound_means SET recall_lower = 0.1 WHERE family = 'printed'",
         "norm-variation": "UPDATE assumption_norms SET cv_within_sequence = 0.77",
-        "failures": "UPDATE monte_carlo SET precision = 0.543 WHERE n = 4",
+        "failures": "UPDATE monte_carlo SET precision_gap = -0.9, precision_holds = false WHERE n = 4",
     },
     {"margins": "UPDATE bound_means SET margin = margin + 0.1"},
 )

@@ -1,0 +1,109 @@
+"""One number under one name: wherever a page shows a measure of the model, its value and interval are the same."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from reports.findings.claims import format_interval, format_parts, format_thresholds
+from reports.findings.numbers import Row, number, percent
+from reports.page import write_report
+from reports.queries import ask
+from tests.made_up import MadeUp, warehouse
+from tests.reports.conftest import SMALL, THREE, TRAINED
+from tests.reports.pages import Page
+from tests.reports.verdicts import normalise
+
+NUMBER = r"(−?[\d,.]+(?: · 10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?)"
+
+SAID = {
+    "sink_weight": (percent, r"position 0 gets (−?[\d.]+ %)"),
+    "phases_r2": (number, rf"R² = {NUMBER} for the log weight"),
+    "sink_over_plateau": (number, rf"The sink has {NUMBER} times the plateau"),
+}
+"""Measures that findings tell beside claims: format, and the words around the number."""
+
+
+def disagreements(page: Page, connection: duckdb.DuckDBPyConnection, study: str) -> list[str]:
+    """What a page shows of the claims and measures of its study in two ways.
+
+    Compared are the tables ``measures`` and ``claim_parts``, the sentence, the cells of the table of claims, the figure
+    that shows a claim, the tiles at the top and the findings that tell a measure by name.
+    """
+    measures = {row["measure"]: row for row in ask(connection, "measures", study=study).rows()}
+    claims = ask(connection, "claims", study=study).rows()
+    found = []
+    table = page.text("figure", id="claims-table").split("Notes, table")[0]
+    for claim in claims:
+        for part in claim["parts"]:
+            row = measures.get(part["measure"])
+            ends = (part["value"], part["low"], part["high"])
+            if ends != ((row["value"], row["value_low"], row["value_high"]) if row else (None, None, None)):
+                found.append(f"{claim['claim']}: {part['measure']} is not that of measures")
+        if claim["verdict"] == "not testable":
+            continue
+        if missing := [part for part in claim["parts"] if format_interval(part) not in claim["sentence"]]:
+            found.append(f"{claim['claim']}: its sentence lacks {missing}")
+        cells = normalise(f"{format_parts(claim)} {format_thresholds(claim)}")
+        if f"{normalise(claim['statement'])} " not in table or cells not in table:
+            found.append(f"{claim['claim']}: the table lacks {cells}")
+        ((attributes, _),) = page.find("figure", id=claim["shown_by"])
+        shown = page.text("figure", id=claim["shown_by"])
+        if "empty" not in attributes.get("class", "") and normalise(claim["sentence"]) not in shown:
+            found.append(f"{claim['claim']}: figure {claim['shown_by']} lacks its sentence")
+    return found + _compare_tiles(page, measures) + _compare_findings(page, measures)
+
+
+def _compare_tiles(page: Page, measures: dict[str, Row]) -> list[str]:
+    tiles, found = page.text("dl", **{"class": "headlines"}), []
+    for name, label, write in (
+        ("sink_weight", "Attention on the sink", percent),
+        ("lambda_sink", "Value norm of the sink, λ", number),
+    ):
+        row = measures[name]
+        told = f"{write(row['value'])} {write(row['value_low'])} to {write(row['value_high'])};"
+        if normalise(f"{label} {told}") not in tiles:
+            found.append(f"{name}: no tile says {told}")
+    return found
+
+
+def _compare_findings(page: Page, measures: dict[str, Row]) -> list[str]:
+    text, found = page.text("main"), []
+    for name, (write, words) in SAID.items():
+        numbers = set(re.findall(words, text))
+        if name in measures and numbers != {normalise(write(measures[name]["value"]))}:
+            found.append(f"{name}: told is {numbers}, not {write(measures[name]['value'])}")
+    return found
+
+
+def check(study: MadeUp, folder: Path, *changes: str) -> list[str]:
+    """The disagreements of a study's page, some of whose rows were changed before it was written."""
+    with warehouse(study, *([study.twin] if study.twin else [])) as connection:
+        for change in changes:
+            assert connection.execute(change).fetchall()[0][0] > 0
+        path = write_report(connection, study.study, folder / "report.html", map_n=4).path
+        return disagreements(Page(path), connection, study.study)
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("study", [THREE, SMALL, TRAINED], ids=lambda study: study.study)
+def test_a_page_says_each_number_once(study: MadeUp, tmp_path: Path) -> None:
+    assert check(study, tmp_path) == []
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize(
+    ("changes", "noticed"),
+    [
+        (["UPDATE claim_parts SET value = value + 0.125 WHERE claim = 'upper_tight'"], ["upper_tight"]),
+        (["UPDATE measures SET value_low = value_low - 0.25 WHERE measure = 'upper_distance[0.5]'"], ["upper_tight"]),
+        (["UPDATE claims SET sentence = 'Upper bounds are tight.' WHERE claim = 'upper_tight'"], ["upper_tight"]),
+        (["UPDATE claims SET shown_by = 'value-norm' WHERE claim = 'upper_tight'"], []),
+        (["UPDATE attention_by_position SET mean_weight = mean_weight / 2 WHERE position = 0"], ["sink_weight"]),
+    ],
+    ids=["part", "measure", "sentence", "moved", "finding"],
+)
+def test_a_second_number_of_one_name_is_noticed(changes: Sequence[str], noticed: list[str], tmp_path: Path) -> None:
+    assert sorted({said.split(":")[0] for said in check(SMALL, tmp_path, *changes)}) == noticed
