@@ -15,12 +15,15 @@ from geometry.statistics.moments import Moments
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import list_attending_layers, read_layer
 
+BLOCK_BYTES = 2**23
+"""Bytes of the weights of a layer that are read at once, as float64, unless one sequence takes more."""
+
 
 def compute_contributions(sources: Sources) -> Rows:
     """Contribution of each position to a head's output, and cosines of its value state with the sink's and the last.
 
-    One layer of one query after the other; ``estimate_contributions_bytes`` are in memory, however many sequences there
-    are.
+    One layer of one query after the other, as many sequences at once as fit in ``BLOCK_BYTES``;
+    ``estimate_contributions_bytes`` are in memory, however many sequences there are.
     """
     from tqdm import tqdm
 
@@ -33,14 +36,20 @@ def compute_contributions(sources: Sources) -> Rows:
 
 
 def estimate_contributions_bytes(sizes: Mapping[str, int]) -> int:
-    """Upper bound of the memory of the step, in bytes: a layer of one sequence, its statistics and its rows.
+    """Upper bound of the memory of the step, in bytes: a layer of some sequences, its statistics and its rows.
 
     Parameters
     ----------
     sizes
         Sizes of the axes ``head``, ``kv_head`` and ``key``.
     """
-    return (200 * sizes["head"] + 100 * sizes["kv_head"]) * sizes["key"] + 2**18
+    block = 5 * _count_sequences(sizes["head"], sizes["key"]) * sizes["head"]
+    return (200 * sizes["head"] + 100 * sizes["kv_head"] + 8 * block) * sizes["key"] + 2**18
+
+
+def _count_sequences(heads: int, keys: int) -> int:
+    """How many sequences are read at once."""
+    return max(1, BLOCK_BYTES // (8 * heads * keys))
 
 
 def _compute_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
@@ -55,9 +64,10 @@ def _compute_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
     places = [(tensors, "attention"), (metrics, "cos_last_of_keys")]
     places += [(metrics, "value_norm"), (metrics, "cos_sink_of_keys")]
     norms, last, sink = Moments(), Moments(), Moments()
-    for sequence in range(sequences):
+    at_once = _count_sequences(size.heads, position + 1 - first)
+    for start in range(0, sequences, at_once):
         weight, cos_last, length, cos_sink = (
-            read_layer(store, name, layer, sequence=slice(sequence, sequence + 1), query=query, key=seen).astype(
+            read_layer(store, name, layer, sequence=slice(start, start + at_once), query=query, key=seen).astype(
                 np.float64
             )
             for store, name in places
