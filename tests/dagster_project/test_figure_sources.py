@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import sql
+from dagster_project.analysis import contributions
 from dagster_project.analysis.contributions import compute_contributions, estimate_contributions_bytes
 from dagster_project.analysis.directions import compute_value_directions
 from dagster_project.analysis.positions import compute_attention_by_position
@@ -434,8 +435,9 @@ def test_memory_of_means_by_position_does_not_grow_with_sequences(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_sequences_or_layers(tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_sequences_or_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside what reading leaves to be collected: a third of what the sequences more would take."""
+    monkeypatch.setattr(contributions, "BLOCK_BYTES", 1)  # so that one sequence is read at once
     sizes = SIZES | {"query": 1, "key": 2000, "head": 8, "head_dim": 8}
     found: dict[str, list[int]] = {"contributions": [], "value_directions": []}
     for sequences, layers in ((4, 1), (24, 2)):
