@@ -16,7 +16,7 @@ from reports.charts.explorer import LINES
 from reports.page import ReportSummary, write_report
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, SMALL
+from tests.reports.conftest import DEGENERATE, LARGE, SMALL
 from tests.reports.driver import Browser
 
 EXPLORER = "document.getElementById('chart-explorer')"
@@ -258,12 +258,9 @@ def test_little_to_choose_from_works_too(browser: Browser, name: str, tmp_path: 
 @pytest.mark.slow
 def test_a_large_model_is_explored_at_once(browser: Browser, tmp_path: Path, record_property: Any) -> None:
     """1024 heads at context 1024: under 5 MB, chosen from soon after the page is asked for, and quick to answer."""
-    study = MadeUp(
-        "large", layers=32, heads=32, kv_heads=8, context=1024, sequences=1, without=("planted_assumptions",)
-    )
-    with warehouse(study) as connection:
-        report = write_report(connection, study.study, tmp_path / "large.html", map_n=8)
-        curves = expected(connection, study, 20, 11)
+    with warehouse(LARGE) as connection:
+        report = write_report(connection, LARGE.study, tmp_path / "large.html", map_n=8)
+        curves = expected(connection, LARGE, 20, 11)
     assert report.bytes < 5e6
     browser.open(report.path)
     ready = browser.wait("return performance.getEntriesByName('choosable')[0]?.startTime", 60)

@@ -189,8 +189,7 @@ OF_NULL = "measure = 'auc' AND null_model = 'shuffled_values'"
         ("margins", f"UPDATE bound_means SET margin = 0.5 WHERE n = 5 AND family = 'printed' AND {HEAD}"),
         (
             "gaps",
-            "UPDATE monte_carlo SET precision_gap = -0.5 "
-            "WHERE kappa = 0.5 AND scale = 'raw' AND n = 4 AND head_dim = 8 AND isinf(beta)",
+            "UPDATE monte_carlo SET precision_gap = -1 WHERE scale = 'raw' AND n = 4 AND head_dim = 8 AND beta = 'inf'",
         ),
         ("precision_map", f"UPDATE selection_counts SET k_out = k_out + 1 WHERE n = 1 AND {ONE}"),
         ("recall_map", f"UPDATE selection_counts SET k_in = 0 WHERE n = 1 AND {ONE}"),

@@ -21,7 +21,7 @@ from reports.figures import intuition as example
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, find_source
 from reports.findings import geometry as findings
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, THREE
+from tests.reports.conftest import DEGENERATE, SMALL, THREE
 from tests.reports.drawings import drawn, parts
 
 STUDY = THREE
@@ -116,14 +116,15 @@ def test_cosines_of_all_kinds_have_the_same_axis(several: dict[str, Figure]) -> 
     assert all(domain == domains[0] for domain in domains)
 
 
-def test_lines_hold_the_rows_in_the_dashes_of_the_paper(several: dict[str, Figure]) -> None:
-    norms, cosines = several["diagnostics"].charts[:2]
-    table = several["diagnostics"].table.to_pylist()
+def test_lines_hold_the_rows_in_the_dashes_of_the_paper(small: duckdb.DuckDBPyConnection) -> None:
+    diagnostics = figures(small, SMALL)["diagnostics"]
+    norms, cosines = diagnostics.charts[:2]
+    table = diagnostics.table.to_pylist()
     first = [row for row in table if row["label"] == table[0]["label"]]
     for chart, columns in ((norms, findings.NORMS), (cosines, findings.COSINES)):
         for shown, row in zip(drawn(chart), first, strict=True):
             assert {name: shown[name] for name in columns} == {
-                name: pytest.approx(row[name], rel=1e-5) if row[name] is not None else None for name in columns
+                name: pytest.approx(row[name], rel=1e-5) for name in columns
             }
         scale = scales(chart.to_dict(), "strokeDash")[0]
         (tooltip,) = (

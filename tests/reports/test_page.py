@@ -502,7 +502,7 @@ CHANGES = (
         "attention-by-position": "UPDATE assumption_weights_model SET t_1 = 9",
         "weight-variants": "UPDATE assumption_weights SET variant = NULL, status = 'too_short' WHERE layer = 1",
         "parameter-effects": "UPDATE parameter_effects SET effect = -1, agrees = false WHERE parameter = 'd'",
-        "regimes": "UPDATE selection_regimes_model SET first_n = 7 WHERE regime = 'IV'",
+        "regimes": "UPDATE selection_regimes_model SET first_n = 8 WHERE regime = 'IV'",
         "monte-carlo": "UPDATE monte_carlo SET recall_holds = false WHERE n = 4",
     },
     {
