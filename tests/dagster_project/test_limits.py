@@ -447,11 +447,11 @@ def test_memory_of_temperatures_keeps_within_the_bound(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("home")
 def test_memory_of_distances_is_that_of_blocks_and_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With blocks of one sequence, and of all of them."""
+    """With blocks of one sequence, and of all of them; half a megabyte is for what reading leaves to be collected."""
     sequences, keys = 24, 320
     sources = open_sources(measured(tmp_path, several(sequences, keys, 8)), NAME, OF_LIMITS)
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     whole = peak(compute_distances(sources))
     monkeypatch.setattr(passes, "BLOCK_BYTES", 4 * HEADS * keys)
     of_block, of_model = 300 * HEADS * keys, sequences * 24 * sum(query + 1 for query in (*QUERIES[:2], keys - 1))
-    assert peak(compute_distances(sources)) <= of_block + of_model + 2**18 < whole  # mutation control
+    assert peak(compute_distances(sources)) <= of_block + of_model + 2**19 < whole  # mutation control
