@@ -243,6 +243,8 @@ def check_range(values: Tensor, layer: int, settings: ExtractionSettings) -> Non
     UserError
         If there are any; the message names the layer.
     """
+    if not values.numel():
+        return  # the layer has no attention
     largest = float(values.abs().max())
     if 2 * math.sqrt(values.shape[-1]) * largest > torch.finfo(torch.float32).max:  # may be the distance of two
         msg = (

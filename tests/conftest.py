@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def made_up_studies(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep the databases of made-up studies for all processes of this run."""
-    made_up.KEPT[0] = shared(tmp_path_factory, "made_up", lambda _: None)
+    made_up.KEPT[:] = [shared(tmp_path_factory, "made_up", lambda _: None)]
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ from storage.zarr.sequences import SequenceStore
 KINDS = ("Retriever", "Reset", "Mixer")
 """The kinds that heads are made after, in the order in which the paper finds them with depth."""
 
-KEPT = [Path(tempfile.gettempdir())]
+KEPT: list[Path] = []
 """The folder of the databases that were made; of one run of the tests (``tests.conftest``)."""
 
 WORDS = list("abcdefghijklmnopqrstuvwxyz")
@@ -153,7 +153,7 @@ def tables(study: MadeUp) -> dict[str, pa.Table]:
 def _find_database(study: MadeUp) -> Path:
     """The database of a study of these sizes, made by the first process of a run of the tests that asks for it."""
     named = replace(study, study=study.study if study.twin else "made_up", without=())
-    path = KEPT[0] / f"{sha256(repr(named).encode()).hexdigest()}.duckdb"
+    path = (KEPT[0] if KEPT else Path(tempfile.mkdtemp())) / f"{sha256(repr(named).encode()).hexdigest()}.duckdb"
     with FileLock(path.with_suffix(".lock")), tempfile.TemporaryDirectory() as folder:
         if not path.exists():
             shutil.copy(make_up(Home(Path(folder)), named), path)

@@ -54,8 +54,8 @@ def test_the_notebook_runs_from_top_to_bottom(here: Path) -> None:
         exec("".join(cell["source"]), names)
     assert names["study"] == "small"
     assert isinstance(names["curves"], pa.Table)
-    assert names["curves"].num_rows == 11 + 8  # a window of nine keys in layer 1
-    assert names["bounds"].num_rows == 11
+    assert names["curves"].num_rows == 23 + 23 + 13  # a window of 14 keys in layer 2
+    assert names["bounds"].num_rows == 23
     drawn = names["chart"].to_dict()
     (rows,) = drawn["datasets"].values()
     assert rows == names["curves"].to_pylist()
@@ -89,7 +89,7 @@ def test_the_plain_shell_of_the_page() -> None:
     assert f"data/warehouse/{ENTRY}" in command
     name, *rows = done.stdout.splitlines()
     assert name == "small"
-    assert len(rows) == 2 * 11  # nulls, N
+    assert len(rows) == 2 * 9  # nulls, N on a grid of half octaves
     assert "disabled" in done.stderr
     assert done.stderr.count("Error") == 1
 
@@ -99,8 +99,8 @@ def test_the_python_of_the_page(here: Path) -> None:
     first, second = blocks("python")
     exec(first, names)
     names["connection"].close()
-    assert names["table"].num_rows == 3 * 3 * 2 * 4 * 3
-    assert len(names["curve"]) == 11
+    assert names["table"].num_rows == 4 * 3 * 3 * 6 * 3
+    assert len(names["curve"]) == 23
     exec(second, names)
     assert duckdb.read_csv(str(here / "studies.csv")).count("*").fetchall() == [(1,)]
 

@@ -291,7 +291,7 @@ def open_database(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 def _attach_alone(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection to one database, attached as ``it`` whatever it contains, which reaches no other file."""
     file = os.fspath(path.resolve())  # DuckDB compares the targets of links with the allowed paths
-    if path.exists() and not path.is_file():  # DuckDB would wait for a pipe
+    if path.exists() and not (path.is_file() or path.is_dir()):  # DuckDB would wait for a pipe
         msg = "it is not a regular file"
         raise ForeignError(msg)
     with duckdb.connect() as connection:

@@ -179,7 +179,7 @@ def test_kappas_and_scale_decide_the_metrics_and_map_n_does_not() -> None:
 def test_nulls_are_drawn_unless_a_study_wants_none() -> None:
     """Neither decides the metrics."""
     plain = AnalysisSettings()
-    assert (plain.nulls.sequences, plain.nulls.draws) == (16, 1)
+    assert (plain.nulls.sequences, plain.nulls.draws) == (24, 4)
     for nulls, draws in ((None, 0), ({"draws": 0}, 0), ({"sequences": 4, "draws": 3}, 3)):
         asked = AnalysisSettings.model_validate({"nulls": nulls})
         assert asked.nulls.draws == draws

@@ -176,7 +176,7 @@ def test_a_refresh_leaves_the_page_of_a_twin_alone_unless_it_is_named_or_there(t
     assert planned()["mine-random"] == NAMES
 
 
-def test_a_page_beside_a_twin_is_stale_with_the_twins_tables_but_not_with_its_page(
+def test_tables_compared_with_a_twin_are_stale_with_its_tables_but_not_with_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = home_with(tmp_path, mine={**GIVEN, "twin": "random"})
@@ -189,4 +189,5 @@ def test_a_page_beside_a_twin_is_stale_with_the_twins_tables_but_not_with_its_pa
     reasons.update(report="missing", claims="missing")
     assert examined(home, "mine", mine) == {}
     reasons.update(warehouse="missing")
-    assert examined(home, "mine", mine) == dict.fromkeys(("claims", "report"), "its twin 'mine-random' is stale")
+    follow = dict.fromkeys(("claims", "report"), "follows from warehouse")
+    assert examined(home, "mine", mine) == {"warehouse": "its twin 'mine-random' is stale", **follow}
