@@ -36,16 +36,17 @@ def measure_cluster(
     *, sequences: int, layers: int, heads: int, context: int, fitted: int, positions: int, repeats: int
 ) -> list[Result]:
     """The metrics of some sequences, and four-phase fits of some heads, on a cluster that is already warm."""
+    from distributed import LocalCluster
+
     sizes = {"sequence": sequences, "query": 1, "layer": layers, "head": heads, "kv_head": heads, "key": context}
     weights = draw(fitted, positions)
     with (
         TemporaryDirectory() as folder,
         patch("os.cpu_count", lambda: WORKERS),
         dask.config.set(num_workers=WORKERS),
-        use_scheduler("local") as client,
+        LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
     ):
-        assert client is not None
-        home, address = Home(Path(folder)), client.scheduler_info()["address"]
+        home, address = Home(Path(folder)), cluster.scheduler_address
         _write_tensors(home, sizes | {"head_dim": 64})
         seconds = alternate(
             *(partial(_measure, home, scheduler) for scheduler in (address, "threads")),

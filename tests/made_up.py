@@ -49,6 +49,8 @@ class MadeUp:
     model: str = "embedded"
     """What the study says; ``synthetic`` is drawn by ``extract.synthetic``, all others here."""
     corpus: str = "embedded"
+    architecture: str = "LlamaForCausalLM"
+    weights: str = "trained"
     layers: int = 3
     heads: int = 4
     kv_heads: int = 2
@@ -190,10 +192,11 @@ def make_up(home: Home, study: MadeUp) -> Path:
 
 def _draw_tensors(home: Home, study: MadeUp) -> None:
     """Write the tensor store."""
+    described = {"architecture": study.architecture, "quantisation": study.weights}
     provenance = {
         "study": study.study,
         "settings": {"model": {"id": study.model}, "corpus": {"id": study.corpus}, "dtype": "float32"},
-        "inputs": {"model": {"commit": "0123456789abcdef" * 4}},
+        "inputs": {"model": {"commit": "0123456789abcdef" * 4, **described}},
         "versions": {**dict(study.versions), "device": "cpu"},
     }
     axes = {"query": len(study.positions), "layer": study.layers, "head": study.heads, "kv_head": study.kv_heads}

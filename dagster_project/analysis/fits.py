@@ -11,7 +11,7 @@ from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.assumptions.decay import fit_decay
 from geometry.statistics.intervals import DIFFERENCE
-from geometry.statistics.jackknife import leave_one_out
+from geometry.statistics.jackknife import average_known, leave_one_out
 from geometry.statistics.moments import estimate_mean
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import find_present_heads
@@ -46,7 +46,7 @@ def compute_assumption_similarity(sources: Sources) -> Rows:
     for found in fit_curves(curves, "Assumption 2"):
         columns = _build_columns(found, SIMILARITY)
         if found.layer is None:
-            parts = [np.nanmean(given[:, there], axis=1)[:, None] for given in rho]
+            parts = [average_known(given[:, there].T)[:, None] for given in rho]
             constant = {"kv_heads": int(there.sum())}
             yield "assumption_similarity_model", build_batch(_fill(columns | _build_rho_columns(*parts), **constant))
         else:

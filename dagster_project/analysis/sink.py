@@ -12,7 +12,7 @@ from geometry.arrays import F64, I64
 from geometry.grids import log_grid
 from geometry.statistics.associations import LEAST_HEADS
 from geometry.statistics.intervals import RESOLUTION
-from geometry.statistics.jackknife import estimate_correlation, leave_one_out
+from geometry.statistics.jackknife import average_known, estimate_correlation, leave_one_out
 from storage.warehouse.rows import build_batch
 
 
@@ -64,7 +64,7 @@ class _Sums:
         """Add the heads of a layer that have a ρ_0 in some sequence."""
         seen = ~np.isnan(rho_0).all(axis=0)
         both = [recall[:, seen], np.broadcast_to(rho_0[:, seen, None], recall[:, seen].shape)]
-        x, y = (np.concatenate([np.nanmean(of, axis=0)[None], leave_one_out(of)]) for of in both)
+        x, y = (np.concatenate([average_known(of)[None], leave_one_out(of)]) for of in both)
         known = ~(np.isnan(x) | np.isnan(y))
         x, y, size = np.where(known, x, 0), np.where(known, y, 0), x.shape[-1]
         for index, term in enumerate((known, x, y, x * x, y * y, x * y)):

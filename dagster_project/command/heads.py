@@ -101,9 +101,9 @@ def _check_name(name: str) -> None:
 
 
 def _describe(row: dict[str, Any]) -> str | None:
-    """Whether scores and a measure go together; None without a correlation."""
+    """Whether scores and a measure go together, beyond what random arrangements of KV groups do; None: unknown."""
     if row["correlation"] is None or row["p"] is None:
         return None
     if row["p"] > CLEAR:
-        return "none"
+        return "undecided"
     return "together" if row["correlation"] > 0 else "opposed"

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from geometry.arrays import F64
-from geometry.statistics.jackknife import estimate_jackknife, leave_one_out
+from geometry.statistics.jackknife import average_known, estimate_jackknife, leave_one_out
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def fit_exponents(x: ArrayLike, y: ArrayLike) -> Exponent:
         The curves of the sequences, (S, points); points whose mean is not above 0 are left out.
     """
     given, curves = np.asarray(x, np.float64), np.asarray(y, np.float64)
-    means = np.concatenate([np.nanmean(curves, axis=0)[None], leave_one_out(curves)])
+    means = np.concatenate([average_known(curves)[None], leave_one_out(curves)])
     used = (given > 0) & (np.nan_to_num(means) > 0).all(axis=0) if len(curves) > 1 else (given > 0) & (means[0] > 0)
     lines = _fit_lines(np.log(given[used]), np.log(means[:, used]))
     found = estimate_jackknife(lines[0, 0], lines[1:, 0])

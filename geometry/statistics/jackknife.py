@@ -51,6 +51,15 @@ def compute_pseudo_values(whole: ArrayLike, left_out: ArrayLike) -> F64:
     return np.asarray(whole, np.float64) - (count - 1) * (without - np.asarray(whole, np.float64))
 
 
+def average_known(parts: ArrayLike) -> F64:
+    """Means over the first axis of what is not NaN, (S, …) → (…); NaN where nothing is, without a warning."""
+    given = np.asarray(parts, np.float64)
+    counts = (~np.isnan(given)).sum(axis=0)
+    total = np.nansum(given, axis=0)
+    means: F64 = np.divide(total, counts, out=np.full(total.shape, np.nan), where=counts > 0)
+    return means
+
+
 def leave_one_out(parts: ArrayLike) -> F64:
     """Means without each sequence, (S, …) → (S, …), of those that are not NaN; NaN where none is left."""
     given = np.asarray(parts, np.float64)

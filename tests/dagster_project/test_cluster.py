@@ -176,7 +176,7 @@ def test_fits_and_expectations_are_those_of_threads(
         Home(tmp_path),
         (
             *("assumption_similarity", "assumption_weights", "bounds_in_expectation"),
-            *("separability", "arithmetic"),
+            "separability",
         ),
     )
     for place in ("tensors", "metrics"):

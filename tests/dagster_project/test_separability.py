@@ -295,7 +295,7 @@ def test_memory_is_bounded_by_a_layer_of_the_sequences_that_are_looked_at(tmp_pa
     )
     grid = len(half_octave_grid(keys))
     bound = estimate_layer_bytes({"key": keys, "head_dim": head_dim}, 4, 2, grid, 4)
-    total = bound + estimate_query_bytes(2, 4, grid, 4) + 2**19  # of graphs of tasks, which are collected late
+    total = bound + estimate_query_bytes(2, 4, grid, 4) + 2**20  # of graphs of tasks, which are collected late
     with dask.config.set(num_workers=1):  # which tasks meet on two threads is chance
         one, other = (peak_of(sources) for sources in (few, many))
     assert total / 6 < one <= total

@@ -11,6 +11,7 @@ from scipy import stats
 from geometry.statistics import jackknife
 from geometry.statistics.intervals import DIFFERENCE, SHARE, Estimate, make_estimate
 from geometry.statistics.jackknife import (
+    average_known,
     compute_pseudo_values,
     estimate_correlation,
     estimate_jackknife,
@@ -188,3 +189,8 @@ def test_a_block_without_sequences_adds_none() -> None:
     summed.add(np.zeros((0, 4)))
     assert summed.counts.shape == ()
     assert np.isnan(summed.mean)
+
+
+def test_what_is_known_is_averaged_without_a_warning() -> None:
+    given = np.array([[1.0, np.nan, np.nan], [3.0, 4.0, np.nan]])
+    np.testing.assert_array_equal(average_known(given), [2.0, 4.0, np.nan])
