@@ -33,7 +33,7 @@ def build_sections(source: Source) -> tuple[Section, ...]:
 
 def _build_distances(source: Source) -> Figure | None:
     answer = source.ask_study("distances_by_n")
-    rows = answer.rows()
+    rows = numbers.drop_nulls(answer.rows(), "relative_distance")  # unknown if all value states are 0
     if not rows:
         return None
     several = len(findings.list_sizes(numbers.drop_nulls(rows, "beside_random"))) > 1
