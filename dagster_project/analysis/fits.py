@@ -1,5 +1,6 @@
 """Assumptions 2 and 3: fits of similarity by distance and of weight by position, with intervals over sequences."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -131,13 +132,14 @@ def _leave_out_sequences(curves: F64) -> dict[str, Any]:
 def measure_oscillation(fit: Mapping[str, Any]) -> float:
     """By how much the smallest BIC of a variant that oscillates is below that of one that does not, per position.
 
-    How many independent positions a fit is worth is itself uncertain, and scales both criteria alike.
+    How many independent positions a fit is worth is itself uncertain, and scales both criteria alike. NaN if no
+    oscillation could be fitted.
     """
     without, oscillating = (
         [fit[f"bic_{name}"] for name in names] for names in (("plateau", "growth"), ("tied", "untied"))
     )
-    gain = min(without) - min(bic for bic in (*oscillating, np.inf) if not np.isnan(bic))
-    return float(gain / fit["effective_points"])
+    fitted = [bic for bic in oscillating if not np.isnan(bic)]
+    return float((min(without) - min(fitted)) / fit["effective_points"]) if fitted else math.nan
 
 
 def _build_columns(found: Fitted, parameters: Sequence[str]) -> dict[str, Any]:
@@ -150,8 +152,14 @@ def _build_columns(found: Fitted, parameters: Sequence[str]) -> dict[str, Any]:
     for index, name in enumerate(parameters):
         value = np.asarray(columns[name], np.float64)
         for end, way in (("low", -reach[:, index]), ("high", reach[:, index])):
-            columns[f"{name}_{end}"] = value * np.exp(way) if name in LOGARITHMIC else value + way
+            columns[f"{name}_{end}"] = _scale_weight(value, way) if name in LOGARITHMIC else value + way
     return _fill(columns, sequences=len(found.moves))
+
+
+def _scale_weight(weight: F64, logarithm: F64) -> F64:
+    """A weight times the exponential of a number: above 0, and at most 1, which few sequences' intervals exceed."""
+    scaled = weight * np.exp(np.clip(logarithm, -700, 700))  # of which float64 holds both
+    return np.clip(scaled, np.minimum(weight, np.finfo(np.float64).tiny), np.maximum(weight, 1))
 
 
 def _build_column(name: str, values: list[Any]) -> Any:
