@@ -100,7 +100,7 @@ class Captured:
 
 
 @dataclass
-class _Recorder:
+class _LayerRecorder:
     """Records the tensors of the layers of a forward pass; without buffers, checks them and keeps only their sizes."""
 
     model: str
@@ -163,7 +163,7 @@ class _Recorder:
         return self._last_mask[1]
 
 
-_recorder: ContextVar[_Recorder] = ContextVar("_recorder")
+_recorder: ContextVar[_LayerRecorder] = ContextVar("_recorder")
 
 
 def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
@@ -262,10 +262,10 @@ def capture(
     )
 
 
-def _run(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int], buffers: Buffers | None) -> _Recorder:
+def _run(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int], buffers: Buffers | None) -> _LayerRecorder:
     """Run one forward pass of the base model with a recorder, and return the recorder."""
     layers = model.config.get_text_config(decoder=True).num_hidden_layers
-    recorder = _Recorder(type(model).__name__, layers, tuple(queries), buffers)
+    recorder = _LayerRecorder(type(model).__name__, layers, tuple(queries), buffers)
     token = _recorder.set(recorder)
     try:
         with _use_recorder(model), torch.inference_mode():

@@ -99,7 +99,7 @@ class Unedited:
 
 
 @dataclass
-class Watched:
+class Recorder:
     """Leaves every layer unchanged, and records what happens in it."""
 
     means: dict[int, Tensor] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """All assets of a study, and the function that makes one of them."""
 
-from dagster_project.assets.asset import Asset, Made, Work
+from dagster_project.assets.asset import Asset, AssetResult, Work
 from dagster_project.assets.claims import CLAIMS
 from dagster_project.assets.landing import make_warehouse_asset
 from dagster_project.assets.metrics import SELECTION_METRICS
@@ -43,7 +43,7 @@ def prepare_work(home: Home, study: str, *, replace: bool = False, force: bool =
     return Work(home, study, find_study(home, study), ASSETS, replace=replace, force=force)
 
 
-def make(home: Home, study: str, asset: Asset, *, replace: bool = False, force: bool = False) -> Made:
+def make(home: Home, study: str, asset: Asset, *, replace: bool = False, force: bool = False) -> AssetResult:
     """Make one asset of a study whose parents are current.
 
     Raises

@@ -20,12 +20,12 @@ from dagster_project.assets.asset import (
     MISSING,
     UNREADABLE,
     Asset,
+    AssetResult,
     Check,
-    Checked,
+    CheckResult,
     Extent,
-    Made,
-    MadeOf,
     Markdown,
+    Provenance,
     Snapshot,
     Work,
     list_summary_paths,
@@ -74,13 +74,13 @@ EMPTY_TABLES = 15 * 10**6
 """Bytes of a database of almost empty tables. The tests compare estimates with real databases."""
 
 
-def make_warehouse(work: Work) -> Made:
+def make_warehouse(work: Work) -> AssetResult:
     """Land all tables of a study, published together, or keep the previous ones if a check finds a violation."""
     landed = land_study(work)
     table = "\n".join(
         ["| table | rows |", "|---|---:|", *(f"| {key} | {rows:,} |" for key, rows in landed.rows.items())]
     )
-    return Made(
+    return AssetResult(
         {
             "path": landed.path,
             "dagster/row_count": landed.rows["selection_counts"],
@@ -88,7 +88,9 @@ def make_warehouse(work: Work) -> Made:
             "bytes": landed.bytes,
             "seconds": landed.seconds,
         },
-        tuple(Checked(check, not rows, {"first violations": repr(rows)}) for check, rows in landed.violations.items()),
+        tuple(
+            CheckResult(check, not rows, {"first violations": repr(rows)}) for check, rows in landed.violations.items()
+        ),
     )
 
 
@@ -288,14 +290,14 @@ def _stream_position_tables(metrics: "SequenceStore") -> dict[str, Any]:
     }
 
 
-def _read_recorded(snapshot: Snapshot) -> MadeOf | str:
+def _read_recorded(snapshot: Snapshot) -> Provenance | str:
     if not locate_database(snapshot.home.warehouse, snapshot.name).exists():
         return MISSING
     refuse_newer_database(snapshot.home.warehouse, snapshot.name)
     return UNREADABLE if snapshot.landed is None else _parse_provenance(snapshot.landed)
 
 
-def _build_expected(snapshot: Snapshot) -> MadeOf | None:
+def _build_expected(snapshot: Snapshot) -> Provenance | None:
     if snapshot.tensors is None or snapshot.metrics is None:
         return None
     known = read_summary_provenance(snapshot)
@@ -303,9 +305,9 @@ def _build_expected(snapshot: Snapshot) -> MadeOf | None:
     return _parse_provenance(json.loads(json.dumps(origin)))
 
 
-def _parse_provenance(provenance: Mapping[str, Any]) -> MadeOf:
+def _parse_provenance(provenance: Mapping[str, Any]) -> Provenance:
     rest = {part: value for part, value in provenance.items() if part not in {"landing", "twin"}}
-    return MadeOf(
+    return Provenance(
         provenance.get("landing"), inputs={"stores or tables": rest, "tables of its twin": provenance.get("twin")}
     )
 

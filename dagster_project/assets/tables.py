@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.analysis.cluster import select_scheduler, use_scheduler
-from dagster_project.assets.asset import MISSING, UNREADABLE, Asset, Made, MadeOf, Snapshot, Work, list_summary_paths
+from dagster_project.assets.asset import (
+    MISSING,
+    UNREADABLE,
+    Asset,
+    AssetResult,
+    Provenance,
+    Snapshot,
+    Work,
+    list_summary_paths,
+)
 from dagster_project.study.home import Home
 from dagster_project.study.studies import AnalysisSettings
 from storage.errors import UserError
@@ -113,13 +122,13 @@ class _Step:
             "metrics": {part: value for part, value in metrics.items() if part not in {"versions", "analysis"}},
         }
 
-    def build_expected(self, snapshot: Snapshot) -> MadeOf | None:
+    def build_expected(self, snapshot: Snapshot) -> Provenance | None:
         """As ``Asset.expected``."""
         if snapshot.metrics is None:
             return None
         return self._parse_provenance(self.build_provenance(snapshot.study.analysis, snapshot.metrics.provenance))
 
-    def read_recorded(self, snapshot: Snapshot) -> MadeOf | str:
+    def read_recorded(self, snapshot: Snapshot) -> Provenance | str:
         """As ``Asset.recorded``; of several tables, the first that differs from what is expected."""
         from storage.files.tables import read_table_provenance
 
@@ -135,16 +144,16 @@ class _Step:
         )
         return next((made for made in recorded if made != expected), recorded[0])
 
-    def _parse_provenance(self, provenance: Mapping[str, Any]) -> MadeOf:
+    def _parse_provenance(self, provenance: Mapping[str, Any]) -> Provenance:
         versions, settings = provenance.get("versions", {}), provenance.get("settings", {})
         inputs = {asset.name: versions.get(asset.name) for asset in self.after}
-        return MadeOf(
+        return Provenance(
             versions.get(self.name),
             {f"analysis.{field}": settings.get(field) for field in self.settings},
             inputs | {"metrics": provenance.get("metrics")},
         )
 
-    def make(self, work: Work) -> Made:
+    def make(self, work: Work) -> AssetResult:
         """Compute the tables, unless they are current.
 
         Raises
@@ -172,7 +181,7 @@ class _Step:
         seconds, what = time.monotonic() - started, self.name.replace("_", " ")
         logger.info("%s: %s, %s (%.1f s)", name, what, self._describe(paths, rows), seconds)
         counts = {f"rows of {table}": count for table, count in rows.items()}
-        return Made(
+        return AssetResult(
             {
                 "path": home.summaries(name),
                 "dagster/row_count": sum(rows.values()),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dagster_project.assets.asset import Asset, Made, Work, list_summary_paths
+from dagster_project.assets.asset import Asset, AssetResult, Work, list_summary_paths
 from dagster_project.assets.catalogue import ASSETS, find_asset
 from dagster_project.assets.landing import land_study
 from dagster_project.assets.summaries import SUMMARIES
@@ -28,7 +28,9 @@ def work(home: Home, name: str, study: Study | None = None, **how: bool) -> Work
     return Work(home, name, study or find_study(home, name), ASSETS, **how)
 
 
-def make(home: Home, name: str, assets: Iterable[str], study: Study | None = None, **how: bool) -> dict[str, Made]:
+def make(
+    home: Home, name: str, assets: Iterable[str], study: Study | None = None, **how: bool
+) -> dict[str, AssetResult]:
     """Make some assets, in the order given."""
     return {asset: find_asset(asset).make(work(home, name, study, **how)) for asset in assets}
 
@@ -40,17 +42,17 @@ def extract(
     return extract_tensors(work(home, name, study, replace=replace), shard)
 
 
-def measure(home: Home, name: str, study: Study | None = None) -> Made:
+def measure(home: Home, name: str, study: Study | None = None) -> AssetResult:
     """Compute metrics from tensors."""
     return make(home, name, ["selection_metrics"], study)["selection_metrics"]
 
 
-def measured(made: Made) -> int:
+def measured(made: AssetResult) -> int:
     """How many sequences a run has measured."""
     return int(made.metadata["sequences measured in this run"])
 
 
-def violations(made: Made) -> int:
+def violations(made: AssetResult) -> int:
     """How many selections break an identity, as the check of the metrics says."""
     (check,) = made.checks
     found = int(check.metadata["violations"])
@@ -58,7 +60,9 @@ def violations(made: Made) -> int:
     return found
 
 
-def summarise(home: Home, name: str, study: Study | None = None, assets: Iterable[str] = TABLES) -> dict[str, Made]:
+def summarise(
+    home: Home, name: str, study: Study | None = None, assets: Iterable[str] = TABLES
+) -> dict[str, AssetResult]:
     """Compute the small tables of some assets, or of all."""
     return make(home, name, assets, study)
 

@@ -190,14 +190,14 @@ def test_attention_of_the_layer_is_computed_once(monkeypatch: pytest.MonkeyPatch
     sizes: list[int] = []
     attend = torch.nn.functional.scaled_dot_product_attention
 
-    def watched(query: Tensor, *rest: object, **others: object) -> Tensor:
+    def recorder(query: Tensor, *rest: object, **others: object) -> Tensor:
         sizes.append(len(query))
         return attend(query, *rest, **others)
 
     name = "Llama 2, Llama 3"
     resumable = Resumable(model_of(name), attention_of(name), sequence())
     monkeypatch.setattr(module, "count_rows_per_pass", lambda *_: 2)
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", recorder)
     list(ablate(resumable, attention_of(name), sequence(), kinds=("zero",), layers=[1]))
     assert sizes == [1, 1, 1, 1, 2, 2]  # the plain pass; layer 1 once, layer 2 in each of two passes
 

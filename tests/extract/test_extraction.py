@@ -219,11 +219,11 @@ def test_a_batch_is_computed_whole_and_only_what_is_missing_is_written(
     computed: list[torch.Tensor] = []
     original = batches.capture
 
-    def watched(model: object, how: object, ids: torch.Tensor, *others: object) -> Captured:
+    def recorder(model: object, how: object, ids: torch.Tensor, *others: object) -> Captured:
         computed.append(ids)
         return original(model, how, ids, *others)
 
-    monkeypatch.setattr(batches, "capture", watched)
+    monkeypatch.setattr(batches, "capture", recorder)
     assert run(inputs, path).written == 1
     (ids,) = computed
     np.testing.assert_array_equal(ids, store.read("tokens", slice(4, 4 + BATCH)))
@@ -641,14 +641,14 @@ def written(inputs: Path, path: Path, size: int, *, stop: int | None = None) -> 
     order: list[int] = []
     write = SequenceStore.write
 
-    def watched(self: SequenceStore, sequence: int, arrays: dict[str, np.ndarray]) -> None:
+    def recorder(self: SequenceStore, sequence: int, arrays: dict[str, np.ndarray]) -> None:
         if sequence == stop:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         order.append(sequence)
         write(self, sequence, arrays)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(SequenceStore, "write", watched)
+        patched.setattr(SequenceStore, "write", recorder)
         (run if stop is None else refusal)(inputs, path, batch_size=size, sequences=LONGER)
     return order
 
