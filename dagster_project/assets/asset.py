@@ -209,6 +209,8 @@ class Asset:
     checks: Callable[[], tuple[Check, ...]] = tuple
     pool: str | None = None
     """The Dagster pool in which at most one is made at a time."""
+    is_wanted: Callable[[Study], bool] = lambda _: True
+    """Whether a study asks for it; if not, it is not made, whatever is stored, and its tables are empty."""
 
     def explain_staleness(self, snapshot: Snapshot) -> str | None:
         """Why it would have to be rebuilt if its parents were current, in words; None if it would not.
@@ -219,6 +221,8 @@ class Asset:
             If a local model or corpus is missing or cannot be read, or an object store does not answer; ``NewerError``
             if a newer version of the program made it.
         """
+        if not self.is_wanted(snapshot.study):
+            return None
         recorded = self.recorded(snapshot)
         if isinstance(recorded, str):
             return recorded

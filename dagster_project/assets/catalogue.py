@@ -8,7 +8,7 @@ from dagster_project.assets.report import REPORT
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.assets.tensors import TENSOR_STORE
 from dagster_project.study.home import Home
-from dagster_project.study.studies import find_study
+from dagster_project.study.studies import Study, find_study
 
 ASSETS: tuple[Asset, ...] = (
     TENSOR_STORE,
@@ -19,6 +19,11 @@ ASSETS: tuple[Asset, ...] = (
     REPORT,
 )
 """The assets, each after its parents."""
+
+
+def select_assets(study: Study) -> tuple[Asset, ...]:
+    """The assets that a study asks for, each after its parents."""
+    return tuple(asset for asset in ASSETS if asset.is_wanted(study))
 
 
 def find_asset(name: str) -> Asset:

@@ -134,8 +134,10 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
     sources = open_sources(home, name, study)
     snapshot = work.take_snapshot()
     check_tables(snapshot, list_summaries(work.assets))
-    paths = list_summary_paths(home, name, (table for asset in work.assets for table in asset.tables))
-    tables = {table: read_table(path) for table, path in paths.items()}
+    wanted = [asset for asset in work.assets if asset.is_wanted(study)]
+    paths = list_summary_paths(home, name, (table for asset in wanted for table in asset.tables))
+    tables: dict[str, Any] = {table: iter(()) for asset in work.assets for table in asset.tables}
+    tables |= {table: read_table(path) for table, path in paths.items()}
     tables |= _stream_tables(sources, read_summary_provenance(snapshot), snapshot.twin)
     tables["external_scores"] = _make_batches(read_external_scores(home, name))
     units = count_units(
@@ -212,12 +214,12 @@ def list_summaries(assets: Iterable[Asset]) -> tuple[Asset, ...]:
 def read_summary_provenance(snapshot: Snapshot) -> dict[str, Any]:
     """For every asset that computes tables its versions and settings, and the libraries that computed it, as JSON.
 
-    None for an asset whose tables cannot be read.
+    None for an asset whose tables cannot be read, or for which the study does not ask.
     """
     known: dict[str, Any] = {}
     for asset in list_summaries(snapshot.assets):
         path = next(iter(list_summary_paths(snapshot.home, snapshot.name, asset.tables).values()))
-        made = read_table_provenance(path)
+        made = read_table_provenance(path) if asset.is_wanted(snapshot.study) else None
         known[asset.name] = made and {
             **{part: made[part] for part in ("versions", "settings") if part in made},
             "libraries": read_table_libraries(path),

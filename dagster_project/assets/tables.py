@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
@@ -48,6 +48,7 @@ def make_tables_asset(
     parallel: bool = False,
     kinds: tuple[str, ...] = ("dask", "parquet"),
     pool: str | None = None,
+    is_wanted: Callable[[AnalysisSettings], bool] = lambda _: True,
 ) -> Asset:
     """The record of an asset that computes tables.
 
@@ -74,8 +75,10 @@ def make_tables_asset(
         Whether it has tasks for ``dagster_project.analysis.cluster.run_in_parallel``, so that it can use a cluster.
     kinds, pool
         As ``Asset.kinds`` and ``Asset.pool``.
+    is_wanted
+        Whether the analysis settings of a study ask for it.
     """
-    step = _Step(name, module, tables, version, after, settings, parallel)
+    step = _Step(name, module, tables, version, after, settings, parallel, is_wanted)
     return Asset(
         name=name,
         about=about,
@@ -90,6 +93,7 @@ def make_tables_asset(
         reads=reads,
         tables=tables,
         pool=pool,
+        is_wanted=lambda study: is_wanted(study.analysis),
     )
 
 
@@ -104,6 +108,7 @@ class _Step:
     after: tuple[Asset, ...]
     settings: tuple[str, ...]
     parallel: bool
+    is_wanted: Callable[[AnalysisSettings], bool]
 
     def list_paths(self, home: Home, study: str) -> dict[str, Path]:
         """The Parquet file of each table."""
@@ -154,7 +159,7 @@ class _Step:
         )
 
     def make(self, work: Work) -> AssetResult:
-        """Compute the tables, unless they are current.
+        """Compute the tables, unless they are current or the study does not ask for them.
 
         Raises
         ------
@@ -166,6 +171,8 @@ class _Step:
         from storage.files.tables import count_rows, write_tables
 
         started, home, name = time.monotonic(), work.home, work.name
+        if not self.is_wanted(work.study.analysis):
+            return AssetResult({"dagster/row_count": 0})
         with hold_lock(home.lock(name), f"study '{name}'", wait=0):
             sources, paths = open_sources(home, name, work.study), self.list_paths(home, name)
             for place in (home.summaries(name), *paths.values()):

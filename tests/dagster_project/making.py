@@ -16,8 +16,10 @@ from extract.settings import Shard
 from storage.files.tables import read_table
 from storage.warehouse.landing import Landing
 
-NAMES = tuple(asset.name for asset in ASSETS)
-"""The assets of a study, in order."""
+EFFECTS = ("head_ablation", "sparsified_loss")
+
+NAMES = tuple(asset.name for asset in ASSETS if asset.name not in {"bounds_in_expectation", *EFFECTS})
+"""The assets of a study that asks for no simulated heads and no effects, in order."""
 
 TABLES = tuple(asset.name for asset in SUMMARIES)
 """Those that compute small tables."""

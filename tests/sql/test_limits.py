@@ -86,22 +86,6 @@ def test_bounds_hold_as_in_geometry(changed: duckdb.DuckDBPyConnection) -> None:
     assert changed.execute(tight).fetchone() == (True,)
 
 
-def test_the_interval_is_that_of_the_norms(changed: duckdb.DuckDBPyConnection) -> None:
-    changed.execute(f"UPDATE logit_range SET query_norm = 0.5, key_norm = 4, logit_cap = NULL WHERE {ONE}")
-    columns = "n_keys, logit_bound, lower, upper, logit_spread, used, least_weight, largest_weight, holds"
-    (row,) = changed.execute(f"SELECT {columns} FROM weight_intervals WHERE {ONE}").fetchall()
-    n, bound, lower, upper, spread, used, least, largest, holds = row
-    assert bound == pytest.approx(2)
-    assert (lower, upper) == pytest.approx((np.exp(-4) / n, min(1, np.exp(4) / n)))
-    assert lower <= least <= largest <= upper
-    assert spread == pytest.approx(np.log(largest / least))
-    assert used == pytest.approx(spread / 4)
-    assert holds
-    changed.execute(f"UPDATE logit_range SET logit_cap = 1.5 WHERE {ONE}")
-    capped = changed.execute(f"SELECT logit_bound FROM weight_intervals WHERE {ONE}").fetchone()
-    assert capped == pytest.approx((1.5 * np.tanh(2 / 1.5),))
-
-
 def test_the_best_temperature_is_that_of_the_largest_mean(changed: duckdb.DuckDBPyConnection) -> None:
     changed.execute(f"UPDATE temperature_means SET auc = 0.9, auc_gain_low = 0.1, auc_gain_high = 0.2 WHERE {HEAD}")
     best = "auc = 0.95, auc_gain_low = 0.02, auc_gain_high = 0.08"
