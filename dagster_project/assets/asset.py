@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from dagster_project.study.twins import find_twin_name
 from extract.settings import describe_changes
 from storage.errors import NewerError, UserError, refuse_newer

@@ -8,7 +8,8 @@ from dagster_project.assets.report import REPORT
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.assets.tensors import TENSOR_STORE
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study, find_study
+from dagster_project.study.settings import Study
+from dagster_project.study.studies import find_study
 
 ASSETS: tuple[Asset, ...] = (
     TENSOR_STORE,

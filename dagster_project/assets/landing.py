@@ -33,7 +33,7 @@ from dagster_project.assets.asset import (
 from dagster_project.assets.tables import check_tables
 from dagster_project.assets.units import count_units
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from dagster_project.study.twins import find_twin_name
 from extract.settings import SYNTHETIC
 from storage.errors import UserError

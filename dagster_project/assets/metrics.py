@@ -48,7 +48,7 @@ from dagster_project.assets.asset import (
 )
 from dagster_project.assets.space import check_space
 from dagster_project.study.home import Home
-from dagster_project.study.studies import MEASURED, AnalysisSettings
+from dagster_project.study.settings import MEASURED, AnalysisSettings
 from geometry.threads import one_blas_thread
 from storage.errors import NewerError, UserError
 from storage.files.locks import hold_lock

@@ -27,7 +27,8 @@ from dagster_project.assets.asset import (
     wrap_place,
 )
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study, find_study
+from dagster_project.study.settings import Study
+from dagster_project.study.studies import find_study
 from storage.errors import UserError
 from storage.files.places import Local
 from storage.files.user_paths import open_regular_file

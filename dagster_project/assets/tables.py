@@ -20,7 +20,7 @@ from dagster_project.assets.asset import (
     list_summary_paths,
 )
 from dagster_project.study.home import Home
-from dagster_project.study.studies import AnalysisSettings
+from dagster_project.study.settings import AnalysisSettings
 from storage.errors import UserError
 from storage.files.locks import hold_lock
 from storage.files.places import Local

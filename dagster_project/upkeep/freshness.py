@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dagster_project.assets.asset import Asset, Snapshot
 from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study, find_study
+from dagster_project.study.settings import Study
+from dagster_project.study.studies import find_study
 from dagster_project.study.twins import find_twin_name
 
 SHOWING = ("claims", "report")

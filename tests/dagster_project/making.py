@@ -10,7 +10,8 @@ from dagster_project.assets.landing import land_study
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.assets.tensors import extract_tensors
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study, find_study
+from dagster_project.study.settings import Study
+from dagster_project.study.studies import find_study
 from extract.extraction import ExtractionReport
 from extract.settings import Shard
 from storage.files.tables import read_table

@@ -16,7 +16,7 @@ from dagster_project.analysis.distances import CONVERGENCE, compute_distances
 from dagster_project.analysis.sources import open_sources
 from dagster_project.analysis.temperature import compute_temperature, estimate_temperature_bytes
 from dagster_project.study.home import Home
-from dagster_project.study.studies import AnalysisSettings, Study
+from dagster_project.study.settings import AnalysisSettings, Study
 from geometry.grids import half_octave_grid, log_grid
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -46,7 +46,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 def read_tensors(home: Home) -> dict[str, np.ndarray]:
     """Weights and value states, in float64."""
     store = SequenceStore.open(home.tensors(NAME), TENSORS)
-    return {name: np.asarray(store.array(name)[:], np.float64) for name in ("attention", "values", "key_norm")}
+    return {name: np.asarray(store.array(name)[:], np.float64) for name in ("attention", "values")}
 
 
 @pytest.fixture(scope="module")

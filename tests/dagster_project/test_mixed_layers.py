@@ -17,7 +17,7 @@ import sql
 from dagster_project.analysis.metrics_store import open_metrics
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from reports.figures import find_source, sections
 from reports.queries import ask
 from reports.rendering import iterate_figures

@@ -20,7 +20,7 @@ from dagster_project.analysis.metrics_store import open_metrics
 from dagster_project.assets.catalogue import find_asset
 from dagster_project.assets.claims import judge_claims
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from geometry.assumptions.decay import fit_decay
 from geometry.assumptions.phases import fit_phases
 from geometry.grids import log_grid
