@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from extract.capture import Attention
-from extract.interventions import Call, Kind, Recorder, check_heads, intervene, replace
+from extract.interventions import Call, Recorder, Replacement, check_heads, intervene, replace
 from extract.losses import compare, compute_log_probabilities
 from extract.resuming import LayerReachedError, Passed, Resumable
 from storage.errors import UserError
@@ -48,7 +48,7 @@ class _Rows:
     layer: int
     means: Tensor | None
     """Z that heads are replaced by under ``mean``, (H, Dv)."""
-    rows: Sequence[tuple[Kind, int]] = ()
+    rows: Sequence[tuple[Replacement, int]] = ()
     """The kind and the head of each row."""
     _own: Tensor | None = field(default=None, init=False)
 
@@ -70,7 +70,7 @@ def ablate(
     attention: Attention,
     ids: Tensor,
     *,
-    kinds: Sequence[Kind],
+    kinds: Sequence[Replacement],
     means: Mapping[int, Tensor] | None = None,
     layers: Sequence[int] | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
@@ -136,8 +136,8 @@ def ablate(
 
 
 def _iterate_logits(
-    resumable: Resumable, attention: Attention, passed: Passed, edit: _Rows, wanted: Sequence[tuple[Kind, int]]
-) -> Iterator[tuple[Sequence[tuple[Kind, int]], Tensor]]:
+    resumable: Resumable, attention: Attention, passed: Passed, edit: _Rows, wanted: Sequence[tuple[Replacement, int]]
+) -> Iterator[tuple[Sequence[tuple[Replacement, int]], Tensor]]:
     """The logits (R, K, V) of the wanted replacements of one layer, as many rows at a time as fit."""
     together = count_rows_per_pass(resumable.model, passed.ids.shape[1])
     with intervene(resumable.model, attention, edit):

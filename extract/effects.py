@@ -21,7 +21,7 @@ from extract.capture import Attention, probe
 from extract.checkpoints import OTHER_FILES
 from extract.extraction import PROBE_TOKENS
 from extract.hub import silence_libraries
-from extract.interventions import Kind, Recorder, check_heads, intervene, refuse_two_passes
+from extract.interventions import Recorder, Replacement, check_heads, intervene, refuse_two_passes
 from extract.policies import Policy
 from extract.resuming import Resumable
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings
@@ -100,7 +100,7 @@ def ablate_heads(
     opened: Opened,
     *,
     sequences: int,
-    kinds: Sequence[Kind],
+    kinds: Sequence[Replacement],
     heads: Sequence[tuple[int, int]] | None = None,
     done: Collection[tuple[int, int]] = (),
 ) -> Iterator[tuple[int, LayerEffects]]:

@@ -149,8 +149,8 @@ SUMMARIES: tuple[Asset, ...] = (
     make_tables_asset(
         "distances",
         "distances",
-        "Distance of the selected keys from the rest and of random selections, and convergence to uniform weights.",
-        tables=("distance_means", "distance_means_model", "convergence", "convergence_model", "limit_exponents"),
+        "The model's distance of selected keys from the rest and of random ones, and convergence to uniform weights.",
+        tables=("distance_means_model", "convergence_model", "limit_exponents"),
         version=2,
     ),
     make_tables_asset(

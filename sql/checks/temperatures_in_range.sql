@@ -16,7 +16,7 @@ selections AS (
         layer,
         head,
         temperature,
-        count(*) AS found,
+        count(*) AS actual,
         count(DISTINCT n) AS several,
         list(n ORDER BY n) AS sizes,
         max(n) AS last_n,
@@ -38,9 +38,9 @@ compared AS (
         count(*) OVER (PARTITION BY query, layer, head) AS temperatures
     FROM selections
 )
-SELECT query, layer, head, temperature, found, possible, temperatures
+SELECT query, layer, head, temperature, actual, possible, temperatures
 FROM keys
 LEFT JOIN compared USING (query, layer, head)
 WHERE
-    NOT coalesce(possible AND several = found AND sizes = sizes_of_another AND last_n = n_keys - 1, false)
+    NOT coalesce(possible AND several = actual AND sizes = sizes_of_another AND last_n = n_keys - 1, false)
     OR temperatures < (SELECT max(temperatures) FROM compared)

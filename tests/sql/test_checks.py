@@ -112,10 +112,12 @@ BROKEN: dict[str, list[str]] = {
             for change in (f"DELETE FROM {table} WHERE {where}", f"INSERT INTO {table} FROM {table} WHERE {where}")
         ),
         *updates("elbows", HEAD, "head = 9", "status = 'other'", "lowest_n = 12", "elbow_n = 1, lowest_n = 1"),
-        *updates("elbows", HEAD, "separability = lowest_separability - 0.01, elbow_n = 3, lowest_n = 5, status = 'ok'"),
+        *updates(
+            "elbows", HEAD, "harmonic_mean = lowest_harmonic_mean - 0.01, elbow_n = 3, lowest_n = 5, status = 'ok'"
+        ),
         *updates("elbows", "status = 'ok'", "elbow_n = 0", "elbow_n = lowest_n + 1", "elbow_n = NULL"),
         *updates("elbows", "status = 'ok'", "status = 'no_decline'"),
-        *updates("elbows_model", "query = 11", "status = 'ok', separability = 1, elbow_n = lowest_n + 1"),
+        *updates("elbows_model", "query = 11", "status = 'ok', harmonic_mean = 1, elbow_n = lowest_n + 1"),
     ],
     "every_concentration_once": [
         f"DELETE FROM concentration WHERE {ROW}",
@@ -220,11 +222,9 @@ BROKEN: dict[str, list[str]] = {
     "means_agree": [
         f"DELETE FROM selection_means WHERE query = 11 AND {MEAN}",
         *updates("selection_means", f"query = 11 AND {MEAN}", "recall = recall + 1e-5", "head = 9"),
-        *updates("distance_means", f"query = 11 AND {MEAN}", "relative_distance = relative_distance * 1.0001"),
-        *updates(
-            "distance_means", f"query = 11 AND {MEAN}", "relative_random_distance = relative_random_distance + 0.01"
-        ),
-        *updates("distance_means", f"query = 11 AND {MEAN}", "relative_distance = NULL"),
+        *updates("distance_means_model", "query = 11 AND n = 4", "relative_distance = relative_distance * 1.0001"),
+        *updates("distance_means_model", "query = 11 AND n = 4", "relative_random_distance = 2"),
+        *updates("distance_means_model", "query = 11 AND n = 4", "relative_distance = NULL"),
         *updates("selection_means_model", "query = 11 AND n = 4", "recall = recall - 1e-5"),
         "DELETE FROM selection_means_model WHERE query = 11 AND n = 4",
     ],
@@ -372,7 +372,7 @@ HARMLESS: dict[str, list[str]] = {
     "curves_in_order": ["DELETE FROM separation_curves", f"DELETE FROM separation_curves WHERE {POINT}"],
     "directions_in_ball": [f"DELETE FROM value_directions WHERE {PAIR}"],
     "elbows_once_and_in_order": [
-        "UPDATE elbows SET status = 'no_decline', elbow_n = NULL, separability = NULL, lowest_n = 2",
+        "UPDATE elbows SET status = 'no_decline', elbow_n = NULL, harmonic_mean = NULL, lowest_n = 2",
     ],
     "every_concentration_once": [
         f"UPDATE attention_rows SET norm_contributions = 0 WHERE {ROW}; {NO_CONTRIBUTORS}",
