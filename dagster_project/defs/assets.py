@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from dagster_project.assets.asset import Asset, Check, Checked, Markdown
+from dagster_project.assets.asset import Asset, Check, CheckResult, Markdown
 from dagster_project.assets.catalogue import ASSETS, find_asset, make
 from dagster_project.records.partitions import studies
 from dagster_project.study.home import Home
@@ -100,7 +100,7 @@ def _make(record: Asset, study: str, config: MakeConfig, home: Home) -> dg.Mater
     )
 
 
-def _convert_result(result: Checked, check: Check, asset: str, study: str) -> dg.AssetCheckResult:
+def _convert_result(result: CheckResult, check: Check, asset: str, study: str) -> dg.AssetCheckResult:
     """The result of a check; a failure of a non-blocking check is a warning.
 
     It names its study: Dagster stores the results of all partitions together, and plots numbers over time by name.

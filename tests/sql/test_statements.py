@@ -28,14 +28,14 @@ def used(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(("kind", "name"), CODE)
-def test_the_header_names_every_input(kind: sql.Kind, name: str) -> None:
+def test_the_header_names_every_input(kind: sql.StatementKind, name: str) -> None:
     statement = sql.read_statement(kind, name)
     stated = set(re.findall(r"\w+", statement.inputs))
     assert used(statement.text) - {name} <= stated
 
 
 @pytest.mark.parametrize(("kind", "name"), CODE)
-def test_the_header_names_every_parameter(kind: sql.Kind, name: str) -> None:
+def test_the_header_names_every_parameter(kind: sql.StatementKind, name: str) -> None:
     statement = sql.read_statement(kind, name)
     code = re.sub(r"--.*", "", statement.text)
     if kind in {"queries", "tour"}:
@@ -45,7 +45,7 @@ def test_the_header_names_every_parameter(kind: sql.Kind, name: str) -> None:
 
 
 def test_every_statement_comes_after_its_inputs() -> None:
-    kinds: tuple[sql.Kind, ...] = ("macros", "views")
+    kinds: tuple[sql.StatementKind, ...] = ("macros", "views")
     found = [statement.name for statement in sql.sort_statements(*kinds)]
     assert sorted(found) == sorted([*sql.list_names("macros"), *sql.list_names("views")])
     for kind in kinds:
