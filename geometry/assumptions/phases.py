@@ -183,29 +183,6 @@ class _Fit(NamedTuple):
         return effective * math.log(rss / count) + PENALTIES[self.variant] * math.log(count)
 
 
-def phase_curve(
-    positions: ArrayLike,
-    *,
-    p_sink: float,
-    p_base: float,
-    eta: float,
-    eta_growth: float,
-    omega: float,
-    t_1: int,
-    t_2: int,
-) -> F64:
-    """The weight of Assumption 3 at absolute positions, float64; parameters of absent phases may be NaN.
-
-    Without growth, ``eta_growth`` NaN, positions behind T_2 have the weight of the plateau.
-    """
-    x = np.asarray(positions, np.float64)
-    content = np.where(x <= t_1, 1.0, 1.0 + eta * np.cos(omega * x))
-    rate = 0.0 if math.isnan(eta_growth) else eta_growth
-    growth = np.exp(rate * np.maximum(x - t_2, 0.0))
-    curve: F64 = np.where(x == 0, p_sink, p_base * np.where(x > t_2, growth, content))
-    return curve
-
-
 def fit_phases(weight: ArrayLike, *, first: int = 0) -> PhaseFit:
     """Fit every variant to log weight by least squares, and select the one with the smallest BIC.
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.effects import ReplacedHeads
 from extract import effects, models
 from extract.ablation import LayerEffects, compute_mean_of_others, compute_mean_outputs
 from extract.budgets import SHARES, build_policies
 from extract.effects import Opened, ablate_heads, measure_heads, measure_sparse_losses, open_study
 from extract.extraction import extract
-from extract.interventions import REPLACEMENTS, Replaced, intervene
+from extract.interventions import REPLACEMENTS, intervene
 from extract.policies import Largest
 from extract.settings import ExtractionSettings
 from extract.sparsity import measure_policy_losses
@@ -92,7 +93,7 @@ def test_every_head_of_every_layer_of_every_sequence(whole: Pieces) -> None:
 def test_means_are_those_of_all_other_sequences_of_the_study(opened: Opened, whole: Pieces) -> None:
     ids = opened.select_ids(SEQUENCES)
     means = compute_mean_of_others(compute_mean_outputs(opened.model, opened.attention, ids), 1)
-    with intervene(opened.model, opened.attention, Replaced({(2, 3): "mean"}, means)), torch.inference_mode():
+    with intervene(opened.model, opened.attention, ReplacedHeads({(2, 3): "mean"}, means)), torch.inference_mode():
         logits = opened.model(input_ids=ids[1:2], use_cache=False).logits[0].double()
     expected = torch.nn.functional.cross_entropy(logits[:-1], ids[1, 1:])
     ((_, piece),) = [(s, piece) for s, piece in whole if (s, piece.layer) == (1, 2)]

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
+from benchmarks.fits import phase_curve
 from geometry.assumptions import phases
 from geometry.assumptions.assumed import Assumed, weight_profile
 from geometry.assumptions.phase_kernels import descend, evaluate_reduced
-from geometry.assumptions.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases, phase_curve
+from geometry.assumptions.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases
 from geometry.assumptions.residuals import effective_points
 from tests.geometry.draws import correlated_noise
 
