@@ -90,7 +90,7 @@ class Edit(Protocol):
         ...
 
 
-class Unedited:
+class IdentityEdit:
     """Leaves every layer unchanged."""
 
     def output(self, call: Call) -> Tensor:
@@ -147,7 +147,7 @@ def replace(output: Tensor, call: Call, head: int, kind: Replacement, mean: Tens
 
 
 @dataclass(frozen=True)
-class _Edited:
+class _ActiveEdit:
     """The edit that is applied, to which model, and the attention implementation that it replaces."""
 
     model: str
@@ -155,7 +155,7 @@ class _Edited:
     implementation: str
 
 
-_edited: ContextVar[_Edited] = ContextVar("_edited")
+_edited: ContextVar[_ActiveEdit] = ContextVar("_edited")
 
 
 @contextmanager
@@ -178,7 +178,7 @@ def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Itera
     name = f"{ATTENTION}_{before}"
     AttentionInterface.register(name, _forward)
     AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[before])  # the masks that the model would make
-    token = _edited.set(_Edited(type(model).__name__, edit, before))
+    token = _edited.set(_ActiveEdit(type(model).__name__, edit, before))
     model.set_attn_implementation(name)
     try:
         yield

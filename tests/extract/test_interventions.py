@@ -12,7 +12,7 @@ from benchmarks.effects import ReplacedHeads
 from extract import interventions as module
 from extract.capture import capture, probe
 from extract.hub import silence_libraries
-from extract.interventions import Call, Edit, Recorder, Unedited, check_heads, intervene
+from extract.interventions import Call, Edit, IdentityEdit, Recorder, check_heads, intervene
 from storage.errors import UserError
 from tests.extract.families import FAMILIES, KEYS, Family, _projections, attention_of, ids, model_of
 from tests.extract.tiny import WINDOW, tiny_model
@@ -52,7 +52,7 @@ def attending(name: str) -> list[int]:
 def test_nothing_edited_is_the_plain_pass_to_the_last_bit(family: Family) -> None:
     model = model_of(family.name)
     before, expected = model.config._attn_implementation, plain(model)
-    assert torch.equal(edited(family.name, Unedited()), expected)
+    assert torch.equal(edited(family.name, IdentityEdit()), expected)
     assert torch.equal(edited(family.name, Recorder()), expected)
     assert model.config._attn_implementation == before
     assert torch.equal(plain(model), expected)
@@ -223,7 +223,7 @@ def test_half_precision(family: str, dtype: torch.dtype) -> None:
     model = tiny_model(family).to(dtype)
     attention = probe(model, ids(1))
     expected = plain(model)
-    with intervene(model, attention, Unedited()):
+    with intervene(model, attention, IdentityEdit()):
         assert torch.equal(plain(model), expected)
     for kind in ("zero", "sink"):
         with intervene(model, attention, ReplacedHeads({(1, 0): kind})):
@@ -235,7 +235,7 @@ def test_half_precision(family: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", [family.name for family in FAMILIES if family.alone])
 def test_models_read_in_two_passes_are_refused(name: str) -> None:
     with pytest.raises(UserError, match=r"computes attention in its own code .* leave out effects") as refusal:
-        edited(name, Unedited())
+        edited(name, IdentityEdit())
     assert "\n" not in str(refusal.value)
 
 
@@ -259,7 +259,7 @@ def test_chosen_keys_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     indexer = next(part for part in model_of(name).modules() if type(part).__name__.endswith("Indexer"))
     monkeypatch.setattr(type(indexer), "forward", lambda *_, **__: torch.zeros(2, KEYS, WINDOW, dtype=torch.long))
     with pytest.raises(UserError, match=f"chooses {WINDOW} keys for each query"):
-        edited(name, Unedited())
+        edited(name, IdentityEdit())
 
 
 @pytest.mark.parametrize(
