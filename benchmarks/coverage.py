@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dagster_project.analysis.claims.evidence import Sample
-from dagster_project.analysis.claims.judging import CLAIMS, Judged, compare_part, find_measure
+from dagster_project.analysis.claims.judging import CLAIMS, Judgement, compare_part, find_measure
 from dagster_project.analysis.claims.records import Claim, Part
 from geometry import selection_profile
 from geometry.grids import compute_band_weights
@@ -160,7 +160,7 @@ def measure_verdicts(pages: int = PAGES, sequences: Sequence[int] = (8, 16, 24),
 def _judge_page(draw: Draw, sequences: int) -> dict[str, str]:
     """The verdicts of one page, of the claims that are decided."""
     text = draw((sequences,))
-    judged = [Judged(claim, tuple(_draw_parts(claim, draw, text)), None) for claim in CLAIMS]
+    judged = [Judgement(claim, tuple(_draw_parts(claim, draw, text)), None) for claim in CLAIMS]
     corrected = correct_holm(one.sides.p for one in judged)
     return {one.claim.name: one.sides.side for one, p in zip(judged, corrected, strict=True) if p <= ERROR_RATE}
 

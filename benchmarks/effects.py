@@ -5,6 +5,8 @@ measured parts. Correctness is tested in ``tests.extract.test_ablation``.
 """
 
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 
@@ -17,12 +19,33 @@ from benchmarks.measure import Benchmark, Result, alternate, compare
 from extract import losses
 from extract.ablation import ablate, compute_mean_of_others, compute_mean_outputs
 from extract.capture import probe
-from extract.interventions import REPLACEMENTS, Replaced, Replacement, intervene
+from extract.interventions import REPLACEMENTS, Call, Replacement, intervene, replace
 from extract.models import describe, load
 from extract.resuming import Resumable
 from extract.settings import ExtractionSettings
 
 TARGET = 0.6
+
+
+@dataclass(frozen=True)
+class ReplacedHeads:
+    """Replaces z of some heads, in every sequence of the batch and for every query.
+
+    ``sink`` replaces z only for queries that see position 0; for a query whose window hides position 0, z is unchanged.
+    """
+
+    heads: Mapping[tuple[int, int], Replacement]
+    """Kind of replacement by head, each head as (layer, head)."""
+    means: Mapping[int, Tensor] = field(default_factory=dict)
+    """By layer, z that heads are replaced by under ``mean``, (H, Dv) or one for each sequence, (B, H, Dv)."""
+
+    def output(self, call: Call) -> Tensor:
+        """The layer's own, with the chosen heads replaced."""
+        found = call.output()
+        for (layer, head), kind in self.heads.items():
+            if layer == call.layer:
+                replace(found, call, head, kind, self.means.get(layer))
+        return found
 
 
 class _Heads:
@@ -36,7 +59,7 @@ class _Heads:
         self.resumable = Resumable(model, self.attention, ids[0])
         self.means = compute_mean_of_others(compute_mean_outputs(model, self.attention, ids), 0)
         self.ids = ids[0]
-        self.plain = losses.compute_log_probabilities(self.compute_logits(Replaced({})))
+        self.plain = losses.compute_log_probabilities(self.compute_logits(ReplacedHeads({})))
 
     def ablate_heads(self, heads: list[tuple[int, int]], kinds: tuple[Replacement, ...] = REPLACEMENTS) -> None:
         """Ablate as the program does, layer by layer."""
@@ -47,9 +70,9 @@ class _Heads:
     def ablate_by_forward(self, heads: list[tuple[int, int]], kinds: tuple[Replacement, ...] = REPLACEMENTS) -> None:
         """Ablate by a forward pass for each head and kind."""
         for kind, head in product(kinds, heads):
-            losses.compare(self.compute_logits(Replaced({head: kind}, self.means))[None], self.plain, self.ids)
+            losses.compare(self.compute_logits(ReplacedHeads({head: kind}, self.means))[None], self.plain, self.ids)
 
-    def compute_logits(self, edit: Replaced) -> Tensor:
+    def compute_logits(self, edit: ReplacedHeads) -> Tensor:
         """Logits (K, V) of a forward pass."""
         with intervene(self.model, self.attention, edit), torch.inference_mode():
             logits: Tensor = self.model(input_ids=self.ids[None], use_cache=False).logits

@@ -3,6 +3,7 @@
 Holds the benchmarks ``fits.*``.
 """
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from time import process_time
@@ -11,11 +12,11 @@ from typing import Any
 import numpy as np
 from dask.base import compute
 from dask.delayed import delayed
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import least_squares
 
 from benchmarks.measure import Benchmark, Contender, Result, alternate, compare
-from geometry.assumptions.phases import PhaseFit, fit_phases, phase_curve
+from geometry.assumptions.phases import PhaseFit, fit_phases
 
 F64 = NDArray[np.float64]
 
@@ -25,6 +26,29 @@ WAYS = {
     "threads": f"the same heads through Dask on {WORKERS} threads",
     "processes": f"the same heads through Dask on {WORKERS} processes, their start included",
 }
+
+
+def phase_curve(
+    positions: ArrayLike,
+    *,
+    p_sink: float,
+    p_base: float,
+    eta: float,
+    eta_growth: float,
+    omega: float,
+    t_1: int,
+    t_2: int,
+) -> F64:
+    """The weight of Assumption 3 at absolute positions, float64; parameters of absent phases may be NaN.
+
+    Without growth, ``eta_growth`` NaN, positions behind T_2 have the weight of the plateau.
+    """
+    x = np.asarray(positions, np.float64)
+    content = np.where(x <= t_1, 1.0, 1.0 + eta * np.cos(omega * x))
+    rate = 0.0 if math.isnan(eta_growth) else eta_growth
+    growth = np.exp(rate * np.maximum(x - t_2, 0.0))
+    curve: F64 = np.where(x == 0, p_sink, p_base * np.where(x > t_2, growth, content))
+    return curve
 
 
 def draw(heads: int, n: int) -> F64:

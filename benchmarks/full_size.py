@@ -89,7 +89,7 @@ tensors; extraction, in which the latter two overlap, with the checks at its end
 
 
 @dataclass
-class Measured:
+class Measurement:
     """Time and memory of one model."""
 
     model: str
@@ -115,7 +115,7 @@ VOCABULARY = 4096
 """Smallest vocabulary of a model, larger than that of the embedded model's tokenizer."""
 
 
-def measure(name: str, *, divide: int, layers: int | None, sequences: int, context_length: int) -> Measured:
+def measure(name: str, *, divide: int, layers: int | None, sequences: int, context_length: int) -> Measurement:
     """Run one model through the whole pipeline.
 
     Parameters
@@ -143,7 +143,7 @@ def measure(name: str, *, divide: int, layers: int | None, sequences: int, conte
             }
         )
         description = models.describe(study.select_extraction())
-        done = Measured(name, str(description.device), divide, parameters, sequences, context_length, batch=0)
+        done = Measurement(name, str(description.device), divide, parameters, sequences, context_length, batch=0)
         _measure_passes(study, description, done)
         _run_pipeline(Home(Path(folder, "data")), name, study, done)
         done.host_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -175,7 +175,7 @@ def _draw_words(count: int) -> str:
     return "\n".join(" ".join(generator.choices(stems, k=100)) for _ in range(count // 100 + 1))
 
 
-def _measure_passes(study: Study, description: models.Description, done: Measured) -> None:
+def _measure_passes(study: Study, description: models.Description, done: Measurement) -> None:
     """Measure the plain SDPA forward pass of one batch, and the same with capture."""
     model = models.load(description)
     tokens = torch.randint(VOCABULARY, (1, done.context_length), generator=torch.Generator().manual_seed(0))
@@ -217,7 +217,7 @@ def _synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _run_pipeline(home: Home, name: str, study: Study, done: Measured) -> None:
+def _run_pipeline(home: Home, name: str, study: Study, done: Measurement) -> None:
     """Run every step of the study, timed."""
 
     @contextmanager
@@ -241,7 +241,7 @@ def _run_pipeline(home: Home, name: str, study: Study, done: Measured) -> None:
                 asset.make(work)
 
 
-def _extract(home: Home, name: str, study: Study, done: Measured) -> None:
+def _extract(home: Home, name: str, study: Study, done: Measurement) -> None:
     """Extract the study, timed from its first batch on."""
     start, ready = time.perf_counter(), 0.0
 
@@ -309,7 +309,7 @@ def _has_room() -> bool:
     return torch.cuda.is_available() and torch.cuda.mem_get_info()[0] >= ROOM
 
 
-def _build_table(done: Sequence[Measured]) -> Table:
+def _build_table(done: Sequence[Measurement]) -> Table:
     """One row per model."""
     table = Table(title="Seconds for one sequence, and peak memory")
     for heading in ("model", *STAGES, "load", "tensors", "device: forward, capture", "host"):

@@ -46,7 +46,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 
 
 @dataclass
-class Seen:
+class Observations:
     """Results of one reader or one writer."""
 
     seconds: list[float] = field(default_factory=list)
@@ -62,13 +62,13 @@ class Seen:
 class Load:
     """Results of one round: each side alone, and both together."""
 
-    quiet: Seen
+    quiet: Observations
     """Readers without landings."""
-    busy: Seen
+    busy: Observations
     """Readers while studies land."""
-    alone: Seen
+    alone: Observations
     """Landings without readers."""
-    beside: Seen
+    beside: Observations
     """Landings while readers are running."""
 
 
@@ -152,7 +152,7 @@ def run_round(
 
 def run_processes(
     manager: SyncManager, writers: Sequence[Callable[..., None]], readers: Sequence[Callable[..., None]]
-) -> tuple[Seen, Seen]:
+) -> tuple[Observations, Observations]:
     """Run each of these in its own process; returns the results of writers and of readers.
 
     Writers start once every reader has finished its first round, and readers continue until the writers have ended.
@@ -172,7 +172,7 @@ def run_processes(
     stop.set()
     for process in processes[len(writers) :]:
         process.join()
-    found = {"written": Seen(), "read": Seen()}
+    found = {"written": Observations(), "read": Observations()}
     while not reported.empty():
         kind, seen = reported.get()
         for name in ("seconds", "errors", "torn", "met"):
@@ -184,7 +184,7 @@ def run_processes(
 
 def _report(kind: str, number: int, body: Callable[..., None], begin: Any, stop: Any, reported: Any) -> None:
     """Run ``body`` in its own process; put its results, or its error, into the queue ``reported``."""
-    seen = Seen()
+    seen = Observations()
     try:
         body(number=number, begin=begin, stop=stop, seen=seen)
     except Exception as error:  # noqa: BLE001 (every error is reported)
@@ -193,7 +193,7 @@ def _report(kind: str, number: int, body: Callable[..., None], begin: Any, stop:
     reported.put((kind, seen))
 
 
-def _wait(*, number: int, begin: Any, stop: Any, seen: Seen, seconds: float) -> None:  # noqa: ARG001
+def _wait(*, number: int, begin: Any, stop: Any, seen: Observations, seconds: float) -> None:  # noqa: ARG001
     begin.wait(START_WAIT)
     time.sleep(seconds)
 
@@ -203,7 +203,7 @@ def write(
     number: int,
     begin: Any,
     stop: Any,  # noqa: ARG001
-    seen: Seen,
+    seen: Observations,
     folder: Path,
     landings: int,
     land_one: Callable[..., None] | None = None,
@@ -218,7 +218,7 @@ def write(
 
 
 def read(
-    *, number: int, begin: Any, stop: Any, seen: Seen, folder: Path, known: Hashes, studies: int, ended: Any
+    *, number: int, begin: Any, stop: Any, seen: Observations, folder: Path, known: Hashes, studies: int, ended: Any
 ) -> None:
     """Run the tour repeatedly, and verify before and after that each study is of one and the same generation.
 
@@ -247,7 +247,7 @@ def read(
     seen.met.append(sum(met))
 
 
-def _run_tour(connection: duckdb.DuckDBPyConnection, study: str, seen: Seen) -> None:
+def _run_tour(connection: duckdb.DuckDBPyConnection, study: str, seen: Observations) -> None:
     """Run the tour once."""
     for text in (sql.read_statement("tour", name).text for name in sql.list_names("tour")):
         started = time.perf_counter()

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from extract.capture import Attention
 from extract.interventions import Call, Recorder, Replacement, check_heads, intervene, replace
 from extract.losses import compare, compute_log_probabilities
-from extract.resuming import LayerReachedError, Passed, Resumable
+from extract.resuming import LayerReachedError, PlainPass, Resumable
 from storage.errors import UserError
 
 ROW_BYTES = {"cpu": 2**27, "cuda": 2**31}
@@ -136,7 +136,11 @@ def ablate(
 
 
 def _iterate_logits(
-    resumable: Resumable, attention: Attention, passed: Passed, edit: _Rows, wanted: Sequence[tuple[Replacement, int]]
+    resumable: Resumable,
+    attention: Attention,
+    passed: PlainPass,
+    edit: _Rows,
+    wanted: Sequence[tuple[Replacement, int]],
 ) -> Iterator[tuple[Sequence[tuple[Replacement, int]], Tensor]]:
     """The logits (R, K, V) of the wanted replacements of one layer, as many rows at a time as fit."""
     together = count_rows_per_pass(resumable.model, passed.ids.shape[1])

@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from extract.buffers import Buffers
-from extract.capture import Attention, Captured, capture
+from extract.capture import Attention, Capture, capture
 from extract.models import is_out_of_memory
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
@@ -48,7 +48,7 @@ class Batch:
     """Nominal batch size; the last batch of a study may have fewer sequences."""
     tokens: NDArray[np.int32]
     """Token ids, int32 (sequences, keys)."""
-    captured: Captured
+    captured: Capture
 
 
 def estimate_batch_bytes(
@@ -158,7 +158,7 @@ class _Reader:
         """Whether tensors are captured from a GPU, into page-locked memory."""
         return self.model.device.type == "cuda"
 
-    def read(self, tokens: NDArray[np.int32]) -> Captured | None:
+    def read(self, tokens: NDArray[np.int32]) -> Capture | None:
         """Capture a batch; return None if memory runs out, after the attempt's memory has been released."""
         try:
             self._turn()

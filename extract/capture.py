@@ -62,7 +62,7 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Captured:
+class Capture:
     """Captured tensors of Q queries of a batch of B sequences of K tokens in the L layers of a model.
 
     The tensors are views of the host memory that they were captured to; elements beyond the size of a layer are NaN.
@@ -195,11 +195,11 @@ def capture(
     input_ids: Tensor,
     queries: Sequence[int],
     buffers: Buffers | None = None,
-) -> Captured:
+) -> Capture:
     """Let the model read ``input_ids`` (B, K), without padding, and capture some queries' attention in every layer.
 
     Only the base model runs: no logits are computed. Tensors captured on a GPU are still being copied when this
-    returns; ``Captured.wait`` waits for them.
+    returns; ``Capture.wait`` waits for them.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ def capture(
         none = [-1] * len(queries)
         first = [recorder.first_key.get(layer, none) for layer in range(recorder.layers)]
     received = buffers.tensors.get("received")
-    return Captured(
+    return Capture(
         layers=attention.layers,
         weights=buffers.weights[:, :batch],
         values=buffers.values[:, :batch],

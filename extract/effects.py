@@ -31,7 +31,7 @@ from storage.zarr.sequences import SequenceStore
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedModel:
     """A study's model in memory, and the sequences that the study has read."""
 
     model: PreTrainedModel
@@ -68,7 +68,7 @@ class Opened:
 
 
 @silence_libraries()
-def open_study(settings: ExtractionSettings, store: SequenceStore) -> Opened:
+def open_study(settings: ExtractionSettings, store: SequenceStore) -> OpenedModel:
     """Load the model that a study's tensors were captured from; for a hub id, at the commit that was read.
 
     Raises
@@ -93,11 +93,11 @@ def open_study(settings: ExtractionSettings, store: SequenceStore) -> Opened:
     refuse_two_passes(model, attention)
     read = inputs["corpus"].get("revision")
     corpus = settings.corpus.model_copy(update={"revision": read}) if read else settings.corpus
-    return Opened(model, attention, description.tokenizer, corpus, settings.seed, tokens)
+    return OpenedModel(model, attention, description.tokenizer, corpus, settings.seed, tokens)
 
 
 def ablate_heads(
-    opened: Opened,
+    opened: OpenedModel,
     *,
     sequences: int,
     kinds: Sequence[Replacement],
@@ -151,7 +151,7 @@ def ablate_heads(
         yield from ((sequence, effects) for effects in found)
 
 
-def measure_heads(opened: Opened, *, sequences: int) -> Heads:
+def measure_heads(opened: OpenedModel, *, sequences: int) -> Heads:
     """Measure what the tables of a study lack on its heads: numbers of visible keys, and of keys per share of weight.
 
     One plain pass for each sequence, and one more for the first. The caller adds elbows, Recall and scores with
@@ -174,7 +174,7 @@ def measure_heads(opened: Opened, *, sequences: int) -> Heads:
 
 
 def measure_sparse_losses(
-    opened: Opened,
+    opened: OpenedModel,
     held_out: NDArray[np.int32],
     policies: Sequence[Policy],
     *,
@@ -189,7 +189,7 @@ def measure_sparse_losses(
     ----------
     held_out
         Token ids, int32 (sequences, keys), of sequences that no budget was derived from: see
-        ``Opened.select_held_out``.
+        ``OpenedModel.select_held_out``.
     policies
         For example, those that ``extract.budgets.build_policies`` builds for each budget.
     renormalised

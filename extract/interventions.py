@@ -1,7 +1,7 @@
 """Forward passes in which the outputs of attention heads are edited before the output projection.
 
 Holds ``intervene``, a context in which a model's attention is computed by an ``Edit``, and the edits that are
-independent of any experiment: replacing outputs of chosen heads, and observing outputs. Removing keys is in
+independent of any experiment: observing outputs, and what a head's output is replaced by. Removing keys is in
 ``extract.sparsity``; the loop over heads is in ``extract.ablation``.
 
 An edit is called inside the attention function, with the vectors that are multiplied, and returns the weighted sums z
@@ -12,7 +12,7 @@ that a pass without changes equals the plain pass bit by bit.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -90,7 +90,7 @@ class Edit(Protocol):
         ...
 
 
-class Unedited:
+class IdentityEdit:
     """Leaves every layer unchanged."""
 
     def output(self, call: Call) -> Tensor:
@@ -116,27 +116,6 @@ class Recorder:
         self.sees_first[call.layer] = bool(call.sees_first().all())
         rows = torch.arange(call.key.shape[2], device=call.key.device)
         self.counts[call.layer] = rows + 1 if call.mask is None else call.mask[0, 0].sum(dim=-1)
-        return found
-
-
-@dataclass(frozen=True)
-class Replaced:
-    """Replaces z of some heads, in every sequence of the batch and for every query.
-
-    ``sink`` replaces z only for queries that see position 0; for a query whose window hides position 0, z is unchanged.
-    """
-
-    heads: Mapping[tuple[int, int], Replacement]
-    """Kind of replacement by head, each head as (layer, head)."""
-    means: Mapping[int, Tensor] = field(default_factory=dict)
-    """By layer, z that heads are replaced by under ``mean``, (H, Dv) or one for each sequence, (B, H, Dv)."""
-
-    def output(self, call: Call) -> Tensor:
-        """The layer's own, with the chosen heads replaced."""
-        found = call.output()
-        for (layer, head), kind in self.heads.items():
-            if layer == call.layer:
-                replace(found, call, head, kind, self.means.get(layer))
         return found
 
 
@@ -168,7 +147,7 @@ def replace(output: Tensor, call: Call, head: int, kind: Replacement, mean: Tens
 
 
 @dataclass(frozen=True)
-class _Edited:
+class _ActiveEdit:
     """The edit that is applied, to which model, and the attention implementation that it replaces."""
 
     model: str
@@ -176,7 +155,7 @@ class _Edited:
     implementation: str
 
 
-_edited: ContextVar[_Edited] = ContextVar("_edited")
+_edited: ContextVar[_ActiveEdit] = ContextVar("_edited")
 
 
 @contextmanager
@@ -199,7 +178,7 @@ def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Itera
     name = f"{ATTENTION}_{before}"
     AttentionInterface.register(name, _forward)
     AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[before])  # the masks that the model would make
-    token = _edited.set(_Edited(type(model).__name__, edit, before))
+    token = _edited.set(_ActiveEdit(type(model).__name__, edit, before))
     model.set_attn_implementation(name)
     try:
         yield

@@ -35,7 +35,7 @@ class LayerReachedError(Exception):
 
 
 @dataclass(frozen=True)
-class Passed:
+class PlainPass:
     """A plain forward pass over one sequence."""
 
     ids: Tensor
@@ -93,10 +93,10 @@ class Resumable:
         self._parts = trace.parts
         self._early = {layer: _find_called_once(part, layer, trace) for layer, part in enumerate(self._layers)}
         self.resumes = (False,) * len(attention.layers)
-        passed = Passed(ids[None, :TRIED], logits[0], trace.states)
+        passed = PlainPass(ids[None, :TRIED], logits[0], trace.states)
         self.resumes = tuple(self._can_resume(passed, layer, trace.outputs) for layer in range(len(attention.layers)))
 
-    def run_plain(self, ids: Tensor, layers: Iterable[int] = ()) -> Passed:
+    def run_plain(self, ids: Tensor, layers: Iterable[int] = ()) -> PlainPass:
         """Run a plain pass over token ids (K,) and keep the hidden states for passes that begin at ``layers``.
 
         Memory: the logits, and K * hidden size numbers of the model's type for each of ``layers``.
@@ -106,9 +106,9 @@ class Resumable:
             [(self._layers[layer], _keep(states, layer), True) for layer in layers if self.resumes[layer]]
         ):
             logits = self._compute_logits(ids[None])
-        return Passed(ids[None], logits[0], states)
+        return PlainPass(ids[None], logits[0], states)
 
-    def run_until_attention(self, passed: Passed, layer: int) -> dict[Module, Tensor]:
+    def run_until_attention(self, passed: PlainPass, layer: int) -> dict[Module, Tensor]:
         """Run one copy until the edit of a layer's attention raises ``LayerReachedError``, within ``intervene``.
 
         Returns
@@ -122,7 +122,7 @@ class Resumable:
             self.run(passed, layer, 1)
         return trace.outputs
 
-    def run(self, passed: Passed, layer: int, rows: int, early: Mapping[Module, Tensor] | None = None) -> Tensor:
+    def run(self, passed: PlainPass, layer: int, rows: int, early: Mapping[Module, Tensor] | None = None) -> Tensor:
         """Logits (rows, K, V) of ``rows`` copies of a sequence, in a pass that begins at a layer if possible.
 
         Parameters
@@ -158,7 +158,7 @@ class Resumable:
         with intervene(self.model, attention, trace), _register_hooks(hooks):
             return trace, self._compute_logits(ids)
 
-    def _can_resume(self, passed: Passed, layer: int, outputs: Mapping[Module, Tensor]) -> bool:
+    def _can_resume(self, passed: PlainPass, layer: int, outputs: Mapping[Module, Tensor]) -> bool:
         """Whether a pass that begins at a layer, and copies whose early parts run once, reproduce the plain logits."""
         state = passed.states.get(layer)
         if layer == 0 or state is None or state.shape[:2] != passed.ids.shape:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from extract.ablation import estimate_row_bytes
 from extract.attention import compute_logits, compute_softmax, group_by_kv_head
 from extract.capture import Attention
-from extract.interventions import Call, Edit, Unedited, intervene
+from extract.interventions import Call, Edit, IdentityEdit, intervene
 from extract.losses import compare, compute_log_probabilities
 from extract.policies import Block, Policy, count_fewest
 
@@ -30,7 +30,7 @@ BLOCKS = 16
 
 
 @dataclass
-class Sparsified:
+class SparseEdit:
     """Lets every query attend only to the keys that a policy keeps."""
 
     policy: Policy
@@ -127,13 +127,13 @@ def measure_policy_losses(
     UserError
         If the model is read in two passes, or there is not enough memory.
     """
-    logits = _compute_logits(model, attention, ids, Unedited())
+    logits = _compute_logits(model, attention, ids, IdentityEdit())
     plain = compute_log_probabilities(logits)
     plain_loss = compare(logits[None], plain, ids).loss
     del logits
     found = []
     for policy in policies:
-        edit = Sparsified(policy, renormalised)
+        edit = SparseEdit(policy, renormalised)
         losses = compare(_compute_logits(model, attention, ids, edit)[None], plain, ids)
         found.append((float(losses.loss), float(losses.kl), edit.keys_kept))
     return PolicyLosses(float(plain_loss), *np.array(found, np.float64).reshape(-1, 3).T)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from extract.settings import SYNTHETIC, ExtractionSettings, SyntheticSettings
-from geometry.assumptions.assumed import Assumed, draw_values, draw_weights
+from geometry.assumptions.assumed import AssumedHead, draw_values, draw_weights
 from storage.zarr.arrays import LayerSize
 
 OF_VALUES = ("value_scale", "lambda_sink", "beta", "rho_0")
@@ -32,7 +32,7 @@ PLANTED, DRAWN = 0, 1
 
 
 @dataclass(frozen=True)
-class Planted:
+class PlantedHead:
     """The parameters of one query head at one of the study's queries."""
 
     query: int
@@ -40,10 +40,10 @@ class Planted:
     layer: int
     head: int
     kv_head: int
-    assumed: Assumed
+    assumed: AssumedHead
 
 
-def plant_heads(settings: ExtractionSettings) -> list[Planted]:
+def plant_heads(settings: ExtractionSettings) -> list[PlantedHead]:
     """Parameters of every query head, ordered by query, layer and head.
 
     Query heads of one KV head share the parameters of value states, and so do all queries.
@@ -64,11 +64,11 @@ def plant_heads(settings: ExtractionSettings) -> list[Planted]:
     shares = {name: weights.pop(name) for name in ("t_1", "t_2")}
     group = part.heads // part.kv_heads
     return [
-        Planted(
+        PlantedHead(
             query,
             *divmod(index, part.heads),
             index % part.heads // group,
-            Assumed(
+            AssumedHead(
                 **{name: spread[index // group].item() for name, spread in values.items()},
                 **{name: spread[index].item() for name, spread in weights.items()},
                 **{name: _compute_position(share[index].item(), query + 1) for name, share in shares.items()},
@@ -99,7 +99,7 @@ def compute_layer_sizes(settings: ExtractionSettings) -> tuple[LayerSize, ...]:
     return (LayerSize(part.heads, part.kv_heads, part.head_dim),) * part.layers
 
 
-def draw_sequence(settings: ExtractionSettings, heads: Sequence[Planted], index: int) -> dict[str, NDArray[Any]]:
+def draw_sequence(settings: ExtractionSettings, heads: Sequence[PlantedHead], index: int) -> dict[str, NDArray[Any]]:
     """Draw the arrays of sequence ``index``, which do not depend on the sequences drawn before.
 
     ``heads`` is the result of ``plant_heads``. The values, and the weights of a query, do not depend on which other
@@ -118,7 +118,7 @@ def draw_sequence(settings: ExtractionSettings, heads: Sequence[Planted], index:
     }
 
 
-def _draw_value_states(settings: ExtractionSettings, heads: Sequence[Planted], index: int) -> NDArray[np.float32]:
+def _draw_value_states(settings: ExtractionSettings, heads: Sequence[PlantedHead], index: int) -> NDArray[np.float32]:
     """Value states of sequence ``index``, (layer, kv_head, key, head_dim)."""
     size, rng = compute_sizes(settings), _make_rng(settings, DRAWN, index)
     values = np.empty([size[axis] for axis in ("layer", "kv_head", "key", "head_dim")], np.float32)
@@ -130,7 +130,7 @@ def _draw_value_states(settings: ExtractionSettings, heads: Sequence[Planted], i
 
 
 def _draw_query_weights(
-    settings: ExtractionSettings, heads: Sequence[Planted], index: int, query: int
+    settings: ExtractionSettings, heads: Sequence[PlantedHead], index: int, query: int
 ) -> NDArray[np.float32]:
     """Weights of one query of sequence ``index``, (layer, head, key): 0 after the query."""
     size, rng = compute_sizes(settings), _make_rng(settings, DRAWN, index, query)

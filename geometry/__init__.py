@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from geometry.quantities import SelectionProfile as SelectionProfile
     from geometry.quantities import list_declared as list_declared
     from geometry.quantities import list_derived as list_derived
-    from geometry.selection.arithmetic import PlainArithmetic as PlainArithmetic
-    from geometry.selection.arithmetic import plain_arithmetic as plain_arithmetic
     from geometry.selection.concentration import concentration as concentration
     from geometry.selection.parts import output_parts as output_parts
     from geometry.selection.profile import SCALES as SCALES
@@ -55,7 +53,6 @@ if TYPE_CHECKING:
     from geometry.separation.curves import separation_curve as separation_curve
 
 _MODULES = {
-    "selection.arithmetic": ("PlainArithmetic", "plain_arithmetic"),
     "separation.chance": ("MEASURES", "NULLS", "Separability", "separability", "separation"),
     "separation.curves": ("SeparationCurve", "separation_curve"),
     "grids": ("log_grid",),

@@ -157,9 +157,9 @@ def _describe_model(source: Source) -> str:
     return headlines_findings.describe_separation(heads, twins, source.ask_query("separability_by_n").rows(), source.n)
 
 
-def _read_measured(source: Source) -> headlines_findings.Measured:
+def _read_measured(source: Source) -> headlines_findings.HeadlineRows:
     """Read the rows behind the numbers at the top of the page."""
-    return headlines_findings.Measured(
+    return headlines_findings.HeadlineRows(
         source.ask_query("heads_at_n", n=source.n).rows(),
         source.ask_study("measures").rows(),
     )

@@ -53,7 +53,7 @@ class Curves:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class LayerFits:
     """The fits of one layer, or of the model."""
 
     layer: int | None
@@ -78,7 +78,7 @@ def compute_spreads(store: "SequenceStore", name: str, **where: int | slice) -> 
         yield moments.mean, moments.deviation
 
 
-def fit_curves(curves: Curves, what: str) -> Iterator[Fitted]:
+def fit_curves(curves: Curves, what: str) -> Iterator[LayerFits]:
     """Fit every head of every layer, then the mean over all heads.
 
     In memory are one layer of all sequences, the influences of its fits, and the model's curve of every sequence.
@@ -96,14 +96,14 @@ def fit_curves(curves: Curves, what: str) -> Iterator[Fitted]:
     yield _fit_parts(curves, None, model[:, None], model)
 
 
-def _fit_parts(curves: Curves, layer: int | None, parts: F64, model: F64) -> Fitted:
+def _fit_parts(curves: Curves, layer: int | None, parts: F64, model: F64) -> LayerFits:
     """Fit the means of the curves of all sequences, (sequence, head, key)."""
     moments = Moments()
     moments.add(parts)
     fits = fit_heads(curves.fit, moments.mean)
     influences = np.array([curves.influence(fit) for fit in fits])
     moved = np.nan_to_num(curves.change(np.nan_to_num(parts - moments.mean), moments.mean))
-    return Fitted(layer, fits, np.einsum("hpk,shk->shp", influences, moved), model)
+    return LayerFits(layer, fits, np.einsum("hpk,shk->shp", influences, moved), model)
 
 
 def fit_heads(fit: Callable[[F64], Any], curves: F64) -> list[Any]:

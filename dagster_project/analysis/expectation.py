@@ -49,7 +49,7 @@ def _find_typical_head(sources: Sources) -> Any:
 
     Those of the weights are fitted to the last query.
     """
-    from geometry.assumptions.assumed import Assumed
+    from geometry.assumptions.assumed import AssumedHead
 
     heads = [row for row in sources.read_rows("assumption_norms") if row["lambda_sink"] is not None]
     (similar,) = sources.read_rows("assumption_similarity_model")
@@ -59,7 +59,7 @@ def _find_typical_head(sources: Sources) -> Any:
         logger.info("%s: norms, similarity or weights have no fit, so no heads can be drawn like them", sources.name)
         return None
     oscillates = weight["omega"] is not None
-    return Assumed(
+    return AssumedHead(
         value_scale=float(np.median([row["c"] for row in heads])),
         lambda_sink=float(np.median([row["lambda_sink"] for row in heads])),
         beta=beta,

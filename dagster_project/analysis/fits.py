@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.analysis.curves import Curves, Fitted, fit_curves, fit_heads
+from dagster_project.analysis.curves import Curves, LayerFits, fit_curves, fit_heads
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.assumptions.decay import fit_decay
@@ -63,7 +63,7 @@ def _build_rho_columns(rho_0: F64, spread: F64) -> dict[str, F64]:
     return {"rho_0": found.value, "rho_0_low": found.low, "rho_0_high": found.high, "rho_0_sd": within.value}
 
 
-def _build_sequence_columns(found: Fitted, rho_0: F64) -> dict[str, Any]:
+def _build_sequence_columns(found: LayerFits, rho_0: F64) -> dict[str, Any]:
     """Columns of ``assumption_similarity_by_sequence`` of one layer: jackknife pseudo-values of the fits, and ρ_0."""
     sequence, kv_head = (axis.ravel() for axis in np.indices(rho_0.shape, dtype=np.int32))
     pseudo = {
@@ -142,7 +142,7 @@ def measure_oscillation(fit: Mapping[str, Any]) -> float:
     return float((min(without) - min(fitted)) / fit["effective_points"]) if fitted else math.nan
 
 
-def _build_columns(found: Fitted, parameters: Sequence[str]) -> dict[str, Any]:
+def _build_columns(found: LayerFits, parameters: Sequence[str]) -> dict[str, Any]:
     """Columns of fits: their fields, and the ends of the intervals of their parameters."""
     rows = [{name: value for name, value in vars(fit).items() if "influence" not in name} for fit in found.fits]
     columns = {name: _build_column(name, [row[name] for row in rows]) for name in rows[0]}
@@ -171,7 +171,7 @@ def _build_column(name: str, values: list[Any]) -> Any:
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
-def _build_place(found: Fitted, head: str) -> dict[str, Any]:
+def _build_place(found: LayerFits, head: str) -> dict[str, Any]:
     """Columns of the place of the fits of a layer."""
     heads = np.arange(len(found.fits), dtype=np.int16)
     return {"layer": np.full(heads.size, found.layer, np.int16), head: heads}

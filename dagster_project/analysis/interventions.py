@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from extract.budgets import Heads
-    from extract.effects import Opened
+    from extract.effects import OpenedModel
     from extract.policies import Policy
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def compute_head_ablation(sources: Sources) -> Rows:
 
 
 def _ablate(
-    opened: "Opened", sources: Sources, asked: EffectsSettings, pieces: Pieces, done: set[tuple[int, int]]
+    opened: "OpenedModel", sources: Sources, asked: EffectsSettings, pieces: Pieces, done: set[tuple[int, int]]
 ) -> None:
     """Compute the missing pieces, layer by layer."""
     from tqdm import tqdm
@@ -137,7 +137,9 @@ def compute_sparsified_loss(sources: Sources) -> Rows:
     pieces.remove()
 
 
-def _list_policies(opened: "Opened", sources: Sources, asked: EffectsSettings) -> list[tuple[float, int, "Policy"]]:
+def _list_policies(
+    opened: "OpenedModel", sources: Sources, asked: EffectsSettings
+) -> list[tuple[float, int, "Policy"]]:
     """The budget as a share, its number of keys, and the policies of that cost."""
     from extract.budgets import build_policies, count_keys
 
@@ -151,7 +153,7 @@ def _list_policies(opened: "Opened", sources: Sources, asked: EffectsSettings) -
     ]
 
 
-def describe_heads(opened: "Opened", sources: Sources, asked: EffectsSettings) -> "Heads":
+def describe_heads(opened: "OpenedModel", sources: Sources, asked: EffectsSettings) -> "Heads":
     """Statistics of heads that budgets are taken from: the study's sequences, its last query, and elbows as in SQL."""
     from extract.effects import measure_heads
 
@@ -199,7 +201,7 @@ def _compute_effective_keys(sources: Sources, present: NDArray[np.bool_]) -> F64
     return found
 
 
-def _sparsify(opened: "Opened", asked: EffectsSettings, policies: Sequence["Policy"], pieces: Pieces) -> None:
+def _sparsify(opened: "OpenedModel", asked: EffectsSettings, policies: Sequence["Policy"], pieces: Pieces) -> None:
     """Compute the missing pieces, sequence by sequence."""
     from tqdm import tqdm
 
@@ -261,7 +263,7 @@ def _compute_intervals(name: str, of_sequences: F64, domain: Domain = UNBOUNDED)
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
-def _open_model(sources: Sources, bytes_of: "Callable[[PreTrainedModel, int], int]") -> "Opened | None":
+def _open_model(sources: Sources, bytes_of: "Callable[[PreTrainedModel, int], int]") -> "OpenedModel | None":
     """The study's model and the sequences that it has read; None, with a warning, if its attention cannot be edited.
 
     Raises

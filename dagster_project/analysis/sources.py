@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dagster_project.analysis.metrics_store import build_metrics_provenance, open_metrics
 from dagster_project.study.home import Home
@@ -42,14 +41,6 @@ class Sources:
     def query(self) -> int:
         """Position of the last query, which has the most keys."""
         return self.queries[-1]
-
-    def read_query_table(self, name: str, query: int) -> pa.Table | None:
-        """The rows of a table of another asset that are about one query; None if there are none."""
-        path = self.summaries / f"{name}.parquet"
-        batches = list(read_table(path)) if path.exists() else []
-        table = pa.Table.from_batches(batches) if batches else None
-        found = None if table is None else table.filter(pc.equal(table["query"], query))
-        return found or None
 
     def read_rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table of another asset."""

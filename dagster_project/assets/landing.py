@@ -44,7 +44,7 @@ from storage.files.tables import read_table, read_table_libraries, read_table_pr
 from storage.warehouse import rows
 from storage.warehouse.connection import locate_database, refuse_newer_database
 from storage.warehouse.declared import count_rows, estimate_row_bytes
-from storage.warehouse.landing import DECLARED, Computed, land
+from storage.warehouse.landing import DECLARED, DerivedTables, land
 from storage.warehouse.rows import build_distance_rows, build_position_rows, build_provenance
 from storage.warehouse.versions import compute_landing_version
 from storage.zarr.arrays import LayerSize
@@ -116,10 +116,10 @@ def land_study(work: Work) -> "Landing":
     return landing
 
 
-def build_claims(home: Home, name: str, study: Study) -> Computed:
+def build_claims(home: Home, name: str, study: Study) -> DerivedTables:
     """Measures and claims, which are computed from the other tables, and compared with those of the study's twin."""
     twin = read_twin(home, find_twin_name(name, study))
-    return Computed(CLAIM_TABLES, lambda connection: compute_claims(connection, twin))
+    return DerivedTables(CLAIM_TABLES, lambda connection: compute_claims(connection, twin))
 
 
 def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:

@@ -29,7 +29,7 @@ NEEDED = "an unfinished run may need it; if Dagster's records are in another fol
 
 
 @dataclass(frozen=True)
-class Removed:
+class Removal:
     """The outcome for one file or folder that could be removed."""
 
     path: Place
@@ -47,7 +47,7 @@ def find_leftovers(home: Home) -> list[Path]:
     return sorted([*of_studies, *_find_shared_leftovers(home), *_find_cluster_leftovers(), *_find_dead_locks(home)])
 
 
-def clean(home: Home) -> Iterator[Removed]:
+def clean(home: Home) -> Iterator[Removal]:
     """Remove leftovers of killed processes; files in use and replaced stores whose successor is incomplete are kept.
 
     Then killed runs of the command line are marked as failed in Dagster's records, and their pool slots freed; if the
@@ -55,7 +55,7 @@ def clean(home: Home) -> Iterator[Removed]:
     """
     locks = _find_dead_locks(home)
     for path in _find_shared_leftovers(home):
-        yield Removed(Local(path), 0, IN_USE) if is_being_written(path) else _remove_place(Local(path))
+        yield Removal(Local(path), 0, IN_USE) if is_being_written(path) else _remove_place(Local(path))
     for path in _find_cluster_leftovers():
         yield _remove_place(Local(path))
         path.with_name(f"{path.name}{CLUSTER_LOCK}").unlink(missing_ok=True)
@@ -63,10 +63,10 @@ def clean(home: Home) -> Iterator[Removed]:
         yield from _clean_study(home, study, paths)
     _mark_killed_runs(home)
     for lock in locks:
-        yield Removed(Local(lock), 0, NEEDED if lock.exists() else "")
+        yield Removal(Local(lock), 0, NEEDED if lock.exists() else "")
 
 
-def clear_study(home: Home, name: str) -> Iterator[Removed]:
+def clear_study(home: Home, name: str) -> Iterator[Removal]:
     """Remove all files of a study, but not its entry in the studies file or Dagster's records of its runs.
 
     If the process is killed, clearing again removes the rest. Processes that have the database open keep reading it.
@@ -151,20 +151,20 @@ def _find_cluster_leftovers() -> list[Path]:
     return [lock.with_name(lock.name.removesuffix(CLUSTER_LOCK)) for lock in locks if not is_held(lock)]
 
 
-def _clean_study(home: Home, study: str, paths: list[Path]) -> Iterator[Removed]:
+def _clean_study(home: Home, study: str, paths: list[Path]) -> Iterator[Removal]:
     """Remove leftovers of one study under its lock."""
     with ExitStack() as stack:
         try:
             stack.enter_context(home.claim(study))
         except UserError:
-            yield from (Removed(Local(path), 0, IN_USE) for path in paths)
+            yield from (Removal(Local(path), 0, IN_USE) for path in paths)
             return
         except OSError as error:  # no space or no permission for the lock
-            yield from (Removed(Local(path), 0, f"its study cannot be locked: {error.strerror}") for path in paths)
+            yield from (Removal(Local(path), 0, f"its study cannot be locked: {error.strerror}") for path in paths)
             return
         for path in paths:
             if path.name.endswith(".replaced") and not _is_replacement_complete(home, study):
-                yield Removed(
+                yield Removal(
                     Local(path), 0, f"until the store that replaces it is complete: attention-geometry run {study}"
                 )
             elif path.exists():
@@ -182,14 +182,14 @@ def _is_replacement_complete(home: Home, study: str) -> bool:
         return False
 
 
-def _remove_place(place: Place) -> Removed:
+def _remove_place(place: Place) -> Removal:
     """Remove a file or folder."""
     size = place.measure_size()
     try:
         place.remove()
     except OSError as error:
-        return Removed(place, 0, f"it cannot be removed: {error.strerror}")
-    return Removed(place, size)
+        return Removal(place, 0, f"it cannot be removed: {error.strerror}")
+    return Removal(place, size)
 
 
 def _mark_killed_runs(home: Home) -> None:

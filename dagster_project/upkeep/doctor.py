@@ -16,7 +16,7 @@ from rich.table import Table
 from dagster_project.assets.asset import list_summary_paths
 from dagster_project.study.home import Home
 from dagster_project.study.studies import list_readable_studies
-from dagster_project.upkeep.clearing import Removed, find_leftovers
+from dagster_project.upkeep.clearing import Removal, find_leftovers
 from reports.findings.numbers import count
 from storage.errors import UserError, format_error
 from storage.files.pieces import find_damaged_pieces
@@ -157,9 +157,9 @@ def _describe_summaries(home: Home, name: str) -> str:
     return f"complete: {len(paths)} tables, {sum(path.stat().st_size for path in paths) / 1e6:.1f} MB"
 
 
-def tabulate_removals(removed: Iterable[Removed]) -> Table:
+def tabulate_removals(removed: Iterable[Removal]) -> Table:
     """A table of what was removed, with its size and the total, and of what was kept, and why."""
-    table = Table("what", "bytes", title="Removed", title_justify="left")
+    table = Table("what", "bytes", title="Removal", title_justify="left")
     total = 0
     for each in removed:
         table.add_row(str(each.path), f"kept: {each.kept}" if each.kept else f"{each.bytes:,}")

@@ -16,7 +16,7 @@ from geometry.threads import one_blas_thread
 
 
 @dataclass(frozen=True, kw_only=True)
-class Assumed:
+class AssumedHead:
     """The parameters of Assumptions 1-3, named as in the paper.
 
     Raises
@@ -69,7 +69,7 @@ class Assumed:
         return float((1 - self.p_sink) * math.exp(-np.logaddexp.reduce(_compute_log_shape(self, n))))
 
 
-def weight_profile(assumed: Assumed, n: int) -> F64:
+def weight_profile(assumed: AssumedHead, n: int) -> F64:
     """The weights of Assumption 3 over n keys, (n,) float64, which sum to 1.
 
     Raises
@@ -85,7 +85,7 @@ def weight_profile(assumed: Assumed, n: int) -> F64:
     return np.concatenate([[assumed.p_sink], (1 - assumed.p_sink) / others.sum() * others])
 
 
-def stretch_phases(assumed: Assumed, n: int, n_keys: int) -> Assumed:
+def stretch_phases(assumed: AssumedHead, n: int, n_keys: int) -> AssumedHead:
     """Rescale the weight parameters from n to ``n_keys`` keys: phases keep their shares, periods and total growth."""
     share = n_keys / n
     t_1 = round(assumed.t_1 * share)
@@ -98,7 +98,7 @@ def stretch_phases(assumed: Assumed, n: int, n_keys: int) -> Assumed:
     )
 
 
-def draw_weights(assumed: Assumed, n: int, rng: np.random.Generator, noise: float = 0.0) -> F64:
+def draw_weights(assumed: AssumedHead, n: int, rng: np.random.Generator, noise: float = 0.0) -> F64:
     """Weights of one query, (n,) float64: the profile times lognormal noise, divided by the sum.
 
     ``noise`` is the standard deviation of the logarithm of the factor of each weight. Raises the same errors as
@@ -110,7 +110,7 @@ def draw_weights(assumed: Assumed, n: int, rng: np.random.Generator, noise: floa
 
 
 @one_blas_thread
-def draw_values(assumed: Assumed, n: int, head_dim: int, rng: np.random.Generator) -> F64:
+def draw_values(assumed: AssumedHead, n: int, head_dim: int, rng: np.random.Generator) -> F64:
     """Value states of one sequence, (n, head_dim) float64, position 0 the sink.
 
     Directions follow u_i = r u_{i−1} + √(1 − r²) z_i with r = e^{−β} and z_i independent and uniform, renormalised.
@@ -177,7 +177,7 @@ def _reflect_rows(vectors: F64, direction: F64) -> F64:
     return turned
 
 
-def _compute_log_shape(assumed: Assumed, n: int) -> F64:
+def _compute_log_shape(assumed: AssumedHead, n: int) -> F64:
     """Logarithm of the weights divided by p_base, at positions 1, …, n − 1."""
     position = np.arange(1, n)
     oscillating = (assumed.t_1 < position) & (position <= assumed.t_2)

@@ -144,7 +144,7 @@ def find_best_edges(
     waves, gains
         Σ h and Σ (2z − h) h over the positions before every edge, (m + 1,).
     base, slack, count
-        As in ``geometry.assumptions.phases._Reduced``.
+        As in ``geometry.assumptions.phases._ReducedSum``.
     """
     best, best_high = np.inf, -1
     for high in range(least_edge + shortest, waves.size):

@@ -183,29 +183,6 @@ class _Fit(NamedTuple):
         return effective * math.log(rss / count) + PENALTIES[self.variant] * math.log(count)
 
 
-def phase_curve(
-    positions: ArrayLike,
-    *,
-    p_sink: float,
-    p_base: float,
-    eta: float,
-    eta_growth: float,
-    omega: float,
-    t_1: int,
-    t_2: int,
-) -> F64:
-    """The weight of Assumption 3 at absolute positions, float64; parameters of absent phases may be NaN.
-
-    Without growth, ``eta_growth`` NaN, positions behind T_2 have the weight of the plateau.
-    """
-    x = np.asarray(positions, np.float64)
-    content = np.where(x <= t_1, 1.0, 1.0 + eta * np.cos(omega * x))
-    rate = 0.0 if math.isnan(eta_growth) else eta_growth
-    growth = np.exp(rate * np.maximum(x - t_2, 0.0))
-    curve: F64 = np.where(x == 0, p_sink, p_base * np.where(x > t_2, growth, content))
-    return curve
-
-
 def fit_phases(weight: ArrayLike, *, first: int = 0) -> PhaseFit:
     """Fit every variant to log weight by least squares, and select the one with the smallest BIC.
 
@@ -406,7 +383,7 @@ def _fit_variants(search: _Search) -> dict[PhaseVariant, _Fit]:
 
 
 @dataclass(frozen=True)
-class _Reduced:
+class _ReducedSum:
     """The sum of squares as a function of the added oscillation, for every edge of T_2; each (m + 1,).
 
     With h the oscillation on the log scale, the best level and, if free, the best rate of growth:
@@ -424,22 +401,22 @@ class _Reduced:
         return values
 
 
-def _reduce_free_growth(search: _Search) -> _Reduced:
+def _reduce_free_growth(search: _Search) -> _ReducedSum:
     """The sum of squares with a free rate of growth."""
     total, u, u_squares, _, u_z = search.sums
     grows = u_squares > 0
     squares = np.where(grows, u_squares, 1.0)
     count = total[0] - u**2 / squares
     grows &= count > math.sqrt(np.finfo(np.float64).eps) * total[0]
-    return _Reduced(
+    return _ReducedSum(
         np.where(grows, search.square - u_z**2 / squares, np.inf), -u * u_z / squares, np.where(grows, count, 1.0)
     )
 
 
-def _reduce_given_growth(search: _Search, rate: float) -> _Reduced:
+def _reduce_given_growth(search: _Search, rate: float) -> _ReducedSum:
     """The sum of squares with a given rate of growth."""
     total, u, u_squares, _, u_z = search.sums
-    return _Reduced(search.square - 2 * rate * u_z + rate**2 * u_squares, -rate * u, np.full_like(u, total[0]))
+    return _ReducedSum(search.square - 2 * rate * u_z + rate**2 * u_squares, -rate * u, np.full_like(u, total[0]))
 
 
 def _fit_growth(search: _Search) -> _Fit | None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from geometry.arrays import F64
-from geometry.assumptions.assumed import Assumed, draw_values, weight_profile
+from geometry.assumptions.assumed import AssumedHead, draw_values, weight_profile
 from geometry.bounds import lower
 from geometry.bounds.lower import INGREDIENTS, Ingredients
 from geometry.bounds.scale_free import scale_free_lower_bounds
@@ -92,7 +92,7 @@ class Bounds:
 
 @one_blas_thread
 def compare_bounds(
-    assumed: Assumed,
+    assumed: AssumedHead,
     n: int,
     head_dim: int,
     *,
@@ -175,7 +175,7 @@ def compare_bounds(
 
 @one_blas_thread
 def measure_parameter_effects(
-    assumed: Assumed,
+    assumed: AssumedHead,
     n: int,
     head_dim: int,
     size: int,
@@ -233,7 +233,7 @@ def measure_parameter_effects(
     random = _make_seed(assumed, n, head_dim, seed)
 
     @cache
-    def ingredients(assumed: Assumed, n: int, head_dim: int, size: int) -> Ingredients:
+    def ingredients(assumed: AssumedHead, n: int, head_dim: int, size: int) -> Ingredients:
         return draw(assumed, n, head_dim, draws=draws, random=random, sizes=[size]).ingredients
 
     def end(setting: Setting) -> End:
@@ -248,7 +248,7 @@ def measure_parameter_effects(
 
 
 @one_blas_thread
-def find_premise_point(assumed: Assumed, n: int, head_dim: int, *, seed: int) -> tuple[Assumed, int, int]:
+def find_premise_point(assumed: AssumedHead, n: int, head_dim: int, *, seed: int) -> tuple[AssumedHead, int, int]:
     """Find a point within the premise of the theorems, Δ > 0; elsewhere few parameters have an effect.
 
     First β is increased along ``RATES``, then d is doubled up to ``MOST_DIM``, until some N above 1 has Δ > 0 in every
@@ -283,7 +283,7 @@ def find_premise_point(assumed: Assumed, n: int, head_dim: int, *, seed: int) ->
 
 
 def draw(
-    assumed: Assumed,
+    assumed: AssumedHead,
     n: int,
     head_dim: int,
     *,
@@ -315,7 +315,7 @@ def draw(
 
 
 def compute_printed_bounds(
-    drawn: Draws, assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int], kappa: float, scale: Scale
+    drawn: Draws, assumed: AssumedHead, n: int, head_dim: int, sizes: Sequence[int], kappa: float, scale: Scale
 ) -> Bounds:
     """The bounds of Theorems 1 and 2 for each drawn head."""
     parts = drawn.ingredients
@@ -328,7 +328,7 @@ def compute_printed_bounds(
     return Bounds("printed", kappa, scale, met, premise, {"precision": precision, "recall": recall}, upper)
 
 
-def compute_scale_free_bounds(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
+def compute_scale_free_bounds(assumed: AssumedHead, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
     """The bounds of ``geometry.bounds.scale_free``, which do not depend on the draws."""
     bounds = scale_free_lower_bounds(weight_profile(assumed, n), norms(assumed, n), head_dim)
     wanted = np.asarray(sizes) - 1
@@ -337,7 +337,7 @@ def compute_scale_free_bounds(assumed: Assumed, n: int, head_dim: int, sizes: Se
     return _make_lower_family("scale_free", met, values)
 
 
-def compute_correlated_bounds(assumed: Assumed, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
+def compute_correlated_bounds(assumed: AssumedHead, n: int, head_dim: int, sizes: Sequence[int]) -> Bounds:
     """The bounds by a union over pairs for Gaussian directions with the assumed mean cosines as correlations."""
     weights = weight_profile(assumed, n)
     order = np.argsort(-weights, kind="stable")
@@ -348,14 +348,14 @@ def compute_correlated_bounds(assumed: Assumed, n: int, head_dim: int, sizes: Se
     return _make_lower_family("correlated", np.zeros(len(sizes), np.bool_), values)
 
 
-def norms(assumed: Assumed, n: int) -> F64:
+def norms(assumed: AssumedHead, n: int) -> F64:
     """Norms of the value states (Assumption 1), (n,)."""
     lengths = np.full(n, assumed.value_scale)
     lengths[0] *= assumed.lambda_sink
     return lengths
 
 
-def mean_cosines(assumed: Assumed, n: int) -> F64:
+def mean_cosines(assumed: AssumedHead, n: int) -> F64:
     """Mean cosines of the value states that ``draw_values`` draws, (n, n), up to O(1/d)."""
     position = np.arange(n)
     with np.errstate(invalid="ignore"):  # ∞ · 0 on the diagonal
@@ -412,7 +412,7 @@ def describe_bounds(drawn: Draws, bounds: Bounds, index: int) -> Row:
 class Setting:
     """The parameters at which the lower bounds of Table 1 are computed."""
 
-    assumed: Assumed
+    assumed: AssumedHead
     n: int
     head_dim: int
     size: int
@@ -634,7 +634,7 @@ def _check(draws: int, sizes: Sequence[int], n: int) -> None:
         raise ValueError(msg)
 
 
-def _make_seed(assumed: Assumed, n: int, head_dim: int, seed: int) -> np.random.SeedSequence:
+def _make_seed(assumed: AssumedHead, n: int, head_dim: int, seed: int) -> np.random.SeedSequence:
     """The seed of one grid point, whose random numbers are independent of those of other points."""
     settings = np.array([*asdict(assumed).values(), n, head_dim], np.float64)
     return np.random.SeedSequence(seed, spawn_key=settings.view(np.uint32).tolist())

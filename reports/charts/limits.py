@@ -43,7 +43,7 @@ def distances(rows: pa.Table) -> alt.LayerChart:
     y = partial(alt.Y, title="Distance over the output’s norm (ratio)", scale=alt.Scale(zero=True))
     base = alt.Chart().encode(x=n_axis(last))
     shown = {"relative_distance": "Distance", "low": "95 % interval from", "high": "to"}
-    shown |= {"relative_random_distance": "Random keys", "fitted": "Fitted"}
+    shown |= {"relative_random_distance": "Random keys", "fitted": "LayerFits"}
     drawn = {column: name for column, name in DISTANCES.items() if numbers.drop_nulls(found, column)}
     return layer_chart(
         found,

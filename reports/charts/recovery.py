@@ -31,8 +31,8 @@ def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
     tooltip = [
         alt.Tooltip("layer:O", title="Layer"),
         alt.Tooltip("head:O", title="Head"),
-        alt.Tooltip("planted:Q", title="Planted", format=".4~g"),
-        alt.Tooltip("fitted:Q", title="Fitted", format=".4~g"),
+        alt.Tooltip("planted:Q", title="PlantedHead", format=".4~g"),
+        alt.Tooltip("fitted:Q", title="LayerFits", format=".4~g"),
         alt.Tooltip("low:Q", title="95 % interval from", format=".3~g"),
         alt.Tooltip("high:Q", title="to", format=".3~g"),
     ]

@@ -20,7 +20,7 @@ class Headline:
 
 
 @dataclass(frozen=True)
-class Measured:
+class HeadlineRows:
     """The rows that the numbers at the top of a report come from."""
 
     heads: Sequence[Row]
@@ -50,7 +50,7 @@ def describe_separation(heads: Sequence[Row], twins: Sequence[Row], nulls: Seque
 
 
 def build_headlines(
-    claims: Sequence[Row], of_study: Measured, of_twin: Measured | None, nulls: Sequence[Row], n: int
+    claims: Sequence[Row], of_study: HeadlineRows, of_twin: HeadlineRows | None, nulls: Sequence[Row], n: int
 ) -> list[Headline]:
     """The numbers at the top of a report, each with that of the twin.
 
@@ -87,7 +87,9 @@ def _format_value(value: float | None) -> str | None:
     return None if value is None else number(value)
 
 
-def _build_mean(of_study: Measured, of_twin: Measured | None, nulls: Sequence[Row], metric: str, n: int) -> Headline:
+def _build_mean(
+    of_study: HeadlineRows, of_twin: HeadlineRows | None, nulls: Sequence[Row], metric: str, n: int
+) -> Headline:
     value = _compute_mean(of_study.heads, metric)
     if value is None:
         return Headline(NAMES[metric], "–", "no head attends to two keys")

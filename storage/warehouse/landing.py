@@ -73,7 +73,7 @@ Batches = Iterable[pa.RecordBatch]
 
 
 @dataclass(frozen=True)
-class Computed:
+class DerivedTables:
     """Tables whose rows are computed from the other tables of the database, once these are filled."""
 
     tables: tuple[str, ...]
@@ -104,7 +104,7 @@ def land(
     study: str,
     tables: Mapping[str, Batches],
     expected: Mapping[str, int] | None = None,
-    computed: Computed | None = None,
+    computed: DerivedTables | None = None,
 ) -> Landing:
     """Replace the database of a study in the warehouse atomically, or change nothing if a check fails.
 
@@ -196,7 +196,7 @@ def _publish(aside: Path, path: Path) -> None:
 
 
 def _build(
-    path: Path, study: str, tables: Mapping[str, Batches], computed: Computed | None
+    path: Path, study: str, tables: Mapping[str, Batches], computed: DerivedTables | None
 ) -> tuple[dict[str, int], dict[str, list[tuple[Any, ...]]]]:
     """Write a study's database to ``path``; return its row counts and what breaks its checks."""
     with _Aside.create(path) as aside:
@@ -212,7 +212,7 @@ def _build(
 
 
 def _build_jobs(
-    aside: "_Aside", study: str, tables: Mapping[str, Batches], computed: Computed | None
+    aside: "_Aside", study: str, tables: Mapping[str, Batches], computed: DerivedTables | None
 ) -> tuple[dict[str, Callable[[], Any]], dict[str, frozenset[str]]]:
     """Jobs by name, and the jobs that each waits for: a table is filled, or a check run, after the tables it reads.
 
@@ -363,7 +363,7 @@ def _insert(aside: _Aside, table: str, study: str, batches: Batches) -> int:
     return int(inserted[0]) if inserted else 0
 
 
-def _compute(aside: _Aside, computed: Computed, study: str) -> dict[str, int]:
+def _compute(aside: _Aside, computed: DerivedTables, study: str) -> dict[str, int]:
     """Fill the tables that are computed from the others; return their numbers of rows."""
     with aside.cursor() as cursor:
         parts: dict[str, list[pa.RecordBatch]] = {table: [] for table in computed.tables}

@@ -175,7 +175,7 @@ def test_a_clear_that_is_killed_is_ended_by_another(copied: Path, monkeypatch: p
     removed: list[Place] = []
     remove = clearing._remove_place
 
-    def dies(place: Place) -> clearing.Removed:
+    def dies(place: Place) -> clearing.Removal:
         if len(removed) == 3:
             raise Killed
         removed.append(place)

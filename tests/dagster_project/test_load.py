@@ -30,7 +30,7 @@ def test_eight_readers_and_four_landings_do_not_meet(tmp_path: Path, manager: Sy
     writer = partial(load.write, folder=tmp_path, landings=1)
     reader = partial(load.read, folder=tmp_path, known=known, studies=4, ended=manager.Queue())
     beside, busy = load.run_processes(manager, [writer] * 4, [reader] * 8)
-    alone = load.Seen(seconds=[1.0])
+    alone = load.Observations(seconds=[1.0])
     load.check_rounds([load.Load(alone, busy, alone, beside)])
     assert len(beside.seconds) == 4
     assert len(busy.met) == 8
@@ -67,7 +67,7 @@ def test_a_study_that_is_copied_in_place_is_noticed(tmp_path: Path, manager: Syn
 
 @pytest.mark.parametrize("part", ["quiet", "busy", "alone", "beside"])
 def test_what_went_wrong_is_refused(part: str) -> None:
-    fine = load.Seen(seconds=[1.0], met=[1])
+    fine = load.Observations(seconds=[1.0], met=[1])
     whole = load.Load(fine, fine, fine, fine)
     load.check_rounds([whole])
     bad = [replace(fine, torn=["study0"]), replace(fine, errors=["gone"]), replace(fine, seconds=[])]

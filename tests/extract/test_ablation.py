@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from benchmarks.effects import ReplacedHeads
 from extract import ablation as module
 from extract.ablation import (
     LayerEffects,
@@ -21,7 +22,7 @@ from extract.ablation import (
 )
 from extract.capture import Attention, probe
 from extract.hub import silence_libraries
-from extract.interventions import REPLACEMENTS, Replaced, Replacement, intervene
+from extract.interventions import REPLACEMENTS, Replacement, intervene
 from extract.resuming import Resumable
 from storage.errors import UserError
 from tests.extract.families import FAMILIES, Family, attention_of, ids, model_of
@@ -51,7 +52,7 @@ def slowly(
 ) -> tuple[float, float]:
     """Loss and divergence of one whole pass with heads replaced, in float64."""
     plain = model(input_ids=sequence()[None], use_cache=False).logits.double()
-    with intervene(model, attention, Replaced(heads, means)):
+    with intervene(model, attention, ReplacedHeads(heads, means)):
         logits = model(input_ids=sequence()[None], use_cache=False).logits.double()
     loss = torch.nn.functional.cross_entropy(logits[0, :-1], sequence()[1:])
     divergence = plain.softmax(-1) * (plain.log_softmax(-1) - logits.log_softmax(-1))

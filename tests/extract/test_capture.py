@@ -23,7 +23,7 @@ from extract import capture as module
 from extract import two_pass
 from extract.attention import compute_query_weights
 from extract.buffers import Buffers
-from extract.capture import Captured, capture, probe
+from extract.capture import Capture, capture, probe
 from extract.hub import silence_libraries
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
@@ -39,7 +39,7 @@ def _noiseless() -> Iterator[None]:
         yield
 
 
-def read(model: PreTrainedModel, input_ids: Tensor, queries: tuple[int, ...]) -> Captured:
+def read(model: PreTrainedModel, input_ids: Tensor, queries: tuple[int, ...]) -> Capture:
     return capture(model, probe(model, input_ids[:1]), input_ids, queries)
 
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.effects import ReplacedHeads
 from extract import effects, models
 from extract.ablation import LayerEffects, compute_mean_of_others, compute_mean_outputs
 from extract.budgets import SHARES, build_policies
-from extract.effects import Opened, ablate_heads, measure_heads, measure_sparse_losses, open_study
+from extract.effects import OpenedModel, ablate_heads, measure_heads, measure_sparse_losses, open_study
 from extract.extraction import extract
-from extract.interventions import REPLACEMENTS, Replaced, intervene
+from extract.interventions import REPLACEMENTS, intervene
 from extract.policies import Largest
 from extract.settings import ExtractionSettings
 from extract.sparsity import measure_policy_losses
@@ -47,11 +48,11 @@ def store(folder: Path) -> SequenceStore:
 
 
 @pytest.fixture(scope="module")
-def opened(folder: Path) -> Opened:
+def opened(folder: Path) -> OpenedModel:
     return open_study(settings(folder), store(folder))
 
 
-def test_the_model_is_the_one_that_was_captured(folder: Path, opened: Opened) -> None:
+def test_the_model_is_the_one_that_was_captured(folder: Path, opened: OpenedModel) -> None:
     assert type(opened.model).__name__ == "Qwen3ForCausalLM"
     np.testing.assert_array_equal(opened.tokens, store(folder).read("tokens", ...))
     assert opened.attention.path == "AttentionInterface"
@@ -64,7 +65,7 @@ Pieces = list[tuple[int, LayerEffects]]
 
 
 @pytest.fixture(scope="module")
-def whole(opened: Opened) -> Pieces:
+def whole(opened: OpenedModel) -> Pieces:
     return list(ablate_heads(opened, sequences=3, kinds=REPLACEMENTS))
 
 
@@ -89,10 +90,10 @@ def test_every_head_of_every_layer_of_every_sequence(whole: Pieces) -> None:
     assert len({piece.plain_loss for _, piece in whole}) == 3
 
 
-def test_means_are_those_of_all_other_sequences_of_the_study(opened: Opened, whole: Pieces) -> None:
+def test_means_are_those_of_all_other_sequences_of_the_study(opened: OpenedModel, whole: Pieces) -> None:
     ids = opened.select_ids(SEQUENCES)
     means = compute_mean_of_others(compute_mean_outputs(opened.model, opened.attention, ids), 1)
-    with intervene(opened.model, opened.attention, Replaced({(2, 3): "mean"}, means)), torch.inference_mode():
+    with intervene(opened.model, opened.attention, ReplacedHeads({(2, 3): "mean"}, means)), torch.inference_mode():
         logits = opened.model(input_ids=ids[1:2], use_cache=False).logits[0].double()
     expected = torch.nn.functional.cross_entropy(logits[:-1], ids[1, 1:])
     ((_, piece),) = [(s, piece) for s, piece in whole if (s, piece.layer) == (1, 2)]
@@ -100,7 +101,7 @@ def test_means_are_those_of_all_other_sequences_of_the_study(opened: Opened, who
 
 
 @pytest.mark.parametrize("stop", [0, 1, 4, 8])
-def test_what_is_stopped_goes_on_to_the_same_numbers(stop: int, opened: Opened, whole: Pieces) -> None:
+def test_what_is_stopped_goes_on_to_the_same_numbers(stop: int, opened: OpenedModel, whole: Pieces) -> None:
     running = ablate_heads(opened, sequences=3, kinds=REPLACEMENTS)
     first = [next(running) for _ in range(stop)]
     running.close()
@@ -109,14 +110,14 @@ def test_what_is_stopped_goes_on_to_the_same_numbers(stop: int, opened: Opened, 
     assert_equal([*first, *rest], whole)
 
 
-def test_nothing_is_computed_that_is_there(opened: Opened, whole: Pieces, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_computed_that_is_there(opened: OpenedModel, whole: Pieces, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(effects, "compute_mean_outputs", lambda *_: pytest.fail("means were computed"))
     monkeypatch.setattr(effects, "ablate", lambda *_, **__: pytest.fail("heads were replaced"))
     done = [(sequence, piece.layer) for sequence, piece in whole]
     assert list(ablate_heads(opened, sequences=3, kinds=REPLACEMENTS, done=done)) == []
 
 
-def test_chosen_heads_alone(opened: Opened, whole: Pieces) -> None:
+def test_chosen_heads_alone(opened: OpenedModel, whole: Pieces) -> None:
     found = list(ablate_heads(opened, sequences=1, kinds=("zero",), heads=[(1, 2)]))
     ((sequence, piece),) = found
     assert (sequence, piece.layer) == (0, 1)
@@ -124,7 +125,7 @@ def test_chosen_heads_alone(opened: Opened, whole: Pieces) -> None:
     assert np.isnan(np.delete(piece.kl[0], 2)).all()
 
 
-def test_policies_lose_on_held_out_sequences(opened: Opened) -> None:
+def test_policies_lose_on_held_out_sequences(opened: OpenedModel) -> None:
     heads = measure_heads(opened, sequences=2)
     assert heads.present.tolist() == [[True] * 4] * 3
     assert heads.counts[0].tolist() == [*range(1, KEYS + 1)]
@@ -213,7 +214,7 @@ def test_the_commit_of_a_hub_id_is_the_one_that_was_read(folder: Path, monkeypat
 
 
 @pytest.mark.parametrize("sequences", [0, SEQUENCES + 1])
-def test_more_sequences_than_the_study_has(sequences: int, opened: Opened) -> None:
+def test_more_sequences_than_the_study_has(sequences: int, opened: OpenedModel) -> None:
     said = f"Effects are requested on {sequences} sequences, but the study has {SEQUENCES}"
     for ask in (
         lambda: next(ablate_heads(opened, sequences=sequences, kinds=("zero",))),
@@ -223,19 +224,19 @@ def test_more_sequences_than_the_study_has(sequences: int, opened: Opened) -> No
             ask()
 
 
-def test_a_head_that_does_not_exist(opened: Opened) -> None:
+def test_a_head_that_does_not_exist(opened: OpenedModel) -> None:
     with pytest.raises(UserError, match="There is no head 4 in layer 0"):
         next(ablate_heads(opened, sequences=1, kinds=("zero",), heads=[(0, 4)]))
     with pytest.raises(UserError, match="There is no layer 9"):
         next(ablate_heads(opened, sequences=1, kinds=("zero",), heads=[(9, 0)]))
 
 
-def test_too_few_held_out_sequences(opened: Opened) -> None:
+def test_too_few_held_out_sequences(opened: OpenedModel) -> None:
     with pytest.raises(UserError, match=r"after the 4 of the study, but 999 held-out sequences are requested"):
         opened.select_held_out(999)
 
 
-def test_lack_of_memory_is_one_line(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lack_of_memory_is_one_line(opened: OpenedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> object:
         raise torch.OutOfMemoryError
 

@@ -30,7 +30,7 @@ from transformers import AutoModelForCausalLM, BertConfig, MistralModel, PreTrai
 from extract import batches, corpora, extraction, identity, models, standing
 from extract.batches import choose_batch_size, estimate_batch_bytes
 from extract.buffers import Buffers
-from extract.capture import Attention, Captured, capture
+from extract.capture import Attention, Capture, capture
 from extract.corpora import Windows
 from extract.extraction import ExtractionReport, extract
 from extract.settings import CorpusSettings, ExtractionSettings, Shard
@@ -219,7 +219,7 @@ def test_a_batch_is_computed_whole_and_only_what_is_missing_is_written(
     computed: list[torch.Tensor] = []
     original = batches.capture
 
-    def recorder(model: object, how: object, ids: torch.Tensor, *others: object) -> Captured:
+    def recorder(model: object, how: object, ids: torch.Tensor, *others: object) -> Capture:
         computed.append(ids)
         return original(model, how, ids, *others)
 
@@ -337,13 +337,13 @@ def test_writing_overlaps_computing_and_holds_at_most_two_batches(
     """The first write waits for the second forward pass to begin; every pass counts the batches still alive."""
     captures, writers = 0, set[int]()
     second_pass = threading.Event()
-    alive: weakref.WeakSet[Captured] = weakref.WeakSet()
+    alive: weakref.WeakSet[Capture] = weakref.WeakSet()
     most = 0
     made: list[weakref.ref[Buffers]] = []
     seen: list[torch.Tensor] = []
     original, write, make = batches.capture, SequenceStore.write, batches.Buffers
 
-    def watched_capture(*arguments: object) -> Captured:
+    def watched_capture(*arguments: object) -> Capture:
         nonlocal captures, most
         captures += 1
         if captures == 2:
@@ -369,8 +369,8 @@ def test_writing_overlaps_computing_and_holds_at_most_two_batches(
     monkeypatch.setattr(batches, "capture", watched_capture)
     monkeypatch.setattr(batches, "Buffers", watched_make)
     monkeypatch.setattr(SequenceStore, "write", watched_write)
-    monkeypatch.setattr(Captured, "__hash__", object.__hash__)
-    monkeypatch.setattr(Captured, "__eq__", object.__eq__)
+    monkeypatch.setattr(Capture, "__hash__", object.__hash__)
+    monkeypatch.setattr(Capture, "__eq__", object.__eq__)
     run(inputs, tmp_path / "store")
     stored = SequenceStore.open(Local(tmp_path / "store"), TENSORS).read("attention", ...)
     np.testing.assert_array_equal(stored, torch.cat(seen, dim=1).permute(1, 2, 0, 3, 4))  # none was captured over
@@ -390,7 +390,7 @@ def test_batch_bytes_are_those_of_the_captured_tensors(
     taken: list[int] = []
     original = batches.capture
 
-    def measured(*arguments: object) -> Captured:
+    def measured(*arguments: object) -> Capture:
         captured = original(*arguments)
         tensors = captured.buffers.tensors.values()
         taken.append(sum(tensor.untyped_storage().nbytes() for tensor in tensors))
@@ -609,7 +609,7 @@ def test_out_of_memory_later_begins_again_at_the_sequence_where_it_happened(
     computed: list[int] = []
     original = batches.capture
 
-    def fails(model: object, how: object, ids: torch.Tensor, *others: object) -> Captured:
+    def fails(model: object, how: object, ids: torch.Tensor, *others: object) -> Capture:
         computed.append(len(ids))
         if len(computed) == 2:
             raise RuntimeError(FULL)
@@ -624,12 +624,12 @@ def test_out_of_memory_later_begins_again_at_the_sequence_where_it_happened(
 LONGER = 14
 
 
-def roomy_at_first(most: int) -> Callable[..., Captured]:
+def roomy_at_first(most: int) -> Callable[..., Capture]:
     """``capture`` in a memory that has room for ``most`` sequences, but for batches that begin where its first did."""
     first: list[torch.Tensor] = []
     narrowed = narrow(most)
 
-    def read(model: object, how: object, ids: torch.Tensor, *others: object) -> Captured:
+    def read(model: object, how: object, ids: torch.Tensor, *others: object) -> Capture:
         first.append(ids[0])
         return (capture if torch.equal(ids[0], first[0]) else narrowed)(model, how, ids, *others)
 

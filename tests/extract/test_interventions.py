@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from benchmarks.effects import ReplacedHeads
 from extract import interventions as module
 from extract.capture import capture, probe
 from extract.hub import silence_libraries
-from extract.interventions import Call, Edit, Recorder, Replaced, Unedited, check_heads, intervene
+from extract.interventions import Call, Edit, IdentityEdit, Recorder, check_heads, intervene
 from storage.errors import UserError
 from tests.extract.families import FAMILIES, KEYS, Family, _projections, attention_of, ids, model_of
 from tests.extract.tiny import WINDOW, tiny_model
@@ -51,7 +52,7 @@ def attending(name: str) -> list[int]:
 def test_nothing_edited_is_the_plain_pass_to_the_last_bit(family: Family) -> None:
     model = model_of(family.name)
     before, expected = model.config._attn_implementation, plain(model)
-    assert torch.equal(edited(family.name, Unedited()), expected)
+    assert torch.equal(edited(family.name, IdentityEdit()), expected)
     assert torch.equal(edited(family.name, Recorder()), expected)
     assert model.config._attn_implementation == before
     assert torch.equal(plain(model), expected)
@@ -96,7 +97,7 @@ def by_hook(name: str, layer: int, head: int, *, after: bool = False) -> Tensor:
 def test_a_zeroed_head_is_zero_in_what_goes_into_the_projection(family: Family) -> None:
     layers, expected = attending(family.name), plain(model_of(family.name))
     for layer, head in ((layers[0], 0), (layers[-1], attention_of(family.name).layers[layers[-1]].heads - 1)):
-        found = edited(family.name, Replaced({(layer, head): "zero"}))
+        found = edited(family.name, ReplacedHeads({(layer, head): "zero"}))
         torch.testing.assert_close(found, by_hook(family.name, layer, head), atol=TOLERANCE, rtol=0)
         assert (found - expected).abs().max() > 100 * TOLERANCE
 
@@ -104,13 +105,13 @@ def test_a_zeroed_head_is_zero_in_what_goes_into_the_projection(family: Family) 
 @pytest.mark.parametrize("name", ["Llama 2, Llama 3", "GPT-2", "OPT", "Phi", "Falcon H1", "gpt-oss", "Gemma 2"])
 def test_replacing_what_comes_out_of_the_projection_is_noticed(name: str) -> None:
     """The mistake of several tools: every part of the projection's output mixes all heads and has its bias."""
-    found = edited(name, Replaced({(attending(name)[0], 1): "zero"}))
+    found = edited(name, ReplacedHeads({(attending(name)[0], 1): "zero"}))
     assert (found - by_hook(name, attending(name)[0], 1, after=True)).abs().max() > 100 * TOLERANCE
 
 
 def with_all_heads_zeroed(name: str, layer: int) -> Tensor:
     heads = attention_of(name).layers[layer].heads
-    return edited(name, Replaced({(layer, head): "zero" for head in range(heads)}))
+    return edited(name, ReplacedHeads({(layer, head): "zero" for head in range(heads)}))
 
 
 def test_all_heads_zeroed_leave_the_bias_of_the_projection() -> None:
@@ -164,12 +165,12 @@ def test_a_head_replaced_by_its_mean(name: str) -> None:
 
     with at_the_projection(name, layer, change):
         expected = plain(model_of(name))
-    found = edited(name, Replaced({(layer, 2): "mean"}, means))
+    found = edited(name, ReplacedHeads({(layer, 2): "mean"}, means))
     torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=0)
-    one_each = edited(name, Replaced({(layer, 2): "mean"}, recorder.means))
+    one_each = edited(name, ReplacedHeads({(layer, 2): "mean"}, recorder.means))
     assert (one_each - found).abs().max() > 100 * TOLERANCE
     with pytest.raises(ValueError, match=f"no mean of the outputs of layer {layer}"):
-        edited(name, Replaced({(layer, 2): "mean"}))
+        edited(name, ReplacedHeads({(layer, 2): "mean"}))
 
 
 @pytest.mark.parametrize("name", PLAIN_PROJECTION)
@@ -192,14 +193,14 @@ def test_a_head_that_attends_to_position_0_alone(name: str) -> None:
 
     with at_the_projection(name, layer, change):
         expected = plain(model_of(name))
-    found = edited(name, Replaced({(layer, head): "sink"}))
+    found = edited(name, ReplacedHeads({(layer, head): "sink"}))
     torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=0)
     assert (found - plain(model_of(name))).abs().max() > 100 * TOLERANCE
 
 
 def test_heads_of_several_layers_are_replaced_together() -> None:
     name = "Llama 2, Llama 3"
-    found = edited(name, Replaced({(0, 1): "zero", (2, 0): "zero", (2, 3): "zero"}))
+    found = edited(name, ReplacedHeads({(0, 1): "zero", (2, 0): "zero", (2, 3): "zero"}))
     with (
         at_the_projection(name, 0, without(1, 4)),
         at_the_projection(name, 2, without(0, 4)),
@@ -222,10 +223,10 @@ def test_half_precision(family: str, dtype: torch.dtype) -> None:
     model = tiny_model(family).to(dtype)
     attention = probe(model, ids(1))
     expected = plain(model)
-    with intervene(model, attention, Unedited()):
+    with intervene(model, attention, IdentityEdit()):
         assert torch.equal(plain(model), expected)
     for kind in ("zero", "sink"):
-        with intervene(model, attention, Replaced({(1, 0): kind})):
+        with intervene(model, attention, ReplacedHeads({(1, 0): kind})):
             found = plain(model)
         assert found.dtype == expected.dtype
         assert not torch.equal(found, expected)
@@ -234,7 +235,7 @@ def test_half_precision(family: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", [family.name for family in FAMILIES if family.alone])
 def test_models_read_in_two_passes_are_refused(name: str) -> None:
     with pytest.raises(UserError, match=r"computes attention in its own code .* leave out effects") as refusal:
-        edited(name, Unedited())
+        edited(name, IdentityEdit())
     assert "\n" not in str(refusal.value)
 
 
@@ -258,7 +259,7 @@ def test_chosen_keys_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     indexer = next(part for part in model_of(name).modules() if type(part).__name__.endswith("Indexer"))
     monkeypatch.setattr(type(indexer), "forward", lambda *_, **__: torch.zeros(2, KEYS, WINDOW, dtype=torch.long))
     with pytest.raises(UserError, match=f"chooses {WINDOW} keys for each query"):
-        edited(name, Unedited())
+        edited(name, IdentityEdit())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from extract import attention
 from extract.buffers import Buffers
-from extract.capture import Captured, capture, probe
+from extract.capture import Capture, capture, probe
 from extract.hub import silence_libraries
 from tests.extract.families import FAMILIES, KEYS, QUERIES, Family, attention_of, ids, model_of, plain_of
 from tests.extract.memory import Held
@@ -27,7 +27,7 @@ def _noiseless() -> Iterator[None]:
         yield
 
 
-def read(family: Family) -> Captured:
+def read(family: Family) -> Capture:
     known = attention_of(family.name)
     buffers = Buffers(known.layers, batch=2, queries=3, keys=KEYS, dtype=known.dtype, received=True)
     return capture(model_of(family.name), known, ids(), QUERIES, buffers)

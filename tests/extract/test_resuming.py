@@ -78,7 +78,7 @@ def test_layers_before_it_do_nothing() -> None:
 def test_the_hidden_states_decide() -> None:
     resumable = resumable_llama()
     passed = resumable.run_plain(sequence(), (1, 2))
-    other = module.Passed(passed.ids, passed.logits, {layer: state + 1 for layer, state in passed.states.items()})
+    other = module.PlainPass(passed.ids, passed.logits, {layer: state + 1 for layer, state in passed.states.items()})
     assert (resumable.run(other, 2, 1) - passed.logits).abs().max() > 0.1
     with pytest.raises(KeyError):
         resumable.run(resumable.run_plain(sequence(), (1,)), 2, 1)

@@ -15,7 +15,7 @@ from extract.capture import Attention, probe
 from extract.hub import silence_libraries
 from extract.interventions import Call, Edit, intervene
 from extract.policies import Block, Largest, Mass, Policy, SinkAndRecent, count_fewest, select_largest
-from extract.sparsity import Sparsified, count_mass_keys, estimate_policy_bytes, measure_policy_losses
+from extract.sparsity import SparseEdit, count_mass_keys, estimate_policy_bytes, measure_policy_losses
 from storage.errors import UserError
 from tests.extract.families import FAMILIES, KEYS, Family, attention_of, ids, model_of, plain_of
 from tests.extract.memory import Held
@@ -67,7 +67,7 @@ class Everything:
 @through_the_interface
 def test_all_keys_kept_is_full_attention(family: Family, *, renormalised: bool) -> None:
     model, attention = model_of(family.name), attention_of(family.name)
-    edit = Sparsified(Everything(), renormalised)
+    edit = SparseEdit(Everything(), renormalised)
     found, expected = edited(model, attention, edit), plain(model)
     assert (found - expected).abs().max() < TOLERANCE * max(1, float(expected.abs().max()))
     assert edit.keys_kept == pytest.approx(np.mean([*all_counts(family.name).values()]))
@@ -157,9 +157,9 @@ SLOW_FAMILIES = ("Llama 2, Llama 3", "Gemma 2", "gpt-oss", "DeepSeek-V3")
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_keeps_what_its_definition_says(policy: str, name: str) -> None:
     model, attention = model_of(name), attention_of(name)
-    full = short(model, attention, Sparsified(Everything()))
+    full = short(model, attention, SparseEdit(Everything()))
     for renormalised in (True, False):
-        slow, fast = Slow(POLICIES[policy], renormalised), Sparsified(POLICIES[policy], renormalised)
+        slow, fast = Slow(POLICIES[policy], renormalised), SparseEdit(POLICIES[policy], renormalised)
         expected, found = (short(model, attention, edit) for edit in (slow, fast))
         assert fast.keys_kept == pytest.approx(np.mean(slow.kept))
         assert (found - expected).abs().max() < TOLERANCE * max(1, float(expected.abs().max()))
@@ -175,7 +175,7 @@ def short(model: PreTrainedModel, attention: Attention, edit: Edit) -> Tensor:
 @pytest.mark.parametrize("name", ["Llama 2, Llama 3", "gpt-oss"])
 def test_renormalisation_is_noticed(name: str) -> None:
     model, attention, policy = model_of(name), attention_of(name), POLICIES["sink and recent"]
-    found, other = (edited(model, attention, Sparsified(policy, renormalised)) for renormalised in (True, False))
+    found, other = (edited(model, attention, SparseEdit(policy, renormalised)) for renormalised in (True, False))
     assert (found - other).abs().max() > 1000 * TOLERANCE
 
 
@@ -183,13 +183,13 @@ def test_a_learned_sink_takes_part_in_the_sum() -> None:
     """Without it, weights would sum to 1 though the model's do not."""
     model, attention, policy = model_of("gpt-oss"), attention_of("gpt-oss"), POLICIES["largest"]
 
-    class WithoutSink(Sparsified):
+    class WithoutSink(SparseEdit):
         def _compute_weights(self, block: Block, kept: Tensor) -> Tensor:
             return super()._compute_weights(
                 Block(block.layer, block.positions, block.visible, block.logits, None), kept
             )
 
-    found, other = (edited(model, attention, kind(policy)) for kind in (Sparsified, WithoutSink))
+    found, other = (edited(model, attention, kind(policy)) for kind in (SparseEdit, WithoutSink))
     assert (found - other).abs().max() > 1000 * TOLERANCE
 
 
@@ -199,7 +199,7 @@ def test_blocks_do_not_matter(policy: str, monkeypatch: pytest.MonkeyPatch) -> N
     kept, found = [], []
     for size in (1, 4 * 2 * 4 * KEYS * 5, 2**24):
         monkeypatch.setattr(module, "BLOCK_BYTES", size)
-        edit = Sparsified(POLICIES[policy])
+        edit = SparseEdit(POLICIES[policy])
         found.append(edited(model, attention, edit))
         kept.append(edit.keys_kept)
     assert len(set(kept)) == 1
@@ -261,7 +261,7 @@ def test_losses_of_policies() -> None:
     assert found.kl[0] == pytest.approx(0, abs=1e-6)
     assert (found.kl[1:] > 1e-4).all()
     for at, policy in enumerate(policies):
-        edit = Sparsified(policy)
+        edit = SparseEdit(policy)
         with intervene(model, attention, edit):
             theirs = model(input_ids=sequence()[None], use_cache=False).logits[0].double()
         assert found.keys_kept[at] == edit.keys_kept

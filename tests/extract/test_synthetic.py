@@ -16,7 +16,7 @@ from extract import extraction, synthetic
 from extract.extraction import ExtractionReport, extract
 from extract.models import decode_tokens
 from extract.settings import SYNTHETIC, ExtractionSettings, Shard
-from extract.synthetic import OF_VALUES, OF_WEIGHTS, Planted, draw_sequence, plant_heads
+from extract.synthetic import OF_VALUES, OF_WEIGHTS, PlantedHead, draw_sequence, plant_heads
 from storage.errors import UserError
 from storage.files.places import Local
 from storage.zarr.arrays import TENSORS, LayerSize
@@ -51,7 +51,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # --- what is planted ---
 
 
-def column(heads: list[Planted], name: str) -> np.ndarray:
+def column(heads: list[PlantedHead], name: str) -> np.ndarray:
     return np.array([getattr(head.assumed, name) for head in heads])
 
 
@@ -120,7 +120,7 @@ def test_only_a_synthetic_study_is_planted() -> None:
 # --- what lands ---
 
 
-def profile(head: Planted, keys: int) -> np.ndarray:
+def profile(head: PlantedHead, keys: int) -> np.ndarray:
     """Assumption 3 as the paper prints it, one position after the other."""
     known, shape = head.assumed, []
     for i in range(1, keys):
@@ -133,7 +133,7 @@ def profile(head: Planted, keys: int) -> np.ndarray:
     return np.array([known.p_sink, *((1 - known.p_sink) * np.array(shape) / sum(shape))])
 
 
-def weights_are_those_of(heads: list[Planted], attention: np.ndarray) -> bool:
+def weights_are_those_of(heads: list[PlantedHead], attention: np.ndarray) -> bool:
     """Over the query's own keys; those after it have exactly none."""
     for head in heads:
         row, keys = attention[:, QUERIES.index(head.query), head.layer, head.head], head.query + 1
@@ -142,7 +142,7 @@ def weights_are_those_of(heads: list[Planted], attention: np.ndarray) -> bool:
     return True
 
 
-def norms_are_those_of(heads: list[Planted], values: np.ndarray) -> bool:
+def norms_are_those_of(heads: list[PlantedHead], values: np.ndarray) -> bool:
     norms = np.linalg.norm(values.astype(np.float64), axis=-1)
     return all(
         np.allclose(norms[:, head.layer, head.kv_head, 1:], head.assumed.value_scale, rtol=1e-5)
@@ -322,7 +322,7 @@ def test_killed_it_ends_bit_identical_and_draws_only_what_is_missing(
     assert SequenceStore.open(Local(path), TENSORS).find_missing() == [2, 3, 4]
     drawn, original = [], synthetic.draw_sequence
 
-    def recorder(chosen: ExtractionSettings, heads: list[Planted], index: int) -> dict[str, np.ndarray]:
+    def recorder(chosen: ExtractionSettings, heads: list[PlantedHead], index: int) -> dict[str, np.ndarray]:
         drawn.append(index)
         return original(chosen, heads, index)
 

@@ -9,7 +9,7 @@ import pytest
 
 from geometry.assumptions import assumed as module
 from geometry.assumptions.assumed import (
-    Assumed,
+    AssumedHead,
     draw_values,
     draw_weights,
     largest_rho_0,
@@ -17,7 +17,7 @@ from geometry.assumptions.assumed import (
     weight_profile,
 )
 
-BASE = Assumed(
+BASE = AssumedHead(
     value_scale=2.5,
     lambda_sink=0.2,
     beta=0.3,
@@ -32,7 +32,7 @@ BASE = Assumed(
 N, D, DRAWS = 40, 64, 400
 
 
-def mean_cosines(assumed: Assumed, d: int = D) -> np.ndarray:
+def mean_cosines(assumed: AssumedHead, d: int = D) -> np.ndarray:
     """Mean Gram matrix of the directions over draws, (n, n)."""
     rng, total = np.random.default_rng(0), np.zeros((N, N))
     for _ in range(DRAWS):
@@ -205,7 +205,7 @@ def test_sizes_outside_their_domain_are_named() -> None:
 
 
 def test_stretched_weights_keep_shares_periods_and_growth() -> None:
-    given = Assumed(lambda_sink=1, beta=1, rho_0=0, p_sink=0.3, eta=0.4, eta_growth=0.05, omega=0.3, t_1=40, t_2=80)
+    given = AssumedHead(lambda_sink=1, beta=1, rho_0=0, p_sink=0.3, eta=0.4, eta_growth=0.05, omega=0.3, t_1=40, t_2=80)
     longer = stretch_phases(given, 100, 200)
     assert (longer.t_1, longer.t_2, longer.omega, longer.eta_growth) == (80, 160, 0.15, 0.025)
     assert longer == replace(given, t_1=80, t_2=160, omega=0.15, eta_growth=0.025)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import geometry.assumptions.decay
-from geometry.assumptions.assumed import Assumed, draw_values
+from geometry.assumptions.assumed import AssumedHead, draw_values
 from geometry.assumptions.decay import RESOLUTION, DecayFit, decay, fit_decay
 from geometry.assumptions.residuals import effective_points
 from geometry.assumptions.similarity import cosine_by_distance
@@ -131,7 +131,7 @@ def drawn_heads(floor: float, study: int, heads: int = 16, sequences: int = 8) -
     rng, fits = np.random.default_rng([study, int(100 * floor)]), []
     weights = {"p_sink": 0.4, "eta": 0.3, "eta_growth": 0.02, "omega": 0.3, "t_1": 50, "t_2": 350}
     for beta in np.linspace(0.02, 0.3, heads):
-        assumed = Assumed(lambda_sink=0.2, beta=beta, rho_0=math.sqrt(floor), **weights)
+        assumed = AssumedHead(lambda_sink=0.2, beta=beta, rho_0=math.sqrt(floor), **weights)
         values = np.array([draw_values(assumed, 512, 64, rng) for _ in range(sequences)])
         fits.append(fit_decay(cosine_by_distance(values).mean(axis=0)))
     return fits

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from geometry.assumptions.assumed import Assumed, draw_values, weight_profile
+from geometry.assumptions.assumed import AssumedHead, draw_values, weight_profile
 from geometry.bounds import lower
 from geometry.bounds import monte_carlo as module
 from geometry.bounds.lower import INGREDIENTS, Ingredients
@@ -27,7 +27,7 @@ from tests.geometry import oracle
 from tests.geometry.printed_bounds import row as lower_row
 from tests.geometry.scale_free_note import literal
 
-INDEPENDENT = Assumed(
+INDEPENDENT = AssumedHead(
     lambda_sink=0.2, beta=math.inf, rho_0=0.0, p_sink=0.4, eta=0.3, eta_growth=0.3, omega=0.3, t_1=4, t_2=10
 )
 SIZES = (1, 2, 4, 9)
@@ -46,7 +46,7 @@ COLUMNS = {
 
 
 @cache
-def point(assumed: Assumed, n: int = 16, d: int = 16, draws: int = 60) -> tuple[dict[str, Any], ...]:
+def point(assumed: AssumedHead, n: int = 16, d: int = 16, draws: int = 60) -> tuple[dict[str, Any], ...]:
     return tuple(compare_bounds(assumed, n, d, draws=draws, seed=3, sizes=SIZES, kappas=(0.5, 20.0)))
 
 
@@ -58,13 +58,13 @@ def pick(rows: tuple[dict[str, Any], ...], **wanted: Any) -> dict[str, Any]:
 # A literal one.
 
 
-def heads(assumed: Assumed, n: int, d: int, draws: int) -> list[tuple[np.ndarray, np.ndarray]]:
+def heads(assumed: AssumedHead, n: int, d: int, draws: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """The very heads that the Monte Carlo draws."""
     rng, weights = np.random.default_rng(module._make_seed(assumed, n, d, 3)), weight_profile(assumed, n)
     return [(weights, draw_values(assumed, n, d, rng)) for _ in range(draws)]
 
 
-def literal_point(assumed: Assumed, size: int, kappa: float, scale: str) -> dict[str, float]:
+def literal_point(assumed: AssumedHead, size: int, kappa: float, scale: str) -> dict[str, float]:
     """Means by the definitions, one draw after the other."""
     found: dict[str, list[float]] = {}
     for weights, values in heads(assumed, 16, 16, 60):
@@ -90,7 +90,7 @@ def literal_point(assumed: Assumed, size: int, kappa: float, scale: str) -> dict
 
 @pytest.mark.parametrize("assumed", [INDEPENDENT, replace(INDEPENDENT, beta=0.5, rho_0=0.3, value_scale=3.0)])
 @pytest.mark.parametrize(("kappa", "scale"), [(0.5, "unit"), (20.0, "raw")])
-def test_equals_a_literal_one(assumed: Assumed, kappa: float, scale: str) -> None:
+def test_equals_a_literal_one(assumed: AssumedHead, kappa: float, scale: str) -> None:
     for size in SIZES[1:]:
         row = pick(point(assumed), n=size, family="printed", kappa=kappa, scale=scale)
         expected = literal_point(assumed, size, kappa, scale)
@@ -282,7 +282,7 @@ TABLE = replace(INDEPENDENT, beta=3.0, p_sink=0.2, t_1=12, t_2=40)
 
 
 @cache
-def effects(assumed: Assumed, size: int = 2, scale: str = "unit", draws: int = 40) -> dict[str, dict[str, Any]]:
+def effects(assumed: AssumedHead, size: int = 2, scale: str = "unit", draws: int = 40) -> dict[str, dict[str, Any]]:
     rows = measure_parameter_effects(assumed, 56, 128, size, kappa=0.5, scale=scale, draws=draws, seed=0)
     assert [row["parameter"] for row in rows] == list(PAPER_EFFECTS)
     return {row["parameter"]: row for row in rows}
@@ -409,7 +409,7 @@ def test_a_change_within_its_errors_is_none(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_premise_is_sought_near_the_parameters_given() -> None:
     """β is raised no farther than need be, d only if β does not help; the point found has Δ > 0 in other draws too."""
-    given = Assumed(
+    given = AssumedHead(
         lambda_sink=0.2, beta=0.1, rho_0=0.0, p_sink=0.4, eta=0.0, eta_growth=0.2, omega=1.0, t_1=20, t_2=20
     )
     found, head_dim, size = find_premise_point(given, 40, 64, seed=0)
@@ -427,5 +427,7 @@ def test_the_premise_is_sought_near_the_parameters_given() -> None:
 
 
 def test_where_no_point_is_within_the_premise_the_one_given_stays() -> None:
-    given = Assumed(lambda_sink=1, beta=0.0, rho_0=0.9, p_sink=0.1, eta=0.0, eta_growth=0.0, omega=1.0, t_1=9, t_2=9)
+    given = AssumedHead(
+        lambda_sink=1, beta=0.0, rho_0=0.9, p_sink=0.1, eta=0.0, eta_growth=0.0, omega=1.0, t_1=9, t_2=9
+    )
     assert find_premise_point(given, 10, 4, seed=0) == (given, 4, 2)

@@ -7,18 +7,19 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
+from benchmarks.fits import phase_curve
 from geometry.assumptions import phases
-from geometry.assumptions.assumed import Assumed, weight_profile
+from geometry.assumptions.assumed import AssumedHead, weight_profile
 from geometry.assumptions.phase_kernels import descend, evaluate_reduced
-from geometry.assumptions.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases, phase_curve
+from geometry.assumptions.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases
 from geometry.assumptions.residuals import effective_points
 from tests.geometry.draws import correlated_noise
 
-Planted = dict[str, Any]
+PlantedHead = dict[str, Any]
 NAMES = ("p_sink", "p_base", "eta", "eta_growth", "omega", "t_1", "t_2")
 
 
-def literal(i: int, planted: Planted) -> float:
+def literal(i: int, planted: PlantedHead) -> float:
     """Assumption 3, line by line."""
     if i == 0:
         return planted["p_sink"]
@@ -29,7 +30,7 @@ def literal(i: int, planted: Planted) -> float:
     return planted["p_base"] * math.exp(planted["eta_growth"] * (i - planted["t_2"]))
 
 
-def plant(variant: PhaseVariant, n: int, rng: np.random.Generator, first: int = 0) -> Planted:
+def plant(variant: PhaseVariant, n: int, rng: np.random.Generator, first: int = 0) -> PlantedHead:
     """Parameters of a variant over n positions from ``first`` on."""
     last = first + n - 1
     t_2 = last if variant == "plateau" else first + int(n * rng.uniform(0.6, 0.9))
@@ -41,16 +42,16 @@ def plant(variant: PhaseVariant, n: int, rng: np.random.Generator, first: int = 
     return dict(zip(NAMES, values, strict=True))
 
 
-def weights(planted: Planted, n: int, noise: float, rng: np.random.Generator, first: int = 0) -> np.ndarray:
+def weights(planted: PlantedHead, n: int, noise: float, rng: np.random.Generator, first: int = 0) -> np.ndarray:
     """Weights of the curve, each times a lognormal factor."""
     return phase_curve(np.arange(first, first + n), **planted) * np.exp(noise * rng.standard_normal(n))
 
 
-def fitted(fit: PhaseFit) -> Planted:
+def fitted(fit: PhaseFit) -> PlantedHead:
     return {name: getattr(fit, name) for name in NAMES}
 
 
-def squares(weight: np.ndarray, planted: Planted, first: int = 0) -> float:
+def squares(weight: np.ndarray, planted: PlantedHead, first: int = 0) -> float:
     """Σ (log weight − log curve)² over the positions with weight but the sink, by the literal curve."""
     positions = [i for i in range(max(first, 1), first + len(weight)) if weight[i - first] > 0]
     return sum((math.log(weight[i - first]) - math.log(literal(i, planted))) ** 2 for i in positions)
@@ -224,7 +225,7 @@ def drawn_variants(*, oscillates: bool, time: float, heads: int = 16, sequences:
     for head in range(heads):
         rng = np.random.default_rng([head, oscillates])
         t_2 = int(512 * rng.uniform(0.6, 0.8))
-        assumed = Assumed(
+        assumed = AssumedHead(
             lambda_sink=0.2,
             beta=0.1,
             rho_0=0.0,

@@ -13,7 +13,7 @@ from reports.findings import recovery as recovery_findings
 from reports.findings import separation as separation_findings
 from reports.findings import values as values_findings
 from reports.findings.claims import VERDICTS
-from reports.findings.headlines import Measured
+from reports.findings.headlines import HeadlineRows
 from reports.findings.numbers import Row
 
 
@@ -213,7 +213,7 @@ def test_claims_are_counted_beside_random_weights() -> None:
         "Of 3 claims of the paper, 0 are supported; 1 not supported, 1 undecided, 1 not testable."
     )
     for told, value in ((rows, "1"), (rows[2:], "–"), (rows[3:], "0")):
-        assert headlines_findings.build_headlines(told, Measured([], []), None, [], 4)[2].value == value
+        assert headlines_findings.build_headlines(told, HeadlineRows([], []), None, [], 4)[2].value == value
 
 
 def test_a_summary_quotes_the_verdicts() -> None:
@@ -308,10 +308,10 @@ def test_one_sentence_says_what_the_model_does() -> None:
 
 
 def test_headlines_stand_beside_chance_and_random_weights() -> None:
-    def measured(value: float, twin: float | None) -> Measured:
+    def measured(value: float, twin: float | None) -> HeadlineRows:
         row = {"value": value, "value_low": 0.4, "value_high": 0.6, "twin_value": twin}
         measures = [row | {"measure": name} for name in ("sink_weight", "lambda_sink")]
-        return Measured([{"precision": value, "recall": value}], measures)
+        return HeadlineRows([{"precision": value, "recall": value}], measures)
 
     null = {"measure": "recall", "null_model": "random_selection", "n": 4, "null_value": 0.2}
     precision, recall, _, weight, norm = headlines_findings.build_headlines(

@@ -93,7 +93,7 @@ def test_the_comparison_notices_another_elbow(monkeypatch: pytest.MonkeyPatch, o
 
 @pytest.mark.one_case
 @pytest.mark.parametrize(
-    ("harmonic_mean", "elbow_n"),
+    ("means", "elbow_n"),
     [
         ([1, 1, 1, 1, 0.1, 0.1, 0.5], 4),  # a cliff after 4
         ([1, 0.9, 0.3, 0.2, 0.15, 0.1], None),  # falls at once: nowhere above the straight line
@@ -103,8 +103,8 @@ def test_the_comparison_notices_another_elbow(monkeypatch: pytest.MonkeyPatch, o
         ([0.2, 0.5, 1], None),  # never falls
     ],
 )
-def test_elbows_one_can_see(separability: list[float], elbow_n: int | None) -> None:
-    curve = [(value, value) for value in separability]
+def test_elbows_one_can_see(means: list[float], elbow_n: int | None) -> None:
+    curve = [(value, value) for value in means]
     model = [row | {"heads": 1} for row in rows(curve)]
     with database(selection_means=rows(curve, layer=0, head=0), selection_means_model=model) as connection:
         (of_head,), (of_model,) = rows_of(connection, "elbows"), rows_of(connection, "elbows_model")

@@ -52,7 +52,7 @@ class Twin:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """A claim with its tests."""
 
     claim: Claim
@@ -106,14 +106,14 @@ def estimate_sample(sample: Sample, measure: Measure) -> Estimate:
     return Estimate(value, found.error, low, high)
 
 
-def judge_claim(claim: Claim, evidence: Evidence, samples: Mapping[str, Sample]) -> Judged:
+def judge_claim(claim: Claim, evidence: Evidence, samples: Mapping[str, Sample]) -> Judgement:
     """Test a claim."""
     parts = tuple(
         (expanded, samples[expanded.measure], compare_part(expanded, samples[expanded.measure]))
         for part in claim.parts
         for expanded in _expand_part(part, samples)
     )
-    return Judged(claim, parts, _find_reason(claim, parts, evidence))
+    return Judgement(claim, parts, _find_reason(claim, parts, evidence))
 
 
 def _expand_part(part: Part, samples: Mapping[str, Sample]) -> list[Part]:
@@ -234,7 +234,7 @@ PART_SCHEMA = pa.schema(
 """The columns of ``claim_parts``."""
 
 
-def _build_part_rows(judged: Sequence[Judged], estimates: Mapping[str, Estimate]) -> pa.RecordBatch:
+def _build_part_rows(judged: Sequence[Judgement], estimates: Mapping[str, Estimate]) -> pa.RecordBatch:
     """The rows of ``claim_parts``; parts whose measures do not exist have no value."""
     rows = []
     for one in judged:
@@ -264,7 +264,7 @@ CLAIM_SCHEMA = pa.schema(
 
 
 def _build_claim_rows(
-    judged: Sequence[Judged],
+    judged: Sequence[Judgement],
     estimates: Mapping[str, Estimate],
     evidence: Evidence,
     twin: Twin | None,
@@ -304,7 +304,7 @@ def _build_claim_rows(
     return pa.RecordBatch.from_pylist(rows, CLAIM_SCHEMA)
 
 
-def _count_needed(one: Judged, claims: int) -> int | None:
+def _count_needed(one: Judgement, claims: int) -> int | None:
     """The number of sequences that would decide a claim: the most of its parts, or of alternatives the fewest.
 
     A claim that is not supported needs one part that fails.
@@ -320,7 +320,7 @@ def _count_needed(one: Judged, claims: int) -> int | None:
     return max(known) if len(known) == len(numbers) else None
 
 
-def _is_beyond(one: Judged, twin: Twin) -> bool | None:
+def _is_beyond(one: Judgement, twin: Twin) -> bool | None:
     """Whether the measures of a supported claim differ from the twin's in its direction, at 5 %; None if not known."""
     pairs = [
         (part, pair_sequences(sample.of_sequences, twin.values[part.measure]))

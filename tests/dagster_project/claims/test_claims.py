@@ -15,7 +15,7 @@ from dagster_project.analysis.claims.judging import (
     CLAIMS,
     MEASURES,
     SUBJECTS,
-    Judged,
+    Judgement,
     compare_part,
     estimate_sample,
     find_measure,
@@ -102,13 +102,13 @@ def _measure(changed: str, subject: str) -> Samples:
     return found
 
 
-def judge(name: str, changed: Changed | None = None) -> Judged:
+def judge(name: str, changed: Changed | None = None) -> Judgement:
     """Test a claim on a made-up model."""
     key = json.dumps(changed or {})
     return judge_claim(BY_NAME[name], _make_evidence(key), _measure(key, SUBJECT_OF[name]))
 
 
-def decide(judged: Judged) -> str:
+def decide(judged: Judgement) -> str:
     """The verdict, at the level that Holm's correction for all claims starts with."""
     if judged.reason is not None:
         return "not testable"

@@ -1,6 +1,7 @@
 """The counts of Precision and Recall in plain floating-point arithmetic, a diagnostic to compare with the exact counts.
 
-Holds ``plain_arithmetic``. The exact counts are those of ``geometry.selection.profile``.
+Holds ``plain_arithmetic``. The exact counts are those of ``geometry.selection.profile``. ``python -m
+benchmarks.arithmetic`` compares them on a drawn head with a sink.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from benchmarks.heads import draw_head
 from geometry.arrays import F64, I32, I64, Floats
 from geometry.grids import choose_grid
 from geometry.inputs import check_heads, convert_array, iterate_heads
@@ -150,3 +152,16 @@ _DISTANCES: dict[str, Distances] = {
     "float32_cdist": _measure_by_products,
     "float64_literal": _measure_by_differences,
 }
+
+
+def describe_head(n: int = 512, head_dim: int = 64) -> str:
+    """The share of N with wrong counts, and how far mean Recall is off, of a drawn head; a line per arithmetic."""
+    found = plain_arithmetic(*draw_head(n, head_dim))
+    rows = zip(ARITHMETICS, found.recall_differs, found.recall_difference.mean(axis=-1), strict=True)
+    return "\n".join(
+        f"{name}: K_in wrong at {share:.0%} of all N, Recall off by {off:+.2f}" for name, share, off in rows
+    )
+
+
+if __name__ == "__main__":
+    print(describe_head())
