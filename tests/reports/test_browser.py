@@ -228,6 +228,7 @@ def test_on_a_phone_the_contents_are_folded_and_nothing_overflows(browser: Brows
         browser.as_opened()
 
 
+@pytest.mark.slow
 def test_labels_can_be_read_and_a_fault_is_noticed(browser: Browser, report: ReportSummary) -> None:
     browser.open(report.path)
     unfold(browser, report)

@@ -93,7 +93,7 @@ def test_a_page_says_each_number_once(study: MadeUp, tmp_path: Path) -> None:
     assert check(study, tmp_path) == []
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "noticed"),
     [
