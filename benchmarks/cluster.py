@@ -21,7 +21,7 @@ from dagster_project.assets import metrics as measuring
 from dagster_project.assets.asset import Work
 from dagster_project.assets.catalogue import ASSETS
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from geometry.assumptions.phases import fit_phases
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore

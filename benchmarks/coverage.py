@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from dagster_project.analysis.claims.evidence import Sample
 from dagster_project.analysis.claims.judging import CLAIMS, Judged, compare_part, find_measure
-from dagster_project.analysis.claims.records import Claim, Part, Sample
+from dagster_project.analysis.claims.records import Claim, Part
 from geometry import selection_profile
 from geometry.grids import compute_band_weights
 from geometry.statistics.associations import associate, correlate_heads

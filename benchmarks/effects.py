@@ -17,7 +17,7 @@ from benchmarks.measure import Benchmark, Result, alternate, compare
 from extract import losses
 from extract.ablation import ablate, compute_mean_of_others, compute_mean_outputs
 from extract.capture import probe
-from extract.interventions import KINDS, Kind, Replaced, intervene
+from extract.interventions import REPLACEMENTS, Replaced, Replacement, intervene
 from extract.models import describe, load
 from extract.resuming import Resumable
 from extract.settings import ExtractionSettings
@@ -38,13 +38,13 @@ class _Heads:
         self.ids = ids[0]
         self.plain = losses.compute_log_probabilities(self.compute_logits(Replaced({})))
 
-    def ablate_heads(self, heads: list[tuple[int, int]], kinds: tuple[Kind, ...] = KINDS) -> None:
+    def ablate_heads(self, heads: list[tuple[int, int]], kinds: tuple[Replacement, ...] = REPLACEMENTS) -> None:
         """Ablate as the program does, layer by layer."""
         layers = sorted({layer for layer, _ in heads})
         given = partial(ablate, kinds=kinds, means=self.means, layers=layers, heads=heads)
         list(given(self.resumable, self.attention, self.ids))
 
-    def ablate_by_forward(self, heads: list[tuple[int, int]], kinds: tuple[Kind, ...] = KINDS) -> None:
+    def ablate_by_forward(self, heads: list[tuple[int, int]], kinds: tuple[Replacement, ...] = REPLACEMENTS) -> None:
         """Ablate by a forward pass for each head and kind."""
         for kind, head in product(kinds, heads):
             losses.compare(self.compute_logits(Replaced({head: kind}, self.means))[None], self.plain, self.ids)
@@ -70,10 +70,10 @@ def measure_ablation(*, context: int, repeats: int, heads: int | None = None) ->
         repeats=repeats,
         clock=time.process_time,
     )
-    sizes = {"layers": layers, "heads": count, "kinds": len(KINDS), "context": context}
+    sizes = {"layers": layers, "heads": count, "kinds": len(REPLACEMENTS), "context": context}
     what = ("ablation of the heads of the embedded model: losses and divergences", seconds[:, 0])
     against = ("the same by a forward pass for each head and kind", seconds[:, 1])
-    bare = np.median(seconds[:, 0] / seconds[:, 2]) / (len(chosen) * len(KINDS))
+    bare = np.median(seconds[:, 0] / seconds[:, 2]) / (len(chosen) * len(REPLACEMENTS))
     note = f"{bare:.2f} times the same number of plain passes without losses"
     return [compare("effects.ablation", "cost", what, against, sizes=sizes, target=TARGET, note=note)]
 

@@ -40,7 +40,7 @@ from dagster_project.assets.metrics import SELECTION_METRICS
 from dagster_project.assets.report import REPORT
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from extract import models
 from extract.batches import choose_batch_size
 from extract.buffers import Buffers

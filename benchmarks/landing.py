@@ -23,7 +23,7 @@ from dagster_project.assets.metrics import SELECTION_METRICS
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.assets.tensors import TENSOR_STORE
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from extract.settings import SYNTHETIC
 from storage.warehouse.landing import land
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["cost", "speed", "exponent"]
+Quantity = Literal["cost", "speed", "exponent"]
 """cost: our time over theirs; speed: theirs over ours; exponent: growth of our time. Only speed is better if higher."""
 
 Contender = Callable[[], object]
@@ -32,7 +32,7 @@ class Result:
     """One figure: ``what`` compared with ``against``."""
 
     name: str
-    kind: Kind
+    kind: Quantity
     what: str
     against: str
     ratio: float

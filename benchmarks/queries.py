@@ -32,7 +32,7 @@ EMPTY = {"upper_bounds", "monte_carlo", "planted_assumptions", "coverage_by_sequ
 """Tables that no query reads after a landing, or that are empty for studies of a model."""
 
 CALLS = {
-    "best_n": "FROM best_n('separability') WHERE study = $study",
+    "best_n": "FROM best_n('harmonic_mean') WHERE study = $study",
     "heads_by_regime": "FROM heads_by_regime(8) WHERE study = $study",
     "compare_studies": "FROM compare_studies($study, $study)",
     "bounds_at": "FROM bounds_at(0.2) WHERE study = $study AND layer = 1 AND head = 1",

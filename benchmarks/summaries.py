@@ -25,7 +25,7 @@ from dagster_project.assets.landing import land_study
 from dagster_project.assets.metrics import make_metrics
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from extract.settings import SYNTHETIC
 from storage.warehouse.landing import Landing
 from storage.zarr.sequences import SequenceStore

@@ -18,9 +18,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from extract.capture import Attention
-from extract.interventions import Call, Kind, Watched, check_heads, intervene, replace
+from extract.interventions import Call, Recorder, Replacement, check_heads, intervene, replace
 from extract.losses import compare, compute_log_probabilities
-from extract.resuming import Passed, Reached, Resumable
+from extract.resuming import LayerReachedError, Passed, Resumable
 from storage.errors import UserError
 
 ROW_BYTES = {"cpu": 2**27, "cuda": 2**31}
@@ -48,7 +48,7 @@ class _Rows:
     layer: int
     means: Tensor | None
     """Z that heads are replaced by under ``mean``, (H, Dv)."""
-    rows: Sequence[tuple[Kind, int]] = ()
+    rows: Sequence[tuple[Replacement, int]] = ()
     """The kind and the head of each row."""
     _own: Tensor | None = field(default=None, init=False)
 
@@ -58,7 +58,7 @@ class _Rows:
             return call.output()
         if self._own is None:
             self._own = call.plain(1)
-            raise Reached
+            raise LayerReachedError
         found, one = self._own.repeat(len(self.rows), 1, 1, 1), call.select_first()
         for row, (kind, head) in enumerate(self.rows):
             replace(found[row : row + 1], one, head, kind, self.means)
@@ -70,7 +70,7 @@ def ablate(
     attention: Attention,
     ids: Tensor,
     *,
-    kinds: Sequence[Kind],
+    kinds: Sequence[Replacement],
     means: Mapping[int, Tensor] | None = None,
     layers: Sequence[int] | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
@@ -114,8 +114,8 @@ def ablate(
         raise ValueError(msg)
     attending = [layer for layer, size in enumerate(attention.layers) if size.heads]
     chosen = sorted(set(attending if layers is None else layers))
-    watched = Watched()
-    with intervene(resumable.model, attention, watched):
+    recorder = Recorder()
+    with intervene(resumable.model, attention, recorder):
         passed = resumable.run_plain(ids, chosen)
     plain = compute_log_probabilities(passed.logits)
     plain_loss = float(compare(passed.logits[None], plain, ids).loss[0])
@@ -125,7 +125,7 @@ def ablate(
         wanted = [
             (kind, head)
             for kind, head in product(kinds, range(count))
-            if (heads is None or (layer, head) in heads) and (kind != "sink" or watched.sees_first[layer])
+            if (heads is None or (layer, head) in heads) and (kind != "sink" or recorder.sees_first[layer])
         ]
         loss, kl = np.full((2, len(kinds), count), np.nan)
         for rows, logits in _iterate_logits(resumable, attention, passed, edit, wanted):
@@ -136,8 +136,8 @@ def ablate(
 
 
 def _iterate_logits(
-    resumable: Resumable, attention: Attention, passed: Passed, edit: _Rows, wanted: Sequence[tuple[Kind, int]]
-) -> Iterator[tuple[Sequence[tuple[Kind, int]], Tensor]]:
+    resumable: Resumable, attention: Attention, passed: Passed, edit: _Rows, wanted: Sequence[tuple[Replacement, int]]
+) -> Iterator[tuple[Sequence[tuple[Replacement, int]], Tensor]]:
     """The logits (R, K, V) of the wanted replacements of one layer, as many rows at a time as fit."""
     together = count_rows_per_pass(resumable.model, passed.ids.shape[1])
     with intervene(resumable.model, attention, edit):
@@ -188,10 +188,10 @@ def compute_mean_outputs(model: PreTrainedModel, attention: Attention, ids: Tens
     """
     found: list[dict[int, Tensor]] = []
     for one in ids:
-        watched = Watched()
-        with intervene(model, attention, watched), torch.inference_mode():
+        recorder = Recorder()
+        with intervene(model, attention, recorder), torch.inference_mode():
             model.base_model(input_ids=one[None].to(model.device, torch.long), use_cache=False)
-        found.append({layer: mean.cpu() for layer, mean in watched.means.items()})
+        found.append({layer: mean.cpu() for layer, mean in recorder.means.items()})
     return {layer: torch.cat([means[layer] for means in found]) for layer in found[0]}
 
 

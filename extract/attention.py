@@ -1,6 +1,6 @@
 """Softmax attention from queries, keys and masks, a block of queries at a time, and quantities derived from it.
 
-Holds the weights of chosen queries, a layer's output if SDPA cannot compute it, norms, and received attention.
+Holds the weights of chosen queries, a layer's output if SDPA cannot compute it, and received attention.
 transformers calls it through ``extract.capture`` and ``extract.interventions``.
 
 Shapes: ``query`` is (B, H, K, D), ``key`` and ``value`` are (B, Hkv, K, D) and (B, Hkv, K, Dv), all as
@@ -43,20 +43,6 @@ def compute_query_weights(
         dim=2,
     )
     return weights[..., :keys], None if s_aux is None else weights[..., keys]
-
-
-def compute_attended_norms(
-    query: Tensor, key: Tensor, mask: Tensor | None, rows: Tensor, scale: float
-) -> tuple[Tensor, Tensor]:
-    """Norms of the vectors whose products are the logits, both float32 (B, H, Q).
-
-    Norms of the queries at the positions ``rows`` (Q,) times the scale, and the largest norm of a key that each of them
-    attends to: by the Cauchy-Schwarz inequality, no logit is larger than their product.
-    """
-    of_query = torch.linalg.vector_norm(query, dim=-1, dtype=torch.float32)[:, :, rows] * abs(scale)
-    of_key = torch.linalg.vector_norm(key, dim=-1, dtype=torch.float32)  # (B, Hkv, K)
-    of_key = of_key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)[:, :, None]
-    return of_query, of_key.masked_fill(~find_visible_keys(mask, rows, key.shape[2]), 0).amax(dim=-1)
 
 
 def compute_received_attention(

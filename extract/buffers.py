@@ -22,8 +22,6 @@ AXES = {
     "weights": "bqhk",
     "values": "bgkd",
     "learned_sink": "bqh",
-    "query_norm": "bqh",
-    "key_norm": "bqh",
     "received": "bhk",
 }
 """Axes of the tensors of one layer: sequence (b), query (q), query head (h), KV head (g), key (k), element of a value
@@ -85,9 +83,9 @@ class Buffers:
         }
         self.weights, self.values = self.tensors["weights"], self.tensors["values"]
         self.learned_sink = self.tensors["learned_sink"]
-        for name, tensor in self.tensors.items():
+        for tensor in self.tensors.values():
             for layer, size in enumerate(self.layers):
-                if size != largest or name in {"query_norm", "key_norm"}:
+                if size != largest:
                     tensor[layer].fill_(torch.nan)
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
         self._in_flight: deque[torch.cuda.Event] = deque()
@@ -98,11 +96,16 @@ class Buffers:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def put(
-        self, layer: int, weights: Tensor, values: Tensor, learned_sink: Tensor | None = None, **others: Tensor
+        self,
+        layer: int,
+        weights: Tensor,
+        values: Tensor,
+        learned_sink: Tensor | None = None,
+        received: Tensor | None = None,
     ) -> None:
         """Copy the tensors of one layer, with the axes of ``AXES``, of at most as many sequences as fit.
 
-        Without ``learned_sink`` no head has one; norms that are not given stay NaN. Copies from a GPU may continue
+        Without ``learned_sink`` no head has one. Copies from a GPU may continue
         after this returns, until ``wait``; the given tensors may be freed meanwhile, but must not be changed.
 
         Raises
@@ -111,7 +114,8 @@ class Buffers:
             If a tensor does not have the layer's shape, or has more sequences than fit.
         """
         sinks = weights.new_zeros(weights.shape[:3]) if learned_sink is None else learned_sink
-        given = {"weights": weights, "values": values, "learned_sink": sinks, **others}
+        given = {"weights": weights, "values": values, "learned_sink": sinks}
+        given |= {} if received is None else {"received": received}
         batch, room = len(weights), self._lengths["b"]
         found = {name: tuple(new.shape) for name, new in given.items()}
         shapes = {name: (batch, *self._compute_shape(name, self.layers[layer])[1:]) for name in given}

@@ -25,7 +25,6 @@ from transformers.masking_utils import sdpa_mask
 from extract import two_pass
 from extract.attention import (
     attend,
-    compute_attended_norms,
     compute_query_weights,
     compute_received_attention,
     find_visible_keys,
@@ -81,14 +80,6 @@ class Captured:
     """First position each query attends to, up to its own, int32 (Q, L); -1 in a layer without softmax attention."""
     query_position: Tensor
     """Positions of the queries, int32 (Q,), in the order in which they were given."""
-    query_norm: Tensor
-    """Norms of the queries times the scale, float32 (L, B, Q, H), of the vectors that are multiplied: after rotation
-    and all other operations of the model. NaN for a model read in two passes."""
-    key_norm: Tensor
-    """Largest norm of a key that each query attends to, float32 (L, B, Q, H), like ``query_norm``. No logit of the
-    query is larger than the product of both, or, with a soft cap c, than c·tanh(product / c)."""
-    logit_cap: Tensor
-    """Soft cap of each layer's logits, float32 (L,); NaN without one, and for a model read in two passes."""
     received: Tensor | None
     """Mean weight that each key gets from the queries at and after it, float32 (L, B, H, K); None if not requested."""
     buffers: Buffers
@@ -100,7 +91,7 @@ class Captured:
 
 
 @dataclass
-class _Recorder:
+class _LayerRecorder:
     """Records the tensors of the layers of a forward pass; without buffers, checks them and keeps only their sizes."""
 
     model: str
@@ -110,7 +101,6 @@ class _Recorder:
     sizes: dict[int, LayerSize] = field(default_factory=dict)
     dtypes: dict[int, torch.dtype] = field(default_factory=dict)
     first_key: dict[int, list[int]] = field(default_factory=dict)
-    caps: dict[int, float] = field(default_factory=dict)
     _rows: dict[torch.device, Tensor] = field(default_factory=dict)
     _last_mask: tuple[Tensor, list[int]] | None = None
 
@@ -126,12 +116,9 @@ class _Recorder:
         value: Tensor,
         sink: Tensor | None,
         first: list[int],
-        **others: Tensor,
+        received: Tensor | None,
     ) -> None:
-        """Record one layer's weights (B, Q, H, K), value states (B, Hkv, K, D) and learned sinks (B, Q, H).
-
-        ``others`` are passed on to ``Buffers.put``.
-        """
+        """Record one layer's weights (B, Q, H, K), value states, learned sinks (B, Q, H) and received attention."""
         if layer is None or not 0 <= layer < self.layers:
             msg = f"{self.model} computes attention outside its {self.layers} numbered layers; it cannot be captured"
             raise UserError(msg)
@@ -142,7 +129,7 @@ class _Recorder:
         self.dtypes[layer] = value.dtype
         self.first_key[layer] = first
         if self.buffers is not None:
-            self.buffers.put(layer, weights, value, sink, **others)
+            self.buffers.put(layer, weights, value, sink, received)
 
     def copy_rows(self, device: torch.device) -> Tensor:
         """Positions of the queries, int64 (Q,), on a device; copied there once."""
@@ -163,7 +150,7 @@ class _Recorder:
         return self._last_mask[1]
 
 
-_recorder: ContextVar[_Recorder] = ContextVar("_recorder")
+_recorder: ContextVar[_LayerRecorder] = ContextVar("_recorder")
 
 
 def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
@@ -238,14 +225,13 @@ def capture(
     if buffers is None:
         buffers = Buffers(attention.layers, batch=batch, queries=len(queries), keys=keys, dtype=attention.dtype)
     if attention.path == "two-pass":
-        first, caps = two_pass.read(model, _move_ids(model, input_ids), queries, buffers.put), {}
+        first = two_pass.read(model, _move_ids(model, input_ids), queries, buffers.put)
     else:
         recorder = _run(model, input_ids, queries, buffers)
         missing = [n for n, size in enumerate(attention.layers) if size != NO_LAYER and n not in recorder.sizes]
         _refuse_in_part(recorder.model, missing, recorder.layers)
         none = [-1] * len(queries)
         first = [recorder.first_key.get(layer, none) for layer in range(recorder.layers)]
-        caps = recorder.caps
     received = buffers.tensors.get("received")
     return Captured(
         layers=attention.layers,
@@ -254,18 +240,15 @@ def capture(
         learned_sink=buffers.learned_sink[:, :batch],
         first_key=torch.tensor(first, dtype=torch.int32).T.contiguous(),
         query_position=torch.tensor(queries, dtype=torch.int32),
-        query_norm=buffers.tensors["query_norm"][:, :batch],
-        key_norm=buffers.tensors["key_norm"][:, :batch],
-        logit_cap=torch.tensor([caps.get(layer, torch.nan) for layer in range(len(attention.layers))]),
         received=None if received is None else received[:, :batch],
         buffers=buffers,
     )
 
 
-def _run(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int], buffers: Buffers | None) -> _Recorder:
+def _run(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int], buffers: Buffers | None) -> _LayerRecorder:
     """Run one forward pass of the base model with a recorder, and return the recorder."""
     layers = model.config.get_text_config(decoder=True).num_hidden_layers
-    recorder = _Recorder(type(model).__name__, layers, tuple(queries), buffers)
+    recorder = _LayerRecorder(type(model).__name__, layers, tuple(queries), buffers)
     token = _recorder.set(recorder)
     try:
         with _use_recorder(model), torch.inference_mode():
@@ -338,14 +321,11 @@ def _forward(
     if recorder.buffers is None:
         given = {"scaling": scale, "softcap": softcap, "s_aux": s_aux, **kwargs}
         _verify(recorder.model, module, (query, key, value), attention_mask, weights, sink, output, rows, **given)
-    of_query, of_key = compute_attended_norms(query, key, attention_mask, rows, scale)
-    others = {"query_norm": of_query.transpose(1, 2), "key_norm": of_key.transpose(1, 2)}
+    received = None
     if recorder.wants_received:
-        others["received"] = compute_received_attention(query, key, attention_mask, scale, softcap, s_aux)
+        received = compute_received_attention(query, key, attention_mask, scale, softcap, s_aux)
     sinks = None if sink is None else sink.transpose(1, 2)
-    recorder.record(layer, weights.transpose(1, 2), value, sinks, first, **others)
-    if layer is not None and softcap is not None:
-        recorder.caps[layer] = softcap
+    recorder.record(layer, weights.transpose(1, 2), value, sinks, first, received)
     return output, None
 
 

@@ -21,7 +21,7 @@ from extract.capture import Attention, probe
 from extract.checkpoints import OTHER_FILES
 from extract.extraction import PROBE_TOKENS
 from extract.hub import silence_libraries
-from extract.interventions import Kind, Watched, check_heads, intervene, refuse_two_passes
+from extract.interventions import Recorder, Replacement, check_heads, intervene, refuse_two_passes
 from extract.policies import Policy
 from extract.resuming import Resumable
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings
@@ -100,7 +100,7 @@ def ablate_heads(
     opened: Opened,
     *,
     sequences: int,
-    kinds: Sequence[Kind],
+    kinds: Sequence[Replacement],
     heads: Sequence[tuple[int, int]] | None = None,
     done: Collection[tuple[int, int]] = (),
 ) -> Iterator[tuple[int, LayerEffects]]:
@@ -162,11 +162,11 @@ def measure_heads(opened: Opened, *, sequences: int) -> Heads:
     UserError
         If the study has fewer sequences.
     """
-    ids, layers, watched = opened.select_ids(sequences), opened.attention.layers, Watched()
-    with intervene(opened.model, opened.attention, watched), torch.inference_mode():
+    ids, layers, recorder = opened.select_ids(sequences), opened.attention.layers, Recorder()
+    with intervene(opened.model, opened.attention, recorder), torch.inference_mode():
         opened.model.base_model(input_ids=ids[:1].to(opened.model.device), use_cache=False)
     counts = np.zeros((len(layers), ids.shape[1]), np.int64)
-    for layer, count in watched.counts.items():
+    for layer, count in recorder.counts.items():
         counts[layer] = count.cpu().numpy()
     heads = np.array([size.heads for size in layers])
     present = np.arange(heads.max()) < heads[:, None]

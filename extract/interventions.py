@@ -32,10 +32,10 @@ from storage.errors import UserError
 ATTENTION = "attention_geometry_edited"
 """Prefix of the attention function's name in transformers' registries; the name of the function it replaces follows."""
 
-Kind = Literal["zero", "mean", "sink"]
+Replacement = Literal["zero", "mean", "sink"]
 """What z is replaced by: 0; its mean; or the value state of position 0, as if a query attended only to that."""
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+REPLACEMENTS: tuple[Replacement, ...] = get_args(Replacement)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Unedited:
 
 
 @dataclass
-class Watched:
+class Recorder:
     """Leaves every layer unchanged, and records what happens in it."""
 
     means: dict[int, Tensor] = field(default_factory=dict)
@@ -126,7 +126,7 @@ class Replaced:
     ``sink`` replaces z only for queries that see position 0; for a query whose window hides position 0, z is unchanged.
     """
 
-    heads: Mapping[tuple[int, int], Kind]
+    heads: Mapping[tuple[int, int], Replacement]
     """Kind of replacement by head, each head as (layer, head)."""
     means: Mapping[int, Tensor] = field(default_factory=dict)
     """By layer, z that heads are replaced by under ``mean``, (H, Dv) or one for each sequence, (B, H, Dv)."""
@@ -140,7 +140,7 @@ class Replaced:
         return found
 
 
-def replace(output: Tensor, call: Call, head: int, kind: Kind, mean: Tensor | None) -> None:
+def replace(output: Tensor, call: Call, head: int, kind: Replacement, mean: Tensor | None) -> None:
     """Replace z of one head in a layer's output (B, K, H, Dv), in place.
 
     Parameters

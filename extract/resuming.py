@@ -30,7 +30,7 @@ TRIED = 16
 """Tokens of the sequence on which resuming is tested."""
 
 
-class Reached(Exception):  # noqa: N818 - not an error
+class LayerReachedError(Exception):
     """Ends a pass at the attention of a layer; raised by edits inside ``Resumable.run_until_attention``."""
 
 
@@ -109,7 +109,7 @@ class Resumable:
         return Passed(ids[None], logits[0], states)
 
     def run_until_attention(self, passed: Passed, layer: int) -> dict[Module, Tensor]:
-        """Run one copy until the edit of a layer's attention raises ``Reached``, within ``intervene``.
+        """Run one copy until the edit of a layer's attention raises ``LayerReachedError``, within ``intervene``.
 
         Returns
         -------
@@ -118,7 +118,7 @@ class Resumable:
         """
         trace = _Trace()
         parts = self._early[layer] if self.resumes[layer] else ()
-        with _register_hooks([(part, _note(trace), False) for part in parts]), suppress(Reached):
+        with _register_hooks([(part, _note(trace), False) for part in parts]), suppress(LayerReachedError):
             self.run(passed, layer, 1)
         return trace.outputs
 

@@ -26,7 +26,7 @@ from extract.settings import EXTRACTION_VERSION, SAME_NUMBERS, SYNTHETIC, Extrac
 from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.places import Place
 from storage.zarr.arrays import TENSORS
-from storage.zarr.sequences import Provenance, SequenceStore
+from storage.zarr.sequences import SequenceStore
 
 PROBED = ("attention", "layer_kinds")
 """Fields of the model's provenance that are only known after running it."""
@@ -135,7 +135,7 @@ def build_provenance(settings: ExtractionSettings, study: str, inputs: Mapping[s
     }
 
 
-def match_recorded(settings: ExtractionSettings, now: Provenance, was: Provenance) -> dict[str, Any]:
+def match_recorded(settings: ExtractionSettings, now: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
     """The provenance ``now``, made equal to the recorded one, ``was``, where a difference does not matter.
 
     Local inputs with an unchanged hash keep the recorded path: a model or text that has only been moved is the same.

@@ -37,7 +37,7 @@ from sql.thresholds import KINDS, OTHER, SIGNATURE, THRESHOLDS, describe_conditi
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-Kind = Literal["schema", "macros", "views", "derived", "queries", "tour", "checks", "findings"]
+StatementKind = Literal["schema", "macros", "views", "derived", "queries", "tour", "checks", "findings"]
 
 _HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning|rows):\s*(?P<text>.*)$")
 _UNFINISHED = re.compile(r"\n-- {6,}")
@@ -70,7 +70,7 @@ class Column:
 class Statement:
     """One SQL statement with its documentation."""
 
-    kind: Kind
+    kind: StatementKind
     name: str
     text: str
     """The SQL, header included."""
@@ -109,13 +109,13 @@ class Statement:
 
 
 @cache
-def list_names(kind: Kind) -> tuple[str, ...]:
+def list_names(kind: StatementKind) -> tuple[str, ...]:
     """Names of all statements of a kind, in alphabetical order."""
     return tuple(sorted(_find_templates(kind)))
 
 
 @cache
-def _find_templates(kind: Kind) -> dict[str, str]:
+def _find_templates(kind: StatementKind) -> dict[str, str]:
     """Name of each statement of a kind, and of its file."""
     found = {}
     for entry in (files(__package__) / kind).iterdir():
@@ -128,7 +128,7 @@ def _find_templates(kind: Kind) -> dict[str, str]:
 
 
 @cache
-def read_statement(kind: Kind, name: str) -> Statement:
+def read_statement(kind: StatementKind, name: str) -> Statement:
     """Read one statement.
 
     Raises
@@ -200,7 +200,7 @@ def _select_quantities(axes: tuple[str, ...]) -> list[object]:
     return [quantity for quantity in SELECTION.values() if quantity.axes == axes]
 
 
-def sort_statements(*kinds: Kind) -> Iterator[Statement]:
+def sort_statements(*kinds: StatementKind) -> Iterator[Statement]:
     """All statements of some kinds, each after the statements that its ``inputs`` name.
 
     Raises
@@ -215,7 +215,7 @@ def sort_statements(*kinds: Kind) -> Iterator[Statement]:
     return (found[name] for name in TopologicalSorter(inputs).static_order())
 
 
-def _parse_columns(kind: Kind, text: str) -> dict[str, str]:
+def _parse_columns(kind: StatementKind, text: str) -> dict[str, str]:
     """Comment of each column of a table or view."""
     if kind not in {"schema", "views"}:
         return {}

@@ -10,17 +10,19 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Module:
-    """A module, and the dotted names that it imports; those for type checkers alone are left out."""
+    """A module, and the dotted names that it imports."""
 
     name: str
     on_load: frozenset[str]
     """What is imported when the module is."""
     in_functions: frozenset[str]
     """What is imported when one of its functions is called."""
+    for_types: frozenset[str]
+    """What is imported for type checkers alone."""
 
     @property
     def imported(self) -> frozenset[str]:
-        """All of it."""
+        """All of it that is ever loaded."""
         return self.on_load | self.in_functions
 
 
@@ -41,15 +43,9 @@ class Imports:
         for path, name in parts.items():
             module = ".".join(name[:-1] if name[-1] == "__init__" else name)
             tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
-            found = list(_imports(tree.body, inside=False))
-            yield (
-                module,
-                Module(
-                    module,
-                    frozenset(imported for imported, inside in found if not inside),
-                    frozenset(imported for imported, inside in found if inside),
-                ),
-            )
+            found = list(_imports(tree.body, "on_load"))
+            kinds = ("on_load", "in_functions", "for_types")
+            yield module, Module(module, *(frozenset(name for name, at in found if at == kind) for kind in kinds))
 
     def find(self, imported: str) -> str | None:
         """The module of these packages that an import of this name is about; None if it is not one of them."""
@@ -68,6 +64,11 @@ class Imports:
     def graph(self) -> dict[str, set[str]]:
         """For every module those that it imports, whenever it does."""
         return {name: self.of(name, module.imported) for name, module in self.modules.items()}
+
+    @cached_property
+    def graph_with_types(self) -> dict[str, set[str]]:
+        """As ``graph``, with what is imported for type checkers alone."""
+        return {name: self.graph[name] | self.of(name, module.for_types) for name, module in self.modules.items()}
 
     @cached_property
     def graph_on_load(self) -> dict[str, set[str]]:
@@ -90,7 +91,7 @@ class Imports:
     def circle(self) -> list[str]:
         """Modules that import one another in a circle, the first again at the end; [] if there is none."""
         try:
-            TopologicalSorter(self.graph).prepare()
+            TopologicalSorter(self.graph_with_types).prepare()
         except CycleError as error:
             found: list[str] = error.args[1]
             return found
@@ -103,17 +104,18 @@ def _within(name: str) -> set[str]:
     return {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
 
 
-def _imports(nodes: Iterable[ast.AST], *, inside: bool) -> Iterator[tuple[str, bool]]:
-    """The dotted name of everything that is imported, and whether that is inside a function."""
+def _imports(nodes: Iterable[ast.AST], at: str) -> Iterator[tuple[str, str]]:
+    """The dotted name of everything that is imported, and the field of ``Module`` that it belongs to."""
     for node in nodes:
         match node:
             case ast.Import():
-                yield from ((alias.name, inside) for alias in node.names)
+                yield from ((alias.name, at) for alias in node.names)
             case ast.ImportFrom():
                 assert not node.level, "imports are absolute"
-                yield from ((f"{node.module}.{alias.name}", inside) for alias in node.names)
+                yield from ((f"{node.module}.{alias.name}", at) for alias in node.names)
             case ast.If() if "TYPE_CHECKING" in ast.unparse(node.test):
-                yield from _imports(node.orelse, inside=inside)
+                yield from _imports(node.body, "for_types")
+                yield from _imports(node.orelse, at)
             case _:
                 function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-                yield from _imports(ast.iter_child_nodes(node), inside=inside or function)
+                yield from _imports(ast.iter_child_nodes(node), "in_functions" if function else at)

@@ -23,7 +23,7 @@ from dagster_project.assets.catalogue import ASSETS
 from dagster_project.assets.landing import build_claims, gather_tables
 from dagster_project.assets.tensors import extract_tensors
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from geometry.statistics.intervals import POSITIVE, UNBOUNDED
 from geometry.statistics.moments import estimate_mean
 from storage.warehouse.connection import locate_database

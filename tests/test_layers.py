@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator, Mapping
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -115,7 +116,7 @@ def test_sub_packages_import_only_what_lies_below_them(imports: Imports) -> None
 
 
 def test_no_modules_import_one_another_in_a_circle(imports: Imports) -> None:
-    """Imports in functions count."""
+    """Imports in functions count, and those for type checkers."""
     assert imports.circle() == []
 
 
@@ -126,6 +127,37 @@ def test_modules_are_imported_in_functions_only_where_that_saves_loading_a_heavy
 def test_importing_storage_or_the_command_line_loads_no_heavy_library(imports: Imports) -> None:
     for module in ("storage", "dagster_project.command.cli", "dagster_project.study.home", "sql"):
         assert not imports.libraries_of(module) & HEAVY, module
+
+
+def rooms_of(imports: Imports, package: str) -> dict[str, set[str]]:
+    """The sub-packages and modules of a package, and those that each imports, also for type checkers."""
+    rooms: dict[str, set[str]] = {}
+    for module, imported in imports.graph_with_types.items():
+        if lies_in(module, package) and module != package:
+            here = module.split(".")[1]
+            others = {other.split(".")[1] for other in imported if lies_in(other, package) and other != package}
+            rooms[here] = rooms.get(here, set()) | others - {here}
+    return rooms
+
+
+def floors_of(rooms: Mapping[str, set[str]]) -> dict[str, int]:
+    """The floor of every room, one above the highest that it imports."""
+    floors: dict[str, int] = {}
+    for room in TopologicalSorter(rooms).static_order():
+        floors[room] = 1 + max((floors[other] for other in rooms[room]), default=0)
+    return floors
+
+
+@pytest.mark.parametrize("package", ["storage", "dagster_project"])
+def test_the_page_on_the_architecture_draws_rooms_floors_and_arrows_as_they_are(imports: Imports, package: str) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.partition(f"| floor | `{package}.` | holds | imports |\n")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.split("\n")[1:]]
+    rooms = rooms_of(imports, package)
+    floors = floors_of(rooms)
+    assert {name.strip("`"): {*others.split("`")[1::2]} for _, name, _, others in rows} == rooms
+    assert {name.strip("`"): int(floor) for floor, name, _, _ in rows} == floors
+    assert max(floors.values()) <= 8
 
 
 # --- controls: a package that breaks a rule is noticed ---
@@ -142,10 +174,12 @@ SOUND = {
     "geometry/quantities.py": "",
     "geometry/lazy/separation.py": "import dask.array as da\n",
 }
+FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from "
 IN_FUNCTION = "import zarr\nimport storage.zarr.more\ndef f():\n    "
 BROKEN = {
     "a circle": ("storage/errors.py", "from storage.files.places import Place", "circle"),
     "a circle in a function": ("storage/errors.py", "def f():\n    from storage.files import places", "circle"),
+    "a circle by type": ("storage/errors.py", f"{FOR_TYPES}storage.files.places import Place", "circle"),
     "a circle of a package": ("storage/files/__init__.py", "import storage.zarr.arrays", "circle"),
     "upwards": ("storage/files/places.py", "import storage.zarr.light", "sub_package"),
     "upwards in a function": ("storage/errors.py", "async def f():\n    import storage.zarr.light as l", "sub_package"),
@@ -173,7 +207,7 @@ def broken(root: Path, files: Mapping[str, str]) -> set[str]:
 
 
 def test_sound_packages_break_no_rule(tmp_path: Path) -> None:
-    checked = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from storage.zarr.arrays import ArraySpec\n"
+    checked = f"{FOR_TYPES}geometry.quantities import Quantity\n"
     saving = "def f():\n    import storage.zarr.arrays\n"
     assert broken(tmp_path, SOUND | {"storage/errors.py": checked, "storage/zarr/light.py": saving}) == set()
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
 from dagster_project.study.home import prepare_scratch
-from dagster_project.study.studies import SCHEDULER, Study
+from dagster_project.study.settings import SCHEDULER, Study
 from geometry.threads import one_blas_thread
 from storage.errors import UserError
 from storage.files.places import Place

@@ -1,6 +1,6 @@
 """Distances of the selected keys from the rest, and how near weights are to uniform ones, with exponents in N and n.
 
-The measurements of arXiv 2508.17821, of heads and of the model. Fits are to the model's mean curves.
+The measurements of arXiv 2508.17821, of the model. Fits are to the model's mean curves.
 """
 
 from collections.abc import Iterator
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from dagster_project.analysis.means import build_interval_columns
 from dagster_project.analysis.passes import Block, fill_columns, run_pass
@@ -35,20 +34,19 @@ EXPONENTS = pa.schema(
 
 
 def compute_distances(sources: Sources) -> Rows:
-    """Distance of the selected keys from the rest and that of random selections, and convergence to uniform weights.
+    """The model's distance of the selected keys from the rest, that of random selections, and convergence to uniform.
 
-    Means of one layer, and means over heads of every sequence, query and N are in memory.
+    Means over heads of every sequence, query and N are in memory. Those of heads are averaged in the warehouse.
     """
     return run_pass(sources, [Distances(sources)], what="distances")
 
 
 class Distances:
-    """The rows of ``distance_means``, ``convergence``, both of the model, and ``limit_exponents``."""
+    """The rows of ``distance_means_model``, ``convergence_model`` and ``limit_exponents``."""
 
     def __init__(self, sources: Sources) -> None:
-        self._sequences = sources.metrics.sizes["sequence"]
-        self._layer: tuple[Moments, Moments] | None = None
-        self._models = [_Model(self._sequences, query) for query in sources.queries]
+        self._layer = Moments()
+        self._models = [_Model(sources.metrics.sizes["sequence"], query) for query in sources.queries]
 
     def measure(self, block: Block) -> tuple[F64, F64]:
         """Both distances over ‖s_n‖ of one block, (sequence, 2, head, N), and ``CONVERGENCE``, (sequence, 3, head)."""
@@ -61,17 +59,13 @@ class Distances:
         return relative, np.stack([*shares, block.read("largest_deviation")], axis=1)
 
     def add(self, block: Block, measured: tuple[F64, F64]) -> Rows:
-        """Yield the rows of the layer, once all its sequences are there."""
-        moments = self._layer or (Moments(), Moments())
-        for of_layer, part in zip(moments, measured, strict=True):
-            of_layer.add(part)
+        """Add a block to the model."""
+        self._layer.add(measured[1])
         self._models[block.index].add(block, *measured)
-        self._layer = None if block.is_last else moments
         if block.is_last:
-            distances, spreads = (of_layer.mean for of_layer in moments)
-            yield "distance_means", build_batch(_build_distance_columns(block, self._sequences, distances))
-            yield "convergence", build_batch(_build_convergence_columns(block, self._sequences, spreads))
-            self._models[block.index].spreads.append(spreads)
+            self._models[block.index].spreads.append(self._layer.mean)
+            self._layer = Moments()
+        yield from ()
 
     def finish(self) -> Rows:
         """Yield the rows of the model."""
@@ -145,27 +139,6 @@ class _Model:
                 for end, part in ends.items()
             },
         }
-
-
-def _build_distance_columns(block: Block, sequences: int, means: F64) -> dict[str, Any]:
-    """Columns of ``distance_means`` of one layer at one query; means (2, head, N)."""
-    head, n = (axis.ravel() for axis in np.indices(means.shape[1:], dtype=np.int32))
-    return {
-        **fill_columns(n.size, query=block.query, sequences=sequences),
-        "layer": np.full(n.size, block.layer, np.int16),
-        "head": head.astype(np.int16),
-        "n": n + 1,
-        "relative_distance": means[0].ravel().astype(np.float32),
-        "relative_random_distance": means[1].ravel().astype(np.float32),
-    }
-
-
-def _build_convergence_columns(block: Block, sequences: int, means: F64) -> dict[str, Any]:
-    """Columns of ``convergence`` of one layer at one query; means (3, head)."""
-    heads = means.shape[1]
-    columns: dict[str, NDArray[Any]] = {"layer": np.full(heads, block.layer, np.int16)}
-    columns |= {"head": np.arange(heads, dtype=np.int16), **dict(zip(CONVERGENCE, means, strict=True))}
-    return fill_columns(heads, query=block.query, sequences=sequences, n_keys=block.n_keys) | columns
 
 
 def _fit_model(models: list[_Model]) -> Iterator[dict[str, Any]]:

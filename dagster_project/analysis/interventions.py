@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import sql
 from dagster_project.analysis.memory import check_memory
 from dagster_project.analysis.sources import Rows, Sources
-from dagster_project.study.studies import EffectsSettings
+from dagster_project.study.settings import EffectsSettings
 from geometry.arrays import F64
 from geometry.statistics.intervals import POSITIVE, UNBOUNDED, Domain
 from geometry.statistics.moments import estimate_mean

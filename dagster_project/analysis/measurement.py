@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dagster_project.study.studies import AnalysisSettings
+from dagster_project.study.settings import AnalysisSettings
 from storage.zarr import shards
 from storage.zarr.arrays import CHUNK_BYTES, SELECTION
 from storage.zarr.layers import read_query_positions

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dagster_project.analysis.measurement import compute_metrics_sizes
 from dagster_project.study.home import Home
-from dagster_project.study.studies import AnalysisSettings
+from dagster_project.study.settings import AnalysisSettings
 from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.places import Place
 from storage.zarr.arrays import SELECTION, LayerSize

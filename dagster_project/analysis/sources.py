@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from dagster_project.analysis.metrics_store import build_metrics_provenance, open_metrics
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from storage.errors import UserError
 from storage.files.tables import read_table
 from storage.zarr.arrays import TENSORS

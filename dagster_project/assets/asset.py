@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from dagster_project.study.twins import find_twin_name
 from extract.settings import describe_changes
 from storage.errors import NewerError, UserError, refuse_newer
@@ -31,7 +31,7 @@ MISSING, UNREADABLE, OTHER = "missing", "cannot be read", "made from other"
 
 
 @dataclass(frozen=True)
-class MadeOf:
+class Provenance:
     """What decides the content of an asset: two with equal documents have equal contents."""
 
     version: object
@@ -119,7 +119,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """The result of a check."""
 
     name: str
@@ -135,12 +135,12 @@ class Markdown(str):
 
 
 @dataclass(frozen=True)
-class Made:
+class AssetResult:
     """The result of making an asset."""
 
     metadata: Mapping[str, Any]
     """Numbers, texts, paths and ``Markdown`` for Dagster's records."""
-    checks: tuple[Checked, ...] = ()
+    checks: tuple[CheckResult, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -190,11 +190,11 @@ class Asset:
     """The libraries and formats that it is made with, as Dagster shows them."""
     version: Callable[[], str]
     """Version or digest of the code that makes it."""
-    make: Callable[[Work], Made]
+    make: Callable[[Work], AssetResult]
     """Makes it, or what is missing of it; raises ``UserError``."""
-    expected: Callable[[Snapshot], MadeOf | None]
+    expected: Callable[[Snapshot], Provenance | None]
     """What it would be made of now, with its parents as they are; None if that is unknown without them."""
-    recorded: Callable[[Snapshot], MadeOf | str]
+    recorded: Callable[[Snapshot], Provenance | str]
     """What it was made of, as it records, or the reason why that cannot be read."""
     places: Callable[[Home, str], tuple[Place, ...]]
     """Where the asset of a study is stored."""
@@ -209,6 +209,8 @@ class Asset:
     checks: Callable[[], tuple[Check, ...]] = tuple
     pool: str | None = None
     """The Dagster pool in which at most one is made at a time."""
+    is_wanted: Callable[[Study], bool] = lambda _: True
+    """Whether a study asks for it; if not, it is not made, whatever is stored, and its tables are empty."""
 
     def explain_staleness(self, snapshot: Snapshot) -> str | None:
         """Why it would have to be rebuilt if its parents were current, in words; None if it would not.
@@ -219,6 +221,8 @@ class Asset:
             If a local model or corpus is missing or cannot be read, or an object store does not answer; ``NewerError``
             if a newer version of the program made it.
         """
+        if not self.is_wanted(snapshot.study):
+            return None
         recorded = self.recorded(snapshot)
         if isinstance(recorded, str):
             return recorded
@@ -227,7 +231,7 @@ class Asset:
         return (expected and _describe_change(recorded, expected)) or recorded.lacking
 
 
-def _describe_change(was: MadeOf, now: MadeOf) -> str | None:
+def _describe_change(was: Provenance, now: Provenance) -> str | None:
     """Describe how two documents differ; None if they do not."""
     if was.version != now.version:
         earlier = "an earlier version" if was.version is None else f"version {was.version}"

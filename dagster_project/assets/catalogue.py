@@ -1,6 +1,6 @@
 """All assets of a study, and the function that makes one of them."""
 
-from dagster_project.assets.asset import Asset, Made, Work
+from dagster_project.assets.asset import Asset, AssetResult, Work
 from dagster_project.assets.claims import CLAIMS
 from dagster_project.assets.landing import make_warehouse_asset
 from dagster_project.assets.metrics import SELECTION_METRICS
@@ -8,6 +8,7 @@ from dagster_project.assets.report import REPORT
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.assets.tensors import TENSOR_STORE
 from dagster_project.study.home import Home
+from dagster_project.study.settings import Study
 from dagster_project.study.studies import find_study
 
 ASSETS: tuple[Asset, ...] = (
@@ -19,6 +20,11 @@ ASSETS: tuple[Asset, ...] = (
     REPORT,
 )
 """The assets, each after its parents."""
+
+
+def select_assets(study: Study) -> tuple[Asset, ...]:
+    """The assets that a study asks for, each after its parents."""
+    return tuple(asset for asset in ASSETS if asset.is_wanted(study))
 
 
 def find_asset(name: str) -> Asset:
@@ -43,7 +49,7 @@ def prepare_work(home: Home, study: str, *, replace: bool = False, force: bool =
     return Work(home, study, find_study(home, study), ASSETS, replace=replace, force=force)
 
 
-def make(home: Home, study: str, asset: Asset, *, replace: bool = False, force: bool = False) -> Made:
+def make(home: Home, study: str, asset: Asset, *, replace: bool = False, force: bool = False) -> AssetResult:
     """Make one asset of a study whose parents are current.
 
     Raises

@@ -4,7 +4,7 @@ from collections import Counter
 from contextlib import closing
 from typing import Any
 
-from dagster_project.assets.asset import Asset, Check, Checked, Made, MadeOf, Work
+from dagster_project.assets.asset import Asset, AssetResult, Check, CheckResult, Provenance, Work
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.warehouse.connection import connect
@@ -16,17 +16,19 @@ SHOWN = ("p_holm", "sequences_needed", "rows", "sequences", "twin_verdict", "bey
 """Columns of a claim that its check shows, if they are known."""
 
 
-def make_claims(work: Work) -> Made:
+def make_claims(work: Work) -> AssetResult:
     """Judge the claims of the paper by a study: only a claim that the study supports passes its check."""
     found = judge_claims(work.home, work.name)
     counts = Counter(claim["verdict"] for claim in found)
-    return Made({verdict: counts[verdict] for verdict in VERDICTS}, tuple(_check_claim(claim) for claim in found))
+    return AssetResult(
+        {verdict: counts[verdict] for verdict in VERDICTS}, tuple(_check_claim(claim) for claim in found)
+    )
 
 
-def _check_claim(claim: dict[str, Any]) -> Checked:
+def _check_claim(claim: dict[str, Any]) -> CheckResult:
     """The result of the check of a claim; an undecided claim has not passed, and the description says so."""
     shown = {name: claim[name] for name in SHOWN if claim[name] is not None}
-    return Checked(claim["claim"], claim["verdict"] == "supported", shown, claim["sentence"])
+    return CheckResult(claim["claim"], claim["verdict"] == "supported", shown, claim["sentence"])
 
 
 def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
@@ -70,8 +72,8 @@ CLAIMS = Asset(
     kinds=("duckdb", "sql"),
     version=lambda: "4",
     make=make_claims,
-    expected=lambda _: MadeOf(None),
-    recorded=lambda _: MadeOf(None),  # it stores nothing: it is stale if its parent is
+    expected=lambda _: Provenance(None),
+    recorded=lambda _: Provenance(None),  # it stores nothing: it is stale if its parent is
     places=lambda _, __: (),
     checks=_list_checks,
 )

@@ -20,12 +20,12 @@ from dagster_project.assets.asset import (
     MISSING,
     UNREADABLE,
     Asset,
+    AssetResult,
     Check,
-    Checked,
+    CheckResult,
     Extent,
-    Made,
-    MadeOf,
     Markdown,
+    Provenance,
     Snapshot,
     Work,
     list_summary_paths,
@@ -33,7 +33,7 @@ from dagster_project.assets.asset import (
 from dagster_project.assets.tables import check_tables
 from dagster_project.assets.units import count_units
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from dagster_project.study.twins import find_twin_name
 from extract.settings import SYNTHETIC
 from storage.errors import UserError
@@ -74,13 +74,13 @@ EMPTY_TABLES = 15 * 10**6
 """Bytes of a database of almost empty tables. The tests compare estimates with real databases."""
 
 
-def make_warehouse(work: Work) -> Made:
+def make_warehouse(work: Work) -> AssetResult:
     """Land all tables of a study, published together, or keep the previous ones if a check finds a violation."""
     landed = land_study(work)
     table = "\n".join(
         ["| table | rows |", "|---|---:|", *(f"| {key} | {rows:,} |" for key, rows in landed.rows.items())]
     )
-    return Made(
+    return AssetResult(
         {
             "path": landed.path,
             "dagster/row_count": landed.rows["selection_counts"],
@@ -88,7 +88,9 @@ def make_warehouse(work: Work) -> Made:
             "bytes": landed.bytes,
             "seconds": landed.seconds,
         },
-        tuple(Checked(check, not rows, {"first violations": repr(rows)}) for check, rows in landed.violations.items()),
+        tuple(
+            CheckResult(check, not rows, {"first violations": repr(rows)}) for check, rows in landed.violations.items()
+        ),
     )
 
 
@@ -132,8 +134,10 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
     sources = open_sources(home, name, study)
     snapshot = work.take_snapshot()
     check_tables(snapshot, list_summaries(work.assets))
-    paths = list_summary_paths(home, name, (table for asset in work.assets for table in asset.tables))
-    tables = {table: read_table(path) for table, path in paths.items()}
+    wanted = [asset for asset in work.assets if asset.is_wanted(study)]
+    paths = list_summary_paths(home, name, (table for asset in wanted for table in asset.tables))
+    tables: dict[str, Any] = {table: iter(()) for asset in work.assets for table in asset.tables}
+    tables |= {table: read_table(path) for table, path in paths.items()}
     tables |= _stream_tables(sources, read_summary_provenance(snapshot), snapshot.twin)
     tables["external_scores"] = _make_batches(read_external_scores(home, name))
     units = count_units(
@@ -210,12 +214,12 @@ def list_summaries(assets: Iterable[Asset]) -> tuple[Asset, ...]:
 def read_summary_provenance(snapshot: Snapshot) -> dict[str, Any]:
     """For every asset that computes tables its versions and settings, and the libraries that computed it, as JSON.
 
-    None for an asset whose tables cannot be read.
+    None for an asset whose tables cannot be read, or for which the study does not ask.
     """
     known: dict[str, Any] = {}
     for asset in list_summaries(snapshot.assets):
         path = next(iter(list_summary_paths(snapshot.home, snapshot.name, asset.tables).values()))
-        made = read_table_provenance(path)
+        made = read_table_provenance(path) if asset.is_wanted(snapshot.study) else None
         known[asset.name] = made and {
             **{part: made[part] for part in ("versions", "settings") if part in made},
             "libraries": read_table_libraries(path),
@@ -288,14 +292,14 @@ def _stream_position_tables(metrics: "SequenceStore") -> dict[str, Any]:
     }
 
 
-def _read_recorded(snapshot: Snapshot) -> MadeOf | str:
+def _read_recorded(snapshot: Snapshot) -> Provenance | str:
     if not locate_database(snapshot.home.warehouse, snapshot.name).exists():
         return MISSING
     refuse_newer_database(snapshot.home.warehouse, snapshot.name)
     return UNREADABLE if snapshot.landed is None else _parse_provenance(snapshot.landed)
 
 
-def _build_expected(snapshot: Snapshot) -> MadeOf | None:
+def _build_expected(snapshot: Snapshot) -> Provenance | None:
     if snapshot.tensors is None or snapshot.metrics is None:
         return None
     known = read_summary_provenance(snapshot)
@@ -303,9 +307,9 @@ def _build_expected(snapshot: Snapshot) -> MadeOf | None:
     return _parse_provenance(json.loads(json.dumps(origin)))
 
 
-def _parse_provenance(provenance: Mapping[str, Any]) -> MadeOf:
+def _parse_provenance(provenance: Mapping[str, Any]) -> Provenance:
     rest = {part: value for part, value in provenance.items() if part not in {"landing", "twin"}}
-    return MadeOf(
+    return Provenance(
         provenance.get("landing"), inputs={"stores or tables": rest, "tables of its twin": provenance.get("twin")}
     )
 

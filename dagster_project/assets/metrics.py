@@ -37,18 +37,18 @@ from dagster_project.assets.asset import (
     MISSING,
     UNREADABLE,
     Asset,
+    AssetResult,
     Check,
-    Checked,
+    CheckResult,
     Extent,
-    Made,
-    MadeOf,
+    Provenance,
     Snapshot,
     Work,
     wrap_place,
 )
 from dagster_project.assets.space import check_space
 from dagster_project.study.home import Home
-from dagster_project.study.studies import MEASURED, AnalysisSettings
+from dagster_project.study.settings import MEASURED, AnalysisSettings
 from geometry.threads import one_blas_thread
 from storage.errors import NewerError, UserError
 from storage.files.locks import hold_lock
@@ -68,7 +68,7 @@ WAITING = 2
 """Sequences whose results are in memory: one is computed while the one before is written."""
 
 
-def make_metrics(work: Work) -> Made:
+def make_metrics(work: Work) -> AssetResult:
     """Compute the missing metrics of a study from its tensor store, sequence by sequence.
 
     On threads, the blocks of a sequence run in parallel, one BLAS thread each, while the sequence before is written; at
@@ -110,7 +110,7 @@ def make_metrics(work: Work) -> Made:
     selections = count_selection_rows(metrics)
     seconds = time.monotonic() - started
     logger.info("%s: %s selections of %d sequences measured, %.1f s", name, f"{selections:,}", len(missing), seconds)
-    return Made(
+    return AssetResult(
         {
             "path": home.metrics(name),
             "dagster/row_count": selections,
@@ -118,7 +118,7 @@ def make_metrics(work: Work) -> Made:
             "bytes": metrics.measure_size(),
             "seconds": seconds,
         },
-        (Checked("identities_hold", violations == 0, {"selections": selections, "violations": violations}),),
+        (CheckResult("identities_hold", violations == 0, {"selections": selections, "violations": violations}),),
     )
 
 
@@ -222,7 +222,7 @@ def _check_not_replaced(stores: _Stores) -> None:
         raise UserError(msg)
 
 
-def read_recorded(snapshot: Snapshot) -> MadeOf | str:
+def read_recorded(snapshot: Snapshot) -> Provenance | str:
     """What the metrics of a study were made of, or why that is not known."""
     metrics = snapshot.metrics
     if metrics is None:
@@ -232,7 +232,7 @@ def read_recorded(snapshot: Snapshot) -> MadeOf | str:
     return _parse_provenance(metrics.provenance, lacking)
 
 
-def _read_other_version(path: Place) -> MadeOf | str:
+def _read_other_version(path: Place) -> Provenance | str:
     """What a store was made of that cannot be opened as one of this version, since it may have other arrays."""
     if not path.exists():
         return MISSING
@@ -245,15 +245,15 @@ def _read_other_version(path: Place) -> MadeOf | str:
     return UNREADABLE if found.version == METRICS_VERSION else found
 
 
-def build_expected(snapshot: Snapshot) -> MadeOf | None:
+def build_expected(snapshot: Snapshot) -> Provenance | None:
     """What the metrics of a study would be made of now; None without tensors."""
     if snapshot.tensors is None:
         return None
     return _parse_provenance(build_metrics_provenance(snapshot.name, snapshot.tensors, snapshot.study.analysis))
 
 
-def _parse_provenance(provenance: Mapping[str, Any], lacking: str | None = None) -> MadeOf:
-    return MadeOf(
+def _parse_provenance(provenance: Mapping[str, Any], lacking: str | None = None) -> Provenance:
+    return Provenance(
         provenance.get("metrics_version"),
         {"analysis": provenance.get("analysis", {})},
         {"tensors": (provenance.get("study"), provenance.get("tensors"))},

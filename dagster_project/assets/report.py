@@ -18,16 +18,17 @@ from dagster_project.assets.asset import (
     MISSING,
     UNREADABLE,
     Asset,
-    Made,
-    MadeOf,
+    AssetResult,
     Markdown,
+    Provenance,
     Snapshot,
     Work,
     compute_digest,
     wrap_place,
 )
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study, find_study
+from dagster_project.study.settings import Study
+from dagster_project.study.studies import find_study
 from storage.errors import UserError
 from storage.files.places import Local
 from storage.files.user_paths import open_regular_file
@@ -45,10 +46,10 @@ LONGEST = 200
 """Longest file name in bytes: every file system accepts it, also with the suffix that it has while it is written."""
 
 
-def make_report(work: Work) -> Made:
+def make_report(work: Work) -> AssetResult:
     """Write the page of a landed study."""
     written = write_study_report(work.home, work.name, work.study)
-    return Made(
+    return AssetResult(
         {
             "path": written.path,
             "index": work.home.index,
@@ -225,7 +226,7 @@ def _build_link(path: Path, folder: Path) -> str:
     return quote(Path(os.path.relpath(path, folder)).as_posix())
 
 
-def _read_recorded(snapshot: Snapshot) -> MadeOf | str:
+def _read_recorded(snapshot: Snapshot) -> Provenance | str:
     path = snapshot.home.report(snapshot.name)
     if not path.exists():
         return MISSING
@@ -235,14 +236,14 @@ def _read_recorded(snapshot: Snapshot) -> MadeOf | str:
         return UNREADABLE
 
 
-def _build_expected(snapshot: Snapshot) -> MadeOf | None:
+def _build_expected(snapshot: Snapshot) -> Provenance | None:
     if snapshot.landed is None:
         return None
     return _parse_origin(build_report_origin(snapshot.study, snapshot.landed))
 
 
-def _parse_origin(origin: Mapping[str, Any]) -> MadeOf:
-    return MadeOf(origin.get("version"), {"analysis.map_n": origin.get("map_n")}, {"tables": origin.get("landed")})
+def _parse_origin(origin: Mapping[str, Any]) -> Provenance:
+    return Provenance(origin.get("version"), {"analysis.map_n": origin.get("map_n")}, {"tables": origin.get("landed")})
 
 
 REPORT = Asset(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from dagster_project.analysis.memory import format_bytes
 from dagster_project.assets.asset import Asset, Extent
 from dagster_project.study.home import HOME_VARIABLE, METRICS_VARIABLE, TENSORS_VARIABLE, Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from storage.errors import UserError
 from storage.files.places import Local, Place
 

@@ -112,6 +112,7 @@ SUMMARIES: tuple[Asset, ...] = (
         after=FITS,
         settings=("monte_carlo", "kappas"),
         parallel=True,
+        is_wanted=lambda analysis: analysis.monte_carlo is not None,
     ),
     make_tables_asset(
         "parameter_effects",
@@ -131,6 +132,7 @@ SUMMARIES: tuple[Asset, ...] = (
         settings=("effects",),
         kinds=("torch", "parquet"),
         pool="gpu",
+        is_wanted=lambda analysis: analysis.effects is not None,
     ),
     make_tables_asset(
         "sparsified_loss",
@@ -142,31 +144,24 @@ SUMMARIES: tuple[Asset, ...] = (
         settings=("effects",),
         kinds=("torch", "parquet"),
         pool="gpu",
+        is_wanted=lambda analysis: analysis.effects is not None and bool(analysis.effects.budgets),
     ),
     make_tables_asset(
         "distances",
         "distances",
-        "Distance of the selected keys from the rest and of random selections, and convergence to uniform weights.",
-        tables=("distance_means", "distance_means_model", "convergence", "convergence_model", "limit_exponents"),
+        "The model's distance of selected keys from the rest and of random ones, and convergence to uniform weights.",
+        tables=("distance_means_model", "convergence_model", "limit_exponents"),
         version=2,
     ),
     make_tables_asset(
         "temperature",
         "temperature",
-        "Selections at other temperatures: Precision, Recall, AUC, distance, spread of the weights, and sensitivity.",
-        tables=("temperature_means", "temperature_concentration", "sensitivity"),
+        "Selections at other temperatures: Precision, Recall, AUC, distance, and sensitivity.",
+        tables=("temperature_means", "sensitivity"),
         version=2,
         settings=("temperatures", "temperature_sequences"),
         reads=("attention", "values"),
         parallel=True,
-    ),
-    make_tables_asset(
-        "logit_range",
-        "logits",
-        "Norms of queries and keys, which bound every logit, with the smallest and the largest weight.",
-        tables=("logit_range",),
-        version=1,
-        reads=("attention",),
     ),
 )
 """The records of these assets, in an order in which they can be made."""

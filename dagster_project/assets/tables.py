@@ -2,16 +2,25 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.analysis.cluster import select_scheduler, use_scheduler
-from dagster_project.assets.asset import MISSING, UNREADABLE, Asset, Made, MadeOf, Snapshot, Work, list_summary_paths
+from dagster_project.assets.asset import (
+    MISSING,
+    UNREADABLE,
+    Asset,
+    AssetResult,
+    Provenance,
+    Snapshot,
+    Work,
+    list_summary_paths,
+)
 from dagster_project.study.home import Home
-from dagster_project.study.studies import AnalysisSettings
+from dagster_project.study.settings import AnalysisSettings
 from storage.errors import UserError
 from storage.files.locks import hold_lock
 from storage.files.places import Local
@@ -39,6 +48,7 @@ def make_tables_asset(
     parallel: bool = False,
     kinds: tuple[str, ...] = ("dask", "parquet"),
     pool: str | None = None,
+    is_wanted: Callable[[AnalysisSettings], bool] = lambda _: True,
 ) -> Asset:
     """The record of an asset that computes tables.
 
@@ -65,8 +75,10 @@ def make_tables_asset(
         Whether it has tasks for ``dagster_project.analysis.cluster.run_in_parallel``, so that it can use a cluster.
     kinds, pool
         As ``Asset.kinds`` and ``Asset.pool``.
+    is_wanted
+        Whether the analysis settings of a study ask for it.
     """
-    step = _Step(name, module, tables, version, after, settings, parallel)
+    step = _Step(name, module, tables, version, after, settings, parallel, is_wanted)
     return Asset(
         name=name,
         about=about,
@@ -81,6 +93,7 @@ def make_tables_asset(
         reads=reads,
         tables=tables,
         pool=pool,
+        is_wanted=lambda study: is_wanted(study.analysis),
     )
 
 
@@ -95,6 +108,7 @@ class _Step:
     after: tuple[Asset, ...]
     settings: tuple[str, ...]
     parallel: bool
+    is_wanted: Callable[[AnalysisSettings], bool]
 
     def list_paths(self, home: Home, study: str) -> dict[str, Path]:
         """The Parquet file of each table."""
@@ -113,13 +127,13 @@ class _Step:
             "metrics": {part: value for part, value in metrics.items() if part not in {"versions", "analysis"}},
         }
 
-    def build_expected(self, snapshot: Snapshot) -> MadeOf | None:
+    def build_expected(self, snapshot: Snapshot) -> Provenance | None:
         """As ``Asset.expected``."""
         if snapshot.metrics is None:
             return None
         return self._parse_provenance(self.build_provenance(snapshot.study.analysis, snapshot.metrics.provenance))
 
-    def read_recorded(self, snapshot: Snapshot) -> MadeOf | str:
+    def read_recorded(self, snapshot: Snapshot) -> Provenance | str:
         """As ``Asset.recorded``; of several tables, the first that differs from what is expected."""
         from storage.files.tables import read_table_provenance
 
@@ -135,17 +149,17 @@ class _Step:
         )
         return next((made for made in recorded if made != expected), recorded[0])
 
-    def _parse_provenance(self, provenance: Mapping[str, Any]) -> MadeOf:
+    def _parse_provenance(self, provenance: Mapping[str, Any]) -> Provenance:
         versions, settings = provenance.get("versions", {}), provenance.get("settings", {})
         inputs = {asset.name: versions.get(asset.name) for asset in self.after}
-        return MadeOf(
+        return Provenance(
             versions.get(self.name),
             {f"analysis.{field}": settings.get(field) for field in self.settings},
             inputs | {"metrics": provenance.get("metrics")},
         )
 
-    def make(self, work: Work) -> Made:
-        """Compute the tables, unless they are current.
+    def make(self, work: Work) -> AssetResult:
+        """Compute the tables, unless they are current or the study does not ask for them.
 
         Raises
         ------
@@ -157,6 +171,8 @@ class _Step:
         from storage.files.tables import count_rows, write_tables
 
         started, home, name = time.monotonic(), work.home, work.name
+        if not self.is_wanted(work.study.analysis):
+            return AssetResult({"dagster/row_count": 0})
         with hold_lock(home.lock(name), f"study '{name}'", wait=0):
             sources, paths = open_sources(home, name, work.study), self.list_paths(home, name)
             for place in (home.summaries(name), *paths.values()):
@@ -173,7 +189,7 @@ class _Step:
         seconds, what = time.monotonic() - started, self.name.replace("_", " ")
         logger.info("%s: %s, %s (%.1f s)", name, what, self._describe(paths, rows), seconds)
         counts = {f"rows of {table}": count for table, count in rows.items()}
-        return Made(
+        return AssetResult(
             {
                 "path": home.summaries(name),
                 "dagster/row_count": sum(rows.values()),

@@ -8,7 +8,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dagster_project.analysis.memory import check_extraction
-from dagster_project.assets.asset import Asset, Check, Checked, Extent, Made, MadeOf, Snapshot, Work, wrap_place
+from dagster_project.assets.asset import (
+    Asset,
+    AssetResult,
+    Check,
+    CheckResult,
+    Extent,
+    Provenance,
+    Snapshot,
+    Work,
+    wrap_place,
+)
 from dagster_project.assets.space import check_space
 from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
@@ -34,7 +44,7 @@ HALF_ROW_SUM_TOLERANCE = 0.02
 """The same for a whole row of weights that a model returned in half precision, as models read in two passes do."""
 
 
-def make_tensors(work: Work) -> Made:
+def make_tensors(work: Work) -> AssetResult:
     """Extract the missing tensors of a study."""
     home, name = work.home, work.name
     with home.set_stores_aside(name) if work.force else nullcontext():
@@ -44,7 +54,7 @@ def make_tensors(work: Work) -> Made:
         report.row_sum_deviation,
         compute_row_sum_tolerance(home, name),
     )
-    return Made(
+    return AssetResult(
         {
             "path": report.path,
             "sequences": report.sequences,
@@ -55,8 +65,8 @@ def make_tensors(work: Work) -> Made:
             "documents skipped as too short": report.documents_skipped,
         },
         (
-            Checked("ledger_complete", not missing, {"missing sequences": len(missing)}),
-            Checked(
+            CheckResult("ledger_complete", not missing, {"missing sequences": len(missing)}),
+            CheckResult(
                 "rows_sum_to_one",
                 deviation is None or deviation <= tolerance,
                 {"largest distance from 1": "dropped" if deviation is None else deviation, "tolerance": tolerance},
@@ -184,9 +194,9 @@ def _format_ranges(numbers: Sequence[int]) -> str:
     return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else str(part[0]) for part in parts)
 
 
-def _read_recorded(snapshot: Snapshot) -> MadeOf | str:
+def _read_recorded(snapshot: Snapshot) -> Provenance | str:
     path = snapshot.home.tensors(snapshot.name)
-    return explain_staleness(snapshot.study.select_extraction(), study=snapshot.name, path=path) or MadeOf(
+    return explain_staleness(snapshot.study.select_extraction(), study=snapshot.name, path=path) or Provenance(
         EXTRACTION_VERSION
     )
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from geometry.arrays import I64
 from geometry.grids import half_octave_grid, log_grid
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from dagster_project.analysis.memory import check_start
 from dagster_project.assets.asset import UNREADABLE
-from dagster_project.assets.catalogue import ASSETS
+from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.assets.tensors import TENSOR_STORE, check_inputs
 from dagster_project.command.loading import suspend_gc
 from dagster_project.study.home import Home
@@ -50,9 +50,10 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
         If the study, its twin or the asset is unknown, another process runs the study, a setting cannot be met, or a
         blocking check finds a violation.
     """
-    study, known = find_study(home, name), [asset.name for asset in ASSETS]
+    study = find_study(home, name)
+    known = [asset.name for asset in select_assets(study)]
     if force is not None and force not in known:
-        msg = f"There is no asset '{force}'; the assets of a study are {', '.join(known)}"
+        msg = f"Study '{name}' asks for no asset '{force}'; its assets are {', '.join(known)}"
         raise UserError(msg)
     check_twin(home, name, study)
     if (twin := find_twin_name(name, study)) is not None:

@@ -5,13 +5,9 @@ This module defines the settings and the name of such a study.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from dagster_project.study.studies import Study
-
-RANDOM = "random"
-"""The value of ``twin`` by which a study requests a generated twin."""
+from dagster_project.study.settings import RANDOM, Study
 
 SEQUENCES = 8
 """Most sequences of a generated twin; it measures only the last query, so that it costs little."""
@@ -19,12 +15,12 @@ SEQUENCES = 8
 SUFFIX = "-random"
 
 
-def find_twin_name(name: str, study: "Study") -> str | None:
+def find_twin_name(name: str, study: Study) -> str | None:
     """The name of a study's twin; None if it has none."""
     return f"{name}{SUFFIX}" if study.twin == RANDOM else study.twin
 
 
-def make_random_twin(study: "Study") -> "Study":
+def make_random_twin(study: Study) -> Study:
     """The generated twin of a study: the same except for its weights, on few sequences and one query."""
     given = study.model_dump(exclude={"twin", "queries"})
     last = study.query_positions[-1]

@@ -145,11 +145,13 @@ def _describe_state(home: Home, name: str, folder: Part) -> str:
 
 
 def _describe_summaries(home: Home, name: str) -> str:
-    """Which of a study's small tables are stored."""
-    from dagster_project.assets.catalogue import ASSETS
+    """Which of the small tables that a study asks for are stored; of an unknown study, of all."""
+    from dagster_project.assets.catalogue import ASSETS, select_assets
     from storage.files.tables import read_table_provenance
 
-    paths = list(list_summary_paths(home, name, (table for asset in ASSETS for table in asset.tables)).values())
+    study = list_readable_studies(home)[0].get(name)
+    assets = ASSETS if study is None else select_assets(study)
+    paths = list(list_summary_paths(home, name, (table for asset in assets for table in asset.tables)).values())
     if missing := [path.stem for path in paths if read_table_provenance(path) is None]:
         return f"incomplete: {', '.join(missing)} missing or damaged; run the study again"
     return f"complete: {len(paths)} tables, {sum(path.stat().st_size for path in paths) / 1e6:.1f} MB"

@@ -4,12 +4,13 @@ Stores, tables, database and page record themselves what they were made from, so
 and without Dagster's records, which are not used.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from dagster_project.assets.asset import Snapshot
-from dagster_project.assets.catalogue import ASSETS
+from dagster_project.assets.asset import Asset, Snapshot
+from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study, find_study
+from dagster_project.study.settings import Study
+from dagster_project.study.studies import find_study
 from dagster_project.study.twins import find_twin_name
 
 SHOWING = ("claims", "report")
@@ -37,20 +38,21 @@ def find_stale_assets(home: Home, name: str, study: Study, force: str | None = N
         If a local model or corpus is missing or cannot be read, or an object store does not answer.
     """
     snapshot = Snapshot(home, name, study, ASSETS)
-    found = {asset.name: asset.explain_staleness(snapshot) for asset in ASSETS}
-    own = _explain_stale_twin(snapshot) | {asset: why for asset, why in found.items() if why}
+    wanted = select_assets(study)
+    own = _explain_stale_twin(snapshot)
+    own |= {asset.name: why for asset in wanted if (why := asset.explain_staleness(snapshot))}
     own |= {force: "requested"} if force else {}
-    reasons = _add_followers(own)
-    needing = [asset.name for asset in ASSETS if asset.reads and asset.name in reasons]
+    reasons = _add_followers(own, wanted)
+    needing = [asset.name for asset in wanted if asset.reads and asset.name in reasons]
     if needing and "tensors" not in reasons and snapshot.tensors is not None and snapshot.tensors.dropped:
-        return _add_followers(own | {"tensors": f"dropped, but {needing[0]} is made from them"})
+        return _add_followers(own | {"tensors": f"dropped, but {needing[0]} is made from them"}, wanted)
     return reasons
 
 
 def select_twin_assets(home: Home, twin: str) -> tuple[str, ...]:
     """The assets needed of a twin: its tables and what they are made from, and its page if it exists."""
-    page = home.report(twin).exists()
-    return tuple(asset.name for asset in ASSETS if page or asset.name not in SHOWING)
+    page, wanted = home.report(twin).exists(), select_assets(find_study(home, twin))
+    return tuple(asset.name for asset in wanted if page or asset.name not in SHOWING)
 
 
 def find_stale_of_twin(home: Home, twin: str, force: str | None = None) -> dict[str, str]:
@@ -75,10 +77,10 @@ def _explain_stale_twin(snapshot: Snapshot) -> dict[str, str]:
     return {"warehouse": f"its twin '{twin}' is stale"}
 
 
-def _add_followers(own: Mapping[str, str]) -> dict[str, str]:
-    """Add to the reasons of stale assets those of all assets that depend on them."""
+def _add_followers(own: Mapping[str, str], wanted: Iterable[Asset]) -> dict[str, str]:
+    """Add to the reasons of stale assets those of all wanted assets that depend on them."""
     reasons: dict[str, str] = {}
-    for asset in ASSETS:
+    for asset in wanted:
         follows = [f"{FOLLOWS} {parent}" for parent in asset.parents if parent in reasons]
         if asset.name in own or follows:
             reasons[asset.name] = own.get(asset.name) or follows[0]

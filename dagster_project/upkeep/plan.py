@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 from dagster_project.assets.catalogue import ASSETS
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study, find_study, list_readable_studies, locate_shipped_file, read_studies
-from dagster_project.study.twins import RANDOM, find_twin_name
+from dagster_project.study.settings import RANDOM, Study
+from dagster_project.study.studies import find_study, list_readable_studies, locate_shipped_file, read_studies
+from dagster_project.study.twins import find_twin_name
 from dagster_project.upkeep.freshness import FOLLOWS, find_stale_assets, find_stale_of_twin
 from storage.errors import UserError, format_error
 from storage.files.staging import write_atomically

@@ -1,4 +1,4 @@
-"""The selection of a head at other temperatures: separation, distance from the rest, and spread of the weights.
+"""The selection of a head at other temperatures: separation, and distance from the rest.
 
 Holds ``selection_by_temperature``. The weights at a temperature are computed in ``geometry.limits.temperature``, and
 their sensitivity to their logits in ``geometry.limits.jacobian``.
@@ -16,15 +16,11 @@ from geometry.grids import choose_grid
 from geometry.inputs import check_heads, convert_array
 from geometry.limits.distances import random_subset_distance, rest_distance
 from geometry.limits.temperature import TEMPERATURES, temper
-from geometry.selection.concentration import concentration, estimate_concentration_bytes
 from geometry.selection.parts import output_parts
 from geometry.separation import chance
 
 MEASURES = ("precision", "recall", "specificity", "auc")
 """The measures of ``geometry.separation.chance`` that are computed at every temperature."""
-
-SPREADS = ("effective_keys", "n_50", "n_90", "n_99", "top_weight", "largest_deviation", "effective_contributors")
-"""The fields of ``geometry.quantities.Concentration`` that are computed at every temperature."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +37,6 @@ class SelectionByTemperature:
     """d̃(N), the distance of s_N from the sum of the y left out, (…, temperature, grid), in the unit of the values."""
     random_distance: F64
     """The root mean square of the same for random N-subsets, (…, temperature, grid)."""
-    spreads: F64
-    """``SPREADS``, (…, temperature, spread); NaN where missing."""
-    underflowed: F64
-    """Number of keys with weight 0, (…, temperature): at T = 1 those that underflowed in the model; more below 1."""
 
 
 def selection_by_temperature(
@@ -56,7 +48,7 @@ def selection_by_temperature(
     learned_sink: ArrayLike | None = None,
     sink: bool = True,
 ) -> SelectionByTemperature:
-    """Separation of a selection, its distance from the rest and the spread of the weights, by temperature.
+    """Separation of a selection and its distance from the rest, by temperature.
 
     Parameters
     ----------
@@ -100,16 +92,12 @@ def selection_by_temperature(
         _measure_at_temperature(temper(alpha, temperature), states, sizes, lead, sink=sink)
         for temperature in temperatures
     ]
-    measures, distance, random_distance, spreads, underflowed = (
-        np.stack(parts, axis=len(lead)) for parts in zip(*found, strict=True)
-    )
+    measures, distance, random_distance = (np.stack(parts, axis=len(lead)) for parts in zip(*found, strict=True))
     if learned_sink is not None:  # it takes the same share from every key, which changes only lengths
         shares = [_compute_kept_share(alpha, temperature, learned_sink) for temperature in temperatures]
         kept = np.broadcast_to(np.stack(shares, axis=-1), (*lead, len(shares)))[..., None]
         distance, random_distance = kept * distance, kept * random_distance
-    return SelectionByTemperature(
-        np.array(temperatures, np.float64), sizes, measures, distance, random_distance, spreads, underflowed
-    )
+    return SelectionByTemperature(np.array(temperatures, np.float64), sizes, measures, distance, random_distance)
 
 
 def estimate_scratch_bytes(heads: int, n: int, head_dim: int, grid: int, temperatures: int) -> int:
@@ -128,11 +116,11 @@ def estimate_scratch_bytes(heads: int, n: int, head_dim: int, grid: int, tempera
         Numbers of N and of T.
     """
     weights = 5 * 8 * heads * n
-    results = 2 * 8 * heads * temperatures * ((len(MEASURES) + 2) * grid + len(SPREADS) + 1)
+    results = 2 * 8 * heads * temperatures * (len(MEASURES) + 2) * grid
     distances = 4 * 8 * n * head_dim + 3 * 8 * grid * head_dim
     norms = 8 * heads * n * (1 + head_dim)
     measured = 8 * heads * len(chance.MEASURES) * 3 * grid + chance.estimate_scratch_bytes(n, head_dim, grid)
-    return weights + results + max(distances, norms, measured, estimate_concentration_bytes(heads, n)) + 2**16
+    return weights + results + max(distances, norms, measured) + 2**16
 
 
 def _compute_kept_share(alpha: NDArray[Any], temperature: float, learned_sink: ArrayLike) -> F64:
@@ -145,7 +133,7 @@ def _compute_kept_share(alpha: NDArray[Any], temperature: float, learned_sink: A
 
 def _measure_at_temperature(
     alpha: F64, states: NDArray[Any], sizes: I64, lead: tuple[int, ...], *, sink: bool
-) -> tuple[F64, F64, F64, F64, F64]:
+) -> tuple[F64, F64, F64]:
     """The results for one temperature with weights ``alpha`` (…, n), in the order of the fields."""
     measures, distance, random_distance = (
         np.empty((*lead, *shape, sizes.size)) for shape in ((len(MEASURES),), (), ())
@@ -157,7 +145,4 @@ def _measure_at_temperature(
         parts = output_parts(alpha, states, sink=sink)
         norms = (np.broadcast_to(norm, lead)[..., None] for norm in (parts.norm_output, parts.norm_contributions))
         random_distance = random_subset_distance(*norms, size=sizes, n_keys=alpha.shape[-1])
-    spread = concentration(alpha, states, sink=sink)
-    known = [np.asarray(getattr(spread, name), np.float64) for name in SPREADS]
-    lost = np.broadcast_to((alpha == 0).sum(axis=-1), lead).astype(np.float64)
-    return measures, distance, random_distance, np.stack(known, axis=-1), lost
+    return measures, distance, random_distance

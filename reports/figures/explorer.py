@@ -37,7 +37,8 @@ def _build_explorer(source: Source) -> Figure:
         answer.table,
         answer,
         marks=f"{taxonomy_findings.EXPLAINED}. Grey dashes: the floor N/n of Precision. The elbow is the N where "
-        "separability bends most; ρ_0 is the mean cosine of the sink’s value state with the others.",
+        "the harmonic mean of Precision and Recall bends most; ρ_0 is the mean cosine of the sink’s value state with "
+        "the others.",
         charts=(charts.explorer(answer.table, curves, n=source.n),),
         broad=True,
     )

@@ -105,8 +105,7 @@ def build_heads(source: Source) -> Section:
     return Section(
         "heads",
         "Which heads separate",
-        "Separability is the harmonic mean of Precision and Recall. Its elbow is the N where it bends most beyond the "
-        "trivial N = 1.",
+        "The elbow of the harmonic mean of Precision and Recall is the N where it bends most beyond the trivial N = 1.",
         (
             _build_spread(source),
             _build_elbows(source),
@@ -163,7 +162,7 @@ def _build_elbows(source: Source) -> Figure:
             separation_findings.describe_model_elbow(only_row(source.ask_query("elbow_of_model"))),
             separation_findings.describe_elbows(rows),
         ),
-        "Separability is the harmonic mean of mean Precision and mean Recall. The elbow is the N where it lies "
+        "The elbow of the harmonic mean of mean Precision and mean Recall is the N where it lies "
         "highest above the straight line, over log N, from N = 2 to its minimum. In the paper the strongest "
         "non-trivial separability lies at N from 1 to 4.",
         answer.table,

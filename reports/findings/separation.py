@@ -12,8 +12,8 @@ TRIVIAL = "the only N is the trivial one, N = 1"
 """Why there is no elbow if at most one key is selected (status 'trivial')."""
 
 WITHOUT_ELBOW = {
-    "no_bend": "separability falls from N = 2 on without bending downwards",
-    "no_decline": "after N = 2 separability does not fall",
+    "no_bend": "the harmonic mean of Precision and Recall falls from N = 2 on without bending downwards",
+    "no_decline": "after N = 2 the harmonic mean of Precision and Recall does not fall",
     "trivial": TRIVIAL,
 }
 """Why a curve has no elbow, by status."""
@@ -167,6 +167,7 @@ def describe_model_elbow(model: Row | None) -> str:
     if model["elbow_n"] is None:
         return f"The model’s mean curves have no elbow: {WITHOUT_ELBOW[model['status']]}."
     return (
-        f"Separability bends at N = {model['elbow_n']}, where it is {number(model['separability'])}, and is lowest at "
-        f"N = {model['lowest_n']}, with {number(model['lowest_separability'])}."
+        f"The harmonic mean of Precision and Recall bends at N = {model['elbow_n']}, where it is "
+        f"{number(model['harmonic_mean'])}, and is lowest at "
+        f"N = {model['lowest_n']}, with {number(model['lowest_harmonic_mean'])}."
     )

@@ -15,7 +15,7 @@ rules AS (
         head,
         any_value(label) AS label,
         kind,
-        count(*) AS found,
+        count(*) AS actual,
         count(DISTINCT condition) AS several,
         bool_and(met) FILTER (WHERE way IS NULL) AND coalesce(
             bool_or(all_of_way) FILTER (WHERE way IS NOT NULL), true
@@ -36,8 +36,8 @@ SELECT sequence, query, layer, head, any_value(label) AS label, list(kind) FILTE
 FROM rules
 GROUP BY sequence, query, layer, head
 HAVING
-    sum(found) <> {{ conditions | length }}
-    OR sum(several) <> sum(found)
+    sum(actual) <> {{ conditions | length }}
+    OR sum(several) <> sum(actual)
     OR NOT bool_and(consistent)
     OR CASE any_value(label)
         WHEN '{{ other }}' THEN rules_met IS NOT NULL

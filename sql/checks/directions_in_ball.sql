@@ -3,11 +3,11 @@
 -- inputs:  value_directions, principal_directions, studies
 -- meaning: components along three principal directions are those of a unit vector, at most one for each position, and
 --          exist only for KV heads that have such directions
-WITH found AS (
+WITH actual AS (
     SELECT
         layer,
         kv_head,
-        count(*) AS found,
+        count(*) AS rows,
         count(DISTINCT position) AS several,
         min(position) AS first_position,
         max(position) AS last_position,
@@ -16,11 +16,11 @@ WITH found AS (
     WHERE study = $study
     GROUP BY layer, kv_head
 )
-SELECT layer, kv_head, found, several, first_position, last_position, largest_square, status
-FROM found
+SELECT layer, kv_head, rows, several, first_position, last_position, largest_square, status
+FROM actual
 LEFT JOIN (SELECT * FROM principal_directions WHERE study = $study) AS principal USING (layer, kv_head)
 WHERE
-    several <> found
+    several <> rows
     OR first_position < 0
     OR last_position >= (SELECT any_value(context_length) FROM studies WHERE study = $study)
     OR NOT coalesce(largest_square <= 1 + 1e-5, false)

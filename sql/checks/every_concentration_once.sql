@@ -9,7 +9,7 @@ SELECT
     query,
     layer,
     head,
-    count(spread.study) AS found,
+    count(spread.study) AS actual,
     count(attended.study) AS expected,
     any_value(effective_keys) AS effective_keys,
     any_value(effective_contributors) AS effective_contributors

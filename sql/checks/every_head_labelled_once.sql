@@ -52,7 +52,7 @@ SELECT
     query,
     layer,
     head,
-    count(actual.study) AS found,
+    count(actual.study) AS rows,
     any_value(label) AS label,
     any_value(scores) AS scores,
     any_value(margin) AS margin,

@@ -10,7 +10,7 @@ WITH counted AS (
         layer,
         head,
         NULL AS kappa,
-        count(*) AS found,
+        count(*) AS actual,
         bit_count(bitstring_agg(n)) AS several,
         min(n) AS first_n,
         max(n) AS last_n,
@@ -35,6 +35,6 @@ WITH counted AS (
     WHERE study = $study
     GROUP BY sequence, query, layer, head, kappa
 )
-SELECT relation, sequence, query, layer, head, kappa, found, expected
+SELECT relation, sequence, query, layer, head, kappa, actual, expected
 FROM counted
-WHERE found <> expected OR several <> found OR first_n <> 1 OR last_n <> expected
+WHERE actual <> expected OR several <> actual OR first_n <> 1 OR last_n <> expected

@@ -18,7 +18,7 @@ SELECT
     query,
     layer,
     head,
-    count(signatures.study) AS found,
+    count(signatures.study) AS actual,
     count(known.study) AS expected,
     any_value(cos_sink_level) AS cos_sink_level,
     any_value(cos_last_level) AS cos_last_level

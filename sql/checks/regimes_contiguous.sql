@@ -3,7 +3,7 @@
 -- meaning: in every sequence, every head with a fit and two keys has regimes in order, the first from N = 1, each
 --          starting where the one before ends, the last up to n_keys - 1, with shares between 0 and 1; no other head
 --          has any
-WITH wanted AS (
+WITH expected AS (
     SELECT sequence, query, layer, head, n_keys - 1 AS last_n
     FROM attention_rows
     SEMI JOIN (FROM assumption_weights WHERE status = 'ok') USING (study, query, layer, head)
@@ -18,7 +18,7 @@ in_order AS (
     WHERE study = $study
     WINDOW regimes AS (PARTITION BY sequence, query, layer, head ORDER BY first_n, last_n)
 ),
-found AS (
+actual AS (
     SELECT
         sequence,
         query,
@@ -41,8 +41,8 @@ SELECT
     layer,
     head,
     contiguous,
-    found.last_n,
-    wanted.last_n AS expected
-FROM found
-FULL JOIN wanted USING (sequence, query, layer, head)
-WHERE found.last_n IS DISTINCT FROM wanted.last_n OR NOT contiguous
+    actual.last_n,
+    expected.last_n AS expected_last_n
+FROM actual
+FULL JOIN expected USING (sequence, query, layer, head)
+WHERE actual.last_n IS DISTINCT FROM expected.last_n OR NOT contiguous

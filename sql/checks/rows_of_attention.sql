@@ -18,7 +18,7 @@ SELECT
     query,
     layer,
     head,
-    count(*) AS found,
+    count(*) AS actual,
     any_value(n_keys) AS n_keys,
     any_value(sink_attended) AS sink_attended,
     any_value(weight_sum) AS weight_sum,

@@ -8,7 +8,7 @@ WITH counted AS (
         query,
         layer,
         head,
-        count(*) AS found,
+        count(*) AS actual,
         count(DISTINCT temperature) AS several,
         bool_and(
             temperature > 0
@@ -19,12 +19,12 @@ WITH counted AS (
     WHERE study = $study
     GROUP BY sequence, query, layer, head
 )
-SELECT sequence, query, layer, head, found, several, possible
+SELECT sequence, query, layer, head, actual, several, possible
 FROM counted
 FULL JOIN (SELECT * FROM attention_rows WHERE study = $study) USING (sequence, query, layer, head)
 WHERE
-    found IS NULL
+    actual IS NULL
     OR n_keys IS NULL
-    OR several <> found
-    OR found <> (SELECT max(found) FROM counted)
+    OR several <> actual
+    OR actual <> (SELECT max(actual) FROM counted)
     OR NOT coalesce(possible, false)

@@ -1,13 +1,14 @@
--- grain:   one row per (query, layer, head, temperature) with selections or weights that no temperature can give
--- inputs:  temperature_means, temperature_concentration, attention_rows
+-- grain:   one row per (query, layer, head, temperature) with selections that no temperature can give
+-- inputs:  temperature_means, attention_rows
 -- meaning: means of shares lie between 0 and 1, Precision at its floor n / n_keys or above, distances are finite and
---          not negative; weights are spread more widely at higher temperatures (up to rounding); every temperature has
---          the same N and both tables the same heads, sequences and temperatures
+--          not negative; every temperature has the same N, up to n_keys - 1, and every head with two keys the same
+--          number of temperatures
 WITH keys AS (
     SELECT query, layer, head, max(n_keys) AS n_keys
     FROM attention_rows
     WHERE study = $study
     GROUP BY query, layer, head
+    HAVING max(n_keys) > 1
 ),
 selections AS (
     SELECT
@@ -15,13 +16,11 @@ selections AS (
         layer,
         head,
         temperature,
-        any_value(n_keys) AS n_keys,
-        min(sequences) AS sequences,
-        count(*) AS found,
+        count(*) AS actual,
         count(DISTINCT n) AS several,
         list(n ORDER BY n) AS sizes,
         max(n) AS last_n,
-        bool_and(
+        min(sequences) = max(sequences) AND bool_and(
             precision >= n / n_keys - 1e-9
             AND least(recall, specificity, auc, distance, random_distance) >= 0
             AND greatest(precision, recall, specificity, auc) <= 1 + 1e-9
@@ -32,34 +31,16 @@ selections AS (
     WHERE study = $study
     GROUP BY query, layer, head, temperature
 ),
-counted AS (
-    SELECT *, max(sizes) OVER (PARTITION BY query, layer, head) AS sizes_of_another
-    FROM selections
-),
-spreads AS (
+compared AS (
     SELECT
         *,
-        effective_keys >= 1 - 1e-6
-        AND effective_keys <= n_keys * (1 + 1e-6)
-        AND top_weight BETWEEN 0 AND 1 + 1e-6
-        AND n_50 <= n_90
-        AND n_90 <= n_99
-        AND n_99 <= n_keys
-        AND underflowed BETWEEN 0 AND n_keys - 1
-        AND effective_keys >= (1 - 1e-5) * coalesce(lag(effective_keys) OVER colder, 0)
-        AND top_weight <= (1 + 1e-5) * coalesce(lag(top_weight) OVER colder, 1) AS possible
-    FROM temperature_concentration
-    JOIN keys USING (query, layer, head)
-    WHERE study = $study
-    WINDOW colder AS (PARTITION BY query, layer, head ORDER BY temperature)
+        max(sizes) OVER (PARTITION BY query, layer, head) AS sizes_of_another,
+        count(*) OVER (PARTITION BY query, layer, head) AS temperatures
+    FROM selections
 )
-SELECT query, layer, head, temperature, found, counted.possible, spreads.possible
-FROM spreads
-FULL JOIN counted USING (query, layer, head, temperature)
+SELECT query, layer, head, temperature, actual, possible, temperatures
+FROM keys
+LEFT JOIN compared USING (query, layer, head)
 WHERE
-    NOT coalesce(spreads.possible, false)
-    OR NOT coalesce(counted.possible, spreads.n_keys = 1)
-    OR several <> found
-    OR sizes <> sizes_of_another
-    OR last_n <> spreads.n_keys - 1
-    OR counted.sequences <> spreads.sequences
+    NOT coalesce(possible AND several = actual AND sizes = sizes_of_another AND last_n = n_keys - 1, false)
+    OR temperatures < (SELECT max(temperatures) FROM compared)

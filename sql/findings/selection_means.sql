@@ -1,9 +1,9 @@
 -- grain:   one row, or none if nothing was measured
 -- inputs:  selection_means_model
--- meaning: where separability is lowest, in a sentence
+-- meaning: where the harmonic mean of Precision and Recall is lowest, in a sentence
 SELECT
     format(
-        'Recall at N = {} is {:.2f}; separability is lowest at N = {}',
+        'Recall at N = {} is {:.2f}; its harmonic mean with Precision is lowest at N = {}',
         any_value(near),
         any_value(recall_near),
         arg_min(n, 2 * precision * recall / (precision + recall))

@@ -7,7 +7,7 @@
 --          of its fall: it then falls from N = 2 on without bending downwards
 CREATE MACRO elbows_of(curves) AS TABLE
 WITH separabilities AS (
-    SELECT query, layer, head, n, 2 * precision * recall / (precision + recall) AS separability
+    SELECT query, layer, head, n, 2 * precision * recall / (precision + recall) AS harmonic_mean
     FROM query_table(curves)
     WHERE n > 1
 ),
@@ -16,9 +16,9 @@ ends AS (
         query,
         layer,
         head,
-        any_value(separability) FILTER (WHERE n = 2) AS first_separability,
-        min(separability) AS lowest_separability,
-        arg_min(n, (separability, n)) AS lowest_n
+        any_value(harmonic_mean) FILTER (WHERE n = 2) AS first_harmonic_mean,
+        min(harmonic_mean) AS lowest_harmonic_mean,
+        arg_min(n, (harmonic_mean, n)) AS lowest_n
     FROM separabilities
     GROUP BY query, layer, head
 ),
@@ -28,9 +28,9 @@ heights AS (
         layer,
         head,
         n,
-        separability,
+        harmonic_mean,
         ln(n / 2) / ln(lowest_n / 2) AS x, -- exactly 0 and 1 at the ends, so that the height is exactly 0 there
-        separability - (lowest_separability * x + first_separability * (1 - x)) AS height
+        harmonic_mean - (lowest_harmonic_mean * x + first_harmonic_mean * (1 - x)) AS height
     FROM separabilities
     JOIN ends USING (query, layer, head)
     WHERE lowest_n > 2 AND n <= lowest_n
@@ -42,7 +42,7 @@ highest AS (
         head,
         max(height) AS height,
         arg_max(n, (height, -n)) AS highest_n,
-        arg_max(separability, (height, -n)) AS highest_separability
+        arg_max(harmonic_mean, (height, -n)) AS highest_harmonic_mean
     FROM heights
     GROUP BY query, layer, head
 )
@@ -51,15 +51,15 @@ SELECT
     layer,
     head,
     CASE
-        WHEN height >= 0.1 * (first_separability - lowest_separability) THEN 'ok'
+        WHEN height >= 0.1 * (first_harmonic_mean - lowest_harmonic_mean) THEN 'ok'
         WHEN lowest_n > 2 THEN 'no_bend'
         WHEN lowest_n = 2 THEN 'no_decline'
         ELSE 'trivial'
     END AS status,
     CASE WHEN status = 'ok' THEN highest_n END AS elbow_n,
-    CASE WHEN status = 'ok' THEN highest_separability END AS separability,
+    CASE WHEN status = 'ok' THEN highest_harmonic_mean END AS harmonic_mean,
     lowest_n,
-    lowest_separability
+    lowest_harmonic_mean
 FROM (SELECT DISTINCT query, layer, head FROM query_table(curves))
 LEFT JOIN ends USING (query, layer, head)
 LEFT JOIN highest USING (query, layer, head)

@@ -1,6 +1,6 @@
 -- grain:   one row per layer
 -- inputs:  elbows, last_query; $study
--- meaning: At which N does separability bend, layer by layer: the median head, both quartiles, and heads without an
+-- meaning: At which N does the harmonic mean of Precision and Recall bend, layer by layer: the median head, both quartiles, and heads without an
 --          elbow?
 FROM elbows
 SELECT

@@ -3,7 +3,7 @@
 -- meaning: Which heads are unusual: how far is each from the others of its layer? Every head has a row, as for an
 --          export.
 FROM head_taxonomy
-JOIN best_n('separability', last_n := 32) USING (study, query, layer, head)
+JOIN best_n('harmonic_mean', last_n := 32) USING (study, query, layer, head)
 JOIN elbows USING (study, query, layer, head)
 SELECT
     layer,
@@ -13,7 +13,7 @@ SELECT
     agreement,
     elbow_n,
     best_n,
-    value AS separability,
+    value AS harmonic_mean,
     (value - avg(value) OVER of_layer) / nullif(stddev_pop(value) OVER of_layer, 0) AS deviations
 WHERE study = $study AND query = last_query($study)
 WINDOW of_layer AS (PARTITION BY layer)

@@ -13,16 +13,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from zarr.abc.store import ByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import ObjectStore
 
 from storage.errors import UserError
-
-if TYPE_CHECKING:
-    from storage.files.places import Part
 
 try:
     import obstore
@@ -127,7 +123,7 @@ def read(url: str, key: str) -> bytes:
         return bytes(obstore.get(_open_client(url), key).bytes())
 
 
-def write(url: str, name: str, parts: "Iterable[Part]", size: int) -> None:
+def write(url: str, name: str, parts: Iterable[bytes | memoryview], size: int) -> None:
     """Write the object ``name`` below ``url`` atomically; a large one is sent in pieces.
 
     A process that is killed meanwhile leaves pieces that only the object store can see; see its rules for incomplete

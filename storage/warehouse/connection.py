@@ -87,11 +87,12 @@ so its folder of temporary files is unset: a query that needs more memory than i
 
 EARLIER = frozenset(
     {
-        *("arithmetic", "claim_estimates", "claims", "convergence_fits", "convergence_fits_model", "distance_fits"),
-        *("distance_fits_model", "paper_claims", "rest_distances", "selection_regimes_of", "signature_means"),
+        *("arithmetic", "claim_estimates", "claims", "convergence", "convergence_fits", "convergence_fits_model"),
+        *("distance_fits", "distance_fits_model", "logit_range", "paper_claims", "rest_distances"),
+        *("selection_regimes_of", "signature_means", "temperature_concentration", "weight_intervals"),
     }
 )
-"""Tables, views and macros that only earlier versions landed, or that were views then; views are not read."""
+"""Tables, views and macros that only earlier versions landed, or that were of another kind then; views are not read."""
 
 FORCED = "--force warehouse"
 """Option of ``run`` that rebuilds a database whose provenance can be read, but not all of its rows."""
@@ -314,7 +315,7 @@ def _find_foreign(connection: duckdb.DuckDBPyConnection) -> str | None:
     return None
 
 
-_KINDS: Mapping[str, sql.Kind] = {"table": "schema", "view": "views", "macro": "macros"}
+_KINDS: Mapping[str, sql.StatementKind] = {"table": "schema", "view": "views", "macro": "macros"}
 
 _OBJECTS = """
     SELECT 'table', schema_name, table_name FROM duckdb_tables() WHERE database_name = 'it'

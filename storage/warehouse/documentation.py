@@ -60,7 +60,7 @@ def list_relations() -> tuple[Relation, ...]:
         stored = connection.execute(
             "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal ORDER BY column_index"
         ).fetchall()
-    kinds: tuple[sql.Kind, ...] = ("schema", "views", "macros")
+    kinds: tuple[sql.StatementKind, ...] = ("schema", "views", "macros")
     statements = [sql.read_statement(kind, name) for kind in kinds for name in sql.list_names(kind)]
     found = [_describe_relation(statement, stored) for statement in statements]
     return tuple(sorted(found, key=lambda relation: (list(HEADINGS).index(relation.kind), relation.name)))

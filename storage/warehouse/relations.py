@@ -54,7 +54,7 @@ def _find_tables_behind(name: str) -> frozenset[str]:
     """The table of this name, or those that the macro or view of this name reads; none for any other word."""
     if name in sql.list_names("schema"):
         return frozenset({name})
-    kinds: tuple[sql.Kind, ...] = ("macros", "views")
+    kinds: tuple[sql.StatementKind, ...] = ("macros", "views")
     return frozenset().union(
         *(find_tables_read(sql.read_statement(kind, name)) for kind in kinds if name in sql.list_names(kind))
     )

@@ -96,18 +96,6 @@ def _make_ledger_spec() -> ArraySpec:
     )
 
 
-def _make_row_spec(name: str, unit: str, meaning: str) -> ArraySpec:
-    return ArraySpec(
-        name,
-        ("sequence", "query", "layer", "head"),
-        "float32",
-        unit,
-        f"{meaning}; NaN for a model read in two passes",
-        whole=("query", "layer", "head"),
-        optional=True,
-    )
-
-
 TENSORS: tuple[ArraySpec, ...] = (
     ArraySpec(
         "attention",
@@ -135,22 +123,6 @@ TENSORS: tuple[ArraySpec, ...] = (
         "probability",
         "softmax weight of the head's learned sink, which is not a key; 0 for a head without one",
         whole=("query", "layer", "head"),
-    ),
-    _make_row_spec(
-        "query_norm", "logit", "norm of the query times the attention's scale, as it is multiplied with the keys"
-    ),
-    _make_row_spec(
-        "key_norm", "model units", "largest norm of a key that the query attends to, as it is multiplied with it"
-    ),
-    ArraySpec(
-        "logit_cap",
-        ("sequence", "layer"),
-        "float32",
-        "logit",
-        "soft cap c of the layer's logits x, which are c·tanh(x / c); NaN without one. With it no logit is larger than "
-        "c·tanh(query_norm·key_norm / c), without it than query_norm·key_norm",
-        whole=("layer",),
-        optional=True,
     ),
     ArraySpec(
         "received_attention",

@@ -31,12 +31,6 @@ from storage.zarr.arrays import FORMAT_VERSION, ArraySpec, LayerSize
 if TYPE_CHECKING:
     import dask.array as da
 
-Provenance = Mapping[str, Any]
-"""What a store was made from, as JSON: ``study``, ``settings``, ``inputs`` (hashes) and ``versions`` (libraries).
-
-A store that is derived from another also has ``tensors``, the provenance of the other.
-"""
-
 
 class SequenceStore:
     """A Zarr group whose arrays share the axis ``sequence``, written sequence by sequence.
@@ -100,7 +94,7 @@ class SequenceStore:
         path: Place,
         specs: Sequence[ArraySpec],
         sizes: Mapping[str, int],
-        provenance: Provenance,
+        provenance: Mapping[str, Any],
         layers: Sequence[LayerSize] | None = None,
         *,
         alone: bool = True,
@@ -119,7 +113,8 @@ class SequenceStore:
         sizes
             Size of each axis by name.
         provenance
-            What the store is made from.
+            What the store is made from, as JSON: ``study``, ``settings``, ``inputs`` (hashes) and ``versions``
+            (libraries); also ``tensors``, the provenance of another store that it is derived from.
         layers
             Sizes of each layer of the model; by default, all layers have those of ``sizes``.
         alone
@@ -154,7 +149,7 @@ class SequenceStore:
         self,
         specs: Sequence[ArraySpec],
         sizes: Mapping[str, int],
-        provenance: Provenance,
+        provenance: Mapping[str, Any],
         layers: Sequence[LayerSize],
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The fields that must be equal, of this store and of the requested one."""
@@ -597,7 +592,7 @@ def _create_documents(
     folder: Path,
     specs: Sequence[ArraySpec],
     sizes: Mapping[str, int],
-    provenance: Provenance,
+    provenance: Mapping[str, Any],
     layers: Sequence[LayerSize],
 ) -> None:
     """Create the documents of an empty store in ``folder``."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making

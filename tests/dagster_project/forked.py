@@ -18,7 +18,7 @@ from unittest import mock
 
 from dagster import DagsterInstance
 
-from dagster_project.assets.asset import Asset, Made, Work
+from dagster_project.assets.asset import Asset, AssetResult, Work
 
 STAGES = ("tensors", "metrics", "steps", "warehouse", "publishing", "published", "report")
 """The stages of a run, in order."""
@@ -119,7 +119,7 @@ def _announce_assets(enter: Callable[[str], None]) -> None:
     def announce(asset: Asset, stage: str) -> None:
         make = asset.make
 
-        def announced(work: Work) -> Made:
+        def announced(work: Work) -> AssetResult:
             enter(stage)
             return make(work)
 

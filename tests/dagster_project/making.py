@@ -4,20 +4,23 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from dagster_project.assets.asset import Asset, Made, Work, list_summary_paths
+from dagster_project.assets.asset import Asset, AssetResult, Work, list_summary_paths
 from dagster_project.assets.catalogue import ASSETS, find_asset
 from dagster_project.assets.landing import land_study
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.assets.tensors import extract_tensors
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study, find_study
+from dagster_project.study.settings import Study
+from dagster_project.study.studies import find_study
 from extract.extraction import ExtractionReport
 from extract.settings import Shard
 from storage.files.tables import read_table
 from storage.warehouse.landing import Landing
 
-NAMES = tuple(asset.name for asset in ASSETS)
-"""The assets of a study, in order."""
+EFFECTS = ("head_ablation", "sparsified_loss")
+
+NAMES = tuple(asset.name for asset in ASSETS if asset.name not in {"bounds_in_expectation", *EFFECTS})
+"""The assets of a study that asks for no simulated heads and no effects, in order."""
 
 TABLES = tuple(asset.name for asset in SUMMARIES)
 """Those that compute small tables."""
@@ -28,7 +31,9 @@ def work(home: Home, name: str, study: Study | None = None, **how: bool) -> Work
     return Work(home, name, study or find_study(home, name), ASSETS, **how)
 
 
-def make(home: Home, name: str, assets: Iterable[str], study: Study | None = None, **how: bool) -> dict[str, Made]:
+def make(
+    home: Home, name: str, assets: Iterable[str], study: Study | None = None, **how: bool
+) -> dict[str, AssetResult]:
     """Make some assets, in the order given."""
     return {asset: find_asset(asset).make(work(home, name, study, **how)) for asset in assets}
 
@@ -40,17 +45,17 @@ def extract(
     return extract_tensors(work(home, name, study, replace=replace), shard)
 
 
-def measure(home: Home, name: str, study: Study | None = None) -> Made:
+def measure(home: Home, name: str, study: Study | None = None) -> AssetResult:
     """Compute metrics from tensors."""
     return make(home, name, ["selection_metrics"], study)["selection_metrics"]
 
 
-def measured(made: Made) -> int:
+def measured(made: AssetResult) -> int:
     """How many sequences a run has measured."""
     return int(made.metadata["sequences measured in this run"])
 
 
-def violations(made: Made) -> int:
+def violations(made: AssetResult) -> int:
     """How many selections break an identity, as the check of the metrics says."""
     (check,) = made.checks
     found = int(check.metadata["violations"])
@@ -58,7 +63,9 @@ def violations(made: Made) -> int:
     return found
 
 
-def summarise(home: Home, name: str, study: Study | None = None, assets: Iterable[str] = TABLES) -> dict[str, Made]:
+def summarise(
+    home: Home, name: str, study: Study | None = None, assets: Iterable[str] = TABLES
+) -> dict[str, AssetResult]:
     """Compute the small tables of some assets, or of all."""
     return make(home, name, assets, study)
 

@@ -11,7 +11,7 @@ import pytest
 
 from dagster_project.analysis.metrics_store import METRICS_VERSION
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from storage.warehouse.connection import connect
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore

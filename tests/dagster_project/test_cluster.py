@@ -24,7 +24,8 @@ from dagster_project.assets import tables
 from dagster_project.assets.catalogue import find_asset
 from dagster_project.study import home as places_of_home
 from dagster_project.study.home import METRICS_VARIABLE, Home
-from dagster_project.study.studies import DaskSettings, Study, parse_study
+from dagster_project.study.settings import DaskSettings, Study
+from dagster_project.study.studies import parse_study
 from storage.errors import UserError
 from storage.files.places import Local, Place, Remote
 from storage.zarr.arrays import SELECTION, TENSORS

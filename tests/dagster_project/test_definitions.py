@@ -25,7 +25,7 @@ from dagster_project.assets.catalogue import ASSETS, find_asset
 from dagster_project.command import cli
 from dagster_project.command.runs import run_assets
 from dagster_project.definitions import defs
-from dagster_project.defs.assets import build_asset
+from dagster_project.defs.assets import STEP, build_step, group_by_step
 from dagster_project.defs.resources import data_root as data_root_of_environment
 from dagster_project.records.registration import LOCK_TAG, mark_dead_runs, register_studies, use_instance
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
@@ -42,9 +42,10 @@ def loaded() -> dg.Definitions:
     return defs()
 
 
-def as_dagster_has_it(assets: dg.AssetsDefinition) -> dict[str, Any]:
+def as_dagster_has_it(assets: dg.AssetsDefinition, name: str = "selection_metrics") -> dict[str, Any]:
     """All that Dagster knows of an asset beside its code."""
-    spec = assets.get_asset_spec()
+    spec = assets.get_asset_spec(dg.AssetKey(name))
+    checks = [check for check in assets.check_specs if check.asset_key == spec.key]
     return {
         "name": spec.key.to_user_string(),
         "parents": {dep.asset_key.to_user_string() for dep in spec.deps},
@@ -52,7 +53,7 @@ def as_dagster_has_it(assets: dg.AssetsDefinition) -> dict[str, Any]:
         "about": spec.description,
         "version": spec.code_version,
         "pool": assets.op.pool,
-        "checks": {(check.name, check.description, check.blocking) for check in assets.check_specs},
+        "checks": {(check.name, check.description, check.blocking) for check in checks},
         "partitions": (type(assets.partitions_def), assets.partitions_def and assets.partitions_def.name),
     }
 
@@ -79,7 +80,7 @@ def test_definitions_are_loadable(loaded: dg.Definitions) -> None:
 
 @pytest.mark.parametrize("record", ASSETS, ids=lambda record: record.name)
 def test_dagster_has_an_asset_as_its_record_says(loaded: dg.Definitions, record: Asset) -> None:
-    found = as_dagster_has_it(loaded.resolve_assets_def(dg.AssetKey(record.name)))
+    found = as_dagster_has_it(loaded.resolve_assets_def(dg.AssetKey(record.name)), record.name)
     assert found == as_recorded(record)
     assert found["about"]
     assert all(description for _, description, _ in found["checks"])
@@ -104,9 +105,19 @@ def test_dagster_has_an_asset_as_its_record_says(loaded: dg.Definitions, record:
 def test_a_record_that_says_anything_else_would_have_been_noticed(change: dict[str, Any]) -> None:
     record = find_asset("selection_metrics")
     other = replace(record, **change)
-    assert as_dagster_has_it(build_asset(record)) == as_recorded(record)
-    assert as_dagster_has_it(build_asset(record)) != as_recorded(other)
-    assert as_dagster_has_it(build_asset(other)) == as_recorded(other)
+    assert as_dagster_has_it(build_step([record])) == as_recorded(record)
+    assert as_dagster_has_it(build_step([record])) != as_recorded(other)
+    assert as_dagster_has_it(build_step([other])) == as_recorded(other)
+
+
+def test_small_tables_are_made_in_one_step_of_which_any_part_can_be_asked_for() -> None:
+    steps = {build_step(records).op.name: records for records in group_by_step(ASSETS)}
+    assert {record.name for records in steps.values() for record in records} == {record.name for record in ASSETS}
+    assert all(len(records) == 1 for step, records in steps.items() if step != STEP)
+    assert len(steps[STEP]) > 10
+    assert build_step(steps[STEP]).can_subset
+    for records in steps.values():
+        assert {record.pool for record in records} == {records[0].pool}
 
 
 def test_records_stand_in_an_order_in_which_they_can_be_made() -> None:

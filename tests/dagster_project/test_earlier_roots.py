@@ -21,6 +21,7 @@ from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.driver import attention_geometry
 from tests.dagster_project.earlier_roots import ARCHIVE, NAME, STUDY, unpack
+from tests.dagster_project.making import EFFECTS
 
 VERSIONS = {
     "tensors": "3",
@@ -55,7 +56,10 @@ CHANGED = {
 
 Tensors have another version with the same numbers."""
 
-NEW = {asset.name for asset in ASSETS} - VERSIONS.keys() - {"claims"}
+WANTED = tuple(asset for asset in ASSETS if asset.name not in EFFECTS)
+"""The assets that the study asks for."""
+
+NEW = {asset.name for asset in WANTED} - VERSIONS.keys() - {"claims"}
 """The assets that version 0.1.0 did not have."""
 
 REDEFINED = {
@@ -79,7 +83,7 @@ def root(tmp_path: Path) -> Path:
 def followed(names: Mapping[str, str] | set[str]) -> list[str]:
     """Some assets and all that follow from them, in order."""
     found: list[str] = []
-    for asset in ASSETS:
+    for asset in WANTED:
         if asset.name in names or {*asset.parents} & {*found}:
             found.append(asset.name)
     return found
@@ -138,7 +142,7 @@ def test_the_archive_is_small_and_holds_a_study_that_is_read_as_ever(root: Path)
     assert SequenceStore.open(home.tensors(NAME), TENSORS).require_complete().read("tokens", 0).tolist() is not None
     if "selection_metrics" not in CHANGED:
         assert SequenceStore.open(home.metrics(NAME), SELECTION).require_complete().find_missing() == []
-    assert {asset.name for asset in ASSETS} == VERSIONS.keys() | {"claims"} | NEW
+    assert {asset.name for asset in WANTED} == VERSIONS.keys() | {"claims"} | NEW
 
 
 def test_what_is_stale_is_what_another_version_names_and_what_follows_from_it(root: Path) -> None:
@@ -164,7 +168,7 @@ def test_a_run_rebuilds_that_and_the_tables_hold_what_they_held(root: Path) -> N
     done = attention_geometry("run", NAME, home=root)
     assert done.code == 0, done.errors
     rebuilt = followed(CHANGED.keys() | NEW)
-    current = [asset.name for asset in ASSETS if asset.name not in rebuilt]
+    current = [asset.name for asset in WANTED if asset.name not in rebuilt]
     assert f"{NAME}: current: {', '.join(current)}\n" in done.errors
     after = states(root)
     for name in current:
@@ -181,7 +185,7 @@ def test_a_run_rebuilds_that_and_the_tables_hold_what_they_held(root: Path) -> N
         for found, wanted in zip(in_order(rows, known), in_order(read[table], known), strict=True):
             assert all(alike(found[column], wanted[column]) for column in known), (table, found, wanted)
     again = attention_geometry("run", NAME, home=root)
-    assert again.errors == f"{NAME}: all {len(ASSETS)} assets are current\n"
+    assert again.errors == f"{NAME}: all {len(WANTED)} assets are current\n"
 
 
 def test_numbers_that_differ_would_have_been_noticed() -> None:

@@ -21,7 +21,7 @@ from dagster_project.analysis.sink import compute_sink_effect
 from dagster_project.analysis.sources import Rows, Sources
 from dagster_project.assets.catalogue import find_asset
 from dagster_project.assets.landing import _stream_position_tables
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from geometry.assumptions.directions import DirectionMoments
 from storage.files.places import Local, Place
 from storage.files.tables import read_table, write_tables

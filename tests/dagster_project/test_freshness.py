@@ -255,11 +255,11 @@ def test_a_file_counts_if_it_decides_what_a_page_says(
     ],
 )
 def test_a_statement_counts_if_it_decides_what_lands(
-    monkeypatch: pytest.MonkeyPatch, kind: sql.Kind, name: str, *, counts: bool
+    monkeypatch: pytest.MonkeyPatch, kind: sql.StatementKind, name: str, *, counts: bool
 ) -> None:
     was, real = versions.compute_landing_version(), sql.read_statement
 
-    def changed(of: sql.Kind, asked: str) -> sql.Statement:
+    def changed(of: sql.StatementKind, asked: str) -> sql.Statement:
         known = real(of, asked)
         return replace(known, text=known.text + "\n-- changed") if (of, asked) == (kind, name) else known
 

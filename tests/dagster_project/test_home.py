@@ -18,7 +18,7 @@ from dagster_project.assets import metrics as measuring
 from dagster_project.assets import tensors
 from dagster_project.assets.units import count_units
 from dagster_project.study.home import Home
-from dagster_project.study.studies import AnalysisSettings, Study
+from dagster_project.study.settings import AnalysisSettings, Study
 from extract.settings import Shard
 from storage.errors import UserError
 from storage.files.locks import hold_lock

@@ -19,7 +19,7 @@ from dagster_project.analysis.claims import effects
 from dagster_project.analysis.claims.effects import NO_EFFECTS
 from dagster_project.analysis.sources import open_sources
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from dagster_project.upkeep.doctor import verify
 from extract.ablation import estimate_ablation_bytes
 from extract.budgets import Heads

@@ -1,6 +1,5 @@
 """The assets of the limits of selection: their rows beside slow float64 readings of the definitions, and wrong ones."""
 
-import shutil
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -17,7 +16,7 @@ from dagster_project.analysis.distances import CONVERGENCE, compute_distances
 from dagster_project.analysis.sources import open_sources
 from dagster_project.analysis.temperature import compute_temperature, estimate_temperature_bytes
 from dagster_project.study.home import Home
-from dagster_project.study.studies import AnalysisSettings, Study
+from dagster_project.study.settings import AnalysisSettings, Study
 from geometry.grids import half_octave_grid, log_grid
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -25,32 +24,20 @@ from tests.dagster_project import making
 from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, several
 from tests.dagster_project.intervals import DIFFERENCE, columns, near, of_mean, of_statistic
 
-ASSETS = ["distances", "temperature", "logit_range"]
+ASSETS = ["distances", "temperature"]
 SEQUENCES, LAYERS, HEADS = 5, 2, 4
 SOME = 3
 """How many sequences are looked at again at other temperatures."""
 TEMPERATURES = (0.5, 1.0, 4.0)
 ANALYSIS = {"temperatures": TEMPERATURES, "temperature_sequences": SOME}
 OF_LIMITS = Study.model_validate(STUDY.model_dump(exclude_unset=True) | {"analysis": ANALYSIS})
-CAP = 7.5
-"""Soft cap of the logits of layer 1."""
 Rows = dict[tuple[Any, ...], dict[str, Any]]
-
-
-def with_norms(sequences: list[dict[str, np.ndarray]]) -> list[dict[str, np.ndarray]]:
-    """Drawn sequences with norms of queries and keys, and a soft cap in layer 1."""
-    rng = np.random.default_rng(3)
-    for drawn in sequences:
-        shape = drawn["learned_sink"].shape
-        drawn |= {name: rng.uniform(3, 5, shape).astype(np.float32) for name in ("query_norm", "key_norm")}
-        drawn["logit_cap"] = np.array([np.nan, CAP], np.float32)
-    return sequences
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """A data root in which these assets have been made."""
-    found = measured(tmp_path_factory.mktemp("limits"), with_norms(several(SEQUENCES)))
+    found = measured(tmp_path_factory.mktemp("limits"), several(SEQUENCES))
     making.summarise(found, NAME, OF_LIMITS, ASSETS)
     return found
 
@@ -59,7 +46,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 def read_tensors(home: Home) -> dict[str, np.ndarray]:
     """Weights and value states, in float64."""
     store = SequenceStore.open(home.tensors(NAME), TENSORS)
-    return {name: np.asarray(store.array(name)[:], np.float64) for name in ("attention", "values", "key_norm")}
+    return {name: np.asarray(store.array(name)[:], np.float64) for name in ("attention", "values")}
 
 
 @pytest.fixture(scope="module")
@@ -193,29 +180,17 @@ def of_model(home: Home, query: int, n: int, distance: Callable[..., float] = fr
     return np.mean([relative(home, *place, n, distance) for place in heads], axis=0)
 
 
-def test_distances_are_means_over_sequences(home: Home) -> None:
-    found = rows(home, "distance_means", "query", "layer", "head", "n")
-    assert set(found) == {(*place, n) for place in every_head() for n in range(1, count_keys(*place[:2]))}
-    wrong = {"relative_distance": 0.0, "relative_random_distance": 0.0}
-    for place, row in found.items():
-        wanted = {
-            "relative_distance": relative(home, *place).mean(),
-            "relative_random_distance": relative(home, *place, of_random).mean(),
-            "sequences": SEQUENCES,
-        }
-        assert near(row, wanted, abs_=1e-7), place
-        for name, reading in zip(wrong, (from_output, with_replacement), strict=True):
-            wrong[name] = max(wrong[name], abs(relative(home, *place, reading).mean() / row[name] - 1))
-    assert min(wrong.values()) > 0.05  # mutation controls
-
-
 def test_those_of_the_model_are_means_over_heads_of_every_sequence(home: Home) -> None:
     found = rows(home, "distance_means_model", "query", "n")
     assert [*found] == [(query, n) for query in QUERIES for n in range(1, query + 1)]
+    wrong = {"relative_distance": 0.0, "relative_random_distance": 0.0}
     for (query, n), row in found.items():
         wanted = {"relative_random_distance": of_model(home, query, n, of_random).mean(), "sequences": SEQUENCES}
+        for name, reading in zip(wrong, (from_output, with_replacement), strict=True):
+            wrong[name] = max(wrong[name], abs(of_model(home, query, n, reading).mean() / row[name] - 1))
         assert near(row, wanted | columns("relative_distance", of_mean(of_model(home, query, n))))
         assert row["heads"] == sum(n < count_keys(query, layer) for layer in range(LAYERS)) * HEADS
+    assert min(wrong.values()) > 0.05  # mutation controls
 
 
 # --- convergence ---
@@ -232,16 +207,7 @@ def shares_of_model(home: Home, query: int) -> np.ndarray:
     return np.array([shares_of(home, place) for place in every_head() if place[0] == query])
 
 
-def test_convergence_is_a_mean_over_sequences(home: Home) -> None:
-    found = rows(home, "convergence", "query", "layer", "head")
-    assert set(found) == set(every_head())
-    of_mean_weights = 0.0
-    for place, row in found.items():
-        wanted = dict(zip(CONVERGENCE, shares_of(home, place).mean(axis=1), strict=True))
-        assert near(row, wanted | {"n_keys": count_keys(*place[:2]), "sequences": SEQUENCES}), place
-        mean_weights = np.mean([head_of(read_tensors(home), *place, s)[0] for s in range(SEQUENCES)], axis=0)
-        of_mean_weights = max(of_mean_weights, shares(mean_weights)[0] / row["effective_share"] - 1)
-    assert of_mean_weights > 0.01  # mutation control: the number of mean weights is larger
+def test_convergence_of_the_model_is_a_mean_over_heads_of_every_sequence(home: Home) -> None:
     for (query,), row in rows(home, "convergence_model", "query").items():
         heads = shares_of_model(home, query)
         for index, name in enumerate(CONVERGENCE):
@@ -320,24 +286,6 @@ def test_selections_at_a_temperature_are_those_of_its_weights(home: Home, tensor
     assert wrong > 0.02  # mutation control
 
 
-def test_weights_are_as_spread_as_at_that_temperature(home: Home, tensors: dict[str, np.ndarray]) -> None:
-    found = rows(home, "temperature_concentration", "query", "layer", "head", "temperature")
-    assert set(found) == {(*place, t) for place in every_head() for t in TEMPERATURES}
-    for (query, layer, head, t), row in found.items():
-        weights = [at(head_of(tensors, query, layer, head, sequence)[0], t) for sequence in range(SOME)]
-        keys = weights[0].size
-        of_t = np.array([shares(alpha) for alpha in weights]).mean(axis=0)
-        wanted = {
-            "effective_keys": of_t[0] * keys,
-            "n_90": of_t[1] * keys,
-            "largest_deviation": of_t[2],
-            "top_weight": np.mean([alpha.max() / alpha.sum() for alpha in weights]),
-            "underflowed": 0,
-            "sequences": SOME,
-        }
-        assert near(row, wanted)
-
-
 def test_sensitivity_is_the_norm_of_the_whole_jacobian(home: Home, tensors: dict[str, np.ndarray]) -> None:
     found = rows(home, "sensitivity", "sequence", "query", "layer", "head", "temperature")
     places = [(sequence, *place) for sequence in range(SEQUENCES) for place in every_head()]
@@ -361,48 +309,6 @@ def test_without_a_temperature_of_1_there_are_no_gains(home: Home, tmp_path: Pat
     own = rows(home, "temperature_means", "query", "layer", "head", "temperature", "n")
     assert {key[3] for key in found} == {0.5}
     assert set(found) < set(own)
-
-
-# --- norms of queries and keys ---
-
-
-def test_the_logit_range_has_norms_beside_the_weights(home: Home, tensors: dict[str, np.ndarray]) -> None:
-    found = rows(home, "logit_range", "sequence", "query", "layer", "head")
-    assert set(found) == {(sequence, *place) for sequence in range(SEQUENCES) for place in every_head()}
-    for (sequence, query, layer, head), row in found.items():
-        alpha, _ = head_of(tensors, query, layer, head, sequence)
-        p = alpha / alpha.sum()
-        assert near(row, {"least_weight": p.min(), "largest_weight": p.max(), "n_keys": p.size, "underflowed": 0})
-        assert row["key_norm"] == tensors["key_norm"][sequence, QUERIES.index(query), layer, head]
-        assert row["logit_cap"] == (CAP if layer == 1 else None)
-
-
-def test_keys_that_underflowed_and_tensors_without_norms(tmp_path: Path) -> None:
-    (drawn,) = several(1)
-    drawn["attention"][0, 0, 1, 3:5] = 0
-    other = measured(tmp_path, [drawn])
-    making.summarise(other, NAME, OF_LIMITS, ["logit_range"])
-    found = rows(other, "logit_range", "sequence", "query", "layer", "head")
-    assert {(row["query_norm"], row["key_norm"], row["logit_cap"]) for row in found.values()} == {(None, None, None)}
-    row = found[0, 14, 0, 1]
-    assert (row["least_weight"], row["underflowed"]) == (0, 2)
-    assert found[0, 14, 0, 0]["least_weight"] > 0
-
-
-def test_a_store_of_an_earlier_format_has_no_logit_range(tmp_path: Path) -> None:
-    """Before norms were captured, stores had no such arrays; with them, the same study has norms."""
-    found = measured(tmp_path, with_norms(several(1)))
-    making.summarise(found, NAME, OF_LIMITS, ["logit_range"])
-    now = rows(found, "logit_range", "sequence", "query", "layer", "head")
-    assert not [row for row in now.values() if row["query_norm"] is None]
-    places = [path for name in ("query_norm", "key_norm", "logit_cap") for path in tmp_path.rglob(name)]
-    assert len(places) == 3
-    for place in places:
-        shutil.rmtree(place)
-    making.make(found, NAME, ["logit_range"], OF_LIMITS, force=True)
-    before = rows(found, "logit_range", "sequence", "query", "layer", "head")
-    missing = {"query_norm": None, "key_norm": None, "logit_cap": None}
-    assert before == {place: row | missing for place, row in now.items()}
 
 
 # --- settings ---
@@ -436,7 +342,7 @@ def peak(rows: Iterable[object]) -> int:
 @pytest.mark.usefixtures("home")  # what is compiled or imported once is there
 def test_memory_of_temperatures_keeps_within_the_bound(tmp_path: Path) -> None:
     """Longer heads than those of the other tests."""
-    sources = open_sources(measured(tmp_path, with_norms(several(SOME, 320, 32))), NAME, OF_LIMITS)
+    sources = open_sources(measured(tmp_path, several(SOME, 320, 32)), NAME, OF_LIMITS)
     with dask.config.set(scheduler="synchronous"):
         asked = estimate_temperature_bytes(sources.tensors.sizes, HEADS, 2, len(TEMPERATURES))
         grid = half_octave_grid(320).size

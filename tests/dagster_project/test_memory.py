@@ -29,7 +29,7 @@ def test_a_run_with_little_address_space_ends_with_one_line(copied: Path) -> Non
     before = files(copied)
     done = subprocess.run(
         [PROGRAM, "run", "mine", "--force", "report", "--home", copied],
-        capture_output=True, text=True, check=False, timeout=120, env=environment(), preexec_fn=limited(24 * 10**8),
+        capture_output=True, text=True, check=False, timeout=120, env=environment(), preexec_fn=limited(40 * 10**8),
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("attention-geometry: ")]

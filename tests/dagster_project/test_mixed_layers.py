@@ -17,7 +17,7 @@ import sql
 from dagster_project.analysis.metrics_store import open_metrics
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from reports.figures import find_source, sections
 from reports.queries import ask
 from reports.rendering import iterate_figures
@@ -34,9 +34,6 @@ WINDOW = 16
 """Layer 2 sees so many keys, so that its last query does not see the sink."""
 LEARNED = {2: 0.4}
 """What the learned sinks of a layer take."""
-NORMS = {"query_norm": 8.0, "key_norm": 8.0}
-CAP = 50.0
-"""Norms of queries and keys so large, and a cap of logits so high, that any weight is possible."""
 STUDY = Study.model_validate(
     {"model": "embedded", "corpus": "embedded", "context_length": KEYS, "sequences": SEQUENCES, "queries": QUERIES}
 )
@@ -73,7 +70,6 @@ def drawn(sequence: int, layer: int, learned: float) -> Arrays:
         "values": values.astype(np.float32),
         "learned_sink": np.full(attention.shape[:-1], learned, np.float32),
         "first_key": first,
-        **{name: np.full(attention.shape[:-1], value, np.float32) for name, value in NORMS.items()},
     }
 
 
@@ -89,9 +85,6 @@ def padded(sequence: int, layers: tuple[int, ...], sizes: dict[str, int], learne
         arrays["values"][index, : size.kv_heads, :, : size.head_dim] = own["values"]
         arrays["learned_sink"][:, index, : size.heads] = own["learned_sink"]
         arrays["first_key"][:, index] = own["first_key"]
-        arrays["logit_cap"][index] = CAP
-        for name in NORMS:
-            arrays[name][:, index, : size.heads] = own[name]
     arrays["query_position"][:], arrays["batch"][...] = QUERIES, 1
     arrays["tokens"][:] = np.arange(KEYS) % 7
     return arrays

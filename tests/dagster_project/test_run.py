@@ -121,7 +121,7 @@ def test_metrics_that_are_forced_without_tensors_have_them_extracted_again(copie
 def test_what_cannot_be_forced_is_refused(mine: Path) -> None:
     before = files(mine)
     refused = attention_geometry("run", "mine", "--force", "metrics", home=mine).complaint
-    assert refused == f"There is no asset 'metrics'; the assets of a study are {', '.join(NAMES)}"
+    assert refused == f"Study 'mine' asks for no asset 'metrics'; its assets are {', '.join(NAMES)}"
     assert "There is no study 'nine'" in attention_geometry("run", "nine", "--force", "report", home=mine).complaint
     assert files(mine) == before
 

@@ -20,7 +20,7 @@ from dagster_project.analysis.chance import (
 )
 from dagster_project.analysis.sources import Sources, open_sources
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from geometry.grids import half_octave_grid
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore

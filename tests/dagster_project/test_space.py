@@ -11,7 +11,7 @@ from dagster_project.assets.asset import Extent
 from dagster_project.assets.catalogue import ASSETS
 from dagster_project.assets.landing import drop_tensors
 from dagster_project.study.home import TENSORS_VARIABLE, Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from extract.settings import Shard
 from storage.errors import UserError
 from storage.files.places import Local, Place

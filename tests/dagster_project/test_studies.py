@@ -12,11 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagster_project.study.home import Home
+from dagster_project.study.settings import AnalysisSettings, MonteCarloGrid, Study
 from dagster_project.study.studies import (
     NAME,
-    AnalysisSettings,
-    MonteCarloGrid,
-    Study,
     find_study,
     list_studies,
     locate_shipped_file,

@@ -20,7 +20,7 @@ from dagster_project.analysis.metrics_store import open_metrics
 from dagster_project.assets.catalogue import find_asset
 from dagster_project.assets.claims import judge_claims
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study
+from dagster_project.study.settings import Study
 from geometry.assumptions.decay import fit_decay
 from geometry.assumptions.phases import fit_phases
 from geometry.grids import log_grid
@@ -373,7 +373,7 @@ def test_a_step_says_what_it_found(home: Home, caplog: pytest.LogCaptureFixture)
         making.summarise(home, NAME, STUDY)
     told = dict(line.removeprefix(f"{NAME}: ").split(", ", 1) for line in caplog.messages)
     spoke = {name for name in sql.list_names("findings") if not re.match(r"[\d,]+ rows ", told[name.replace("_", " ")])}
-    assert spoke >= {*sql.list_names("findings")} - {"head_ablation", "sparsified_loss", "logit_range", "sink_effect"}
+    assert spoke >= {*sql.list_names("findings")} - {"head_ablation", "sparsified_loss", "sink_effect"}
     means = {row["n"]: row for row in rows(home, "selection_means_model") if row["query"] == max(QUERIES)}
     assert f"Recall at N = 4 is {means[4]['recall']:.2f}" in told["selection means"]
 

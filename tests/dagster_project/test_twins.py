@@ -9,7 +9,8 @@ import yaml
 from dagster_project.assets.asset import Asset, Snapshot
 from dagster_project.command import runs
 from dagster_project.study.home import Home
-from dagster_project.study.studies import Study, check_twin, find_study, list_studies, locate_shipped_file, read_studies
+from dagster_project.study.settings import Study
+from dagster_project.study.studies import check_twin, find_study, list_studies, locate_shipped_file, read_studies
 from dagster_project.study.twins import SEQUENCES, find_twin_name, make_random_twin
 from dagster_project.upkeep import freshness
 from dagster_project.upkeep.plan import plan

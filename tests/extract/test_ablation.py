@@ -21,7 +21,7 @@ from extract.ablation import (
 )
 from extract.capture import Attention, probe
 from extract.hub import silence_libraries
-from extract.interventions import KINDS, Kind, Replaced, intervene
+from extract.interventions import REPLACEMENTS, Replaced, Replacement, intervene
 from extract.resuming import Resumable
 from storage.errors import UserError
 from tests.extract.families import FAMILIES, Family, attention_of, ids, model_of
@@ -47,7 +47,7 @@ def sequence() -> Tensor:
 
 
 def slowly(
-    model: PreTrainedModel, attention: Attention, heads: dict[tuple[int, int], Kind], means: dict[int, Tensor]
+    model: PreTrainedModel, attention: Attention, heads: dict[tuple[int, int], Replacement], means: dict[int, Tensor]
 ) -> tuple[float, float]:
     """Loss and divergence of one whole pass with heads replaced, in float64."""
     plain = model(input_ids=sequence()[None], use_cache=False).logits.double()
@@ -61,7 +61,7 @@ def slowly(
 def ablated(name: str, **asked: object) -> list[LayerEffects]:
     model, attention = model_of(name), attention_of(name)
     means = compute_mean_outputs(model, attention, ids(2))
-    given = {"kinds": KINDS, "means": compute_mean_of_others(means, 0)} | asked
+    given = {"kinds": REPLACEMENTS, "means": compute_mean_of_others(means, 0)} | asked
     return list(ablate(Resumable(model, probe(model, ids(1)), sequence()), attention, sequence(), **given))
 
 
@@ -80,7 +80,9 @@ def test_heads_lose_what_whole_passes_lose(family: Family, monkeypatch: pytest.M
     plain, _ = slowly(model, attention, {}, {})
     for effects in found:
         assert effects.plain_loss == pytest.approx(plain, abs=TOLERANCE)
-        for (row, kind), head in ((at, head) for at in enumerate(KINDS) for head in range(effects.loss.shape[1])):
+        for (row, kind), head in (
+            (at, head) for at in enumerate(REPLACEMENTS) for head in range(effects.loss.shape[1])
+        ):
             numbers = effects.loss[row, head], effects.kl[row, head]
             if (effects.layer, head) not in chosen or (kind == "sink" and np.isnan(numbers[0])):
                 assert np.isnan(numbers).all()
@@ -190,14 +192,14 @@ def test_attention_of_the_layer_is_computed_once(monkeypatch: pytest.MonkeyPatch
     sizes: list[int] = []
     attend = torch.nn.functional.scaled_dot_product_attention
 
-    def watched(query: Tensor, *rest: object, **others: object) -> Tensor:
+    def recorder(query: Tensor, *rest: object, **others: object) -> Tensor:
         sizes.append(len(query))
         return attend(query, *rest, **others)
 
     name = "Llama 2, Llama 3"
     resumable = Resumable(model_of(name), attention_of(name), sequence())
     monkeypatch.setattr(module, "count_rows_per_pass", lambda *_: 2)
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", watched)
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", recorder)
     list(ablate(resumable, attention_of(name), sequence(), kinds=("zero",), layers=[1]))
     assert sizes == [1, 1, 1, 1, 2, 2]  # the plain pass; layer 1 once, layer 2 in each of two passes
 

@@ -317,8 +317,6 @@ def test_a_gpu_captures_the_same(family: object) -> None:
     assert captured.weights.is_pinned()
     torch.testing.assert_close(captured.weights, expected.weights, atol=1e-4, rtol=0, equal_nan=True)
     torch.testing.assert_close(captured.learned_sink, expected.learned_sink, atol=1e-4, rtol=0, equal_nan=True)
-    torch.testing.assert_close(captured.query_norm, expected.query_norm, atol=1e-3, rtol=1e-3, equal_nan=True)
-    torch.testing.assert_close(captured.key_norm, expected.key_norm, atol=1e-3, rtol=1e-3, equal_nan=True)
     if captured.received is not None:
         torch.testing.assert_close(captured.received, expected.received, atol=1e-4, rtol=0, equal_nan=True)
     torch.testing.assert_close(captured.values, expected.values, atol=1e-3, rtol=0, equal_nan=True)

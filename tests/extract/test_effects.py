@@ -13,7 +13,7 @@ from extract.ablation import LayerEffects, compute_mean_of_others, compute_mean_
 from extract.budgets import SHARES, build_policies
 from extract.effects import Opened, ablate_heads, measure_heads, measure_sparse_losses, open_study
 from extract.extraction import extract
-from extract.interventions import KINDS, Replaced, intervene
+from extract.interventions import REPLACEMENTS, Replaced, intervene
 from extract.policies import Largest
 from extract.settings import ExtractionSettings
 from extract.sparsity import measure_policy_losses
@@ -65,7 +65,7 @@ Pieces = list[tuple[int, LayerEffects]]
 
 @pytest.fixture(scope="module")
 def whole(opened: Opened) -> Pieces:
-    return list(ablate_heads(opened, sequences=3, kinds=KINDS))
+    return list(ablate_heads(opened, sequences=3, kinds=REPLACEMENTS))
 
 
 def assert_equal(found: Pieces, expected: Pieces) -> None:
@@ -101,11 +101,11 @@ def test_means_are_those_of_all_other_sequences_of_the_study(opened: Opened, who
 
 @pytest.mark.parametrize("stop", [0, 1, 4, 8])
 def test_what_is_stopped_goes_on_to_the_same_numbers(stop: int, opened: Opened, whole: Pieces) -> None:
-    running = ablate_heads(opened, sequences=3, kinds=KINDS)
+    running = ablate_heads(opened, sequences=3, kinds=REPLACEMENTS)
     first = [next(running) for _ in range(stop)]
     running.close()
     done = [(sequence, piece.layer) for sequence, piece in first]
-    rest = list(ablate_heads(opened, sequences=3, kinds=KINDS, done=done))
+    rest = list(ablate_heads(opened, sequences=3, kinds=REPLACEMENTS, done=done))
     assert_equal([*first, *rest], whole)
 
 
@@ -113,7 +113,7 @@ def test_nothing_is_computed_that_is_there(opened: Opened, whole: Pieces, monkey
     monkeypatch.setattr(effects, "compute_mean_outputs", lambda *_: pytest.fail("means were computed"))
     monkeypatch.setattr(effects, "ablate", lambda *_, **__: pytest.fail("heads were replaced"))
     done = [(sequence, piece.layer) for sequence, piece in whole]
-    assert list(ablate_heads(opened, sequences=3, kinds=KINDS, done=done)) == []
+    assert list(ablate_heads(opened, sequences=3, kinds=REPLACEMENTS, done=done)) == []
 
 
 def test_chosen_heads_alone(opened: Opened, whole: Pieces) -> None:

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from extract import interventions as module
 from extract.capture import capture, probe
 from extract.hub import silence_libraries
-from extract.interventions import Call, Edit, Replaced, Unedited, Watched, check_heads, intervene
+from extract.interventions import Call, Edit, Recorder, Replaced, Unedited, check_heads, intervene
 from storage.errors import UserError
 from tests.extract.families import FAMILIES, KEYS, Family, _projections, attention_of, ids, model_of
 from tests.extract.tiny import WINDOW, tiny_model
@@ -52,7 +52,7 @@ def test_nothing_edited_is_the_plain_pass_to_the_last_bit(family: Family) -> Non
     model = model_of(family.name)
     before, expected = model.config._attn_implementation, plain(model)
     assert torch.equal(edited(family.name, Unedited()), expected)
-    assert torch.equal(edited(family.name, Watched()), expected)
+    assert torch.equal(edited(family.name, Recorder()), expected)
     assert model.config._attn_implementation == before
     assert torch.equal(plain(model), expected)
 
@@ -152,10 +152,10 @@ PLAIN_PROJECTION = (
 def test_a_head_replaced_by_its_mean(name: str) -> None:
     layer = attending(name)[-1]
     z = z_of(name, layer)
-    watched = Watched()
-    edited(name, watched)
-    torch.testing.assert_close(watched.means[layer], z.mean(dim=1), atol=1e-6, rtol=0)
-    means = {layer: watched.means[layer].mean(dim=0)}
+    recorder = Recorder()
+    edited(name, recorder)
+    torch.testing.assert_close(recorder.means[layer], z.mean(dim=1), atol=1e-6, rtol=0)
+    means = {layer: recorder.means[layer].mean(dim=0)}
 
     def change(states: Tensor) -> Tensor:
         changed = z.clone()
@@ -166,7 +166,7 @@ def test_a_head_replaced_by_its_mean(name: str) -> None:
         expected = plain(model_of(name))
     found = edited(name, Replaced({(layer, 2): "mean"}, means))
     torch.testing.assert_close(found, expected, atol=TOLERANCE, rtol=0)
-    one_each = edited(name, Replaced({(layer, 2): "mean"}, watched.means))
+    one_each = edited(name, Replaced({(layer, 2): "mean"}, recorder.means))
     assert (one_each - found).abs().max() > 100 * TOLERANCE
     with pytest.raises(ValueError, match=f"no mean of the outputs of layer {layer}"):
         edited(name, Replaced({(layer, 2): "mean"}))
@@ -209,11 +209,11 @@ def test_heads_of_several_layers_are_replaced_together() -> None:
 
 
 def test_what_is_seen_is_told() -> None:
-    watched = Watched()
-    edited("Gemma 2", watched)
-    assert watched.sees_first == {0: False, 1: True, 2: False}
-    assert watched.counts[1].tolist() == [*range(1, KEYS + 1)]
-    assert watched.counts[0].tolist() == [min(position, WINDOW) for position in range(1, KEYS + 1)]
+    recorder = Recorder()
+    edited("Gemma 2", recorder)
+    assert recorder.sees_first == {0: False, 1: True, 2: False}
+    assert recorder.counts[1].tolist() == [*range(1, KEYS + 1)]
+    assert recorder.counts[0].tolist() == [min(position, WINDOW) for position in range(1, KEYS + 1)]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

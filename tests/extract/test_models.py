@@ -209,11 +209,11 @@ def test_weights_are_read_once_to_where_they_stay(checkpoint: Path, monkeypatch:
     asked: list[object] = []
     original = AutoModelForCausalLM.from_pretrained
 
-    def watched(*arguments: object, **others: object) -> object:
+    def recorder(*arguments: object, **others: object) -> object:
         asked.append(others["device_map"])
         return original(*arguments, **others)
 
-    monkeypatch.setattr(models.AutoModelForCausalLM, "from_pretrained", watched)
+    monkeypatch.setattr(models.AutoModelForCausalLM, "from_pretrained", recorder)
     monkeypatch.setattr(torch.nn.Module, "to", lambda *_, **__: pytest.fail("the weights were moved"))
     load(describe(settings(checkpoint)))
     load(describe(settings(checkpoint, device_map="balanced")))

@@ -75,9 +75,9 @@ def test_all_keys_kept_is_full_attention(family: Family, *, renormalised: bool) 
 
 def all_counts(name: str) -> dict[int, list[float]]:
     """By layer, how many keys each query of each head may attend to."""
-    watched = Slow(None)
-    edited(model_of(name), attention_of(name), watched)
-    return watched.counts
+    recorder = Slow(None)
+    edited(model_of(name), attention_of(name), recorder)
+    return recorder.counts
 
 
 @dataclass

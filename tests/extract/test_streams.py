@@ -186,11 +186,11 @@ def test_no_thread_reads_ahead(hub: DatasetHub, monkeypatch: pytest.MonkeyPatch)
     """Such a thread aborts the interpreter where it still reads when the interpreter ends."""
     threads, fetch = set(), HfFileSystemFile.read
 
-    def watched(file: HfFileSystemFile, length: int = -1) -> bytes:
+    def recorder(file: HfFileSystemFile, length: int = -1) -> bytes:
         threads.add(threading.get_ident())
         return fetch(file, length)
 
-    monkeypatch.setattr(HfFileSystemFile, "read", watched)
+    monkeypatch.setattr(HfFileSystemFile, "read", recorder)
     assert len(read(corpus())) == len(EVERYTHING)
     assert len([asked for asked in hub.asked if asked.endswith(".parquet")]) > SHARDS
     assert threads == {threading.get_ident()}

@@ -322,11 +322,11 @@ def test_killed_it_ends_bit_identical_and_draws_only_what_is_missing(
     assert SequenceStore.open(Local(path), TENSORS).find_missing() == [2, 3, 4]
     drawn, original = [], synthetic.draw_sequence
 
-    def watched(chosen: ExtractionSettings, heads: list[Planted], index: int) -> dict[str, np.ndarray]:
+    def recorder(chosen: ExtractionSettings, heads: list[Planted], index: int) -> dict[str, np.ndarray]:
         drawn.append(index)
         return original(chosen, heads, index)
 
-    monkeypatch.setattr(synthetic, "draw_sequence", watched)
+    monkeypatch.setattr(synthetic, "draw_sequence", recorder)
     assert run(path).written == 3
     assert run(path).written == 0
     assert drawn == [2, 3, 4]

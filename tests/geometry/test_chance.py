@@ -414,7 +414,7 @@ def test_the_stated_memory_is_enough(n: int, d: int, grid: int, dtype: type) -> 
     """However many heads: scratch is that of one."""
     weights, values = random_head(n, d, 0)
     values, sizes = np.tile(values.astype(dtype), (3, 1, 1)), log_grid(n) if grid == 48 else np.arange(1, grid + 1)
-    separability(weights[:9], values[:, :9], draws=1, seed=0)  # compiled before memory is watched
+    separability(weights[:9], values[:, :9], draws=1, seed=0)  # compiled before memory is recorder
     tracemalloc.start()
     found = separability(weights, values, sizes, draws=2, seed=0)
     peak = tracemalloc.get_traced_memory()[1]

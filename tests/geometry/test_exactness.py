@@ -201,7 +201,7 @@ def test_the_stated_memory_does_not_grow_with_the_heads(dtype: type) -> None:
 
 def within_stated_memory(weights: np.ndarray, values: np.ndarray, kappas: tuple[float, ...]) -> SelectionProfile:
     """The profile, computed under watch."""
-    selection_profile(weights[..., :9], values[..., :9, :], kappas=kappas)  # compiled before memory is watched
+    selection_profile(weights[..., :9], values[..., :9, :], kappas=kappas)  # compiled before memory is recorder
     tracemalloc.start()
     profile = selection_profile(weights, values, kappas=kappas)
     peak = tracemalloc.get_traced_memory()[1]

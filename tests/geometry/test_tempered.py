@@ -1,7 +1,6 @@
 """Selections at several temperatures against literal readings, and against models whose logits are divided."""
 
 import tracemalloc
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,11 +9,9 @@ from geometry import selection_profile
 from geometry.grids import log_grid
 from geometry.limits import tempered
 from geometry.limits.distances import random_subset_distance, rest_distance
-from geometry.limits.tempered import MEASURES, SPREADS, selection_by_temperature
-from geometry.selection.concentration import concentration
+from geometry.limits.tempered import MEASURES, selection_by_temperature
 from geometry.separation import chance
 from geometry.separation.chance import separability
-from tests.geometry import draws
 
 TEMPERATURES = (0.25, 1.0, 3.0)
 N = 24
@@ -54,9 +51,6 @@ def test_it_is_a_model_whose_logits_are_divided(logits: np.ndarray, values: np.n
         whole, parts = output(alpha, values)
         random = random_subset_distance(whole[..., None], parts[..., None], size=found.n, n_keys=N)
         np.testing.assert_allclose(found.random_distance[:, :, index], random, rtol=1e-10)
-        spread = concentration(alpha, values)
-        of_t = np.stack([getattr(spread, name) for name in SPREADS], axis=-1)
-        np.testing.assert_allclose(found.spreads[:, :, index], of_t, rtol=1e-10)
     wrong = rest_distance(softmax(logits * 3), values)  # mutation control: multiplied
     assert np.abs(found.distance[:, :, 2] / wrong - 1).max() > 0.1
 
@@ -72,14 +66,6 @@ def test_at_1_it_is_the_profile_of_the_model(logits: np.ndarray, values: np.ndar
     np.testing.assert_allclose(found.distance[:, :, 0], profile.distance_rest[..., of_grid], rtol=1e-5)
 
 
-def test_weights_spread_as_it_grows_warmer(logits: np.ndarray, values: np.ndarray) -> None:
-    found = selection_by_temperature(softmax(logits), values, (0.1, 0.5, 1, 2, 10, 60))
-    effective = np.moveaxis(found.spreads[..., SPREADS.index("effective_keys")], -1, 0)
-    assert all((colder < warmer).all() for colder, warmer in pairwise(effective))
-    assert (effective[-1] > 0.98 * N).all()
-    assert (effective[0] < 3).all()
-
-
 @pytest.mark.parametrize("t", TEMPERATURES)
 def test_a_learned_sink_shrinks_distances_alone(logits: np.ndarray, values: np.ndarray, t: float) -> None:
     sink = np.random.default_rng(2).standard_normal((2, 3)) * 3
@@ -88,7 +74,6 @@ def test_a_learned_sink_shrinks_distances_alone(logits: np.ndarray, values: np.n
     found = selection_by_temperature(alpha, values, (t,), learned_sink=share)
     without = selection_by_temperature(softmax(logits), values, (t,))
     np.testing.assert_array_equal(found.measures, without.measures)
-    np.testing.assert_allclose(found.spreads, without.spreads, rtol=1e-9)
     of_keys = softmax(np.concatenate([logits, sink[..., None]], axis=-1) / t)[..., :-1]
     np.testing.assert_allclose(found.distance[:, :, 0], rest_distance(of_keys, values), rtol=1e-9)
     whole, parts = output(of_keys, values)
@@ -97,20 +82,10 @@ def test_a_learned_sink_shrinks_distances_alone(logits: np.ndarray, values: np.n
     assert (found.distance < without.distance).all()  # mutation control: the sink is not left out
 
 
-def test_keys_that_underflowed_are_counted_and_stay_at_0() -> None:
-    weights, values = draws.underflowed_head(30, 3, 0)
-    found = selection_by_temperature(weights, values, TEMPERATURES)
-    np.testing.assert_array_equal(found.underflowed, (weights == 0).sum())
-    few = np.array([0.9, 0.1 - 1e-6, 1e-6, 0.0])  # (1e-6)^64 is below what float64 holds
-    cold = selection_by_temperature(few, np.eye(4), (1 / 64, 1))
-    np.testing.assert_array_equal(cold.underflowed, [2, 1])
-
-
 def test_one_key_has_no_selection() -> None:
     found = selection_by_temperature(np.ones((2, 1)), np.ones((2, 1, 3)), TEMPERATURES)
     assert found.measures.shape == (2, 3, len(MEASURES), 0)
     assert found.distance.shape == found.random_distance.shape == (2, 3, 0)
-    np.testing.assert_array_equal(found.spreads[..., SPREADS.index("effective_keys")], 1)
 
 
 @pytest.mark.parametrize("t", [0.0, -1.0, float("nan")])

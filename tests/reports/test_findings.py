@@ -138,13 +138,16 @@ def test_elbows_count_those_without_one() -> None:
 
 def elbow(status: str | None, **found: float | None) -> Row:
     """A row of ``elbow_by_head`` or ``elbow_of_model``, without an elbow unless one is given."""
-    row = {"layer": 0, "head": 0, "status": status, "elbow_n": None, "separability": None}
-    return row | {"lowest_n": None, "lowest_separability": None} | found
+    row = {"layer": 0, "head": 0, "status": status, "elbow_n": None, "harmonic_mean": None}
+    return row | {"lowest_n": None, "lowest_harmonic_mean": None} | found
 
 
 def test_why_there_is_no_elbow_follows_from_the_status() -> None:
-    falling, trivial = "after N = 2 separability does not fall", "the only N is the trivial one, N = 1"
-    straight = "separability falls from N = 2 on without bending downwards"
+    falling, trivial = (
+        "after N = 2 the harmonic mean of Precision and Recall does not fall",
+        "the only N is the trivial one, N = 1",
+    )
+    straight = "the harmonic mean of Precision and Recall falls from N = 2 on without bending downwards"
     assert separation_findings.describe_elbows([elbow("trivial")]) == f"No head has an elbow: in 1 head {trivial}."
     assert (
         separation_findings.describe_elbows([elbow("no_decline")] * 2) == f"No head has an elbow: in 2 heads {falling}."
@@ -157,10 +160,11 @@ def test_why_there_is_no_elbow_follows_from_the_status() -> None:
         assert separation_findings.describe_model_elbow(elbow(status)).endswith(f"no elbow: {told}.")
 
 
-def test_the_elbow_of_the_model_is_told_with_its_separability() -> None:
-    found = elbow("ok", elbow_n=7, separability=0.321, lowest_n=9, lowest_separability=0.25)
+def test_the_elbow_of_the_model_is_told_with_its_height() -> None:
+    found = elbow("ok", elbow_n=7, harmonic_mean=0.321, lowest_n=9, lowest_harmonic_mean=0.25)
     assert separation_findings.describe_model_elbow(found) == (
-        "Separability bends at N = 7, where it is 0.321, and is lowest at N = 9, with 0.25."
+        "The harmonic mean of Precision and Recall bends at N = 7, where it is 0.321, and is lowest at "
+        "N = 9, with 0.25."
     )
 
 

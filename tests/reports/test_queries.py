@@ -298,16 +298,12 @@ def test_runs_of_positions_average_the_fit(long: duckdb.DuckDBPyConnection) -> N
         assert row["fitted"] == pytest.approx(np.mean([phase(position, fit) for position in run]))
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize(("query", "relation"), [("bounds_by_n", "_model"), ("bounds_of_head", "")])
-def test_bounds_at_the_best_kappa(three: duckdb.DuckDBPyConnection, query: str, relation: str) -> None:
-    head = "" if relation else "AND layer = 1 AND head = 3"
-    best = f"SELECT kappa FROM coverage WHERE shown AND query = 23 AND family = bounds_comparison{relation}.family"
+def test_bounds_at_the_best_kappa(three: duckdb.DuckDBPyConnection) -> None:
+    best = "SELECT kappa FROM coverage WHERE shown AND query = 23 AND family = bounds_comparison_model.family"
     expected = three.sql(
-        f"SELECT * FROM bounds_comparison{relation} WHERE query = 23 AND kappa IS NOT DISTINCT FROM ({best}) {head}"
+        f"SELECT * FROM bounds_comparison_model WHERE query = 23 AND kappa IS NOT DISTINCT FROM ({best})"
     ).to_arrow_table()
-    of_head = {} if relation else {"layer": 1, "head": 3}
-    rows = ask(three, query, study="three", query=23, **of_head).rows()
+    rows = ask(three, "bounds_by_n", study="three", query=23).rows()
     by_key = {(row["family"], row["n"]): row for row in expected.to_pylist()}
     assert len(rows) == 4 * len(by_key) == 4 * 2 * (THREE.context - 1)
     for row in rows:
@@ -319,10 +315,8 @@ def test_bounds_at_the_best_kappa(three: duckdb.DuckDBPyConnection, query: str, 
 
 def test_elbows(small: duckdb.DuckDBPyConnection) -> None:
     rows = ask(small, "elbow_by_head", study=SMALL.study, query=SMALL.query).rows()
-    counts = ask(small, "elbow_counts", study=SMALL.study, query=SMALL.query).rows()
     found = [row["elbow_n"] for row in rows]
     assert len(found) == SMALL.layers * SMALL.heads
-    assert {row["elbow_n"]: row["heads"] for row in counts} == {n: found.count(n) for n in set(found)}
     study = DEGENERATE["only itself"]
     with warehouse(study) as connection:
         alone = ask(connection, "elbow_by_head", study=study.study, query=study.query).rows()
@@ -339,7 +333,8 @@ def test_regimes(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str,
         assert row["first_n"] == (starts[(len(starts) - 1) // 2] if starts else None)
     assert [row["paper_trend"] for row in of_model] == [None, 1, -1, -1, -1]
     assert [row["trend"] for row in of_model] == [row["slope"] and np.sign(row["slope"]) for row in of_model]
-    by_head = ask(small, "regimes_by_head", study=SMALL.study, query=SMALL.query).rows()
+    of_query = f"study = '{SMALL.study}' AND query = {SMALL.query}"
+    by_head = small.sql(f"FROM selection_regimes WHERE {of_query}").to_arrow_table().to_pylist()
     counts = ask(small, "regime_counts", study=SMALL.study, query=SMALL.query).rows()
     assert [row["regime"] for row in counts] == sorted({row["regime"] for row in by_head})
     for row in counts:
@@ -740,6 +735,20 @@ def test_the_map_of_heads_shows_what_other_questions_say(three: duckdb.DuckDBPyC
     assert rows[5]["rho_0"] == pytest.approx(rho_0)
 
 
+BOUNDS_OF_HEAD = """
+    WITH comparison AS (
+        FROM bounds_comparison
+        WHERE
+            study = $study AND query = $query AND layer = $layer AND head = $head
+            AND (
+                family = 'scale_free'
+                OR kappa = (SELECT kappa FROM coverage WHERE study = $study AND query = $query AND shown)
+            )
+    )
+    FROM by_metric(comparison)
+"""
+
+
 def test_the_curves_of_every_head_are_lists_of_equal_length(three: duckdb.DuckDBPyConnection) -> None:
     rows = ask(three, "explorer_curves", study="three", query=23).rows()
     assert [(row["layer"], row["head"]) for row in rows] == [(layer, head) for layer in range(3) for head in range(6)]
@@ -751,7 +760,7 @@ def test_the_curves_of_every_head_are_lists_of_equal_length(three: duckdb.DuckDB
         of_head = {"study": "three", "query": 23, "layer": row["layer"], "head": row["head"]}
         bounds = {
             (bound["metric"], bound["family"], bound["n"]): bound
-            for bound in ask(three, "bounds_of_head", **of_head).rows()
+            for bound in three.sql(BOUNDS_OF_HEAD, params=of_head).to_arrow_table().to_pylist()
         }
         vectors = {vector["n"]: vector for vector in ask(three, "diagnostics_of_head", **of_head).rows()}
         for index, n in enumerate(row["n"]):

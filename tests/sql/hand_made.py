@@ -56,7 +56,7 @@ def break_statement(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: s
     """Replace a piece of a macro, view or derived table, which must be there."""
     whole = sql.read_statement
 
-    def broken(kind: sql.Kind, wanted: str) -> sql.Statement:
+    def broken(kind: sql.StatementKind, wanted: str) -> sql.Statement:
         found = whole(kind, wanted)
         if wanted != name or kind == "schema":
             return found

@@ -112,10 +112,12 @@ BROKEN: dict[str, list[str]] = {
             for change in (f"DELETE FROM {table} WHERE {where}", f"INSERT INTO {table} FROM {table} WHERE {where}")
         ),
         *updates("elbows", HEAD, "head = 9", "status = 'other'", "lowest_n = 12", "elbow_n = 1, lowest_n = 1"),
-        *updates("elbows", HEAD, "separability = lowest_separability - 0.01, elbow_n = 3, lowest_n = 5, status = 'ok'"),
+        *updates(
+            "elbows", HEAD, "harmonic_mean = lowest_harmonic_mean - 0.01, elbow_n = 3, lowest_n = 5, status = 'ok'"
+        ),
         *updates("elbows", "status = 'ok'", "elbow_n = 0", "elbow_n = lowest_n + 1", "elbow_n = NULL"),
         *updates("elbows", "status = 'ok'", "status = 'no_decline'"),
-        *updates("elbows_model", "query = 11", "status = 'ok', separability = 1, elbow_n = lowest_n + 1"),
+        *updates("elbows_model", "query = 11", "status = 'ok', harmonic_mean = 1, elbow_n = lowest_n + 1"),
     ],
     "every_concentration_once": [
         f"DELETE FROM concentration WHERE {ROW}",
@@ -220,11 +222,9 @@ BROKEN: dict[str, list[str]] = {
     "means_agree": [
         f"DELETE FROM selection_means WHERE query = 11 AND {MEAN}",
         *updates("selection_means", f"query = 11 AND {MEAN}", "recall = recall + 1e-5", "head = 9"),
-        *updates("distance_means", f"query = 11 AND {MEAN}", "relative_distance = relative_distance * 1.0001"),
-        *updates(
-            "distance_means", f"query = 11 AND {MEAN}", "relative_random_distance = relative_random_distance + 0.01"
-        ),
-        *updates("distance_means", f"query = 11 AND {MEAN}", "relative_distance = NULL"),
+        *updates("distance_means_model", "query = 11 AND n = 4", "relative_distance = relative_distance * 1.0001"),
+        *updates("distance_means_model", "query = 11 AND n = 4", "relative_random_distance = 2"),
+        *updates("distance_means_model", "query = 11 AND n = 4", "relative_distance = NULL"),
         *updates("selection_means_model", "query = 11 AND n = 4", "recall = recall - 1e-5"),
         "DELETE FROM selection_means_model WHERE query = 11 AND n = 4",
     ],
@@ -327,7 +327,7 @@ BROKEN: dict[str, list[str]] = {
     ],
     "temperatures_in_range": [
         *(f"DELETE FROM temperature_means WHERE {WARM}{where}" for where in ("", " AND n = 4", " AND n = 11")),
-        *(f"DELETE FROM temperature_concentration WHERE {where}" for where in (WARM, HEAD)),
+        f"DELETE FROM temperature_means WHERE {HEAD}",
         f"INSERT INTO temperature_means FROM temperature_means WHERE {WARM} AND n = 4",
         *updates("temperature_means", f"{WARM} AND n = 4", "n = 3", "n = 2", "temperature = 3", "precision = 0.333"),
         *updates("temperature_means", f"{WARM} AND n = 4", "distance = -1", "random_distance = 'nan'", "sequences = 1"),
@@ -336,10 +336,6 @@ BROKEN: dict[str, list[str]] = {
             f"{WARM} AND n = 4",
             *(f"{name} = {end}" for name in ("recall", "specificity", "auc") for end in (-1e-9, 1.0001)),
         ),
-        *updates("temperature_concentration", WARM, "effective_keys = 0.99", "effective_keys = 12.1", "top_weight = 1"),
-        *updates("temperature_concentration", WARM, "n_50 = n_90 + 1", "n_90 = n_99 + 1", "n_99 = 12.5"),
-        *updates("temperature_concentration", WARM, "underflowed = -1", "underflowed = 12", "sequences = 1"),
-        *updates("temperature_concentration", COLD, "top_weight = 1.1", "effective_keys = 11.9", "top_weight = 0.1"),
     ],
     "upper_bounds_in_range": [
         *updates("upper_bounds", ONE, "precision_upper = NULL", "recall_upper = NULL", "precision_upper = 1.00001"),
@@ -365,18 +361,6 @@ BROKEN: dict[str, list[str]] = {
         *updates("assumption_weights", PLATEAU, "eta_growth = 0.1", "variant = 'growth', t_1 = 4, t_2 = 4"),
         *updates("assumption_weights_model", "query = 23", "t_2 = 24", "p_base = NULL"),
     ],
-    "weights_within_logit_range": [
-        f"DELETE FROM logit_range WHERE {ROW}",
-        f"DELETE FROM attention_rows WHERE {ROW}",
-        *updates("logit_range", ROW, "n_keys = n_keys - 1", "query_norm = 0.1, key_norm = 0.1", "logit_cap = -1"),
-        *updates("logit_range", ROW, "query_norm = 9", "key_norm = 9", "query_norm = 30, key_norm = -30"),
-        *updates("logit_range", ROW, "query_norm = 9, key_norm = 9, logit_cap = 0.1"),
-        *updates("logit_range", ROW, "query_norm = 9, key_norm = 'inf', logit_cap = NULL"),
-        *updates("logit_range", ROW, "least_weight = -0.001, underflowed = 1", "least_weight = 0", "underflowed = 1"),
-        *updates("logit_range", ROW, "least_weight = 1.001 / n_keys", "largest_weight = 0.999 / n_keys"),
-        *updates("logit_range", ROW, "largest_weight = 1.001"),
-        *updates("logit_range", ROW, "query_norm = 0.1, key_norm = 0.1, least_weight = 0, underflowed = 1"),
-    ],
 }
 """For each check, statements that break what it looks at."""
 
@@ -388,7 +372,7 @@ HARMLESS: dict[str, list[str]] = {
     "curves_in_order": ["DELETE FROM separation_curves", f"DELETE FROM separation_curves WHERE {POINT}"],
     "directions_in_ball": [f"DELETE FROM value_directions WHERE {PAIR}"],
     "elbows_once_and_in_order": [
-        "UPDATE elbows SET status = 'no_decline', elbow_n = NULL, separability = NULL, lowest_n = 2",
+        "UPDATE elbows SET status = 'no_decline', elbow_n = NULL, harmonic_mean = NULL, lowest_n = 2",
     ],
     "every_concentration_once": [
         f"UPDATE attention_rows SET norm_contributions = 0 WHERE {ROW}; {NO_CONTRIBUTORS}",
@@ -432,17 +416,12 @@ HARMLESS: dict[str, list[str]] = {
     ],
     "sparsified_in_range": ["DELETE FROM sparsified_loss"],
     "temperatures_in_range": [
-        "; ".join(f"DELETE FROM temperature_{table} WHERE temperature = 1" for table in ("means", "concentration")),
-        "UPDATE temperature_concentration SET effective_contributors = NULL",
+        "DELETE FROM temperature_means WHERE temperature = 1",
     ],
     "weights_in_domain": [
         "UPDATE assumption_weights SET p_sink = NULL",
         *updates("assumption_weights", HEAD, "variant = 'untied', t_1 = 0, eta = -0.5, omega = 1"),
         *updates("assumption_weights", HEAD, "variant = 'tied', eta = 0.5, omega = 1, eta_growth = NULL, t_2 = query"),
-    ],
-    "weights_within_logit_range": [
-        *updates("logit_range", ROW, "query_norm = 30, key_norm = 30, least_weight = 0, underflowed = 3"),
-        *updates("logit_range", ROW, "query_norm = 'inf', key_norm = 'inf', logit_cap = 5"),
     ],
 }
 """Rare but possible: heads of zeros, nothing that contributes, data that leave parameters open, features not used."""

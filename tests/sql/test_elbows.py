@@ -30,19 +30,19 @@ def curves() -> list[list[tuple[float, float]]]:
 def literal(curve: list[tuple[float, float]]) -> Row:
     separability = {n: 2 * p * r / (p + r) for n, (p, r) in enumerate(curve, 1) if n > 1}
     if not separability:
-        unknown = ("lowest_n", "lowest_separability", "elbow_n", "separability")
+        unknown = ("lowest_n", "lowest_harmonic_mean", "elbow_n", "harmonic_mean")
         return dict.fromkeys(unknown) | {"status": "trivial"}
     lowest_n = min(separability, key=lambda n: (separability[n], n))
-    lowest = {"lowest_n": lowest_n, "lowest_separability": separability[lowest_n]}
+    lowest = {"lowest_n": lowest_n, "lowest_harmonic_mean": separability[lowest_n]}
     if lowest_n == 2:
-        return lowest | {"elbow_n": None, "separability": None, "status": "no_decline"}
+        return lowest | {"elbow_n": None, "harmonic_mean": None, "status": "no_decline"}
     slope = (separability[lowest_n] - separability[2]) / math.log(lowest_n / 2)
     heights = {n: separability[n] - (separability[2] + slope * math.log(n / 2)) for n in range(2, lowest_n + 1)}
     heights[2] = heights[lowest_n] = 0.0
     elbow_n = max(heights, key=lambda n: (heights[n], -n))
     if heights[elbow_n] < 0.1 * (separability[2] - separability[lowest_n]):
-        return lowest | {"elbow_n": None, "separability": None, "status": "no_bend"}
-    return lowest | {"elbow_n": elbow_n, "separability": separability[elbow_n], "status": "ok"}
+        return lowest | {"elbow_n": None, "harmonic_mean": None, "status": "no_bend"}
+    return lowest | {"elbow_n": elbow_n, "harmonic_mean": separability[elbow_n], "status": "ok"}
 
 
 def rows(curve: list[tuple[float, float]], **where: int) -> list[Row]:
@@ -74,11 +74,11 @@ def test_elbows_are_where_a_plain_search_finds_them() -> None:
     ("old", "new"),
     [
         ("2 * precision * recall / (precision + recall)", "(precision + recall) / 2"),
-        ("arg_min(n, (separability, n))", "arg_min(n, (separability, -n))"),
+        ("arg_min(n, (harmonic_mean, n))", "arg_min(n, (harmonic_mean, -n))"),
         ("ln(n / 2) / ln(lowest_n / 2)", "(n - 2) / (lowest_n - 2)"),
         ("arg_max(n, (height, -n))", "arg_max(n, (abs(height), -n))"),
         ("arg_max(n, (height, -n))", "arg_max(n, (-height, -n))"),
-        ("arg_max(separability, (height, -n))", "max(separability)"),
+        ("arg_max(harmonic_mean, (height, -n))", "max(harmonic_mean)"),
         ("WHERE lowest_n > 2 AND", "WHERE"),
         ("WHERE n > 1", "WHERE true"),
         ("height >= 0.1 *", "height >= 0.2 *"),
@@ -93,7 +93,7 @@ def test_the_comparison_notices_another_elbow(monkeypatch: pytest.MonkeyPatch, o
 
 @pytest.mark.one_case
 @pytest.mark.parametrize(
-    ("separability", "elbow_n"),
+    ("harmonic_mean", "elbow_n"),
     [
         ([1, 1, 1, 1, 0.1, 0.1, 0.5], 4),  # a cliff after 4
         ([1, 0.9, 0.3, 0.2, 0.15, 0.1], None),  # falls at once: nowhere above the straight line

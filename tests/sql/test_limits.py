@@ -36,6 +36,45 @@ def test_random_selections_are_those_of_the_closed_form(good: duckdb.DuckDBPyCon
     assert np.abs(found - exchanged).max() > 0.1 * found.max()  # mutation control
 
 
+def test_distances_of_heads_are_means_over_sequences(good: duckdb.DuckDBPyConnection) -> None:
+    norms = {
+        tuple(row[:-2]): row[-2:]
+        for row in good.sql(
+            "SELECT sequence, query, layer, head, norm_output, norm_contributions FROM attention_rows"
+        ).fetchall()
+    }
+    parts: dict[tuple[int, ...], list[tuple[float, float]]] = {}
+    for *place, n, n_keys, distance in good.sql(
+        "SELECT sequence, query, layer, head, n, n_keys, distance_rest FROM selection_counts"
+    ).fetchall():
+        output, contributions = norms[tuple(place)]
+        random = random_subset_distance(np.float64(output), np.float64(contributions), size=np.array(n), n_keys=n_keys)
+        parts.setdefault((*place[1:], n), []).append((distance / output, float(random) / output))
+    found = good.sql(
+        "SELECT query, layer, head, n, sequences, relative_distance, relative_random_distance FROM distance_means"
+    ).fetchall()
+    assert {row[:4] for row in found} == set(parts)
+    for *place, sequences, distance, random in found:
+        wanted = np.array(parts[tuple(place)])
+        assert sequences == len(wanted)
+        assert (distance, random) == pytest.approx(tuple(wanted.mean(axis=0)), rel=1e-6)
+    first = [of_head[0] for of_head in parts.values()]  # mutation control: of one sequence
+    assert not np.allclose([row[5:] for row in found], first, rtol=1e-2)
+
+
+def test_convergence_is_the_mean_concentration_over_the_number_of_keys(good: duckdb.DuckDBPyConnection) -> None:
+    parts: dict[tuple[int, ...], list[tuple[float, ...]]] = {}
+    for *place, n_keys, effective, n_90, deviation in good.sql(
+        "SELECT query, layer, head, n_keys, effective_keys, n_90, largest_deviation FROM concentration WHERE n_keys > 1"
+    ).fetchall():
+        parts.setdefault(tuple(place), []).append((n_keys, effective / n_keys, n_90 / n_keys, deviation))
+    columns = "query, layer, head, n_keys, effective_share, n_90_share, largest_deviation"
+    found = {row[:3]: row[3:] for row in good.sql(f"SELECT {columns} FROM convergence").fetchall()}
+    assert found.keys() == parts.keys()
+    for place, row in found.items():
+        assert row == pytest.approx(tuple(np.mean(parts[place], axis=0)), rel=1e-9)
+
+
 @pytest.mark.parametrize(("n", "n_keys"), [(0, 4), (4, 4), (5, 4), (1, 1)])
 def test_there_is_none_without_keys_on_both_sides(good: duckdb.DuckDBPyConnection, n: int, n_keys: int) -> None:
     assert good.execute("SELECT random_subset_distance(1, 1, ?, ?)", [n, n_keys]).fetchone() == (None,)
@@ -84,22 +123,6 @@ def test_bounds_hold_as_in_geometry(changed: duckdb.DuckDBPyConnection) -> None:
     np.testing.assert_allclose(np.array(found)[:, 4], 1, rtol=1e-15)
     tight = "SELECT bool_and(quarter_holds = 1) FROM sensitivity_bounds WHERE query = 11 AND head = 1"
     assert changed.execute(tight).fetchone() == (True,)
-
-
-def test_the_interval_is_that_of_the_norms(changed: duckdb.DuckDBPyConnection) -> None:
-    changed.execute(f"UPDATE logit_range SET query_norm = 0.5, key_norm = 4, logit_cap = NULL WHERE {ONE}")
-    columns = "n_keys, logit_bound, lower, upper, logit_spread, used, least_weight, largest_weight, holds"
-    (row,) = changed.execute(f"SELECT {columns} FROM weight_intervals WHERE {ONE}").fetchall()
-    n, bound, lower, upper, spread, used, least, largest, holds = row
-    assert bound == pytest.approx(2)
-    assert (lower, upper) == pytest.approx((np.exp(-4) / n, min(1, np.exp(4) / n)))
-    assert lower <= least <= largest <= upper
-    assert spread == pytest.approx(np.log(largest / least))
-    assert used == pytest.approx(spread / 4)
-    assert holds
-    changed.execute(f"UPDATE logit_range SET logit_cap = 1.5 WHERE {ONE}")
-    capped = changed.execute(f"SELECT logit_bound FROM weight_intervals WHERE {ONE}").fetchone()
-    assert capped == pytest.approx((1.5 * np.tanh(2 / 1.5),))
 
 
 def test_the_best_temperature_is_that_of_the_largest_mean(changed: duckdb.DuckDBPyConnection) -> None:

@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 FIRST = replace(STUDY, study="first")
 SECOND = MadeUp("second")
-MEASURES = ("precision", "recall", "f_r_max", "f_r_min", "separability")
+MEASURES = ("precision", "recall", "f_r_max", "f_r_min", "harmonic_mean")
 METRICS = ("precision", "recall", "f_r_max", "f_r_min")
 HEAD = ("study", "query", "layer", "head")
 
@@ -39,7 +39,7 @@ def head_of(row: Row) -> tuple[Any, ...]:
 
 
 def value_of(row: Row, measure: str) -> float:
-    if measure == "separability":
+    if measure == "harmonic_mean":
         return float(2 * row["precision"] * row["recall"] / (row["precision"] + row["recall"]))
     return float(row[measure])
 
@@ -211,7 +211,7 @@ def test_bounds_at_a_kappa_that_was_asked_for_are_those_landed(two: duckdb.DuckD
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ("best_n('accuracy')", "measure must be 'precision', 'recall', 'f_r_max', 'f_r_min' or 'separability'"),
+        ("best_n('accuracy')", "measure must be 'precision', 'recall', 'f_r_max', 'f_r_min' or 'harmonic_mean'"),
         ("best_n(NULL)", "measure must be"),
         ("heads_by_regime(0)", "at_n must be 1 or more"),
         ("heads_by_regime(NULL)", "at_n must be 1 or more"),

@@ -8,8 +8,8 @@ import pytest
 
 import sql
 
-KINDS: tuple[sql.Kind, ...] = ("macros", "views", "derived", "queries", "tour", "checks", "findings")
-CODE: list[tuple[sql.Kind, str]] = [(kind, name) for kind in KINDS for name in sql.list_names(kind)]
+KINDS: tuple[sql.StatementKind, ...] = ("macros", "views", "derived", "queries", "tour", "checks", "findings")
+CODE: list[tuple[sql.StatementKind, str]] = [(kind, name) for kind in KINDS for name in sql.list_names(kind)]
 RELATIONS = {*sql.list_names("schema"), *sql.list_names("views")}
 MACROS = set(sql.list_names("macros"))
 
@@ -53,7 +53,7 @@ def test_an_input_or_parameter_that_a_header_leaves_out_is_noticed() -> None:
 
 
 def test_every_statement_comes_after_its_inputs() -> None:
-    kinds: tuple[sql.Kind, ...] = ("macros", "views")
+    kinds: tuple[sql.StatementKind, ...] = ("macros", "views")
     found = [statement.name for statement in sql.sort_statements(*kinds)]
     assert sorted(found) == sorted([*sql.list_names("macros"), *sql.list_names("views")])
     for kind in kinds:

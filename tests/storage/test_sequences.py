@@ -408,7 +408,7 @@ def test_an_array_that_a_store_lacks_reads_as_fill(tmp_path: Path) -> None:
     earlier = [spec for spec in TENSORS if not spec.optional]
     SequenceStore.resume(Local(tmp_path / "s.zarr"), earlier, SIZES, provenance()).write(1, one_sequence(1))
     store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
-    assert store.absent == optional.keys() == {"query_norm", "key_norm", "logit_cap", "received_attention"}
+    assert store.absent == optional.keys() == {"received_attention"}
     assert store.dropped == ()
     before = sorted(Path(store.path).rglob("*"))
     given = {name: np.ones(spec.shape(SIZES)[1:], np.float32) for name, spec in optional.items()}
@@ -430,13 +430,14 @@ def test_an_array_that_a_store_lacks_reads_as_fill(tmp_path: Path) -> None:
 
 def test_an_optional_array_left_out_of_a_sequence_is_fill_there(tmp_path: Path) -> None:
     store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
-    given = {"logit_cap": np.array([2, np.nan], np.float32)}
-    store.write(0, one_sequence(0) | given)
+    (spec,) = (spec for spec in TENSORS if spec.optional)
+    received = np.full(spec.shape(SIZES)[1:], 0.5, np.float32)
+    store.write(0, one_sequence(0) | {spec.name: received})
     store.write(1, one_sequence(1))
-    np.testing.assert_array_equal(store.read("logit_cap", slice(2)), [[2, np.nan], [np.nan, np.nan]])
-    assert np.isnan(store.read("received_attention", 1)).all()  # written, and so not damaged
+    np.testing.assert_array_equal(store.read(spec.name, 0), received)
+    assert np.isnan(store.read(spec.name, 1)).all()  # written, and so not damaged
     with pytest.raises(ValueError, match="needs the shapes"):
-        store.write(2, one_sequence(2) | {"logit_cap": np.zeros(3, np.float32)})
+        store.write(2, one_sequence(2) | {spec.name: received[:1]})
 
 
 LAYERS = (LayerSize(4, 2, 4), LayerSize(0, 0, 0), LayerSize(2, 1, 2), LayerSize(4, 2, 4))

@@ -338,8 +338,8 @@ def test_the_whole_meaning_is_in_the_comment(landed: Path) -> None:
     assert all("  " not in comment for comment in found.values())
 
 
-@pytest.mark.parametrize("kind", get_args(sql.Kind))
-def test_every_statement_is_one_and_has_its_header(kind: sql.Kind) -> None:
+@pytest.mark.parametrize("kind", get_args(sql.StatementKind))
+def test_every_statement_is_one_and_has_its_header(kind: sql.StatementKind) -> None:
     for name in sql.list_names(kind):
         statement = sql.read_statement(kind, name)
         assert statement.grain

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from dagster_project.analysis.claims.evidence import Evidence
-from dagster_project.analysis.claims.records import Claim, Measure, Part, Sample, Samples
+from dagster_project.analysis.claims.evidence import Evidence, Sample
+from dagster_project.analysis.claims.records import Claim, Measure, Part, Samples
 from geometry.statistics.intervals import DIFFERENCE, SHARE
 from geometry.statistics.jackknife import compute_pseudo_values
 

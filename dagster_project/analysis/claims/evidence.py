@@ -9,8 +9,22 @@ import duckdb
 import numpy as np
 from numpy.typing import NDArray
 
-from dagster_project.analysis.claims.records import Sample
 from geometry.arrays import F64, I64
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A measure of one study."""
+
+    of_sequences: F64
+    """The numbers of all sequences whose mean it is, or jackknife pseudo-values, on the measure's scale, (S,); NaN
+    where a sequence has none."""
+    rows: int
+    """Number of heads, KV heads or other rows behind it."""
+    whole: float | None = None
+    """The statistic of all sequences on the measure's scale, if it is not the mean."""
+    arranged: tuple[float, float] | None = None
+    """Of an association, the p values of random arrangements as high, and as low."""
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from dagster_project.analysis.claims.evidence import Evidence
-from dagster_project.analysis.claims.records import LOGARITHM, Claim, Measure, Part, Sample, Samples
+from dagster_project.analysis.claims.evidence import Evidence, Sample
+from dagster_project.analysis.claims.records import LOGARITHM, Claim, Measure, Part, Samples
 from geometry.statistics.intervals import POSITIVE
 from geometry.statistics.jackknife import compute_pseudo_values
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from dagster_project.analysis.claims import bounds, effects, fits, kinds, norms, regimes, separation, sink
-from dagster_project.analysis.claims.evidence import Evidence
-from dagster_project.analysis.claims.records import Claim, Measure, Part, Sample
+from dagster_project.analysis.claims.evidence import Evidence, Sample
+from dagster_project.analysis.claims.records import Claim, Measure, Part
 from dagster_project.analysis.claims.sentences import write_sentence
 from geometry.arrays import F64
 from geometry.statistics.intervals import Estimate, make_estimate

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from dagster_project.analysis.claims.evidence import Evidence
-from dagster_project.analysis.claims.records import Claim, Measure, Part, Sample, Samples
+from dagster_project.analysis.claims.evidence import Evidence, Sample
+from dagster_project.analysis.claims.records import Claim, Measure, Part, Samples
 from geometry.statistics.intervals import POSITIVE
 from geometry.statistics.jackknife import compute_pseudo_values
 

@@ -2,16 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.arrays import F64
+from dagster_project.analysis.claims.evidence import Evidence, Sample
 from geometry.statistics.intervals import UNBOUNDED, Domain
-
-if TYPE_CHECKING:
-    from dagster_project.analysis.claims.evidence import Evidence
 
 Direction = Literal["<=", "<", ">=", ">"]
 """Comparison of a measure with a threshold that supports a claim."""
@@ -45,21 +42,6 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """A measure of one study."""
-
-    of_sequences: F64
-    """The numbers of all sequences whose mean it is, or jackknife pseudo-values, on the measure's scale, (S,); NaN
-    where a sequence has none."""
-    rows: int
-    """Number of heads, KV heads or other rows behind it."""
-    whole: float | None = None
-    """The statistic of all sequences on the measure's scale, if it is not the mean."""
-    arranged: tuple[float, float] | None = None
-    """Of an association, the p values of random arrangements as high, and as low."""
-
-
-@dataclass(frozen=True)
 class Part:
     """One comparison of a claim."""
 
@@ -89,7 +71,7 @@ class Claim:
     rows_of: str = "heads"
     premise: str | None = None
     """What a study needs to test it, in words."""
-    explain_gap: "Callable[[Evidence], str | None]" = field(default=lambda _: None)
+    explain_gap: Callable[[Evidence], str | None] = field(default=lambda _: None)
     """Why a study lacks that; None if it does not."""
     alternatives: bool = False
 

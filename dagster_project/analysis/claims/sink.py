@@ -4,9 +4,9 @@ from functools import partial
 
 import numpy as np
 
-from dagster_project.analysis.claims.evidence import Evidence
+from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.norms import SINK_TIMES
-from dagster_project.analysis.claims.records import FISHER, Claim, Measure, Part, Sample, Samples
+from dagster_project.analysis.claims.records import FISHER, Claim, Measure, Part, Samples
 from geometry.arrays import F64
 from geometry.statistics.associations import Association, associate
 from geometry.statistics.intervals import DIFFERENCE, SHARE
