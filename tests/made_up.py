@@ -26,6 +26,7 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from geometry.statistics.intervals import POSITIVE, UNBOUNDED
 from geometry.statistics.moments import estimate_mean
+from storage.warehouse.connection import locate_database
 from storage.warehouse.landing import land
 from storage.warehouse.relations import create_relations, create_tables, derive
 from storage.warehouse.rows import build_batch, build_token_rows
@@ -154,7 +155,7 @@ def tables(study: MadeUp) -> dict[str, pa.Table]:
 
 def _find_database(study: MadeUp) -> Path:
     """The database of a study of these sizes, made by the first process of a run of the tests that asks for it."""
-    named = replace(study, study=study.study if study.twin else "made_up", without=())
+    named = replace(study, study=study.study if study.twin or study.random else "made_up", without=())
     path = (KEPT[0] if KEPT else Path(tempfile.mkdtemp())) / f"{sha256(repr(named).encode()).hexdigest()}.duckdb"
     with FileLock(path.with_suffix(".lock")), tempfile.TemporaryDirectory() as folder:
         if not path.exists():
@@ -169,9 +170,10 @@ def _rename(rows: pa.Table, study: str) -> pa.Table:
 
 def make_up(home: Home, study: MadeUp) -> Path:
     """Make a study in a data root, and return the path of its database."""
-    if study.twin is not None:
-        make_up(home, study.twin)
     home.prepare()
+    if study.twin is not None:
+        home.warehouse.mkdir(exist_ok=True)
+        shutil.copy(_find_database(study.twin), locate_database(home.warehouse, study.twin.study))
     settings = study.build_settings()
     work = Work(home, study.study, settings, ASSETS)
     if study.model == "synthetic":

@@ -20,7 +20,8 @@ def test_bad():
 """
 
 
-@pytest.mark.parametrize(("chosen", "code", "said"), [("good", 0, "1 passed"), ("bad", 1, "1 failed")])
+@pytest.mark.one_case
+@pytest.mark.parametrize(("chosen", "code", "said"), [("bad", 1, "1 failed"), ("good", 0, "1 passed")])
 def test_nothing_follows_the_result(tmp_path: Path, chosen: str, code: int, said: str) -> None:
     (tmp_path / "test_both.py").write_text(TESTS, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider"]

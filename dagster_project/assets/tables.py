@@ -178,6 +178,7 @@ class _Step:
             for place in (home.summaries(name), *paths.values()):
                 remove_leftovers(place)
             snapshot = work.take_snapshot()
+            snapshot.metrics = sources.metrics
             if work.force or not self._is_current(snapshot):
                 check_tables(snapshot, self.after)
                 made_from = self.build_provenance(work.study.analysis, sources.metrics.provenance)

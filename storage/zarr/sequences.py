@@ -8,8 +8,10 @@ ledger entry of a sequence is written after its data, so a killed writer loses a
 
 import hashlib
 import json
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from math import prod
@@ -166,6 +168,7 @@ class SequenceStore:
 
     def _validate(self) -> None:
         """Refuse a store whose arrays are not the declared ones."""
+        self._read_documents()
         sizes = self.sizes
         for spec in self._present.values():
             array = self._require_array(spec.name)
@@ -176,6 +179,11 @@ class SequenceStore:
                 which = f"The array '{spec.name}' of {self.path}"
                 msg = f"{which} is {found}, but {wanted} is declared; run again with --fresh"
                 raise UserError(msg)
+
+    def _read_documents(self) -> None:
+        """Read the documents of all arrays at once; what is wrong with one is said when that array is needed."""
+        with suppress(Exception), warnings.catch_warnings(action="ignore"):  # of files that are no arrays
+            self._arrays.update(self._group.arrays())
 
     def check_documents(self) -> None:
         """Compare the documents of all arrays with their digests, which stores of earlier versions do not have.

@@ -13,7 +13,7 @@ from storage.warehouse.relations import create_relations, create_tables, derive
 from tests.dagster_project.driver import attention_geometry, files
 from tests.made_up import MadeUp, insert, tables
 
-STUDY = MadeUp("mine", layers=2, heads=4)
+STUDY = MadeUp("mine")
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_a_statement_alone_can_be_sent_to_sql(mine: Path) -> None:
     assert statement.text == f"-- {list_examples()[19].meaning}\n{render_example(list_examples()[19], 'mine')}\n"
     rows = json.loads(attention_geometry("sql", "--format", "json", home=mine, stdin=statement.text).text)
     assert sorted((row["layer"], row["head"]) for row in rows) == [
-        (layer, head) for layer in (0, 1) for head in range(4)
+        (layer, head) for layer in range(STUDY.layers) for head in range(STUDY.heads)
     ]
 
 

@@ -166,6 +166,7 @@ def rounded_row(row: dict[str, Any]) -> dict[str, Any]:
     return {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()}
 
 
+@pytest.mark.slow
 def test_a_layer_has_what_it_has_alone(mixed: Home, alone: dict[int, Home]) -> None:
     """Bit for bit; and nothing stands where a layer has nothing."""
     found = metrics_of(mixed)
@@ -242,6 +243,7 @@ def test_weights_that_sum_to_less_than_1_keep_what_does_not_depend_on_their_sum(
     assert (whole.read("learned_sink", slice(None)) == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", OF_HEADS)
 def test_a_table_of_heads_has_the_rows_of_each_layer(mixed: Home, alone: dict[int, Home], table: str) -> None:
     found = summary(mixed, table)

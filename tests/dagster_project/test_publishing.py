@@ -18,19 +18,26 @@ from tests.storage.leftovers import ended, unfinished
 PAGES = {"index.html", "reports/mine.html"}
 
 
-@pytest.fixture
-def home(mine: Path, tmp_path: Path) -> Home:
-    """A data root with a page and a database."""
+@pytest.fixture(scope="module")
+def published(mine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a data root of a page and a database, and the site that was published from it; only read."""
+    folder = tmp_path_factory.mktemp("published")
     for part in ("reports", "warehouse"):
-        shutil.copytree(mine / part, tmp_path / "home" / part)
-    return Home(tmp_path / "home")
+        shutil.copytree(mine / part, folder / "home" / part)
+    publish(Home(folder / "home"), folder / "site")
+    return folder
 
 
 @pytest.fixture
-def site(home: Home, tmp_path: Path) -> Path:
+def home(published: Path, tmp_path: Path) -> Home:
+    """A data root with a page and a database."""
+    return Home(shutil.copytree(published / "home", tmp_path / "home"))
+
+
+@pytest.fixture
+def site(published: Path, tmp_path: Path) -> Path:
     """A published folder, next to nothing else."""
-    publish(home, tmp_path / "public" / "site")
-    return tmp_path / "public" / "site"
+    return shutil.copytree(published / "site", tmp_path / "public" / "site")
 
 
 def pages(site: Path) -> dict[str, bytes]:

@@ -41,6 +41,7 @@ def test_a_terminal_of_latin_1_keeps_what_it_has(tmp_path: Path) -> None:
         assert through_shell(line, PYTHONIOENCODING="latin-1") == (0, said.encode(), "")
 
 
+@pytest.mark.slow
 def test_output_that_nobody_reads_is_no_error() -> None:
     assert through_shell("AG tour | true; exit ${PIPESTATUS[0]}") == (0, b"", "")
     assert through_shell("AG tour | head -n 1 | wc -l; exit ${PIPESTATUS[0]}") == (0, b"1\n", "")

@@ -74,15 +74,6 @@ _LINEAR: Sizes = {
 }
 _INDEXER: Sizes = {"index_n_heads": 2, "index_head_dim": 16}
 
-VALUES = ("value_order", "value_keys")
-"""Deliberate mistakes of what is kept of the value states, which show in every model."""
-ALWAYS = ("scale", "causal", "row", *VALUES)
-"""Deliberate mistakes of the function that transformers calls, which show in every model."""
-GQA = "gqa_order"
-MASK = "mask"
-ALONE = ("token", "cache", *VALUES)
-"""Deliberate mistakes of the two passes."""
-
 
 @dataclass(frozen=True)
 class Family:
@@ -92,8 +83,6 @@ class Family:
     config: str
     """Name of the configuration's class."""
     settings: Sizes
-    controls: tuple[str, ...] = ()
-    """Deliberate mistakes that show, beside those that show in every model."""
     special: str = ""
     """What is particular about its attention."""
     values: Literal["output", "projection"] = "output"
@@ -105,39 +94,31 @@ class Family:
     damping: float = 1.0
     """Factor on the norms of its queries, so that no key takes all the weight."""
 
-    @property
-    def all_controls(self) -> tuple[str, ...]:
-        """Deliberate mistakes that show."""
-        return (ALONE if self.alone else ALWAYS) + self.controls
-
 
 _SLIDING = "sliding window"
 _SOME_SLIDING = "sliding window in some layers"
 FAMILIES: tuple[Family, ...] = (
-    Family("Llama 2, Llama 3", "LlamaConfig", _GROUPED, (GQA,)),
+    Family("Llama 2, Llama 3", "LlamaConfig", _GROUPED),
     Family(
         "Llama 4",
         "Llama4TextConfig",
         {**_GROUPED, "num_hidden_layers": 4, "num_local_experts": 2, "attention_chunk_size": WINDOW}
         | {"intermediate_size_mlp": 64},
-        (GQA, MASK),
         "a query sees its chunk only, in some layers",
     ),
-    Family("Mistral", "MistralConfig", {**_GROUPED, **_WINDOW}, (GQA, MASK), _SLIDING),
-    Family("Mixtral", "MixtralConfig", {**_GROUPED, **_WINDOW, **_EXPERTS}, (GQA, MASK), _SLIDING),
-    Family("Gemma", "GemmaConfig", _GROUPED, (GQA,)),
+    Family("Mistral", "MistralConfig", {**_GROUPED, **_WINDOW}, _SLIDING),
+    Family("Mixtral", "MixtralConfig", {**_GROUPED, **_WINDOW, **_EXPERTS}, _SLIDING),
+    Family("Gemma", "GemmaConfig", _GROUPED),
     Family(
         "Gemma 2",
         "Gemma2Config",
         {**_GROUPED, **_WINDOW, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 16},
-        (GQA, MASK, "softcap"),
         f"{_SOME_SLIDING}, soft-capped logits",
     ),
     Family(
         "Gemma 3",
         "Gemma3TextConfig",
         {**_GROUPED, **_WINDOW, **_ALTERNATING, "query_pre_attn_scalar": 16},
-        (GQA, MASK),
         _SOME_SLIDING,
     ),
     Family(
@@ -150,7 +131,6 @@ FAMILIES: tuple[Family, ...] = (
             "altup_num_inputs": 2,
             "activation_sparsity_pattern": None,
         },
-        (GQA, MASK),
         f"{_SOME_SLIDING}, layers that share KV heads of earlier ones",
         damping=0.3,
     ),
@@ -159,7 +139,6 @@ FAMILIES: tuple[Family, ...] = (
         "Gemma4TextConfig",
         {**_GROUPED, **_WINDOW, **_ALTERNATING, "num_kv_shared_layers": 0, "global_head_dim": 32}
         | {"vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 16},
-        (GQA, MASK),
         f"{_SOME_SLIDING}, heads of two sizes",
         damping=0.3,
     ),
@@ -168,45 +147,41 @@ FAMILIES: tuple[Family, ...] = (
         "Gemma4TextConfig",
         {**_GROUPED, **_WINDOW, **_ALTERNATING, "num_kv_shared_layers": 2, "global_head_dim": 32}
         | {"vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 16},
-        (GQA, MASK),
         f"{_SOME_SLIDING}, heads of two sizes, layers that share KV heads of earlier ones",
         damping=0.3,
     ),
     Family("GPT-2", "GPT2Config", _PLAIN),
     Family("GPT-NeoX, Pythia", "GPTNeoXConfig", _PLAIN),
-    Family("GPT-BigCode, StarCoder", "GPTBigCodeConfig", _PLAIN, (), "one KV head"),
+    Family("GPT-BigCode, StarCoder", "GPTBigCodeConfig", _PLAIN, "one KV head"),
     Family("OPT", "OPTConfig", {**_PLAIN, "ffn_dim": 64, "word_embed_proj_dim": 64, "init_std": 0.15}),
-    Family("Phi", "PhiConfig", {**_PLAIN, **_KV}, (GQA,)),
-    Family("Phi-3", "Phi3Config", {**_PLAIN, **_KV, **_WINDOW}, (GQA, MASK), _SLIDING),
+    Family("Phi", "PhiConfig", {**_PLAIN, **_KV}),
+    Family("Phi-3", "Phi3Config", {**_PLAIN, **_KV, **_WINDOW}, _SLIDING),
     Family(
         "Qwen 2",
         "Qwen2Config",
         {**_GROUPED, **_WINDOW, "use_sliding_window": True, "max_window_layers": 1},
-        (GQA, MASK),
         _SOME_SLIDING,
     ),
     Family(
         "Qwen 3",
         "Qwen3Config",
         {**_GROUPED, **_WINDOW, "use_sliding_window": True, "max_window_layers": 1},
-        (GQA, MASK),
         _SOME_SLIDING,
     ),
-    Family("Qwen 2 MoE", "Qwen2MoeConfig", {**_GROUPED, **_EXPERTS}, (GQA,)),
-    Family("Qwen 3 MoE", "Qwen3MoeConfig", {**_GROUPED, **_EXPERTS}, (GQA,)),
-    Family("OLMo", "OlmoConfig", _GROUPED, (GQA,)),
-    Family("OLMo 2", "Olmo2Config", _GROUPED, (GQA,)),
-    Family("OLMo 3", "Olmo3Config", {**_GROUPED, **_WINDOW}, (GQA, MASK), _SLIDING),
-    Family("OLMoE", "OlmoeConfig", {**_GROUPED, **_EXPERTS}, (GQA,)),
-    Family("StableLM", "StableLmConfig", {**_PLAIN, **_KV}, (GQA,)),
-    Family("StarCoder 2", "Starcoder2Config", {**_PLAIN, **_KV, **_WINDOW}, (GQA, MASK), _SLIDING),
-    Family("Granite", "GraniteConfig", {**_GROUPED, "attention_multiplier": 0.25}, (GQA,)),
-    Family("Granite MoE", "GraniteMoeConfig", {**_GROUPED, **_EXPERTS, "attention_multiplier": 0.25}, (GQA,)),
+    Family("Qwen 2 MoE", "Qwen2MoeConfig", {**_GROUPED, **_EXPERTS}),
+    Family("Qwen 3 MoE", "Qwen3MoeConfig", {**_GROUPED, **_EXPERTS}),
+    Family("OLMo", "OlmoConfig", _GROUPED),
+    Family("OLMo 2", "Olmo2Config", _GROUPED),
+    Family("OLMo 3", "Olmo3Config", {**_GROUPED, **_WINDOW}, _SLIDING),
+    Family("OLMoE", "OlmoeConfig", {**_GROUPED, **_EXPERTS}),
+    Family("StableLM", "StableLmConfig", {**_PLAIN, **_KV}),
+    Family("StarCoder 2", "Starcoder2Config", {**_PLAIN, **_KV, **_WINDOW}, _SLIDING),
+    Family("Granite", "GraniteConfig", {**_GROUPED, "attention_multiplier": 0.25}),
+    Family("Granite MoE", "GraniteMoeConfig", {**_GROUPED, **_EXPERTS, "attention_multiplier": 0.25}),
     Family(
         "Granite SWA",
         "GraniteSWAConfig",
         {**_GROUPED, **_WINDOW, **_ALTERNATING, "attention_multiplier": 0.25},
-        (GQA, MASK, "sink"),
         f"{_SOME_SLIDING}, learned sinks",
         sinks_apart=True,
     ),
@@ -214,58 +189,52 @@ FAMILIES: tuple[Family, ...] = (
         "Granite MoE SWA",
         "GraniteMoeSWAConfig",
         {**_GROUPED, **_WINDOW, **_ALTERNATING, **_EXPERTS, "attention_multiplier": 0.25},
-        (GQA, MASK, "sink"),
         f"{_SOME_SLIDING}, learned sinks",
         sinks_apart=True,
     ),
-    Family("SmolLM3", "SmolLM3Config", _GROUPED, (GQA,)),
+    Family("SmolLM3", "SmolLM3Config", _GROUPED),
     Family(
         "gpt-oss",
         "GptOssConfig",
         {**_GROUPED, **_WINDOW, "num_local_experts": 4},
-        (GQA, MASK, "sink"),
         f"{_SOME_SLIDING}, learned sinks: rows sum to less than 1",
     ),
-    Family("DeepSeek-V2", "DeepseekV2Config", {**_PLAIN, **_LATENT, **_EXPERTS}, (), "latent attention (MLA)"),
-    Family("DeepSeek-V3", "DeepseekV3Config", {**_PLAIN, **_LATENT, **_EXPERTS}, (), "latent attention (MLA)"),
+    Family("DeepSeek-V2", "DeepseekV2Config", {**_PLAIN, **_LATENT, **_EXPERTS}, "latent attention (MLA)"),
+    Family("DeepSeek-V3", "DeepseekV3Config", {**_PLAIN, **_LATENT, **_EXPERTS}, "latent attention (MLA)"),
     Family(
         "DeepSeek-V3.2",
         "DeepseekV32Config",
         {**_PLAIN, **_LATENT, **_EXPERTS, **_INDEXER},
-        (),
         "latent attention (MLA); contexts as long as its indexer keeps whole",
     ),
-    Family("Cohere", "CohereConfig", _GROUPED, (GQA,)),
-    Family("Cohere 2", "Cohere2Config", {**_GROUPED, **_WINDOW}, (GQA, MASK), _SLIDING),
-    Family("Ernie 4.5", "Ernie4_5Config", _GROUPED, (GQA,)),
-    Family("Exaone 4", "Exaone4Config", {**_GROUPED, **_WINDOW}, (GQA, MASK), _SLIDING),
-    Family("GLM", "GlmConfig", _GROUPED, (GQA,)),
-    Family("GLM 4", "Glm4Config", _GROUPED, (GQA,)),
-    Family("GLM 4 MoE", "Glm4MoeConfig", {**_GROUPED, **_EXPERTS, "n_routed_experts": 4}, (GQA,)),
-    Family("HunYuan", "HunYuanDenseV1Config", _GROUPED, (GQA,)),
+    Family("Cohere", "CohereConfig", _GROUPED),
+    Family("Cohere 2", "Cohere2Config", {**_GROUPED, **_WINDOW}, _SLIDING),
+    Family("Ernie 4.5", "Ernie4_5Config", _GROUPED),
+    Family("Exaone 4", "Exaone4Config", {**_GROUPED, **_WINDOW}, _SLIDING),
+    Family("GLM", "GlmConfig", _GROUPED),
+    Family("GLM 4", "Glm4Config", _GROUPED),
+    Family("GLM 4 MoE", "Glm4MoeConfig", {**_GROUPED, **_EXPERTS, "n_routed_experts": 4}),
+    Family("HunYuan", "HunYuanDenseV1Config", _GROUPED),
     Family(
         "MiMo V2 Flash",
         "MiMoV2FlashConfig",
         {**_GROUPED, **_WINDOW, **_EXPERTS, "intermediate_size": 64, "n_routed_experts": 4, "v_head_dim": 16}
         | {"swa_num_key_value_heads": 4, "swa_v_head_dim": 16, "swa_head_dim": 16, "swa_num_attention_heads": 4},
-        (GQA, MASK, "sink"),
         f"{_SOME_SLIDING}, learned sinks in those, KV heads of two numbers",
     ),
     Family(
         "ModernBERT decoder",
         "ModernBertDecoderConfig",
         {**_PLAIN, "num_hidden_layers": 4, "local_attention": 2 * WINDOW},
-        (MASK,),
         _SOME_SLIDING,
     ),
-    Family("Nemotron", "NemotronConfig", {**_GROUPED, "initializer_range": 0.07}, (GQA,)),
+    Family("Nemotron", "NemotronConfig", {**_GROUPED, "initializer_range": 0.07}),
     Family("Persimmon", "PersimmonConfig", _PLAIN),
-    Family("Seed-OSS", "SeedOssConfig", _GROUPED, (GQA,)),
+    Family("Seed-OSS", "SeedOssConfig", _GROUPED),
     Family(
         "Qwen 3 Next",
         "Qwen3NextConfig",
         {**_GROUPED, **_EXPERTS, **_HALF, **_LINEAR},
-        (GQA,),
         "linear attention in the other layers",
         "projection",
     ),
@@ -273,7 +242,6 @@ FAMILIES: tuple[Family, ...] = (
         "Qwen 3.5",
         "Qwen3_5TextConfig",
         {**_GROUPED, **_HALF, **_LINEAR},
-        (GQA,),
         "linear attention in the other layers",
         "projection",
     ),
@@ -281,21 +249,18 @@ FAMILIES: tuple[Family, ...] = (
         "Kimi Linear",
         "KimiLinearConfig",
         {**_PLAIN, **_LATENT, **_EXPERTS, **_HALF, "linear_num_heads": 4, "linear_head_dim": 16},
-        (),
         "linear attention in the other layers, latent attention (MLA)",
     ),
     Family(
         "LFM 2",
         "Lfm2Config",
         {**_GROUPED, "num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2},
-        (GQA,),
         "convolutions in the other layers",
     ),
     Family(
         "LFM 3",
         "Lfm3Config",
         {**_GROUPED, **_WINDOW, **_HALF, "layer_types": ["conv", "full_attention", "conv", "sliding_attention"]},
-        (GQA, MASK),
         f"convolutions in the other layers, {_SOME_SLIDING}",
         "projection",
     ),
@@ -304,21 +269,18 @@ FAMILIES: tuple[Family, ...] = (
         "JambaConfig",
         {**_PLAIN, **_KV, "num_hidden_layers": 4, "num_experts": 2, "attn_layer_period": 2, "attn_layer_offset": 1}
         | {"mamba_d_state": 8, "mamba_dt_rank": 4, "use_mamba_kernels": False},
-        (GQA,),
         "Mamba in the other layers",
     ),
     Family(
         "Bamba",
         "BambaConfig",
         {**_PLAIN, **_KV, **_MAMBA, "num_hidden_layers": 4, "attn_layer_indices": [1, 3]},
-        (GQA,),
         "Mamba in the other layers",
     ),
     Family(
         "Falcon H1",
         "FalconH1Config",
         {**_PLAIN, **_KV, **_MAMBA, "mamba_d_ssm": 128},
-        (GQA,),
         "Mamba beside the attention of each layer",
     ),
     Family(
@@ -326,7 +288,6 @@ FAMILIES: tuple[Family, ...] = (
         "GraniteMoeHybridConfig",
         {**_PLAIN, **_KV, **_MAMBA, **_HALF, "num_local_experts": 2, "shared_intermediate_size": 32}
         | {"attention_multiplier": 0.25},
-        (GQA,),
         "Mamba in the other layers",
     ),
     Family(
@@ -334,7 +295,6 @@ FAMILIES: tuple[Family, ...] = (
         "NemotronHConfig",
         {**_GROUPED, "hybrid_override_pattern": "M*-*", "mamba_num_heads": 4, "mamba_head_dim": 32, "n_groups": 1}
         | {"ssm_state_size": 16},
-        (GQA,),
         "Mamba or a plain MLP in the other layers",
     ),
     Family(
@@ -342,17 +302,15 @@ FAMILIES: tuple[Family, ...] = (
         "RecurrentGemmaConfig",
         {**_PLAIN, "num_hidden_layers": 4, "num_key_value_heads": 1, "lru_width": 64, "attention_window_size": WINDOW}
         | {"block_types": ["recurrent", "attention"]},
-        (MASK,),
         "recurrence in the other layers, one KV head, sliding window",
     ),
     Family(
         "MiniMax",
         "MiniMaxConfig",
         {**_GROUPED, **_HALF, "num_local_experts": 2, "block_size": 16},
-        (GQA,),
         "linear attention in the other layers",
     ),
-    Family("OLMo Hybrid", "OlmoHybridConfig", {**_GROUPED, **_HALF}, (GQA,), "linear attention in the other layers"),
+    Family("OLMo Hybrid", "OlmoHybridConfig", {**_GROUPED, **_HALF}, "linear attention in the other layers"),
     Family("GPT-J", "GPTJConfig", _GPTJ, alone=True),
     Family("CodeGen", "CodeGenConfig", _GPTJ, alone=True),
     Family("Falcon, one KV head", "FalconConfig", {**_FALCON, "multi_query": True}, special="one KV head", alone=True),
@@ -371,7 +329,6 @@ FAMILIES: tuple[Family, ...] = (
         "GPTNeoConfig",
         {**_OLD, "hidden_size": 64, "num_layers": 4, "num_heads": 4, "intermediate_size": 64, "window_size": WINDOW}
         | {"max_position_embeddings": 64, "attention_types": [[["global", "local"], 2]], "initializer_range": 0.08},
-        ("window",),
         _SOME_SLIDING,
         alone=True,
     ),
@@ -625,22 +582,6 @@ def plain_of(family_name: str) -> Plain:
     return plain(next(family for family in FAMILIES if family.name == family_name))
 
 
-WORDS = {
-    "scale": "scale",
-    "causal": "later keys seen",
-    "row": "row of another query",
-    "value_order": "order of value states",
-    "value_keys": "value states of other keys",
-    GQA: "order of KV heads",
-    MASK: "window forgotten",
-    "softcap": "cap forgotten",
-    "sink": "sink forgotten",
-    "token": "query of another token",
-    "cache": "keys in another order",
-    "window": "window forgotten",
-}
-"""Deliberate mistakes as the page names them."""
-
 HEAD = """\
 # Models
 
@@ -682,12 +623,12 @@ TABLE = """
 
 The table is made of small random models, with windows shorter than the context, in float32 on the CPU. *Bound* is
 the largest difference from eager attention that the tests allow, of a weight, and of a value state as a part of the
-largest one: layers × longest sum × 2⁻²³, the rounding of float32 on any processor. *Noticed* are the deliberate
-mistakes that the comparison detects, each at least 200 times the bound. `python -m tests.extract.families` writes this
-page.
+largest one: layers × longest sum × 2⁻²³, the rounding of float32 on any processor. Deliberate
+mistakes in the scale, the mask, the order of heads or keys, caps, sinks and value states differ by at least 200 times
+the bound (`tests/extract/test_families.py`). `python -m tests.extract.families` writes this page.
 
-| family | class | path | attention layers | particulars | bound | noticed |
-|---|---|---|---|---|---|---|
+| family | class | path | attention layers | particulars | bound |
+|---|---|---|---|---|---|
 """
 
 
@@ -714,7 +655,6 @@ def row(family: Family) -> str:
         "all" if attending == len(attention.layers) else f"{attending} of {len(attention.layers)}",
         family.special,
         f"{bound(family):.1e}",
-        ", ".join(WORDS[control] for control in family.all_controls),
     )
     return "| " + " | ".join(cells) + " |"
 

@@ -186,7 +186,7 @@ def test_killed_twice_it_ends_bit_identical(inputs: Path, uninterrupted: Path, t
 KILLS = 20
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_at_any_moment_it_ends_bit_identical(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     """Moments are drawn over a whole run, one from each of as many equal parts of it; then one more in the restart."""
     chosen, pause = settings(inputs), 0.02

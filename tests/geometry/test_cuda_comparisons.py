@@ -119,6 +119,7 @@ class TestTies:
         np.testing.assert_array_equal(auc([head], [2])[0], expected)
         assert flagged == [1]
 
+    @pytest.mark.slow
     def test_without_a_second_look_they_are_miscounted(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cuda_comparisons, "_settle", lambda *_: None)
         heads, sizes = [repeated_head(14, 4, seed) for seed in range(4)], list(range(1, 14))

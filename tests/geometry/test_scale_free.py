@@ -199,6 +199,7 @@ def test_plain_python_gives_the_same(plain: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(found, bounds("zipf", 14, 16), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("control", CONTROLS)
 def test_a_bound_that_is_too_good_shows(control: str, plain: pytest.MonkeyPatch) -> None:
     """Beside the note's equations, and if it is far too good, beside the truth."""

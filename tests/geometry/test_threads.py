@@ -98,6 +98,7 @@ def computed(threads: int) -> tuple[list[int], dict[str, str]]:
     return found, results
 
 
+@pytest.mark.slow
 def test_statistics_do_not_depend_on_the_number_of_threads() -> None:
     (one, expected), (two, results) = (computed(threads) for threads in (1, 2))
     assert set(one) == {1}

@@ -33,7 +33,7 @@ TWIN = MadeUp("noise", random=True)
 TRAINED = MadeUp("trained", twin=TWIN)
 SYNTHETIC = MadeUp("synthetic", model="synthetic", queries=(11, 23), drawn=True)
 """A study of heads that were drawn from the assumptions with known parameters."""
-LONG = MadeUp("long", layers=2, context=1537, sequences=1, queries=(99, 1536))
+LONG = MadeUp("long", layers=1, heads=2, kv_heads=1, context=1537, sequences=1, queries=(99, 1536))
 """A study of two queries, of whose positions and N charts show a part."""
 LARGE = MadeUp("large", layers=32, heads=32, kv_heads=8, context=1024, sequences=1)
 DEGENERATE = {

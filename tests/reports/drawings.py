@@ -1,11 +1,12 @@
 """What is asked of a made-up study, and what a chart of it holds."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import altair as alt
 import duckdb
 
+from reports import theme
 from reports.queries import ask
 from tests.made_up import MadeUp
 
@@ -34,3 +35,19 @@ def parts(spec: Any) -> Iterator[dict[str, Any]]:
     elif isinstance(spec, list):
         for value in spec:
             yield from parts(value)
+
+
+def assert_described(chart: Callable[[], alt.LayerChart]) -> None:
+    """A chart has a title, a description and named axes and tooltips, the theme's colours alone, and is repeatable."""
+    spec = chart().to_dict()
+    assert spec == chart().to_dict()
+    assert spec["title"]
+    assert spec["description"].endswith(".")
+    encodings = [part["encoding"] for part in parts(spec) if "encoding" in part]
+    for axis in ("x", "y"):
+        assert any(encoding[axis].get("title") for encoding in encodings if axis in encoding)
+    tooltips = [encoding["tooltip"] for encoding in encodings if "tooltip" in encoding]
+    assert tooltips
+    assert all(line.get("title") for tooltip in tooltips for line in tooltip)
+    assert spec.pop("config") == theme.make_config(theme.LIGHT)
+    assert "#" not in str({key: value for key, value in spec.items() if key != "$schema"})

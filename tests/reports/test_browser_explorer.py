@@ -243,7 +243,7 @@ def test_the_address_leads_to_a_head(browser: Browser, report: ReportSummary, sm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["least", "one layer", "one head", "window", "hidden sink"])
+@pytest.mark.parametrize("name", ["least", "window", "hidden sink"])
 def test_little_to_choose_from_works_too(browser: Browser, name: str, tmp_path: Path) -> None:
     study = DEGENERATE[name]
     with warehouse(study) as connection:
@@ -261,7 +261,7 @@ def test_little_to_choose_from_works_too(browser: Browser, name: str, tmp_path: 
         assert browser.log("browser") == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_large_model_is_explored_at_once(browser: Browser, tmp_path: Path, record_property: Any) -> None:
     """1024 heads at context 1024: under 5 MB, chosen from soon after the page is asked for, and quick to answer."""
     with warehouse(LARGE) as connection:

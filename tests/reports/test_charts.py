@@ -22,7 +22,7 @@ from reports.charts.elements import BARS, SEPARATION, edges, histogram
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, SMALL
-from tests.reports.drawings import drawn, of_query, of_study, parts
+from tests.reports.drawings import assert_described, drawn, of_query, of_study, parts
 
 Draw = Callable[[duckdb.DuckDBPyConnection, MadeUp], alt.LayerChart]
 
@@ -112,34 +112,14 @@ NOTHING_OF = {
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", CHARTS)
-def test_a_chart_says_what_it_shows(small: duckdb.DuckDBPyConnection, name: str) -> None:
-    spec = CHARTS[name](small, SMALL).to_dict()
-    assert spec["title"]
-    assert spec["description"].endswith(".")
-    encodings = [part["encoding"] for part in parts(spec) if "encoding" in part]
-    for axis in ("x", "y"):
-        assert any(encoding[axis].get("title") for encoding in encodings if axis in encoding)
-    tooltips = [encoding["tooltip"] for encoding in encodings if "tooltip" in encoding]
-    assert tooltips
-    assert all(line.get("title") for tooltip in tooltips for line in tooltip)
+def test_a_chart_says_what_it_shows_each_time_in_colours_of_the_theme(
+    small: duckdb.DuckDBPyConnection, name: str
+) -> None:
+    assert_described(lambda: CHARTS[name](small, SMALL))
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("name", CHARTS)
-def test_colours_come_from_the_theme_alone(small: duckdb.DuckDBPyConnection, name: str) -> None:
-    spec = CHARTS[name](small, SMALL).to_dict()
-    assert spec.pop("config") == theme.make_config(theme.LIGHT)
-    assert "#" not in str({key: value for key, value in spec.items() if key != "$schema"})
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("name", CHARTS)
-def test_a_chart_is_the_same_each_time(small: duckdb.DuckDBPyConnection, name: str) -> None:
-    assert CHARTS[name](small, SMALL).to_dict() == CHARTS[name](small, SMALL).to_dict()
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("key", [key for key in DEGENERATE if "one" in key or key == "least"])
+@pytest.mark.parametrize("key", ["least", "one head"])
 def test_charts_of_very_little_are_valid(key: str) -> None:
     study = DEGENERATE[key]
     with warehouse(study) as connection:

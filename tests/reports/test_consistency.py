@@ -88,12 +88,12 @@ def check(study: MadeUp, folder: Path, *changes: str) -> list[str]:
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("study", [THREE, SMALL, TRAINED], ids=lambda study: study.study)
+@pytest.mark.parametrize("study", [THREE, TRAINED], ids=lambda study: study.study)
 def test_a_page_says_each_number_once(study: MadeUp, tmp_path: Path) -> None:
     assert check(study, tmp_path) == []
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "noticed"),
     [

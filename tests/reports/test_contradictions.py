@@ -15,7 +15,7 @@ from tests.reports.verdicts import contradictions, normalise
 
 STUDIES = {
     "small": SMALL,
-    **{name: DEGENERATE[name] for name in ("least", "one sequence", "hidden sink", "only itself")},
+    **{name: DEGENERATE[name] for name in ("least", "only itself")},
     "three": THREE,
     "synthetic": SYNTHETIC,
     "beside a twin": TRAINED,

@@ -19,7 +19,7 @@ from tests.reports.conftest import DEGENERATE, SMALL
 
 STUDY = replace(SMALL, study="heads")
 WINDOWED = replace(DEGENERATE["window"], study="windowed")
-FLAT = replace(DEGENERATE["one layer"], study="flat")
+FLAT = replace(DEGENERATE["least"], study="flat")
 
 
 @pytest.fixture(scope="module")

@@ -549,7 +549,7 @@ def test_planted_parameters_take_little_room_and_files_have_them_all(small: duck
     assert [abs(row["difference"]) for row in rows] == errors[: recovery.WORST]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_report_of_a_large_study_is_small(tmp_path: Path) -> None:
     with warehouse(LARGE) as connection:
         # half are rows of the tables of 1024 heads

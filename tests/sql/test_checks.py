@@ -427,7 +427,17 @@ HARMLESS: dict[str, list[str]] = {
 """Rare but possible: heads of zeros, nothing that contributes, data that leave parameters open, features not used."""
 
 
-@pytest.fixture(scope="module", params=[MadeUp(), *DEGENERATE.values()], ids=["plain", *DEGENERATE])
+FAST = ("least", "window", "only itself")
+"""Strange studies that other tests make too, so that they are there already."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(study, id=name, marks=() if name in FAST else pytest.mark.slow)
+        for name, study in {"plain": MadeUp(), **DEGENERATE}.items()
+    ],
+)
 def strange(request: pytest.FixtureRequest) -> Iterator[duckdb.DuckDBPyConnection]:
     with warehouse(request.param) as connection:
         yield connection

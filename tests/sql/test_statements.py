@@ -8,11 +8,8 @@ import pytest
 
 import sql
 
-CODE = [
-    (kind, name)
-    for kind in ("macros", "views", "derived", "queries", "tour", "checks", "findings")
-    for name in sql.list_names(kind)
-]
+KINDS: tuple[sql.StatementKind, ...] = ("macros", "views", "derived", "queries", "tour", "checks", "findings")
+CODE: list[tuple[sql.StatementKind, str]] = [(kind, name) for kind in KINDS for name in sql.list_names(kind)]
 RELATIONS = {*sql.list_names("schema"), *sql.list_names("views")}
 MACROS = set(sql.list_names("macros"))
 
@@ -27,21 +24,32 @@ def used(text: str) -> set[str]:
     return ((read & RELATIONS) - local) | (called & MACROS)
 
 
-@pytest.mark.parametrize(("kind", "name"), CODE)
-def test_the_header_names_every_input(kind: sql.StatementKind, name: str) -> None:
-    statement = sql.read_statement(kind, name)
-    stated = set(re.findall(r"\w+", statement.inputs))
-    assert used(statement.text) - {name} <= stated
-
-
-@pytest.mark.parametrize(("kind", "name"), CODE)
-def test_the_header_names_every_parameter(kind: sql.StatementKind, name: str) -> None:
-    statement = sql.read_statement(kind, name)
+def find_unnamed(statement: sql.Statement) -> set[str]:
+    """What a statement reads, or asks for as a parameter, that its header does not name."""
+    inputs = used(statement.text) - {statement.name} - set(re.findall(r"\w+", statement.inputs))
     code = re.sub(r"--.*", "", statement.text)
-    if kind in {"queries", "tour"}:
-        assert set(re.findall(r"\$\w+", code)) == set(re.findall(r"\$\w+", statement.inputs))
+    if statement.kind in {"queries", "tour"}:
+        asked = set(re.findall(r"\$\w+", statement.inputs))
     else:
-        assert set(re.findall(r"\$\w+", code)) == ({"$study"} if kind in {"derived", "checks"} else set())
+        asked = {"$study"} if statement.kind in {"derived", "checks"} else set()
+    return inputs | (set(re.findall(r"\$\w+", code)) ^ asked)
+
+
+def test_headers_name_every_input_and_parameter() -> None:
+    assert {
+        f"{kind}/{name}": missing for kind, name in CODE if (missing := find_unnamed(sql.read_statement(kind, name)))
+    } == {}
+
+
+def test_an_input_or_parameter_that_a_header_leaves_out_is_noticed() -> None:
+    """Of each kind of statement that reads something."""
+    read_something = [
+        statement for kind, name in CODE if used((statement := sql.read_statement(kind, name)).text) - {name}
+    ]
+    assert {statement.kind for statement in read_something} == {kind for kind, _ in CODE}
+    assert all(find_unnamed(replace(statement, inputs="")) for statement in read_something)
+    asking = [statement for kind, name in CODE if "$" in (statement := sql.read_statement(kind, name)).text]
+    assert all(find_unnamed(replace(one, text=one.text.replace("$", "$other_"))) for one in asking)
 
 
 def test_every_statement_comes_after_its_inputs() -> None:

@@ -310,6 +310,7 @@ def test_what_is_kept_of_a_store_is_bounded(
     assert [index for name, index in accesses if name == "attention"] == [(sequence, 0) for sequence in (0, 1, 2)] * 2
 
 
+@pytest.mark.slow
 def test_what_many_tiny_sequences_take_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside its few bytes each takes an array and an entry of its own."""
     monkeypatch.setattr(sequences, "KEPT", 2**17)

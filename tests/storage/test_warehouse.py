@@ -3,6 +3,7 @@
 import logging
 import multiprocessing
 import os
+import shutil
 import signal
 import stat
 from collections.abc import Iterator
@@ -37,6 +38,18 @@ def tables() -> Tables:
     return studies.tables()
 
 
+@pytest.fixture(scope="module")
+def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse that holds the study ``small``; only read."""
+    return studies.landed(tmp_path_factory.mktemp("landed")) / "warehouse"
+
+
+@pytest.fixture
+def folder(landed: Path, tmp_path: Path) -> Path:
+    """A copy of that warehouse, to be changed."""
+    return shutil.copytree(landed, tmp_path / "warehouse")
+
+
 def contents(folder: Path) -> list[tuple[object, ...]]:
     with connect(folder) as connection:
         return connection.execute("SELECT * FROM selection ORDER BY ALL").fetchall()
@@ -53,9 +66,8 @@ def test_landing_again_gives_the_same_rows_once(tmp_path: Path, tables: Tables) 
     assert [path.suffix for path in sorted(tmp_path.glob("small*"))] == [".duckdb", ".lock"]
 
 
-def test_metrics_follow_from_the_counts(tmp_path: Path, tables: Tables) -> None:
-    land(tmp_path, "small", tables)
-    with connect(tmp_path) as connection:
+def test_metrics_follow_from_the_counts(landed: Path) -> None:
+    with connect(landed) as connection:
         found = connection.execute(
             "SELECT n, k_in, k_out, precision, recall, f_r_min, f_r_max, query, layer, cos_sink, n_keys FROM selection"
         ).fetchall()
@@ -68,9 +80,8 @@ def test_metrics_follow_from_the_counts(tmp_path: Path, tables: Tables) -> None:
         assert n_keys == STUDY.n_keys[STUDY.positions.index(position), layer]
 
 
-def test_a_failed_landing_leaves_the_previous_state(tmp_path: Path, tables: Tables) -> None:
-    land(tmp_path, "small", tables)
-    before = contents(tmp_path)
+def test_a_failed_landing_leaves_the_previous_state(folder: Path, tables: Tables) -> None:
+    before = contents(folder)
 
     def breaking() -> Iterator[pa.RecordBatch]:
         yield tables["selection_counts"][0]
@@ -78,19 +89,18 @@ def test_a_failed_landing_leaves_the_previous_state(tmp_path: Path, tables: Tabl
         raise RuntimeError(msg)
 
     with pytest.raises(RuntimeError, match="the store broke"):
-        land(tmp_path, "small", tables | {"selection_counts": breaking()})
-    assert contents(tmp_path) == before
-    assert not list(tmp_path.glob("*.partial*"))
+        land(folder, "small", tables | {"selection_counts": breaking()})
+    assert contents(folder) == before
+    assert not list(folder.glob("*.partial*"))
 
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("error", [duckdb.FatalException, duckdb.IOException, OSError])
 def test_a_full_disk_is_explained(
-    tmp_path: Path, tables: Tables, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+    folder: Path, tables: Tables, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DuckDB meets it in three ways, depending on which of its writes fails."""
-    land(tmp_path, "small", tables)
-    before = contents(tmp_path)
+    before = contents(folder)
 
     def full(*_: object) -> None:
         msg = "could not write:\nNo space left on device"
@@ -100,37 +110,19 @@ def test_a_full_disk_is_explained(
     with pytest.raises(
         UserError, match=r"No space left on device\); free disk space or memory and run again"
     ) as caught:
-        land(tmp_path, "small", tables)
+        land(folder, "small", tables)
     assert "\n" not in str(caught.value)
-    assert contents(tmp_path) == before
+    assert contents(folder) == before
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("column", ["k_in", "k_out"])
-def test_rows_that_break_a_check_are_not_published(tmp_path: Path, tables: Tables, column: str) -> None:
+def test_rows_that_break_a_check_are_not_published(tmp_path: Path, tables: Tables) -> None:
     batch = tables["selection_counts"][0]
-    index = batch.schema.get_field_index(column)
+    index = batch.schema.get_field_index("k_in")
     broken = batch.set_column(index, batch.schema.field(index), pa.array(np.full(len(batch), 99, np.int32)))
     landing = land(tmp_path, "small", tables | {"selection_counts": [broken]})
     assert landing.violations["identities"]
     assert not landing.published
     assert not list_published(tmp_path)
-
-
-def test_a_missing_or_doubled_selection_is_noticed(tmp_path: Path, tables: Tables) -> None:
-    batches = tables["selection_counts"]
-    assert land(tmp_path, "a", tables | {"selection_counts": [batches[0].slice(1)]}).violations["every_n_once"]
-    assert land(tmp_path, "b", tables | {"selection_counts": [batches[0], batches[0]]}).violations["every_n_once"]
-    assert land(tmp_path, "c", tables | {"studies": tables["studies"] * 2}).violations["keys_once"]
-
-
-def test_another_number_of_rows_than_expected_is_not_published(tmp_path: Path, tables: Tables) -> None:
-    right = {"selection_counts": sum(map(len, tables["selection_counts"]))}
-    assert land(tmp_path, "small", tables, expected=right).published
-    wrong = land(tmp_path, "small", tables | {"selection_counts": tables["selection_counts"][1:]}, expected=right)
-    without = SELECTIONS - len(tables["selection_counts"][0])
-    assert wrong.violations["row_count"] == [("selection_counts", without, SELECTIONS)]
-    assert not wrong.published
 
 
 def test_leftovers_of_a_killed_landing_are_removed(tmp_path: Path, tables: Tables) -> None:
@@ -170,23 +162,21 @@ def test_one_writer_whose_lock_dies_with_it(tmp_path: Path, tables: Tables, monk
     assert land(tmp_path, "small", tables).published
 
 
-def test_readers_keep_what_they_opened(tmp_path: Path, tables: Tables) -> None:
-    land(tmp_path, "small", tables)
-    with connect(tmp_path) as reader:
-        assert land(tmp_path, "small", studies.tables(MadeUp())).published
-        land(tmp_path, "second", tables)
+def test_readers_keep_what_they_opened(folder: Path, tables: Tables) -> None:
+    with connect(folder) as reader:
+        assert land(folder, "small", studies.tables(MadeUp())).published
+        land(folder, "second", tables)
         assert reader.execute("SELECT count(DISTINCT query), count(DISTINCT study) FROM selection").fetchall() == [
             (3, 1)
         ]
-    with connect(tmp_path) as reader:
+    with connect(folder) as reader:
         assert reader.execute(
             "SELECT study, count(DISTINCT query) FROM selection GROUP BY ALL ORDER BY ALL"
         ).fetchall() == [("second", 3), ("small", 1)]
 
 
-def test_every_table_view_and_column_has_a_comment(tmp_path: Path, tables: Tables) -> None:
-    land(tmp_path, "small", tables)
-    for connection in (connect(tmp_path), duckdb.connect(locate_database(tmp_path, "small"), read_only=True)):
+def test_every_table_view_and_column_has_a_comment(landed: Path) -> None:
+    for connection in (connect(landed), duckdb.connect(locate_database(landed, "small"), read_only=True)):
         with connection:
             columns = connection.execute(
                 "SELECT table_name, column_name, comment FROM duckdb_columns() WHERE NOT internal"
@@ -211,29 +201,27 @@ def test_an_empty_warehouse_has_empty_tables(tmp_path: Path) -> None:
         assert query(connection, "FROM studies").schema.names[0] == "study"
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize(
-    "text",
-    [
-        "INSERT INTO heads VALUES ('x', 1, 1, 1, 1)",
-        "DELETE FROM heads",
-        "DROP VIEW heads",
-        "CREATE TABLE mine (x INTEGER)",
-        "COPY (SELECT 1) TO '/tmp/leak.csv'",
-        "ATTACH '/tmp/other.duckdb'",
-        "SELECT 1; UPDATE heads SET head = 2",
-        "SET enable_external_access = true",
-    ],
+WRITING = (
+    "INSERT INTO heads VALUES ('x', 1, 1, 1, 1)",
+    "DELETE FROM heads",
+    "DROP VIEW heads",
+    "CREATE TABLE mine (x INTEGER)",
+    "COPY (SELECT 1) TO '/tmp/leak.csv'",
+    "ATTACH '/tmp/other.duckdb'",
+    "SELECT 1; UPDATE heads SET head = 2",
+    "SET enable_external_access = true",
 )
-def test_the_way_in_writes_nothing(tmp_path: Path, tables: Tables, text: str) -> None:
-    land(tmp_path, "small", tables)
-    before = locate_database(tmp_path, "small").read_bytes()
-    with connect(tmp_path) as connection:
-        with pytest.raises(UserError, match="sql only reads"):
-            query(connection, text)
+
+
+def test_the_way_in_writes_nothing(landed: Path) -> None:
+    before = locate_database(landed, "small").read_bytes()
+    with connect(landed) as connection:
+        for text in WRITING:
+            with pytest.raises(UserError, match="sql only reads"):
+                query(connection, text)
         with pytest.raises(duckdb.Error):  # and the connection itself cannot, whatever it is asked
             connection.execute('DELETE FROM "study small".heads')
-    assert locate_database(tmp_path, "small").read_bytes() == before
+    assert locate_database(landed, "small").read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -256,9 +244,8 @@ def test_errors_in_sql_begin_with_what_is_wrong(tmp_path: Path, text: str, messa
     assert isinstance(caught.value, QuotingError) or not rest
 
 
-def test_a_pivot_is_reading(tmp_path: Path, tables: Tables) -> None:
-    land(tmp_path, "small", tables)
-    with connect(tmp_path) as connection:
+def test_a_pivot_is_reading(landed: Path) -> None:
+    with connect(landed) as connection:
         pivoted = query(
             connection, "PIVOT (SELECT layer, n, recall FROM selection) ON layer USING avg(recall) GROUP BY n"
         )
@@ -340,10 +327,9 @@ def test_landing_again_mends_a_study_of_an_earlier_version(
     assert caplog.messages == []
 
 
-def test_the_whole_meaning_is_in_the_comment(tmp_path: Path, tables: Tables) -> None:
+def test_the_whole_meaning_is_in_the_comment(landed: Path) -> None:
     """Headers go on over several lines."""
-    land(tmp_path, "small", tables)
-    with connect(tmp_path) as connection:
+    with connect(landed) as connection:
         found = dict(connection.execute("SELECT view_name, comment FROM duckdb_views() WHERE NOT internal").fetchall())
     assert found["selection_counts"].endswith(
         "; cast a_0 to rho_out to DOUBLE before computing bounds from them: products of FLOAT underflow"
