@@ -1,14 +1,18 @@
 """How often intervals cover, and how often verdicts are wrong, measured by simulation.
 
-``python -m benchmarks.coverage`` prints the tables of ``docs/statistics.md``. Holds the draws, rates and tables.
+``python -m benchmarks.coverage`` prints the tables of ``docs/statistics.md``, and with the database of a study that of
+power. Holds the draws, rates and tables.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
@@ -151,8 +155,8 @@ def measure_verdicts(pages: int = PAGES, sequences: Sequence[int] = (8, 16, 24),
             shares = {
                 "pages with a false support": np.mean(["supported" in page.values() for page in found]),
                 "pages with a wrong verdict": np.mean([bool(page) for page in found]),
-                "the claim that is wrong most often": max(np.mean([c.name in page for page in found]) for c in CLAIMS),
             }
+            shares |= {claim.name: np.mean([claim.name in page for page in found]) for claim in CLAIMS}
             for what, share in shares.items():
                 yield Rate(what, draws, count, float(share), pages)
 
@@ -160,7 +164,11 @@ def measure_verdicts(pages: int = PAGES, sequences: Sequence[int] = (8, 16, 24),
 def _judge_page(draw: Draw, sequences: int) -> dict[str, str]:
     """The verdicts of one page, of the claims that are decided."""
     text = draw((sequences,))
-    judged = [Judgement(claim, tuple(_draw_parts(claim, draw, text)), None) for claim in CLAIMS]
+    return _decide([Judgement(claim, tuple(_draw_parts(claim, draw, text)), None) for claim in CLAIMS])
+
+
+def _decide(judged: Sequence[Judgement]) -> dict[str, str]:
+    """The verdicts on the claims of a page that are decided after Holm's correction, by name."""
     corrected = correct_holm(one.sides.p for one in judged)
     return {one.claim.name: one.sides.side for one, p in zip(judged, corrected, strict=True) if p <= ERROR_RATE}
 
@@ -173,6 +181,53 @@ def _draw_parts(claim: Claim, draw: Draw, text: F64) -> Iterator[tuple[Part, Sam
         beyond = 100.0 * met * (1 if part.direction in {">", ">="} else -1)
         sample = Sample(threshold + beyond + np.sqrt(0.5) * (text + draw(text.shape)), claim.least_rows)
         yield part, sample, compare_part(part, sample)
+
+
+def measure_power(
+    database: duckdb.DuckDBPyConnection, pages: int = PAGES, sequences: Sequence[int] = (8, 16, 32), seed: int = 0
+) -> Iterator[Rate]:
+    """How often a page decides a claim of a study with other numbers of sequences, by claim that the study tests.
+
+    Its measures are normal with the means and covariances over sequences that the study has; the random arrangements
+    of associations are left out.
+    """
+    values = _read_values(database)
+    parts = _read_parts(database)
+    middle = {name: of_sequences.mean() for name, of_sequences in values.items()}
+    for count in sequences:
+        found = []
+        for page in range(pages):
+            text = np.random.default_rng([seed, count, page]).standard_normal((count, max(map(len, values.values()))))
+            drawn = {
+                name: Sample(middle[name] + text[:, : len(one)] @ (one - middle[name]) / np.sqrt(len(one) - 1), 1)
+                for name, one in values.items()
+            }
+            found.append(_decide([Judgement(claim, tuple(_compare(of, drawn)), None) for claim, _, of in parts]))
+        for claim, verdict, _ in parts:
+            yield Rate(claim.name, verdict, count, float(np.mean([claim.name in page for page in found])), pages)
+
+
+def _compare(parts: Iterable[Part], samples: Mapping[str, Sample]) -> Iterator[tuple[Part, Sample, Sides]]:
+    """The parts of a claim with their samples and tests."""
+    yield from ((part, samples[part.measure], compare_part(part, samples[part.measure])) for part in parts)
+
+
+def _read_values(database: duckdb.DuckDBPyConnection) -> dict[str, F64]:
+    """The numbers of every sequence, by measure."""
+    rows = database.execute("SELECT measure, list(value ORDER BY sequence) FROM measure_values GROUP BY ALL").fetchall()
+    return {name: np.array(of_sequences) for name, of_sequences in rows if len(of_sequences) > 1}
+
+
+def _read_parts(database: duckdb.DuckDBPyConnection) -> list[tuple[Claim, str, list[Part]]]:
+    """The claims that the study tests, each with its verdict and comparisons."""
+    verdicts = dict(database.execute("SELECT claim, verdict FROM claims WHERE p IS NOT NULL").fetchall())
+    rows = database.execute("SELECT claim, measure, direction, threshold FROM claim_parts ORDER BY claim, part")
+    parts = rows.fetchall()
+    return [
+        (claim, verdicts[claim.name], [Part(*rest) for name, *rest in parts if name == claim.name])
+        for claim in CLAIMS
+        if claim.name in verdicts
+    ]
 
 
 def measure_random_weights(models: int = MODELS, seed: int = 0) -> Iterator[Rate]:
@@ -247,8 +302,11 @@ def print_tables() -> None:
     _print_rows(measure_coverage(), len(SEQUENCES))
     _print_heading("with every measure at its threshold", "draws", "S = 8", "S = 16", "S = 24")
     found = list(measure_verdicts())
-    order = list(dict.fromkeys(rate.what for rate in found))
-    _print_rows(sorted(found, key=lambda rate: (order.index(rate.what), list(DRAWS).index(rate.draws))), 3)
+    order, names = list(dict.fromkeys(rate.what for rate in found)), {claim.name for claim in CLAIMS}
+    found.sort(key=lambda rate: (order.index(rate.what), list(DRAWS).index(rate.draws)))
+    _print_rows([rate for rate in found if rate.what not in names], 3)
+    _print_heading("wrong verdict on", "draws", "S = 8", "S = 16", "S = 24")
+    _print_rows([rate for rate in found if rate.what in names and rate.draws != "bounded"], 3)
     _print_heading("called significant at 5 %", "in", "share of models")
     _print_rows(measure_random_weights(), 1)
     _print_heading("distance to the threshold, in standard deviations", "sequences needed")
@@ -269,5 +327,17 @@ def _print_rows(rates: Iterable[Rate], columns: int) -> None:
         print(f"| {rows[0].what} | {rows[0].draws} | {shares} |", flush=True)
 
 
+def print_power(path: Path) -> None:
+    """Print the table of power of ``docs/statistics.md``, from the database of a study."""
+    _print_heading("verdict on", "with 8 sequences", "S = 8", "S = 16", "S = 32")
+    with duckdb.connect(str(path), read_only=True) as database:
+        found = list(measure_power(database))
+    order = list(dict.fromkeys(rate.what for rate in found))
+    _print_rows(sorted(found, key=lambda rate: order.index(rate.what)), 3)
+
+
 if __name__ == "__main__":
-    print_tables()
+    if arguments := sys.argv[1:]:
+        print_power(Path(*arguments))
+    else:
+        print_tables()

@@ -68,7 +68,9 @@ for sequences, heads, n in ((20, 1, 12), (33, 3, 640), (8, 90, 128)):
     size = np.arange(1, n)
     counts = [rng.integers(0, end + 1, (sequences, heads, n - 1)) for end in (size, n - size)]
     results[f"average_metrics {sequences} {heads} {n}"] = digest(average_metrics(*counts, n))
-assumed = AssumedHead(lambda_sink=0.1, beta=0.3, rho_0=0.2, p_sink=0.3, eta=0.3, omega=0.3, eta_growth=0.01, t_1=20, t_2=60)
+assumed = AssumedHead(
+    lambda_sink=0.1, beta=0.3, rho_0=0.2, p_sink=0.3, eta=0.3, omega=0.3, eta_growth=0.01, t_1=20, t_2=60
+)
 results["draw_values"] = digest(draw_values(assumed, 300, 64, rng))
 results["monte_carlo"] = digest(compare_bounds(assumed, 200, 64, draws=4, seed=0, sizes=[1, 4, 16, 64]))
 results["parameter_effects"] = digest(
