@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dagster_project.analysis.curves import BLOCK_BYTES
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.statistics.moments import Moments
 from storage.warehouse.rows import build_batch
-from storage.zarr.layers import list_attending_layers, read_layer
-
-BLOCK_BYTES = 2**23
-"""Bytes of the weights of a layer that are read at once, as float64, unless one sequence takes more."""
+from storage.zarr.layers import list_attending_layers, read_layer, split_sequences
 
 
 def compute_contributions(sources: Sources) -> Rows:
@@ -43,13 +41,8 @@ def estimate_contributions_bytes(sizes: Mapping[str, int]) -> int:
     sizes
         Sizes of the axes ``head``, ``kv_head`` and ``key``.
     """
-    block = 5 * _count_sequences(sizes["head"], sizes["key"]) * sizes["head"]
-    return (200 * sizes["head"] + 100 * sizes["kv_head"] + 8 * block) * sizes["key"] + 2**18
-
-
-def _count_sequences(heads: int, keys: int) -> int:
-    """How many sequences are read at once."""
-    return max(1, BLOCK_BYTES // (8 * heads * keys))
+    block = max(BLOCK_BYTES, 8 * sizes["head"] * sizes["key"])
+    return (200 * sizes["head"] + 100 * sizes["kv_head"]) * sizes["key"] + 5 * block + 2**18
 
 
 def _compute_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
@@ -64,12 +57,9 @@ def _compute_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
     places = [(tensors, "attention"), (metrics, "cos_last_of_keys")]
     places += [(metrics, "value_norm"), (metrics, "cos_sink_of_keys")]
     norms, last, sink = Moments(), Moments(), Moments()
-    at_once = _count_sequences(size.heads, position + 1 - first)
-    for start in range(0, sequences, at_once):
+    for part in split_sequences(sequences, 8 * size.heads * (position + 1 - first), BLOCK_BYTES):
         weight, cos_last, length, cos_sink = (
-            read_layer(store, name, layer, sequence=slice(start, start + at_once), query=query, key=seen).astype(
-                np.float64
-            )
+            read_layer(store, name, layer, sequence=part, query=query, key=seen).astype(np.float64)
             for store, name in places
         )
         norms.add(weight * length.repeat(group, axis=1))

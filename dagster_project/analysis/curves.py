@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 from dagster_project.analysis.cluster import run_in_parallel
 from geometry.arrays import F64
 from geometry.statistics.moments import Moments
-from storage.zarr.layers import list_attending_layers, read_layer
+from storage.zarr.layers import list_attending_layers, read_layer, split_sequences
 
 if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
 
 HEADS_PER_TASK = 4
 """Heads fitted by one task."""
+
+BLOCK_BYTES = 2**23
+"""Bytes of a layer that are read at once, as float64, unless one sequence takes more."""
 
 
 @dataclass(frozen=True)
@@ -69,12 +72,14 @@ class LayerFits:
 def compute_spreads(store: "SequenceStore", name: str, **where: int | slice) -> Iterator[tuple[F64, F64]]:
     """Mean and deviation over sequences of an array, (head, key) each, layer by layer.
 
-    ``where`` is as for ``storage.zarr.layers.read_layer``; one layer of one sequence is in memory, with its statistics.
+    ``where`` is as for ``storage.zarr.layers.read_layer``; in memory are one layer of as many sequences as fit in
+    ``BLOCK_BYTES``, or of one, and its statistics.
     """
+    of_one = 8 * store.sizes["head"] * store.sizes["key"]
     for layer in range(store.sizes["layer"]):
         moments = Moments()
-        for sequence in range(store.sizes["sequence"]):
-            moments.add(read_layer(store, name, layer, sequence=slice(sequence, sequence + 1), **where))
+        for part in split_sequences(store.sizes["sequence"], of_one, BLOCK_BYTES):
+            moments.add(read_layer(store, name, layer, sequence=part, **where))
         yield moments.mean, moments.deviation
 
 

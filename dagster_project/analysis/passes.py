@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.threads import one_blas_thread
-from storage.zarr.layers import list_attending_layers, read_layer
+from storage.zarr.layers import list_attending_layers, read_layer, split_sequences
 
 BLOCK_BYTES = 2**26
 """Largest size of one array of a block, unless one sequence of a layer takes more."""
@@ -126,10 +126,8 @@ def _list_blocks(sources: Sources, *, last_query: bool) -> Iterator[Block]:
             if n_keys[layer] < 2:
                 continue
             of_sequence = 4 * metrics.layers[layer].heads * int(n_keys[layer])
-            step = max(1, BLOCK_BYTES // of_sequence)
-            for first in range(0, total, step):
-                last = min(first + step, total)
-                yield Block(sources, index, layer, int(n_keys[layer]), slice(first, last), last == total)
+            for part in split_sequences(total, of_sequence, BLOCK_BYTES):
+                yield Block(sources, index, layer, int(n_keys[layer]), part, part.stop == total)
 
 
 def fill_columns(rows: int, **constants: int) -> dict[str, NDArray[np.int32]]:

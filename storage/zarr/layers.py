@@ -82,3 +82,9 @@ def read_layer(store: "SequenceStore", name: str, layer: int, **where: int | sli
     }
     index = own | where
     return store.read(name, tuple(index.get(dim, slice(None)) for dim in store.specs[name].dims))
+
+
+def split_sequences(sequences: int, bytes_of_one: int, most: int) -> list[slice]:
+    """Blocks of sequences that take at most ``most`` bytes each, or are one sequence."""
+    step = max(1, most // max(1, bytes_of_one))
+    return [slice(first, min(first + step, sequences)) for first in range(0, sequences, step)]
