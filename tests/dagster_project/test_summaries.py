@@ -400,7 +400,7 @@ def test_a_setting_has_what_depends_on_it_rebuilt(home: Home, tmp_path: Path) ->
     making.summarise(copied, NAME, other)
     changed = {path.stem for path in copied.summaries(NAME).iterdir() if path.stat().st_mtime_ns != before[path.stem]}
     assert changed == {
-        *("monte_carlo", "parameter_effects", "regimes_by_sequence"),
+        *("parameter_effects", "regimes_by_sequence"),
         *("coverage_by_sequence", "selection_means", "selection_means_model", "head_levels"),
     }
 
@@ -423,7 +423,7 @@ def test_a_weight_of_1_on_the_sink_leaves_nothing_to_draw(home: Home, tmp_path: 
     shutil.rmtree(copied.summaries(NAME))
     making.summarise(copied, NAME, STUDY)
     assert rows(copied, "assumption_weights_model")[-1]["p_sink"] == 1
-    assert (rows(copied, "monte_carlo"), rows(copied, "parameter_effects")) == ([], [])
+    assert rows(copied, "parameter_effects") == []
 
 
 KEYS, HEAD_DIM, FEW, MANY = 192, 48, 6, 24
