@@ -62,11 +62,11 @@ def estimate_batch_bytes(
 ) -> int:
     """Bytes of the captured tensors of one batch: value states in ``dtype``, all else in float32.
 
-    Each query of a head has a weight for each key, one for the learned sink, and two norms; ``received`` attention adds
-    a number for each key of a head.
+    Each query of a head has a weight for each key, and one for the learned sink; ``received`` attention adds a number
+    for each key of a head.
     """
     heads, kv_heads, head_dim = find_widest(layers)
-    numbers = heads * (queries * (keys + 3) + received * keys)
+    numbers = heads * (queries * (keys + 1) + received * keys)
     return batch * len(layers) * (numbers * torch.float32.itemsize + kv_heads * keys * head_dim * dtype.itemsize)
 
 

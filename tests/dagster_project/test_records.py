@@ -178,9 +178,11 @@ def test_the_landed_provenance_has_that_of_the_metrics(mine: Path) -> None:
     (steps,) = json.loads(attention_geometry("sql", asked, "--format", "json", home=mine).text)
     known = json.loads(steps["found"])
     assert known.keys() == {asset.name for asset in SUMMARIES} | {"claims"}
+    known = {name: step for name, step in known.items() if step}
+    assert known.keys() == {*making.TABLES} & {*making.NAMES} | {"claims"}
     claims = known.pop("claims")
     assert claims
-    assert known["bounds_in_expectation"]["settings"] == {"monte_carlo": None, "kappas": [0.5]}
+    assert known["coverage"]["settings"] == {"kappas": [0.5], "scale": "unit"}
     assert all({"scipy", "numpy"} < step["libraries"].keys() for step in known.values())
     assert row["device"]
 

@@ -17,7 +17,14 @@ from tests.reports.conftest import DEGENERATE, SMALL, THREE
 from tests.reports.drawings import drawn
 
 STUDY = THREE
-TABLES = ("distance_means_model", "convergence", "selection_means", "sensitivity", "temperature_means")
+TABLES = (
+    "distance_means_model",
+    "convergence",
+    "convergence_model",
+    "selection_means",
+    "sensitivity",
+    "temperature_means",
+)
 KEYS = ("distance-rest", "convergence-uniform", "distinguishable-share", "temperature")
 
 

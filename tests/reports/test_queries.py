@@ -646,9 +646,9 @@ def long() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def test_contributions_are_thinned_to_the_largest_and_an_even_sample(long: duckdb.DuckDBPyConnection) -> None:
-    every = long.sql("FROM contributions WHERE layer = 1 AND head = 3").to_arrow_table().to_pylist()
+    every = long.sql("FROM contributions WHERE layer = 0 AND head = 1").to_arrow_table().to_pylist()
     norms = {(row["query"], row["position"]): row["mean_norm_y"] for row in every}
-    rows = ask(long, "contributions_of_head", study="long", layer=1, head=3).rows()
+    rows = ask(long, "contributions_of_head", study="long", layer=0, head=1).rows()
     for query in (99, 1536):
         found = {row["position"]: row for row in rows if row["query"] == query}
         roles = {position: row["role"] for position, row in found.items() if row["role"] != "other"}
@@ -663,11 +663,11 @@ def test_contributions_are_thinned_to_the_largest_and_an_even_sample(long: duckd
 def test_directions_are_thinned_to_the_heaviest_and_an_even_sample(long: duckdb.DuckDBPyConnection) -> None:
     weights = dict(
         long.execute(
-            "SELECT position, mean_weight FROM attention_by_position WHERE query = 1536 AND layer = 1 AND head = 3"
+            "SELECT position, mean_weight FROM attention_by_position WHERE query = 1536 AND layer = 0 AND head = 1"
         ).fetchall()
     )
-    points = long.sql("FROM value_directions WHERE layer = 1 AND kv_head = 1").to_arrow_table().to_pylist()
-    rows = ask(long, "directions_of_head", study="long", query=1536, layer=1, head=3).rows()
+    points = long.sql("FROM value_directions WHERE layer = 0 AND kv_head = 0").to_arrow_table().to_pylist()
+    rows = ask(long, "directions_of_head", study="long", query=1536, layer=0, head=1).rows()
     by_weight = sorted(weights, key=lambda position: (-weights[position], position))
     found = {row["position"]: row for row in rows}
     assert {0, 1536, *by_weight[:100]} <= set(found)
@@ -678,7 +678,7 @@ def test_directions_are_thinned_to_the_heaviest_and_an_even_sample(long: duckdb.
         assert row["mean_weight"] == weights[position]
         assert by_weight[row["selected_rank"] - 1] == position
         assert row["role"] == {0: "sink", 1536: "last"}.get(position, "other")
-    earlier = ask(long, "directions_of_head", study="long", query=99, layer=1, head=3).rows()
+    earlier = ask(long, "directions_of_head", study="long", query=99, layer=0, head=1).rows()
     assert [row["position"] for row in earlier] == list(range(100))
 
 
