@@ -5,9 +5,9 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from benchmarks import arithmetic
 from benchmarks.arithmetic import ARITHMETICS, PlainArithmetic, plain_arithmetic
 from geometry import selection_counts
-from geometry.selection import arithmetic
 from tests.geometry.arithmetic_by_loop import by_loop
 from tests.geometry.draws import HEADS, grouped, random_head, repeated_head, saturated_head, sunk_head
 
