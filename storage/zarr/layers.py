@@ -4,7 +4,8 @@ Arrays have room for the largest layer (``storage.zarr.arrays.LayerSize``); thes
 a smaller layer does not fill.
 """
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,21 @@ if TYPE_CHECKING:
 
 Head = Literal["head", "kv_head"]
 """An axis of heads."""
+
+
+class Arrays(Protocol):
+    """Arrays whose first axis is the sequence: a store, or its like in memory."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Size of each axis by name."""
+
+    @property
+    def layers(self) -> "Sequence[LayerSize]":
+        """Sizes of each layer."""
+
+    def read(self, name: str, index: Any) -> NDArray[Any]:
+        """Read a part of an array."""
 
 
 def read_query_positions(store: "SequenceStore") -> tuple[int, ...]:
@@ -46,11 +62,23 @@ def count_keys(store: "SequenceStore") -> NDArray[np.int64]:
     return counts
 
 
-def find_present_heads(store: "SequenceStore", head: Head) -> NDArray[np.bool_]:
+def find_present_heads(store: Arrays, head: Head) -> NDArray[np.bool_]:
     """Which of the heads that arrays have room for exist, bool (layer, head)."""
     own = [size.heads if head == "head" else size.kv_heads for size in store.layers]
     there: NDArray[np.bool_] = np.arange(store.sizes[head]) < np.array(own)[:, None]
     return there
+
+
+def index_layer(size: "LayerSize", layer: int, dims: Sequence[str], **where: int | slice) -> tuple[int | slice, ...]:
+    """The index of one layer's part of an array with the axes ``dims``; that of other axes as in ``where``, or all."""
+    own: dict[str, int | slice] = {
+        "layer": layer,
+        "head": slice(size.heads),
+        "kv_head": slice(size.kv_heads),
+        "head_dim": slice(size.head_dim),
+    }
+    index = own | where
+    return tuple(index.get(dim, slice(None)) for dim in dims)
 
 
 def read_layer(store: "SequenceStore", name: str, layer: int, **where: int | slice) -> NDArray[Any]:
@@ -73,15 +101,7 @@ def read_layer(store: "SequenceStore", name: str, layer: int, **where: int | sli
     ndarray
         As the store reads it, without the axis ``layer`` and those given an index.
     """
-    size = store.layers[layer]
-    own: dict[str, int | slice] = {
-        "layer": layer,
-        "head": slice(size.heads),
-        "kv_head": slice(size.kv_heads),
-        "head_dim": slice(size.head_dim),
-    }
-    index = own | where
-    return store.read(name, tuple(index.get(dim, slice(None)) for dim in store.specs[name].dims))
+    return store.read(name, index_layer(store.layers[layer], layer, store.specs[name].dims, **where))
 
 
 def split_sequences(sequences: int, bytes_of_one: int, most: int) -> list[slice]:
