@@ -19,13 +19,11 @@ from numpy.typing import NDArray
 
 import sql
 from extract.batches import find_widest, is_finite
-from extract.capture import Capture, capture, probe
-from extract.extraction import PROBE_TOKENS
+from extract.capture import PROBE_TOKENS, Capture, capture, probe
 from extract.hub import silence_libraries
 from extract.models import decode_each
 from geometry.selection.layers import measure_layer
 from geometry.selection.top_keys import top_keys
-from reports.text_page import TextPage, render_text
 from storage.errors import UserError
 from storage.warehouse import rows
 from storage.warehouse.relations import create_relations, create_tables, fill
@@ -34,6 +32,8 @@ from storage.zarr.layers import index_layer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from reports.text_page import TextPage
 
 STUDY = "text"
 """Name of the only study in the database in memory."""
@@ -68,7 +68,7 @@ class Analysis:
     taxonomy: pa.Table
     """One row per head: kind, nearest kind, scores, and every condition with the value and threshold compared."""
 
-    def page(self, layer: int | None = None, head: int | None = None) -> TextPage:
+    def page(self, layer: int | None = None, head: int | None = None) -> "TextPage":
         """The heads as HTML that Jupyter shows, with the text shaded by the weights of one head if it is named.
 
         Raises
@@ -76,6 +76,8 @@ class Analysis:
         ValueError
             If the model has no such head.
         """
+        from reports.text_page import render_text
+
         chosen = None if layer is None or head is None else (layer, head)
         return render_text(self.model, self.query, self.n, self.tokens, self.heads, self.top_keys, chosen)
 
@@ -152,6 +154,11 @@ def analyze(
 
 def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> NDArray[np.int32]:
     """The token ids that the model reads, int32 (K,), as in a study."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        msg = f"The text is not UTF-8 at character {error.start + 1}; encode it as UTF-8"
+        raise UserError(msg) from error
     start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     ids = [*start, *tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]]
     config = model.config.get_text_config(decoder=True)

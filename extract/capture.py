@@ -47,6 +47,9 @@ element, by the type the layer computes in: about 800, 10 and 6 of its rounding 
 
 NO_LAYER = LayerSize(0, 0, 0)
 
+PROBE_TOKENS = 64
+"""Length of the sequence on which a model is tried before it is read."""
+
 
 @dataclass(frozen=True)
 class Attention:

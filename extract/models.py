@@ -145,8 +145,9 @@ class Description:
 def describe(settings: ExtractionSettings, *, identify: bool = True) -> Description:
     """Find the model, read its configuration and tokenizer and hash its files; no weights are loaded.
 
-    Files are not hashed, and the provenance is empty, if ``identify`` is False: for what leaves no record. A model with random weights is identified by its configuration, the seed and the versions of the libraries that
-    draw them: weights files need not exist, and are not read.
+    A model with random weights is identified by its configuration, the seed and the versions of the libraries that
+    draw them: weights files need not exist, and are not read. If ``identify`` is False, files are not hashed and the
+    provenance is empty: for what leaves no record.
 
     Raises
     ------

@@ -211,6 +211,7 @@ def test_parts_of_a_model_keep_their_own_attention() -> None:
     [
         ("", "a query needs a key before it"),
         (text(200), "reads at most 64; give a shorter text"),
+        ("half a \ud83d", "not UTF-8 at character 8"),
     ],
 )
 def test_texts_that_cannot_be_measured_are_refused(given: str, message: str) -> None:
