@@ -28,7 +28,7 @@ from storage.errors import UserError
 from storage.warehouse import rows
 from storage.warehouse.relations import create_relations, create_tables, fill
 from storage.zarr.arrays import SELECTION, LayerSize
-from storage.zarr.layers import index_layer
+from storage.zarr.layers import index_part
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -223,7 +223,7 @@ def _measure(captured: Capture, query: int) -> _Measured:
 
     def measure(layer: int) -> None:
         size = captured.layers[layer]
-        out = {spec.name: found[spec.name][0][index_layer(size, layer, spec.dims[1:])] for spec in specs}
+        out = {spec.name: found[spec.name][0][index_part(size, spec.dims[1:], layer=layer)] for spec in specs}
         out.pop("learned_sink")[:] = captured.learned_sink[layer, 0, :, : size.heads].numpy()
         weights, values = _take_layer(captured, layer)
         measure_layer(weights, values, captured.first_key[:, layer].tolist(), [query], out)

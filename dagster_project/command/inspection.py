@@ -107,7 +107,7 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], asked: Insp
     check_hub(known)
     _announce(f"reading the model {known.model.name}")
     with suspend_gc():
-        from attention_geometry import analyze
+        from attention_geometry.analysis import analyze
 
         model, tokenizer = _load(known)
 
