@@ -60,6 +60,11 @@ def render(template: str, sections: Sequence[Section] = (), *, name: str = "", *
     )
 
 
+def render_fragment(template: str, **context: Any) -> str:
+    """Render a part of a page, which has no scripts."""
+    return _make_environment().get_template(template).render(**context)
+
+
 def iterate_figures(sections: Sequence[Section]) -> Iterator[Figure]:
     """Iterate over the figures of sections, in reading order."""
     for section in sections:
