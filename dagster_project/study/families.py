@@ -17,7 +17,7 @@ from typing import Any
 FIELD = "family"
 """The field that makes an entry of a studies file a family."""
 
-OF_MODEL = ("revision", "gguf")
+OF_MODEL = ("revision", "gguf", "quantised")
 """Axes that are fields of the model's settings."""
 
 AXES = ("model", *OF_MODEL, "context_length", "dtype")
