@@ -745,7 +745,7 @@ def clear(
     from dagster_project.upkeep.doctor import tabulate_removals
 
     root = _use_home(home)
-    names = expand_names(root, [study])
+    names = [*expand_names(root, [study]), *([study] if _find_family(root, study) and list_stored(root, study) else [])]
     if not yes:
         for path in (path for name in names for path in list_stored(root, name)):
             typer.echo(f"{path.measure_size():>16,} bytes  {path}")

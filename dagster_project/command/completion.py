@@ -26,7 +26,7 @@ def complete_study(context: typer.Context, incomplete: str) -> list[str]:
 def complete_relation(incomplete: str) -> list[str]:
     """The tables, views and macros that begin with a prefix."""
     return _filter_by_prefix(
-        incomplete, [name for kind in ("schema", "views", "macros") for name in sql.list_names(kind)]
+        incomplete, [name for kind in ("schema", "families", "views", "macros") for name in sql.list_names(kind)]
     )
 
 

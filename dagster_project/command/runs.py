@@ -9,6 +9,7 @@ from typing import Any
 from dagster_project.analysis.memory import check_start
 from dagster_project.assets.asset import UNREADABLE
 from dagster_project.assets.catalogue import ASSETS, select_assets
+from dagster_project.assets.families import make_family
 from dagster_project.assets.tensors import TENSOR_STORE, check_inputs
 from dagster_project.command.loading import suspend_gc
 from dagster_project.study.families import Family
@@ -68,12 +69,19 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
 
 
 def run_family(home: Home, family: Family, *, fresh: bool = False, force: str | None = None) -> dict[str, str]:
-    """Run the members of a family in order, each as ``run_study``; one that fails does not stop the others.
+    """Run the members of a family in order, each as ``run_study``, and make its tables.
+
+    A member that fails does not stop the others.
 
     Returns
     -------
     dict
         What was told of each member that failed.
+
+    Raises
+    ------
+    UserError
+        If the tables of the family cannot be made.
     """
     failed = {}
     for number, name in enumerate(family.members, 1):
@@ -83,6 +91,8 @@ def run_family(home: Home, family: Family, *, fresh: bool = False, force: str | 
         except Exception as error:  # noqa: BLE001 (the other members are still run)
             failed[name] = format_error(error)
             logger.warning("%s: %s", name, failed[name])
+    if len(failed) < len(family.members):
+        make_family(home, family)
     return failed
 
 
