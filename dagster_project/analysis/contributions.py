@@ -3,34 +3,50 @@
 Holds statistics over sequences of ‖α_i v_i‖ and of cosines of value states.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.analysis.curves import BLOCK_BYTES
+from dagster_project.analysis.passes import fill_columns
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.statistics.moments import Moments
 from storage.warehouse.rows import build_batch
-from storage.zarr.layers import list_attending_layers, read_layer, split_sequences
+from storage.zarr.layers import list_runs, read_layers, split_run
+
+
+@dataclass(frozen=True)
+class _LayerMoments:
+    """Moments over sequences of one layer."""
+
+    norms: Moments = field(default_factory=Moments)
+    """Of ‖α_i v_i‖, (head, position)."""
+    last: Moments = field(default_factory=Moments)
+    """Of cos(v_i, v_last), (KV head, position)."""
+    sink: Moments = field(default_factory=Moments)
+    """Of cos(v_0, v_i), (KV head, position)."""
 
 
 def compute_contributions(sources: Sources) -> Rows:
     """Contribution of each position to a head's output, and cosines of its value state with the sink's and the last.
 
-    One layer of one query after the other, as many sequences at once as fit in ``BLOCK_BYTES``;
-    ``estimate_contributions_bytes`` are in memory, however many sequences there are.
+    One query after the other, as many layers and sequences at once as fit in ``BLOCK_BYTES``;
+    ``estimate_contributions_bytes`` are in memory, however many there are.
     """
     from tqdm import tqdm
 
-    places = [
-        (query, layer) for query in range(len(sources.queries)) for layer in list_attending_layers(sources.metrics)
-    ]
-    progress = tqdm(places, desc="contributions", unit="layer", disable=None)
-    for query, layer in progress:
-        yield "contributions", build_batch(_compute_layer(sources, query, layer))
+    first_key = sources.tensors.read("first_key", slice(None)).max(axis=0)
+    for index, query in enumerate(tqdm(sources.queries, desc="contributions", unit="query", disable=None)):
+        for run in list_runs(sources.metrics, first_key[index]):
+            if sources.metrics.layers[run.start].heads:
+                first = int(first_key[index, run.start])
+                layers = _measure_run(sources, index, run, slice(first, query + 1))
+                yield from zip(repeat("contributions"), map(build_batch, layers))  # no batch is held while one is made
 
 
 def estimate_contributions_bytes(sizes: Mapping[str, int]) -> int:
@@ -45,37 +61,45 @@ def estimate_contributions_bytes(sizes: Mapping[str, int]) -> int:
     return (200 * sizes["head"] + 100 * sizes["kv_head"]) * sizes["key"] + 5 * block + 2**18
 
 
-def _compute_layer(sources: Sources, query: int, layer: int) -> dict[str, Any]:
-    """Columns of ``contributions`` for one index along ``query`` and one layer.
+def _measure_run(sources: Sources, index: int, run: slice, seen: slice) -> Iterator[dict[str, Any]]:
+    """Columns of each layer of a run, at one index along ``query``."""
+    tensors, metrics = sources.tensors, sources.metrics
+    sequences, size = metrics.sizes["sequence"], metrics.layers[run.start]
+    places = [(tensors, "attention"), (metrics, "cos_last_of_keys")]
+    places += [(metrics, "value_norm"), (metrics, "cos_sink_of_keys")]
+    moments = _LayerMoments()
+    for layers, part in split_run(run, sequences, 8 * size.heads * (seen.stop - seen.start), BLOCK_BYTES):
+        arrays = [read_layers(store, name, layers, sequence=part, query=index, key=seen) for store, name in places]
+        for layer, of_layer in enumerate(
+            zip(*(np.moveaxis(array, 1, 0) for array in arrays), strict=True), layers.start
+        ):
+            weight, cos_last, length, cos_sink = (array.astype(np.float64) for array in of_layer)
+            moments.norms.add(weight * length.repeat(size.heads // size.kv_heads, axis=1))
+            moments.last.add(cos_last)
+            moments.sink.add(cos_sink)
+            if part.stop == sequences:
+                yield _build_columns(sources, layer, seen, moments)
+                moments = _LayerMoments()
+
+
+def _build_columns(sources: Sources, layer: int, seen: slice, moments: _LayerMoments) -> dict[str, Any]:
+    """Columns of ``contributions`` of one query and one layer.
 
     Positions that the window of any sequence hides have no row: a window hides the same in all of them.
     """
-    tensors, metrics, position = sources.tensors, sources.metrics, sources.queries[query]
-    sequences, size = metrics.sizes["sequence"], metrics.layers[layer]
-    first = int(read_layer(tensors, "first_key", layer, query=query).max())
-    seen, group = slice(first, position + 1), size.heads // size.kv_heads
-    places = [(tensors, "attention"), (metrics, "cos_last_of_keys")]
-    places += [(metrics, "value_norm"), (metrics, "cos_sink_of_keys")]
-    norms, last, sink = Moments(), Moments(), Moments()
-    for part in split_sequences(sequences, 8 * size.heads * (position + 1 - first), BLOCK_BYTES):
-        weight, cos_last, length, cos_sink = (
-            read_layer(store, name, layer, sequence=part, query=query, key=seen).astype(np.float64)
-            for store, name in places
-        )
-        norms.add(weight * length.repeat(group, axis=1))
-        last.add(cos_last)
-        sink.add(cos_sink)
-    head, index = (axis.ravel() for axis in np.indices((size.heads, position + 1 - first), dtype=np.int32))
-    constant = {"query": position, "sequences": sequences}
+    size = sources.metrics.layers[layer]
+    group, keys = size.heads // size.kv_heads, seen.stop - seen.start
+    head, index = (axis.ravel() for axis in np.indices((size.heads, keys), dtype=np.int32))
+    cos_sink = moments.sink.mean.repeat(group, axis=0) if seen.start == 0 else np.full(head.size, np.nan)
     return {
-        **{name: np.full(head.size, value, np.int32) for name, value in constant.items()},
+        **fill_columns(head.size, query=seen.stop - 1, sequences=sources.metrics.sizes["sequence"]),
         "layer": np.full(head.size, layer, np.int16),
         "head": head.astype(np.int16),
-        "position": index + np.int32(first),
-        "mean_norm_y": _flatten(norms.mean),
-        "sd_norm_y": _flatten(norms.deviation),
-        "mean_cos_last": _flatten(last.mean.repeat(group, axis=0)),
-        "mean_cos_sink": _flatten(sink.mean.repeat(group, axis=0) if first == 0 else np.full(head.size, np.nan)),
+        "position": index + np.int32(seen.start),
+        "mean_norm_y": _flatten(moments.norms.mean),
+        "sd_norm_y": _flatten(moments.norms.deviation),
+        "mean_cos_last": _flatten(moments.last.mean.repeat(group, axis=0)),
+        "mean_cos_sink": _flatten(cos_sink),
     }
 
 

@@ -78,7 +78,7 @@ class Coverage:
         unit: Any = np.ones((1, 1, 1))
         if self._scale == "unit":
             unit = block.read("value_scale").astype(np.float64).repeat(block.group, axis=1)[..., None]
-        head_dim = block.sources.metrics.layers[block.layer].head_dim
+        head_dim = block.head_dim
         margin = lower.margin(parts, unit)
         values = (n / (n + block.read("k_out")[..., n - 1]), block.read("k_in")[..., n - 1] / n)
         uppers = [block.read(f"{metric}_upper")[..., n - 1].astype(np.float64) for metric in METRICS]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dagster_project.analysis.cluster import run_in_parallel
 from geometry.arrays import F64
 from geometry.statistics.moments import Moments
-from storage.zarr.layers import list_attending_layers, read_layer, split_sequences
+from storage.zarr.layers import list_attending_layers, list_runs, read_layer, read_layers, split_run
 
 if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
@@ -72,15 +72,19 @@ class LayerFits:
 def compute_spreads(store: "SequenceStore", name: str, **where: int | slice) -> Iterator[tuple[F64, F64]]:
     """Mean and deviation over sequences of an array, (head, key) each, layer by layer.
 
-    ``where`` is as for ``storage.zarr.layers.read_layer``; in memory are one layer of as many sequences as fit in
-    ``BLOCK_BYTES``, or of one, and its statistics.
+    ``where`` is as for ``storage.zarr.layers.read_layers``; in memory are as many layers and sequences as fit in
+    ``BLOCK_BYTES``, or one sequence of a layer, and the statistics of a layer.
     """
-    of_one = 8 * store.sizes["head"] * store.sizes["key"]
-    for layer in range(store.sizes["layer"]):
-        moments = Moments()
-        for part in split_sequences(store.sizes["sequence"], of_one, BLOCK_BYTES):
-            moments.add(read_layer(store, name, layer, sequence=part, **where))
-        yield moments.mean, moments.deviation
+    of_one, sequences = 8 * store.sizes["head"] * store.sizes["key"], store.sizes["sequence"]
+    parts = (part for run in list_runs(store) for part in split_run(run, sequences, of_one, BLOCK_BYTES))
+    moments = Moments()
+    for layers, part in parts:
+        found = read_layers(store, name, layers, sequence=part, **where)
+        for of_layer in np.moveaxis(found, 1, 0):
+            moments.add(of_layer)
+            if part.stop == sequences:
+                yield moments.mean, moments.deviation
+                moments = Moments()
 
 
 def fit_curves(curves: Curves, what: str) -> Iterator[LayerFits]:

@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
+from dagster_project.analysis.curves import BLOCK_BYTES
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.assumptions.norms import estimate_variation, variation
@@ -10,14 +11,22 @@ from geometry.statistics.intervals import POSITIVE
 from geometry.statistics.jackknife import estimate_jackknife
 from geometry.statistics.moments import estimate_mean
 from storage.warehouse.rows import build_batch
-from storage.zarr.layers import list_attending_layers, read_layer
+from storage.zarr.layers import list_runs, read_layers, split_run
 
 
 def compute_assumption_norms(sources: Sources) -> Rows:
-    """Assumption 1: the norms of the value states of every KV head, layer by layer; those of one layer in memory."""
-    for layer in list_attending_layers(sources.metrics):
-        norms = read_layer(sources.metrics, "value_norm", layer).astype(np.float64)
-        yield from _build_rows(norms, layer)
+    """Assumption 1: the norms of the value states of every KV head.
+
+    In memory are those of a layer, or of as many as fit in ``BLOCK_BYTES``.
+    """
+    metrics = sources.metrics
+    sizes = metrics.sizes
+    for run in list_runs(metrics):
+        of_one = 8 * sizes["sequence"] * metrics.layers[run.start].kv_heads * sizes["key"]
+        for layers, _ in split_run(run, 1, of_one, BLOCK_BYTES) if of_one else []:
+            norms = read_layers(metrics, "value_norm", layers).astype(np.float64)
+            for layer, of_layer in enumerate(np.moveaxis(norms, 1, 0), layers.start):
+                yield from _build_rows(of_layer, layer)
 
 
 def _build_rows(norms: F64, layer: int) -> Rows:

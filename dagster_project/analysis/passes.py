@@ -1,13 +1,14 @@
 """One pass over the metrics of a study, layer by layer: what is averaged from an array shares one reading of it.
 
-Holds the blocks that are read, and the pass that gives them to summaries: each measures a block on one of several
-threads, and adds what it measured in the order of the blocks.
+Holds the slabs that are read, their blocks, and the pass that gives these to summaries: each measures a block on one of
+several threads, and adds what it measured in the order of the blocks.
 """
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,50 +16,101 @@ from numpy.typing import NDArray
 
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.threads import one_blas_thread
-from storage.zarr.layers import list_attending_layers, read_layer, split_sequences
+from storage.zarr.arrays import LayerSize
+from storage.zarr.layers import list_runs, read_layers, split_run
 
-BLOCK_BYTES = 2**26
-"""Largest size of one array of a block, unless one sequence of a layer takes more."""
+SLAB_BYTES = 2**24
+"""Largest size of one array of a slab, unless one sequence of a layer takes more."""
 
 
 @dataclass(frozen=True)
-class Block:
-    """Some sequences of one layer at one query whose heads attend to two keys or more."""
+class Slab:
+    """What is read at once, since every read has a cost of its own: some sequences of some layers at one query.
+
+    It holds several layers only with all their sequences.
+    """
 
     sources: Sources
     index: int
     """Index of the query along its axis."""
-    layer: int
+    layers: slice
+    """Numbers of the layers, all of one size."""
     n_keys: int
-    """Keys that the query attends to."""
+    """Keys that the query attends to in each of them, at least 2."""
     sequences: slice
     """Numbers of the sequences."""
     is_last: bool
-    """Whether these are the last sequences of the layer."""
+    """Whether these are the last sequences of the layers."""
     _arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def blocks(self) -> "list[Block]":
+        """Its layers, in order."""
+        return [Block(self, layer) for layer in range(self.layers.start, self.layers.stop)]
+
+    def read(self, name: str) -> NDArray[Any]:
+        """Read an array of the metrics once: (sequence, layer, head, …), N on the last axis where there are keys."""
+        if name not in self._arrays:
+            metrics = self.sources.metrics
+            array = read_layers(metrics, name, self.layers, query=self.index, sequence=self.sequences)
+            self._arrays[name] = array[..., : self.n_keys - 1] if metrics.specs[name].dims[-1] == "n" else array
+        return self._arrays[name]
+
+
+@dataclass(frozen=True)
+class Block:
+    """One layer of a slab."""
+
+    slab: Slab
+    layer: int
+
+    @property
+    def index(self) -> int:
+        """Index of the query along its axis."""
+        return self.slab.index
+
+    @property
+    def n_keys(self) -> int:
+        """Keys that the query attends to."""
+        return self.slab.n_keys
+
+    @property
+    def sequences(self) -> slice:
+        """Numbers of the sequences."""
+        return self.slab.sequences
+
+    @property
+    def is_last(self) -> bool:
+        """Whether these are the last sequences of the layer."""
+        return self.slab.is_last
 
     @property
     def query(self) -> int:
         """Position of the query."""
-        return self.sources.queries[self.index]
+        return self.slab.sources.queries[self.index]
 
     @property
     def heads(self) -> int:
         """Query heads of the layer."""
-        return self.sources.metrics.layers[self.layer].heads
+        return self._size.heads
 
     @property
     def group(self) -> int:
         """Query heads that share a KV head."""
-        return self.heads // self.sources.metrics.layers[self.layer].kv_heads
+        return self.heads // self._size.kv_heads
+
+    @property
+    def head_dim(self) -> int:
+        """Dimension of the value states of the layer."""
+        return self._size.head_dim
+
+    @property
+    def _size(self) -> LayerSize:
+        return self.slab.sources.metrics.layers[self.layer]
 
     def read(self, name: str) -> NDArray[Any]:
-        """Read an array of the metrics once: (sequence, head, …), N along the last axis as far as there are keys."""
-        if name not in self._arrays:
-            metrics = self.sources.metrics
-            array = read_layer(metrics, name, self.layer, query=self.index, sequence=self.sequences)
-            self._arrays[name] = array[..., : self.n_keys - 1] if metrics.specs[name].dims[-1] == "n" else array
-        return self._arrays[name]
+        """Read an array of the metrics: (sequence, head, …), N along the last axis as far as there are keys."""
+        return self.slab.read(name)[:, self.layer - self.slab.layers.start]
 
 
 class Summary(Protocol):
@@ -77,7 +129,7 @@ class Summary(Protocol):
 def run_pass(sources: Sources, summaries: Sequence[Summary], *, what: str, last_query: bool = False) -> Rows:
     """Read the metrics of every query and layer once, and yield the rows of all summaries.
 
-    Memory: of each array that is read, at most ``BLOCK_BYTES`` (or one sequence of a layer) for each core and one more.
+    Memory: of each array that is read, at most ``SLAB_BYTES`` (or one sequence of a layer) for each core and one more.
 
     Parameters
     ----------
@@ -92,42 +144,47 @@ def run_pass(sources: Sources, summaries: Sequence[Summary], *, what: str, last_
     """
     from tqdm import tqdm
 
-    blocks = list(_list_blocks(sources, last_query=last_query))
-    cores = os.cpu_count() or 1
-    with one_blas_thread, ThreadPoolExecutor(cores) as threads:
-        measured = _map_ahead(threads, lambda block: [summary.measure(block) for summary in summaries], blocks, cores)
-        for block, parts in tqdm(measured, what, len(blocks), unit="block", disable=None):
-            for summary, part in zip(summaries, parts, strict=True):
-                yield from summary.add(block, part)
+    slabs = list(_list_slabs(sources, last_query=last_query))
+    with one_blas_thread, ThreadPoolExecutor(cores := os.cpu_count() or 1) as threads:
+        measured = _map_ahead(threads, partial(_measure_slab, summaries), slabs, cores)
+        for slab, of_blocks in tqdm(measured, what, len(slabs), unit="block", disable=None):
+            for block, parts in zip(slab.blocks, of_blocks, strict=True):
+                for summary, part in zip(summaries, parts, strict=True):
+                    yield from summary.add(block, part)
     for summary in summaries:
         yield from summary.finish()
 
 
+def _measure_slab(summaries: Sequence[Summary], slab: Slab) -> list[list[Any]]:
+    """What every summary measures of each block of a slab."""
+    return [[summary.measure(block) for summary in summaries] for block in slab.blocks]
+
+
 def _map_ahead(
-    threads: ThreadPoolExecutor, measure: Callable[[Block], list[Any]], blocks: list[Block], ahead: int
-) -> Iterator[tuple[Block, list[Any]]]:
-    """Measure blocks in order, at most ``ahead`` + 1 of them at a time."""
-    running = [threads.submit(measure, block) for block in blocks[: ahead + 1]]
-    for index, block in enumerate(blocks):
+    threads: ThreadPoolExecutor, measure: Callable[[Slab], list[Any]], slabs: list[Slab], ahead: int
+) -> Iterator[tuple[Slab, list[Any]]]:
+    """Measure slabs in order, at most ``ahead`` + 1 of them at a time."""
+    running = [threads.submit(measure, slab) for slab in slabs[: ahead + 1]]
+    for index, slab in enumerate(slabs):
         parts = running.pop(0).result()
-        if index + ahead + 1 < len(blocks):
-            running.append(threads.submit(measure, blocks[index + ahead + 1]))
-        yield block, parts
-        block._arrays.clear()
+        if index + ahead + 1 < len(slabs):
+            running.append(threads.submit(measure, slabs[index + ahead + 1]))
+        yield slab, parts
+        slab._arrays.clear()
 
 
-def _list_blocks(sources: Sources, *, last_query: bool) -> Iterator[Block]:
-    """The blocks of a study, query by query and layer by layer."""
+def _list_slabs(sources: Sources, *, last_query: bool) -> Iterator[Slab]:
+    """The slabs of a study, query by query and layer by layer."""
     metrics = sources.metrics
     total = metrics.sizes["sequence"]
     for index in [len(sources.queries) - 1] if last_query else range(len(sources.queries)):
         n_keys = metrics.read("n_keys", (slice(None), index)).max(axis=0)  # -1 in layers without attention
-        for layer in list_attending_layers(metrics):
-            if n_keys[layer] < 2:
+        for run in list_runs(metrics, n_keys):
+            if (keys := int(n_keys[run.start])) < 2:
                 continue
-            of_sequence = 4 * metrics.layers[layer].heads * int(n_keys[layer])
-            for part in split_sequences(total, of_sequence, BLOCK_BYTES):
-                yield Block(sources, index, layer, int(n_keys[layer]), part, part.stop == total)
+            of_one = 4 * metrics.layers[run.start].heads * keys
+            for layers, part in split_run(run, total, of_one, SLAB_BYTES):
+                yield Slab(sources, index, layers, keys, part, part.stop == total)
 
 
 def fill_columns(rows: int, **constants: int) -> dict[str, NDArray[np.int32]]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import sql
-from dagster_project.analysis import contributions
+from dagster_project.analysis import contributions, curves
 from dagster_project.analysis.contributions import compute_contributions, estimate_contributions_bytes
 from dagster_project.analysis.directions import compute_value_directions
 from dagster_project.analysis.positions import compute_attention_by_position
@@ -417,8 +417,11 @@ def last_of(sources: Sources, asset: str) -> None:
 
 
 @pytest.mark.slow
-def test_memory_of_means_by_position_does_not_grow_with_sequences(tmp_path: Path) -> None:
+def test_memory_of_means_by_position_does_not_grow_with_sequences(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fifth of what the sequences more would take is left for what reading leaves to be collected."""
+    monkeypatch.setattr(curves, "BLOCK_BYTES", 1)  # so that one sequence is read at once
     sizes, peaks = SIZES | {"query": 1, "layer": 2, "key": 2000, "head": 8, "head_dim": 8}, []
     for sequences in (4, 24):
         made = drawn(tmp_path / f"{sequences}", sizes | {"sequence": sequences}, (1999,), unmeasured)

@@ -462,7 +462,7 @@ def test_memory_does_not_grow_with_the_sequences(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(SequenceStore, "read", collect)
     monkeypatch.setattr(zarr_sequences, "KEPT", 0)
-    monkeypatch.setattr(passes, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(passes, "SLAB_BYTES", 1)
     few, many = peaks(tmp_path / "few", FEW), peaks(tmp_path / "many", MANY)
     more, of_model = MANY - FEW, 8 * (sum(QUERIES[:2]) + 2 + KEYS) + 34 * KEYS  # bytes: sums, and their moments
     grown = {
