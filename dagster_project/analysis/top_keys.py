@@ -5,15 +5,18 @@ from geometry.selection.top_keys import top_keys
 from storage.warehouse.rows import build_top_key_rows
 from storage.zarr.layers import list_attending_layers, read_layer
 
+SELECTED = 4
+"""N of s_N: that of the maps by default, but no setting, since tensors may have been dropped when that changes."""
+
 
 def compute_top_keys(sources: Sources) -> Rows:
-    """The keys of largest weight of every sequence, query and head, with their distances from s_N at N of the maps.
+    """The keys of largest weight of every sequence, query and head, with their distances from s_N at N = ``SELECTED``.
 
     The weights of one query of a layer, and its value states, are in memory for one sequence.
     """
     from tqdm import tqdm
 
-    tensors, n = sources.tensors, sources.study.analysis.map_n
+    tensors = sources.tensors
     first_key = tensors.read("first_key", slice(None))
     for sequence in tqdm(range(tensors.sizes["sequence"]), "top keys", unit="sequence", disable=None):
         for layer in list_attending_layers(tensors):
@@ -21,7 +24,7 @@ def compute_top_keys(sources: Sources) -> Rows:
             for index, query in enumerate(sources.queries):
                 first = int(first_key[sequence, index, layer])
                 weights = read_layer(tensors, "attention", layer, sequence=sequence, query=index)[:, first : query + 1]
-                grouped, at_n = weights.reshape(len(values), -1, query + 1 - first), min(n, query + 1 - first)
+                grouped, at_n = weights.reshape(len(values), -1, query + 1 - first), min(SELECTED, query + 1 - first)
                 found = top_keys(grouped, values[:, :, first : query + 1], n=at_n)
                 place = {"sequence": sequence, "query": query, "layer": layer}
                 yield "top_keys", build_top_key_rows(vars(found), first=first, n=at_n, **place)

@@ -104,7 +104,6 @@ SUMMARIES: tuple[Asset, ...] = (
         "The 16 keys of largest weight of every head, one by one: position, contribution, distance from s_N.",
         tables=("top_keys",),
         version=1,
-        settings=("map_n",),
         reads=("attention", "values"),
     ),
     make_tables_asset(

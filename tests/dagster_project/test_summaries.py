@@ -337,7 +337,7 @@ def test_top_keys_are_those_of_largest_weight_with_their_distances_from_the_sum(
         places[row["sequence"], row["query"], row["layer"], row["head"]].append(row)
     assert len(places) == 5 * 3 * 2 * 4
     k_in, _ = read_counts(home)
-    n = STUDY.analysis.map_n
+    n = 4
     for (sequence, position, layer, head), of_head in places.items():
         query = QUERIES.index(position)
         first = int(FIRST[query, layer])
