@@ -22,6 +22,7 @@ from extract.batches import find_widest, is_finite
 from extract.capture import PROBE_TOKENS, Capture, capture, probe
 from extract.hub import silence_libraries
 from extract.models import decode_each
+from geometry.quantities import TOP_KEYS
 from geometry.selection.layers import measure_layer
 from geometry.selection.top_keys import top_keys
 from storage.errors import UserError
@@ -94,7 +95,7 @@ def analyze(
     *,
     n: int = 4,
     query: int | None = None,
-    count: int = 16,
+    count: int = TOP_KEYS,
 ) -> Analysis:
     """Measure what every attention head of a model selects at one query of a text.
 
@@ -300,22 +301,11 @@ def _rank_keys(captured: Capture, tokens: list[str], query: int, *, n: int, coun
         if size.heads:
             weights, values = _take_layer(captured, layer)
             first = int(captured.first_key[0, layer])
+            at_n = min(n, query + 1 - first)
             seen = slice(first, query + 1)
-            grouped = weights[0].reshape(size.kv_heads, -1, weights.shape[-1])[..., seen]
-            found = top_keys(grouped, values[:, None, seen], n=min(n, query + 1 - first), count=count)
-            head, rank = (axis.ravel() for axis in np.indices((size.heads, found.key.shape[-1]), np.int32))
-            position = found.key.ravel() + first
-            columns = {
-                "layer": np.full(rank.size, layer, np.int16),
-                "head": head.astype(np.int16),
-                "rank": rank + 1,
-                "position": position,
-                "token": pa.array([tokens[key] for key in position], pa.string()),
-                **{name: getattr(found, name).ravel() for name in _RANKED},
-            }
-            batches.append(rows.build_batch(columns))
-    return pa.Table.from_batches(batches)
-
-
-_RANKED = ("weight", "contribution", "relative_distance", "within_r_min")
-"""Columns of ``top_keys`` that ``geometry.TopKeys`` holds."""
+            grouped = weights[0, :, seen].reshape(size.kv_heads, -1, query + 1 - first)
+            found = top_keys(grouped, values[:, None, seen], n=at_n, count=count)
+            batches.append(rows.build_top_key_rows(vars(found), layer=layer, first=first, n=at_n))
+    ranked = pa.Table.from_batches(batches)
+    text = pa.array([tokens[position] for position in ranked["position"].to_pylist()], pa.string())
+    return ranked.drop_columns("n").add_column(ranked.column_names.index("position"), "token", text)

@@ -517,7 +517,8 @@ def export(
     --by effective_keys --out pattern`
 
     For kvpress (LUKVPress), budgets in proportion to the number of keys used: `attention-geometry export effects
-    --format lukv --by effective_keys --group mean --out budgets.npy`
+    --format lukv --by effective_keys --group mean --out budgets.npy`; or to the keys that hold 90 % of the weight:
+    `--by mass`
 
     List the measures: `attention-geometry sql "SELECT DISTINCT measure FROM head_measures"`
     """

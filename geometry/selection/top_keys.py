@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from geometry.accelerate import compile_kernel
 from geometry.arrays import F64, I32, I64, Bool, Floats
 from geometry.inputs import broadcast_lead, check_heads, convert_array, convert_dtype, iterate_heads, reject_masked
+from geometry.quantities import TOP_KEYS
 from geometry.selection.host import length, scale_states, sort_keys
 from geometry.selection.kernels import compare_distances, distance
 
@@ -31,7 +32,7 @@ class TopKeys:
     """Whether it is one of the N selected keys and no farther from s_N than every other key; False if N = n."""
 
 
-def top_keys(weights: ArrayLike, values: ArrayLike, *, n: int, count: int = 16) -> TopKeys:
+def top_keys(weights: ArrayLike, values: ArrayLike, *, n: int, count: int = TOP_KEYS) -> TopKeys:
     """The keys of largest weight of each head, their contributions, and their distances from s_N.
 
     Parameters

@@ -293,6 +293,30 @@ def build_position_rows(
         )
 
 
+def build_top_key_rows(
+    found: Mapping[str, NDArray[Any]], *, layer: int, first: int, n: int, **constant: int
+) -> pa.RecordBatch:
+    """The rows of ``top_keys`` of one query of a layer.
+
+    Parameters
+    ----------
+    found
+        The arrays of ``geometry.TopKeys`` by name, (…, K); leading axes are the heads in order.
+    layer, first, n
+        Number of the layer, first key that the query attends to, and N of s_N.
+    constant
+        Columns that have one value in all rows.
+    """
+    keys = found["key"].shape[-1]
+    head, rank = (axis.ravel() for axis in np.indices((found["key"].size // keys, keys), np.int16))
+    return build_batch(
+        _make_constant_columns(rank.size, n=n, **constant)
+        | {"layer": np.full(rank.size, layer, np.int16), "head": head, "rank": rank + np.int16(1)}
+        | {"position": found["key"].ravel() + np.int32(first)}
+        | {name: found[name].ravel() for name in ("weight", "contribution", "relative_distance", "within_r_min")}
+    )
+
+
 def _locate_heads(there: NDArray[np.bool_]) -> tuple[NDArray[np.int16], ...]:
     """Layer and head of every existing head, flat; ``there`` is bool (layer, head)."""
     return tuple(index.astype(np.int16) for index in np.nonzero(there))
