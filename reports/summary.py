@@ -2,12 +2,12 @@
 
 import duckdb
 
-from reports.findings.headlines import describe_highlights
+from reports.findings.headlines import describe_facts
 from reports.queries import ask
 
 
 def summarise(connection: duckdb.DuckDBPyConnection, study: str) -> list[str]:
-    """Summarise the main results of a study, at its last query, in a few sentences.
+    """Summarise what a study found, at its last query, in at most five sentences.
 
     Parameters
     ----------
@@ -16,8 +16,5 @@ def summarise(connection: duckdb.DuckDBPyConnection, study: str) -> list[str]:
     study
         Name of the study.
     """
-    (overview,) = ask(connection, "study_overview", study=study).rows()
-    claims = ask(connection, "claims", study=study).rows()
-    names = ("sink_by_head", "learned_sinks", "taxonomy_of_heads")
-    answers = (ask(connection, name, study=study, query=overview["query"] or 0) for name in names)
-    return describe_highlights(claims, *(answer.rows() for answer in answers))
+    facts, claims = (ask(connection, name, study=study).rows() for name in ("facts", "claims"))
+    return describe_facts(facts, claims)

@@ -61,7 +61,15 @@ logger = logging.getLogger(__name__)
 
 NAME = "warehouse"
 
-CLAIM_TABLES = ("measures", "measure_values", "claims", "claim_parts", "loss_associations")
+CLAIM_TABLES = (
+    "measures",
+    "measure_values",
+    "layer_profiles",
+    "facts",
+    "claims",
+    "claim_parts",
+    "loss_associations",
+)
 """The tables that are computed from all others."""
 
 DROPPED = ("attention", "values")

@@ -87,7 +87,10 @@ def build_sinks(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        findings.describe_sink_by_layer(rows),
+        numbers.join_sentences(
+            findings.describe_sink_by_layer(rows),
+            findings.describe_learned_sinks(source.ask_query("learned_sinks").rows()),
+        ),
         reading,
         table,
         answer,

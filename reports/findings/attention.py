@@ -75,3 +75,15 @@ def describe_weight_variants(heads: Sequence[Row]) -> str:
     without = Counter(row["status"] for row in heads if row["variant"] is None)
     missing = ", ".join(f"{count(number_of, 'head')} '{status}'" for status, number_of in sorted(without.items()))
     return join_sentences(chosen, f"Without a fit: {missing}." if missing else "")
+
+
+def describe_learned_sinks(sinks: Sequence[Row]) -> str:
+    """Describe the attention that learned sinks take; empty if no head has one (``learned_sinks``)."""
+    rows = [row for row in drop_nulls(sinks, "mean_learned_sink") if row["mean_learned_sink"] > 0]
+    if not rows:
+        return ""
+    mean, have = fmean(row["mean_learned_sink"] for row in rows), "has" if len(rows) == 1 else "have"
+    return (
+        f"{len(rows):,} of {count(len(sinks), 'head')} {have} a learned sink, which is not a key and takes "
+        f"{percent(mean)} of the attention on average; the weights of their keys sum to the rest."
+    )

@@ -1,13 +1,14 @@
 """Findings at the top of a report: the headline numbers, and the main results in a few sentences."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from reports.findings.claims import describe_claims, summarise_claims
-from reports.findings.numbers import NAMES, Row, count, drop_nulls, name_head, number, percent
-from reports.findings.taxonomy import OTHER
+from reports.findings.claims import summarise_claims
+from reports.findings.numbers import NAMES, Row, count, drop_nulls, number, percent
+
+MOST_FACTS = 5
+"""Largest number of facts that are told at the top of a page and at the end of a run."""
 
 
 @dataclass(frozen=True)
@@ -122,67 +123,10 @@ def _build_measure(measures: Sequence[Row], name: str, label: str, basis: str, *
     return Headline(label, write(row["value"]), f"{interval}{basis}{twin}")
 
 
-def describe_highlights(
-    claims: Sequence[Row], sinks: Sequence[Row], learned: Sequence[Row], kinds: Sequence[Row]
-) -> list[str]:
-    """Main results in a few sentences; those without data are left out.
+def describe_facts(facts: Sequence[Row], claims: Sequence[Row]) -> list[str]:
+    """What was found, in at most ``MOST_FACTS`` sentences, the largest effects first (``facts``).
 
-    From ``claims``, ``sink_by_head``, ``learned_sinks`` and ``taxonomy_of_heads``. What follows for the paper comes
-    from the verdicts alone; the other sentences are about what was measured.
+    Without any, how many claims have each verdict (``claims``).
     """
-    told = (
-        describe_claims(claims, *SEPARATION),
-        _describe_sink(sinks),
-        _describe_learned_sinks(learned),
-        describe_claims(claims, *SINK),
-        _describe_kinds(kinds),
-    )
-    return [sentence for sentence in (*told, summarise_claims(claims) if claims else "") if sentence]
-
-
-SEPARATION = ("selection_sharpens", "values_sharpen", "small_n_strongest", "intermediate_weakest", "premise_holds")
-"""Claims on separation in the summary."""
-
-SINK = ("sink_predicts_recall", "sink_predicts_precision")
-"""Claims on the sink's similarity in the summary."""
-
-
-def _describe_sink(sinks: Sequence[Row]) -> str:
-    rows = drop_nulls(sinks, "sink_weight")
-    if not rows:
-        return "A sliding window hides the sink from the last query in every head."
-    high = max(rows, key=lambda row: row["sink_weight"])
-    heavy = sum(row["sink_weight"] > 0.5 for row in rows)
-    return (
-        f"The first token takes more than half of the attention in {heavy} of {count(len(rows), 'head')}; its largest "
-        f"share is {percent(high['sink_weight'])}, in {name_head(high)}."
-    )
-
-
-def _describe_learned_sinks(sinks: Sequence[Row]) -> str:
-    """Describe the attention that learned sinks take; empty if no head has one."""
-    rows = [row for row in drop_nulls(sinks, "mean_learned_sink") if row["mean_learned_sink"] > 0]
-    if not rows:
-        return ""
-    mean, have = fmean(row["mean_learned_sink"] for row in rows), "has" if len(rows) == 1 else "have"
-    return (
-        f"{len(rows):,} of {count(len(sinks), 'head')} {have} a learned sink, which is not a key and takes "
-        f"{percent(mean)} of the attention on average; the weights of their keys sum to the rest."
-    )
-
-
-def _describe_kinds(heads: Sequence[Row]) -> str:
-    """The commonest label of heads."""
-    labels = Counter(row["label"] for row in heads)
-    if not labels:
-        return ""
-    label, most = max(labels.items(), key=lambda item: item[1])
-    layers = [row["layer"] for row in heads if row["label"] == label]
-    where = f"layer {layers[0]}" if min(layers) == max(layers) else f"layers {min(layers)} to {max(layers)}"
-    others = labels[OTHER]
-    if label == OTHER:
-        return f"The commonest label is {OTHER}: {most} of {count(len(heads), 'head')}, in {where}, meet no rule."
-    return (
-        f"The commonest kind of head is {label}: {most} of {count(len(heads), 'head')}, in {where}; {others} of all "
-        f"heads {'meets' if others == 1 else 'meet'} no rule."
-    )
+    told = [row["sentence"] for row in facts[:MOST_FACTS]]
+    return told or ([f"Nothing differs from chance and random weights. {summarise_claims(claims)}"] if claims else [])

@@ -4,6 +4,7 @@ import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
 from reports import listings
+from reports.findings import attention as attention_findings
 from reports.findings import bounds as bounds_findings
 from reports.findings import chance as chance_findings
 from reports.findings import claims as claims_findings
@@ -171,11 +172,11 @@ def test_the_elbow_of_the_model_is_told_with_its_height() -> None:
 def test_learned_sinks_are_told_where_there_are_some() -> None:
     """Studies of an earlier version do not know of any."""
 
-    def told(*learned: float | None) -> list[str]:
-        return headlines_findings.describe_highlights([], [], [{"mean_learned_sink": one} for one in learned], [])[1:]
+    def told(*learned: float | None) -> str:
+        return attention_findings.describe_learned_sinks([{"mean_learned_sink": one} for one in learned])
 
-    assert told(None, None) == told(0, 0) == []
-    (one,), (two,) = told(0, 0.25), told(0.5, 0.25, 0)
+    assert told(None, None) == told(0, 0) == ""
+    one, two = told(0, 0.25), told(0.5, 0.25, 0)
     assert one.startswith("1 of 2 heads has a learned sink, which is not a key and takes 25\u00a0% of the attention")
     assert two.startswith("2 of 3 heads have a learned sink, which is not a key and takes 37.5\u00a0% of")
 
@@ -216,11 +217,13 @@ def test_claims_are_counted_beside_random_weights() -> None:
         assert headlines_findings.build_headlines(told, HeadlineRows([], []), None, [], 4)[2].value == value
 
 
-def test_a_summary_quotes_the_verdicts() -> None:
-    rows = [claim("intermediate_weakest", "not supported"), claim("sink_predicts_recall", "undecided")]
-    told = headlines_findings.describe_highlights(rows, [], [], [])
-    assert (told[0], told[-2]) == (rows[0]["sentence"], rows[1]["sentence"])
-    assert told[-1] == claims_findings.summarise_claims(rows)
+def test_a_summary_tells_the_five_largest_facts_or_else_the_verdicts() -> None:
+    claims = [claim("intermediate_weakest", "not supported"), claim("sink_predicts_recall", "undecided")]
+    facts: list[Row] = [{"sentence": f"Fact {place}."} for place in range(1, 8)]
+    assert headlines_findings.describe_facts(facts, claims) == [f"Fact {place}." for place in range(1, 6)]
+    (only,) = headlines_findings.describe_facts([], claims)
+    assert only == f"Nothing differs from chance and random weights. {claims_findings.summarise_claims(claims)}"
+    assert headlines_findings.describe_facts([], []) == []
 
 
 def test_studies_agree_on_what_is_decided_in_each() -> None:

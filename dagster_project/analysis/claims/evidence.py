@@ -40,6 +40,11 @@ class Evidence:
         return int(self._ask("SELECT max(query) AS query FROM attention_rows")["query"][0])
 
     @cached_property
+    def ends(self) -> tuple[int, int]:
+        """Positions of the first and the last query."""
+        return int(self._ask("SELECT min(query) AS query FROM attention_rows")["query"][0]), self.query
+
+    @cached_property
     def sequences(self) -> int:
         """Number of sequences."""
         return int(self._ask("SELECT sequences FROM studies")["sequences"][0])

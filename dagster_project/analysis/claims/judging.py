@@ -9,12 +9,23 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.analysis.claims import bounds, effects, fits, kinds, norms, regimes, separation, sink
+from dagster_project.analysis.claims import (
+    bounds,
+    effects,
+    facts,
+    fits,
+    kinds,
+    layers,
+    norms,
+    regimes,
+    separation,
+    sink,
+)
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import Claim, Measure, Part
 from dagster_project.analysis.claims.sentences import write_sentence
 from geometry.arrays import F64
-from geometry.statistics.intervals import Estimate, make_estimate
+from geometry.statistics.intervals import SHARE, Estimate, make_estimate
 from geometry.statistics.moments import estimate_mean
 from geometry.statistics.verdicts import (
     LEAST_SEQUENCES,
@@ -26,7 +37,7 @@ from geometry.statistics.verdicts import (
     join_parts,
 )
 
-SUBJECTS = (separation, sink, norms, fits, bounds, kinds, regimes, effects)
+SUBJECTS = (separation, sink, layers, norms, fits, bounds, kinds, regimes, effects)
 """The modules of measures and claims."""
 
 MEASURES: Mapping[str, Measure] = {name: one for subject in SUBJECTS for name, one in subject.MEASURES.items()}
@@ -69,7 +80,7 @@ class Judgement:
 
 
 def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> Rows:
-    """Yield the rows of ``measures``, ``measure_values``, ``claims``, ``claim_parts`` and ``loss_associations``.
+    """Yield the rows of the tables of measures, facts and claims, of ``layer_profiles`` and ``loss_associations``.
 
     Parameters
     ----------
@@ -83,6 +94,10 @@ def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> 
     estimates = {name: estimate_sample(sample, find_measure(name)) for name, sample in samples.items()}
     yield "measure_values", _build_value_rows(samples)
     yield "measures", _build_measure_rows(samples, estimates, twin)
+    profiles = layers.compute_profiles(evidence)
+    yield "layer_profiles", _build_profile_rows(profiles)
+    told = facts.Told(estimates, profiles, evidence.ends)
+    yield "facts", _build_fact_rows(samples, told, twin)
     judged = [judge_claim(claim, evidence, samples) for claim in CLAIMS]
     yield "claim_parts", _build_part_rows(judged, estimates)
     yield "claims", _build_claim_rows(judged, estimates, evidence, twin)
@@ -220,6 +235,82 @@ def _name_ends(name: str, found: Estimate) -> dict[str, float]:
 def _drop_nan(row: dict[str, Any]) -> dict[str, Any]:
     """A row with NULL for NaN."""
     return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
+
+
+PROFILE_SCHEMA = pa.schema(
+    [
+        ("quantity", pa.string()),
+        ("layer", pa.int32()),
+        *((f"value{end}", pa.float64()) for end in ("", "_low", "_high")),
+        ("is_after_step", pa.bool_()),
+    ]
+)
+"""The columns of ``layer_profiles``."""
+
+
+def _build_profile_rows(profiles: Mapping[str, layers.Profile]) -> pa.RecordBatch:
+    """The rows of ``layer_profiles``."""
+    rows = []
+    for quantity, profile in profiles.items():
+        for place, layer in enumerate(profile.layers.tolist()):
+            row: dict[str, Any] = {"quantity": quantity, "layer": layer}
+            row |= _name_ends("value", estimate_mean(profile.values[:, place], SHARE))
+            row["is_after_step"] = None if profile.step is None else place >= profile.step.place
+            rows.append(_drop_nan(row))
+    return pa.RecordBatch.from_pylist(rows, PROFILE_SCHEMA)
+
+
+FACT_SCHEMA = pa.schema(
+    [
+        *((name, pa.string()) for name in ("fact", "subject", "measure", "sentence")),
+        *((name, pa.float64()) for name in ("value", "value_low", "value_high", "p", "effect")),
+        ("place", pa.int32()),
+        ("shown_by", pa.string()),
+    ]
+)
+"""The columns of ``facts``."""
+
+
+def _build_fact_rows(samples: Mapping[str, Sample], told: facts.Told, twin: Twin | None) -> pa.RecordBatch:
+    """The rows of ``facts``: every fact that could be tested, with the place at which a page tells it."""
+    tested = {fact.name: samples[fact.measure] for fact in facts.FACTS if _is_testable(samples.get(fact.measure))}
+    measures = {fact.name: fact.measure for fact in facts.FACTS}
+    p = {name: compare_part(Part(measures[name], ">"), sample).p for name, sample in tested.items()}
+    effects = {name: _compute_effect(measures[name], sample, told, twin) for name, sample in tested.items()}
+    places = facts.rank_facts(p, effects)
+    rows = [
+        {
+            "fact": fact.name,
+            "subject": fact.subject,
+            "measure": fact.measure,
+            "sentence": fact.write(told) if fact.name in places else None,
+            **_name_ends("value", told.estimates[fact.measure]),
+            "p": p[fact.name],
+            "effect": effects[fact.name],
+            "place": places.get(fact.name),
+            "shown_by": fact.shown_by,
+        }
+        for fact in facts.FACTS
+        if fact.name in tested
+    ]
+    return pa.RecordBatch.from_pylist([_drop_nan(row) for row in rows], FACT_SCHEMA)
+
+
+def _is_testable(sample: Sample | None) -> bool:
+    """Whether a measure exists in as many sequences as a test needs."""
+    return sample is not None and int((~np.isnan(sample.of_sequences)).sum()) >= LEAST_SEQUENCES
+
+
+def _compute_effect(measure: str, sample: Sample, told: facts.Told, twin: Twin | None) -> float:
+    """How far a measure is certain to be from 0 and from the twin's, in its direction; at most 0 if it may be there."""
+    found = told.estimates[measure]
+    sign = 1 if found.value > 0 else -1
+    ends = [sign * found.low, sign * found.high]
+    effect = float(min(ends))
+    if twin is None or measure not in twin.values:
+        return effect
+    apart = estimate_mean(pair_sequences(sample.of_sequences, twin.values[measure]))
+    return float(np.nanmin([effect, sign * apart.low, sign * apart.high]))
 
 
 PART_SCHEMA = pa.schema(

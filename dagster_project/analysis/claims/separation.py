@@ -38,6 +38,12 @@ MEASURES = {
         for null in NULLS
         for name in LABELS
     },
+    "focused_share": Measure(
+        "share of the heads that give 90 % of their attention to at most a tenth of their keys", "focused heads", SHARE
+    ),
+    "recall_over_context": Measure(
+        "mean over heads and ln N of Recall at the last query less that at the first", "Recall", DIFFERENCE
+    ),
 }
 
 
@@ -91,7 +97,25 @@ def measure(evidence: Evidence) -> Samples:
         GROUP BY sequence, measure, null_model
         """
     )
-    return {**levels, **beside}
+    others = evidence.ask_means(
+        """
+        SELECT sequence, 'focused_share' AS measure, avg((10 * n_90 <= n_keys)::INT) AS value, count(*) AS rows
+        FROM concentration
+        WHERE query = $query
+        GROUP BY sequence
+        UNION ALL
+        SELECT
+            sequence,
+            'recall_over_context',
+            avg(recall) FILTER (WHERE query = $query)
+                - avg(recall) FILTER (WHERE query = (SELECT min(query) FROM attention_rows)),
+            count(recall) FILTER (WHERE query = $query)
+        FROM head_levels
+        WHERE (SELECT min(query) FROM attention_rows) < $query
+        GROUP BY sequence
+        """
+    )
+    return {**levels, **beside, **others}
 
 
 def _explain_no_thirds(evidence: Evidence) -> str | None:

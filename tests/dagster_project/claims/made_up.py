@@ -50,6 +50,9 @@ def make_tables(
     layers: int = LAYERS,
     groups: int = GROUPS,
     sink_times: float = 20,
+    deeper: tuple[float, ...] = (1, 1, 1, 1, 1, 1),
+    focused: float = 0.7,
+    shorter: float | None = None,
     thirds: tuple[float, float, float] | None = (0.92, 0.74, 0.8),
     slope: float = 1.0,
     later_noise: float = 0.1,
@@ -104,7 +107,14 @@ def make_tables(
         "studies": {"sequences": [sequences]},
         "heads": fill(("layer", "head"), (layers, HEADS), kv_head=kv_head),
         "attention_rows": fill(
-            BY_HEAD, heads, query=QUERY, n_keys=QUERY + 1, sink_weight=sink_times / (QUERY + 1) * np.exp(scatter(0.02))
+            BY_HEAD,
+            heads,
+            query=QUERY,
+            n_keys=QUERY + 1,
+            sink_weight=sink_times / (QUERY + 1) * np.exp(scatter(0.02)) * np.array(deeper[:layers])[:, None],
+        ),
+        "concentration": fill(
+            BY_HEAD, heads, query=QUERY, n_keys=100, n_90=np.where(rng.random(heads) < focused, 10, 11)
         ),
         "head_levels": fill(BY_HEAD, heads, query=QUERY, **levels),
         "value_scales": fill(BY_GROUP, grouped, query=QUERY, rho_0=rho_0),
@@ -159,6 +169,9 @@ def make_tables(
             value=0.5 + over,
         )
         tables["separability_model"] = {"query": [QUERY], "heads": [layers * HEADS]}
+    if shorter is not None:
+        _add_query(tables, "attention_rows", QUERY // 2)
+        _add_query(tables, "head_levels", QUERY // 2, recall=recall.ravel() + shorter)
     kinds = np.array([[KINDS[letter] for letter in labels[layer % len(labels)]] for layer in range(layers)], object)
     named = np.where(rng.random(heads) < 0.04, "Other", kinds)
     tables["kinds_by_sequence"] = fill(BY_HEAD, heads, query=QUERY, label=named)
@@ -171,6 +184,12 @@ def make_tables(
         positive_share=np.clip(positive + scatter(0.05, shape), 0, 1),
     )
     return tables | (_make_effects(recall, worth, gain, loss, rng) if effects else {})
+
+
+def _add_query(tables: Tables, name: str, query: int, **changed: Any) -> None:
+    """Add the rows of another query to a table: those that it has, with these changes."""
+    others = tables[name] | changed | {"query": np.full(len(tables[name]["query"]), query)}
+    tables[name] = {column: np.concatenate([values, others[column]]) for column, values in tables[name].items()}
 
 
 def _make_effects(recall: np.ndarray, worth: float, gain: float, loss: float, rng: np.random.Generator) -> Tables:

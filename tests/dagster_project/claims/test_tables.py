@@ -3,23 +3,14 @@
 import json
 import re
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from dagster_project.analysis.claims.judging import CLAIMS, Twin, compute_claims
+from dagster_project.analysis.claims.judging import CLAIMS, Twin
 from geometry.statistics.verdicts import count_sequences_needed
-from tests.dagster_project.claims.made_up import make_evidence, make_tables
-
-Rows = list[dict[str, Any]]
-
-
-def compute(twin: Twin | None = None, **changed: Any) -> dict[str, Rows]:
-    """The rows of all tables of a made-up model."""
-    evidence = make_evidence(make_tables(**changed))
-    return {name: batch.to_pylist() for name, batch in compute_claims(evidence.connection, twin)}
+from tests.dagster_project.claims.judged import Rows, compute, key, make_twin
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +23,6 @@ def confirmed() -> dict[str, Rows]:
 def mixed() -> dict[str, Rows]:
     """Those of a model with verdicts of all four kinds."""
     return compute(variation=0.051, sink_norm=1.0, regimes=["IV"], thirds=(0.8, 0.79, 0.8), slope=0.1)
-
-
-def key(rows: Rows, *names: str) -> dict[Any, dict[str, Any]]:
-    """Rows by their key, which is unique."""
-    found = {tuple(row[name] for name in names) if len(names) > 1 else row[names[0]]: row for row in rows}
-    assert len(found) == len(rows)
-    return found
 
 
 def test_a_model_that_confirms_the_paper_supports_every_claim(confirmed: dict[str, Rows]) -> None:
@@ -117,15 +101,6 @@ def test_sentences_state_the_verdict_and_the_numbers(mixed: dict[str, Rows]) -> 
         if row["verdict"] != "not testable":
             assert parts[row["claim"]]["value"] is not None
             assert re.search(r"\(.*\d.* to .*\d\).* required", sentence)
-
-
-def make_twin(rows: dict[str, Rows]) -> Twin:
-    """What is read of the tables of another model."""
-    values: dict[str, np.ndarray] = {}
-    for row in rows["measure_values"]:
-        values.setdefault(row["measure"], np.full(8, np.nan))[row["sequence"]] = row["value"]
-    ends = {row["measure"]: (row["value"], row["value_low"], row["value_high"]) for row in rows["measures"]}
-    return Twin("random", values, {row["claim"]: row["verdict"] for row in rows["claims"]}, ends)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,201 @@
+"""What a study found, in sentences of which a page tells the few of largest effect; no verdict on the paper.
+
+A fact is a measure that differs from the value it would have if there were nothing to tell, after Holm's correction for
+all facts, and, if the study has a twin of random weights, from the twin's on the same sequences, in the same direction.
+Its effect is the smaller of both distances, at the end of the interval that is nearest to none: facts are on the scale
+of shares and correlations, and compared by what is certain of them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from dagster_project.analysis.claims.layers import Profile
+from geometry.statistics.intervals import Estimate
+from geometry.statistics.verdicts import correct_holm
+from reports.findings.numbers import number, percent
+
+
+@dataclass(frozen=True)
+class Told:
+    """What sentences are made of."""
+
+    estimates: Mapping[str, Estimate]
+    """The measures of the study."""
+    profiles: Mapping[str, Profile]
+    """The profiles over layers."""
+    queries: tuple[int, int]
+    """Position of the first and of the last measured query."""
+
+    def share(self, measure: str) -> str:
+        """A share as a percentage."""
+        return percent(float(self.estimates[measure].value))
+
+    def value(self, measure: str) -> str:
+        """A number."""
+        return number(float(self.estimates[measure].value))
+
+    def ends(self, measure: str) -> str:
+        """The interval of a number, without sign if it is negative throughout."""
+        low, high = sorted(abs(float(end)) for end in (self.estimates[measure].low, self.estimates[measure].high))
+        return f"{number(low)} to {number(high)}"
+
+    def rises(self, measure: str) -> bool:
+        """Whether a difference is above 0."""
+        return float(self.estimates[measure].value) > 0
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A fact that a study may show."""
+
+    name: str
+    subject: str
+    """What it is about; a page tells one fact of each subject."""
+    measure: str
+    """The measure that is 0 if there is nothing to tell."""
+    write: Callable[[Told], str]
+    """Its sentence, if the measure is not 0."""
+    shown_by: str
+    """The figure of the report that shows it."""
+
+
+def _write_step(quantity: str, name: str) -> Callable[[Told], str]:
+    def write(told: Told) -> str:
+        profile, measure = told.profiles[quantity], f"{quantity}_step"
+        step, slope = profile.step, told.estimates.get(f"{quantity}_step_over_slope")
+        assert step is not None  # it has measures  # noqa: S101
+        layers = profile.layers
+        last, following = layers[step.place - 1], layers[step.place]
+        moves = "rises" if told.rises(measure) else "falls"
+        how = "in a step" if slope is not None and slope.low > 0 else "by degrees"
+        return (
+            f"{name} {moves} with depth {how}: {_name_layers(layers[0], last)} have "
+            f"{told.value(f'{quantity}_before_step')} on average, {_name_layers(following, layers[-1])} "
+            f"{told.value(f'{quantity}_after_step')} (apart by {told.ends(measure)}); "
+            f"{percent(step.agreement)} of the sequences put the largest change there."
+        )
+
+    return write
+
+
+def _name_layers(first: int, last: int) -> str:
+    return f"layer {first}" if first == last else f"layers {first} to {last}"
+
+
+def _write_chance(measure: str, name: str, other: str) -> Callable[[Told], str]:
+    def write(told: Told) -> str:
+        moves = "above" if told.rises(measure) else "below"
+        size = number(abs(float(told.estimates[measure].value)))
+        return f"{name} of the keys of most weight is {size} ({told.ends(measure)}) {moves} that of {other}."
+
+    return write
+
+
+def _write_association(measure: str, name: str) -> Callable[[Told], str]:
+    def write(told: Told) -> str:
+        more = "more" if told.rises(measure) else "less"
+        found = told.estimates[measure]
+        ends = f"{number(float(found.low))} to {number(float(found.high))}"
+        return (
+            f"Of the heads of a layer, those whose sink is more similar to the other value states have {more} {name} "
+            f"(correlation {told.value(measure)}, {ends})."
+        )
+
+    return write
+
+
+def _write_focus(told: Told) -> str:
+    return (
+        f"{told.share('focused_share')} of the heads ({_range(told, 'focused_share')}) give 90\u00a0% of their "
+        "attention to at most a tenth of their keys."
+    )
+
+
+def _range(told: Told, measure: str) -> str:
+    return f"{percent(float(told.estimates[measure].low))} to {percent(float(told.estimates[measure].high))}"
+
+
+def _write_context(told: Told) -> str:
+    first, last = told.queries
+    measure = "recall_over_context"
+    moves = "higher" if told.rises(measure) else "lower"
+    size = number(abs(float(told.estimates[measure].value)))
+    return (
+        f"Recall among {last + 1:,} keys is {size} ({told.ends(measure)}) {moves} than among {first + 1:,} "
+        "(mean over heads and ln N)."
+    )
+
+
+def _write_kinds(measure: str, kinds: str, one: str, other: str) -> Callable[[Told], str]:
+    def write(told: Told) -> str:
+        more = one if told.rises(measure) else other
+        less = other if told.rises(measure) else one
+        size = number(100 * abs(float(told.estimates[measure].value)))
+        low, high = sorted(100 * abs(float(end)) for end in (told.estimates[measure].low, told.estimates[measure].high))
+        return (
+            f"{kinds} are commoner in the {more} than in the {less}: their share of the heads differs by {size} "
+            f"({number(low)} to {number(high)}) percentage points."
+        )
+
+    return write
+
+
+ERROR_RATE = 0.05
+"""Largest p value of a fact, after correction for all."""
+
+RANDOM, SHUFFLED = "as many keys at random (mean over heads and ln N)", "the same weights on shuffled value states"
+FIRST, LAST = "first third of the layers", "last third"
+
+FACTS = (
+    Fact("sink_step", "sink", "sink_weight_step", _write_step("sink_weight", "Attention on the sink"), "depth"),
+    Fact("recall_step", "depth", "recall_step", _write_step("recall", "Recall"), "depth"),
+    Fact(
+        "precision_step",
+        "depth",
+        "precision_excess_step",
+        _write_step("precision_excess", "Precision above its floor"),
+        "depth",
+    ),
+    *(
+        Fact(
+            f"{name}_over_{null}",
+            null,
+            f"{name}_over_{null}",
+            _write_chance(f"{name}_over_{null}", of, what),
+            "chance-by-n",
+        )
+        for null, what in {"random": RANDOM, "shuffled": SHUFFLED}.items()
+        for name, of in {"recall": "Recall", "auc": "AUC"}.items()
+    ),
+    Fact(
+        "sink_and_recall",
+        "similarity",
+        "sink_and_recall",
+        _write_association("sink_and_recall", "Recall"),
+        "sink-effect",
+    ),
+    Fact("focus", "budget", "focused_share", _write_focus, "explorer"),
+    Fact("context", "context", "recall_over_context", _write_context, "context-metrics"),
+    Fact("retrievers", "kinds", "retriever_early", _write_kinds("retriever_early", "Retrievers", FIRST, LAST), "kinds"),
+    Fact("resets", "kinds", "reset_early", _write_kinds("reset_early", "Reset heads", FIRST, LAST), "kinds"),
+    Fact("mixers", "kinds", "mixer_late", _write_kinds("mixer_late", "Mixers", LAST, FIRST), "kinds"),
+)
+"""All facts that a study may show."""
+
+
+def rank_facts(p_values: Mapping[str, float], effects: Mapping[str, float]) -> dict[str, int]:
+    """Rank the facts that are to be told, from 1: those of largest effect, one of each subject.
+
+    Parameters
+    ----------
+    p_values
+        The p value of every fact that could be tested, by name.
+    effects
+        How much of each is certain; a fact is told if that is above 0.
+    """
+    corrected = dict(zip(p_values, correct_holm(p_values.values()), strict=True))
+    told = [fact for fact in FACTS if corrected.get(fact.name, 1.0) <= ERROR_RATE and effects[fact.name] > 0]
+    first: dict[str, Fact] = {}
+    for fact in sorted(told, key=lambda fact: -effects[fact.name]):
+        first.setdefault(fact.subject, fact)
+    return {fact.name: rank for rank, fact in enumerate(first.values(), start=1)}

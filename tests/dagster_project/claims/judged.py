@@ -1,0 +1,32 @@
+"""The tables of measures, facts and claims of made-up models, and what is read of them."""
+
+from typing import Any
+
+import numpy as np
+
+from dagster_project.analysis.claims.judging import Twin, compute_claims
+from tests.dagster_project.claims.made_up import make_evidence, make_tables
+
+Rows = list[dict[str, Any]]
+
+
+def compute(twin: Twin | None = None, **changed: Any) -> dict[str, Rows]:
+    """The rows of all tables of a made-up model."""
+    evidence = make_evidence(make_tables(**changed))
+    return {name: batch.to_pylist() for name, batch in compute_claims(evidence.connection, twin)}
+
+
+def key(rows: Rows, *names: str) -> dict[Any, dict[str, Any]]:
+    """Rows by their key, which is unique."""
+    found = {tuple(row[name] for name in names) if len(names) > 1 else row[names[0]]: row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def make_twin(rows: dict[str, Rows]) -> Twin:
+    """What is read of the tables of another model."""
+    values: dict[str, np.ndarray] = {}
+    for row in rows["measure_values"]:
+        values.setdefault(row["measure"], np.full(8, np.nan))[row["sequence"]] = row["value"]
+    ends = {row["measure"]: (row["value"], row["value_low"], row["value_high"]) for row in rows["measures"]}
+    return Twin("random", values, {row["claim"]: row["verdict"] for row in rows["claims"]}, ends)
