@@ -189,11 +189,10 @@ def _measure_question(
 
 
 def _build_scan(connection: duckdb.DuckDBPyConnection, table: str, filters: tuple[str, ...], columns: set[str]) -> str:
-    """The statement that only reads every value: sums of numbers, maxima of text."""
+    """The statement that only reads every value: sums of numbers, maxima of text and lists."""
     kinds = {name: str(kind) for name, kind, *_ in connection.execute(f"DESCRIBE FROM {table}").fetchall()}
-    sums = (
-        f"{'max' if kinds[column] in {'VARCHAR', 'BOOLEAN', 'JSON'} else 'sum'}({column})" for column in sorted(columns)
-    )
+    others = {name for name, kind in kinds.items() if kind in {"VARCHAR", "BOOLEAN", "JSON"} or kind.endswith("[]")}
+    sums = (f"{'max' if column in others else 'sum'}({column})" for column in sorted(columns))
     return f"SELECT {', '.join(['count(*)', *sums])} FROM {table} WHERE {' AND '.join(['true', *filters])}"
 
 
