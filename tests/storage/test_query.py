@@ -22,9 +22,9 @@ FOREVER = {
 @pytest.mark.parametrize("text", FOREVER.values(), ids=FOREVER)
 def test_ctrl_c_stops_a_statement_at_once(text: str) -> None:
     with duckdb.connect() as connection:
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
             query(connection, text).read_all()
         assert time.monotonic() - began < 20  # without a thread that waits: some minutes
         assert query(connection, "SELECT 42 AS answer").read_all().to_pylist() == [{"answer": 42}]
