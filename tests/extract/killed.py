@@ -33,7 +33,8 @@ def start(
     """Begin to extract in another process.
 
     ``pause`` is how long it sleeps before each array that it makes and each sequence that it writes; ``half`` is a
-    sequence in whose writing it kills itself; ``held`` one before whose writing it waits to be killed; ``most`` is how many sequences have room in memory.
+    sequence in whose writing it kills itself; ``held`` one before whose writing it waits to be killed; ``most`` is how
+    many sequences have room in memory.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.extract.killed", "transformers.models.mistral.modeling_mistral"])

@@ -25,7 +25,8 @@ def arrays(sequence: int) -> dict[str, np.ndarray]:
 
 
 def main(where: str, first: str, step: str, go: str) -> None:
-    print("ready", flush=True)
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     while not Path(go).exists():
         time.sleep(0.005)
     store = SequenceStore.resume(parse_place(where), TENSORS, SIZES, {"study": "shared"}, alone=False)
