@@ -27,23 +27,31 @@ def start(
     shard: Shard | None = None,
     pause: float = 0.0,
     half: int | None = None,
+    held: int | None = None,
     most: int | None = None,
 ) -> BaseProcess:
     """Begin to extract in another process.
 
     ``pause`` is how long it sleeps before each array that it makes and each sequence that it writes; ``half`` is a
-    sequence in whose writing it kills itself; ``most`` is how many sequences have room in memory.
+    sequence in whose writing it kills itself; ``held`` one before whose writing it waits to be killed; ``most`` is how
+    many sequences have room in memory.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.extract.killed", "transformers.models.mistral.modeling_mistral"])
     with mock.patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parents[2])):
-        process = context.Process(target=_extract, args=(settings, path, shard, pause, half, most))
+        process = context.Process(target=_extract, args=(settings, path, shard, pause, half, held, most))
         process.start()
     return process
 
 
 def _extract(
-    settings: ExtractionSettings, path: Path, shard: Shard | None, pause: float, half: int | None, most: int | None
+    settings: ExtractionSettings,
+    path: Path,
+    shard: Shard | None,
+    pause: float,
+    half: int | None,
+    held: int | None,
+    most: int | None,
 ) -> None:
     def slow_create(group: zarr.Group, *args: object, **others: object) -> object:
         time.sleep(pause)
@@ -53,7 +61,7 @@ def _extract(
         if sequence == half:
             store.array("values")[sequence] = arrays["values"]
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(pause)
+        time.sleep(600 if sequence == held else pause)
         write(store, sequence, arrays)
 
     zarr.Group.create_array, SequenceStore.write = slow_create, slow_write

@@ -170,16 +170,15 @@ def test_killed_twice_it_ends_bit_identical(inputs: Path, uninterrupted: Path, t
     assert process.exitcode == -signal.SIGKILL
     assert finished(path) == 3  # sequence 3 is written in part and does not count
 
-    process = start(settings(inputs), path, pause=0.1)
+    process = start(settings(inputs), path, held=5)
     while finished(path) < 5 and process.is_alive():
         time.sleep(0.01)
     process.kill()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert 5 <= finished(path) < SEQUENCES
+    assert finished(path) == 5
 
-    left = SEQUENCES - finished(path)
-    assert run(inputs, path).written == left
+    assert run(inputs, path).written == SEQUENCES - 5
     assert tree(path) == tree(uninterrupted)
 
 

@@ -52,7 +52,7 @@ class Browser:
         """Run JavaScript in the page and return what it returns."""
         return _post(f"{self._session}/execute/sync", {"script": script, "args": list(arguments)})
 
-    def wait(self, script: str, seconds: float = 20) -> Any:
+    def wait(self, script: str, seconds: float = 60) -> Any:
         """Run JavaScript until it returns something true."""
         end = time.monotonic() + seconds
         while not (value := self.run(script)):

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,9 @@ def _resume(where: Place) -> SequenceStore:
 def _started(where: object, processes: int, go: Path) -> list[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "tests.storage.writer", str(where)]
     return [
-        subprocess.Popen([*command, str(first), str(processes), str(go)], cwd=ROOT, env={**os.environ})
+        subprocess.Popen(
+            [*command, str(first), str(processes), str(go)], cwd=ROOT, env={**os.environ}, stdout=subprocess.PIPE
+        )
         for first in range(processes)
     ]
 
@@ -128,7 +129,10 @@ def test_processes_write_one_store_at_the_same_time(tmp_path: Path, where: str, 
     root = Local(tmp_path) if where == "folder" else request.getfixturevalue("remote")
     path = root.join("s.zarr")
     processes = _started(path, 4 if where == "folder" else 2, tmp_path / "go")
-    time.sleep(2)  # so that all are up, and race for the creation
+    for process in processes:  # once all are up, they race for the creation
+        assert process.stdout is not None
+        with process.stdout as said:
+            assert said.readline() == b"ready\n"
     (tmp_path / "go").touch()
     assert [process.wait(120) for process in processes] == [0] * len(processes)
     store = SequenceStore.open(path, TENSORS)

@@ -1,6 +1,7 @@
 """A process that writes some sequences of a store: ``python -m tests.storage.writer PLACE FIRST STEP GO``.
 
-It makes the store if there is none, as soon as the file GO is there, and writes every STEP-th sequence from FIRST.
+It says ``ready``, and as soon as the file GO is there it makes the store if there is none, and writes every STEP-th
+sequence from FIRST.
 """
 
 import sys
@@ -24,6 +25,8 @@ def arrays(sequence: int) -> dict[str, np.ndarray]:
 
 
 def main(where: str, first: str, step: str, go: str) -> None:
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     while not Path(go).exists():
         time.sleep(0.005)
     store = SequenceStore.resume(parse_place(where), TENSORS, SIZES, {"study": "shared"}, alone=False)
