@@ -13,7 +13,12 @@ from storage.files.staging import write_atomically
 
 
 def write_index(
-    connection: duckdb.DuckDBPyConnection, path: Path, *, reports: Mapping[str, str], comparisons: Mapping[str, str]
+    connection: duckdb.DuckDBPyConnection,
+    path: Path,
+    *,
+    reports: Mapping[str, str],
+    comparisons: Mapping[str, str],
+    families: Mapping[str, str],
 ) -> Path:
     """Write the index of the studies of a warehouse atomically; an existing file at ``path`` is replaced.
 
@@ -27,6 +32,8 @@ def write_index(
         Relative links to the existing reports, by study.
     comparisons
         Relative links to the existing comparisons, by the name under which they are shown.
+    families
+        Relative links to the pages of families, by name.
 
     Raises
     ------
@@ -37,7 +44,7 @@ def write_index(
         {**row, "report": reports.get(row["study"]), "kinds": _list_kind_shares(row)}
         for row in ask(connection, "studies_overview").rows()
     ]
-    html = render("index.html.j2", studies=studies, comparisons=comparisons)
+    html = render("index.html.j2", studies=studies, comparisons=comparisons, families=families)
     write_atomically(path, html.encode(), remedy="name another folder with --home DIR")
     return path
 

@@ -11,6 +11,7 @@ from statistics import median
 
 from reports.findings.bounds import EFFECTS, FAMILIES
 from reports.findings.claims import VERDICTS, format_interval, format_parts, format_thresholds
+from reports.findings.families import name_quantity
 from reports.findings.numbers import Row, drop_nulls, number, percent
 from reports.findings.recovery import PARAMETERS, select_compared
 
@@ -344,3 +345,81 @@ def _format_change(first: float | None, last: float | None, sign: str = "") -> s
 
 def _format_difference(first: float | None, last: float | None) -> str:
     return DASH if first is None or last is None else number(last - first)
+
+
+def tabulate_members(rows: Sequence[Row], links: Mapping[str, str]) -> Listing:
+    """The members of a family (``family_members``), and whether each has landed and has a page."""
+    return Listing(
+        (rows[0]["axis"] or "Member", "Study", "Sequences", "Results"),
+        tuple(
+            (
+                row["value"],
+                row["study"],
+                DASH if row["sequences"] is None else str(row["sequences"]),
+                "missing" if not row["landed"] else "page" if row["study"] in links else "tables",
+            )
+            for row in rows
+        ),
+    )
+
+
+def tabulate_onsets(rows: Sequence[Row]) -> Listing:
+    """The quantities that come to exceed a threshold over the members of a family (``family_onsets``)."""
+    return Listing(
+        ("Quantity", "Where", "Threshold", "From", "Last below", "First above"),
+        tuple(
+            (
+                name_quantity(row["quantity"]),
+                _name_place(row),
+                number(row["threshold"]),
+                row["onset"],
+                row["last_below"],
+                row["first_above"],
+            )
+            for row in rows
+        ),
+    )
+
+
+def _name_place(row: Row) -> str:
+    """The place of a row: the model, a layer or a head."""
+    if row["layer"] is None:
+        return "model"
+    return f"layer {row['layer']}" if row["head"] is None else f"layer {row['layer']} head {row['head']}"
+
+
+def tabulate_family_differences(rows: Sequence[Row]) -> Listing:
+    """Differences of quantities of the model between two members of a family (``family_differences``)."""
+    return Listing(
+        ("Quantity", "Difference (interval)", "Pairs"),
+        tuple(
+            (
+                name_quantity(row["quantity"]),
+                format_interval(row, "difference", low="difference_low", high="difference_high") or DASH,
+                "same sequences" if row["paired"] else "other sequences",
+            )
+            for row in rows
+        ),
+    )
+
+
+def tabulate_overlaps(rows: Sequence[Row], heads: int = 3) -> Listing:
+    """The heads of each member that share the fewest selected keys with the member before (``family_overlaps``)."""
+    members: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["shared"]):
+        members.setdefault(row["study"], []).append(row)
+    shown = [row for row in rows if row in members[row["study"]][:heads]]
+    return Listing(
+        ("Member", "Compared with", "Head", "N", "Shared (interval)", "Sequences alike"),
+        tuple(
+            (
+                row["label"],
+                row["reference"],
+                _name_place(row),
+                str(row["n"]),
+                format_interval(row, "shared", low="shared_low", high="shared_high"),
+                f"{row['alike']} of {row['sequences']}",
+            )
+            for row in shown
+        ),
+    )

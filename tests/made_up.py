@@ -129,6 +129,7 @@ def warehouse(*studies: MadeUp) -> duckdb.DuckDBPyConnection:
     """An in-memory warehouse with these studies, whose tables a test may change."""
     connection = duckdb.connect()
     create_tables(connection)
+    create_tables(connection, "families")
     create_relations(connection)
     for study in studies:
         for table, rows in tables(study).items():

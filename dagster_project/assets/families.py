@@ -11,6 +11,7 @@ import duckdb
 import sql
 from dagster_project.analysis.families import compute_family
 from dagster_project.assets.asset import compute_digest
+from dagster_project.assets.report import write_family_page
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
 from storage.warehouse.connection import ForeignError, locate_database, open_database, read_provenance
@@ -27,7 +28,9 @@ SOURCES = {
 
 
 def make_family(home: Home, family: Family) -> bool:
-    """Make the tables of a family from the members that have landed, unless they are current; return whether.
+    """Make the tables and the page of a family from the members that have landed; return whether the tables were made.
+
+    Tables that are current are kept, and so is their page if it is there.
 
     Raises
     ------
@@ -35,12 +38,16 @@ def make_family(home: Home, family: Family) -> bool:
         If the database of a member cannot be read, or the disk is full.
     """
     origins = find_origins(home, family)
-    if read_origins(home, family.name) == [(study, value, origins[study]) for study, value in family.members.items()]:
+    wanted = [(study, value, origins[study]) for study, value in family.members.items()]
+    if read_origins(home, family.name) == wanted:
+        if not (home.families / f"{family.name}.html").exists():
+            write_family_page(home, family.name)
         return False
     started = time.monotonic()
     stores = {study: home.tensors(study) for study in family.members}
     counts = land_family(home.warehouse, family.name, compute_family(family, home.warehouse, stores, origins))
     logger.info("%s: %s rows landed, %.1f s", family.name, f"{sum(counts.values()):,}", time.monotonic() - started)
+    write_family_page(home, family.name)
     return True
 
 

@@ -1,4 +1,4 @@
-"""All pages of a data root as one folder for a static host: the index, reports and comparisons, with relative links."""
+"""All pages of a data root as one folder for a static host: index, reports, families, comparisons, with links."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ LARGEST = 2**30
 
 
 def publish(home: Home, folder: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write the index of all studies, their reports and comparisons into a folder; return the files.
+    """Write the index of all studies, their reports, families and comparisons into a folder; return the files.
 
     A folder that was published before is replaced: the new one is built next to it, and two renames exchange them. If
     the second one fails, the first one is undone; if the process is killed in between, the next call undoes it first.
@@ -47,7 +47,8 @@ def publish(home: Home, folder: Path, *, overwrite: bool = False) -> list[Path]:
         recover_folder(folder)
         refuse_foreign_files(folder, overwrite=overwrite)
     write_index(home)
-    pages = [home.index, *sorted(home.reports.glob("*.html")), *sorted(home.comparisons.glob("*.html"))]
+    folders = (home.reports, home.families, home.comparisons)
+    pages = [home.index, *(page for folder in folders for page in sorted(folder.glob("*.html")))]
     contents = {page.relative_to(home.root).as_posix(): _read_page(page) for page in pages}
     with _translate_errors(folder):
         _exchange(folder, contents)

@@ -167,6 +167,24 @@ def write_comparison(home: Home, names: Sequence[str]) -> Path:
     return path
 
 
+def write_family_page(home: Home, name: str) -> Path:
+    """Write the page of a family whose tables have landed, and the index of all studies; return the path of the page.
+
+    Raises
+    ------
+    UserError
+        If the warehouse holds nothing of the family, or a file cannot be written.
+    """
+    from reports.family import write_family
+
+    path = home.families / f"{name}.html"
+    with _open_connection(home) as connection:
+        links = _build_report_links(home, path.parent)
+        write_family(connection, name, path, home=_build_link(home.index, path.parent), reports=links)
+        _write_index(connection, home)
+    return path
+
+
 def write_index(home: Home) -> None:
     """Write the index of all studies.
 
@@ -211,7 +229,9 @@ def _write_index(connection: "duckdb.DuckDBPyConnection", home: Home) -> None:
     comparisons = {
         ", ".join(path.stem.split("+")): _build_link(path, folder) for path in sorted(home.comparisons.glob("*.html"))
     }
-    write_index(connection, home.index, reports=_build_report_links(home, folder), comparisons=comparisons)
+    families = {path.stem: _build_link(path, folder) for path in sorted(home.families.glob("*.html"))}
+    reports = _build_report_links(home, folder)
+    write_index(connection, home.index, reports=reports, comparisons=comparisons, families=families)
 
 
 def _build_report_links(home: Home, folder: Path) -> dict[str, str]:

@@ -1000,6 +1000,7 @@ def _run_family(home: Home, family: "Family", *, fresh: bool, force: str | None,
         table.add_row(*map(escape_control_codes, row.values()))
     if not as_json:
         make_console().print(table)
+        typer.echo(f"Page: {home.families / family.name}.html")
     if failed:
         first = next(iter(failed))
         count = f"{len(failed)} of {len(family.members)} members of '{family.name}'"

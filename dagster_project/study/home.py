@@ -103,6 +103,11 @@ class Home:
         return self.reports / f"{study}.html"
 
     @property
+    def families(self) -> Path:
+        """The folder of the HTML pages of families, one per family."""
+        return self.root / "families"
+
+    @property
     def comparisons(self) -> Path:
         """The folder of the HTML pages that compare several studies."""
         return self.root / "comparisons"

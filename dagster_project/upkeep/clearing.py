@@ -95,6 +95,7 @@ def list_stored(home: Home, name: str) -> list[Place]:
     left = _find_study_leftovers(home).get(name, [])
     places: list[Place] = [
         Local(home.report(name)),
+        Local(home.families / f"{name}.html"),
         *map(Local, compared),
         Local(locate_database(home.warehouse, name)),
         Local(home.summaries(name)),
@@ -132,7 +133,12 @@ def _find_shared_leftovers(home: Home) -> list[Path]:
     """Partially written files that belong to no study: pages, reports, the studies file, the script of the shell."""
     from storage.warehouse.connection import ENTRY
 
-    made = {home.root: ("index.html", "studies.yaml"), home.reports: (".html",), home.comparisons: (".html",)}
+    made = {
+        home.root: ("index.html", "studies.yaml"),
+        home.reports: (".html",),
+        home.families: (".html",),
+        home.comparisons: (".html",),
+    }
     made[home.root / "refreshes"] = (".json",)
     written = [
         path

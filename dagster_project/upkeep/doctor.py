@@ -101,7 +101,7 @@ def _tabulate_stores(home: Home) -> Table:
             table.add_row("summaries", tables.name, _describe_summaries(home, tables.name))
     for study, path in list_published(home.warehouse).items():
         table.add_row("warehouse", study, f"published, {path.stat().st_size / 1e6:.1f} MB")
-    for pages in (home.reports, home.comparisons):
+    for pages in (home.reports, home.families, home.comparisons):
         for path in sorted(pages.glob("*.html")):
             table.add_row(pages.name, path.stem, f"written, {path.stat().st_size / 1e6:.1f} MB")
     return table

@@ -1,5 +1,6 @@
--- grain:   one row per study of the warehouse
--- inputs:  studies, model_sizes, claims, attention_by_position, elbows_model, head_taxonomy
+-- grain:   one row per study of the warehouse that is not a member of a family
+-- inputs:  studies, model_sizes, claims, attention_by_position, elbows_model, head_taxonomy,
+--          family_members
 -- meaning: the settings of each study, and a summary of its results at the last query: how many of the paper's claims
 --          it supports, out of how many that are decided (claims_judged), how many of them its twin of random weights
 --          does not support (claims_beyond_twin), and the share of heads of each kind; NULL: not known
@@ -63,4 +64,5 @@ LEFT JOIN asked USING (study)
 LEFT JOIN judged USING (study)
 LEFT JOIN of_model USING (study)
 LEFT JOIN shares USING (study)
+WHERE study NOT IN (SELECT study FROM family_members)
 ORDER BY study

@@ -15,9 +15,12 @@ from dagster_project.analysis.families import Member, compute_family
 from dagster_project.study.families import Family
 from geometry.statistics.differences import estimate_difference
 from geometry.statistics.moments import estimate_mean
+from reports.family import write_family
+from reports.queries import ask
 from storage.errors import UserError
 from storage.warehouse.connection import connect
 from storage.warehouse.families import land_family
+from tests.reports.pages import Page, unpacked
 
 LAYER, HEAD = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
 PLANTED = 5
@@ -162,3 +165,37 @@ def test_a_family_is_replaced_as_a_whole_or_not_at_all(
     with closing(connect(tmp_path)) as connection:
         assert connection.execute("FROM family_trends ORDER BY ALL").fetchall() == before
     assert [path.name for path in tmp_path.glob("*.partial*")] == []
+
+
+def test_the_page_of_a_family_shows_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(land(tmp_path, monkeypatch, nine(missing=(2,)))) as connection:
+        links = {"steps-1": "../reports/steps-1.html"}
+        path = write_family(connection, "steps", tmp_path / "page.html", home="../index.html", reports=links)
+        with pytest.raises(UserError, match="holds nothing of the family 'other'"):
+            write_family(connection, "other", tmp_path / "other.html", home="", reports={})
+    page = Page(path)
+    text = " ".join(path.read_text(encoding="utf-8").split())
+    assert "9 members by revision" in text
+    assert "Without results: 2." in text
+    assert '<a href="../reports/steps-1.html">1</a>' in text
+    onsets = next(shown for _, shown in page.find("figure", id="onsets"))
+    assert "layer 1 head 1" in " ".join(onsets.split())
+    charts = unpacked(next(shown for _, shown in page.find("script", id="charts")))["charts"]
+    drawn = {chart["key"]: chart["spec"] for chart in charts}
+    assert {"trend-sink-weight", "layers-sink-weight", "map-sink-weight", "family-claims"} <= set(drawn)
+    slider = next(one for one in drawn["map-sink-weight"]["params"] if one["name"] == "member")
+    assert slider["bind"]["max"] == 7, "the member that is missing has a place on the slider"
+    (traced,) = drawn["traces-sink-weight"]["datasets"].values()
+    marked = [row for row in traced if row["appears"]]
+    assert {(row["layer"], row["head"]) for row in marked} == {(1, 1)}
+    assert len(marked) == 8
+
+
+def test_a_page_of_many_members_shows_some_of_them_and_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(land(tmp_path, monkeypatch, nine())) as connection:
+        shown = ask(connection, "family_heads", family="steps", quantity="sink_weight", most=12).rows()
+        every = ask(connection, "family_heads", family="steps", quantity="sink_weight", most=1000).rows()
+    assert sorted({row["member"] for row in shown}) == [0, 3, 6, 8]
+    assert len(every) == 36

@@ -47,6 +47,7 @@ def index(several: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathF
     links = {
         "reports": {"small": "reports/small.html"},
         "comparisons": {"small, three": "comparisons/small%2Bthree.html"},
+        "families": {"steps": "families/steps.html"},
     }
     return write_index(several, tmp_path_factory.mktemp("index") / "index.html", **links)
 
@@ -165,6 +166,7 @@ def test_the_index_links_what_there_is(index: Path) -> None:
     assert [attributes["href"] for attributes, _ in page.find("a")] == [
         "#main",
         "reports/small.html",
+        "families/steps.html",
         "comparisons/small%2Bthree.html",
     ]
     assert page.text("a", href="comparisons/small%2Bthree.html") == "small, three"
@@ -176,7 +178,7 @@ def test_the_index_links_what_there_is(index: Path) -> None:
 
 def test_an_empty_warehouse_has_an_index_that_says_how_to_begin(tmp_path: Path) -> None:
     with warehouse() as connection:
-        page = Page(write_index(connection, tmp_path / "index.html", reports={}, comparisons={}))
+        page = Page(write_index(connection, tmp_path / "index.html", reports={}, comparisons={}, families={}))
     assert "attention-geometry run embedded" in page.text("main")
     assert "0 studies" in page.text("p", **{"class": "lead"})
 

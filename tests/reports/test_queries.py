@@ -23,6 +23,9 @@ PARAMETERS: dict[str, str | int | None] = {
     "n": 4,
     "sequences": 2,
     "positions": 5,
+    "family": "steps",
+    "quantity": "sink_weight",
+    "most": 100,
     "layer": 1,
     "head": 3,
     "measure": "recall",
@@ -32,6 +35,10 @@ SPECIFIC: dict[str, dict[str, str | int | None]] = {"separability_at_n": {"measu
 """What single queries are asked instead."""
 MEASURED = ("studies", "heads", "tokens", "selection_counts", "attention_by_position", "value_norm_by_position")
 """Tables that studies of every version have."""
+
+
+OF_STUDIES = [name for name in sql.list_names("queries") if not name.startswith("family_")]
+"""The queries about studies; those about families are in ``tests/dagster_project/test_family_tables.py``."""
 
 
 def parameters_of(name: str) -> dict[str, str | int | None]:
@@ -49,7 +56,7 @@ def inserted() -> dict[str, dict[str, np.ndarray]]:
     return {name: frame(rows) for name, rows in tables(SMALL).items()}
 
 
-@pytest.mark.parametrize("name", sorted({*sql.list_names("queries")} - {"label_changes", "planted_recovery"}))
+@pytest.mark.parametrize("name", sorted({*OF_STUDIES} - {"label_changes", "planted_recovery"}))
 def test_every_query_has_a_header_and_rows(small: duckdb.DuckDBPyConnection, name: str) -> None:
     statement = sql.read_statement("queries", name)
     assert statement.grain
@@ -65,7 +72,7 @@ def both() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
-@pytest.mark.parametrize("name", sorted({*sql.list_names("queries")} - {"studies_overview"}))
+@pytest.mark.parametrize("name", sorted({*OF_STUDIES} - {"studies_overview"}))
 def test_queries_see_one_study_only(
     small: duckdb.DuckDBPyConnection, both: duckdb.DuckDBPyConnection, name: str
 ) -> None:

@@ -30,6 +30,7 @@ def database(**tables: Sequence[Row]) -> duckdb.DuckDBPyConnection:
     """An in-memory study with these rows, its derived tables, macros and views."""
     connection = duckdb.connect()
     create_tables(connection)
+    create_tables(connection, "families")
     create_relations(connection)
     for table, rows in tables.items():
         insert(connection, table, rows)
