@@ -75,10 +75,13 @@ class Analysis:
         Raises
         ------
         ValueError
-            If the model has no such head.
+            If the model has no such head, or only one of both is given.
         """
         from reports.text_page import render_text
 
+        if (layer is None) != (head is None):
+            msg = f"a head is named by its layer and its number, got layer = {layer} and head = {head}"
+            raise ValueError(msg)
         chosen = None if layer is None or head is None else (layer, head)
         return render_text(self.model, self.query, self.n, self.tokens, self.heads, self.top_keys, chosen)
 

@@ -286,6 +286,8 @@ def test_the_text_is_shaded_by_the_weights_of_the_head_that_is_named(found: Anal
     assert len(named) == len(plain) + 16
     with pytest.raises(ValueError, match="no head 9 in layer 1"):
         found.page(1, 9)
+    with pytest.raises(ValueError, match="layer = 1 and head = None"):
+        found.page(1)
 
 
 # --- the module ---
