@@ -374,6 +374,8 @@ def _build_arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[
         "values": captured.values[:, row].to(getattr(torch, settings.values)).numpy(),
         "learned_sink": captured.learned_sink[:, row].transpose(0, 1).numpy(),
         **({} if captured.received is None else {"received_attention": captured.received[:, row].numpy()}),
+        "head_patterns": captured.patterns[:, row].numpy(),
+        "pattern_chance": captured.chance[:, row].numpy(),
         "tokens": batch.tokens[row],
         "first_key": captured.first_key.numpy(),
         "query_position": captured.query_position.numpy(),
