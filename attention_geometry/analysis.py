@@ -22,7 +22,7 @@ from extract.batches import find_widest, is_finite
 from extract.capture import PROBE_TOKENS, Capture, capture, probe
 from extract.hub import silence_libraries
 from extract.models import decode_each
-from geometry.quantities import TOP_KEYS
+from geometry.quantities import PATTERNS, TOP_KEYS
 from geometry.selection.layers import measure_layer
 from geometry.selection.top_keys import top_keys
 from storage.errors import UserError
@@ -66,6 +66,10 @@ class Analysis:
     top_keys: pa.Table
     """One row per head and key, up to 16 keys a head by falling weight: position, token, weight, contribution ‖α v‖,
     distance from s_N over ‖s_N‖, and whether it is within r_min."""
+    patterns: pa.Table
+    """One row per head and pattern of ``geometry.quantities.PATTERNS``: its mean weight over all queries of the text,
+    or normalised entropy, as ``value``, and what uniform weights give as ``chance``; NULL where no query has such a
+    key, and for a model that is read in two passes."""
     taxonomy: pa.Table
     """One row per head: kind, nearest kind, scores, and every condition with the value and threshold compared."""
 
@@ -75,10 +79,13 @@ class Analysis:
         Raises
         ------
         ValueError
-            If the model has no such head.
+            If the model has no such head, or only one of both is given.
         """
         from reports.text_page import render_text
 
+        if (layer is None) != (head is None):
+            msg = f"a head is named by its layer and its number, got layer = {layer} and head = {head}"
+            raise ValueError(msg)
         chosen = None if layer is None or head is None else (layer, head)
         return render_text(self.model, self.query, self.n, self.tokens, self.heads, self.top_keys, chosen)
 
@@ -150,7 +157,7 @@ def analyze(
     tokens = next(rows.build_token_rows(ids[None], decode_each(tokenizer, np.unique(ids).tolist())))
     tables = _build_tables(captured, tokens, at, size := min(n, at))
     ranked = _rank_keys(captured, tokens["token"].to_pylist(), at, n=size, count=count)
-    return Analysis(type(model).__name__, at, size, **tables, top_keys=ranked)
+    return Analysis(type(model).__name__, at, size, **tables, top_keys=ranked, patterns=_list_patterns(captured))
 
 
 def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> NDArray[np.int32]:
@@ -292,6 +299,23 @@ def _describe_columns(table: pa.Table) -> pa.Table:
     } | sql.read_statement("views", "selection").columns
     fields = [field.with_metadata({"description": known.get(field.name, "")}) for field in table.schema]
     return table.cast(pa.schema(fields))
+
+
+def _list_patterns(captured: Capture) -> pa.Table:
+    """The table ``patterns``."""
+    batches = []
+    for layer, size in enumerate(captured.layers):
+        if size.heads:
+            head, pattern = (axis.ravel() for axis in np.indices((size.heads, len(PATTERNS))))
+            columns = {
+                "layer": np.full(head.size, layer, np.int16),
+                "head": head.astype(np.int16),
+                "pattern": pa.array([PATTERNS[index] for index in pattern]),
+                "value": captured.patterns[layer, 0, : size.heads].numpy().ravel(),
+                "chance": captured.chance[layer, 0].numpy()[pattern],
+            }
+            batches.append(rows.build_batch(columns))
+    return pa.Table.from_batches(batches)
 
 
 def _rank_keys(captured: Capture, tokens: list[str], query: int, *, n: int, count: int) -> pa.Table:

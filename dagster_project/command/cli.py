@@ -246,7 +246,8 @@ def inspect_command(
         str,
         typer.Option(
             metavar="MEASURE",
-            help="Rank heads by recall, precision, specificity, sink, rho_0, effective_keys, n_90 or top_weight.",
+            help="Rank heads by recall, precision, specificity, sink, rho_0, effective_keys, n_90 or top_weight at the "
+            "query; or by weight of previous, self, local, duplicate or induction over all queries.",
         ),
     ] = "recall",
     head: Annotated[

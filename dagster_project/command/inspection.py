@@ -33,6 +33,9 @@ RANKS = {
 }
 """Columns of ``Analysis.heads`` that heads are ranked by, by the names of ``--by``."""
 
+LOOKED_AT = ("previous", "self", "local", "duplicate", "induction")
+"""Patterns of ``Analysis.patterns``, over all queries of the text, by which heads are ranked too."""
+
 SHOWN = ("label", "recall", "precision", "sink_weight", "effective_keys", "n_90")
 """Columns of ``Analysis.heads`` that the ranking shows."""
 
@@ -65,8 +68,8 @@ def parse_inspection(*, by: str, head: str | None, top: int, n: int, query: int 
     UserError
         If one has a value that it may not have.
     """
-    if by not in RANKS:
-        msg = f"Heads cannot be ranked by '{by}'; choose from {', '.join(RANKS)}"
+    if by not in {*RANKS, *LOOKED_AT}:
+        msg = f"Heads cannot be ranked by '{by}'; choose from {', '.join([*RANKS, *LOOKED_AT])}"
         raise UserError(msg)
     if min(top, n, 1 if query is None else query) < 1:
         msg = f"--top {top}, --n {n} and --query {query} are whole numbers from 1"
@@ -179,9 +182,14 @@ def _describe_heads(found: "Analysis") -> str:
 
 
 def _rank(found: "Analysis", by: str) -> list[dict[str, Any]]:
-    """The heads in falling order of a column, those without a value last."""
-    column = RANKS[by]
-    return sorted(found.heads.to_pylist(), key=lambda row: (row[column] is None, -(row[column] or 0.0)))
+    """The heads in falling order of a column, those without a value last; with the chance of a pattern."""
+    column, heads = RANKS.get(by, by), found.heads.to_pylist()
+    if by in LOOKED_AT:
+        of_pattern = (row for row in found.patterns.to_pylist() if row["pattern"] == by)
+        heads = [
+            head | {by: row["value"], "chance": row["chance"]} for head, row in zip(heads, of_pattern, strict=True)
+        ]
+    return sorted(heads, key=lambda row: (row[column] is None, -(row[column] or 0.0)))
 
 
 def _print_ranking(found: "Analysis", ranked: Sequence[dict[str, Any]], by: str) -> None:
@@ -192,7 +200,7 @@ def _print_ranking(found: "Analysis", ranked: Sequence[dict[str, Any]], by: str)
     for row in found.top_keys.to_pylist():
         if row["rank"] <= KEYS:
             keys.setdefault((row["layer"], row["head"]), []).append(f"{row['token']!r} {row['weight']:.2f}")
-    shown = dict.fromkeys((RANKS[by], *SHOWN))
+    shown = dict.fromkeys((RANKS[by], *SHOWN) if by in RANKS else (by, "chance", *SHOWN))
     rows = [
         {"head": f"{row['layer']}.{row['head']}"}
         | {name: round(row[name], 3) if isinstance(row[name], float) else row[name] for name in shown}

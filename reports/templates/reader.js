@@ -3,9 +3,8 @@
 const { tokens, labels, keys } = await window.unpacked(document.getElementById("reader-data").textContent);
 const [SEQUENCE, QUERY, LAYER, HEAD, N, POSITION, WEIGHT, CONTRIBUTION, DISTANCE, WITHIN] = Array(10).keys();
 const card = document.querySelector(".reader");
-const form = card.querySelector("form");
-const { sequence, query, layer, head, shown } = form.elements;
 const find = (part) => card.querySelector(part);
+const [sequence, query, layer, head, shown] = ["sequence", "query", "layer", "head", "shown"].map((name) => find(`[name=${name}]`));
 
 function make(name, text, attributes = {}) {
   const element = document.createElement(name);
@@ -70,8 +69,7 @@ const explain = ({ target }) => {
 };
 card.addEventListener("focusin", explain);
 card.addEventListener("pointerover", explain);
-form.addEventListener("input", show);
-form.addEventListener("submit", (event) => event.preventDefault());
+card.addEventListener("input", show);
 
 // The head that is chosen in the explorer.
 function follow() {

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from attention_geometry import Analysis, UserError, analysis, analyze
 from extract import capture as capturing
 from extract.hub import silence_libraries
 from extract.implementations import restore_attention
+from geometry.quantities import PATTERNS
 from reports.text_page import render_text
 from tests.extract.tiny import BOS, WINDOW, text, tiny_model, tiny_tokenizer
 from tests.geometry import oracle
@@ -73,6 +75,29 @@ def test_the_tables_are_those_of_the_models_own_eager_attention(architecture: st
     assert (found.query, found.n) == (QUERY, N)
     assert worst(found, model, QUERY) < 1e-4
     assert worst(found, model, QUERY + 1) > 1e-2, "another query would be noticed"
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "gemma"])
+def test_patterns_are_means_over_the_rows_of_eager_attention(architecture: str) -> None:
+    model = tiny_model(architecture)
+    found = analyze(model, TOKENIZER, TEXT)
+    ids = found.tokens["token_id"].to_pylist()
+    weights, _ = eager(model, ids)
+    n, seen = len(ids), {(row["layer"], row["head"], row["pattern"]): row for row in found.patterns.to_pylist()}
+    assert len(seen) == 3 * 4 * len(PATTERNS)
+    for layer, head in product(range(3), range(4)):
+        of_head = weights[layer][head]
+        previous = np.mean([of_head[q, q - 1] for q in range(1, n)])
+        assert seen[layer, head, "previous"]["value"] == pytest.approx(previous, abs=1e-5)
+        assert seen[layer, head, "self"]["value"] == pytest.approx(np.diag(of_head)[1:].mean(), abs=1e-5)
+        assert seen[layer, head, "previous"]["chance"] == pytest.approx(np.mean([1 / (q + 1) for q in range(1, n)]))
+    assert abs(previous - np.diag(of_head)[1:].mean()) > 1e-4, "another key would be noticed"
+
+
+def test_patterns_that_no_query_has_are_missing() -> None:
+    found = analyze(tiny_model(), TOKENIZER, "a")
+    missing = {row["pattern"] for row in found.patterns.to_pylist() if row["value"] is None}
+    assert missing == {"duplicate", "induction", "sink_matched"}
 
 
 def test_the_numbers_at_one_n_are_those_of_the_selection() -> None:
@@ -286,6 +311,8 @@ def test_the_text_is_shaded_by_the_weights_of_the_head_that_is_named(found: Anal
     assert len(named) == len(plain) + 16
     with pytest.raises(ValueError, match="no head 9 in layer 1"):
         found.page(1, 9)
+    with pytest.raises(ValueError, match="layer = 1 and head = None"):
+        found.page(1)
 
 
 # --- the module ---

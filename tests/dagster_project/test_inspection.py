@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.command.inspection import RANKS, Inspection, parse_inspection
+from dagster_project.command.inspection import LOOKED_AT, RANKS, Inspection, parse_inspection
 from storage.errors import UserError
 from tests.dagster_project.driver import PROGRAM, attention_geometry, environment
 from tests.extract.tiny import text
@@ -33,6 +33,19 @@ def test_heads_are_ranked_by_what_is_asked(by: str, tmp_path: Path) -> None:
     assert values == sorted(values, reverse=True)
     assert len(set(values)) > 1
     assert (found["by"], found["text"], found["n"]) == (by, TEXT, 4)
+
+
+def test_heads_are_ranked_by_what_they_look_at_everywhere(tmp_path: Path) -> None:
+    twice = f"{TEXT} {TEXT}"
+    for by in LOOKED_AT:
+        (found,) = inspect(tmp_path, "--by", by, "--top", 48, twice)
+        values = [head[by] for head in found["heads"]]
+        assert values == sorted(values, reverse=True)
+        assert len({head["chance"] for head in found["heads"]}) == 1
+    assert values[0] > 3 * found["heads"][0]["chance"], "a head of the model induces"
+    shown = attention_geometry("inspect", "--by", "induction", "--top", 1, twice, cwd=tmp_path).text
+    assert "of largest induction" in shown
+    assert "chance" in shown
 
 
 def test_heads_without_a_value_come_last(inputs: Path, tmp_path: Path) -> None:
