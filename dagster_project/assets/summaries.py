@@ -66,6 +66,14 @@ SUMMARIES: tuple[Asset, ...] = (
     ),
     MEANS,
     make_tables_asset(
+        "head_patterns",
+        "patterns",
+        "What heads look at, such as the sink, the token before or earlier copies, and how many times chance that is.",
+        tables=("head_patterns", "head_pattern_means"),
+        version=1,
+        reads=("head_patterns", "pattern_chance"),
+    ),
+    make_tables_asset(
         "sink_effect",
         "sink",
         "The correlation over heads of mean Recall and mean ρ_0 for every query, on a log grid of N, with intervals.",

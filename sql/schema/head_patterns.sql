@@ -1,0 +1,22 @@
+-- grain:   one row per (study, sequence, layer, head)
+-- inputs:  weights of all queries of a sequence but the first, measured during extraction
+-- meaning: what a head looks at: mean weight on keys that stand in a known relation to the query q, and what uniform
+--          weights over the keys that the queries see would give (…_chance); no rows for a model read in two passes, a
+--          synthetic study, or tensors of an earlier version
+CREATE TABLE head_patterns (
+{{ key_columns("study", "sequence", "layer", "head") }}
+{% for name, meaning in {
+    "sink": "mean weight on position 0",
+    "self": "on the query's own position",
+    "previous": "on position q - 1",
+    "local": "on the last eight positions up to q",
+    "duplicate": "on earlier positions with the query's token, over queries whose token has occurred before",
+    "induction": "on the positions after those, over the same queries",
+    "sink_matched": "on position 0, over the same queries",
+    "sink_unmatched": "on position 0, over the other queries",
+    "entropy": "mean entropy of the weights of the keys, over ln(q + 1)",
+}.items() %}
+    {{ name }} DOUBLE, -- {{ meaning }}; NULL without such a query [0, 1]
+    {{ name }}_chance DOUBLE{{ "," if not loop.last }} -- the same for uniform weights [0, 1]
+{% endfor %}
+)
