@@ -127,6 +127,7 @@ def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, o
         "study.html.j2",
         parts,
         name=source.study,
+        name_of_model="" if study["model"] == "synthetic" else study["model_name"],
         study=study,
         home=home,
         origin=origin,
