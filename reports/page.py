@@ -131,6 +131,7 @@ def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, o
         name=source.study,
         further=() if found is None else ("reader.js",),
         reader=None if found is None else browser.pack(found),
+        name_of_model="" if study["model"] == "synthetic" else study["model_name"],
         study=study,
         home=home,
         origin=origin,

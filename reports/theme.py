@@ -147,6 +147,7 @@ def _make_styles(palette: Palette) -> dict[str, Any]:
         "envelope": {"color": palette.muted, "opacity": 0.14},
         "head": {"color": palette.series[0], "opacity": 0.6},
         "average": {"color": palette.ink, "size": 70},
+        "average-span": {"color": palette.ink, "strokeWidth": 2},
         "bar": {"color": palette.series[0], "opacity": 0.85},
         "fit": {"color": palette.series[1], "strokeDash": [6, 3]},
         "outside": {"color": palette.accent, "size": 90, "strokeWidth": 1.75, "filled": False},

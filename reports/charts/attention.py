@@ -10,7 +10,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import ABOVE, count_axis, layer_axis, layer_chart, level
+from reports.charts.elements import ABOVE, count_axis, head_grid, layer_axis, layer_chart, level
 from reports.charts.positions import POSITIONS, draw_positions, label_positions, spread_tooltip
 from reports.findings import attention as findings
 from reports.findings import numbers
@@ -83,30 +83,72 @@ def _find_floor(rows: Sequence[Row]) -> float:
     return min(max(min(spreads, default=1), min(means) / 10), min(means) / 2, 0.1)
 
 
-def sink_by_layer(sinks: pa.Table) -> alt.LayerChart:
-    """Attention weight of every head on the sink, by layer, with each layer's mean.
+def sink_map(sinks: pa.Table) -> alt.LayerChart:
+    """Attention weight of every head on the sink, layers by heads.
+
+    Parameters
+    ----------
+    sinks
+        ``sink_by_head``: layer, head, sink_weight (share, or NULL: a blank cell).
+    """
+    found = sinks.to_pylist()
+    base, height = head_grid(found)
+    legend = alt.Legend(format="~%", gradientLength=height)
+    tooltip = [
+        alt.Tooltip("layer:O", title="Layer"),
+        alt.Tooltip("head:O", title="Head"),
+        alt.Tooltip("sink_weight:Q", title="Weight of position 0", format=".3~p"),
+    ]
+    cells = base.mark_rect().encode(
+        color=alt.Color("sink_weight:Q", title=None, legend=legend, scale=alt.Scale(zero=True)), tooltip=tooltip
+    )
+    return layer_chart(
+        numbers.drop_nulls(found, "sink_weight"),
+        "Attention on the sink of every head",
+        f"Heat map of the weight of position 0, layers by heads. {findings.describe_sink_by_layer(found)}",
+        cells,
+        height=height,
+    )
+
+
+def sink_by_layer(sinks: pa.Table, profile: pa.Table) -> alt.LayerChart:
+    """Attention weight of every head on the sink, by layer, with each layer's mean and its interval.
 
     Parameters
     ----------
     sinks
         ``sink_by_head``: layer, head, sink_weight (share, or NULL: left out), uniform_weight (share).
+    profile
+        ``layer_profiles``: quantity, layer, value, value_low, value_high (shares); only ``sink_weight`` is drawn.
     """
     found = sinks.to_pylist()
-    rows, x = numbers.drop_nulls(found, "sink_weight"), layer_axis(found)
+    means = [row for row in profile.to_pylist() if row["quantity"] == "sink_weight"]
+    rows, x = [*numbers.drop_nulls(found, "sink_weight"), *means], layer_axis(found)
     axis, scale = alt.Axis(format="~%"), alt.Scale(zero=True)
     y = partial(alt.Y, title="Attention weight of position 0 (share)", scale=scale, axis=axis)
     layer, head = alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")
     share = partial(alt.Tooltip, format=".3~p")
-    weight, mean = "sink_weight:Q", "mean(sink_weight):Q"
-    ticks = alt.Chart().mark_tick(style="head", orient="horizontal", thickness=1.5).encode(x=x, y=y(weight))
-    means = alt.Chart().mark_point(style="average", filled=True).encode(x=x, y=y(mean))
+    weight, mean = "sink_weight:Q", "value:Q"
+    heads = alt.Chart().transform_filter("isValid(datum.sink_weight)")
+    ticks = heads.mark_tick(style="head", orient="horizontal", thickness=1.5).encode(x=x, y=y(weight))
+    of_layers = alt.Chart().transform_filter("isValid(datum.value)").encode(x=x)
+    spans = of_layers.mark_rule(style="average-span").encode(y=y("value_low:Q"), y2="value_high:Q")
+    points = of_layers.mark_point(style="average", filled=True).encode(y=y(mean))
     return layer_chart(
         rows,
         "Attention on the sink by layer",
         f"Strip chart of the weight of position 0 in each head. {findings.describe_sink_by_layer(found)}",
-        level(min(row["uniform_weight"] for row in rows), "uniform"),
+        level(min(row["uniform_weight"] for row in numbers.drop_nulls(found, "sink_weight")), "uniform"),
         ticks.encode(tooltip=[layer, head, share(weight, title="Weight of position 0")]),
-        means.encode(tooltip=[layer, share(mean, title="Mean over its heads")]),
+        *([spans] if any(row["value_low"] is not None for row in means) else []),
+        points.encode(
+            tooltip=[
+                layer,
+                share(mean, title="Mean over its heads"),
+                share("value_low:Q", title="from"),
+                share("value_high:Q", title="to"),
+            ]
+        ),
     )
 
 

@@ -73,8 +73,8 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
     Parameters
     ----------
     heads
-        ``explorer_heads``: layer, head, label, nearest, margin, agreement, elbow_n, precision, recall, rho_0, and those
-        of ``FURTHER``.
+        ``explorer_heads``: layer, head, label, nearest, margin, agreement, elbow_n, precision, recall, auc, sink_weight, rho_0,
+        and those of ``FURTHER``.
     curves
         ``explorer_curves``: layer, head, and lists over n: n and the columns of ``LINES`` (ratios, model units).
     n
@@ -98,7 +98,15 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
 
 def list_quantities(heads: Sequence[Row], n: int) -> dict[str, str]:
     """List the columns by which the map can be coloured, those with any value, as the dropdown names them."""
-    named = {LABEL: "Kind of head", "elbow_n": "Elbow (N)", "recall_at_n": f"Recall at N = {n}", "rho_0": "ρ₀"}
+    named = {
+        "sink_weight": "Attention on the sink",
+        "precision_at_n": f"Precision at N = {n}",
+        "recall_at_n": f"Recall at N = {n}",
+        "auc_at_n": f"AUC at N = {n}",
+        LABEL: "Kind of head",
+        "elbow_n": "Elbow (N)",
+        "rho_0": "ρ₀",
+    }
     named |= {name: title.format(n=n) for name, title in FURTHER.items()}
     return {name: title for name, title in named.items() if any(row.get(name) is not None for row in heads)}
 
@@ -106,7 +114,7 @@ def list_quantities(heads: Sequence[Row], n: int) -> dict[str, str]:
 def _join_rows(heads: Sequence[Row], curves: Sequence[Row]) -> list[Row]:
     """One row per head: its values, those of the map's N under names of their own, and the lists of its curves."""
     of_head = {(row["layer"], row["head"]): row for row in curves}
-    at_n = ("precision", "recall", "distance")
+    at_n = ("precision", "recall", "auc", "distance")
     rows = []
     for row in heads:
         values = {f"{name}_at_n" if name in at_n else name: value for name, value in row.items()}

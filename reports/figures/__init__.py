@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from reports.figures import (
     assumptions,
+    attention,
     bounds,
     claims,
     contexts,
@@ -32,6 +33,7 @@ __all__ = ["Chart", "Figure", "Section", "Source", "find_source", "only_row", "s
 
 
 BUILDERS: tuple[Callable[[Source], Section | tuple[Section, ...]], ...] = (
+    attention.build_section,
     lambda _: intuition.build_section(),
     separation.build_separation,
     explorer.build_section,

@@ -1,7 +1,7 @@
 """Attention weights: the four phases (Assumption 3) and the sink."""
 
 from reports.charts import attention as charts
-from reports.figures.parts import NOT_ANALYSED, Figure, Source, make_empty_figure, only_row
+from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, make_empty_figure, only_row
 from reports.figures.values import NO_POSITIONS
 from reports.findings import attention as findings
 from reports.findings import numbers
@@ -73,9 +73,19 @@ def _build_variants(source: Source) -> Figure:
     )
 
 
-def build_sinks(source: Source) -> Figure:
+def build_section(source: Source) -> Section:
+    """Where in the model attention rests on the sink: the map with which the page begins."""
+    return Section(
+        "depth",
+        "Where attention rests",
+        "The weight that each head gives to position 0, the sink, at the last query.",
+        (_build_sinks(source),),
+    )
+
+
+def _build_sinks(source: Source) -> Figure:
     """Attention weight of each head on the sink, by layer."""
-    key, title, answer = "sink-by-layer", "Attention on the sink by layer", source.ask_query("sink_by_head")
+    key, title, answer = "sink-by-layer", "Attention on the sink by layer and head", source.ask_query("sink_by_head")
     table = answer.table.select(["layer", "head", "sink_weight", "uniform_weight"])
     rows: list[numbers.Row] = table.to_pylist()
     if not numbers.drop_nulls(rows, "sink_weight"):
@@ -94,8 +104,7 @@ def build_sinks(source: Source) -> Figure:
         reading,
         table,
         answer,
-        marks="Stroke: one head; dot: mean of the layer; dashed: an equal share for every key.",
-        tab="Weight by layer",
-        broad=True,
-        charts=(charts.sink_by_layer(table),),
+        marks="Left: every head. Right: stroke, one head; dot, mean of the layer with its 95 % interval over "
+        "sequences; dashed, an equal share for every key.",
+        charts=(charts.sink_map(table), charts.sink_by_layer(table, source.ask_study("layer_profiles").table)),
     )

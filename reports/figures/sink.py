@@ -1,7 +1,6 @@
 """Correlation of the sink's similarity to other value states with Recall (Figure 6)."""
 
 from reports.charts import sink as charts
-from reports.figures import attention
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, has_values, make_empty_figure
 from reports.findings import numbers
 from reports.findings import sink as sink_findings
@@ -12,9 +11,9 @@ def build_section(source: Source) -> Section:
     return Section(
         "sink",
         "What the sink does",
-        "Many heads give most of their weight to position 0, the sink. If it is selected, its value state v_0 is "
-        "part of s_N. ρ_0, the sink’s similarity, is the mean cosine of v_0 with all other value states.",
-        (_build_effect(source), attention.build_sinks(source)),
+        "If position 0, the sink, is selected, its value state v_0 is part of s_N. ρ_0, the sink’s "
+        "similarity, is the mean cosine of v_0 with all other value states.",
+        (_build_effect(source),),
     )
 
 
@@ -40,7 +39,6 @@ def _build_effect(source: Source) -> Figure:
         answer.table,
         answer,
         paper="Figure 6",
-        tab="Similarity and Recall",
         marks="Band: 95 % interval over sequences.",
         charts=(charts.sink_effect(answer.table), *([charts.sink_heads(heads, n=peak)] if seen else [])),
     )

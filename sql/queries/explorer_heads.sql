@@ -1,9 +1,9 @@
 -- grain:   one row per (layer, head)
--- inputs:  heads, head_taxonomy, elbows, selection_means, value_scales, convergence, distance_means, critical_n,
---          sensitivity_bounds, head_ablation; $study, $query, $n
+-- inputs:  heads, head_taxonomy, elbows, selection_means, separability, attention_by_position, value_scales, convergence,
+--          distance_means, critical_n, sensitivity_bounds, head_ablation; $study, $query, $n
 -- meaning: the measures by which a map of heads can be coloured, mean over sequences; precision, recall, distance (of
 --          the selected keys from the rest, divided by the norm of the output): at N = $n, NULL for a head that attends
---          to $n keys or fewer; rho_0: NULL if hidden or of norm 0; effective_share: effective number of keys divided
+--          to $n keys or fewer; auc: at the largest N of the log grid up to $n; sink_weight: NULL if hidden; rho_0: NULL if hidden or of norm 0; effective_share: effective number of keys divided
 --          by their number; spectral_norm: of the softmax Jacobian at T = 1; delta_loss: increase of the loss without
 --          the head
 WITH labelled AS (
@@ -20,6 +20,21 @@ at_n AS (
     SELECT layer, head, precision, recall
     FROM selection_means
     WHERE study = $study AND query = $query AND n = $n
+),
+of_ranks AS (
+    SELECT layer, head, any_value(value) AS auc
+    FROM separability
+    WHERE
+        study = $study
+        AND query = $query
+        AND measure = 'auc'
+        AND n = (SELECT max(n) FROM separability WHERE study = $study AND query = $query AND n <= $n)
+    GROUP BY layer, head
+),
+rests AS (
+    SELECT layer, head, mean_weight AS sink_weight
+    FROM attention_by_position
+    WHERE study = $study AND query = $query AND position = 0
 ),
 sinks AS (
     SELECT layer, kv_head, avg(rho_0::DOUBLE) AS rho_0
@@ -63,6 +78,8 @@ SELECT
     elbow_n,
     precision,
     recall,
+    auc,
+    sink_weight,
     rho_0,
     effective_share,
     distance,
@@ -73,6 +90,8 @@ FROM heads
 LEFT JOIN labelled USING (layer, head)
 LEFT JOIN of_elbows USING (layer, head)
 LEFT JOIN at_n USING (layer, head)
+LEFT JOIN of_ranks USING (layer, head)
+LEFT JOIN rests USING (layer, head)
 LEFT JOIN sinks USING (layer, kv_head)
 LEFT JOIN spread USING (layer, head)
 LEFT JOIN distances USING (layer, head)

@@ -177,6 +177,8 @@ def test_the_dropdown_colours_the_map_with_its_own_legend(opened: Browser, small
         ".map(path => [path.getAttribute('fill'), path.getAttribute('opacity')]))"
     )
     written = f"return [...{EXPLORER}.querySelectorAll('g.mark-text.role-mark text')].map(text => text.textContent)"
+    choose(opened, "Colour", "Kind of head")
+    opened.wait(f"{LEGENDS}[0]")
     kinds, hidden = opened.run(colours)
     by_label = {row["label"]: colour for row, (colour, _) in zip(heads, kinds, strict=True)}
     assert [by_label[row["label"]] for row in heads] == [colour for colour, _ in kinds]

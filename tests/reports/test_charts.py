@@ -86,7 +86,10 @@ CHARTS: dict[str, Draw] = {
     ),
     "attention": attention,
     "weight_variants": lambda c, s: attention_charts.weight_variants(of_query(c, s, "weights_fit_by_head")),
-    "sink_by_layer": lambda c, s: attention_charts.sink_by_layer(of_query(c, s, "sink_by_head")),
+    "sink_by_layer": lambda c, s: attention_charts.sink_by_layer(
+        of_query(c, s, "sink_by_head"), of_study(c, s, "layer_profiles")
+    ),
+    "sink_map": lambda c, s: attention_charts.sink_map(of_query(c, s, "sink_by_head")),
     "margins": margins,
     "gaps": lambda c, s: bounds_charts.gaps(
         only(of_study(c, s, "monte_carlo_grid"), "family", "printed"), metric="precision", title="Precision"

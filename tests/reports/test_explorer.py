@@ -80,14 +80,25 @@ def test_one_row_for_each_head_with_three_digits_of_every_number() -> None:
 
 def test_what_no_head_has_is_no_choice() -> None:
     heads, curves = made()
-    assert param(explorer(heads, curves), "quantity")["bind"]["options"] == ["label", "elbow_n", "recall_at_n", "rho_0"]
+    assert param(explorer(heads, curves), "quantity")["bind"]["options"] == [
+        *("precision_at_n", "recall_at_n", "label", "elbow_n", "rho_0")
+    ]
     hidden = [row | {"rho_0": None} for row in heads]
     spec = explorer(hidden, curves, n=7)
-    assert param(spec, "quantity")["bind"]["options"] == ["label", "elbow_n", "recall_at_n"]
+    assert param(spec, "quantity")["bind"]["options"] == ["precision_at_n", "recall_at_n", "label", "elbow_n"]
     assert "Recall at N = 7" in param(spec, "quantity")["bind"]["labels"]
     unlabelled = [row | {"label": None, "margin": None, "nearest": None, "agreement": None} for row in heads]
-    assert param(explorer(unlabelled, curves), "quantity")["value"] == "elbow_n"
+    assert "label" not in param(explorer(unlabelled, curves), "quantity")["bind"]["options"]
     assert list_quantities([{"label": None, "elbow_n": None, "recall_at_n": None, "rho_0": None}], 4) == {}
+
+
+def test_the_map_begins_with_attention_on_the_sink() -> None:
+    heads, curves = made()
+    seen = [row | {"sink_weight": 0.1 * row["head"], "auc": 0.7} for row in heads]
+    quantity = param(explorer(seen, curves), "quantity")
+    assert quantity["value"] == quantity["bind"]["options"][0] == "sink_weight"
+    assert "auc_at_n" in quantity["bind"]["options"]
+    assert param(explorer(heads, curves), "quantity")["value"] == "precision_at_n"
 
 
 def test_it_begins_with_the_clearest_head() -> None:

@@ -26,6 +26,7 @@ from tests.reports.pages import Page, unpacked
 from tests.reports.verdicts import normalise
 
 FIGURES = {
+    "sink-by-layer": 2,
     "example": 3,
     "precision-by-n": 1,
     "recall-by-n": 1,
@@ -54,7 +55,6 @@ FIGURES = {
     "loss-and-geometry": 7,
     "loss-by-keys": 2,
     "sink-effect": 2,
-    "sink-by-layer": 1,
     "value-norm": 1,
     "norm-variation": 1,
     "similarity-errors": 1,
@@ -276,7 +276,7 @@ def test_the_contents_lead_to_every_section_and_figure(page: Page) -> None:
     links = [attributes["href"].removeprefix("#") for tag, attributes, _ in page.elements[start:end] if tag == "a"]
     sections = [attributes["id"] for attributes, _ in page.find("section")]
     assert [link for link in links if link in sections] == sections
-    alone = {"claims-table", "explorer", "example", "contexts-none"}
+    alone = {"claims-table", "explorer", "example", "contexts-none", "sink-by-layer", "sink-effect"}
     assert set(FIGURES) - set(links) == alone
     assert len(links) == len(set(links))
 
@@ -342,8 +342,8 @@ def test_hostile_texts_stay_text(hostile: ReportSummary) -> None:
     kinds = [attributes.get("type") for attributes, _ in page.find("script")]
     assert kinds == ["text/plain", "module", "module"]
     assert not {"img", "svg", "b"} & {tag for tag, attributes, text in page.elements if "hacked" in str(attributes)}
-    assert HOSTILE[0] in page.text("h1")
-    assert page.text("title") == f"{HOSTILE[0]} · attention geometry"
+    assert HOSTILE[1] in page.text("h1")
+    assert page.text("title") == f"{HOSTILE[1]} · {HOSTILE[0]} · attention geometry"
     assert HOSTILE[2] in page.text("dl", **{"class": "facts"})
     assert HOSTILE[1] in page.text("dl", **{"class": "facts"})
     shown = [text for _, text in page.find("span", **{"class": "token"})]

@@ -740,6 +740,11 @@ def test_the_map_of_heads_shows_what_other_questions_say(three: duckdb.DuckDBPyC
         "SELECT avg(rho_0) FROM value_scales WHERE query = 23 AND layer = 0 AND kv_head = 1"
     ).fetchall()
     assert rows[5]["rho_0"] == pytest.approx(rho_0)
+    sinks = ask(three, "sink_by_head", study="three", query=23).rows()
+    assert [row["sink_weight"] for row in rows] == [row["sink_weight"] for row in sinks]
+    ranks = ask(three, "separability_at_n", study="three", query=23, measure="auc", n=16).rows()
+    of_head = {(row["layer"], row["head"]): row["value"] for row in ranks}
+    assert {(row["layer"], row["head"]): row["auc"] for row in rows if row["auc"] is not None} == of_head != {}
 
 
 BOUNDS_OF_HEAD = """

@@ -39,6 +39,13 @@ class Told:
         low, high = sorted(abs(float(end)) for end in (self.estimates[measure].low, self.estimates[measure].high))
         return f"{number(low)} to {number(high)}"
 
+    def points(self, measure: str) -> str:
+        """A difference of shares with its interval, without sign, in percentage points."""
+        found = self.estimates[measure]
+        value, *ends = (100 * abs(float(end)) for end in (found.value, found.low, found.high))
+        low, high = sorted(ends)
+        return f"{number(value)} percentage points, {number(low)} to {number(high)}"
+
     def rises(self, measure: str) -> bool:
         """Whether a difference is above 0."""
         return float(self.estimates[measure].value) > 0
@@ -69,9 +76,9 @@ def _write_step(quantity: str, name: str) -> Callable[[Told], str]:
         moves = "rises" if told.rises(measure) else "falls"
         how = "in a step" if slope is not None and slope.low > 0 else "by degrees"
         return (
-            f"{name} {moves} with depth {how}: {_name_layers(layers[0], last)} have "
-            f"{told.value(f'{quantity}_before_step')} on average, {_name_layers(following, layers[-1])} "
-            f"{told.value(f'{quantity}_after_step')} (apart by {told.ends(measure)}); "
+            f"{name} {moves} with depth {how}, from {told.share(f'{quantity}_before_step')} in "
+            f"{_name_layers(layers[0], last)} to {told.share(f'{quantity}_after_step')} in "
+            f"{_name_layers(following, layers[-1])} (by {told.points(measure)}); "
             f"{percent(step.agreement)} of the sequences put the largest change there."
         )
 
@@ -130,12 +137,7 @@ def _write_kinds(measure: str, kinds: str, one: str, other: str) -> Callable[[To
     def write(told: Told) -> str:
         more = one if told.rises(measure) else other
         less = other if told.rises(measure) else one
-        size = number(100 * abs(float(told.estimates[measure].value)))
-        low, high = sorted(100 * abs(float(end)) for end in (told.estimates[measure].low, told.estimates[measure].high))
-        return (
-            f"{kinds} are commoner in the {more} than in the {less}: their share of the heads differs by {size} "
-            f"({number(low)} to {number(high)}) percentage points."
-        )
+        return f"{kinds} are commoner in the {more} than in the {less} (by {told.points(measure)})."
 
     return write
 
@@ -147,14 +149,14 @@ RANDOM, SHUFFLED = "as many keys at random (mean over heads and ln N)", "the sam
 FIRST, LAST = "first third of the layers", "last third"
 
 FACTS = (
-    Fact("sink_step", "sink", "sink_weight_step", _write_step("sink_weight", "Attention on the sink"), "depth"),
-    Fact("recall_step", "depth", "recall_step", _write_step("recall", "Recall"), "depth"),
+    Fact("sink_step", "sink", "sink_weight_step", _write_step("sink_weight", "Attention on the sink"), "sink-by-layer"),
+    Fact("recall_step", "depth", "recall_step", _write_step("recall", "Recall"), "recall-map"),
     Fact(
         "precision_step",
         "depth",
         "precision_excess_step",
         _write_step("precision_excess", "Precision above its floor"),
-        "depth",
+        "precision-map",
     ),
     *(
         Fact(

@@ -35,9 +35,13 @@ def test_facts_are_about_measures_and_told_once_for_each_subject() -> None:
 @pytest.mark.parametrize(
     ("changed", "fact", "words"),
     [
-        (STEP, "sink_step", r"rises with depth in a step: layers 0 to 1 have .* layers 2 to 5 "),
+        (
+            STEP,
+            "sink_step",
+            r"rises with depth in a step, from 3\.\d*\u00a0% in layers 0 to 1 to 5\d.*\u00a0% in layers 2 to 5 ",
+        ),
         (SLOPE, "sink_step", "rises with depth by degrees"),
-        ({"deeper": STEP["deeper"][::-1]}, "sink_step", "falls with depth in a step: layers 0 to 3 "),
+        ({"deeper": STEP["deeper"][::-1]}, "sink_step", "falls with depth in a step, .* in layers 0 to 3 "),
         ({"focused": 0.2}, "focus", r"2\d.*% of the heads|1\d.*% of the heads"),
         ({"shorter": 0.2}, "context", "lower than among 32 "),
         ({"shorter": -0.2}, "context", "higher than among 32 "),
