@@ -62,6 +62,23 @@ program.program()
 """A command that an interrupt meets in a destructor, which cannot pass it on."""
 
 
+LOADING = """
+import sys
+sys.path.insert(0, "{checkout}")
+from dagster_project.command import interrupts, program
+
+watch = interrupts.watch
+
+def watch_and_tell():
+    watch()
+    print("begun", flush=True)
+
+interrupts.watch = watch_and_tell
+program.program()
+"""
+"""The command line, which says when it begins to load, however long the interpreter takes to start."""
+
+
 def interrupted(command: list[object], after: float = 0.0, begun: str = "") -> tuple[int, str, float]:
     """Exit code, screen and seconds that a command took to end after Ctrl-C on its terminal.
 
@@ -134,7 +151,8 @@ def test_nothing_is_said_of_an_interrupt_that_meets_a_destructor() -> None:
 
 def test_a_command_is_interrupted_while_it_loads(tmp_path: Path) -> None:
     write_studies(tmp_path, tiny=TINY)
-    check(*interrupted([PROGRAM, "run", "tiny", "--home", tmp_path], after=0.5))
+    code = LOADING.format(checkout=Path(__file__).parents[2])
+    check(*interrupted([sys.executable, "-c", code, "run", "tiny", "--home", tmp_path], begun="begun"))
 
 
 @pytest.mark.long  # runs in processes of their own, each as far as it comes

@@ -644,6 +644,15 @@ def bound(family: Family) -> float:
     return len(attention_of(family.name).layers) * longest * torch.finfo(torch.float32).eps
 
 
+@cache
+def bound_logits(family_name: str) -> float:
+    """Largest difference of float32 logits on any processor: that of ``bound``, of the largest logit of ``ids()``."""
+    family = next(family for family in FAMILIES if family.name == family_name)
+    with silence_libraries(), torch.inference_mode():
+        logits = model_of(family_name)(input_ids=ids(), use_cache=False).logits
+    return bound(family) * float(logits.abs().max())
+
+
 def row(family: Family) -> str:
     """The line of a family in the page's table."""
     attention = attention_of(family.name)

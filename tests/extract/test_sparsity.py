@@ -17,12 +17,12 @@ from extract.interventions import Call, Edit, intervene
 from extract.policies import Block, Largest, Mass, Policy, SinkAndRecent, count_fewest, select_largest
 from extract.sparsity import SparseEdit, count_mass_keys, estimate_policy_bytes, measure_policy_losses
 from storage.errors import UserError
-from tests.extract.families import FAMILIES, KEYS, Family, attention_of, ids, model_of, plain_of
+from tests.extract.families import FAMILIES, KEYS, Family, attention_of, bound_logits, ids, model_of, plain_of
 from tests.extract.memory import Held
 from tests.extract.tiny import tiny_model
 
-TOLERANCE = 2e-5
-"""Largest difference allowed to a logit, of standard deviation about 1."""
+NOTICED = 2e-3
+"""Least change of a logit, of standard deviation about 1, by which keys left out show: above all rounding."""
 
 through_the_interface = pytest.mark.parametrize(
     "family", [family for family in FAMILIES if not family.alone], ids=lambda family: family.name.replace(" ", "")
@@ -69,7 +69,7 @@ def test_all_keys_kept_is_full_attention(family: Family, *, renormalised: bool) 
     model, attention = model_of(family.name), attention_of(family.name)
     edit = SparseEdit(Everything(), renormalised)
     found, expected = edited(model, attention, edit), plain(model)
-    assert (found - expected).abs().max() < TOLERANCE * max(1, float(expected.abs().max()))
+    assert (found - expected).abs().max() < bound_logits(family.name) < NOTICED
     assert edit.keys_kept == pytest.approx(np.mean([*all_counts(family.name).values()]))
 
 
@@ -162,8 +162,8 @@ def test_every_policy_keeps_what_its_definition_says(policy: str, name: str) -> 
         slow, fast = Slow(POLICIES[policy], renormalised), SparseEdit(POLICIES[policy], renormalised)
         expected, found = (short(model, attention, edit) for edit in (slow, fast))
         assert fast.keys_kept == pytest.approx(np.mean(slow.kept))
-        assert (found - expected).abs().max() < TOLERANCE * max(1, float(expected.abs().max()))
-        assert (found - full).abs().max() > 100 * TOLERANCE
+        assert (found - expected).abs().max() < bound_logits(name)
+        assert (found - full).abs().max() > NOTICED
 
 
 def short(model: PreTrainedModel, attention: Attention, edit: Edit) -> Tensor:
@@ -176,7 +176,7 @@ def short(model: PreTrainedModel, attention: Attention, edit: Edit) -> Tensor:
 def test_renormalisation_is_noticed(name: str) -> None:
     model, attention, policy = model_of(name), attention_of(name), POLICIES["sink and recent"]
     found, other = (edited(model, attention, SparseEdit(policy, renormalised)) for renormalised in (True, False))
-    assert (found - other).abs().max() > 1000 * TOLERANCE
+    assert (found - other).abs().max() > 10 * NOTICED
 
 
 def test_a_learned_sink_takes_part_in_the_sum() -> None:
@@ -190,7 +190,7 @@ def test_a_learned_sink_takes_part_in_the_sum() -> None:
             )
 
     found, other = (edited(model, attention, kind(policy)) for kind in (SparseEdit, WithoutSink))
-    assert (found - other).abs().max() > 1000 * TOLERANCE
+    assert (found - other).abs().max() > 10 * NOTICED
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -204,7 +204,7 @@ def test_blocks_do_not_matter(policy: str, monkeypatch: pytest.MonkeyPatch) -> N
         kept.append(edit.keys_kept)
     assert len(set(kept)) == 1
     for other in found[1:]:
-        torch.testing.assert_close(other, found[0], atol=TOLERANCE, rtol=0)
+        torch.testing.assert_close(other, found[0], atol=bound_logits("Qwen 3"), rtol=0)
 
 
 # --- choosing keys ---

@@ -128,7 +128,7 @@ def test_axes_of_balanced_directions_have_a_positive_largest_component(monkeypat
 def test_what_has_one_direction_has_dimension_1() -> None:
     found = of(np.outer([1.0, 2.0, 0.5, 3.0], [1.0, -2.0, 2.0, 0.0]))
     assert found.effective_dimension == pytest.approx(1)
-    np.testing.assert_allclose(found.shares, [1, 0, 0, 0], atol=1e-15)
+    np.testing.assert_allclose(found.shares, [1, 0, 0, 0], rtol=0, atol=16 * 2.0**-52)
     np.testing.assert_allclose(found.axes[0], np.array([1, -2, 2, 0]) / 3)
     assert np.array_equal(found.project(np.array([[3.0, -6.0, 6.0, 0.0]])).round(12) + 0, [[1, 0, 0]])
 
