@@ -1,6 +1,7 @@
 """Softmax attention from queries, keys and masks, a block of queries at a time, and quantities derived from it.
 
-Holds the weights of chosen queries, a layer's output if SDPA cannot compute it, and received attention.
+Holds the weights of chosen queries, a layer's output if SDPA cannot compute it, received attention, and what heads look
+at.
 transformers calls it through ``extract.capture`` and ``extract.interventions``.
 
 Shapes: ``query`` is (B, H, K, D), ``key`` and ``value`` are (B, Hkv, K, D) and (B, Hkv, K, Dv), all as
@@ -11,11 +12,18 @@ has one logit for the learned sink of each head (H,). Weights are float32.
 import torch
 from torch import Tensor
 
+from geometry.patterns import count_rows, make_uniform, sum_patterns
+from geometry.quantities import PATTERNS
+
 QUERY_BLOCK = 128
 """Queries computed at a time if SDPA cannot compute the layer's output."""
 
 BLOCK_BYTES = 2**26
 """Bytes of the float32 weights of a block of queries, if the weights of all queries are needed."""
+
+PATTERN_BYTES = {"cpu": 2**21}
+"""Bytes of the numbers of a block of queries whose patterns are measured, on a CPU few enough for its cache; elsewhere
+``BLOCK_BYTES``."""
 
 
 def compute_query_weights(
@@ -62,6 +70,40 @@ def compute_received_attention(
         weights = compute_probabilities(query[:, :, rows], float_key[:, :, :end], visible, scale, softcap, s_aux)
         received[..., :end] += weights[..., :end].sum(dim=2)
     return received / torch.arange(keys, 0, -1, device=key.device)
+
+
+def compute_head_patterns(
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    tokens: Tensor,
+    scale: float,
+    softcap: float | None,
+    s_aux: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Means of ``geometry.patterns`` over all queries but the first, and their chance, float32 (B, H, P) and (B, P).
+
+    NaN where a sequence has no row of a pattern. ``tokens`` are the ids of the keys, (B, K). The numbers of a block of
+    queries are in memory at a time.
+    """
+    float_key, keys = key.float(), key.shape[2]
+    sums = query.new_zeros((*query.shape[:2], len(PATTERNS)), dtype=torch.float32)
+    chance = sums.new_zeros((len(query), 1, len(PATTERNS)))
+    for rows in torch.arange(1, keys, device=key.device).split(count_pattern_rows(query)):
+        end = int(rows[-1]) + 1
+        visible, seen = find_visible_keys(mask, rows, keys)[..., :end], tokens[:, :end]
+        weights = compute_probabilities(query[:, :, rows], float_key[:, :, :end], visible, scale, softcap, s_aux)
+        sums += sum_patterns(weights[..., :end], seen, rows)
+        chance += sum_patterns(make_uniform(visible[:, :1]).expand(len(query), -1, -1, -1), seen, rows)
+    count = count_rows(tokens)
+    return sums / count[:, None], chance[:, 0] / count
+
+
+def count_pattern_rows(query: Tensor) -> int:
+    """Number of queries of (B, H, K, D) whose patterns are measured together, at least one."""
+    batch, heads, keys, _ = query.shape
+    each = batch * (heads + len(PATTERNS)) * keys * torch.float32.itemsize
+    return max(1, PATTERN_BYTES.get(query.device.type, BLOCK_BYTES) // each)
 
 
 def count_block_rows(query: Tensor) -> int:

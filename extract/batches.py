@@ -25,6 +25,7 @@ from extract.buffers import Buffers
 from extract.capture import Attention, Capture, capture
 from extract.models import is_out_of_memory
 from extract.settings import ExtractionSettings
+from geometry.quantities import PATTERNS
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 
@@ -63,10 +64,10 @@ def estimate_batch_bytes(
     """Bytes of the captured tensors of one batch: value states in ``dtype``, all else in float32.
 
     Each query of a head has a weight for each key, and one for the learned sink; ``received`` attention adds a number
-    for each key of a head.
+    for each key of a head. The patterns of a head take ``len(PATTERNS)`` numbers, as does their chance in a layer.
     """
     heads, kv_heads, head_dim = find_widest(layers)
-    numbers = heads * (queries * (keys + 1) + received * keys)
+    numbers = heads * (queries * (keys + 1) + received * keys) + (heads + 1) * len(PATTERNS)
     return batch * len(layers) * (numbers * torch.float32.itemsize + kv_heads * keys * head_dim * dtype.itemsize)
 
 
@@ -226,13 +227,19 @@ def check_numbers(batch: Batch, settings: ExtractionSettings) -> None:
     captured = batch.captured
     captured.wait()
     for layer, size in enumerate(captured.layers):
-        weights = captured.weights[layer, :, :, : size.heads]
-        values = captured.values[layer, :, : size.kv_heads, :, : size.head_dim]
-        sinks = captured.learned_sink[layer, :, :, : size.heads]
-        if not all(numbers.isfinite().all() for numbers in (weights, values, sinks)):
+        if not is_finite(captured, layer):
             msg = f"The model '{settings.model.id}' computes numbers that are not finite in layer {layer}: "
             raise UserError(msg + _describe_remedy(settings))
-        check_range(values, layer, settings)
+        check_range(captured.values[layer, :, : size.kv_heads, :, : size.head_dim], layer, settings)
+
+
+def is_finite(captured: Capture, layer: int) -> bool:
+    """Whether all numbers of a layer are finite; those captured on a GPU must have arrived."""
+    size = captured.layers[layer]
+    weights = captured.weights[layer, :, :, : size.heads]
+    values = captured.values[layer, :, : size.kv_heads, :, : size.head_dim]
+    sinks = captured.learned_sink[layer, :, :, : size.heads]
+    return all(bool(numbers.isfinite().all()) for numbers in (weights, values, sinks))
 
 
 def check_range(values: Tensor, layer: int, settings: ExtractionSettings) -> None:

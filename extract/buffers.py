@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from geometry.quantities import PATTERNS
 from storage.zarr.arrays import LayerSize
 
 IN_FLIGHT = 2
@@ -23,9 +24,14 @@ AXES = {
     "values": "bgkd",
     "learned_sink": "bqh",
     "received": "bhk",
+    "patterns": "bhp",
+    "chance": "bp",
 }
 """Axes of the tensors of one layer: sequence (b), query (q), query head (h), KV head (g), key (k), element of a value
-state (d)."""
+state (d), pattern (p)."""
+
+Patterns = tuple[Tensor, Tensor]
+"""What the heads of a layer look at, (B, H, P), and its chance, (B, P)."""
 
 
 class Buffers:
@@ -56,6 +62,10 @@ class Buffers:
     """Value states once per KV head, (L, B, Hkv, K, D)."""
     learned_sink: Tensor
     """Softmax weights of the heads' learned sinks, float32 (L, B, Q, H)."""
+    patterns: Tensor
+    """What heads look at, float32 (L, B, H, P)."""
+    chance: Tensor
+    """The same for uniform weights, float32 (L, B, P)."""
 
     def __init__(
         self,
@@ -69,7 +79,7 @@ class Buffers:
         pin: bool = False,
     ) -> None:
         self.layers = tuple(layers)
-        self._lengths = {"b": batch, "q": queries, "k": keys}
+        self._lengths = {"b": batch, "q": queries, "k": keys, "p": len(PATTERNS)}
         largest = LayerSize(*(max(column) for column in zip(*map(astuple, layers), strict=True)))
         self.tensors = {
             name: torch.empty(
@@ -83,6 +93,7 @@ class Buffers:
         }
         self.weights, self.values = self.tensors["weights"], self.tensors["values"]
         self.learned_sink = self.tensors["learned_sink"]
+        self.patterns, self.chance = self.tensors["patterns"], self.tensors["chance"]
         for tensor in self.tensors.values():
             for layer, size in enumerate(self.layers):
                 if size != largest:
@@ -102,10 +113,11 @@ class Buffers:
         values: Tensor,
         learned_sink: Tensor | None = None,
         received: Tensor | None = None,
+        patterns: Patterns | None = None,
     ) -> None:
         """Copy the tensors of one layer, with the axes of ``AXES``, of at most as many sequences as fit.
 
-        Without ``learned_sink`` no head has one. Copies from a GPU may continue
+        Without ``learned_sink`` no head has one; without ``patterns`` they are NaN. Copies from a GPU may continue
         after this returns, until ``wait``; the given tensors may be freed meanwhile, but must not be changed.
 
         Raises
@@ -116,12 +128,15 @@ class Buffers:
         sinks = weights.new_zeros(weights.shape[:3]) if learned_sink is None else learned_sink
         given = {"weights": weights, "values": values, "learned_sink": sinks}
         given |= {} if received is None else {"received": received}
+        given |= {} if patterns is None else dict(zip(("patterns", "chance"), patterns, strict=True))
         batch, room = len(weights), self._lengths["b"]
         found = {name: tuple(new.shape) for name, new in given.items()}
         shapes = {name: (batch, *self._compute_shape(name, self.layers[layer])[1:]) for name in given}
         if batch > room or found != shapes:
             msg = f"layer {layer} has the shapes {found}, expected {shapes} and at most {room} sequences"
             raise ValueError(msg)
+        for name in () if patterns else ("patterns", "chance"):
+            self.tensors[name][layer, :batch] = torch.nan
         for name, new in given.items():
             self._copy(self.tensors[name][layer, :batch], new)
         self._limit(values.device)

@@ -25,13 +25,15 @@ from transformers.masking_utils import sdpa_mask
 from extract import two_pass
 from extract.attention import (
     attend,
+    compute_head_patterns,
     compute_query_weights,
     compute_received_attention,
     find_visible_keys,
     group_by_kv_head,
 )
-from extract.buffers import Buffers
+from extract.buffers import Buffers, Patterns
 from extract.hub import summarise_error
+from extract.implementations import restore_attention
 from extract.kinds import OTHER_KINDS, list_layer_kinds
 from extract.models import is_out_of_memory
 from storage.errors import UserError
@@ -45,6 +47,9 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 element, by the type the layer computes in: about 800, 10 and 6 of its rounding steps."""
 
 NO_LAYER = LayerSize(0, 0, 0)
+
+PROBE_TOKENS = 64
+"""Length of the sequence on which a model is tried before it is read."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,10 @@ class Capture:
     """Positions of the queries, int32 (Q,), in the order in which they were given."""
     received: Tensor | None
     """Mean weight that each key gets from the queries at and after it, float32 (L, B, H, K); None if not requested."""
+    patterns: Tensor
+    """Mean weights on the keys of ``geometry.patterns``, float32 (L, B, H, P); NaN in a model read in two passes."""
+    chance: Tensor
+    """The same for uniform weights, float32 (L, B, P)."""
     buffers: Buffers
     """The memory of the tensors."""
 
@@ -98,6 +107,8 @@ class _LayerRecorder:
     layers: int
     queries: tuple[int, ...]
     buffers: Buffers | None
+    tokens: Tensor
+    """Token ids that are read, (B, K), on the device of the model."""
     sizes: dict[int, LayerSize] = field(default_factory=dict)
     dtypes: dict[int, torch.dtype] = field(default_factory=dict)
     first_key: dict[int, list[int]] = field(default_factory=dict)
@@ -117,8 +128,11 @@ class _LayerRecorder:
         sink: Tensor | None,
         first: list[int],
         received: Tensor | None,
+        patterns: Patterns | None,
     ) -> None:
-        """Record one layer's weights (B, Q, H, K), value states, learned sinks (B, Q, H) and received attention."""
+        """Record one layer's weights (B, Q, H, K), value states, learned sinks (B, Q, H), and what its heads receive
+        and look at.
+        """
         if layer is None or not 0 <= layer < self.layers:
             msg = f"{self.model} computes attention outside its {self.layers} numbered layers; it cannot be captured"
             raise UserError(msg)
@@ -129,7 +143,7 @@ class _LayerRecorder:
         self.dtypes[layer] = value.dtype
         self.first_key[layer] = first
         if self.buffers is not None:
-            self.buffers.put(layer, weights, value, sink, received)
+            self.buffers.put(layer, weights, value, sink, received, patterns)
 
     def copy_rows(self, device: torch.device) -> Tensor:
         """Positions of the queries, int64 (Q,), on a device; copied there once."""
@@ -241,6 +255,8 @@ def capture(
         first_key=torch.tensor(first, dtype=torch.int32).T.contiguous(),
         query_position=torch.tensor(queries, dtype=torch.int32),
         received=None if received is None else received[:, :batch],
+        patterns=buffers.patterns[:, :batch],
+        chance=buffers.chance[:, :batch],
         buffers=buffers,
     )
 
@@ -248,11 +264,12 @@ def capture(
 def _run(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int], buffers: Buffers | None) -> _LayerRecorder:
     """Run one forward pass of the base model with a recorder, and return the recorder."""
     layers = model.config.get_text_config(decoder=True).num_hidden_layers
-    recorder = _LayerRecorder(type(model).__name__, layers, tuple(queries), buffers)
+    tokens = _move_ids(model, input_ids)
+    recorder = _LayerRecorder(type(model).__name__, layers, tuple(queries), buffers, tokens)
     token = _recorder.set(recorder)
     try:
         with _use_recorder(model), torch.inference_mode():
-            model.base_model(input_ids=_move_ids(model, input_ids), use_cache=False)
+            model.base_model(input_ids=tokens, use_cache=False)
     finally:
         _recorder.reset(token)
     return recorder
@@ -276,12 +293,9 @@ def _refuse_in_part(model: str, missing: Sequence[int], layers: int) -> None:
 @contextmanager
 def _use_recorder(model: PreTrainedModel) -> Iterator[None]:
     """Make the model compute attention with ``_forward`` inside the context; restore its own function afterwards."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation(ATTENTION)
-    try:
+    with restore_attention(model):
+        model.set_attn_implementation(ATTENTION)
         yield
-    finally:
-        model.set_attn_implementation(before)
 
 
 def _forward(
@@ -324,8 +338,12 @@ def _forward(
     received = None
     if recorder.wants_received:
         received = compute_received_attention(query, key, attention_mask, scale, softcap, s_aux)
+    patterns = None
+    if recorder.buffers is not None:
+        tokens = recorder.tokens.to(query.device)
+        patterns = compute_head_patterns(query, key, attention_mask, tokens, scale, softcap, s_aux)
     sinks = None if sink is None else sink.transpose(1, 2)
-    recorder.record(layer, weights.transpose(1, 2), value, sinks, first, received)
+    recorder.record(layer, weights.transpose(1, 2), value, sinks, first, received, patterns)
     return output, None
 
 

@@ -145,11 +145,12 @@ class Description:
 
 
 @silence_libraries()
-def describe(settings: ExtractionSettings) -> Description:
+def describe(settings: ExtractionSettings, *, identify: bool = True) -> Description:
     """Find the model, read its configuration and tokenizer and hash its files; no weights are loaded.
 
     A model with random weights is identified by its configuration, the seed and the versions of the libraries that
-    draw them: weights files need not exist, and are not read.
+    draw them: weights files need not exist, and are not read. If ``identify`` is False, files are not hashed and the
+    provenance is empty: for what leaves no record.
 
     Raises
     ------
@@ -166,21 +167,28 @@ def describe(settings: ExtractionSettings) -> Description:
     most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
     check_positions(source.name, most, settings.context_length)
     tokenizer = _load_tokenizer(source)
+    provenance = _describe_provenance(settings, source, config, tokenizer) if identify else {}
+    dtype = getattr(torch, settings.dtype)
+    return Description(
+        source, config, tokenizer, device, settings.device_map, dtype, provenance,
+        settings.weights_seed, settings.model.quantised,
+    )  # fmt: skip
+
+
+def _describe_provenance(
+    settings: ExtractionSettings, source: Source, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
+) -> dict[str, dict[str, Any]]:
+    """As ``Description.provenance``."""
     known = (
         describe_model(source.files, settings)
         if source.files
         else {"model": {"id": settings.model.id, **describe_changed_weights(settings)}}
     )
     commit = {"commit": source.commit} if source.commit else {}
-    provenance: dict[str, dict[str, Any]] = {
+    return {
         "model": {**known["model"], **commit, "architecture": _name_architecture(source, config)},
         "tokenizer": {**known.get("tokenizer", {}), **describe_tokenizer(tokenizer)},
     }
-    dtype = getattr(torch, settings.dtype)
-    return Description(
-        source, config, tokenizer, device, settings.device_map, dtype, provenance,
-        settings.weights_seed, settings.model.quantised,
-    )  # fmt: skip
 
 
 @silence_libraries()
@@ -374,7 +382,11 @@ def decode_tokens(model: ModelSettings, ids: Sequence[int]) -> list[str]:
     """
     if model.id == SYNTHETIC:
         return [f"p{index}" for index in ids]
-    tokenizer = _load_tokenizer(_locate(model))
+    return decode_each(_load_tokenizer(_locate(model)), ids)
+
+
+def decode_each(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
+    """The text of each token id on its own, as ``decode_tokens``."""
     before = tokenizer("a", add_special_tokens=False)["input_ids"]
     start = len(str(tokenizer.decode(before)))
     return [str(tokenizer.decode([*before, index]))[start:] for index in ids]

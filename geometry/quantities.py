@@ -47,6 +47,25 @@ OF_SEQUENCE: Axes = ("layer", "kv_head")
 ROLES = ("sink", "last", "other")
 """Roles of a key for a query, by code: position 0, the query's own position, any other."""
 
+TOP_KEYS = 16
+"""Keys of a head that are measured one by one, those of largest weight."""
+
+PATTERNS = (
+    "sink",
+    "self",
+    "previous",
+    "local",
+    "duplicate",
+    "induction",
+    "sink_matched",
+    "sink_unmatched",
+    "entropy",
+)
+"""What heads look at (``geometry.patterns``), in the order in which stores have it along their axis ``pattern``."""
+
+LOCAL_KEYS = 8
+"""Number of keys of the pattern ``local``: the query's own and those just before it."""
+
 MODEL_UNITS = "model units"
 """The unit of the value states, and of every length computed from them."""
 

@@ -234,6 +234,47 @@ def run(
     _print_results(root, chosen, as_json=as_json)
 
 
+@app.command("inspect")
+def inspect_command(
+    text: Annotated[str | None, typer.Argument(help="The text; without one, each line of standard input.")] = None,
+    model: Annotated[
+        str, typer.Option(help="`embedded`, a local directory, a GGUF file, package:DISTRIBUTION/FILE, or a hub id.")
+    ] = "embedded",
+    gguf: Annotated[str | None, typer.Option(metavar="FILE", help="GGUF file of the directory or hub id.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="MEASURE",
+            help="Rank heads by recall, precision, specificity, sink, rho_0, effective_keys, n_90 or top_weight.",
+        ),
+    ] = "recall",
+    head: Annotated[
+        str | None, typer.Option(metavar="LAYER.HEAD", help="Show the keys of this head in the text.")
+    ] = None,
+    query: Annotated[int | None, typer.Option(help="Position of the query (default: the last token).")] = None,
+    n: Annotated[int, typer.Option("--n", metavar="N", help="Number of selected keys.")] = 4,
+    top: Annotated[int, typer.Option(help="Number of heads, or of keys of the head, to show.")] = 10,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Show what every head of a model selects in a text, without a study and without a data root.
+
+    The heads of highest Recall at the last token: `attention-geometry inspect "A list can be used as a stack."`
+
+    What one of them looks at: `attention-geometry inspect --head 3.1 "A list can be used as a stack."`
+
+    Many texts, the model loaded once: `attention-geometry inspect --model ./checkpoint --by sink --json < texts.txt`
+    """
+    from dagster_project.command.inspection import inspect_texts, parse_inspection, read_lines
+
+    asked = parse_inspection(by=by, head=head, top=top, n=n, query=query, as_json=as_json)
+    settings = {"model": _build_input_settings(model, gguf=gguf, revision=revision), "dtype": dtype, "device": device}
+    if not inspect_texts(settings, read_lines() if text is None else [text], asked, go_on=text is None):
+        raise typer.Exit(1)
+
+
 @app.command(no_args_is_help=True)
 def extract(
     study: Annotated[
@@ -476,7 +517,8 @@ def export(
     --by effective_keys --out pattern`
 
     For kvpress (LUKVPress), budgets in proportion to the number of keys used: `attention-geometry export effects
-    --format lukv --by effective_keys --group mean --out budgets.npy`
+    --format lukv --by effective_keys --group mean --out budgets.npy`; or to the keys that hold 90 % of the weight:
+    `--by mass`
 
     List the measures: `attention-geometry sql "SELECT DISTINCT measure FROM head_measures"`
     """

@@ -70,9 +70,7 @@ def write_tables(
             def open_writer(table: str, schema: pa.Schema) -> parquet.ParquetWriter:
                 if table not in writers:
                     described = schema.with_metadata(metadata)
-                    writers[table] = open_files.enter_context(
-                        parquet.ParquetWriter(partial[table], described, compression="zstd", write_page_checksum=True)
-                    )
+                    writers[table] = open_files.enter_context(_create_writer(partial[table], described))
                 return writers[table]
 
             for table, batch in rows:
@@ -83,6 +81,12 @@ def write_tables(
         for path in partial.values():
             _seal(path)
     return counts
+
+
+def _create_writer(path: Path, schema: pa.Schema) -> parquet.ParquetWriter:
+    """A new file; a dictionary of floats, which hardly repeat, would only take time and space."""
+    repeated = [field.name for field in schema if not pa.types.is_floating(field.type)]
+    return parquet.ParquetWriter(path, schema, compression="zstd", use_dictionary=repeated, write_page_checksum=True)
 
 
 def _seal(path: Path) -> None:
@@ -127,10 +131,10 @@ def _check_digests(path: Path, *, rows: bool) -> None:
     """
     with open_regular_file(path):
         pass
-    recorded = (parquet.read_metadata(path).metadata or {}).get(_DIGESTS)
-    if recorded is None:
-        return
+    recorded = (parquet.read_metadata(path).metadata or {}).get(_DIGESTS, b"")
     start, footer = _read_footer(path)
+    if not recorded and _DIGESTS not in footer:
+        return
     of_rows, of_footer = recorded[:64], recorded[64:]
     blank = footer.replace(recorded, _BLANK.encode())
     if hashlib.sha256(blank).hexdigest().encode() != of_footer:

@@ -19,6 +19,8 @@ FORMAT_VERSION = 3
 CHUNK_BYTES = 32 * 2**20
 """No chunk is larger than this many bytes before compression, unless a single row along its last two axes is."""
 
+FIXED = {"pattern": len(quantities.PATTERNS)}
+"""Sizes of the axes that are the same in every store."""
 
 Compression = Literal["none", "blosclz", "zstd"]
 """How the chunks of an array are compressed, after a shuffle of their bytes; all chunks have a checksum."""
@@ -46,7 +48,7 @@ class ArraySpec:
 
     name: str
     dims: tuple[str, ...]
-    """Names of the axes. Sizes come from the study; equal names have equal sizes within a store."""
+    """Names of the axes. Sizes come from the study or ``FIXED``; equal names have equal sizes within a store."""
     dtype: str
     unit: str
     meaning: str
@@ -69,15 +71,16 @@ class ArraySpec:
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Sizes of the axes."""
-        return tuple(sizes[dim] for dim in self.dims)
+        return tuple((FIXED | dict(sizes))[dim] for dim in self.dims)
 
     def chunk(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Sizes of one chunk: the unit of reading and of memory, at most ``CHUNK_BYTES``."""
-        lengths = [sizes[dim] if dim in self.whole else 1 for dim in self.dims]
+        shape = self.shape(sizes)
+        lengths = [size if dim in self.whole else 1 for dim, size in zip(self.dims, shape, strict=True)]
         itemsize = np.dtype(self.dtype).itemsize
         for axis in range(max(0, len(lengths) - 2)):
             while prod(lengths) * itemsize > CHUNK_BYTES and lengths[axis] > 1:
-                lengths[axis] = _find_divisor(lengths[axis], sizes[self.dims[axis]])
+                lengths[axis] = _find_divisor(lengths[axis], shape[axis])
         return tuple(lengths)
 
     def shard(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -131,6 +134,24 @@ TENSORS: tuple[ArraySpec, ...] = (
         "probability",
         "mean weight that a key gets from the queries at and after it: their sum over (number of keys - position)",
         whole=("head", "key"),
+        optional=True,
+    ),
+    ArraySpec(
+        "head_patterns",
+        ("sequence", "layer", "head", "pattern"),
+        "float32",
+        "share",
+        f"what a head looks at, over all queries after the first: {', '.join(quantities.PATTERNS)}; NaN without a row",
+        whole=("layer", "head", "pattern"),
+        optional=True,
+    ),
+    ArraySpec(
+        "pattern_chance",
+        ("sequence", "layer", "pattern"),
+        "float32",
+        "share",
+        "head_patterns of uniform weights over the keys that the layer's queries see",
+        whole=("layer", "pattern"),
         optional=True,
     ),
     ArraySpec("tokens", ("sequence", "key"), "int32", "token id", "the sequence itself", whole=("key",), fill=-1),

@@ -19,6 +19,7 @@ from transformers import (
 )
 from transformers.models.llama.modeling_llama import LlamaAttention
 
+from extract import attention as arithmetic
 from extract import capture as module
 from extract import two_pass
 from extract.attention import compute_query_weights
@@ -354,7 +355,8 @@ class Largest(TorchDispatchMode):
         return output
 
 
-def test_memory_grows_linearly_with_the_context() -> None:
+def test_memory_grows_linearly_with_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arithmetic, "PATTERN_BYTES", {"cpu": 2**18})
     keys = 1024
     model = tiny_model("llama", max_position_embeddings=keys)
     attention = probe(model, ids(1))

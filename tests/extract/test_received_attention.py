@@ -90,6 +90,7 @@ def test_memory_is_that_of_a_block_of_queries(monkeypatch: pytest.MonkeyPatch) -
     """At 1024 keys a head's matrix has 2^20 numbers, a layer's 2^22; a block is told to have 2^18."""
     keys = 1024
     monkeypatch.setattr(attention, "BLOCK_BYTES", 2**20)
+    monkeypatch.setattr(attention, "PATTERN_BYTES", {})
     model = tiny_model("llama", max_position_embeddings=keys)
     known = probe(model, ids(1))
     buffers = Buffers(known.layers, batch=1, queries=1, keys=keys, dtype=known.dtype, received=True)

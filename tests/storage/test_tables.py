@@ -119,7 +119,7 @@ def test_every_flipped_bit_of_a_table_is_noticed(tmp_path: Path) -> None:
     write_tables({"norms": path}, batches(), MADE, LIBRARIES)
     content, before, unnoticed = path.read_bytes(), rows_of(path), []
     assert content.count(b"digests") == 1
-    for bit in random.Random(0).sample(range(8 * len(content)), 500):
+    for bit in random.Random(1).sample(range(8 * len(content)), 500):
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
@@ -128,7 +128,7 @@ def test_every_flipped_bit_of_a_table_is_noticed(tmp_path: Path) -> None:
         except UserError:
             continue
         unnoticed.append(bit // 8 - content.index(b"digests"))
-    assert all(-4 <= place < len(b"digests") for place in unnoticed), "but that there are digests"
+    assert not [place for place in unnoticed if not 0 <= place < len(b"digests")], "but that there are digests"
 
 
 def test_a_name_of_a_column_that_changed_is_not_current(tmp_path: Path) -> None:

@@ -1,0 +1,66 @@
+"""What heads look at, as it is captured: the definition on eager's matrices."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from extract import attention
+from extract.buffers import Buffers
+from extract.capture import Capture, capture
+from extract.hub import silence_libraries
+from geometry.quantities import PATTERNS
+from tests.extract.families import FAMILIES, KEYS, QUERIES, Family, attention_of, ids, model_of, plain_of
+from tests.geometry.patterns_oracle import measure_all
+
+TOLERANCE = 1e-5
+
+families = pytest.mark.parametrize(
+    "family", [family for family in FAMILIES if not family.alone], ids=lambda family: family.name.replace(" ", "")
+)
+
+
+@pytest.fixture(autouse=True)
+def _noiseless() -> Iterator[None]:
+    with silence_libraries():
+        yield
+
+
+def read(family: Family) -> Capture:
+    return capture(model_of(family.name), attention_of(family.name), ids(), QUERIES)
+
+
+@pytest.mark.one_case
+@families
+def test_they_are_what_the_definition_makes_of_eager_s_matrices(
+    family: Family, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "PATTERN_BYTES", {"cpu": 7 * 2 * (4 + len(PATTERNS)) * KEYS * 4})  # 7 rows
+    found = read(family)
+    for layer, weights in plain_of(family.name).weights.items():
+        heads = weights.shape[1]
+        np.testing.assert_allclose(found.patterns[layer, :, :heads], measure_all(weights, ids()), atol=TOLERANCE)
+        assert found.patterns[layer, :, heads:].isnan().all()
+        visible = (weights > 0).any(dim=1, keepdim=True).double()
+        uniform = visible / visible.sum(dim=-1, keepdim=True)
+        np.testing.assert_allclose(found.chance[layer], measure_all(uniform, ids())[:, 0], atol=TOLERANCE)
+
+
+def test_a_model_read_in_two_passes_has_none() -> None:
+    family = next(family for family in FAMILIES if family.alone)
+    found = read(family)
+    assert found.patterns.isnan().all()
+    assert found.chance.isnan().all()
+
+
+def test_what_was_measured_before_does_not_stay() -> None:
+    """The memory of a batch is used again, also by one that has no patterns."""
+    layers = attention_of("Llama 2, Llama 3").layers
+    buffers = Buffers(layers, batch=1, queries=1, keys=4, dtype=torch.float32)
+    given = torch.zeros(1, 1, 4, 4), torch.zeros(1, 2, 4, 16)
+    buffers.put(0, *given, patterns=(torch.ones(1, 4, len(PATTERNS)), torch.ones(1, len(PATTERNS))))
+    assert (buffers.patterns[0] == 1).all()
+    buffers.put(0, *given)
+    assert buffers.patterns[0].isnan().all()
+    assert buffers.chance[0].isnan().all()

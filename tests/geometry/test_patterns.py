@@ -1,0 +1,107 @@
+"""What heads look at: the definitions, row by row in float64, and what they give where the answer is known."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from geometry import patterns
+from geometry.patterns import count_rows, make_uniform, sum_patterns
+from geometry.quantities import PATTERNS
+from tests.geometry.patterns_oracle import measure_all
+
+TOLERANCE = 1e-5
+KEYS = 40
+
+
+def draw(vocabulary: int, window: int = KEYS) -> tuple[Tensor, Tensor]:
+    """Softmax matrices (2, 3, K, K) of random logits whose queries see ``window`` keys, and random tokens (2, K)."""
+    generator = torch.Generator().manual_seed(0)
+    back = torch.arange(KEYS)[:, None] - torch.arange(KEYS)
+    logits = 3 * torch.randn(2, 3, KEYS, KEYS, generator=generator)
+    weights = logits.masked_fill((back < 0) | (back >= window), -math.inf).softmax(-1)
+    return weights, torch.randint(vocabulary, (2, KEYS), generator=generator)
+
+
+def measure_in_blocks(weights: Tensor, tokens: Tensor, size: int) -> Tensor:
+    """The patterns (B, H, P), from blocks of rows of which each has the keys up to its last row."""
+    total = torch.zeros(*weights.shape[:2], len(PATTERNS))
+    for rows in torch.arange(1, weights.shape[-1]).split(size):
+        end = int(rows[-1]) + 1
+        total += sum_patterns(weights[:, :, rows, :end], tokens[:, :end], rows)
+    return total / count_rows(tokens)[:, None]
+
+
+@pytest.mark.parametrize("size", [1, 7, KEYS])
+@pytest.mark.parametrize("vocabulary", [1, 6, 50, 10**9])
+def test_blocks_of_rows_give_what_the_definition_gives_row_by_row(vocabulary: int, size: int) -> None:
+    weights, tokens = draw(vocabulary)
+    found = measure_in_blocks(weights, tokens, size)
+    np.testing.assert_allclose(found, measure_all(weights, tokens), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("window", [3, KEYS])
+def test_chance_is_what_uniform_weights_give(window: int) -> None:
+    _, tokens = draw(6)
+    back = torch.arange(KEYS)[:, None] - torch.arange(KEYS)
+    visible = ((back >= 0) & (back < window)).expand(2, 1, KEYS, KEYS)
+    by_hand = visible.double() / torch.arange(1, KEYS + 1)[:, None].clamp(max=window)
+    found = measure_in_blocks(make_uniform(visible), tokens, 7)
+    np.testing.assert_allclose(found, measure_all(by_hand, tokens), atol=TOLERANCE)
+
+
+def look_at(target: torch.Tensor) -> Tensor:
+    """Matrices (1, 1, K, K) of a head of which each query looks at one key, the first if that is negative."""
+    return torch.nn.functional.one_hot(target.clamp(min=0), KEYS).float()[None, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "offset"), [("self", 0), ("previous", 1), ("duplicate", KEYS // 2), ("induction", KEYS // 2 - 1)]
+)
+def test_heads_made_for_one_pattern_have_all_of_it(name: str, offset: int) -> None:
+    """Half a sequence of different tokens, twice."""
+    tokens = torch.arange(KEYS // 2).repeat(2)[None]
+    found = dict(zip(PATTERNS, measure_in_blocks(look_at(torch.arange(KEYS) - offset), tokens, 7)[0, 0], strict=True))
+    others = {"self", "previous", "duplicate", "induction"} - {name}
+    assert found[name] == pytest.approx(1)
+    assert all(found[other] < 0.1 for other in others)
+    assert found["entropy"] == pytest.approx(0, abs=1e-6)
+
+
+def test_rows_without_a_match_are_told_from_those_with_one() -> None:
+    """A head that rests on the first key unless it has something to copy."""
+    tokens = torch.arange(KEYS // 2).repeat(2)[None]
+    target = torch.arange(KEYS) - KEYS // 2 + 1
+    target[: KEYS // 2] = 0
+    found = dict(zip(PATTERNS, measure_in_blocks(look_at(target), tokens, 7)[0, 0], strict=True))
+    assert found["induction"] == 1
+    assert found["sink_unmatched"] == 1
+    assert found["sink_matched"] == 0
+    assert found["sink"] == pytest.approx((KEYS // 2 - 1) / (KEYS - 1))
+    rows = dict(zip(PATTERNS, count_rows(tokens)[0].tolist(), strict=True))
+    assert rows == dict.fromkeys(PATTERNS, KEYS - 1) | dict.fromkeys(
+        ("duplicate", "induction", "sink_matched"), KEYS // 2
+    ) | {"sink_unmatched": KEYS // 2 - 1}
+
+
+@pytest.mark.parametrize("wrong", PATTERNS[:-1])
+def test_a_wrong_mask_of_any_pattern_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, at = patterns._mask_keys, PATTERNS.index(wrong)
+
+    def shift(tokens: Tensor, rows: Tensor) -> Tensor:
+        masks = right(tokens, rows)
+        masks[:, at] = masks[:, at].roll(1, dims=-1)
+        return masks
+
+    weights, tokens = draw(6)
+    expected = measure_all(weights, tokens)[..., at]
+    monkeypatch.setattr(patterns, "_mask_keys", shift)
+    assert np.abs(measure_in_blocks(weights, tokens, 7)[..., at].numpy() - expected).max() > 100 * TOLERANCE
+
+
+def test_another_entropy_is_noticed() -> None:
+    weights, tokens = draw(6)
+    bits = measure_in_blocks(weights, tokens, 7)[..., -1].numpy() / math.log(2)
+    assert np.abs(bits - measure_all(weights, tokens)[..., -1]).min() > 100 * TOLERANCE
