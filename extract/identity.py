@@ -23,10 +23,12 @@ from extract.settings import (
     PROSE,
     REPEATED,
     SYNTHETIC,
+    TRAINING,
     CorpusSettings,
     ExtractionSettings,
     ModelSettings,
 )
+from storage.errors import UserError
 
 SYNTHETIC_INPUTS: Mapping[str, Any] = {
     "model": {"id": SYNTHETIC},
@@ -36,8 +38,8 @@ SYNTHETIC_INPUTS: Mapping[str, Any] = {
 
 
 def is_local_model(model: ModelSettings) -> bool:
-    """Whether the id names the embedded model, a directory or a GGUF file; the form of a GGUF file suffices."""
-    return model.id == EMBEDDED or model.is_file or is_local_id(model.id)
+    """Whether the id names a shipped model, a directory or a GGUF file; the form of a GGUF file suffices."""
+    return model.id in {EMBEDDED, TRAINING} or model.is_file or is_local_id(model.id)
 
 
 def is_local_corpus(corpus: CorpusSettings) -> bool:
@@ -51,17 +53,36 @@ def open_model(model: ModelSettings) -> Checkpoint | GgufModel:
     Raises
     ------
     UserError
-        As ``Checkpoint.open``, ``locate_gguf`` and ``GgufModel.open``.
+        As ``Checkpoint.open``, ``find_training_folder``, ``locate_gguf`` and ``GgufModel.open``.
     """
     if path := locate_gguf(model):
         return GgufModel.open(model.name, path)
-    path = find_embedded_folder() if model.id == EMBEDDED else expand_path(model.id)
+    if model.id == TRAINING:
+        path = find_training_folder(model.revision)
+    else:
+        path = find_embedded_folder() if model.id == EMBEDDED else expand_path(model.id)
     return Checkpoint.open(model.id, path, trained=model.weights == "trained")
 
 
 def find_embedded_folder() -> Path:
-    """The directory of the model shipped with the package."""
+    """The directory of the embedded model."""
     return Path(str(files("extract.embedded") / "model"))
+
+
+def find_training_folder(revision: str) -> Path:
+    """The directory of a checkpoint of the model ``training``, by its step.
+
+    Raises
+    ------
+    UserError
+        If there is no checkpoint of this name.
+    """
+    known = {path.name: path for path in Path(str(files("extract.embedded") / TRAINING)).glob("step*")}
+    if revision not in known:
+        steps = ", ".join(sorted(known, key=lambda name: int(name.removeprefix("step"))))
+        msg = f"The model '{TRAINING}' has no revision '{revision}'; it has {steps}"
+        raise UserError(msg)
+    return known[revision]
 
 
 def find_prose() -> CorpusSettings:

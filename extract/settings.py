@@ -21,6 +21,9 @@ from storage.files.differences import find_differences
 EMBEDDED = "embedded"
 """The name of the model that is shipped with the package, and of the text of Python's manual."""
 
+TRAINING = "training"
+"""The name of the checkpoints of one training run that are shipped with the package; a revision names one of them."""
+
 PROSE = "prose"
 """The name of the corpus of English prose that is shipped with the package."""
 
@@ -64,7 +67,9 @@ class _Settings(BaseModel):
 
 
 class ModelSettings(_Settings):
-    """A causal language model: ``embedded``, a directory, a GGUF file, or a hub id with its revision; or ``synthetic``.
+    """A causal language model: shipped, a directory, a GGUF file, or a hub id with its revision; or ``synthetic``.
+
+    Shipped are ``embedded``, and ``training`` with the step of one of its checkpoints as revision.
 
     A GGUF file is a path, a file of a directory or of a hub repository (``gguf``), or a file of an installed
     distribution (``package:DISTRIBUTION/FILE``).
@@ -72,16 +77,16 @@ class ModelSettings(_Settings):
 
     id: str = Field(
         min_length=1,
-        description="`embedded`, a local directory, a GGUF file, `package:DISTRIBUTION/FILE` (a GGUF file that an "
-        "installed distribution ships; `DISTRIBUTION==VERSION` demands a version), a Hugging Face hub id, or "
-        "`synthetic`",
+        description="`embedded`, `training` (with a revision such as step512), a local directory, a GGUF file, "
+        "`package:DISTRIBUTION/FILE` (a GGUF file that an installed distribution ships; `DISTRIBUTION==VERSION` "
+        "demands a version), a Hugging Face hub id, or `synthetic`",
     )
     gguf: str | None = Field(
         None,
         exclude_if=lambda name: name is None,  # keeps the stored settings of studies without it
         description="GGUF file of the directory or hub id from which everything is read",
     )
-    revision: str = Field(MAIN, min_length=1, description="branch, tag or commit of the hub id")
+    revision: str = Field(MAIN, min_length=1, description="branch, tag or commit of the hub id, or step of `training`")
     weights: Literal["trained", "random"] = Field(
         "trained",
         exclude_if=lambda weights: weights == "trained",  # keeps the stored settings of studies without it
@@ -118,7 +123,7 @@ class ModelSettings(_Settings):
         if name is None:
             return None
         identity = str(known.data.get("id", ""))
-        if identity in {EMBEDDED, SYNTHETIC} or _names_file(identity):
+        if identity in {EMBEDDED, TRAINING, SYNTHETIC} or _names_file(identity):
             _refuse("input is only allowed with a directory or a hub id; leave it out")
         path = PurePosixPath(name)
         outside = path.is_absolute() or ".." in path.parts
@@ -153,8 +158,10 @@ class ModelSettings(_Settings):
     @field_validator("revision")
     @classmethod
     def _check_revision(cls, revision: str, known: ValidationInfo) -> str:
-        """Refuse a revision of a model that is not on the hub."""
+        """Refuse a revision of a model that is neither on the hub nor ``training``."""
         name = known.data.get("id")
+        if name == TRAINING:
+            return revision
         local = name in {EMBEDDED, SYNTHETIC} or (known.data.get("gguf") is None and _names_file(str(name)))
         if revision != MAIN and name and (local or is_local_id(name)):
             _refuse("input is only allowed with a hub id, but the model '{name}' is local; leave it out", name=name)

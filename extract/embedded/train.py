@@ -2,7 +2,8 @@
 
 Run it as ``python -m extract.embedded.train --text DIR --state STATE``, where ``DIR`` holds public-domain English
 ``*.txt`` files. Every 500 steps it measures the model on held-out text and saves its state in ``STATE``; a later run
-with the same ``STATE`` continues from there. This module is not part of the wheel.
+with the same ``STATE`` continues from there. With ``--recipe training`` it trains the smaller model of the family
+``training`` and also writes its checkpoints. This module is not part of the wheel.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import platform
 import random
 import sysconfig
 import time
+from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +74,44 @@ class Recipe:
     share_english: float = 0.35
     share_manual: float = 0.10
     held_out_english: float = 0.02
+    share_repeated: float = 0.0
+    """Share of windows of random tokens in which a block of ``LEAST_PERIOD`` tokens to half a window is repeated."""
+    checkpoints: tuple[int, ...] = ()
+    """Steps at which a checkpoint is written and measured; if empty, it is measured every ``MARK`` steps."""
+
+    @property
+    def marks(self) -> tuple[int, ...]:
+        """The steps at which the model is measured."""
+        return self.checkpoints or (*range(MARK, self.steps, MARK), self.steps)
+
+
+RECIPES = {
+    "embedded": Recipe(),
+    "training": Recipe(
+        vocabulary=258,
+        context=128,
+        rope_theta=1e3,
+        windows_per_step=16,
+        steps=2048,
+        warmup=100,
+        peak_learning_rate=3e-3,
+        decay_steps=683,
+        weight_decay=0.1,
+        layers=2,
+        head_dim=16,
+        width=128,
+        mlp=256,
+        source_characters=0,
+        share_english=0.4,
+        share_manual=0.1,
+        share_repeated=0.5,
+        checkpoints=(0, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048),
+    ),
+}
+"""The recipes of the models that the package ships."""
+
+LEAST_PERIOD = 4
+"""Shortest block of random tokens that is repeated."""
 
 
 def read_english(folder: Path) -> list[str]:
@@ -84,6 +124,8 @@ def read_sources(characters: int, seed: int) -> list[str]:
 
     The manual itself, tests and very large files are left out.
     """
+    if not characters:
+        return []
     folders = sysconfig.get_paths()
     library = [path for path in _find_sources(Path(folders["stdlib"])) if "site-packages" not in path.parts]
     packages = _find_sources(Path(folders["purelib"]))
@@ -127,6 +169,8 @@ def train_tokenizer(texts: list[str], recipe: Recipe) -> PreTrainedTokenizerFast
 
 def encode(tokenizer: PreTrainedTokenizerFast, texts: list[str]) -> torch.Tensor:
     """All texts as one stream of token ids, int64 of shape (tokens,); EOS ends each text."""
+    if not texts:
+        return torch.zeros(0, dtype=torch.int64)
     eos = tokenizer.eos_token_id
     pieces = [
         np.array([*encoding.ids, eos], dtype=np.int64)
@@ -169,12 +213,47 @@ def draw_windows(stream: torch.Tensor, count: int, recipe: Recipe, generator: to
     return torch.cat([torch.zeros(count, 1, dtype=torch.int64), rows], dim=1)
 
 
-def draw_batch(streams: dict[str, torch.Tensor], recipe: Recipe, generator: torch.Generator) -> torch.Tensor:
-    """One training batch (windows_per_step, context), drawn from the three kinds of text by their shares."""
-    shares = [recipe.share_english, recipe.share_manual, 1 - recipe.share_english - recipe.share_manual]
-    kinds = torch.multinomial(torch.tensor(shares), recipe.windows_per_step, replacement=True, generator=generator)
+def draw_batch(
+    streams: dict[str, torch.Tensor], recipe: Recipe, generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """One training batch, drawn from the kinds of text by their shares.
+
+    Returns
+    -------
+    tuple
+        Token ids (windows_per_step, context), and which of them can be predicted, of the same shape: all of text, and
+        of repeated random tokens those after the first block.
+    """
+    named = [recipe.share_english, recipe.share_manual, recipe.share_repeated]
+    shares = torch.tensor([*named[:2], 1 - sum(named), *([named[2]] if named[2] else [])]).clamp(min=0)
+    kinds = torch.multinomial(shares, recipe.windows_per_step, replacement=True, generator=generator)
     names = list(streams)
-    return torch.cat([draw_windows(streams[names[kind]], 1, recipe, generator) for kind in kinds.tolist()])
+    drawn = [
+        _mark_known(draw_windows(streams[names[kind]], 1, recipe, generator))
+        if kind < len(names)
+        else repeat_tokens(recipe, generator)
+        for kind in kinds.tolist()
+    ]
+    return torch.cat([ids for ids, _ in drawn]), torch.cat([known for _, known in drawn])
+
+
+def _mark_known(ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Token ids, all of which can be predicted."""
+    return ids, torch.ones_like(ids, dtype=torch.bool)
+
+
+def repeat_tokens(recipe: Recipe, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """A window (1, context) of BOS and a block of random tokens, repeated; and which tokens come after the first block.
+
+    The length of the block is drawn from ``LEAST_PERIOD`` to half the window, uniformly on a log scale, so that the
+    distance to the earlier copy cannot be learned instead of the copy.
+    """
+    longest = recipe.context / 2 / LEAST_PERIOD
+    period = int(LEAST_PERIOD * longest ** torch.rand(1, generator=generator).item())
+    block = torch.randint(2, recipe.vocabulary, (period,), generator=generator)
+    tokens = block.repeat(recipe.context // period + 1)[: recipe.context - 1]
+    ids = torch.cat([torch.zeros(1, dtype=torch.int64), tokens])[None]
+    return ids, torch.arange(recipe.context)[None] > period
 
 
 def compute_learning_rate(step: int, recipe: Recipe) -> float:
@@ -185,10 +264,14 @@ def compute_learning_rate(step: int, recipe: Recipe) -> float:
     return recipe.final_learning_rate + (recipe.peak_learning_rate - recipe.final_learning_rate) * left
 
 
-def compute_token_losses(model: Any, ids: torch.Tensor) -> torch.Tensor:
-    """Mean cross entropy in nats a token over every next-token prediction of ``ids`` (windows, context)."""
-    logits = model(input_ids=ids).logits
-    return cross_entropy(logits[:, :-1].flatten(0, 1).float(), ids[:, 1:].flatten())
+def compute_token_losses(model: Any, ids: torch.Tensor, known: torch.Tensor | None = None) -> torch.Tensor:
+    """Mean cross entropy in nats a token over the next-token predictions of ``ids`` (windows, context).
+
+    Of all tokens, or of those that are ``known`` to be predictable, a mask of the same shape.
+    """
+    logits = model(input_ids=ids).logits[:, :-1].flatten(0, 1).float()
+    wanted = ids[:, 1:].flatten() if known is None else ids[:, 1:].masked_fill(~known[:, 1:], -100).flatten()
+    return cross_entropy(logits, wanted)
 
 
 @torch.inference_mode()
@@ -269,6 +352,9 @@ class Training:
     recipe: Recipe
     state: Path
     """Folder of the saved state and of the measurements so far."""
+    out: Path
+    """Folder of the checkpoints, one in each."""
+    tokenizer: PreTrainedTokenizerFast
 
     def __post_init__(self) -> None:
         torch.manual_seed(self.recipe.seed)
@@ -295,7 +381,7 @@ class Training:
         if not self._file.exists():
             return
         saved = torch.load(self._file, weights_only=True)
-        if json.loads(saved["recipe"]) != asdict(self.recipe):
+        if saved["recipe"] != json.dumps(asdict(self.recipe)):
             msg = f"{self._file} was saved with another recipe: {saved['recipe']}; use another --state"
             raise SystemExit(msg)
         self.model.load_state_dict(saved["model"])
@@ -322,23 +408,26 @@ class Training:
         partial.replace(self._file)
 
     def run(self, streams: dict[str, torch.Tensor], held_out: dict[str, torch.Tensor]) -> None:
-        """Train to the last step; measure, print and save every ``MARK`` steps."""
+        """Train to the last step; measure, print and save at the marks of the recipe."""
         compiled = torch.compile(self.model)
-        while self.step < self.recipe.steps:
+        for mark in self.recipe.marks:
+            if mark < self.step or any(done["step"] == mark for done in self.marks):
+                continue
             started = time.monotonic()
-            running = [self._take_step(compiled, streams) for _ in range(min(MARK, self.recipe.steps - self.step))]
+            running = [self._take_step(compiled, streams) for _ in range(mark - self.step)]
             self.seconds += time.monotonic() - started
-            self.marks.append(
-                {"step": self.step, "train": float(np.mean(running[-100:])), **measure(self.model, held_out)}
-            )
+            train = {"train": float(np.mean(running[-100:]))} if running else {}
+            self.marks.append({"step": self.step, **train, **measure(self.model, held_out)})
             print(json.dumps(_round_numbers(self.marks[-1])), flush=True)
+            if self.recipe.checkpoints:
+                write_checkpoint(self.model, self.tokenizer, self.out / f"step{self.step}")
             self._save()
 
     def _take_step(self, compiled: Any, streams: dict[str, torch.Tensor]) -> float:
         for group in self.optimizer.param_groups:
             group["lr"] = compute_learning_rate(self.step, self.recipe)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = compute_token_losses(compiled, draw_batch(streams, self.recipe, self.generator))
+            loss = compute_token_losses(compiled, *draw_batch(streams, self.recipe, self.generator))
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
@@ -359,11 +448,16 @@ def _round_numbers(value: Any) -> Any:
 # --- results ---
 
 
-def write_model(training: Training, tokenizer: PreTrainedTokenizerFast, folder: Path) -> PreTrainedModel:
-    """Write weights, rounded to bfloat16, and tokenizer to ``folder``; return the model as loaded from there."""
-    rounded: Any = training.model
+def write_checkpoint(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write weights, rounded to bfloat16, and tokenizer to ``folder``; the model keeps its own."""
+    rounded: Any = deepcopy(model)
     rounded.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def write_model(training: Training, folder: Path) -> PreTrainedModel:
+    """Write weights, rounded to bfloat16, and tokenizer to ``folder``; return the model as loaded from there."""
+    write_checkpoint(training.model, training.tokenizer, folder)
     loaded: PreTrainedModel = type(training.model).from_pretrained(folder, dtype=torch.float32)
     loaded.eval()
     return loaded
@@ -448,6 +542,53 @@ def write_card(
     )
 
 
+FAMILY_CARD = """\
+---
+language: en
+pipeline_tag: text-generation
+---
+# Checkpoints of one training run
+
+A {architecture} language model of bytes ({recipe.layers} layers, {recipe.heads} heads, width {recipe.width},
+context {recipe.context}) at {checkpoints} steps of its training, for the family `training`. It was trained from
+scratch on public-domain English, Python's own manual, and random bytes of which a block is repeated, where only what
+follows the first block counts in the loss. It has no practical use.
+
+Made by `python -m extract.embedded.train --recipe training --text DIR --state STATE`, in {minutes:.0f} minutes on
+{machine}, and measured by that run on {windows} held-out windows of each kind of text, before the weights were rounded
+to bfloat16.
+
+| step | manual / English, nats a byte | effective keys | largest mean weight of a head on position 0, by layer |
+|---|---|---|---|
+{rows}
+
+## Recipe
+
+```json
+{settings}
+```
+"""
+
+
+def write_family_card(training: Training) -> str:
+    """The text of the card of the checkpoints of a run: measurements by step, and the recipe."""
+    rows = [
+        f"| {mark['step']:,} | {mark['loss']['manual']:.2f} / {mark['loss']['english']:.2f} | "
+        f"{mark['effective_keys']:.0f} | {', '.join(f'{weight:.2f}' for weight in mark['sink_weight_by_layer'])} |"
+        for mark in training.marks
+    ]
+    return FAMILY_CARD.format(
+        architecture={"llama": "LLaMA", "qwen3": "Qwen3"}[training.recipe.architecture],
+        recipe=training.recipe,
+        checkpoints=len(training.marks),
+        minutes=training.seconds / 60,
+        machine=f"{torch.get_num_threads()} threads of {platform.machine()}, torch {torch.__version__}",
+        windows=WINDOWS,
+        rows="\n".join(rows),
+        settings=json.dumps(asdict(training.recipe), indent=2),
+    )
+
+
 def read_text(
     folder: Path, recipe: Recipe, tokenizer: PreTrainedTokenizerFast | None
 ) -> tuple[PreTrainedTokenizerFast, dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -474,19 +615,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, required=True, help="folder of public-domain English, *.txt")
     parser.add_argument("--state", type=Path, required=True, help="folder where the run is saved")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "model", help="where the model is written")
+    parser.add_argument("--recipe", choices=RECIPES, default="embedded", help="which model to train")
+    parser.add_argument("--out", type=Path, help="where the model is written (default: where it is shipped)")
     parser.add_argument("--tokenizer", type=Path, help="folder of a tokenizer to use (default: train one)")
     for name, kind in (("architecture", str), ("steps", int), ("decay_steps", int), ("peak_learning_rate", float)):
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, help="overrides the recipe")
     given = vars(parser.parse_args())
     places = {name: given.pop(name) for name in ("text", "state", "out", "tokenizer")}
-    recipe = replace(Recipe(), **{name: value for name, value in given.items() if value is not None})
+    name = given.pop("recipe")
+    out = places["out"] or Path(__file__).parent / ("model" if name == "embedded" else name)
+    recipe = replace(RECIPES[name], **{name: value for name, value in given.items() if value is not None})
     known = PreTrainedTokenizerFast.from_pretrained(places["tokenizer"]) if places["tokenizer"] else None
     tokenizer, streams, held_out = read_text(places["text"], recipe, known)
-    training = Training(recipe, places["state"])
+    training = Training(recipe, places["state"], out, tokenizer)
     training.run(streams, held_out)
-    model = write_model(training, tokenizer, places["out"])
-    (places["out"] / "README.md").write_text(write_card(training, model, streams, held_out), encoding="utf-8")
+    card = (
+        write_family_card(training)
+        if recipe.checkpoints
+        else write_card(training, write_model(training, out), streams, held_out)
+    )
+    (out / "README.md").write_text(card, encoding="utf-8")
 
 
 if __name__ == "__main__":
