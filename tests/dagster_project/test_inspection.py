@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from dagster_project.command.inspection import LOOKED_AT, RANKS, Inspection, parse_inspection
 from storage.errors import UserError
-from tests.dagster_project.driver import PROGRAM, attention_geometry, environment
+from tests.dagster_project.driver import CHECKOUT, PROGRAM, attention_geometry, environment
 from tests.extract.tiny import text
 
 TEXT = "A list can be used as a stack, and a list can be used as a queue."
@@ -143,3 +144,24 @@ def test_the_first_line_comes_before_any_heavy_library(tmp_path: Path) -> None:
     assert line == "inspect: reading the model embedded\n"
     assert process.returncode == os.EX_OK
     assert first < (time.monotonic() - started) / 2
+
+
+# --- docs/gallery.md ---
+
+GALLERY = (CHECKOUT / "docs" / "gallery.md").read_text(encoding="utf-8")
+
+
+def test_the_gallery_finds_the_head_and_the_keys_that_it_names(tmp_path: Path) -> None:
+    blocks = re.findall(r"^```console\n\$ (.*?)^```$", GALLERY, re.MULTILINE | re.DOTALL)
+    ranked, shown = (shlex.split(block.replace("\\\n", " "))[2:] for block in blocks)
+    (found,) = inspect(tmp_path, *ranked)
+    first = found["heads"][0]
+    assert (first["layer"], first["head"]) == (3, 1)
+    (found,) = inspect(tmp_path, *shown)
+    assert {key["token"] for key in found["top_keys"][:2]} == {" stack", " "}
+    assert all(key["within_r_min"] for key in found["top_keys"][:2])
+
+
+def test_the_statement_of_the_gallery_runs(mine: Path) -> None:
+    (statement,) = re.findall(r"^```sql\n(.*?)^```$", GALLERY, re.MULTILINE | re.DOTALL)
+    assert attention_geometry("sql", statement, "--format", "json", home=mine).code == 0
