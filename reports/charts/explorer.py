@@ -73,8 +73,8 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
     Parameters
     ----------
     heads
-        ``explorer_heads``: layer, head, label, nearest, margin, agreement, elbow_n, precision, recall, auc, sink_weight, rho_0,
-        and those of ``FURTHER``.
+        ``explorer_heads``: layer, head, label, nearest, margin, agreement, elbow_n, precision, recall, auc,
+        sink_weight, rho_0, and those of ``FURTHER``.
     curves
         ``explorer_curves``: layer, head, and lists over n: n and the columns of ``LINES`` (ratios, model units).
     n
