@@ -1,5 +1,6 @@
 """The HTML page that lists all studies."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,12 +42,30 @@ def write_index(
         If the file cannot be written.
     """
     studies = [
-        {**row, "report": reports.get(row["study"]), "kinds": _list_kind_shares(row)}
+        {
+            **row,
+            "report": reports.get(row["study"]),
+            "twin_report": reports.get(row["twin"]),
+            "kinds": _list_kind_shares(row),
+            "picture": _place_sinks(row),
+        }
         for row in ask(connection, "studies_overview").rows()
+        if not row["is_twin"]
     ]
     html = render("index.html.j2", studies=studies, comparisons=comparisons, families=families)
     write_atomically(path, html.encode(), remedy="name another folder with --home DIR")
     return path
+
+
+def _place_sinks(study: numbers.Row) -> list[tuple[int, int, float]]:
+    """Place the attention on the sink of every head on a grid: column, row and share (``studies_overview``)."""
+    found, columns = [], Counter[int]()
+    rows = {layer: row for row, layer in enumerate(sorted(set(study["sink_layers"] or [])))}
+    for layer, share in zip(study["sink_layers"] or [], study["sinks"] or [], strict=True):
+        if share is not None:
+            found.append((columns[layer], rows[layer], share))
+        columns[layer] += 1
+    return found
 
 
 def _list_kind_shares(study: numbers.Row) -> list[tuple[str, float]]:

@@ -88,10 +88,11 @@ def describe_planes(heads: Sequence[Row]) -> str:
 
 
 def describe_sensitivity(thresholds: Sequence[Row]) -> str:
-    """The threshold on which the labels depend most (``taxonomy_thresholds``)."""
+    """The threshold on which the labels depend most, and the range of Other (``taxonomy_thresholds``)."""
     most = max(thresholds, key=_count_changed)
     if not _count_changed(most):
-        return f"No threshold changes a label of {count(most['heads'], 'head')} when it moves by 10 %."
+        told = f"No threshold changes a label of {count(most['heads'], 'head')} when it moves by 10 %."
+        return f"{told} {_describe_range(thresholds)}"
     still = sum(not _count_changed(row) for row in thresholds)
     return join_sentences(
         f"The labels depend most on {most['threshold']}: lowering it by 10 % changes {most['changed_below']:,}, and "
@@ -99,6 +100,18 @@ def describe_sensitivity(thresholds: Sequence[Row]) -> str:
         f"{still} of {count(len(thresholds), 'threshold')} {'changes' if still == 1 else 'change'} none."
         if still
         else "",
+        _describe_range(thresholds),
+    )
+
+
+def _describe_range(thresholds: Sequence[Row]) -> str:
+    """Describe how many sequences and heads meet no rule, as one threshold is changed."""
+    low = min(thresholds, key=lambda row: row["other_least"])
+    high = max(thresholds, key=lambda row: row["other_most"])
+    return (
+        f"If one threshold is halved, doubled or changed by 10 %, between {percent(low['other_least'])} "
+        f"({low['threshold']}) and {percent(high['other_most'])} ({high['threshold']}) of all sequences and heads meet "
+        "no rule."
     )
 
 

@@ -1,9 +1,11 @@
 -- grain:   one row per study of the warehouse that is not a member of a family
--- inputs:  studies, model_sizes, claims, attention_by_position, elbows_model, head_taxonomy,
---          family_members
+-- inputs:  studies, model_sizes, claims, measures, attention_by_position, selection_means_model, elbows_model,
+--          head_taxonomy, family_members
 -- meaning: the settings of each study, and a summary of its results at the last query: how many of the paper's claims
 --          it supports, out of how many that are decided (claims_judged), how many of them its twin of random weights
---          does not support (claims_beyond_twin), and the share of heads of each kind; NULL: not known
+--          does not support (claims_beyond_twin), Precision and Recall at the largest N up to 4 (shown_n), the mean
+--          attention on the sink (sinks: of each head, layer by layer; NULL if hidden), and the share of heads of each
+--          kind; twin: the study of random weights; is_twin: whether it is that of another; NULL: not known
 WITH asked AS (
     SELECT study, list_sort(list(DISTINCT query)) AS queries
     FROM attention_by_position
@@ -23,6 +25,26 @@ of_model AS (
     SELECT study, elbow_n AS model_elbow_n
     FROM elbows_model
     QUALIFY query = max(query) OVER (PARTITION BY study)
+),
+separated AS (
+    SELECT study, precision, recall, n AS shown_n
+    FROM selection_means_model
+    WHERE n <= 4
+    QUALIFY row_number() OVER (PARTITION BY study ORDER BY query DESC, n DESC) = 1
+),
+rested AS (
+    SELECT study, value AS sink_weight
+    FROM measures
+    WHERE measure = 'sink_weight'
+),
+rests AS (
+    SELECT study, list(mean_weight ORDER BY layer, head) AS sinks, list(layer ORDER BY layer, head) AS sink_layers
+    FROM (
+        FROM attention_by_position
+        WHERE position = 0
+        QUALIFY query = max(query) OVER (PARTITION BY study)
+    )
+    GROUP BY study
 ),
 shares AS (
     SELECT
@@ -54,6 +76,14 @@ SELECT
     claims_beyond_twin,
     coalesce(claims, 0) AS claims,
     model_elbow_n,
+    precision,
+    recall,
+    shown_n,
+    sink_weight,
+    sinks,
+    sink_layers,
+    twin,
+    study IN (SELECT twin FROM studies WHERE twin IS NOT NULL) AS is_twin,
     retriever_share,
     mixer_share,
     reset_share,
@@ -63,6 +93,9 @@ JOIN model_sizes USING (study)
 LEFT JOIN asked USING (study)
 LEFT JOIN judged USING (study)
 LEFT JOIN of_model USING (study)
+LEFT JOIN separated USING (study)
+LEFT JOIN rested USING (study)
+LEFT JOIN rests USING (study)
 LEFT JOIN shares USING (study)
 WHERE study NOT IN (SELECT study FROM family_members)
 ORDER BY study

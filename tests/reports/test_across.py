@@ -11,11 +11,12 @@ import pytest
 from dagster_project.analysis.claims.judging import CLAIMS
 from reports.compare import write_comparison
 from reports.findings.claims import format_parts
+from reports.findings.numbers import number
 from reports.index import write_index
 from reports.queries import ask
 from storage.errors import UserError
 from tests.made_up import warehouse
-from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, THREE, hostile_study
+from tests.reports.conftest import DEGENERATE, HOSTILE, SMALL, THREE, TRAINED, TWIN, hostile_study
 from tests.reports.driver import Browser
 from tests.reports.pages import Page, unpacked
 
@@ -153,6 +154,25 @@ def test_the_index_shows_every_study_with_its_numbers(index: Path, several: duck
     for label, heads in labels.items():
         share = float(re.search(rf"([\d.]+)\u00a0% {label}", bars)[1])  # type: ignore[index]
         assert share == pytest.approx(100 * heads / 18, rel=5e-3)
+
+
+def test_the_index_has_a_picture_of_the_sinks_and_no_card_of_a_twin(tmp_path: Path) -> None:
+    reports = {study.study: f"reports/{study.study}.html" for study in (TRAINED, TWIN)}
+    with warehouse(TRAINED, TWIN) as connection:
+        page = Page(write_index(connection, tmp_path / "index.html", reports=reports, comparisons={}))
+        at_n = "SELECT precision, recall FROM selection_means_model WHERE study = $study AND n = 4 ORDER BY query DESC"
+        found = connection.execute(at_n, {"study": TRAINED.study}).fetchone()
+        sinks = connection.execute(
+            "SELECT layer, head, mean_weight FROM attention_by_position "
+            "WHERE study = $study AND position = 0 AND query = $query ORDER BY layer, head",
+            {"study": TRAINED.study, "query": TRAINED.query},
+        ).fetchall()
+    ((_, card),) = page.find("article")
+    assert found is not None
+    assert f"at N = 4{number(found[0])}, {number(found[1])}" in " ".join(card.split())
+    assert [attributes["href"] for attributes, _ in page.find("a")][1:] == [*reports.values()]
+    cells = [[attributes[name] for name in ("y", "x", "fill-opacity")] for attributes, _ in page.find("rect")]
+    assert cells == [[str(layer), str(head), f"{weight:.3g}"] for layer, head, weight in sinks]
 
 
 def nearest(page: Page, attributes: dict[str, str]) -> str:

@@ -19,7 +19,7 @@ from reports.charts import labels
 from reports.charts import sink as sink_charts
 from reports.charts import taxonomy as taxonomy_charts
 from reports.charts.contexts import APART
-from reports.figures import contexts, sink, taxonomy
+from reports.figures import attention, contexts, sink, taxonomy
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Source
 from reports.findings import taxonomy as findings
 from tests.made_up import MadeUp, warehouse
@@ -293,7 +293,8 @@ def test_studies_side_by_side_look_different() -> None:
 
 def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
     asked = source(connection, study)
-    found = [make(asked) for make in (sink.build_section, taxonomy.build_section, contexts.build_section)]
+    makers = (attention.build_section, sink.build_section, taxonomy.build_section, contexts.build_section)
+    found = [make(asked) for make in makers]
     return {figure.key: figure for section in found for figure in section.figures}
 
 

@@ -116,21 +116,23 @@ def test_the_plane_tells_each_kind_and_who_is_missing() -> None:
     assert "not changing" in taxonomy_findings.describe_planes([head("Reset", cos_last_change=0.0)])
 
 
-def threshold(name: str, below: int, above: int) -> Row:
+def threshold(name: str, below: int, above: int, *others: float) -> Row:
     meaning = {"threshold": name, "meaning": f"what {name} decides", "value": 0.5}
-    return meaning | {"changed_below": below, "changed_above": above, "heads": 12}
+    least, most = others or (0.5, 0.5)
+    changed = {"changed_below": below, "changed_above": above, "heads": 12}
+    return meaning | changed | {"other_least": least, "other_most": most}
 
 
 def test_the_threshold_that_matters_most_is_named() -> None:
-    rows = [threshold("last_high", 1, 0), threshold("last_weak", 0, 3), threshold("spread_broad", 0, 0)]
+    rows = [threshold("last_high", 1, 0, 0.2, 0.5), threshold("last_weak", 0, 3, 0.4, 0.8), threshold("broad", 0, 0)]
     assert taxonomy_findings.describe_sensitivity(rows) == (
         "The labels depend most on last_weak: lowering it by 10 % changes 0, and raising it by 10 % changes 3 of "
         "12 labels. "
-        "1 of 3 thresholds changes none."
+        "1 of 3 thresholds changes none. If one threshold is halved, doubled or changed by 10 %, between 20\u00a0% "
+        "(last_high) and 80\u00a0% (last_weak) of all sequences and heads meet no rule."
     )
-    assert (
-        taxonomy_findings.describe_sensitivity(rows[2:])
-        == "No threshold changes a label of 12 heads when it moves by 10 %."
+    assert taxonomy_findings.describe_sensitivity(rows[2:]).startswith(
+        "No threshold changes a label of 12 heads when it moves by 10 %. If one threshold is halved"
     )
     assert "none" not in taxonomy_findings.describe_sensitivity(rows[:2])
     shown = listings.tabulate_sensitivity(rows)

@@ -615,6 +615,14 @@ def test_thresholds_are_explained_and_moved(three: duckdb.DuckDBPyConnection) ->
     } == set(moved)
     assert {row["heads"] for row in rows} == {18}
     assert all(row["meaning"] for row in rows)
+    others: dict[str, list[float]] = {}
+    for name, share in three.execute(
+        "SELECT threshold, other_share FROM taxonomy_sensitivity WHERE query = 11"
+    ).fetchall():
+        others.setdefault(name, []).append(share)
+    for row in rows:
+        assert (row["other_least"], row["other_most"]) == (min(others[row["threshold"]]), max(others[row["threshold"]]))
+    assert len({row["other_most"] for row in rows}) > 1
 
 
 def test_diagnostics_of_a_head(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
@@ -795,6 +803,8 @@ def test_every_study_has_a_line_of_the_index() -> None:
         rows = {row["study"]: row for row in ask(connection, "studies_overview").rows()}
         claims = ask(connection, "claims", study="three").rows()
         labels = [row["label"] for row in of_heads(connection, 23)]
+        means = connection.sql("FROM selection_means_model WHERE study = 'three'").to_arrow_table().to_pylist()
+        sinks = ask(connection, "sink_by_head", study="three", query=23).rows()
     assert list(rows) == ["empty", "small", "three"]
     row = rows["three"]
     assert row["queries"] == [5, 11, 23]
@@ -807,5 +817,10 @@ def test_every_study_has_a_line_of_the_index() -> None:
     assert (row["heads"], row["layers"], row["model_elbow_n"]) == (6, 3, None)
     unknown = {name for name, value in rows["empty"].items() if value is None}
     kinds = {"retriever_share", "mixer_share", "reset_share", "other_share"}
-    assert unknown == {"queries", "model_elbow_n", "claims_beyond_twin"} | kinds
+    separation = {"precision", "recall", "shown_n", "sink_weight", "sinks", "sink_layers", "twin"}
+    assert unknown == {"queries", "model_elbow_n", "claims_beyond_twin"} | kinds | separation
+    (shown,) = (one for one in means if (one["query"], one["n"]) == (23, 4))
+    assert (row["precision"], row["recall"], row["shown_n"]) == (shown["precision"], shown["recall"], 4)
+    assert row["sinks"] == [one["sink_weight"] for one in sinks if one["sink_weight"] is not None]
+    assert not row["is_twin"]
     assert (rows["empty"]["claims_judged"], rows["empty"]["claims_supported"]) == (0, 0)
