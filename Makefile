@@ -15,8 +15,13 @@ help:  ## list the targets
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt 'pip>=25.1'
 	@touch $@
 
+# every kernel compiles in the smallest of studies
+KERNELS := run --name kernels --model embedded --corpus embedded --context-length 64 --sequences 2 --queries 31,63
+
 .venv/product: .venv/pip pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@echo 'Compiling the kernels, so that no run has to: half a minute'
+	@root=$$(mktemp -d) && ATTENTION_GEOMETRY_HOME=$$root $(BIN)/attention-geometry --quiet $(KERNELS) && rm -r $$root
 	@touch $@
 
 .venv/dev: .venv/product

@@ -227,13 +227,19 @@ def check_numbers(batch: Batch, settings: ExtractionSettings) -> None:
     captured = batch.captured
     captured.wait()
     for layer, size in enumerate(captured.layers):
-        weights = captured.weights[layer, :, :, : size.heads]
-        values = captured.values[layer, :, : size.kv_heads, :, : size.head_dim]
-        sinks = captured.learned_sink[layer, :, :, : size.heads]
-        if not all(numbers.isfinite().all() for numbers in (weights, values, sinks)):
+        if not is_finite(captured, layer):
             msg = f"The model '{settings.model.id}' computes numbers that are not finite in layer {layer}: "
             raise UserError(msg + _describe_remedy(settings))
-        check_range(values, layer, settings)
+        check_range(captured.values[layer, :, : size.kv_heads, :, : size.head_dim], layer, settings)
+
+
+def is_finite(captured: Capture, layer: int) -> bool:
+    """Whether all numbers of a layer are finite; those captured on a GPU must have arrived."""
+    size = captured.layers[layer]
+    weights = captured.weights[layer, :, :, : size.heads]
+    values = captured.values[layer, :, : size.kv_heads, :, : size.head_dim]
+    sinks = captured.learned_sink[layer, :, :, : size.heads]
+    return all(bool(numbers.isfinite().all()) for numbers in (weights, values, sinks))
 
 
 def check_range(values: Tensor, layer: int, settings: ExtractionSettings) -> None:

@@ -36,6 +36,8 @@ class Heads:
     """Keys that each query of a layer may attend to, (layers, queries)."""
     elbow: NDArray[np.float64] | None = None
     """N at the elbow of separability."""
+    n_90: NDArray[np.float64] | None = None
+    """Mean number of keys that hold 90 % of the weight at the last query of the study."""
     recall: NDArray[np.float64] | None = None
     """Mean Recall at each N in ``recall_n``, (layers, heads, N)."""
     recall_n: NDArray[np.int64] | None = None
@@ -102,17 +104,25 @@ def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) ->
     -------
     list of Policy
         ``same_n``; ``elbow`` (N of a head proportional to its elbow) and ``random_budgets`` (the same numbers, assigned
-        to heads at random); ``recall`` (the N from which on a head's mean Recall stays at r or above); ``mass``;
-        ``sink_recent``; ``full_heads_SCORE`` for each score and ``full_heads_random``.
+        to heads at random); ``n_90`` (N of a head proportional to its ``n_90``); ``recall`` (the N from which on a
+        head's mean Recall stays at r or above); ``mass``; ``sink_recent``; ``full_heads_SCORE`` for each score and
+        ``full_heads_random``.
     """
     same = np.full(heads.present.shape, keys)
     cost, sink = heads.compute_cost(same), min(SINK, keys - 1)
     found: list[Policy] = [Largest("same_n", f"N={keys}", same), SinkAndRecent(sink, keys - sink)]
-    if heads.elbow is not None and np.isfinite(heads.elbow[heads.present]).any():
-        budgets = scale_budgets(heads.elbow, cost, heads)
-        found.append(Largest("elbow", f"mean N={budgets[heads.present].mean():.4g}", budgets))
+    proportional = {
+        name: scale_budgets(scores, cost, heads)
+        for name, scores in (("elbow", heads.elbow), ("n_90", heads.n_90))
+        if scores is not None and np.isfinite(scores[heads.present]).any()
+    }
+    for name, budgets in proportional.items():
+        found.append(Largest(name, f"mean N={budgets[heads.present].mean():.4g}", budgets))
+    if "elbow" in proportional:
         found += [
-            Largest("random_budgets", f"draw {n}", _shuffle_budgets(budgets, heads, _make_rng(seed, 0, n)))
+            Largest(
+                "random_budgets", f"draw {n}", _shuffle_budgets(proportional["elbow"], heads, _make_rng(seed, 0, n))
+            )
             for n in range(draws)
         ]
     if heads.recall is not None:

@@ -33,6 +33,7 @@ from extract.attention import (
 )
 from extract.buffers import Buffers, Patterns
 from extract.hub import summarise_error
+from extract.implementations import restore_attention
 from extract.kinds import OTHER_KINDS, list_layer_kinds
 from extract.models import is_out_of_memory
 from storage.errors import UserError
@@ -46,6 +47,9 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 element, by the type the layer computes in: about 800, 10 and 6 of its rounding steps."""
 
 NO_LAYER = LayerSize(0, 0, 0)
+
+PROBE_TOKENS = 64
+"""Length of the sequence on which a model is tried before it is read."""
 
 
 @dataclass(frozen=True)
@@ -289,12 +293,9 @@ def _refuse_in_part(model: str, missing: Sequence[int], layers: int) -> None:
 @contextmanager
 def _use_recorder(model: PreTrainedModel) -> Iterator[None]:
     """Make the model compute attention with ``_forward`` inside the context; restore its own function afterwards."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation(ATTENTION)
-    try:
+    with restore_attention(model):
+        model.set_attn_implementation(ATTENTION)
         yield
-    finally:
-        model.set_attn_implementation(before)
 
 
 def _forward(

@@ -17,9 +17,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from extract import corpora, models
 from extract.ablation import LayerEffects, ablate, compute_mean_of_others, compute_mean_outputs
 from extract.budgets import SHARES, Heads
-from extract.capture import Attention, probe
+from extract.capture import PROBE_TOKENS, Attention, probe
 from extract.checkpoints import OTHER_FILES
-from extract.extraction import PROBE_TOKENS
 from extract.hub import silence_libraries
 from extract.interventions import Recorder, Replacement, check_heads, intervene, refuse_two_passes
 from extract.policies import Policy

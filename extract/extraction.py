@@ -34,7 +34,7 @@ from extract.batches import (
     read_batches,
     refuse_for_memory,
 )
-from extract.capture import Attention, probe
+from extract.capture import PROBE_TOKENS, Attention, probe
 from extract.corpora import Windows
 from extract.hub import silence_libraries
 from extract.identity import SYNTHETIC_INPUTS
@@ -48,9 +48,6 @@ from storage.files.places import Place
 from storage.zarr.arrays import TENSORS, LayerSize, build_tensor_specs
 from storage.zarr.layers import find_present_heads
 from storage.zarr.sequences import SequenceStore
-
-PROBE_TOKENS = 64
-"""Length of the sequence on which a model is tried before extraction begins."""
 
 Before = Callable[[Mapping[str, int], Sequence[LayerSize], int], None]
 """Callback that gets the sizes of the store's axes, those of all layers, and the number of sequences that the store

@@ -75,8 +75,8 @@ def describe_model(found: Checkpoint | GgufModel, settings: ExtractionSettings) 
     Returns
     -------
     dict
-        ``model`` and ``tokenizer``, as ``Checkpoint.describe_files`` or ``GgufModel.describe_files``; for random
-        weights also what determines them, and not how those of the file are stored.
+        ``model`` and ``tokenizer``, as ``Checkpoint.describe_files`` or ``GgufModel.describe_files``; if the
+        weights are random or rounded also how, and not how those of the file are stored.
 
     Raises
     ------
@@ -84,19 +84,22 @@ def describe_model(found: Checkpoint | GgufModel, settings: ExtractionSettings) 
         If a file cannot be read.
     """
     known = found.describe_files() if isinstance(found, Checkpoint) else found.describe_files(settings.dtype)
-    random = describe_random_weights(settings)
-    own = {name: value for name, value in known["model"].items() if not (random and name == QUANTISATION)}
-    return {**known, "model": own | random | {"id": settings.model.id}}
+    changed = describe_changed_weights(settings)
+    own = {name: value for name, value in known["model"].items() if not (changed and name == QUANTISATION)}
+    return {**known, "model": own | changed | {"id": settings.model.id}}
 
 
-def describe_random_weights(settings: ExtractionSettings) -> dict[str, Any]:
-    """What determines random weights in addition to the configuration: their seed and versions of libraries.
+def describe_changed_weights(settings: ExtractionSettings) -> dict[str, Any]:
+    """How the weights differ from the checkpoint's.
 
     Returns
     -------
     dict
-        ``weights``, ``weights_seed`` and ``initialised_by``; empty if the weights are the checkpoint's.
+        For random weights ``weights``, ``weights_seed`` and ``initialised_by``: their seed and the versions of the
+        libraries that draw them; for rounded ones ``quantisation``; empty if the weights are the checkpoint's.
     """
+    if kind := settings.model.quantised:
+        return {QUANTISATION: f"rounded to {kind}, dequantised to {settings.dtype} by gguf {version('gguf')}"}
     if settings.weights_seed is None:
         return {}
     drawn_by = ", ".join(f"{library} {version(library)}" for library in ("torch", "transformers"))

@@ -26,6 +26,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from extract.attention import find_visible_keys
 from extract.capture import Attention, find_eager_attention, refuse_part_of_the_keys
+from extract.implementations import restore_attention
 from extract.models import is_out_of_memory
 from storage.errors import UserError
 
@@ -179,15 +180,15 @@ def intervene(model: PreTrainedModel, attention: Attention, edit: Edit) -> Itera
     AttentionInterface.register(name, _forward)
     AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[before])  # the masks that the model would make
     token = _edited.set(_ActiveEdit(type(model).__name__, edit, before))
-    model.set_attn_implementation(name)
     try:
-        yield
+        with restore_attention(model):
+            model.set_attn_implementation(name)
+            yield
     except (RuntimeError, MemoryError) as error:
         if is_out_of_memory(error):
             raise UserError(_NO_MEMORY.format(type(model).__name__)) from error
         raise
     finally:
-        model.set_attn_implementation(before)
         _edited.reset(token)
 
 

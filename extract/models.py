@@ -50,7 +50,8 @@ from extract.checks import check_checkpoint, check_model, check_positions
 from extract.gguf_loading import check_architecture, dequantise, open_alone, remove_unused_bos
 from extract.gguf_models import GgufModel
 from extract.hub import is_hub_reachable, silence_libraries, summarise_error
-from extract.identity import describe_model, describe_random_weights, is_local_model, open_model
+from extract.identity import describe_changed_weights, describe_model, is_local_model, open_model
+from extract.quantisation import round_weights
 from extract.settings import SYNTHETIC, ExtractionSettings, ModelSettings
 from extract.tensors import check_sizes, count_elements, read_tensor_shapes
 from storage.errors import UserError
@@ -136,17 +137,20 @@ class Description:
     dtype: torch.dtype
     provenance: dict[str, dict[str, Any]]
     """``model``: id, commit or hashes of the files, architecture, origin of random weights
-    (``identity.describe_random_weights``); ``tokenizer``: hashes, whether it has a BOS."""
+    (``identity.describe_changed_weights``); ``tokenizer``: hashes, whether it has a BOS."""
     weights_seed: int | None = None
     """Seed of random weights; None for the weights of the checkpoint."""
+    quantised: str | None = None
+    """The type of GGUF to which the weights are rounded; None if they are not."""
 
 
 @silence_libraries()
-def describe(settings: ExtractionSettings) -> Description:
+def describe(settings: ExtractionSettings, *, identify: bool = True) -> Description:
     """Find the model, read its configuration and tokenizer and hash its files; no weights are loaded.
 
     A model with random weights is identified by its configuration, the seed and the versions of the libraries that
-    draw them: weights files need not exist, and are not read.
+    draw them: weights files need not exist, and are not read. If ``identify`` is False, files are not hashed and the
+    provenance is empty: for what leaves no record.
 
     Raises
     ------
@@ -163,18 +167,28 @@ def describe(settings: ExtractionSettings) -> Description:
     most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
     check_positions(source.name, most, settings.context_length)
     tokenizer = _load_tokenizer(source)
+    provenance = _describe_provenance(settings, source, config, tokenizer) if identify else {}
+    dtype = getattr(torch, settings.dtype)
+    return Description(
+        source, config, tokenizer, device, settings.device_map, dtype, provenance,
+        settings.weights_seed, settings.model.quantised,
+    )  # fmt: skip
+
+
+def _describe_provenance(
+    settings: ExtractionSettings, source: Source, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase
+) -> dict[str, dict[str, Any]]:
+    """As ``Description.provenance``."""
     known = (
         describe_model(source.files, settings)
         if source.files
-        else {"model": {"id": settings.model.id, **describe_random_weights(settings)}}
+        else {"model": {"id": settings.model.id, **describe_changed_weights(settings)}}
     )
     commit = {"commit": source.commit} if source.commit else {}
-    provenance: dict[str, dict[str, Any]] = {
+    return {
         "model": {**known["model"], **commit, "architecture": _name_architecture(source, config)},
         "tokenizer": {**known.get("tokenizer", {}), **describe_tokenizer(tokenizer)},
     }
-    dtype = getattr(torch, settings.dtype)
-    return Description(source, config, tokenizer, device, settings.device_map, dtype, provenance, settings.weights_seed)
 
 
 @silence_libraries()
@@ -188,9 +202,13 @@ def load(description: Description) -> PreTrainedModel:
     Raises
     ------
     UserError
-        If the weights cannot be read, lack tensors of the model, or do not fit into memory.
+        If the weights cannot be read, lack tensors of the model, do not fit into memory, or cannot be rounded to the
+        type that is asked for.
     """
-    return _load_trained(description) if description.weights_seed is None else _load_random(description)
+    model = _load_trained(description) if description.weights_seed is None else _load_random(description)
+    if description.quantised:
+        round_weights(model, description.quantised)
+    return model
 
 
 def _load_trained(description: Description) -> PreTrainedModel:
@@ -364,7 +382,11 @@ def decode_tokens(model: ModelSettings, ids: Sequence[int]) -> list[str]:
     """
     if model.id == SYNTHETIC:
         return [f"p{index}" for index in ids]
-    tokenizer = _load_tokenizer(_locate(model))
+    return decode_each(_load_tokenizer(_locate(model)), ids)
+
+
+def decode_each(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
+    """The text of each token id on its own, as ``decode_tokens``."""
     before = tokenizer("a", add_special_tokens=False)["input_ids"]
     start = len(str(tokenizer.decode(before)))
     return [str(tokenizer.decode([*before, index]))[start:] for index in ids]

@@ -95,6 +95,12 @@ class ModelSettings(_Settings):
         description="seed of the random weights; default: the study's seed",
     )
 
+    quantised: Literal["Q8_0", "Q5_1", "Q5_0", "Q4_1", "Q4_0"] | None = Field(
+        None,
+        exclude_if=lambda kind: kind is None,
+        description="round the trained weights to this type of GGUF, as if they were read from such a file",
+    )
+
     @property
     def name(self) -> str:
         """The model as shown to people: its id, and the file if one is named."""
@@ -135,6 +141,14 @@ class ModelSettings(_Settings):
         if seed is not None and known.data.get("weights", "random") != "random":
             _refuse("input is only allowed with `weights: random`")
         return seed
+
+    @field_validator("quantised")
+    @classmethod
+    def _check_quantised(cls, kind: str | None, known: ValidationInfo) -> str | None:
+        """Refuse to round weights that are drawn."""
+        if kind is not None and (known.data.get("weights") == "random" or known.data.get("id") == SYNTHETIC):
+            _refuse("input is only allowed with trained weights; leave it out")
+        return kind
 
     @field_validator("revision")
     @classmethod

@@ -15,8 +15,8 @@ from extract.checkpoints import OTHER_FILES, Checkpoint
 from extract.gguf_models import QUANTISATION
 from extract.identity import (
     SYNTHETIC_INPUTS,
+    describe_changed_weights,
     describe_model,
-    describe_random_weights,
     hash_corpus,
     is_local_corpus,
     is_local_model,
@@ -173,7 +173,7 @@ def _find_inputs(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[s
     if is_local_model(settings.model):
         return combine_inputs(settings, _describe_model(settings, was), was)
     known = {part: was[part] for part in ("model", "tokenizer") if part in was}
-    return combine_inputs(settings, known | {"model": known["model"] | describe_random_weights(settings)}, was)
+    return combine_inputs(settings, known | {"model": known["model"] | describe_changed_weights(settings)}, was)
 
 
 def _describe_model(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel
 
+from extract.implementations import restore_attention
 from extract.kinds import find_first_keys
 from extract.models import is_out_of_memory
 from storage.errors import UserError
@@ -87,12 +88,9 @@ def read(
 @contextmanager
 def use_eager(model: PreTrainedModel) -> Iterator[None]:
     """Make the model compute eager attention inside the context; restore its own implementation afterwards."""
-    before = model.config._attn_implementation
-    model.config._attn_implementation = "eager"  # set_attn_implementation has no effect on these models
-    try:
+    with restore_attention(model):
+        model.config._attn_implementation = "eager"  # set_attn_implementation has no effect on these models
         yield
-    finally:
-        model.config._attn_implementation = before
 
 
 def _read_rows(

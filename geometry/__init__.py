@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from geometry.selection.profile import Scale as Scale
     from geometry.selection.profile import selection_counts as selection_counts
     from geometry.selection.profile import selection_profile as selection_profile
+    from geometry.selection.top_keys import TopKeys as TopKeys
+    from geometry.selection.top_keys import top_keys as top_keys
     from geometry.separation.chance import MEASURES as MEASURES
     from geometry.separation.chance import NULLS as NULLS
     from geometry.separation.chance import Separability as Separability
@@ -63,6 +65,7 @@ _MODULES = {
     "selection.parts": ("output_parts",),
     "assumptions.phases": ("fit_phases",),
     "selection.profile": ("SCALES", "Scale", "selection_counts", "selection_profile"),
+    "selection.top_keys": ("TopKeys", "top_keys"),
     "quantities": (
         "SELECTION",
         "Concentration",

@@ -47,6 +47,9 @@ OF_SEQUENCE: Axes = ("layer", "kv_head")
 ROLES = ("sink", "last", "other")
 """Roles of a key for a query, by code: position 0, the query's own position, any other."""
 
+TOP_KEYS = 16
+"""Keys of a head that are measured one by one, those of largest weight."""
+
 PATTERNS = (
     "sink",
     "self",

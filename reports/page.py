@@ -10,12 +10,14 @@ from pathlib import Path
 
 import duckdb
 
+from reports import browser
 from reports.export import Png, draw_previews
 from reports.figures import Section, Source, find_source, sections
 from reports.findings import headlines as headlines_findings
 from reports.findings import numbers
 from reports.findings import settings as settings_findings
 from reports.queries import ask, quote_literal
+from reports.reader import collect_reader
 from reports.rendering import iterate_figures, render, unvalidated
 from reports.summary import summarise
 from storage.files.staging import write_atomically
@@ -122,11 +124,13 @@ def write_report(
 
 def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, origin: str) -> str:
     """Render the page as text."""
-    study = source.overview
+    study, found = source.overview, collect_reader(source)
     return render(
         "study.html.j2",
         parts,
         name=source.study,
+        further=() if found is None else ("reader.js",),
+        reader=None if found is None else browser.pack(found),
         study=study,
         home=home,
         origin=origin,

@@ -25,7 +25,9 @@ unvalidated = debug_mode(False)
 """Decorator of functions that write pages: Altair does not validate charts in them; the tests of charts do."""
 
 
-def render(template: str, sections: Sequence[Section] = (), *, name: str = "", **context: Any) -> str:
+def render(
+    template: str, sections: Sequence[Section] = (), *, name: str = "", further: Sequence[str] = (), **context: Any
+) -> str:
     """Render a page as text.
 
     Parameters
@@ -36,12 +38,15 @@ def render(template: str, sections: Sequence[Section] = (), *, name: str = "", *
         The sections that the template shows; a page without charts has no scripts.
     name
         Prefix of the file names of saved charts.
+    further
+        Files in ``reports/templates`` of other scripts of the page, which run if it has charts.
     context
         Other variables of the template.
     """
     folder = files(__package__) / "templates"
     drawn = any(figure.charts for figure in iterate_figures(sections))
-    scripts = [browser.bundle(), (folder / "report.js").read_text(encoding="utf-8")] if drawn else []
+    own = [(folder / script).read_text(encoding="utf-8") for script in ("report.js", *further)]
+    scripts = [browser.bundle(), *own] if drawn else []
     return (
         _make_environment()
         .get_template(template)
@@ -58,6 +63,11 @@ def render(template: str, sections: Sequence[Section] = (), *, name: str = "", *
             **context,
         )
     )
+
+
+def render_fragment(template: str, **context: Any) -> str:
+    """Render a part of a page, which has no scripts."""
+    return _make_environment().get_template(template).render(**context)
 
 
 def iterate_figures(sections: Sequence[Section]) -> Iterator[Figure]:
@@ -90,7 +100,7 @@ def _make_environment() -> jinja2.Environment:
         "count_of": numbers.count,
         "percent": numbers.percent,
     }
-    environment.filters |= {"number": numbers.number, "together": _keep_together, "visible": _replace_controls}
+    environment.filters |= {"number": numbers.number, "together": _keep_together, "visible": replace_controls}
     environment.tests["numbers"] = _is_numeric
     return environment
 
@@ -163,6 +173,6 @@ _PICTURES: dict[int, int | str] = {code: 0x2400 + code for code in range(0x20)}
 _PICTURES |= {0x7F: 0x2421, ord("\n"): "↵", ord("\t"): "⇥"}
 
 
-def _replace_controls(token: str) -> str:
+def replace_controls(token: str) -> str:
     """Replace the control characters of a token by visible symbols, so that each token stays on its line."""
     return token.translate(_PICTURES)

@@ -1,6 +1,7 @@
 """The SQL of the warehouse: one statement per file, rendered by Jinja.
 
-- ``schema``: the tables.
+- ``schema``: the tables of a study.
+- ``families``: the tables of a family of studies, in a file of its own.
 - ``macros``: scalar and table functions, for views, derived tables and the users' own queries.
 - ``views``: relations that are computed from the tables when they are read.
 - ``derived``: a SELECT for each table that is computed from other tables when a study lands; its name is the table's.
@@ -12,12 +13,13 @@
 
 Every file begins with a header of three comments, ``grain``, ``inputs`` and ``meaning``; an indented line continues the
 one before. ``inputs`` names every table, view and macro that the statement reads; ``sort_statements`` relies on it. In
-``schema`` and ``views`` a comment at the end of a column's line is that column's COMMENT in the database.
+``schema``, ``families`` and ``views`` a comment at the end of a column's line is that column's COMMENT in the database.
 
-A file of ``schema`` declares its table completely. The columns in the parentheses of ``grain`` are its key; an interval
-at the end of a column's comment is its domain; ``rows`` in the header is the number of its rows, a product of units of
-a study (``storage.warehouse.declared``). The checks that keys occur once, values lie in their domains, intervals
-enclose their estimates and all rows are there, the estimate of disk space and ``docs/schema.md`` follow from these.
+A file of ``schema`` or ``families`` declares its table completely. The columns in the parentheses of ``grain`` are its
+key; an interval at the end of a column's comment is its domain; ``rows`` in the header is the number of its rows, a
+product of units of a study (``storage.warehouse.declared``). The checks that keys occur once, values lie in their
+domains, intervals enclose their estimates and all rows are there, the estimate of disk space and ``docs/schema.md``
+follow from these.
 
 A file ``NAME.sql`` whose template uses ``model`` holds two statements: ``NAME``, for every head, and ``NAME_model``,
 for the whole model. Templates take columns, domains and thresholds from ``sql.columns`` and ``sql.thresholds``.
@@ -37,7 +39,7 @@ from sql.thresholds import KINDS, OTHER, SIGNATURE, THRESHOLDS, describe_conditi
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-StatementKind = Literal["schema", "macros", "views", "derived", "queries", "tour", "checks", "findings"]
+StatementKind = Literal["schema", "families", "macros", "views", "derived", "queries", "tour", "checks", "findings"]
 
 _HEADER = re.compile(r"^-- (?P<key>grain|inputs|meaning|rows):\s*(?P<text>.*)$")
 _UNFINISHED = re.compile(r"\n-- {6,}")
@@ -200,6 +202,12 @@ def _select_quantities(axes: tuple[str, ...]) -> list[object]:
     return [quantity for quantity in SELECTION.values() if quantity.axes == axes]
 
 
+def list_tables() -> Iterator[Statement]:
+    """The tables of studies and of families, by name within each."""
+    kinds: tuple[StatementKind, ...] = ("schema", "families")
+    return (read_statement(kind, name) for kind in kinds for name in list_names(kind))
+
+
 def sort_statements(*kinds: StatementKind) -> Iterator[Statement]:
     """All statements of some kinds, each after the statements that its ``inputs`` name.
 
@@ -217,7 +225,7 @@ def sort_statements(*kinds: StatementKind) -> Iterator[Statement]:
 
 def _parse_columns(kind: StatementKind, text: str) -> dict[str, str]:
     """Comment of each column of a table or view."""
-    if kind not in {"schema", "views"}:
+    if kind not in {"schema", "families", "views"}:
         return {}
     matches = [_COLUMN.match(line) for line in text.splitlines()]
     return {match["name"]: match["comment"] for match in matches if match}

@@ -7,6 +7,7 @@ from geometry.quantities import BY_HEAD, SELECTION, Concentration, Quantity, lis
 from sql.thresholds import SIGNATURE
 
 KEYS: Mapping[str, tuple[str, str]] = {
+    "family": ("VARCHAR", "name of the family"),
     "study": ("VARCHAR", "name of the study"),
     "sequence": ("INTEGER", "sequence, from 0"),
     "query": ("INTEGER", "position of the query in its sequence"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("benchmarks", "dagster_project", "extract", "geometry", "reports", "sql", "storage")
+PACKAGES = ("attention_geometry", "benchmarks", "dagster_project", "extract", "geometry", "reports", "sql", "storage")
 
 PREPOSITIONS = {
     "across", "against", "along", "as", "at", "before", "beside", "beyond", "by", "for", "from", "in", "into", "of",

@@ -15,7 +15,7 @@ import pytest
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("dagster_project", "extract", "geometry", "reports", "sql", "storage")
+PACKAGES = ("attention_geometry", "dagster_project", "extract", "geometry", "reports", "sql", "storage")
 """What the wheel holds."""
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PIECES_VERSION = 2
+PIECES_VERSION = 3
 """Version of the numbers of pieces; raised when the forward passes change."""
 
 
@@ -160,8 +160,9 @@ def describe_heads(opened: "OpenedModel", sources: Sources, asked: EffectsSettin
     heads = measure_heads(opened, sequences=asked.sequences)
     recall_n, recall = _read_recall(sources, heads.present)
     elbow = _find_elbows(sources, heads.present)
+    n_90 = _read_n_90(sources, heads.present)
     scores = {"elbow": elbow, "mass": _compute_effective_keys(sources, heads.present)}
-    return dataclasses.replace(heads, elbow=elbow, recall=recall, recall_n=recall_n, scores=scores)
+    return dataclasses.replace(heads, elbow=elbow, n_90=n_90, recall=recall, recall_n=recall_n, scores=scores)
 
 
 def _read_recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], F64]:
@@ -174,6 +175,16 @@ def _read_recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[
         layer, head, n, found = (columns[name][last] for name in ("layer", "head", "n", "recall"))
         recall[layer, head, n - 1] = found
     return np.arange(1, most + 1), recall
+
+
+def _read_n_90(sources: Sources, present: NDArray[np.bool_]) -> F64:
+    """Mean number of keys that hold 90 % of the weight at the last query, (layers, heads); NaN for one key."""
+    found = np.full(present.shape, np.nan)
+    for rows in read_table(sources.summaries / "key_budgets.parquet"):
+        columns = {name: rows[name].to_numpy() for name in ("query", "layer", "head", "n_90")}
+        last = columns["query"] == sources.query
+        found[columns["layer"][last], columns["head"][last]] = columns["n_90"][last]
+    return found
 
 
 def _find_elbows(sources: Sources, present: NDArray[np.bool_]) -> F64:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dagster_project.analysis.key_budgets import KeyBudgets
 from dagster_project.analysis.passes import Block, fill_columns, run_pass
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
@@ -17,11 +18,12 @@ from storage.warehouse.rows import build_batch
 
 
 def compute_selection_means(sources: Sources) -> Rows:
-    """Mean Precision, Recall, F and specificity of every query, head and N, and of the whole model, with intervals.
+    """Mean Precision, Recall, F and specificity of every query, head and N, and keys for a share of the weight.
 
-    Means over heads of every sequence at one query are in memory, and the means of one layer.
+    With intervals, of heads and of the whole model. Means over heads of every sequence at one query are in memory, and
+    the means of one layer.
     """
-    return run_pass(sources, [SelectionMeans(sources), HeadLevels(sources)], what="means")
+    return run_pass(sources, [SelectionMeans(sources), HeadLevels(sources), KeyBudgets(sources)], what="means")
 
 
 class SelectionMeans:

@@ -34,9 +34,12 @@ FITS = (
 MEANS = make_tables_asset(
     "selection_means",
     "means",
-    "Mean Precision, Recall, F and specificity of every query, head and N, and of the whole model, with intervals.",
-    tables=("selection_means", "selection_means_model", "head_levels"),
-    version=4,
+    "Mean Precision, Recall, F and specificity of every query, head and N, keys for a share of the weight; intervals.",
+    tables=(
+        *("selection_means", "selection_means_model", "head_levels"),
+        *("key_budgets", "key_budgets_layer", "key_budgets_model"),
+    ),
+    version=5,
     settings=("scale",),
 )
 """The means, from which budgets of keys are taken."""
@@ -104,6 +107,14 @@ SUMMARIES: tuple[Asset, ...] = (
         reads=("attention",),
     ),
     make_tables_asset(
+        "top_keys",
+        "top_keys",
+        "The 16 keys of largest weight of every head, one by one: position, contribution, distance from s_N.",
+        tables=("top_keys",),
+        version=1,
+        reads=("attention", "values"),
+    ),
+    make_tables_asset(
         "value_directions",
         "directions",
         "Principal directions of the value states of every KV head, and the value states of sequence 0 along them.",
@@ -147,7 +158,7 @@ SUMMARIES: tuple[Asset, ...] = (
         "interventions",
         "The increase of the model's loss when queries attend to fewer keys, by policy and budget.",
         tables=("sparsified_loss", "sparsified_loss_by_sequence"),
-        version=3,
+        version=4,
         after=(MEANS,),
         settings=("effects",),
         kinds=("torch", "parquet"),

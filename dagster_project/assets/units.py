@@ -8,6 +8,7 @@ import numpy as np
 from dagster_project.study.settings import Study
 from geometry.arrays import I64
 from geometry.grids import half_octave_grid, log_grid
+from geometry.quantities import TOP_KEYS
 
 if TYPE_CHECKING:
     from storage.zarr.arrays import LayerSize
@@ -50,11 +51,13 @@ def count_units(keys: I64, layers: "Sequence[LayerSize]", sizes: Mapping[str, in
         "all_head_queries": len(keys) * int(heads.sum()),
         "kv_head_queries": len(keys) * int(kv_heads.sum()),
         "head_queries": int(((keys > 1) * heads).sum()),
+        "layer_queries": int((keys > 1).sum()),
         "queries_of_two": int((most > 1).sum()),
         "head_n": int(((keys - 1) * heads).sum()),
         "query_n": int((most - 1).sum()),
         "query_grid": sum(log_grid(max(position + 1, 2)).size for position in study.query_positions),
         "head_keys": int((keys * heads).sum()),
+        "head_top_keys": int((np.minimum(keys, TOP_KEYS) * heads).sum()),
         "head_nulls": int((below * heads).sum()),
         "query_nulls": int(below.max(axis=1).sum()),
         "kappas": len(analysis.kappas),

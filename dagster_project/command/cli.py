@@ -47,6 +47,7 @@ from storage.files.user_paths import resolve_path
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from dagster_project.study.families import Family
     from dagster_project.upkeep.plan import Report
 
 app = typer.Typer(
@@ -116,7 +117,9 @@ def attention_geometry(
 def run(
     study: Annotated[
         str | None,
-        typer.Argument(help="A study defined in studies.yaml; omit with --name.", autocompletion=complete_study),
+        typer.Argument(
+            help="A study or family defined in studies.yaml; omit with --name.", autocompletion=complete_study
+        ),
     ] = None,
     home: HomeOption = None,
     fresh: Annotated[
@@ -181,6 +184,9 @@ def run(
 
     A study defined in studies.yaml: `attention-geometry run embedded`
 
+    All members of a family, one after the other; one that fails does not stop the others:
+    `attention-geometry run training`
+
     Heads drawn from the paper's assumptions, to test the fits: `attention-geometry run synthetic`
 
     Your own model and text, recorded under a name:
@@ -218,11 +224,55 @@ def run(
         "twin": twin,
     }
     settings = {key: value for key, value in given.items() if value is not None}
+    if study is not None and not settings and name is None and (family := _find_family(root, study)):
+        _run_family(root, family, fresh=fresh, force=force, as_json=as_json)
+        return
     with _select_study(root, study, name, settings) as chosen:
         from dagster_project.command.runs import run_study  # here, so that invalid input is refused quickly
 
         run_study(root, chosen, fresh=fresh, force=force)
     _print_results(root, chosen, as_json=as_json)
+
+
+@app.command("inspect")
+def inspect_command(
+    text: Annotated[str | None, typer.Argument(help="The text; without one, each line of standard input.")] = None,
+    model: Annotated[
+        str, typer.Option(help="`embedded`, a local directory, a GGUF file, package:DISTRIBUTION/FILE, or a hub id.")
+    ] = "embedded",
+    gguf: Annotated[str | None, typer.Option(metavar="FILE", help="GGUF file of the directory or hub id.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="MEASURE",
+            help="Rank heads by recall, precision, specificity, sink, rho_0, effective_keys, n_90 or top_weight.",
+        ),
+    ] = "recall",
+    head: Annotated[
+        str | None, typer.Option(metavar="LAYER.HEAD", help="Show the keys of this head in the text.")
+    ] = None,
+    query: Annotated[int | None, typer.Option(help="Position of the query (default: the last token).")] = None,
+    n: Annotated[int, typer.Option("--n", metavar="N", help="Number of selected keys.")] = 4,
+    top: Annotated[int, typer.Option(help="Number of heads, or of keys of the head, to show.")] = 10,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Show what every head of a model selects in a text, without a study and without a data root.
+
+    The heads of highest Recall at the last token: `attention-geometry inspect "A list can be used as a stack."`
+
+    What one of them looks at: `attention-geometry inspect --head 3.1 "A list can be used as a stack."`
+
+    Many texts, the model loaded once: `attention-geometry inspect --model ./checkpoint --by sink --json < texts.txt`
+    """
+    from dagster_project.command.inspection import inspect_texts, parse_inspection, read_lines
+
+    asked = parse_inspection(by=by, head=head, top=top, n=n, query=query, as_json=as_json)
+    settings = {"model": _build_input_settings(model, gguf=gguf, revision=revision), "dtype": dtype, "device": device}
+    if not inspect_texts(settings, read_lines() if text is None else [text], asked, go_on=text is None):
+        raise typer.Exit(1)
 
 
 @app.command(no_args_is_help=True)
@@ -300,32 +350,48 @@ def drop(
 
 @app.command()
 def studies(
+    family: Annotated[
+        str | None, typer.Argument(help="List only the members of this family.", autocompletion=complete_study)
+    ] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List all studies with their model, corpus, size and state."""
+    """List all studies with their model, corpus, size and state; a family of studies in one line.
+
+    The members of a family: `attention-geometry studies training`
+    """
     from rich import box
     from rich.table import Column, Table
 
-    from dagster_project.study.studies import list_readable_studies
-    from dagster_project.upkeep.progress import describe_states
+    from dagster_project.study.studies import find_family, list_families, list_readable_studies
+    from dagster_project.upkeep.progress import describe_states, merge_members
 
     root = _use_home(home)
     found, unreadable = list_readable_studies(root)
-    table = Table(
-        *(Column(name, overflow="fold") for name in ("study", "model", "corpus", "context", "sequences", "state")),
-        box=box.SIMPLE_HEAD,
-    )
-    table.columns[0].no_wrap = True
-    for name, state in describe_states(root, found).items():
-        study = found[name]
-        cells = (name, study.model.name, study.corpus.name, study.context_length, study.sequences, state)
-        if as_json:
-            keys = ("study", "model", "corpus", "context_length", "sequences", "state")
-            write_object(dict(zip(keys, cells, strict=True)))
-            continue
-        table.add_row(*(escape_control_codes(str(cell)) for cell in cells))
-    if not as_json:
+    families = list_families(root)
+    if family is not None:
+        families, unreadable = {family: find_family(root, family)}, {}
+        found = {name: found[name] for name in families[family].members if name in found}
+    keys = ("study", "model", "corpus", "context_length", "sequences", "state")
+    states = describe_states(root, found)
+    rows = [
+        dict(
+            zip(keys, (name, of.model.name, of.corpus.name, of.context_length, of.sequences, states[name]), strict=True)
+        )
+        for name, of in found.items()
+    ]
+    if as_json:
+        members = {member: name for name, known in families.items() for member in known.members}
+        for row in rows:
+            write_object({**row, "family": members.get(str(row["study"]))})
+    else:
+        table = Table(
+            *(Column(name, overflow="fold") for name in ("study", "model", "corpus", "context", "sequences", "state")),
+            box=box.SIMPLE_HEAD,
+        )
+        table.columns[0].no_wrap = True
+        for row in rows if family is not None else merge_members(rows, families):
+            table.add_row(*(escape_control_codes(str(cell)) for cell in row.values()))
         make_console().print(table)
     for error in unreadable.values():
         raise error
@@ -451,7 +517,8 @@ def export(
     --by effective_keys --out pattern`
 
     For kvpress (LUKVPress), budgets in proportion to the number of keys used: `attention-geometry export effects
-    --format lukv --by effective_keys --group mean --out budgets.npy`
+    --format lukv --by effective_keys --group mean --out budgets.npy`; or to the keys that hold 90 % of the weight:
+    `--by mass`
 
     List the measures: `attention-geometry sql "SELECT DISTINCT measure FROM head_measures"`
     """
@@ -611,7 +678,9 @@ def assets(
 def refresh(
     studies: Annotated[
         list[str] | None,
-        typer.Argument(help="Studies to refresh (default: all that were ever run).", autocompletion=complete_study),
+        typer.Argument(
+            help="Studies or families to refresh (default: all that were ever run).", autocompletion=complete_study
+        ),
     ] = None,
     home: HomeOption = None,
     dry_run: Annotated[bool, _make_flag("--dry-run", help="Print what is stale and why, and change nothing.")] = False,
@@ -702,24 +771,28 @@ def doctor(
 
 @app.command(no_args_is_help=True)
 def clear(
-    study: Annotated[str, typer.Argument(help="A study with stored files.", autocompletion=complete_study)],
+    study: Annotated[
+        str, typer.Argument(help="A study with stored files, or a family.", autocompletion=complete_study)
+    ],
     home: HomeOption = None,
     yes: Annotated[bool, _make_flag("--yes", help="Delete without asking.")] = False,
 ) -> None:
-    """Delete all files of a study: tensors, metrics, tables, report, and pages that compare it with others.
+    """Delete all files of a study or family: tensors, metrics, tables, report, and pages that compare it with others.
 
     Its entry in studies.yaml and Dagster's records of its runs are kept; `attention-geometry run STUDY` rebuilds
     everything. To delete only the largest files and keep the results: `attention-geometry drop STUDY`.
     """
+    from dagster_project.study.studies import expand_names
     from dagster_project.upkeep.clearing import clear_study, list_stored
     from dagster_project.upkeep.doctor import tabulate_removals
 
     root = _use_home(home)
+    names = [*expand_names(root, [study]), *([study] if _find_family(root, study) and list_stored(root, study) else [])]
     if not yes:
-        for path in list_stored(root, study):
+        for path in (path for name in names for path in list_stored(root, name)):
             typer.echo(f"{path.measure_size():>16,} bytes  {path}")
-        typer.confirm(f"Delete all files of study '{study}'?", abort=True)
-    make_console().print(tabulate_removals(clear_study(root, study)))
+        typer.confirm(f"Delete all files of {'study' if names == [study] else 'the family'} '{study}'?", abort=True)
+    make_console().print(tabulate_removals(removal for name in names for removal in clear_study(root, name)))
 
 
 @app.command()
@@ -894,6 +967,44 @@ def _check_known(home: Home, *studies: str) -> None:
     for study in studies:
         if not (home.warehouse / f"{study}.duckdb").exists():
             find_study(home, study)
+
+
+def _find_family(home: Home, name: str) -> "Family | None":
+    """The family of this name; None if there is none."""
+    from dagster_project.study.studies import list_families
+
+    return list_families(home).get(name)
+
+
+def _run_family(home: Home, family: "Family", *, fresh: bool, force: str | None, as_json: bool) -> None:
+    """Run a family, and print the outcome for each member.
+
+    Raises
+    ------
+    UserError
+        If a member failed; the others have been run.
+    """
+    from rich.table import Table
+
+    from dagster_project.command.runs import run_family
+
+    failed = run_family(home, family, fresh=fresh, force=force)
+    rows = [
+        {"study": name, family.axis: value, "outcome": failed.get(name, "done")}
+        for name, value in family.members.items()
+    ]
+    table = Table("study", family.axis, "outcome", title=family.name, title_justify="left")
+    for row in rows:
+        if as_json:
+            write_object({"family": family.name, **row})
+        table.add_row(*map(escape_control_codes, row.values()))
+    if not as_json:
+        make_console().print(table)
+    if failed:
+        first = next(iter(failed))
+        count = f"{len(failed)} of {len(family.members)} members of '{family.name}'"
+        msg = f"{count} failed; the first, {first}: {failed[first]}"
+        raise UserError(msg)
 
 
 def _print_results(home: Home, study: str, *, as_json: bool) -> None:

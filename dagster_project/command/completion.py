@@ -11,12 +11,13 @@ from storage.files.user_paths import resolve_path
 
 
 def complete_study(context: typer.Context, incomplete: str) -> list[str]:
-    """The studies of the named data root that begin with a prefix."""
-    from dagster_project.study.studies import list_readable_studies
+    """The studies and families of the named data root that begin with a prefix."""
+    from dagster_project.study.studies import list_families, list_readable_studies
 
     named = context.params.get("home")
     try:
-        found = list_readable_studies(Home(resolve_path(named)) if named else Home.from_environment())[0]
+        home = Home(resolve_path(named)) if named else Home.from_environment()
+        found = {*list_readable_studies(home)[0], *list_families(home)}
     except (UserError, OSError):
         return []
     return _filter_by_prefix(incomplete, found)
@@ -25,7 +26,7 @@ def complete_study(context: typer.Context, incomplete: str) -> list[str]:
 def complete_relation(incomplete: str) -> list[str]:
     """The tables, views and macros that begin with a prefix."""
     return _filter_by_prefix(
-        incomplete, [name for kind in ("schema", "views", "macros") for name in sql.list_names(kind)]
+        incomplete, [name for kind in ("schema", "families", "views", "macros") for name in sql.list_names(kind)]
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dagster_project.command.runs import run_assets
 from dagster_project.study.home import Home
-from dagster_project.study.studies import find_study, list_readable_studies
+from dagster_project.study.studies import expand_names, find_study, list_readable_studies
 from dagster_project.upkeep.plan import Entry, Report, plan, write
 from storage.errors import format_error
 
@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 def refresh(home: Home, names: Sequence[str] = (), *, dry_run: bool = False) -> Report:
     """Rebuild what is stale in all studies, or in those named, one after the other in this process.
 
+    The name of a family stands for its members.
+
     A study that fails does not stop the others. The report is written before the first run and after each.
 
     Raises
@@ -24,6 +26,7 @@ def refresh(home: Home, names: Sequence[str] = (), *, dry_run: bool = False) -> 
     UserError
         If a study is named that does not exist.
     """
+    names = expand_names(home, names) if names else ()
     unreadable = list_readable_studies(home)[1] if names else {}
     for name in set(names) - unreadable.keys():
         find_study(home, name)

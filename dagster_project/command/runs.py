@@ -9,13 +9,15 @@ from typing import Any
 from dagster_project.analysis.memory import check_start
 from dagster_project.assets.asset import UNREADABLE
 from dagster_project.assets.catalogue import ASSETS, select_assets
+from dagster_project.assets.families import make_family
 from dagster_project.assets.tensors import TENSOR_STORE, check_inputs
 from dagster_project.command.loading import suspend_gc
+from dagster_project.study.families import Family
 from dagster_project.study.home import Home
 from dagster_project.study.studies import check_twin, find_study
 from dagster_project.study.twins import find_twin_name
 from dagster_project.upkeep.freshness import find_stale_assets, find_stale_of_twin, select_twin_assets
-from storage.errors import DerivedDamageError, UserError
+from storage.errors import DerivedDamageError, UserError, format_error
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +66,34 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
             _materialise(home, name, known, force="warehouse")
         return known
     return _rebuild_stale(home, name, known, partial(find_stale_assets, home, name, study), force)
+
+
+def run_family(home: Home, family: Family, *, fresh: bool = False, force: str | None = None) -> dict[str, str]:
+    """Run the members of a family in order, each as ``run_study``, and make its tables.
+
+    A member that fails does not stop the others.
+
+    Returns
+    -------
+    dict
+        What was told of each member that failed.
+
+    Raises
+    ------
+    UserError
+        If the tables of the family cannot be made.
+    """
+    failed = {}
+    for number, name in enumerate(family.members, 1):
+        logger.info("%s: %d of %d, %s", family.name, number, len(family.members), name)
+        try:
+            run_study(home, name, fresh=fresh, force=force)
+        except Exception as error:  # noqa: BLE001 (the other members are still run)
+            failed[name] = format_error(error)
+            logger.warning("%s: %s", name, failed[name])
+    if len(failed) < len(family.members):
+        make_family(home, family)
+    return failed
 
 
 def _rebuild_stale(

@@ -5,7 +5,7 @@ The settings of a study are in ``dagster_project.study.settings``.
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, get_args
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from dagster_project.study.documents import LARGEST, parse_yaml
+from dagster_project.study.families import Entries, Family, Fault, expand_families
 from dagster_project.study.home import Home
 from dagster_project.study.settings import RANDOM, Study
 from dagster_project.study.twins import find_owner, find_twin_name, iterate_with_twins, make_random_twin
@@ -52,9 +53,50 @@ def list_studies(home: Home) -> dict[str, Study]:
     return {name: _resolve_study(home, name, shipped, own) for name in _list_names(shipped, own)}
 
 
-def _list_names(shipped: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+def list_families(home: Home) -> dict[str, Family]:
+    """All families by name whose entries can be read: those shipped and those of the data root.
+
+    Raises
+    ------
+    UserError
+        If a file is not valid.
+    """
+    shipped, own = _read_entries(locate_shipped_file()), _read_entries(home.studies_file)
+    taken = set(shipped.list_names())
+    return {**shipped.families, **{name: family for name, family in own.families.items() if name not in taken}}
+
+
+def find_family(home: Home, name: str) -> Family:
+    """The family called ``name``.
+
+    Raises
+    ------
+    UserError
+        If there is none.
+    """
+    known = list_families(home)
+    if name not in known:
+        msg = f"There is no family '{name}'; {'there are ' + ', '.join(known) if known else 'no family is defined'}"
+        raise UserError(msg)
+    return known[name]
+
+
+def expand_names(home: Home, names: Iterable[str]) -> list[str]:
+    """Names of studies, where a family stands for its members; each once.
+
+    Raises
+    ------
+    UserError
+        As ``list_families``.
+    """
+    families = list_families(home)
+    members = (list(families[name].members) if name in families else [name] for name in names)
+    return list(dict.fromkeys(name for of_name in members for name in of_name))
+
+
+def _list_names(shipped: Entries, own: Entries) -> list[str]:
     """The names of the studies of two files and of their generated twins, each once."""
-    return list(dict.fromkeys([*iterate_with_twins(shipped), *iterate_with_twins(own)]))
+    return list(dict.fromkeys([*iterate_with_twins(shipped.studies), *iterate_with_twins(own.studies)]))
 
 
 def list_readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserError]]:
@@ -70,7 +112,7 @@ def list_readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserE
     try:
         own = _read_entries(home.studies_file)
     except UserError as error:
-        own, errors = {}, {str(home.studies_file): error}
+        own, errors = Entries({}, {}), {str(home.studies_file): error}
     found = {}
     for name in _list_names(shipped, own):
         try:
@@ -80,21 +122,21 @@ def list_readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserE
     return found, errors
 
 
-def _resolve_study(home: Home, name: str, shipped: Mapping[str, Any], own: Mapping[str, Any]) -> Study:
+def _resolve_study(home: Home, name: str, shipped: Entries, own: Entries) -> Study:
     """One study of the two files, or the generated twin of one."""
-    if name in shipped and name in own:
+    if name in own.studies and name in set(shipped.list_names()):
         msg = f"{home.studies_file}: study '{name}' is already shipped with the product; give it another name"
         raise UserError(msg)
-    if owner := find_owner(name, {**own, **shipped}):
-        if name in shipped or name in own:
+    if owner := find_owner(name, {**own.studies, **shipped.studies}):
+        if name in shipped.studies or name in own.studies:
             msg = (
                 f"{home.studies_file}: study '{name}' has the name of the twin that study '{owner}' requests; give it "
                 f"another name, or set twin: {name} in '{owner}'"
             )
             raise UserError(msg)
         return make_random_twin(_resolve_study(home, owner, shipped, own))
-    path, settings = (locate_shipped_file(), shipped[name]) if name in shipped else (home.studies_file, own[name])
-    return parse_study(name, _anchor_paths(settings, path.parent), path)
+    path, of_file = (locate_shipped_file(), shipped) if name in shipped.studies else (home.studies_file, own)
+    return parse_study(name, _anchor_paths(of_file.studies[name], path.parent), path)
 
 
 def find_study(home: Home, name: str) -> Study:
@@ -108,11 +150,21 @@ def find_study(home: Home, name: str) -> Study:
     shipped, own = _read_entries(locate_shipped_file()), _read_entries(home.studies_file)
     if name in _list_names(shipped, own):
         return _resolve_study(home, name, shipped, own)
-    studies = list_studies(home)
-    close = difflib.get_close_matches(name, studies, n=1)
-    hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(studies)};"
+    families = list_families(home)
+    if name in families:
+        msg = f"'{name}' is a family of studies; name one of them, such as {next(iter(families[name].members))}"
+        raise UserError(msg)
+    known = _list_shown(list_studies(home), families)
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(known)};"
     msg = f"There is no study '{name}'; {hint} `attention-geometry studies` lists them"
     raise UserError(msg)
+
+
+def _list_shown(studies: Iterable[str], families: Mapping[str, Family]) -> list[str]:
+    """The names of studies, where those of a family are not named but the family is."""
+    members = {member for family in families.values() for member in family.members}
+    return [*(name for name in studies if name not in members), *families]
 
 
 def check_twin(home: Home, name: str, study: Study) -> None:
@@ -150,7 +202,7 @@ def read_studies(path: Path) -> dict[str, Study]:
     UserError
         If the file is not valid YAML or a study in it is malformed.
     """
-    entries = _read_entries(path)
+    entries = _read_entries(path).studies
     studies = {
         name: parse_study(name, _anchor_paths(settings, path.parent), path) for name, settings in entries.items()
     }
@@ -158,10 +210,10 @@ def read_studies(path: Path) -> dict[str, Study]:
     return studies | {name: make_random_twin(studies[owner]) for name, owner in twins if owner and name not in studies}
 
 
-def _read_entries(path: Path) -> dict[str, Any]:
-    """Read the settings of each study of a file, unchecked; none if the file does not exist."""
+def _read_entries(path: Path) -> Entries:
+    """Read the settings of each study of a file, unchecked, and its families; none if the file does not exist."""
     if not path.exists():
-        return {}
+        return Entries({}, {})
     try:
         content = parse_yaml(read_regular_file(path, LARGEST).decode())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -173,7 +225,7 @@ def _read_entries(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or set(content) != {"studies"} or not isinstance(content["studies"], dict):
         msg = f"{path} must contain one mapping 'studies' from names to settings; see the shipped studies.yaml"
         raise UserError(msg)
-    return dict(content["studies"])
+    return expand_families(content["studies"])
 
 
 def _anchor_paths(settings: object, folder: Path) -> object:
@@ -203,6 +255,9 @@ def parse_study(name: object, settings: object, source: object) -> Study:
             f"{source}: '{name}' cannot be the name of a study; use up to 64 lower-case letters, digits, '.', '_' and "
             "'-', beginning and ending with a letter or digit"
         )
+        raise UserError(msg)
+    if isinstance(settings, Fault):
+        msg = f"{source}: {settings.reason}"
         raise UserError(msg)
     try:
         return Study.model_validate(settings)
@@ -279,6 +334,9 @@ def record_study(home: Home, name: str, settings: Mapping[str, Any]) -> bool:
     home.prepare()
     with hold_lock(home.root / "studies.lock", str(home.studies_file), wait=10):
         existing = list_studies(home).get(name)
+        if name in list_families(home):
+            msg = f"'{name}' is the name of a family of studies; choose another --name"
+            raise UserError(msg)
         if existing is None:
             _append(home.studies_file, name, settings)
         elif existing != study:

@@ -28,7 +28,7 @@ def make_random_twin(study: Study) -> Study:
     if effects is not None:
         effects = effects | {"sequences": min(effects["sequences"], SEQUENCES)}
     changed = {
-        "model": given["model"] | {"weights": "random"},
+        "model": given["model"] | {"weights": "random", "quantised": None},
         "sequences": min(study.sequences, SEQUENCES),
         "queries": None if last == study.context_length - 1 else (last,),
         "analysis": given["analysis"] | {"monte_carlo": None, "effects": effects},

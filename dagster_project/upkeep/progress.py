@@ -1,8 +1,10 @@
 """The state of each study of a data root, from not run to reported."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from dagster_project.study.families import Family
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from storage.errors import UserError
@@ -17,6 +19,29 @@ NOT_RUN = "not run"
 def describe_states(home: Home, studies: Mapping[str, Study]) -> dict[str, str]:
     """Describe the state of each study in a few words."""
     return {name: _mark_gpu_need(_describe_state(home, name), study) for name, study in studies.items()}
+
+
+def merge_members(rows: Iterable[Mapping[str, Any]], families: Mapping[str, Family]) -> list[dict[str, Any]]:
+    """Rows of studies, where those of the members of a family are one row, in the place of the first.
+
+    A column in which members differ has the number of its values; their states are counted.
+    """
+    owner = {member: name for name, family in families.items() for member in family.members}
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(owner.get(row["study"], row["study"]), []).append(row)
+    return [
+        dict(group[0]) if name not in families else _merge_rows(families[name], group) for name, group in groups.items()
+    ]
+
+
+def _merge_rows(family: Family, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One row for the members of a family."""
+    values = {key: list(dict.fromkeys(row[key] for row in rows)) for key in rows[0]}
+    merged = {key: found[0] if len(found) == 1 else f"{len(found)} values" for key, found in values.items()}
+    states = Counter(row["state"].partition(":")[0] for row in rows)
+    told = ", ".join(f"{number} {state}" for state, number in states.items())
+    return {**merged, "study": family.name, "state": f"{len(rows)} members by {family.axis}: {told}"}
 
 
 def _mark_gpu_need(state: str, study: Study) -> str:

@@ -44,7 +44,7 @@ class Estimate:
 
 
 def make_estimate(
-    value: ArrayLike, error: ArrayLike, sequences: int | NDArray[np.integer], domain: Domain = UNBOUNDED
+    value: ArrayLike, error: ArrayLike, sequences: int | NDArray[np.integer] | F64, domain: Domain = UNBOUNDED
 ) -> Estimate:
     """The interval value ± t · error of each statistic, clipped to its domain.
 
@@ -53,7 +53,8 @@ def make_estimate(
     value, error
         Statistics and their standard errors over sequences, of one shape.
     sequences
-        Number of sequences behind each, a number or an array of that shape; t has one degree of freedom less.
+        Number of sequences behind each, a number or an array of that shape; t has one degree of freedom less. It need
+        not be whole where two samples are compared.
     domain
         Smallest and largest possible value.
     """
@@ -63,7 +64,7 @@ def make_estimate(
     return Estimate(middle, errors, np.minimum(low, middle), np.maximum(high, middle))
 
 
-def student_quantile(sequences: int | NDArray[np.integer], level: float = LEVEL) -> F64:
+def student_quantile(sequences: int | NDArray[np.integer] | F64, level: float = LEVEL) -> F64:
     """The t such that ± t encloses ``level`` of Student's distribution; NaN for fewer than two sequences."""
     degrees = np.asarray(sequences, np.float64) - 1
     return np.where(degrees > 0, special.stdtrit(np.maximum(degrees, 1), (1 + level) / 2), np.nan)

@@ -47,11 +47,8 @@ def _compare_one(shares: F64, chance: F64) -> tuple[float, ...]:
     if not expected.any():
         return (np.nan,) * 5
     whole = np.asarray(given.mean() / expected.mean())
-    without = np.divide(
-        *(leave_one_out(part) for part in (given, expected)),
-        out=np.full(len(given), np.nan),
-        where=leave_one_out(expected) > 0,
-    )
+    others = leave_one_out(expected)
+    without = np.where(others > 0, leave_one_out(given), np.nan) / np.where(others > 0, others, 1.0)
     found = estimate_jackknife(whole, without, POSITIVE)
     p = np.nan
     if len(given) >= LEAST_SEQUENCES:

@@ -87,9 +87,9 @@ def _build_budgets(source: Source) -> tuple[Figure, ...]:
             "Loss with fewer keys",
             findings.describe_budgets(rows),
             "Policies with the same budget keep the same number of keys on average. Those that see a query’s weights "
-            "are oracles: the same N for all heads, N by elbow or by Recall, or a share of the weight. Those that know "
-            "only past statistics of a head can be used at inference. Grey with crosses: random controls, with "
-            "shuffled budgets or random heads. Bands: 95 % intervals over "
+            "are oracles: the same N for all heads, N by elbow, by Recall or by the keys of 90 % of the weight, or a "
+            "share of each query’s weight. Those that know only past statistics of a head can be used at inference. "
+            "Grey with crosses: random controls, with shuffled budgets or random heads. Bands: 95 % intervals over "
             f"{numbers.count(rows[0]['sequences'], 'sequence')}. The paper names "
             "sparse attention as a use, without a figure.",
             answer.table,

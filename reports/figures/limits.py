@@ -9,6 +9,7 @@ from reports.charts import limits as charts
 from reports.figures.parts import Figure, Section, Source, has_values
 from reports.findings import limits as findings
 from reports.findings import numbers
+from reports.findings.key_budgets import describe_key_budgets
 
 
 def build_sections(source: Source) -> tuple[Section, ...]:
@@ -69,6 +70,7 @@ def _build_convergence(source: Source) -> Figure | None:
         numbers.join_sentences(
             findings.describe_convergence(rows, source.ask_study("limit_exponents_of_model").rows()),
             findings.describe_head_convergence(heads.rows()),
+            describe_key_budgets(source.ask_query("key_budgets_of_model").rows(), source.ask_study("measures").rows()),
         ),
         "Effective keys: exponential of the entropy of the weights. N₉₀: smallest number of keys that hold 90 % of the "
         "weight. Both are divided by the number of keys and averaged over sequences; band: 10 % to 90 % quantile of "

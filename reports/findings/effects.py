@@ -23,6 +23,7 @@ POLICIES = {
     "same_n": "same N",
     "elbow": "N by elbow",
     "recall": "N by Recall",
+    "n_90": "N by 90 % of the weight",
     "mass": "share of weight",
     "random_budgets": "N by elbow, shuffled",
     "sink_recent": "sink and recent",

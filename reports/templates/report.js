@@ -7,6 +7,8 @@ async function unpacked(text) {
   return JSON.parse(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
 }
 
+window.unpacked = unpacked; // for the text reader
+
 const { charts, light, dark, name } = await unpacked(document.getElementById("charts").textContent);
 const wantsDark = matchMedia("(prefers-color-scheme: dark)");
 const embedded = new Map(); // key of a chart → result of vegaEmbed
@@ -220,8 +222,16 @@ async function follow(view, chart, isFirst) {
     document.getElementById(EXPLORER).scrollIntoView();
   };
   if (isFirst) await chart.restore();
+  const tell = () => {
+    window.chosenHead = choice(); // for the text reader, which may be ready later
+    document.dispatchEvent(new Event("head-chosen"));
+  };
+  tell();
   for (const name of ["chosen_layer", "chosen_head"])
-    view.addSignalListener(name, () => history.replaceState(null, "", `#explorer/${choice().join("/")}`));
+    view.addSignalListener(name, () => {
+      history.replaceState(null, "", `#explorer/${choice().join("/")}`);
+      tell();
+    });
 }
 addEventListener("hashchange", () => charts.find((chart) => chart.key === EXPLORER)?.restore?.());
 

@@ -20,8 +20,9 @@ of_concentration AS (
         layer,
         head,
 {% for quantity in concentration %}
-        {{ quantity.name }}::DOUBLE AS {{ quantity.name }}{{ "," if not loop.last }}
+        {{ quantity.name }}::DOUBLE AS {{ quantity.name }},
 {% endfor %}
+        n_90::DOUBLE AS mass
     FROM concentration
     WHERE study = $study AND query = last_query($study)
 ),

@@ -5,7 +5,7 @@
 --          keys, on the sequences from which budgets were computed; empty unless the study asks for effects
 CREATE TABLE sparsified_loss (
 {{ key_columns("study") }}
-    policy VARCHAR NOT NULL, -- which keys are kept: 'same_n', 'elbow', 'recall', 'mass', 'sink_recent', 'full_heads_…'
+    policy VARCHAR NOT NULL, -- which keys are kept: 'same_n', 'elbow', 'n_90', 'recall', 'mass', 'sink_recent', 'full_heads_…'
     setting VARCHAR NOT NULL, -- parameters of the policy, and the number of the draw if it is a control
     budget DOUBLE NOT NULL, -- N of 'same_n' as a share of the context, as set in the study (0, 1]
     keys INTEGER NOT NULL, -- N of 'same_n' [1, inf)

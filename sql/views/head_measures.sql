@@ -1,6 +1,6 @@
 -- grain:   one row per (study, layer, head, measure)
--- inputs:  heads, selection_means, elbows, head_taxonomy, concentration_means, sink_similarity, head_ablation,
---          weighted_level
+-- inputs:  heads, selection_means, elbows, head_taxonomy, concentration_means, key_budgets, sink_similarity,
+--          head_ablation, weighted_level
 -- meaning: every measure of a head at the last query of its study, in one column: means over sequences; for curves over
 --          N, means over ln N, with weight 1/N for each N; the effects of ablation, if the study has them
 CREATE OR REPLACE VIEW head_measures AS
@@ -60,6 +60,10 @@ measured AS (
     FROM {{ relation }} UNPIVOT INCLUDE NULLS (value FOR measure IN (COLUMNS(* EXCLUDE (study, layer, head))))
     UNION ALL
 {% endfor %}
+    SELECT study, layer, head, 'mass', n_90, n_90_low, n_90_high
+    FROM key_budgets
+    JOIN last_queries USING (study, query)
+    UNION ALL
     SELECT study, layer, head, 'delta_loss_' || kind, delta_loss, delta_loss_low, delta_loss_high
     FROM head_ablation
     UNION ALL
@@ -71,7 +75,7 @@ SELECT
     layer, -- layer, from 0
     head, -- query head, from 0
     kv_head, -- KV head whose value states the query head weighs, from 0
-    measure, -- name of the measure: a column of its source table, 'elbow', 'delta_loss_KIND' or 'kl_KIND'
+    measure, -- name of the measure: a column of its source table, 'elbow', 'mass' (n_90 of key_budgets), 'delta_loss_KIND' or 'kl_KIND'
     value, -- value of the measure; NULL if it does not exist
     low, -- lower end of its 95 % interval, if it has one
     high, -- upper end of that interval

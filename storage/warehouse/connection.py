@@ -309,6 +309,7 @@ def _attach_alone(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
 def _find_foreign(connection: duckdb.DuckDBPyConnection) -> str | None:
     """The first object of the database ``it`` that no version of this program creates; None if there is none."""
     known = {kind: {*sql.list_names(folder), *EARLIER} for kind, folder in _KINDS.items()}
+    known["table"] |= {*sql.list_names("families")}
     for kind, schema, name in connection.execute(_OBJECTS).fetchall():
         if schema != "main" or name not in known.get(kind, ()):
             return f"{kind} {schema}.{name}"
@@ -461,7 +462,7 @@ def _read_format_version(connection: duckdb.DuckDBPyConnection) -> int:
 
 
 def _build_unions(stored: Stored, studies: Mapping[str, Path]) -> dict[str, str]:
-    """For each table of ``sql/schema``, a view that unites it over the attached studies, NULL where a file lacks it."""
+    """For each table, a view that unites it over the attached studies, NULL where a file lacks it."""
     unions = {}
     for table, columns in _read_layout().items():
         nothing = ", ".join(f"NULL::{kind} AS {name}" for name, kind in columns.items())
@@ -476,9 +477,10 @@ def _build_unions(stored: Stored, studies: Mapping[str, Path]) -> dict[str, str]
 
 def _create_united(connection: duckdb.DuckDBPyConnection, unions: Mapping[str, str]) -> None:
     """Create the views over all studies, and the macros and views that read them, with their comments."""
-    for table, statement in unions.items():
+    for statement in unions.values():
         connection.execute(statement)
-        comment(connection, "VIEW", sql.read_statement("schema", table))
+    for table in sql.list_tables():
+        comment(connection, "VIEW", table)
     create_relations(connection)
 
 
@@ -533,7 +535,7 @@ def _build_attachments(studies: Mapping[str, Path]) -> Iterator[str]:
 def _build_comments() -> Iterator[str]:
     """Statements that comment on every view, column and macro of the united warehouse, whatever is published."""
     for described in (
-        *(sql.read_statement("schema", table) for table in _read_layout()),
+        *sql.list_tables(),
         *sql.sort_statements("macros", "views"),
     ):
         yield from build_comments(classify_relation(described) if described.kind == "macros" else "VIEW", described)
@@ -563,8 +565,9 @@ def _warn_of_older(lacking: Mapping[Path, list[str]]) -> None:
 
 
 def _find_lacking(stored: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """Tables and columns of ``sql/schema`` that a database with these tables and columns does not have."""
-    for table, columns in _read_layout().items():
+    """Tables and columns of ``sql`` that the database of a study, or of a family, does not have."""
+    expected = sql.list_names("families" if "family_members" in stored else "schema")
+    for table, columns in ((name, _read_layout()[name]) for name in expected):
         if table not in stored:
             yield table
         else:
@@ -573,9 +576,10 @@ def _find_lacking(stored: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
 
 @cache
 def _read_layout() -> Mapping[str, Mapping[str, str]]:
-    """Type of each column of each table of ``sql/schema``, in order."""
+    """Type of each column of each table of studies and families, in order."""
     with duckdb.connect() as connection:
         create_tables(connection)
+        create_tables(connection, "families")
         return _read_columns(connection)["memory"]
 
 

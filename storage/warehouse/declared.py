@@ -19,10 +19,14 @@ Violations = Iterator[tuple[str, str]]
 
 
 def list_conditions(table: sql.Statement) -> Violations:
-    """The conditions of the rows of a table, each as SQL that selects what breaks it; parameter ``$study``."""
+    """The conditions of the rows of a table, each as SQL that selects what breaks it.
+
+    The parameter ``$study`` is the study, or the family, whose rows they are.
+    """
+    of_study = f"{table.key[0] if table.kind == 'families' else 'study'} = $study"
     if table.key and table.name not in DENSE:
         key = ", ".join(table.key)
-        grouped = f"FROM {table.name} WHERE study = $study GROUP BY {key} HAVING count(*) > 1"
+        grouped = f"FROM {table.name} WHERE {of_study} GROUP BY {key} HAVING count(*) > 1"
         yield "keys_once", f"SELECT '{table.name}', {key}, count(*) {grouped}"
     outside = [f"({condition})" for column in table.typed for condition in _list_outside(column)]
     names = {column.name for column in table.typed}
@@ -34,7 +38,7 @@ def list_conditions(table: sql.Statement) -> Violations:
     if outside:
         shown = ", ".join(table.key) or "*"
         where = " OR ".join(outside)
-        conditions = f"FROM {table.name} WHERE study = $study AND ({where})"
+        conditions = f"FROM {table.name} WHERE {of_study} AND ({where})"
         yield "values_in_domain", f"SELECT '{table.name}', {shown} {conditions}"
 
 

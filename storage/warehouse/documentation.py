@@ -56,11 +56,12 @@ def list_relations() -> tuple[Relation, ...]:
     """Every table, view and macro, in this order of kinds, and by name."""
     with duckdb.connect() as connection:
         create_tables(connection)
+        create_tables(connection, "families")
         create_relations(connection)
         stored = connection.execute(
             "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal ORDER BY column_index"
         ).fetchall()
-    kinds: tuple[sql.StatementKind, ...] = ("schema", "views", "macros")
+    kinds: tuple[sql.StatementKind, ...] = ("schema", "families", "views", "macros")
     statements = [sql.read_statement(kind, name) for kind in kinds for name in sql.list_names(kind)]
     found = [_describe_relation(statement, stored) for statement in statements]
     return tuple(sorted(found, key=lambda relation: (list(HEADINGS).index(relation.kind), relation.name)))
@@ -117,7 +118,7 @@ def _describe_relation(statement: sql.Statement, stored: Sequence[tuple[str, str
         signature = f"{statement.name}({' '.join(match['parameters'].split()) if match else ''})"
         kind: Literal["macro", "table macro"] = "table macro" if "AS TABLE" in statement.text else "macro"
         return Relation(kind, statement.name, signature, statement.grain, statement.meaning, ())
-    of_kind: Literal["table", "view"] = "table" if statement.kind == "schema" else "view"
+    of_kind: Literal["table", "view"] = "view" if statement.kind == "views" else "table"
     return Relation(of_kind, statement.name, statement.name, statement.grain, statement.meaning, columns)
 
 

@@ -141,12 +141,12 @@ def land(
                 ]
                 size = aside.stat().st_size
                 if not any(violations.values()):
-                    _publish(aside, locate_database(folder, study))
+                    publish(aside, locate_database(folder, study))
         finally:
             remove_leftovers(folder / study)
     landed = Landing(locate_database(folder, study), rows, violations, size, time.monotonic() - started)
     if landed.published:
-        _renew_script(folder)
+        renew_script(folder)
     return landed
 
 
@@ -177,7 +177,7 @@ def translate_space_errors(folder: Path, study: str) -> Iterator[None]:
         raise UserError(msg) from error
 
 
-def _renew_script(folder: Path) -> None:
+def renew_script(folder: Path) -> None:
     """Rewrite the script of the plain shell; if that fails, log it, since the study has landed."""
     try:
         write_entry(folder)
@@ -187,7 +187,7 @@ def _renew_script(folder: Path) -> None:
         logger.warning(msg, folder, why)
 
 
-def _publish(aside: Path, path: Path) -> None:
+def publish(aside: Path, path: Path) -> None:
     """Rename a database to ``path`` once it is on the disk, so that a power cut leaves the old one or the new one."""
     synchronise(aside)
     path.with_name(f"{path.name}.wal").unlink(missing_ok=True)  # DuckDB would apply a leftover log; this has none
@@ -199,7 +199,7 @@ def _build(
     path: Path, study: str, tables: Mapping[str, Batches], computed: DerivedTables | None
 ) -> tuple[dict[str, int], dict[str, list[tuple[Any, ...]]]]:
     """Write a study's database to ``path``; return its row counts and what breaks its checks."""
-    with _Aside.create(path) as aside:
+    with Aside.create(path) as aside:
         with aside.cursor() as cursor:
             create_tables(cursor)
         jobs, after = _build_jobs(aside, study, tables, computed)
@@ -212,7 +212,7 @@ def _build(
 
 
 def _build_jobs(
-    aside: "_Aside", study: str, tables: Mapping[str, Batches], computed: DerivedTables | None
+    aside: "Aside", study: str, tables: Mapping[str, Batches], computed: DerivedTables | None
 ) -> tuple[dict[str, Callable[[], Any]], dict[str, frozenset[str]]]:
     """Jobs by name, and the jobs that each waits for: a table is filled, or a check run, after the tables it reads.
 
@@ -246,7 +246,7 @@ def _build_jobs(
     return jobs, after
 
 
-def _find_undeclared(aside: "_Aside", table: sql.Statement, study: str) -> dict[str, list[tuple[Any, ...]]]:
+def _find_undeclared(aside: "Aside", table: sql.Statement, study: str) -> dict[str, list[tuple[Any, ...]]]:
     """The first rows of a table that its declaration excludes, by the name of the check."""
     with aside.cursor() as cursor:
         return {
@@ -260,7 +260,7 @@ def _make_job_name(name: str) -> str:
     return f"check {name}"
 
 
-class _Aside:
+class Aside:
     """A database that is being built under a temporary name, with a separate cursor for each of several threads.
 
     It needs no write-ahead log, because it is not read after a crash.
@@ -343,7 +343,7 @@ def _join_batches(batches: list[pa.RecordBatch]) -> Batches:
     yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
-def _insert(aside: _Aside, table: str, study: str, batches: Batches) -> int:
+def _insert(aside: Aside, table: str, study: str, batches: Batches) -> int:
     """Insert all batches into a table of ``sql/schema``, and describe it; return the number of rows."""
     stream = _Stream(batches)
     groups = _group_rows(stream)
@@ -363,7 +363,7 @@ def _insert(aside: _Aside, table: str, study: str, batches: Batches) -> int:
     return int(inserted[0]) if inserted else 0
 
 
-def _compute(aside: _Aside, computed: DerivedTables, study: str) -> dict[str, int]:
+def _compute(aside: Aside, computed: DerivedTables, study: str) -> dict[str, int]:
     """Fill the tables that are computed from the others; return their numbers of rows."""
     with aside.cursor() as cursor:
         parts: dict[str, list[pa.RecordBatch]] = {table: [] for table in computed.tables}
@@ -372,13 +372,13 @@ def _compute(aside: _Aside, computed: DerivedTables, study: str) -> dict[str, in
     return {table: _insert(aside, table, study, batches) for table, batches in parts.items()}
 
 
-def _create_relations(aside: _Aside) -> None:
+def _create_relations(aside: Aside) -> None:
     """Create macros and views."""
     with aside.cursor() as cursor:
         create_relations(cursor)
 
 
-def _derive(aside: _Aside, table: sql.Statement, study: str) -> int:
+def _derive(aside: Aside, table: sql.Statement, study: str) -> int:
     """Fill a table of ``sql/derived``, and describe it; return the number of rows."""
     with aside.cursor() as cursor:
         rows = fill(cursor, table, study)
@@ -386,7 +386,7 @@ def _derive(aside: _Aside, table: sql.Statement, study: str) -> int:
     return rows
 
 
-def _find_violations(aside: _Aside, check: sql.Statement, study: str) -> list[tuple[Any, ...]]:
+def _find_violations(aside: Aside, check: sql.Statement, study: str) -> list[tuple[Any, ...]]:
     """The first rows that break a check."""
     with aside.cursor() as cursor:
         return cursor.execute(check.text, {"study": study}).fetchmany(SHOWN)

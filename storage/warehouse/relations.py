@@ -11,14 +11,14 @@ import sql
 _NAME = re.compile(r"[a-z_0-9]+")
 
 
-def create_tables(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create the tables of ``sql/schema``, empty; ``describe_table`` gives them their comments."""
-    connection.execute(";".join(sql.read_statement("schema", name).text for name in sql.list_names("schema")))
+def create_tables(connection: duckdb.DuckDBPyConnection, kind: sql.StatementKind = "schema") -> None:
+    """Create the tables of ``sql/schema`` or ``sql/families``, empty; ``describe_table`` gives them their comments."""
+    connection.execute(";".join(sql.read_statement(kind, name).text for name in sql.list_names(kind)))
 
 
-def describe_table(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Give a table of ``sql/schema`` and its columns their comments."""
-    comment(connection, "TABLE", sql.read_statement("schema", name))
+def describe_table(connection: duckdb.DuckDBPyConnection, name: str, kind: sql.StatementKind = "schema") -> None:
+    """Give a table of ``sql/schema`` or ``sql/families`` and its columns their comments."""
+    comment(connection, "TABLE", sql.read_statement(kind, name))
 
 
 def create_relations(connection: duckdb.DuckDBPyConnection) -> None:

@@ -17,7 +17,7 @@ from sql.columns import CONCENTRATION, OF_ATTENTION
 from storage.warehouse.connection import FORMAT_VERSION
 from storage.warehouse.versions import compute_landing_version
 from storage.zarr.arrays import SELECTION, LayerSize
-from storage.zarr.layers import find_present_heads
+from storage.zarr.layers import Arrays, find_present_heads
 
 if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
@@ -135,7 +135,7 @@ def build_token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterato
         )
 
 
-def build_selection_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+def build_selection_rows(metrics: Arrays, queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """The rows of ``selection_counts``, one batch per sequence and query; ``queries`` are positions of the queries."""
     there, layer, head, n = _index_selections(metrics)
     for at, constant in _iterate_queries(metrics, queries):
@@ -171,7 +171,7 @@ def build_upper_bound_rows(metrics: "SequenceStore", queries: Sequence[int]) -> 
             yield build_batch(where | kappas | columns, scale=analysis["scale"])
 
 
-def build_attention_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+def build_attention_rows(metrics: Arrays, queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """The rows of ``attention_rows``, one batch per sequence and query; ``queries`` are positions of the queries."""
     there = find_present_heads(metrics, "head")
     layer, head = _locate_heads(there)
@@ -182,7 +182,7 @@ def build_attention_rows(metrics: "SequenceStore", queries: Sequence[int]) -> It
         yield build_batch(_make_constant_columns(layer.size, **constant) | where | columns)
 
 
-def build_concentration_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+def build_concentration_rows(metrics: Arrays, queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """The rows of ``concentration``, one batch per sequence and query; ``queries`` are positions of the queries.
 
     The store counts top keys from the first that the query attends to, the table from the start of the sequence.
@@ -201,7 +201,7 @@ def build_concentration_rows(metrics: "SequenceStore", queries: Sequence[int]) -
         yield build_batch(_make_constant_columns(layer.size, **constant) | where | columns)
 
 
-def build_value_scale_rows(metrics: "SequenceStore", queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
+def build_value_scale_rows(metrics: Arrays, queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
     """The rows of ``value_scales``, one batch per sequence and query; ``queries`` are positions of the queries."""
     there = find_present_heads(metrics, "kv_head")
     layer, kv_head = _locate_heads(there)
@@ -293,28 +293,50 @@ def build_position_rows(
         )
 
 
+def build_top_key_rows(
+    found: Mapping[str, NDArray[Any]], *, layer: int, first: int, n: int, **constant: int
+) -> pa.RecordBatch:
+    """The rows of ``top_keys`` of one query of a layer.
+
+    Parameters
+    ----------
+    found
+        The arrays of ``geometry.TopKeys`` by name, (…, K); leading axes are the heads in order.
+    layer, first, n
+        Number of the layer, first key that the query attends to, and N of s_N.
+    constant
+        Columns that have one value in all rows.
+    """
+    keys = found["key"].shape[-1]
+    head, rank = (axis.ravel() for axis in np.indices((found["key"].size // keys, keys), np.int16))
+    return build_batch(
+        _make_constant_columns(rank.size, n=n, **constant)
+        | {"layer": np.full(rank.size, layer, np.int16), "head": head, "rank": rank + np.int16(1)}
+        | {"position": found["key"].ravel() + np.int32(first)}
+        | {name: found[name].ravel() for name in ("weight", "contribution", "relative_distance", "within_r_min")}
+    )
+
+
 def _locate_heads(there: NDArray[np.bool_]) -> tuple[NDArray[np.int16], ...]:
     """Layer and head of every existing head, flat; ``there`` is bool (layer, head)."""
     return tuple(index.astype(np.int16) for index in np.nonzero(there))
 
 
-def _index_selections(metrics: "SequenceStore") -> tuple[NDArray[Any], ...]:
+def _index_selections(metrics: Arrays) -> tuple[NDArray[Any], ...]:
     """Whether the head exists, layer, head and N of each element of an array (layer, head, n) of one sequence."""
     there = find_present_heads(metrics, "head")
     layer, head, n = np.indices((*there.shape, metrics.sizes["n"]), dtype=np.int32)
     return there[:, :, None], layer.astype(np.int16), head.astype(np.int16), n + 1
 
 
-def _iterate_queries(
-    metrics: "SequenceStore", queries: Sequence[int]
-) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
+def _iterate_queries(metrics: Arrays, queries: Sequence[int]) -> Iterator[tuple[tuple[int, int], dict[str, int]]]:
     """Every query of every sequence: its index in the arrays, and its columns of one value."""
     for sequence in range(metrics.sizes["sequence"]):
         for index, query in enumerate(queries):
             yield (sequence, index), {"sequence": sequence, "query": query}
 
 
-def _read_n_keys(metrics: "SequenceStore", at: tuple[int, int]) -> NDArray[np.int32]:
+def _read_n_keys(metrics: Arrays, at: tuple[int, int]) -> NDArray[np.int32]:
     """Keys that one query of one sequence may attend to, (layer,); -1 in a layer without attention."""
     return np.asarray(metrics.read("n_keys", at), np.int32)
 

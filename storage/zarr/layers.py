@@ -4,7 +4,8 @@ Arrays have room for the largest layer (``storage.zarr.arrays.LayerSize``); thes
 a smaller layer does not fill.
 """
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,21 @@ if TYPE_CHECKING:
 
 Head = Literal["head", "kv_head"]
 """An axis of heads."""
+
+
+class Arrays(Protocol):
+    """Arrays whose first axis is the sequence: a store, or its like in memory."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Size of each axis by name."""
+
+    @property
+    def layers(self) -> "Sequence[LayerSize]":
+        """Sizes of each layer."""
+
+    def read(self, name: str, index: Any) -> NDArray[Any]:
+        """Read a part of an array."""
 
 
 def read_query_positions(store: "SequenceStore") -> tuple[int, ...]:
@@ -46,11 +62,22 @@ def count_keys(store: "SequenceStore") -> NDArray[np.int64]:
     return counts
 
 
-def find_present_heads(store: "SequenceStore", head: Head) -> NDArray[np.bool_]:
+def find_present_heads(store: Arrays, head: Head) -> NDArray[np.bool_]:
     """Which of the heads that arrays have room for exist, bool (layer, head)."""
     own = [size.heads if head == "head" else size.kv_heads for size in store.layers]
     there: NDArray[np.bool_] = np.arange(store.sizes[head]) < np.array(own)[:, None]
     return there
+
+
+def index_part(size: "LayerSize", dims: Sequence[str], **where: int | slice) -> tuple[int | slice, ...]:
+    """The index of the heads of one size in an array with the axes ``dims``; others are as in ``where``, or whole."""
+    own: dict[str, int | slice] = {
+        "head": slice(size.heads),
+        "kv_head": slice(size.kv_heads),
+        "head_dim": slice(size.head_dim),
+    }
+    index = own | where
+    return tuple(index.get(dim, slice(None)) for dim in dims)
 
 
 def read_layer(store: "SequenceStore", name: str, layer: int, **where: int | slice) -> NDArray[Any]:
@@ -82,13 +109,7 @@ def read_layers(store: "SequenceStore", name: str, layers: slice, **where: int |
 
 
 def _read_part(store: "SequenceStore", name: str, size: "LayerSize", **where: int | slice) -> NDArray[Any]:
-    own: dict[str, int | slice] = {
-        "head": slice(size.heads),
-        "kv_head": slice(size.kv_heads),
-        "head_dim": slice(size.head_dim),
-    }
-    index = own | where
-    return store.read(name, tuple(index.get(dim, slice(None)) for dim in store.specs[name].dims))
+    return store.read(name, index_part(size, store.specs[name].dims, **where))
 
 
 def list_runs(store: "SequenceStore", values: NDArray[Any] | None = None) -> list[slice]:

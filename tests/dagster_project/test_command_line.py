@@ -11,7 +11,7 @@ import pytest
 
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import HOME_VARIABLE, Home
-from dagster_project.study.studies import find_study, list_studies
+from dagster_project.study.studies import find_study, list_families, list_studies
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.driver import PROGRAM, attention_geometry, files, in_own_process
@@ -156,9 +156,14 @@ def test_a_process_ends_with_its_exit_handlers(end: str, code: int) -> None:
 def test_studies_fit_a_terminal_and_no_name_is_cut(tmp_path: Path) -> None:
     shown = attention_geometry("studies", home=tmp_path, COLUMNS="80").text
     assert max(map(len, shown.splitlines())) <= 80
-    for name, study in list_studies(Home(tmp_path)).items():
-        assert f"  {name}  " in shown
+    home = Home(tmp_path)
+    families = list_families(home)
+    members = {member for family in families.values() for member in family.members}
+    for name, study in list_studies(home).items():
+        assert (f"  {name}  " in shown) is (name not in members)
         assert study.model.id in "".join(shown.split()) or "/" in study.model.id  # folded over lines
+    assert families
+    assert all(f"  {name}  " in shown for name in families)
 
 
 def test_all_options_that_a_new_study_lacks_are_named_at_once(tmp_path: Path) -> None:

@@ -241,8 +241,9 @@ def test_the_sensor_registers_studies_and_starts_nothing(loaded: dg.Definitions,
     with dg.build_sensor_context(instance=instance) as context:
         tick = loaded.resolve_sensor_def("studies_registered").evaluate_tick(context)
     assert tick.run_requests == []
-    assert "12 studies are registered" in tick.skip_message
-    assert set(instance.get_dynamic_partitions("study")) >= {"mine", "gpt2", "of-another-data-root"}
+    registered = set(instance.get_dynamic_partitions("study"))
+    assert f"{len(registered - {'of-another-data-root'})} studies are registered" in tick.skip_message
+    assert registered >= {"mine", "gpt2", "of-another-data-root"}
 
 
 def test_a_study_deleted_by_hand_is_no_partition_any_more(copied: Path) -> None:

@@ -181,8 +181,12 @@ def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> No
         "assumption_norms": 2 * 2,
         "assumption_similarity_model": 1,
         "assumption_weights": 3 * 2 * 4,
+        "key_budgets": 3 * 2 * 4,
+        "key_budgets_layer": 3 * 2,
+        "key_budgets_model": 3,
         "selection_means": 4 * (keys - 6),
         "selection_means_model": 5 + 8 + 11,
+        "top_keys": 3 * 4 * (12 + 2 * 9 + 9 + 2 * 6),  # all of them: there are no more than 16
         "value_norm_by_position": 2 * 2 * 12,
         "attention_by_position": 4 * keys,
     }

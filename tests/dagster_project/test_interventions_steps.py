@@ -125,6 +125,9 @@ def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
         curves.setdefault((row["layer"], row["head"]), {})[row["n"]] = separability
     for place, curve in curves.items():
         assert heads.elbow[place] == pytest.approx(elbow_of(curve), nan_ok=True)
+    counted = [np.searchsorted(np.sort(one)[::-1].cumsum(), 0.9 * one.sum()) + 1 for one in weights(sources)]
+    assert heads.n_90 is not None
+    np.testing.assert_allclose(heads.n_90, np.reshape(counted, (4, 2, -1)).mean(axis=0))
     entropies = np.exp([entropy(one) for one in weights(sources)])
     np.testing.assert_allclose(heads.scores["mass"], entropies.reshape(4, 2, -1).mean(axis=0), rtol=1e-5)
 
@@ -164,7 +167,7 @@ def test_policies_cost_the_same_and_lose_what_their_sequences_say(home: Home) ->
         (same,) = (row for row in at if row["policy"] == "same_n")
         assert same["keys"] == round(budget * KEYS)
         assert same["excess_loss"] == 0
-        assert {"elbow", "recall", "mass", "sink_recent", "random_budgets"} <= {row["policy"] for row in at}
+        assert {"elbow", "n_90", "recall", "mass", "sink_recent", "random_budgets"} <= {row["policy"] for row in at}
         for row in at:
             assert row["excess_loss"] == pytest.approx(row["delta_loss"] - same["delta_loss"], abs=1e-12)
             assert row["keys_kept"] == pytest.approx(same["keys_kept"], rel=0.25)

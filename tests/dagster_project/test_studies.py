@@ -142,14 +142,17 @@ RANDOM, SMALL_RANDOM = "embedded-random", "smollm2-random"
 """The twins of shipped studies."""
 
 SMALL = ["embedded", "effects", "smollm2", "effects-smollm2", "synthetic"]
+FAMILY = "precision"
 LARGE = ["llama-2-7b", "gemma-7b", "mistral-7b", "gpt2"]
-"""The shipped studies without their twins: on built-in texts, and those of the paper."""
+"""The shipped studies without their twins: on built-in texts, the members of a family, and those of the paper."""
 
 
 def test_the_shipped_studies_are_those_of_the_paper() -> None:
     shipped = read_studies(locate_shipped_file())
     assert shipped[RANDOM].model.weights == "random"
-    assert list(shipped) == [*SMALL, *LARGE, RANDOM, SMALL_RANDOM]
+    members = [name for name in shipped if name.startswith(f"{FAMILY}-")]
+    assert members == ["precision-float32", "precision-bfloat16", "precision-q8_0", "precision-q4_1"]
+    assert [name for name in shipped if name not in members] == [*SMALL, *LARGE, RANDOM, SMALL_RANDOM]
     for name in LARGE:
         assert (shipped[name].context_length, shipped[name].corpus.id) == (1024, "Skylion007/openwebtext")
     for name in ("embedded", "synthetic"):

@@ -289,6 +289,74 @@ def test_means_of_the_model_are_those_of_its_heads_in_every_sequence(home: Home)
     assert narrower > 50  # mutation control: heads are no sample
 
 
+def count_fewest(weights: np.ndarray, share: float) -> int:
+    """The fewest keys whose weights, (keys,), hold a share of their sum."""
+    ordered, held = sorted(weights.tolist(), reverse=True), 0.0
+    for keys, weight in enumerate(ordered, 1):
+        held += weight
+        if held >= share * sum(ordered):
+            return keys
+    raise AssertionError
+
+
+@pytest.mark.parametrize("share", [50, 90, 99])
+def test_keys_of_a_share_of_the_weight_are_means_with_intervals_of_heads_layers_and_model(
+    home: Home, share: int
+) -> None:
+    weights, name = tensor(home, "attention"), f"n_{share}"
+    counted = np.array(
+        [
+            [[count_fewest(head, share / 100) for head in layer] for query in sequence for layer in query]
+            for sequence in weights
+        ]
+    ).reshape(5, 3, 2, 4)
+    heads, layers, model = (rows(home, f"key_budgets{of}") for of in ("", "_layer", "_model"))
+    assert (len(heads), len(layers), len(model)) == (3 * 2 * 4, 3 * 2, 3)
+    least = (1.0, np.inf)
+    for row in heads:
+        query, layer = QUERIES.index(row["query"]), row["layer"]
+        assert near(row, columns(name, of_mean(counted[:, query, layer, row["head"]], least)))
+        assert row["n_keys"] == count_keys(query, layer)
+    for row in layers:
+        query, layer = QUERIES.index(row["query"]), row["layer"]
+        assert near(row, columns(name, of_mean(counted[:, query, layer].mean(axis=1), least)))
+        assert (row["n_keys"], row["heads"], row["sequences"]) == (count_keys(query, layer), 4, 5)
+    pooled = 0
+    for row in model:
+        query = QUERIES.index(row["query"])
+        assert near(row, columns(name, of_mean(counted[:, query].mean(axis=(1, 2)), least)))
+        pooled += near(row, columns(name, of_mean(counted[:, query].ravel(), least)), rel=1e-3)
+        assert row["n_keys"] == (count_keys(query, 0) + count_keys(query, 1)) / 2
+    assert pooled < 3 or share == 50  # mutation control: heads are no sample; half of the weight is on one key
+
+
+def test_top_keys_are_those_of_largest_weight_with_their_distances_from_the_sum(home: Home) -> None:
+    weights, values, found = tensor(home, "attention"), tensor(home, "values"), rows(home, "top_keys")
+    places = {(row["sequence"], row["query"], row["layer"], row["head"]): [] for row in found}
+    for row in found:
+        places[row["sequence"], row["query"], row["layer"], row["head"]].append(row)
+    assert len(places) == 5 * 3 * 2 * 4
+    k_in, _ = read_counts(home)
+    n = 4
+    for (sequence, position, layer, head), of_head in places.items():
+        query = QUERIES.index(position)
+        first = int(FIRST[query, layer])
+        alpha, v = weights[sequence, query, layer, head], values[sequence, layer, head // 2]
+        order = sorted(range(first, position + 1), key=lambda key: (-alpha[key], key))
+        y = alpha[:, None] * v
+        s = y[order[:n]].sum(axis=0)
+        assert [row["rank"] for row in of_head] == [*range(1, 1 + min(16, len(order)))]
+        assert [row["position"] for row in of_head] == order[:16]
+        for row in of_head:
+            key = row["position"]
+            distance = np.linalg.norm(s - y[key]) / np.linalg.norm(s)
+            wanted = {"weight": alpha[key], "contribution": np.linalg.norm(y[key]), "relative_distance": distance}
+            assert near(row, wanted, rel=1e-5)
+            assert row["n"] == n
+        assert sum(row["within_r_min"] for row in of_head) == k_in[sequence, query, layer, head, n - 1]
+    assert not near(row, {"relative_distance": np.linalg.norm(s - y[order[0]]) / np.linalg.norm(s)}, rel=1e-2)
+
+
 def average(curve: np.ndarray, first: float, last: float) -> float:
     """Mean of a curve by N, from N = 1, over ln N from ``first`` to ``last``; each N reaches half-way to the next."""
     inside = [n for n in range(1, curve.size + 1) if first - 1e-9 <= n <= last + 1e-9]
@@ -402,6 +470,7 @@ def test_a_setting_has_what_depends_on_it_rebuilt(home: Home, tmp_path: Path) ->
     assert changed == {
         *("parameter_effects", "regimes_by_sequence"),
         *("coverage_by_sequence", "selection_means", "selection_means_model", "head_levels"),
+        *("key_budgets", "key_budgets_layer", "key_budgets_model"),
     }
 
 

@@ -35,7 +35,8 @@ def drawn(seed: int = 0) -> Heads:
     elbow = np.where(PRESENT, rng.uniform(1, 40, shape), np.nan)
     elbow[0, 2] = np.nan  # it has none
     scores = {"geometry": rng.standard_normal(shape), "mass": np.where(rng.random(shape) < 0.2, np.nan, 1.0)}
-    return Heads(PRESENT, COUNTS, elbow, recall, GRID, np.linspace(1, 30, len(SHARES)), scores)
+    n_90 = np.where(PRESENT, rng.uniform(1, 40, shape), np.nan)
+    return Heads(PRESENT, COUNTS, elbow, n_90, recall, GRID, np.linspace(1, 30, len(SHARES)), scores)
 
 
 def slow_cost(budgets: np.ndarray) -> float:
@@ -69,7 +70,7 @@ def test_policies_of_a_budget_cost_the_same(keys: int, seed: int) -> None:
     target = heads.compute_cost(np.full(PRESENT.shape, keys))
     found = build_policies(keys, heads, draws=2, seed=seed)
     names = [policy.name for policy in found]
-    always = {"same_n", "sink_recent", "elbow", "recall", "mass", "random_budgets"}
+    always = {"same_n", "sink_recent", "elbow", "n_90", "recall", "mass", "random_budgets"}
     assert set(names) - {"full_heads_geometry", "full_heads_mass", "full_heads_random"} == always
     assert names.count("random_budgets") == 2
     assert len({(policy.name, policy.setting) for policy in found}) == len(found)
@@ -94,8 +95,22 @@ def test_needs_are_told() -> None:
 def test_what_is_not_known_is_left_out() -> None:
     bare = Heads(PRESENT, COUNTS)
     assert [policy.name for policy in build_policies(16, bare)] == ["same_n", "sink_recent", "full_heads_random"]
-    nothing = Heads(PRESENT, COUNTS, elbow=np.full(PRESENT.shape, np.nan))
-    assert "elbow" not in [policy.name for policy in build_policies(16, nothing)]
+    unknown = np.full(PRESENT.shape, np.nan)
+    nothing = Heads(PRESENT, COUNTS, elbow=unknown, n_90=unknown)
+    assert [policy.name for policy in build_policies(16, nothing)] == [
+        policy.name for policy in build_policies(16, bare)
+    ]
+
+
+def test_budgets_by_mass_are_proportional_to_the_keys_of_90_per_cent_of_the_weight() -> None:
+    heads = drawn()
+    assert heads.n_90 is not None
+    (found,) = [policy for policy in build_policies(16, heads) if policy.name == "n_90"]
+    assert isinstance(found, Largest)
+    ratio = (found.budgets / heads.n_90)[PRESENT & (found.budgets < CONTEXT)]
+    assert np.abs(ratio / np.median(ratio) - 1).max() < 0.3  # up to rounding to whole keys
+    shuffled = np.random.default_rng(0).permutation(heads.n_90[PRESENT])
+    assert np.abs(found.budgets[PRESENT] / shuffled / np.median(ratio) - 1).max() > 1, "others would be noticed"
 
 
 def test_budgets_by_elbow_are_proportional_to_it() -> None:

@@ -144,6 +144,22 @@ def test_retrieval_is_one_line_of_scores_by_sequence(landed: duckdb.DuckDBPyConn
         assert len(scores) == STUDY.sequences
 
 
+def test_mass_is_the_keys_that_hold_90_per_cent_of_the_weight(
+    landed: duckdb.DuckDBPyConnection, tmp_path: Path
+) -> None:
+    write(landed, "heads", Choice("retrieval", "mass"), tmp_path / "scores.json")
+    found = json.loads((tmp_path / "scores.json").read_text())
+    rows = landed.sql(
+        f"SELECT n_90 FROM concentration WHERE study = 'heads' AND layer = 2 AND head = 1 AND query = {STUDY.query} "
+        "ORDER BY sequence"
+    )
+    assert found["2-1"] == [n for (n,) in rows.fetchall()]
+    write(landed, "heads", Choice("json", "mass"), tmp_path / "mass.json")
+    (row,) = (row for row in json.loads((tmp_path / "mass.json").read_text()) if (row["layer"], row["head"]) == (2, 1))
+    assert row["value"] == pytest.approx(np.mean(found["2-1"]))
+    assert row["low"] < row["value"] < row["high"]
+
+
 def test_a_measure_of_all_sequences_is_one_score(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     write(landed, "heads", Choice("retrieval", "kl_zero", inverted=True), tmp_path / "scores.json")
     found = json.loads((tmp_path / "scores.json").read_text())

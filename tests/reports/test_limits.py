@@ -11,6 +11,8 @@ import vl_convert
 from reports.figures import Figure, find_source
 from reports.figures.limits import build_sections
 from reports.findings import limits as findings
+from reports.findings.key_budgets import describe_key_budgets
+from reports.findings.numbers import number
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, SMALL, THREE
@@ -142,3 +144,33 @@ def test_the_share_is_within_the_band_where_the_rows_are(connection: duckdb.Duck
     assert "between 0.70 and 0.85 at N = 4 to 6," in findings.describe_distinguishable(found)
     never = [row | {"within_band": False} for row in found]
     assert "at none of the N shown" in findings.describe_distinguishable(never)
+
+
+def test_the_keys_of_90_per_cent_of_the_weight_are_told_with_intervals(connection: duckdb.DuckDBPyConnection) -> None:
+    (row,) = rows(connection, "key_budgets_of_model", query=STUDY.query)
+    counted = connection.sql(
+        "SELECT layer, head, avg(n_90) FROM concentration WHERE query = 23 GROUP BY ALL"
+    ).fetchall()
+    means = {(layer, head): mean for layer, head, mean in counted}
+    assert row["n_90"] == pytest.approx(sum(means.values()) / len(means))
+    for end, best in (("fewest", min), ("most", max)):
+        assert row[end]["n_90"] == means[row[end]["layer"], row[end]["head"]] == best(means.values())
+        assert row[end]["low"] < row[end]["n_90"] < row[end]["high"]
+    told = describe_key_budgets([row], [])
+    assert told in limits(connection, STUDY.study)["convergence-uniform"].finding
+    assert told.startswith(f"To keep 90 % of its weight, the mean head keeps {number(row['n_90'])} (")
+    assert f"of {number(row['n_keys'])} keys, from {number(row['fewest']['n_90'])} (" in told
+    assert "At equal cost" not in told
+
+
+def test_budgets_of_geometry_are_compared_with_those_of_the_weight() -> None:
+    one = {"layer": 0, "head": 0, "n_90": 2.0, "low": 1.5, "high": 2.5}
+    row = {"heads": 1, "n_keys": 8.0, "n_90": 2.0, "low": None, "high": None, "fewest": one, "most": one}
+    recall = {"measure": "recall_less_n_90", "value": -0.02, "value_low": -0.03, "value_high": -0.01}
+    elbow = {"measure": "elbow_less_n_90", "value": 0.01, "value_low": -0.02, "value_high": 0.04}
+    assert describe_key_budgets([row], [recall, elbow]) == (
+        "To keep 90 % of its weight, the mean head keeps 2 of 8 keys. At equal cost the loss, less that with N in "
+        "proportion to these, is with N by Recall −0.02 (−0.03 to −0.01) and with N by elbow 0.01 (−0.02 to 0.04) nats."
+    )
+    assert describe_key_budgets([row], [recall | {"value": None}]) == describe_key_budgets([row], [])
+    assert describe_key_budgets([], [recall]) == ""

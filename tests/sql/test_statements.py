@@ -10,7 +10,7 @@ import sql
 
 KINDS: tuple[sql.StatementKind, ...] = ("macros", "views", "derived", "queries", "tour", "checks", "findings")
 CODE: list[tuple[sql.StatementKind, str]] = [(kind, name) for kind in KINDS for name in sql.list_names(kind)]
-RELATIONS = {*sql.list_names("schema"), *sql.list_names("views")}
+RELATIONS = {*sql.list_names("schema"), *sql.list_names("families"), *sql.list_names("views")}
 MACROS = set(sql.list_names("macros"))
 
 

@@ -27,9 +27,10 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 @pytest.fixture(scope="module")
 def empty() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as connection:
-        create_tables(connection)
-        for name in sql.list_names("schema"):
-            describe_table(connection, name)
+        for kind in ("schema", "families"):
+            create_tables(connection, kind)
+            for name in sql.list_names(kind):
+                describe_table(connection, name, kind)
         create_relations(connection)
         yield connection
 

@@ -23,6 +23,8 @@ NO_EFFECTS = "the study has no effects"
 CONTRASTS = {
     "elbow_less_same_n": ("elbow", "same_n", "N by elbow", "the same N for all heads"),
     "recall_less_same_n": ("recall", "same_n", "N by Recall", "the same N for all heads"),
+    "elbow_less_n_90": ("elbow", "n_90", "N by elbow", "N by the keys that hold 90 % of the weight"),
+    "recall_less_n_90": ("recall", "n_90", "N by Recall", "N by the keys that hold 90 % of the weight"),
     "elbow_less_random": ("elbow", "random_budgets", "N by elbow", "these N in random order"),
     "full_by_elbow_less_random": (
         "full_heads_elbow",

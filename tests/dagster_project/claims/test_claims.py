@@ -212,6 +212,8 @@ def test_measures_are_those_of_the_arrays() -> None:
     of_policies = by_sequence(tables, "sparsified_loss_by_sequence", "loss").reshape(SEQUENCES, len(POLICIES), 2)
     loss = dict(zip(POLICIES, of_policies.mean(axis=2).T, strict=True))
     expected["elbow_less_same_n"] = loss["elbow"] - loss["same_n"]
+    expected["elbow_less_n_90"] = loss["elbow"] - loss["n_90"]
+    expected["recall_less_n_90"] = loss["recall"] - loss["n_90"]
     over = tables["separability_by_sequence"]["value"].reshape(SEQUENCES, 2, 3, N.size)[:, 0, 0, 1:] - 0.5
     edges = np.log([1.5, *np.sqrt(N[1:-1] * N[2:]), 63.5])  # N from 2 on
     expected["recall_over_random"] = over @ np.diff(edges) / (edges[-1] - edges[0])

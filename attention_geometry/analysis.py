@@ -1,0 +1,311 @@
+"""One text and one model in memory: the tables of a study of one sequence and one query, without any file.
+
+Holds ``analyze``. Attention is captured as for a study, measured by the same kernels, and the rows go through the same
+tables, views and macros, in a database in memory.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+import sql
+from extract.batches import find_widest, is_finite
+from extract.capture import PROBE_TOKENS, Capture, capture, probe
+from extract.hub import silence_libraries
+from extract.models import decode_each
+from geometry.quantities import TOP_KEYS
+from geometry.selection.layers import measure_layer
+from geometry.selection.top_keys import top_keys
+from storage.errors import UserError
+from storage.warehouse import rows
+from storage.warehouse.relations import create_relations, create_tables, fill
+from storage.zarr.arrays import SELECTION, LayerSize
+from storage.zarr.layers import index_part
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from reports.text_page import TextPage
+
+STUDY = "text"
+"""Name of the only study in the database in memory."""
+
+DERIVED = ("head_signatures", "kinds_by_sequence", "head_taxonomy")
+"""Tables computed from the others, in this order."""
+
+
+@dataclass(frozen=True, repr=False)
+class Analysis:
+    """What every head of a model does at one query of a text; all tables are tables of Apache Arrow.
+
+    ``to_pandas()`` of a table, or ``polars.from_arrow(table)``, gives it to other libraries. Descriptions of columns
+    are in the metadata of their fields.
+    """
+
+    model: str
+    """Class of the model."""
+    query: int
+    """Position of the query."""
+    n: int
+    """N at which ``heads`` and ``top_keys`` are measured."""
+    tokens: pa.Table
+    """The text as the model read it: ``position``, ``token_id``, ``token``; position 0 is the sink."""
+    heads: pa.Table
+    """One row per head: its kind, Precision, Recall and specificity at N, the sink's weight, effective keys."""
+    selection: pa.Table
+    """One row per head and N = 1, 2, …: every quantity of the view ``selection`` of a study."""
+    top_keys: pa.Table
+    """One row per head and key, up to 16 keys a head by falling weight: position, token, weight, contribution ‖α v‖,
+    distance from s_N over ‖s_N‖, and whether it is within r_min."""
+    taxonomy: pa.Table
+    """One row per head: kind, nearest kind, scores, and every condition with the value and threshold compared."""
+
+    def page(self, layer: int | None = None, head: int | None = None) -> "TextPage":
+        """The heads as HTML that Jupyter shows, with the text shaded by the weights of one head if it is named.
+
+        Raises
+        ------
+        ValueError
+            If the model has no such head.
+        """
+        from reports.text_page import render_text
+
+        chosen = None if layer is None or head is None else (layer, head)
+        return render_text(self.model, self.query, self.n, self.tokens, self.heads, self.top_keys, chosen)
+
+    def __repr__(self) -> str:
+        """Model, query and sizes."""
+        read = f"{self.tokens.num_rows} tokens, query {self.query}, N = {self.n}"
+        return f"Analysis({self.model}, {self.heads.num_rows} heads, {read})"
+
+
+def analyze(
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerBase",
+    text: str,
+    *,
+    n: int = 4,
+    query: int | None = None,
+    count: int = TOP_KEYS,
+) -> Analysis:
+    """Measure what every attention head of a model selects at one query of a text.
+
+    Parameters
+    ----------
+    model
+        A causal language model that transformers has loaded, on any device, in any type. It is left as it was.
+    tokenizer
+        Its tokenizer. The model reads BOS, if there is one, and the tokens of the text.
+    text
+        At least one token.
+    n
+        N, the number of selected keys, at which ``heads`` and ``top_keys`` are measured; at most the number of keys
+        before the query.
+    query
+        Position of the query; by default the last token.
+    count
+        Most rows of ``top_keys`` for each head.
+
+    Raises
+    ------
+    UserError
+        If the model's attention cannot be captured, its numbers are not finite, or the text is too short or too long
+        for it.
+    ValueError
+        If ``n``, ``query`` or ``count`` is out of range.
+
+    Examples
+    --------
+    A small model that is part of the distribution; any name of the Hugging Face hub will do.
+
+    >>> from importlib.resources import files
+    >>> from transformers import AutoModelForCausalLM, AutoTokenizer
+    >>> where = files("extract") / "embedded" / "model"
+    >>> model, tokenizer = AutoModelForCausalLM.from_pretrained(where), AutoTokenizer.from_pretrained(where)
+
+    >>> import attention_geometry
+    >>> found = attention_geometry.analyze(model, tokenizer, "A list can be used as a stack, and a list as a queue.")
+    >>> found.heads.num_rows == found.taxonomy.num_rows == model.config.num_hidden_layers * 8
+    True
+    >>> found.top_keys.select(["layer", "head", "rank", "position", "token", "weight"]).num_rows > 0
+    True
+    >>> found.selection.filter(found.selection["n"].to_numpy() == 4).num_rows == found.heads.num_rows
+    True
+    """
+    ids = _encode(model, tokenizer, text)
+    at = len(ids) - 1 if query is None else query
+    if not 1 <= at < len(ids) or n < 1 or count < 1:
+        msg = f"query must be from 1 to {len(ids) - 1}, n and count at least 1, got {query}, {n} and {count}"
+        raise ValueError(msg)
+    captured = _read(model, ids, at)
+    tokens = next(rows.build_token_rows(ids[None], decode_each(tokenizer, np.unique(ids).tolist())))
+    tables = _build_tables(captured, tokens, at, size := min(n, at))
+    ranked = _rank_keys(captured, tokens["token"].to_pylist(), at, n=size, count=count)
+    return Analysis(type(model).__name__, at, size, **tables, top_keys=ranked)
+
+
+def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> NDArray[np.int32]:
+    """The token ids that the model reads, int32 (K,), as in a study."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        msg = f"The text is not UTF-8 at character {error.start + 1}; encode it as UTF-8"
+        raise UserError(msg) from error
+    start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    ids = [*start, *tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]]
+    config = model.config.get_text_config(decoder=True)
+    most = getattr(config, "max_position_embeddings", None)
+    if len(ids) < 2:
+        msg = f"The text has {len(ids)} tokens with BOS, but a query needs a key before it; give a longer text"
+        raise UserError(msg)
+    if most is not None and len(ids) > most:
+        msg = f"The text has {len(ids)} tokens, but {type(model).__name__} reads at most {most}; give a shorter text"
+        raise UserError(msg)
+    if max(ids) >= config.vocab_size:
+        msg = f"The tokenizer gives token id {max(ids)}, but the model knows {config.vocab_size} tokens; "
+        raise UserError(msg + "load the tokenizer that belongs to it")
+    return np.array(ids, np.int32)
+
+
+def _read(model: "PreTrainedModel", ids: NDArray[np.int32], query: int) -> Capture:
+    """Let the model read the tokens and capture one query."""
+    batch = torch.from_numpy(ids)[None]
+    with silence_libraries(), _pause_training(model):
+        captured = capture(model, probe(model, batch[:, :PROBE_TOKENS]), batch, [query])
+    captured.wait()
+    for layer in range(len(captured.layers)):
+        if not is_finite(captured, layer):
+            msg = f"{type(model).__name__} computes numbers that are not finite in layer {layer}; load it in float32"
+            raise UserError(msg)
+    return captured
+
+
+@contextmanager
+def _pause_training(model: torch.nn.Module) -> Iterator[None]:
+    """Switch all modules to evaluation, without dropout, and those that were not back at the end."""
+    training = [module for module in model.modules() if module.training]
+    try:
+        model.eval()
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """The arrays of a metrics store in memory, for one sequence."""
+
+    sizes: dict[str, int]
+    layers: tuple[LayerSize, ...]
+    arrays: Mapping[str, NDArray[Any]]
+
+    def read(self, name: str, index: Any) -> NDArray[Any]:
+        """Read a part of an array."""
+        return np.asarray(self.arrays[name][index])
+
+
+def _measure(captured: Capture, query: int) -> _Measured:
+    """Measure all layers, one on each core at a time."""
+    heads, kv_heads, _ = find_widest(captured.layers)
+    sizes = {"sequence": 1, "query": 1, "layer": len(captured.layers), "head": heads, "kv_head": kv_heads}
+    sizes |= {"key": captured.weights.shape[-1], "n": query, "kappa": 1}
+    specs = [spec for spec in SELECTION if spec.name != "finished"]
+    found = {spec.name: np.full(spec.shape(sizes), spec.fill, spec.dtype) for spec in specs}
+
+    def measure(layer: int) -> None:
+        size = captured.layers[layer]
+        out = {spec.name: found[spec.name][0][index_part(size, spec.dims[1:], layer=layer)] for spec in specs}
+        out.pop("learned_sink")[:] = captured.learned_sink[layer, 0, :, : size.heads].numpy()
+        weights, values = _take_layer(captured, layer)
+        measure_layer(weights, values, captured.first_key[:, layer].tolist(), [query], out)
+
+    attending = [layer for layer, size in enumerate(captured.layers) if size.heads]
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as workers:
+        list(workers.map(measure, attending))
+    return _Measured(sizes, captured.layers, found)
+
+
+def _take_layer(captured: Capture, layer: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Weights (query, head, key) and value states (kv_head, key, head_dim) of one layer, float32."""
+    size = captured.layers[layer]
+    weights = captured.weights[layer, 0, :, : size.heads]
+    values = captured.values[layer, 0, : size.kv_heads, :, : size.head_dim]
+    return weights.numpy(), values.float().contiguous().numpy()
+
+
+def _build_tables(captured: Capture, tokens: pa.RecordBatch, query: int, n: int) -> dict[str, pa.Table]:
+    """The tables of ``Analysis`` that SQL computes, by name."""
+    measured, asked = _measure(captured, query), {"study": STUDY, "query": query}
+    landed = {
+        "heads": rows.build_head_rows(captured.layers),
+        "attention_rows": rows.build_attention_rows(measured, [query]),
+        "concentration": rows.build_concentration_rows(measured, [query]),
+        "value_scales": rows.build_value_scale_rows(measured, [query]),
+        "selection_counts": rows.build_selection_rows(measured, [query]),
+    }
+    with closing(duckdb.connect()) as connection:
+        create_tables(connection)
+        create_relations(connection)
+        for table, batches in landed.items():
+            for batch in batches:
+                connection.register("incoming", batch)
+                connection.execute(
+                    f"INSERT INTO {table} BY NAME SELECT $study AS study, * FROM incoming",  # noqa: S608 (of sql/schema)
+                    {"study": STUDY},
+                )
+        for table in DERIVED:
+            fill(connection, sql.read_statement("derived", table), STUDY)
+        selection = "SELECT * EXCLUDE (study, sequence, query) FROM selection ORDER BY layer, head, n"
+        asked_for = {
+            "heads": (sql.read_statement("queries", "text_heads").text, asked | {"n": n}),
+            "selection": (selection, {}),
+            "taxonomy": (sql.read_statement("queries", "text_kinds").text, asked),
+        }
+        found = {name: connection.sql(text, params=given).to_arrow_table() for name, (text, given) in asked_for.items()}
+    described = {name: _describe_columns(table) for name, table in found.items()}
+    return described | {"tokens": pa.Table.from_batches([tokens]).drop_columns("sequence")}
+
+
+def _describe_columns(table: pa.Table) -> pa.Table:
+    """The table with the comments of the warehouse's columns of the same names as metadata of its fields."""
+    known = {
+        name: text
+        for relation in (
+            "head_taxonomy",
+            "kinds_by_sequence",
+            "concentration",
+            "value_scales",
+            "attention_rows",
+            "heads",
+        )
+        for name, text in sql.read_statement("schema", relation).columns.items()
+    } | sql.read_statement("views", "selection").columns
+    fields = [field.with_metadata({"description": known.get(field.name, "")}) for field in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def _rank_keys(captured: Capture, tokens: list[str], query: int, *, n: int, count: int) -> pa.Table:
+    """The table ``top_keys``."""
+    batches = []
+    for layer, size in enumerate(captured.layers):
+        if size.heads:
+            weights, values = _take_layer(captured, layer)
+            first = int(captured.first_key[0, layer])
+            at_n = min(n, query + 1 - first)
+            seen = slice(first, query + 1)
+            grouped = weights[0, :, seen].reshape(size.kv_heads, -1, query + 1 - first)
+            found = top_keys(grouped, values[:, None, seen], n=at_n, count=count)
+            batches.append(rows.build_top_key_rows(vars(found), layer=layer, first=first, n=at_n))
+    ranked = pa.Table.from_batches(batches)
+    text = pa.array([tokens[position] for position in ranked["position"].to_pylist()], pa.string())
+    return ranked.drop_columns("n").add_column(ranked.column_names.index("position"), "token", text)

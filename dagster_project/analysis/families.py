@@ -1,0 +1,376 @@
+"""The tables of a family of studies: its quantities over the members, differences, onsets and shared selections.
+
+Members are read one after the other; three of them are in memory at a time, and the means of all.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dagster_project.analysis.claims.evidence import Evidence
+from dagster_project.analysis.sources import Rows
+from dagster_project.study.families import Family
+from geometry.arrays import F64, I64
+from geometry.grids import half_octave_grid
+from geometry.selection.overlap import count_shared
+from geometry.statistics.differences import estimate_difference, find_onset
+from geometry.statistics.intervals import DIFFERENCE, POSITIVE, SHARE, UNBOUNDED, Domain, Estimate
+from geometry.statistics.moments import estimate_mean
+from storage.files.places import Place
+from storage.warehouse.connection import locate_database, open_database
+from storage.warehouse.rows import build_batch
+from storage.zarr.arrays import TENSORS
+from storage.zarr.layers import list_attending_layers, read_layer
+from storage.zarr.sequences import SequenceStore
+
+SELECTED = 4
+"""N at which the Recall of each head is followed."""
+
+KINDS = ("Retriever", "Mixer", "Reset", "Other")
+
+RECALL = f"recall[{SELECTED}]"
+
+_LAST = "SELECT sequence, layer, head, {value} AS value FROM {table} WHERE query = $query"
+"""A number of each head in each sequence at the last query."""
+
+_TOP_PREVIOUS = """
+SELECT sequence, layer, head, avg((top_position = query - 1)::DOUBLE) AS value
+FROM concentration
+GROUP BY ALL
+"""
+
+_TOP_INDUCTION = """
+WITH copies AS (
+    SELECT now.sequence, now.position AS query, list(earlier.position + 1) AS following
+    FROM tokens AS now
+    JOIN tokens AS earlier USING (sequence, token_id)
+    WHERE earlier.position < now.position AND now.position IN (SELECT query FROM concentration)
+    GROUP BY ALL
+)
+SELECT sequence, layer, head, avg(list_contains(following, top_position)::DOUBLE) AS value
+FROM concentration
+JOIN copies USING (sequence, query)
+GROUP BY ALL
+"""
+
+QUANTITIES: Mapping[str, tuple[str, Domain]] = {
+    "sink_weight": (_LAST.format(value="sink_weight", table="attention_rows"), SHARE),
+    "effective_keys": (_LAST.format(value="effective_keys", table="concentration"), POSITIVE),
+    RECALL: (f"{_LAST.format(value='k_in / n', table='selection_counts')} AND n = {SELECTED}", SHARE),
+    **{
+        f"{kind.lower()}_share": (_LAST.format(value=f"(label = '{kind}')::DOUBLE", table="kinds_by_sequence"), SHARE)
+        for kind in KINDS
+    },
+    "top_previous": (_TOP_PREVIOUS, SHARE),
+    "top_induction": (_TOP_INDUCTION, SHARE),
+}
+"""Quantities of each head in each sequence: the SELECT of their numbers, and their domain.
+
+The shares of top keys are over all measured queries of a sequence, and ``top_induction`` over those whose token occurs
+earlier.
+"""
+
+ONSETS: Mapping[str, float] = {
+    "sink_weight": 0.3,
+    "top_previous": 0.4,
+    "top_induction": 0.4,
+    "retriever_share": 0.5,
+    "mixer_share": 0.5,
+    "reset_share": 0.5,
+    "recall_over_random": 0.0,
+    "auc_over_random": 0.0,
+    "recall_over_shuffled": 0.0,
+    "auc_over_shuffled": 0.0,
+}
+"""The quantities whose onset is sought, and the threshold that they have to exceed."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a family that has landed."""
+
+    study: str
+    tokens: NDArray[np.int64]
+    """Token ids, (sequences, positions)."""
+    layer: I64
+    head: I64
+    """Layer and number of each head, (heads,)."""
+    of_heads: Mapping[str, F64]
+    """Each quantity of heads, (sequences, heads); NaN where it does not exist."""
+    of_measures: Mapping[str, F64]
+    """The numbers of the sequences behind each measure, (sequences,), on its scale."""
+    measures: Mapping[str, tuple[float, float, float, int]]
+    """Value, ends of the interval and number of sequences of each measure."""
+    claims: tuple[tuple[Any, ...], ...]
+    """Name, statement, verdict and p value of each claim."""
+
+    @cached_property
+    def layers(self) -> I64:
+        """The layers that have heads, ascending."""
+        return np.unique(self.layer)
+
+    @cached_property
+    def of_layers(self) -> Mapping[str, F64]:
+        """Each quantity of heads averaged over the heads of a layer in each sequence, (sequences, layers)."""
+        groups = [self.layer == number for number in self.layers]
+        return {
+            name: np.stack([_average(values[:, group]) for group in groups], axis=1)
+            for name, values in self.of_heads.items()
+        }
+
+    @cached_property
+    def of_model(self) -> Mapping[str, F64]:
+        """Each quantity averaged over all heads, or the numbers behind a measure of this name, (sequences,)."""
+        return {**{name: _average(values) for name, values in self.of_heads.items()}, **self.of_measures}
+
+    def is_alike(self, other: "Member") -> bool:
+        """Whether the sequences are the same, token by token."""
+        return np.array_equal(self.tokens, other.tokens)
+
+
+def _average(values: F64) -> F64:
+    """The mean over the last axis of what is not NaN; NaN where nothing is."""
+    known = ~np.isnan(values)
+    counts = known.sum(axis=-1)
+    return np.where(counts > 0, np.where(known, values, 0.0).sum(axis=-1) / np.maximum(counts, 1), np.nan)
+
+
+def read_member(folder: Path, study: str) -> Member:
+    """Read a member that has landed from the warehouse."""
+    with open_database(locate_database(folder, study)) as connection:
+        connection.execute("USE it")
+        evidence = Evidence(connection)
+        tokens = evidence.ask_columns("SELECT token_id FROM tokens ORDER BY sequence, position")["token_id"]
+        of_heads = {name: evidence.ask_heads(statement)["value"] for name, (statement, _) in QUANTITIES.items()}
+        numbers = evidence.ask_means("SELECT sequence, measure, value, 0 AS rows FROM measure_values")
+        measures = connection.execute(
+            "SELECT measure, value, value_low, value_high, sequences FROM measures"
+        ).fetchall()
+        claims = connection.execute("SELECT claim, statement, verdict, p_holm FROM claims ORDER BY claim").fetchall()
+    return Member(
+        study,
+        tokens.astype(np.int64).reshape(evidence.sequences, -1),
+        evidence.heads["layer"].astype(np.int64),
+        evidence.heads["head"].astype(np.int64),
+        {name: values for name, values in of_heads.items() if not np.isnan(values).all()},
+        {name: sample.of_sequences for name, sample in numbers.items()},
+        {name: (*(np.nan if end is None else end for end in ends), count) for name, *ends, count in measures},
+        tuple(claims),
+    )
+
+
+def compute_family(
+    family: Family, folder: Path, stores: Mapping[str, Place], origins: Mapping[str, str | None]
+) -> Rows:
+    """Yield the rows of all tables of a family.
+
+    Parameters
+    ----------
+    family
+        The family; members that have not landed are only listed.
+    folder
+        The warehouse.
+    stores
+        The place of the tensor store of each member.
+    origins
+        A digest of what each member was made from; None if it has not landed.
+
+    Raises
+    ------
+    UserError
+        If the database of a member cannot be read.
+    """
+    first: Member | None = None
+    previous: Member | None = None
+    course, listed = _Course(list(family.members)), []
+    for number, (study, value) in enumerate(family.members.items()):
+        member = None if origins[study] is None else read_member(folder, study)
+        alike = None if member is None else first is None or member.is_alike(first)
+        sequences = None if member is None else len(member.tokens)
+        listed.append((study, number, family.axis, value, member is not None, sequences, alike, origins[study]))
+        if member is None:
+            continue
+        yield from _build_trends(member, course)
+        yield from _build_differences(member, first, previous)
+        if previous is not None and member.is_alike(previous):
+            yield from _compare_selections(member, previous, stores)
+        yield "family_claims", _build_rows(("claim", "statement", "verdict", "p_holm"), member.claims, study=study)
+        first, previous = first or member, member
+    names = ("study", "member", "axis", "value", "landed", "sequences", "alike", "origin")
+    yield "family_members", _build_rows(names, listed)
+    yield "onsets", course.find_onsets()
+
+
+def _build_rows(names: Sequence[str], rows: Sequence[tuple[Any, ...]], **constants: str) -> pa.RecordBatch:
+    """Rows with these columns as a batch, and columns with one text in all rows."""
+    columns = {name: pa.array([row[index] for row in rows]) for index, name in enumerate(names)}
+    return pa.RecordBatch.from_pydict(
+        columns | {name: pa.array([text] * len(rows), pa.string()) for name, text in constants.items()}
+    )
+
+
+class _Course:
+    """The quantities with onsets of all members, by place: a head, a layer, or the model."""
+
+    def __init__(self, studies: list[str]) -> None:
+        self._studies = studies
+        self._known: dict[tuple[str, int | None, int | None], F64] = {}
+
+    def add(
+        self, study: str, quantity: str, found: Estimate, layers: Sequence[int | None], heads: Sequence[int | None]
+    ) -> None:
+        """Note the estimates of a quantity of one member, one for each place."""
+        if quantity not in ONSETS:
+            return
+        ends = np.stack([np.atleast_1d(part) for part in (found.value, found.low, found.high)])
+        for index, (layer, head) in enumerate(zip(layers, heads, strict=True)):
+            kept = self._known.setdefault((quantity, layer, head), np.full((3, len(self._studies)), np.nan))
+            kept[:, self._studies.index(study)] = ends[:, index]
+
+    def find_onsets(self) -> pa.RecordBatch:
+        """The rows of ``onsets``."""
+        rows = []
+        for (quantity, layer, head), ends in self._known.items():
+            found = find_onset(ends[0], ends[1], ends[2], ONSETS[quantity])
+            places = (found.first, found.last_below, found.first_above)
+            named = (None if place is None else self._studies[place] for place in places)
+            rows.append((quantity, layer, head, ONSETS[quantity], found.state, *named))
+        columns = ("quantity", "layer", "head", "threshold", "state", "study", "last_below", "first_above")
+        return _build_rows(columns, rows)
+
+
+def _build_trends(member: Member, course: _Course) -> Rows:
+    """The rows of ``family_trends`` and ``family_trends_model`` of one member."""
+    for name, values in member.of_heads.items():
+        domain = QUANTITIES[name][1]
+        found = estimate_mean(values, domain)
+        course.add(member.study, name, found, member.layer.tolist(), member.head.tolist())
+        place = {"layer": member.layer, "head": member.head, "sequences": _count(values)}
+        yield "family_trends", build_batch(place | _name_ends("value", found), study=member.study, quantity=name)
+        of_layers = estimate_mean(member.of_layers[name], domain)
+        course.add(member.study, name, of_layers, member.layers.tolist(), [None] * len(member.layers))
+        place = {"layer": member.layers, "sequences": _count(member.of_layers[name])}
+        yield (
+            "family_trends_model",
+            build_batch(place | _name_ends("value", of_layers), study=member.study, quantity=name),
+        )
+    for name, (found, count) in _estimate_model(member).items():
+        course.add(member.study, name, found, [None], [None])
+        place = {"layer": pa.array([None], pa.int16()), "sequences": np.array([count])}
+        yield "family_trends_model", build_batch(place | _name_ends("value", found), study=member.study, quantity=name)
+
+
+def _estimate_model(member: Member) -> dict[str, tuple[Estimate, int]]:
+    """The quantities of the model, each as an estimate of shape (1,), with the number of sequences behind it."""
+    found = {
+        name: (estimate_mean(member.of_model[name][:, None], QUANTITIES[name][1]), int(_count(member.of_model[name])))
+        for name in member.of_heads
+    }
+    for name, (value, low, high, count) in member.measures.items():
+        found[name] = (Estimate(*(np.array([end], np.float64) for end in (value, np.nan, low, high))), count)
+    return found
+
+
+def _build_differences(member: Member, first: Member | None, previous: Member | None) -> Rows:
+    """The rows of ``family_differences`` and ``family_differences_model`` of one member."""
+    for reference in {one.study: one for one in (first, previous) if one is not None}.values():
+        paired = member.is_alike(reference)
+        texts = {"study": member.study, "reference": reference.study}
+        flags = {"is_first": reference is first, "is_previous": reference is previous, "paired": paired}
+        for table, place, name, values, other in _list_compared(member, reference):
+            if paired and len(values) != len(other):  # losses are of other sequences
+                continue
+            found = estimate_difference(values, other, paired=paired, domain=_find_domain(name))
+            columns = {**place, **{flag: np.full(values.shape[1], given) for flag, given in flags.items()}}
+            yield table, build_batch(columns | _name_ends("difference", found), **texts, quantity=name)
+
+
+Compared = tuple[str, dict[str, Any], str, F64, F64]
+"""A table, the columns of places, a quantity, and its numbers of both members, (sequences, places)."""
+
+
+def _list_compared(member: Member, reference: Member) -> Iterator[Compared]:
+    """The quantities that two members have, of heads and layers if both have the same heads, and of the model."""
+    if np.array_equal(member.layer, reference.layer) and np.array_equal(member.head, reference.head):
+        for name in [name for name in member.of_heads if name in reference.of_heads]:
+            place = {"layer": member.layer, "head": member.head}
+            yield "family_differences", place, name, member.of_heads[name], reference.of_heads[name]
+            place = {"layer": member.layers}
+            yield "family_differences_model", place, name, member.of_layers[name], reference.of_layers[name]
+    for name in [name for name in member.of_model if name in reference.of_model]:
+        one, other = member.of_model[name][:, None], reference.of_model[name][:, None]
+        yield "family_differences_model", {"layer": pa.array([None], pa.int16())}, name, one, other
+
+
+def _find_domain(name: str) -> Domain:
+    """The domain of differences of a quantity of heads; unbounded for measures."""
+    return DIFFERENCE if name in QUANTITIES and QUANTITIES[name][1] == SHARE else UNBOUNDED
+
+
+def _count(values: F64) -> NDArray[np.int64]:
+    """The number of sequences that have each quantity."""
+    return np.asarray((~np.isnan(values)).sum(axis=0), np.int64)
+
+
+def _name_ends(name: str, found: Estimate) -> dict[str, F64]:
+    """An estimate and its interval as columns."""
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def _compare_selections(member: Member, previous: Member, stores: Mapping[str, Place]) -> Rows:
+    """The rows of ``family_overlaps`` of one member: the selections of each head at the last query, compared."""
+    store, other = (_open_weights(stores[one.study]) for one in (member, previous))
+    if store is None or other is None or not np.array_equal(member.layer, previous.layer):
+        return
+    query = store.sizes["query"] - 1
+    position = int(store.read("query_position", (0, query)))
+    for layer in list_attending_layers(store):
+        first = int(read_layer(store, "first_key", layer, sequence=0, query=query))
+        counts = half_octave_grid(position + 1 - first)
+        keys = slice(first, position + 1)
+        shared = [
+            count_shared(
+                _read_weights(store, layer, sequence, query, keys),
+                _read_weights(other, layer, sequence, query, keys),
+                counts,
+            )
+            for sequence in range(store.sizes["sequence"])
+        ]
+        if counts.size:
+            yield "family_overlaps", _build_overlap(np.stack(shared), counts, layer, member.study, previous.study)
+
+
+def _read_weights(store: SequenceStore, layer: int, sequence: int, query: int, keys: slice) -> NDArray[np.float32]:
+    """The weights that the heads of a layer give to the keys of a query in one sequence, (heads, keys)."""
+    found: NDArray[np.float32] = read_layer(store, "attention", layer, sequence=sequence, query=query, key=keys)
+    return found
+
+
+def _open_weights(place: Place) -> SequenceStore | None:
+    """A tensor store whose weights are there."""
+    if not place.exists():
+        return None
+    store = SequenceStore.open(place, TENSORS)
+    return None if "attention" in store.dropped or len(store.find_missing()) else store
+
+
+def _build_overlap(shared: I64, counts: I64, layer: int, study: str, reference: str) -> pa.RecordBatch:
+    """Rows of one layer from the numbers of shared keys, (sequence, head, N)."""
+    sequences, heads, _ = shared.shape
+    found = estimate_mean(shared / counts, SHARE)
+    size = heads * counts.size
+    columns = {
+        "layer": np.full(size, layer),
+        "head": np.repeat(np.arange(heads), counts.size),
+        "n": np.tile(counts, heads),
+        "sequences": np.full(size, sequences),
+        "alike": (shared == counts).sum(axis=0).ravel(),
+    }
+    ends = {name: part.ravel() for name, part in _name_ends("shared", found).items()}
+    return build_batch(columns | ends, study=study, reference=reference)

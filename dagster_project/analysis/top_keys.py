@@ -1,0 +1,30 @@
+"""The step of the keys of largest weight of every head, one by one."""
+
+from dagster_project.analysis.sources import Rows, Sources
+from geometry.selection.top_keys import top_keys
+from storage.warehouse.rows import build_top_key_rows
+from storage.zarr.layers import list_attending_layers, read_layer
+
+SELECTED = 4
+"""N of s_N: that of the maps by default, but no setting, since tensors may have been dropped when that changes."""
+
+
+def compute_top_keys(sources: Sources) -> Rows:
+    """The keys of largest weight of every sequence, query and head, with their distances from s_N at N = ``SELECTED``.
+
+    The weights of one query of a layer, and its value states, are in memory for one sequence.
+    """
+    from tqdm import tqdm
+
+    tensors = sources.tensors
+    first_key = tensors.read("first_key", slice(None))
+    for sequence in tqdm(range(tensors.sizes["sequence"]), "top keys", unit="sequence", disable=None):
+        for layer in list_attending_layers(tensors):
+            values = read_layer(tensors, "values", layer, sequence=sequence)[:, None]
+            for index, query in enumerate(sources.queries):
+                first = int(first_key[sequence, index, layer])
+                weights = read_layer(tensors, "attention", layer, sequence=sequence, query=index)[:, first : query + 1]
+                grouped, at_n = weights.reshape(len(values), -1, query + 1 - first), min(SELECTED, query + 1 - first)
+                found = top_keys(grouped, values[:, :, first : query + 1], n=at_n)
+                place = {"sequence": sequence, "query": query, "layer": layer}
+                yield "top_keys", build_top_key_rows(vars(found), first=first, n=at_n, **place)

@@ -1,0 +1,246 @@
+"""The command ``inspect``: what the heads of a model do with a text, without a study and without a data root."""
+
+import io
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagster_project.command.loading import suspend_gc
+from dagster_project.command.output import build_table, escape_control_codes, make_console, write_object
+from dagster_project.study.studies import COMMAND_LINE, parse_study
+from extract.checks import check_inputs
+from extract.preflight import check_device, check_hub
+from extract.settings import EMBEDDED, SYNTHETIC, ExtractionSettings
+from storage.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from attention_geometry import Analysis
+
+RANKS = {
+    "recall": "recall",
+    "precision": "precision",
+    "specificity": "specificity",
+    "sink": "sink_weight",
+    "rho_0": "rho_0",
+    "effective_keys": "effective_keys",
+    "n_90": "n_90",
+    "top_weight": "top_weight",
+}
+"""Columns of ``Analysis.heads`` that heads are ranked by, by the names of ``--by``."""
+
+SHOWN = ("label", "recall", "precision", "sink_weight", "effective_keys", "n_90")
+"""Columns of ``Analysis.heads`` that the ranking shows."""
+
+KEYS = 5
+"""Keys of each head that the ranking shows."""
+
+SHADES = ((0.5, "black on bright_yellow"), (0.2, "black on yellow"), (0.05, "black on cyan"), (0.01, "cyan"))
+"""Least weights and the styles of keys that have them, from the largest."""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What is asked of every text."""
+
+    by: str
+    head: tuple[int, int] | None
+    """Layer and head whose keys are shown; None: the ranking."""
+    top: int
+    """Heads, or keys of the head, that are shown."""
+    n: int
+    query: int | None
+    as_json: bool
+
+
+def parse_inspection(*, by: str, head: str | None, top: int, n: int, query: int | None, as_json: bool) -> Inspection:
+    """Check the options.
+
+    Raises
+    ------
+    UserError
+        If one has a value that it may not have.
+    """
+    if by not in RANKS:
+        msg = f"Heads cannot be ranked by '{by}'; choose from {', '.join(RANKS)}"
+        raise UserError(msg)
+    if min(top, n, 1 if query is None else query) < 1:
+        msg = f"--top {top}, --n {n} and --query {query} are whole numbers from 1"
+        raise UserError(msg)
+    place = None
+    if head is not None:
+        layer, _, number = head.partition(".")
+        if not (layer.isdecimal() and number.isdecimal()):
+            msg = f"--head {head} does not name a head; write layer and head, as in --head 3.1"
+            raise UserError(msg)
+        place = int(layer), int(number)
+    return Inspection(by, place, top, n, query, as_json)
+
+
+def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], asked: Inspection, *, go_on: bool) -> bool:
+    """Load a model and print what its heads do with each text; return whether all texts could be measured.
+
+    Parameters
+    ----------
+    settings
+        Settings of the model as in ``studies.yaml``: ``model``, ``dtype`` and ``device``.
+    texts
+        Read one at a time, after the one before is printed.
+    go_on
+        Whether a text that cannot be measured is named on standard error, and the next one is read.
+
+    Raises
+    ------
+    UserError
+        If the model cannot be loaded, or a text cannot be measured and ``go_on`` is False.
+    """
+    known = parse_study("text", {**settings, "corpus": EMBEDDED, "context_length": 2}, COMMAND_LINE)
+    if known.model.id == SYNTHETIC:
+        msg = "The model 'synthetic' reads no text; choose another --model"
+        raise UserError(msg)
+    check_inputs(known)
+    check_device(known.device)
+    check_hub(known)
+    _announce(f"reading the model {known.model.name}")
+    with suspend_gc():
+        from attention_geometry.analysis import analyze
+
+        model, tokenizer = _load(known)
+
+    failed = False
+    for text in texts:
+        try:
+            _print(analyze(model, tokenizer, text, n=asked.n, query=asked.query), text, asked)
+        except (UserError, ValueError) as error:  # of numbers that are out of range for the text
+            if not go_on:
+                raise UserError(str(error)) from error
+            failed = True
+            _announce(str(error))
+    return not failed
+
+
+def read_lines() -> Iterator[str]:
+    """The lines of standard input that are not blank, without their ends, as they arrive."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # what is no text is refused as one text, not as all
+    if sys.stdin.isatty():
+        _announce("reading texts, one per line; Ctrl-D ends")
+    for line in sys.stdin:
+        if line.strip():
+            yield line.rstrip("\r\n")
+
+
+def _announce(what: str) -> None:
+    """Print a line to standard error at once."""
+    sys.stderr.write(f"inspect: {escape_control_codes(what)}\n")
+    sys.stderr.flush()
+
+
+def _load(settings: ExtractionSettings) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
+    """Load the model and its tokenizer."""
+    from extract.models import describe, load
+
+    described = describe(settings, identify=False)
+    return load(described), described.tokenizer
+
+
+def _print(found: "Analysis", text: str, asked: Inspection) -> None:
+    """Print the ranking of the heads, or the keys of one."""
+    if asked.head is None:
+        ranked = _rank(found, asked.by)[: asked.top]
+        if asked.as_json:
+            write_object({"text": text, **_describe(found), "by": asked.by, "heads": ranked})
+        else:
+            _print_ranking(found, ranked, asked.by)
+        return
+    keys = [row for row in found.top_keys.to_pylist() if (row.pop("layer"), row.pop("head")) == asked.head]
+    if not keys:
+        msg = f"{found.model} has no head {asked.head[0]}.{asked.head[1]}; choose one of {_describe_heads(found)}"
+        raise UserError(msg)
+    if asked.as_json:
+        write_object({"text": text, **_describe(found), "head": list(asked.head), "top_keys": keys[: asked.top]})
+    else:
+        _print_keys(found, keys, asked)
+
+
+def _describe(found: "Analysis") -> dict[str, Any]:
+    """Model, query and N of an analysis."""
+    return {"model": found.model, "query": found.query, "n": found.n, "tokens": found.tokens.num_rows}
+
+
+def _describe_heads(found: "Analysis") -> str:
+    """The first and the last head."""
+    first, last = (found.heads.slice(row, 1).to_pylist()[0] for row in (0, found.heads.num_rows - 1))
+    return f"{first['layer']}.{first['head']} to {last['layer']}.{last['head']}"
+
+
+def _rank(found: "Analysis", by: str) -> list[dict[str, Any]]:
+    """The heads in falling order of a column, those without a value last."""
+    column = RANKS[by]
+    return sorted(found.heads.to_pylist(), key=lambda row: (row[column] is None, -(row[column] or 0.0)))
+
+
+def _print_ranking(found: "Analysis", ranked: Sequence[dict[str, Any]], by: str) -> None:
+    """Print heads with their keys of largest weight."""
+    import pyarrow as pa
+
+    keys: dict[tuple[int, int], list[str]] = {}
+    for row in found.top_keys.to_pylist():
+        if row["rank"] <= KEYS:
+            keys.setdefault((row["layer"], row["head"]), []).append(f"{row['token']!r} {row['weight']:.2f}")
+    shown = dict.fromkeys((RANKS[by], *SHOWN))
+    rows = [
+        {"head": f"{row['layer']}.{row['head']}"}
+        | {name: round(row[name], 3) if isinstance(row[name], float) else row[name] for name in shown}
+        | {"keys of largest weight": ", ".join(keys[row["layer"], row["head"]])}
+        for row in ranked
+    ]
+    title = (
+        f"{found.model}: the {len(ranked)} of {found.heads.num_rows} heads of largest {by}, {_describe_query(found)}"
+    )
+    place = make_console()
+    place.print(title, markup=False)
+    place.print(build_table(pa.Table.from_pylist(rows)))
+    place.file.flush()
+
+
+def _print_keys(found: "Analysis", keys: Sequence[dict[str, Any]], asked: Inspection) -> None:
+    """Print the text shaded by the weights of a head, and its keys of largest weight."""
+    import pyarrow as pa
+
+    place = make_console()
+    name = ".".join(map(str, asked.head or ()))
+    place.print(f"{found.model}, head {name}, {_describe_query(found)}", markup=False)
+    place.print(_shade_text(found, {row["position"]: row for row in keys}), soft_wrap=True)
+    rounded = [
+        {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
+        for row in keys[: asked.top]
+    ]
+    place.print(build_table(pa.Table.from_pylist([row | {"token": repr(row["token"])} for row in rounded])))
+    place.file.flush()
+
+
+def _describe_query(found: "Analysis") -> str:
+    """The query and N in words."""
+    token = found.tokens["token"][found.query].as_py()
+    return f"query {found.query} {token!r}, N = {found.n}"
+
+
+def _shade_text(found: "Analysis", keys: Mapping[int, dict[str, Any]]) -> "Text":
+    """The tokens in order, shaded by weight; those within r_min are underlined, the query is bold."""
+    from rich.text import Text
+
+    shaded = Text()
+    for position, token in enumerate(found.tokens["token"].to_pylist()):
+        row = keys.get(position)
+        style = "bold " if position == found.query else ""
+        if row is not None:
+            with suppress(StopIteration):
+                style += next(shade for least, shade in SHADES if row["weight"] >= least)
+            style += " underline" if row["within_r_min"] else ""
+        shaded.append(escape_control_codes(token), style=style.strip())
+    return shaded

@@ -1,0 +1,106 @@
+"""The keys of largest weight of each head, one by one: which they are, and how they stand to s_N.
+
+Holds ``top_keys``. What does not belong here: numbers about all selected keys (``geometry.selection.profile``).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from geometry.accelerate import compile_kernel
+from geometry.arrays import F64, I32, I64, Bool, Floats
+from geometry.inputs import broadcast_lead, check_heads, convert_array, convert_dtype, iterate_heads, reject_masked
+from geometry.quantities import TOP_KEYS
+from geometry.selection.host import length, scale_states, sort_keys
+from geometry.selection.kernels import compare_distances, distance
+
+
+@dataclass(frozen=True)
+class TopKeys:
+    """The K keys of largest weight of each head, in order of falling weight; arrays (…, K)."""
+
+    key: I32
+    """Index of the key among those attended to."""
+    weight: F64
+    """Its weight α."""
+    contribution: F64
+    """‖α v‖, in model units."""
+    relative_distance: F64
+    """‖s_N − α v‖ / ‖s_N‖; NaN if s_N is 0."""
+    within_r_min: Bool
+    """Whether it is one of the N selected keys and no farther from s_N than every other key; False if N = n."""
+
+
+def top_keys(weights: ArrayLike, values: ArrayLike, *, n: int, count: int = TOP_KEYS) -> TopKeys:
+    """The keys of largest weight of each head, their contributions, and their distances from s_N.
+
+    Parameters
+    ----------
+    weights
+        Attention weights α of one query over the keys it may attend to, in order of position, (…, n_keys). A NumPy
+        array, but not a masked array, or a PyTorch tensor.
+    values
+        Value states v of the same keys, (…, n_keys, d). Leading axes broadcast against those of ``weights``.
+    n
+        N of s_N, 1 to n_keys.
+    count
+        Most keys to return, at least 1; K is this number, or n_keys if that is smaller.
+
+    Returns
+    -------
+    TopKeys
+        Arrays (…, K). Ties go to the lower position. Up to N = K keys, ``within_r_min`` counts K_in of
+        ``selection_profile``: equal α v are equally far.
+
+    Raises
+    ------
+    ValueError
+        If ``n`` or ``count`` is out of range, or for the reasons given in ``geometry.selection_profile``, except that
+        one key is allowed.
+
+    Notes
+    -----
+    In float64, O(n_keys · d) per head after one sort of its weights.
+    """
+    alpha, states = convert_array(reject_masked("weights", weights)), convert_array(reject_masked("values", values))
+    check_heads(alpha, states, least_keys=1)
+    if not 1 <= n <= alpha.shape[-1] or count < 1:
+        msg = f"n must be from 1 to {alpha.shape[-1]} and count at least 1, got n = {n} and count = {count}"
+        raise ValueError(msg)
+    shape = (*broadcast_lead(alpha, states), min(count, alpha.shape[-1]))
+    lengths = {name: np.empty(shape) for name in ("weight", "contribution", "relative_distance")}
+    found = TopKeys(key=np.empty(shape, np.int32), within_r_min=np.empty(shape, np.bool_), **lengths)
+    for head, of_head, of_keys in iterate_heads(alpha, states):
+        scaled, exponent = scale_states(convert_dtype(of_keys))
+        wide, order = of_head.astype(np.float64), sort_keys(of_head)
+        found.key[head] = order[: shape[-1]]
+        found.weight[head] = wide[order[: shape[-1]]]
+        rows = found.contribution[head], found.relative_distance[head], found.within_r_min[head]
+        _measure_keys(wide, scaled, order, n, *rows)
+        found.contribution[head] = np.ldexp(found.contribution[head], exponent)
+    return found
+
+
+@compile_kernel
+def _measure_keys(alpha: F64, states: Floats, order: I64, size: int, norms: F64, distances: F64, within: Bool) -> None:
+    """Fill ‖y‖, distance from s_N over ‖s_N‖, and whether it is within r_min, of the first keys of ``order``.
+
+    alpha: (n,); states: (n, d); order: keys in order of falling weight, (n,); size: N; outputs: (K,).
+    """
+    s, part = np.zeros(states.shape[1]), np.empty(states.shape[1])
+    for key in order[:size]:
+        for k in range(s.size):
+            s[k] += alpha[key] * states[key, k]
+    nearest = -1
+    for key in order[size:]:
+        if nearest < 0 or compare_distances(s, alpha, states, key, nearest) < 0.0:
+            nearest = key
+    norm = length(s)
+    for rank in range(norms.size):
+        key = order[rank]
+        for k in range(s.size):
+            part[k] = alpha[key] * states[key, k]
+        norms[rank] = length(part)
+        distances[rank] = distance(s, alpha, states, key) / norm if norm > 0.0 else np.nan
+        within[rank] = rank < size and nearest >= 0 and compare_distances(s, alpha, states, key, nearest) <= 0.0

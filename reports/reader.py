@@ -1,0 +1,46 @@
+"""The text reader of a page: the tokens of some sequences, and the keys that every head selects in them.
+
+The data are packed, so that no token is markup; ``templates/reader.js`` shows them.
+"""
+
+from itertools import groupby
+from typing import Any
+
+from reports.figures import Source
+from reports.findings.numbers import Row
+from reports.rendering import replace_controls
+
+MOST_KEYS, MOST_TOKENS = 60_000, 40_000
+"""Most keys and tokens of a page, which has at least one sequence."""
+
+
+def collect_reader(source: Source) -> dict[str, Any] | None:
+    """Collect the tokens and keys of as many sequences as a page holds; None if the study has no keys.
+
+    Numbers have three significant digits; control characters of tokens are visible symbols.
+    """
+    heads = source.ask_query("explorer_heads", n=source.n).rows()
+    first = source.ask_study("reader_keys", sequences=1).rows()
+    if not first:
+        return None
+    of_one = sum(len(row["position"]) for row in first)
+    length = 1 + max(row["query"] for row in first)
+    sequences = max(1, min(MOST_KEYS // of_one, MOST_TOKENS // length))
+    keys = source.ask_study("reader_keys", sequences=sequences).rows()
+    rows = source.ask_study("opening_tokens", sequences=sequences, positions=length).rows()
+    tokens = groupby(rows, key=lambda row: row["sequence"])
+    return {
+        "tokens": [[replace_controls(row["token"]) for row in of_sequence] for _, of_sequence in tokens],
+        "labels": {f"{row['layer']}.{row['head']}": row["label"] for row in heads},
+        "keys": [_shorten(row) for row in keys],
+    }
+
+
+def _shorten(row: Row) -> list[Any]:
+    """Sequence, query, layer, head, N and lists of the keys of a head, without the names of the columns."""
+    return [[_round(item) for item in value] if isinstance(value, list) else value for value in row.values()]
+
+
+def _round(value: float | None) -> float | None:
+    """A number with three significant digits."""
+    return float(f"{value:.3g}") if isinstance(value, float) else value

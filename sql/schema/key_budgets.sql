@@ -1,0 +1,24 @@
+-- grain:   one row per (study, query{{ ", layer, head" if not model }})
+-- inputs:  metrics store
+{% if model %}
+-- meaning: how many keys a head needs for a share of its weight, mean over the heads of each sequence, then over
+--          sequences; key_budgets_layer has the same of every layer
+-- rows:    queries_of_two
+{% else %}
+-- meaning: how many keys a head needs for a share of its weight: to keep 90 % of it, keep n_90 keys; mean over
+--          sequences, for heads that attend to more than one key
+-- rows:    head_queries
+{% endif %}
+CREATE TABLE key_budgets{{ "_model" if model }} (
+{{ key_columns("study", "query") }}
+{% if not model %}
+{{ key_columns("layer", "head") }}
+{% else %}
+    heads INTEGER NOT NULL, -- number of heads that attend to more than one key [1, inf)
+{% endif %}
+{{ key_columns("sequences") }}
+    n_keys DOUBLE NOT NULL, -- number of keys the query may attend to{{ ", mean over heads" if model }} [2, inf)
+{% for share in (50, 90, 99) %}
+{{ interval_columns("n_" ~ share, "mean fewest keys that hold " ~ share ~ " % of the sum of the weights", "[1, inf)", last=loop.last) }}
+{% endfor %}
+)

@@ -1,0 +1,322 @@
+"""``analyze``: the tables of one text in memory are those of a study, and the model is left as it was."""
+
+import doctest
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+import attention_geometry
+import storage
+from attention_geometry import Analysis, UserError, analysis, analyze
+from extract import capture as capturing
+from extract.hub import silence_libraries
+from extract.implementations import restore_attention
+from reports.text_page import render_text
+from tests.extract.tiny import BOS, WINDOW, text, tiny_model, tiny_tokenizer
+from tests.geometry import oracle
+from tests.reports.conftest import HOSTILE
+
+TOKENIZER = tiny_tokenizer()
+TEXT = text(12)
+N, QUERY = 4, 30
+
+
+def eager(model: PreTrainedModel, ids: list[int]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """By layer, weights (head, query, key) of the model's own eager attention, and value states (head, key, d)."""
+    with silence_libraries(), torch.inference_mode(), restore_attention(model):
+        model.set_attn_implementation("eager")
+        given = model(input_ids=torch.tensor([ids]), output_attentions=True, use_cache=True)
+    weights = [of_layer[0].numpy() for of_layer in given.attentions]
+    values = [layer.values[0].numpy() for layer in given.past_key_values.layers]
+    return weights, [np.repeat(v, len(w) // len(v), axis=0) for w, v in zip(weights, values, strict=True)]
+
+
+def worst(found: Analysis, model: PreTrainedModel, query: int) -> float:
+    """The largest difference of a weight, a contribution or a norm of s_N from its definition by eager attention."""
+    ids = found.tokens["token_id"].to_pylist()
+    weights, values = eager(model, ids)
+    norms = {(row["layer"], row["head"]): row["norm_s"] for row in found.selection.to_pylist() if row["n"] == N}
+    differences = []
+    for row in found.top_keys.to_pylist():
+        alpha, v = weights[row["layer"]][row["head"], query, : query + 1], values[row["layer"]][row["head"]]
+        y = alpha[:, None] * v[: query + 1]
+        s = np.linalg.norm(y[oracle.selected(alpha, N)].sum(axis=0))
+        expected = (alpha[row["position"]], np.linalg.norm(y[row["position"]]), np.sort(alpha)[-row["rank"]], s)
+        given = (row["weight"], row["contribution"], row["weight"], norms[row["layer"], row["head"]])
+        differences += [abs(one - other) for one, other in zip(given, expected, strict=True)]
+    return max(differences)
+
+
+@pytest.mark.parametrize("architecture", ["gpt2", "llama", "gemma"])
+def test_the_tables_are_those_of_the_models_own_eager_attention(architecture: str) -> None:
+    model = tiny_model(architecture)
+    found = analyze(model, TOKENIZER, TEXT, n=N, query=QUERY)
+    assert found.heads.num_rows == found.taxonomy.num_rows == 3 * 4
+    assert found.selection.num_rows == 3 * 4 * QUERY
+    assert found.top_keys.num_rows == 3 * 4 * 16
+    assert found.tokens["token"].to_pylist()[0] == BOS
+    assert (found.query, found.n) == (QUERY, N)
+    assert worst(found, model, QUERY) < 1e-4
+    assert worst(found, model, QUERY + 1) > 1e-2, "another query would be noticed"
+
+
+def test_the_numbers_at_one_n_are_those_of_the_selection() -> None:
+    found = analyze(tiny_model(), TOKENIZER, TEXT, n=N)
+    at_n = [row for row in found.selection.to_pylist() if row["n"] == N]
+    for name in ("recall", "precision", "specificity"):
+        assert [row[name] for row in at_n] == found.heads[name].to_pylist()
+    within = found.top_keys.group_by(["layer", "head"], use_threads=False).aggregate([("within_r_min", "sum")])
+    assert within["within_r_min_sum"].to_pylist() == [round(row["recall"] * N) for row in at_n]
+
+
+def test_a_text_gives_what_a_study_of_it_gives(mine: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with storage.connect(mine) as connection:
+        ids = connection.sql("SELECT token_id FROM tokens WHERE sequence = 0 ORDER BY position").fetchnumpy()[
+            "token_id"
+        ]
+        measured = "SELECT n, norm_s, recall, cos_last FROM selection WHERE sequence = $at ORDER BY layer, head, n"
+        rows = [connection.sql(measured, params={"at": at}).to_arrow_table() for at in range(2)]
+        kinds = "SELECT label FROM kinds_by_sequence WHERE sequence = 0 ORDER BY layer, head"
+        labels = [label for (label,) in connection.sql(kinds).fetchall()]
+    monkeypatch.setattr(analysis, "_encode", lambda *_: np.asarray(ids, np.int32))
+    with silence_libraries():
+        found = analyze(AutoModelForCausalLM.from_pretrained(inputs / "llama"), TOKENIZER, "")
+
+    def difference(table: pa.Table) -> float:
+        """The largest over columns of the mean difference, which a few keys that rounding exchanges do not move."""
+        return max(
+            np.abs(found.selection[name].to_numpy() - table[name].to_numpy()).mean() for name in table.column_names
+        )
+
+    assert difference(rows[0]) < 1e-3
+    assert difference(rows[1]) > 1e-2, "another sequence would be noticed"
+    assert np.mean([one != other for one, other in zip(found.taxonomy["label"].to_pylist(), labels, strict=True)]) < 0.2
+
+
+def test_a_query_does_not_depend_on_what_follows_it() -> None:
+    model = tiny_model()
+    early = analyze(model, TOKENIZER, TEXT, query=QUERY)
+    ids = early.tokens["token_id"].to_pylist()[1 : QUERY + 1]
+    alone = analyze(model, TOKENIZER, TOKENIZER.decode(ids))
+    assert alone.tokens["token_id"].to_pylist()[1:] == ids
+    np.testing.assert_allclose(early.top_keys["weight"], alone.top_keys["weight"], atol=1e-5)
+
+
+def test_keys_that_a_window_hides_are_no_keys() -> None:
+    found = analyze(tiny_model("mistral"), TOKENIZER, TEXT, query=QUERY)
+    assert min(found.top_keys["position"].to_pylist()) == QUERY + 1 - WINDOW
+    assert set(found.heads["n_keys"].to_pylist()) == {WINDOW}
+    assert set(found.heads["sink_weight"].to_pylist()) == {None}
+    assert "–" in found.page(0, 0).html
+
+
+def test_a_model_in_half_precision_is_measured() -> None:
+    found = analyze(tiny_model().to(torch.bfloat16), TOKENIZER, TEXT)
+    assert not found.heads["recall"].null_count
+
+
+def test_a_text_of_one_token_is_measured() -> None:
+    found = analyze(tiny_model(), TOKENIZER, "a")
+    assert found.heads["n_keys"].to_pylist() == [2] * 12
+    assert (found.n, set(found.heads["recall"].to_pylist())) == (1, {1.0})
+    assert set(found.top_keys["rank"].to_pylist()) == {1, 2}
+
+
+# --- the model is left as it was ---
+
+
+def state(model: torch.nn.Module) -> dict[str, Any]:
+    """All that measuring a model could change of it."""
+    return {
+        "training": [module.training for module in model.modules()],
+        "hooks": [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()],
+        "attention": model.config._attn_implementation,
+        "gradients": [parameter.requires_grad for parameter in model.parameters()],
+        "weights": [float(parameter.detach().sum()) for parameter in model.parameters()],
+    }
+
+
+@pytest.fixture(params=["sdpa", "eager"])
+def in_training(request: pytest.FixtureRequest) -> PreTrainedModel:
+    """A model in training, but for one of its layers, with one of the attention implementations."""
+    model = tiny_model("gpt2").train()
+    model.transformer.h[1].eval()
+    model.set_attn_implementation(request.param)
+    return model
+
+
+def test_the_model_is_left_as_it_was(in_training: PreTrainedModel) -> None:
+    before = state(in_training)
+    first, second = (analyze(in_training, TOKENIZER, TEXT) for _ in range(2))
+    assert state(in_training) == before
+    assert first.top_keys.equals(second.top_keys), "there is no dropout"
+
+
+@pytest.mark.parametrize("raised", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("where", ["compute_query_weights", "_run"])
+def test_the_model_is_left_as_it_was_after_an_error(
+    in_training: PreTrainedModel, raised: type[BaseException], where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = state(in_training)
+
+    def fail(*_: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(capturing, where, fail)
+    with pytest.raises((UserError, raised)):
+        analyze(in_training, TOKENIZER, TEXT)
+    assert state(in_training) == before
+
+
+def test_parts_of_a_model_keep_their_own_attention() -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = Gemma3Config(
+        text_config={**sizes, "vocab_size": 32, "head_dim": 16, "num_key_value_heads": 1},
+        vision_config={**sizes, "image_size": 16, "patch_size": 8},
+    )
+    model = Gemma3ForConditionalGeneration(config)
+    model.set_attn_implementation({"text_config": "sdpa", "vision_config": "eager"})
+
+    def implementations() -> list[str | None]:
+        return [part._attn_implementation for part in (model.config, config.text_config, config.vision_config)]
+
+    before = implementations()
+    assert before[1:] == ["sdpa", "eager"]
+    with restore_attention(model):
+        model.set_attn_implementation("eager")
+        assert implementations() != before
+    assert implementations() == before
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("", "a query needs a key before it"),
+        (text(200), "reads at most 64; give a shorter text"),
+        ("half a \ud83d", "not UTF-8 at character 8"),
+    ],
+)
+def test_texts_that_cannot_be_measured_are_refused(given: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        analyze(tiny_model(), TOKENIZER, given)
+
+
+def test_a_tokenizer_of_another_model_is_refused() -> None:
+    with pytest.raises(UserError, match="load the tokenizer that belongs to it"):
+        analyze(tiny_model(vocab_size=8), TOKENIZER, TEXT)
+
+
+def test_numbers_that_are_not_finite_are_refused() -> None:
+    model = tiny_model()
+    model.model.layers[1].self_attn.v_proj.weight.data[0, 0] = torch.nan
+    with pytest.raises(UserError, match="not finite in layer 1"):
+        analyze(model, TOKENIZER, TEXT)
+
+
+@pytest.mark.parametrize("settings", [{"n": 0}, {"query": 0}, {"query": 10_000}, {"count": 0}])
+def test_numbers_out_of_range_are_refused(settings: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="n and count at least 1"):
+        analyze(tiny_model(), TOKENIZER, TEXT, **settings)
+
+
+# --- the page ---
+
+
+class Parsed(HTMLParser):
+    """The elements of a page and the text of its keys."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: set[str] = set()
+        self.keys: list[str] = []
+        self._inside = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        assert not [name for name, _ in attrs if name.startswith("on")]
+        self._inside = "key" in (dict(attrs).get("class") or "").split()
+
+    def handle_data(self, data: str) -> None:
+        if self._inside:
+            self.keys.append(data)
+        self._inside = False
+
+
+@pytest.fixture(scope="module")
+def found() -> Iterator[Analysis]:
+    return analyze(tiny_model(), TOKENIZER, TEXT)
+
+
+def test_the_page_shows_itself_and_escapes_tokens(found: Analysis) -> None:
+    hostile = found.top_keys.set_column(
+        found.top_keys.schema.get_field_index("token"),
+        "token",
+        pa.array([HOSTILE[row % len(HOSTILE)] for row in range(found.top_keys.num_rows)]),
+    )
+    tokens = found.tokens.set_column(2, "token", pa.array([HOSTILE[0]] * found.tokens.num_rows))
+    page = render_text(HOSTILE[0], found.query, found.n, tokens, found.heads, hostile, (0, 0))
+    parsed = Parsed(page._repr_html_())
+    allowed = {"div", "style", "p", "span", "table", "thead", "tbody", "tr", "th", "td", "sub"}
+    assert parsed.elements <= allowed
+    assert any("<" in key for key in parsed.keys)
+
+
+def test_the_text_is_shaded_by_the_weights_of_the_head_that_is_named(found: Analysis) -> None:
+    plain, named = (Parsed(page.html).keys for page in (found.page(), found.page(1, 2)))
+    assert len(plain) == found.heads.num_rows * 6
+    assert len(named) == len(plain) + 16
+    with pytest.raises(ValueError, match="no head 9 in layer 1"):
+        found.page(1, 9)
+
+
+# --- the module ---
+
+
+def test_the_examples_of_the_docstrings_run() -> None:
+    with silence_libraries():
+        done = doctest.testmod(analysis)
+    assert done.attempted >= 7
+    assert done.failed == 0
+
+
+def test_importing_the_module_loads_nothing_heavy() -> None:
+    script = "import attention_geometry, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not {"torch", "transformers", "numpy", "duckdb", "pyarrow"} & set(done.stdout.split())
+
+
+def test_every_public_name_is_there_and_on_the_page() -> None:
+    assert set(attention_geometry.__all__) <= set(dir(attention_geometry))
+    for name in attention_geometry.__all__:
+        assert getattr(attention_geometry, name).__doc__
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = attention_geometry.nothing
+
+
+def test_columns_are_described(found: Analysis) -> None:
+    for table in (found.heads, found.selection, found.taxonomy):
+        assert all(field.metadata[b"description"] for field in table.schema)
+
+
+def test_the_tokenizer_without_bos_begins_with_the_text() -> None:
+    tokenizer: PreTrainedTokenizerBase = tiny_tokenizer(bos=False)
+    assert analyze(tiny_model(), tokenizer, TEXT).tokens["token"].to_pylist()[0] != BOS

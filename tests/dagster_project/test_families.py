@@ -1,0 +1,222 @@
+"""Families: one entry of the studies file becomes studies, which run in order; one that fails stops no other."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_project.command import runs
+from dagster_project.records.partitions import studies as partitions
+from dagster_project.records.registration import register_studies
+from dagster_project.study.families import Family, expand_families
+from dagster_project.study.home import Home
+from dagster_project.study.settings import Study
+from dagster_project.study.studies import (
+    expand_names,
+    find_study,
+    list_families,
+    list_readable_studies,
+    list_studies,
+    parse_study,
+    read_studies,
+    record_study,
+)
+from storage.errors import UserError
+from tests.dagster_project.driver import attention_geometry, files
+from tests.dagster_project.recorded import TINY, write_studies
+
+DESCRIBED: dict[str, Any] = {"model": "embedded", "corpus": "embedded", "context_length": 8, "sequences": 1}
+
+SIZES = {**TINY, "family": {"context_length": [16, 24, 20]}}
+"""A family whose members take a moment; the order is that of the list."""
+
+
+def home_with(folder: Path, **entries: object) -> Home:
+    write_studies(folder, **entries)
+    return Home(folder)
+
+
+@pytest.mark.parametrize(
+    ("axis", "listed", "members", "found"),
+    [
+        ("context_length", [16, 8], ["sizes-16", "sizes-8"], [16, 8]),
+        ("dtype", ["float32", "bfloat16"], ["sizes-float32", "sizes-bfloat16"], ["float32", "bfloat16"]),
+        ("revision", ["step0", "refs/pr/3"], ["sizes-step0", "sizes-3"], ["step0", "refs/pr/3"]),
+        ("gguf", ["M.Q8_0.gguf", "M.Q4_1.gguf"], ["sizes-m.q8_0", "sizes-m.q4_1"], ["M.Q8_0.gguf", "M.Q4_1.gguf"]),
+        ("model", ["a/One B", "b/two"], ["sizes-one-b", "sizes-two"], ["a/One B", "b/two"]),
+    ],
+)
+def test_a_family_is_one_study_for_each_value(
+    tmp_path: Path, axis: str, listed: list[object], members: list[str], found: list[object]
+) -> None:
+    template = {**DESCRIBED, "model": {"id": "some/where"}} if axis in {"revision", "gguf"} else DESCRIBED
+    home = home_with(tmp_path, sizes={**template, "family": {axis: listed}})
+    family = list_families(home)["sizes"]
+    assert (family.axis, list(family.members)) == (axis, members)
+    studies = [find_study(home, member) for member in members]
+    given = [getattr(study.model if axis in {"revision", "gguf"} else study, axis) for study in studies]
+    assert [each.id if axis == "model" else each for each in given] == found
+    assert {study.corpus.id for study in studies} == {"embedded"}
+    assert list(read_studies(home.studies_file)) == members
+    assert expand_names(home, ["sizes", "embedded", members[0]]) == [*members, "embedded"]
+
+
+def test_members_that_are_named_differ_in_their_settings(tmp_path: Path) -> None:
+    changes = {"full": {}, "half": {"dtype": "bfloat16"}, "other": {"model": {"weights": "random"}}}
+    home = home_with(tmp_path, mine={**DESCRIBED, "family": {"precision": changes}})
+    assert list_families(home)["mine"] == Family(
+        "mine", "precision", {f"mine-{name}": name for name in ("full", "half", "other")}
+    )
+    full, half, other = (find_study(home, f"mine-{name}") for name in changes)
+    assert full == parse_study("mine", DESCRIBED, "test")
+    assert (half.dtype, half.model) == ("bfloat16", full.model)
+    assert (other.model.id, other.model.weights, other.dtype) == ("embedded", "random", "float32")
+
+
+BROKEN = {
+    "steps": "should be one axis with its values",
+    "two": "should be one axis with its values",
+    "one": "should list 2 to 1000 values",
+    "text": "should list 2 to 1000 values",
+    "unknown": "unknown axis 'flavour'; the axes are model, revision, gguf, quantised, context_length, dtype",
+    "twice": "no name, or the same",
+    "nothing": "no name, or the same",
+    "nested": "should list names or whole numbers, found 1.5",
+    "plain": "should be the settings in which this member differs",
+    "clash": "has a member 'clash-16', but another entry has this name",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("steps", ["step0", "step1"]),
+        ("two", {"dtype": ["float32", "bfloat16"], "context_length": [8, 16]}),
+        ("one", {"context_length": [8]}),
+        ("text", {"revision": "step0"}),
+        ("unknown", {"flavour": ["sweet", "sour"]}),
+        ("twice", {"model": ["a/same", "b/same"]}),
+        ("nothing", {"model": ["日", "b"]}),
+        ("nested", {"context_length": [8, 1.5]}),
+        ("plain", {"precision": {"full": {}, "half": "bfloat16"}}),
+        ("clash", {"context_length": [8, 16]}),
+    ],
+)
+def test_a_family_with_an_error_is_refused_in_one_line_and_hides_no_other(
+    tmp_path: Path, name: str, family: object
+) -> None:
+    entries = {name: {**DESCRIBED, "family": family}, "good": DESCRIBED, "clash-16": DESCRIBED, "sizes": SIZES}
+    home = home_with(tmp_path, **entries)
+    found, errors = list_readable_studies(home)
+    assert {"good", "clash-16", "sizes-24"} <= found.keys()
+    assert list(errors) == [name]
+    assert BROKEN[name] in str(errors[name])
+    assert "\n" not in str(errors[name])
+    assert f"family '{name}'" in str(errors[name]) or f"study '{name}', field 'family'" in str(errors[name])
+    with pytest.raises(UserError, match=name):
+        find_study(home, name)
+    assert find_study(home, "good") == parse_study("good", DESCRIBED, "test")
+    assert attention_geometry("run", name, home=tmp_path).complaint == str(errors[name])
+
+
+def test_names_of_families_are_taken(tmp_path: Path) -> None:
+    home = home_with(tmp_path, sizes=SIZES, embedded=SIZES)
+    assert find_study(home, "sizes-16").context_length == 16
+    with pytest.raises(UserError, match="name of a family"):
+        record_study(home, "sizes", DESCRIBED)
+    write_studies(tmp_path, embedded=SIZES)
+    assert list_families(home).get("embedded") is None, "a shipped study is hidden by a family"
+    with pytest.raises(UserError, match="family of studies; name one of them, such as sizes-16"):
+        find_study(home_with(tmp_path, sizes=SIZES), "sizes")
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(
+    entries=st.dictionaries(
+        st.text(max_size=5) | st.integers(),
+        values
+        | st.builds(
+            lambda family: {**DESCRIBED, "family": family}, values | st.dictionaries(st.text(max_size=3), values)
+        ),
+        max_size=4,
+    )
+)
+def test_any_family_is_expanded_or_refused(entries: dict[str, object]) -> None:
+    found = expand_families(entries)
+    for name, settings in found.studies.items():
+        try:
+            assert isinstance(parse_study(name, settings, "here"), Study)
+        except UserError as error:
+            assert "here" in str(error)  # noqa: PT017
+    assert all(member in found.studies for family in found.families.values() for member in family.members)
+    assert len(found.families) + len([name for name in entries if name in found.studies]) >= len(entries)
+
+
+def test_members_are_partitions(tmp_path: Path) -> None:
+    home = home_with(tmp_path, sizes=SIZES)
+    with dg.DagsterInstance.ephemeral() as instance:
+        register_studies(instance, home)
+        known = instance.get_dynamic_partitions(str(partitions.name))
+    assert {"sizes-16", "sizes-24", "sizes-20"} <= set(known)
+    assert "sizes" not in known
+
+
+def test_members_run_in_order_and_one_that_fails_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home_with(tmp_path, sizes=SIZES)
+    asked: list[str] = []
+
+    def run(_home: Home, name: str, **_how: object) -> list[str]:
+        asked.append(name)
+        if name == "sizes-24":
+            msg = "The disk\nis full"
+            raise OSError(msg)
+        return []
+
+    monkeypatch.setattr(runs, "run_study", run)
+    done = attention_geometry("run", "sizes", "--json", home=tmp_path)
+    assert asked == ["sizes-16", "sizes-24", "sizes-20"]
+    outcomes = {row["study"]: row["outcome"] for row in map(json.loads, done.text.splitlines())}
+    assert (outcomes["sizes-16"], outcomes["sizes-20"]) == ("done", "done")
+    assert "The disk is full" in outcomes["sizes-24"]
+    assert done.code == 1
+    assert "1 of 3 members of 'sizes' failed; the first, sizes-24" in done.errors.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_family_runs_and_is_listed_refreshed_and_cleared(tmp_path: Path) -> None:
+    home = home_with(
+        tmp_path, sizes={**SIZES, "keep_tensors": False}, lost={**SIZES, "family": {"context_length": [8, 40]}}
+    )
+    done = attention_geometry("run", "sizes", home=tmp_path)
+    assert done.code == 0, done.errors
+    assert all(home.report(name).exists() for name in ("sizes-16", "sizes-24", "sizes-20"))
+    assert not any(path.name.endswith(".npy") for path in (tmp_path / "tensors").rglob("*"))
+    before = files(tmp_path)
+    again = attention_geometry("run", "sizes", home=tmp_path)
+    assert again.errors.count("assets are current") == 3
+    assert files(tmp_path) == before
+    listed = attention_geometry("studies", home=tmp_path, COLUMNS="200").text
+    assert "3 members by context_length: 3 reported" in listed
+    assert "2 members by context_length: 2 not run" in listed
+    assert "sizes-16" not in listed
+    assert "sizes-16" in attention_geometry("studies", "sizes", home=tmp_path).text
+    rows = [json.loads(line) for line in attention_geometry("studies", "--json", home=tmp_path).text.splitlines()]
+    assert [row["study"] for row in rows if row["family"] == "sizes"] == ["sizes-16", "sizes-24", "sizes-20"]
+    assert "no family 'embedded'" in attention_geometry("studies", "embedded", home=tmp_path).complaint.lower()
+    fresh = attention_geometry("refresh", "sizes", "--dry-run", "--json", home=tmp_path).text
+    assert [json.loads(line)["state"] for line in fresh.splitlines()] == ["fresh"] * 3
+    assert attention_geometry("clear", "sizes", "--yes", home=tmp_path).code == 0
+    assert not list((tmp_path / "warehouse").glob("*.duckdb"))
+    assert {"sizes-16", "sizes-24", "sizes-20"} <= set(list_studies(home))

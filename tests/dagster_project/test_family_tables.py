@@ -1,0 +1,164 @@
+"""The tables of a family: trends, paired differences, planted onsets, selections, and members that are missing."""
+
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from dagster_project.analysis import families
+from dagster_project.analysis.families import Member, compute_family
+from dagster_project.study.families import Family
+from geometry.statistics.differences import estimate_difference
+from geometry.statistics.moments import estimate_mean
+from storage.errors import UserError
+from storage.warehouse.connection import connect
+from storage.warehouse.families import land_family
+
+LAYER, HEAD = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+PLANTED = 5
+"""The member, of nine, from which on head 1 of layer 1 has a sink."""
+
+
+def make_member(study: str, number: int, *, tokens: int = 0, planted: bool = True) -> Member:
+    """A made-up member of four heads, of which one attends to the sink from ``PLANTED`` on."""
+    generator = np.random.default_rng(number)
+    sink = generator.uniform(0.05, 0.1, (6, 4))
+    if planted and number >= PLANTED:
+        sink[:, 3] += 0.6
+    recall = generator.uniform(0.2, 0.4, (6, 4)) + number / 100
+    recall[0, 0] = np.nan
+    return Member(
+        study,
+        np.arange(12).reshape(6, 2) + tokens,
+        LAYER,
+        HEAD,
+        {"sink_weight": sink, "recall[4]": recall},
+        {"auc_over_random": recall[:, 1] - 0.3},
+        {"auc_over_random": (0.1, 0.05, 0.15, 6)},
+        (("a_claim", "Heads separate", "supported" if number else "undecided", 0.01),),
+    )
+
+
+def land(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, members: Mapping[str, Member | None]
+) -> duckdb.DuckDBPyConnection:
+    """Land the tables of a family of made-up members; None stands for one that has not landed."""
+    monkeypatch.setattr(families, "read_member", lambda _, study: members[study])
+    family = Family("steps", "revision", {study: study.removeprefix("steps-") for study in members})
+    origins = {study: member and "made" for study, member in members.items()}
+    stores: Any = dict.fromkeys(members)
+    monkeypatch.setattr(families, "_open_weights", lambda _: None)
+    folder.mkdir(exist_ok=True)
+    land_family(folder, "steps", compute_family(family, folder, stores, origins))
+    return connect(folder)
+
+
+def nine(*, planted: bool = True, missing: tuple[int, ...] = ()) -> dict[str, Member | None]:
+    return {
+        f"steps-{number}": None if number in missing else make_member(f"steps-{number}", number, planted=planted)
+        for number in range(9)
+    }
+
+
+def find_onset(connection: duckdb.DuckDBPyConnection) -> tuple[Any, ...]:
+    place = "quantity = 'sink_weight' AND layer = 1 AND head = 1"
+    found = connection.execute(f"SELECT state, study, last_below, first_above FROM onsets WHERE {place}").fetchall()
+    assert len(found) == 1
+    return tuple(found[0])
+
+
+def test_a_planted_onset_is_found_and_none_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(land(tmp_path, monkeypatch, nine())) as connection:
+        assert find_onset(connection) == ("appears", "steps-5", "steps-4", "steps-5")
+        states = dict(connection.execute("SELECT state, count(*) FROM onsets GROUP BY ALL").fetchall())
+        assert states["appears"] >= 2, "the layer's mean exceeds 0.3 as well"
+        others = "SELECT DISTINCT state FROM onsets WHERE quantity = 'sink_weight' AND layer = 0"
+        assert connection.execute(others).fetchall() == [("never",)]
+        assert connection.execute(
+            "SELECT state FROM onsets WHERE quantity = 'auc_over_random' AND layer IS NULL"
+        ).fetchall() == [("always",)]
+    with closing(land(tmp_path, monkeypatch, nine(planted=False))) as connection:
+        assert find_onset(connection) == ("never", None, None, None)
+        assert connection.execute("SELECT count(*) FROM onsets WHERE state = 'appears'").fetchall() == [(0,)]
+
+
+def test_members_that_have_not_landed_are_listed_and_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(land(tmp_path, monkeypatch, nine(missing=(0, 4, 5)))) as connection:
+        listed = connection.execute(
+            "SELECT study, landed, alike, sequences FROM family_members ORDER BY member"
+        ).fetchall()
+        assert [row[0] for row in listed] == [f"steps-{number}" for number in range(9)]
+        assert [number for number, row in enumerate(listed) if not row[1]] == [0, 4, 5]
+        assert all(row[2:] == ((True, 6) if row[1] else (None, None)) for row in listed)
+        assert find_onset(connection) == ("appears", "steps-6", "steps-3", "steps-6")
+        trends = connection.execute("SELECT DISTINCT study FROM family_trends ORDER BY ALL").fetchall()
+        assert trends == [(f"steps-{number}",) for number in (1, 2, 3, 6, 7, 8)]
+        pairs = "SELECT DISTINCT study, reference FROM family_differences WHERE is_previous ORDER BY ALL"
+        assert ("steps-6", "steps-3") in connection.execute(pairs).fetchall()
+
+
+def test_trends_and_differences_are_those_of_the_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = nine()
+    other = members["steps-8"] = make_member("steps-8", 8, tokens=1)  # other text
+    with closing(land(tmp_path, monkeypatch, members)) as connection:
+        rows = connection.execute(
+            "SELECT value, value_low, value_high, sequences FROM family_trends "
+            "WHERE study = 'steps-2' AND quantity = 'recall[4]' ORDER BY layer, head"
+        ).fetchall()
+        member, first = members["steps-2"], members["steps-0"]
+        assert member is not None
+        assert first is not None
+        assert other is not None
+        expected = estimate_mean(member.of_heads["recall[4]"], (0, 1))
+        np.testing.assert_allclose([row[0] for row in rows], expected.value)
+        np.testing.assert_allclose([row[1] for row in rows], expected.low)
+        assert [row[3] for row in rows] == [5, 6, 6, 6]
+        for study, paired, now in (("steps-2", True, member), ("steps-8", False, other)):
+            found = connection.execute(
+                "SELECT difference, difference_low, difference_high, paired FROM family_differences WHERE study = ? "
+                "AND is_first AND quantity = 'recall[4]' ORDER BY layer, head", [study]
+            ).fetchall()  # fmt: skip
+            wanted = estimate_difference(now.of_heads["recall[4]"], first.of_heads["recall[4]"], paired=paired)
+            np.testing.assert_allclose(
+                [row[:3] for row in found], np.transpose([wanted.value, wanted.low, wanted.high])
+            )
+            assert {row[3] for row in found} == {paired}
+        layers = connection.execute(
+            "SELECT layer, value FROM family_trends_model WHERE study = 'steps-2' AND quantity = 'sink_weight' "
+            "ORDER BY layer NULLS LAST"
+        ).fetchall()
+        sink = member.of_heads["sink_weight"]
+        assert [layer for layer, _ in layers] == [0, 1, None]
+        np.testing.assert_allclose(
+            [value for _, value in layers], [sink[:, :2].mean(), sink[:, 2:].mean(), sink.mean()]
+        )
+        measured = (
+            "SELECT value, value_low FROM family_trends_model WHERE quantity = 'auc_over_random' AND study = 'steps-2'"
+        )
+        assert connection.execute(measured).fetchall() == [(0.1, 0.05)]
+        verdicts = "SELECT verdict FROM family_claims WHERE study IN ('steps-0', 'steps-1') ORDER BY study"
+        assert connection.execute(verdicts).fetchall() == [("undecided",), ("supported",)]
+
+
+def test_a_family_is_replaced_as_a_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING), closing(land(tmp_path, monkeypatch, nine())) as connection:
+        before = connection.execute("FROM family_trends ORDER BY ALL").fetchall()
+    assert not caplog.records, "the database of a family counts as one of an earlier version"
+    wrong = nine()
+    broken = wrong["steps-3"]
+    assert broken is not None
+    object.__setattr__(broken, "claims", (*broken.claims, *broken.claims))
+    with pytest.raises(UserError, match="break the check keys_once"):
+        land(tmp_path, monkeypatch, wrong)
+    with closing(connect(tmp_path)) as connection:
+        assert connection.execute("FROM family_trends ORDER BY ALL").fetchall() == before
+    assert [path.name for path in tmp_path.glob("*.partial*")] == []

@@ -1,0 +1,132 @@
+"""The command ``inspect``: heads of a model on a text, without a study and without a data root."""
+
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from dagster_project.command.inspection import RANKS, Inspection, parse_inspection
+from storage.errors import UserError
+from tests.dagster_project.driver import PROGRAM, attention_geometry, environment
+from tests.extract.tiny import text
+
+TEXT = "A list can be used as a stack, and a list can be used as a queue."
+
+
+def inspect(cwd: Path, *arguments: object, model: object = "embedded", stdin: str = "") -> list[dict[str, object]]:
+    """The documents that ``inspect --json`` prints; nothing is written."""
+    done = attention_geometry("inspect", "--model", model, "--json", *arguments, cwd=cwd, stdin=stdin)
+    assert done.code == 0, done.errors
+    assert list(cwd.iterdir()) == []
+    return [json.loads(line) for line in done.text.splitlines()]
+
+
+@pytest.mark.parametrize("by", RANKS)
+def test_heads_are_ranked_by_what_is_asked(by: str, tmp_path: Path) -> None:
+    (found,) = inspect(tmp_path, "--by", by, "--top", 48, TEXT)
+    values = [head[RANKS[by]] for head in found["heads"]]
+    assert len(values) == 48
+    assert values == sorted(values, reverse=True)
+    assert len(set(values)) > 1
+    assert (found["by"], found["text"], found["n"]) == (by, TEXT, 4)
+
+
+def test_heads_without_a_value_come_last(inputs: Path, tmp_path: Path) -> None:
+    (found,) = inspect(tmp_path, "--by", "sink", "--query", 20, text(12), model=inputs / "mistral")
+    assert {head["sink_weight"] for head in found["heads"]} == {None}
+    assert len(found["heads"]) == 8
+
+
+def test_the_keys_of_a_head_are_those_of_largest_weight(inputs: Path, tmp_path: Path) -> None:
+    (found,) = inspect(tmp_path, "--head", "1.2", "--top", 3, "--n", 2, "--query", 9, text(12), model=inputs / "llama")
+    weights = [key["weight"] for key in found["top_keys"]]
+    assert [key["rank"] for key in found["top_keys"]] == [1, 2, 3]
+    assert weights == sorted(weights, reverse=True)
+    assert (found["head"], found["query"], found["n"]) == ([1, 2], 9, 2)
+
+
+def test_texts_are_read_from_standard_input_with_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dagster_project.command import inspection
+
+    loads = []
+    load = inspection._load
+    monkeypatch.setattr(inspection, "_load", lambda known: loads.append(known) or load(known))
+    found = inspect(tmp_path, "--top", 1, stdin=f"{TEXT}\n\nAnother text, of other words.\n")
+    assert [line["text"] for line in found] == [TEXT, "Another text, of other words."]
+    assert len(loads) == 1
+
+
+def test_a_text_that_cannot_be_measured_does_not_end_the_others(tmp_path: Path) -> None:
+    done = attention_geometry("inspect", "--query", 8, "--json", cwd=tmp_path, stdin=f"a\n{TEXT}\n")
+    assert done.code == 1
+    assert "query must be from 1 to 1" in done.errors
+    assert [json.loads(line)["text"] for line in done.text.splitlines()] == [TEXT]
+
+
+def test_the_table_and_the_text_are_for_people(tmp_path: Path) -> None:
+    ranked = attention_geometry("inspect", "--top", 3, TEXT, cwd=tmp_path).text
+    assert "the 3 of 48 heads of largest recall, query 20 '.', N = 4" in ranked
+    assert len(re.findall(r"^ +\d\.\d ", ranked, re.MULTILINE)) == 3
+    assert "'queue' 0." in ranked
+    shown = attention_geometry("inspect", "--head", "0.4", "--top", 4, TEXT, cwd=tmp_path).text
+    assert TEXT in shown
+    assert "within_r_min" in shown
+    assert "\x1b" not in ranked + shown, "a pipe has no colours"
+
+
+def test_the_text_is_shaded_in_colours_on_a_terminal(tmp_path: Path) -> None:
+    shown = attention_geometry("inspect", "--head", "0.4", TEXT, cwd=tmp_path, FORCE_COLOR="1", TERM="xterm").text
+    assert re.search(r"\x1b\[[^m]*30[^m]*mqueue\x1b\[0m", shown)
+
+
+def test_control_codes_of_a_text_reach_no_terminal(tmp_path: Path) -> None:
+    for extra in ((), ("--head", "0.4")):
+        assert "\x1b" not in attention_geometry("inspect", *extra, "a \x1b[31mred\x1b[0m b", cwd=tmp_path).text
+
+
+REFUSED = {
+    ("--by", "beauty"): "choose from recall, precision",
+    ("--head", "3"): "write layer and head, as in --head 3.1",
+    ("--head", "3.x"): "write layer and head, as in --head 3.1",
+    ("--head", "9.0"): "has no head 9.0; choose one of 0.0 to 5.7",
+    ("--top", 0): "whole numbers from 1",
+    ("--query", 100): "query must be from 1 to",
+    ("--model", "synthetic"): "reads no text",
+    ("--model", "./nosuch"): "nosuch",
+    ("--dtype", "int3"): "dtype",
+    ("--device", "cuda:99"): "cuda:99",
+}
+
+
+@pytest.mark.parametrize("options", REFUSED)
+def test_what_cannot_be_done_is_one_line(options: tuple[object, ...], tmp_path: Path) -> None:
+    refused = attention_geometry("inspect", *options, TEXT, cwd=tmp_path)
+    assert REFUSED[options] in refused.complaint
+    assert refused.text == ""
+
+
+def test_an_option_that_is_left_out_has_its_default() -> None:
+    asked = parse_inspection(by="sink", head=None, top=1, n=1, query=None, as_json=False)
+    assert asked == Inspection("sink", None, 1, 1, None, as_json=False)
+    with pytest.raises(UserError):
+        parse_inspection(by="sink", head=None, top=1, n=0, query=None, as_json=False)
+
+
+def test_the_first_line_comes_before_any_heavy_library(tmp_path: Path) -> None:
+    """The share of the time until the result that passes before the first line, which loads no library."""
+    started = time.monotonic()
+    process = subprocess.Popen(
+        [PROGRAM, "inspect", "--top", "1", TEXT],
+        cwd=tmp_path, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    first = time.monotonic() - started
+    process.communicate()
+    assert line == "inspect: reading the model embedded\n"
+    assert process.returncode == os.EX_OK
+    assert first < (time.monotonic() - started) / 2

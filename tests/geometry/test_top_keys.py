@@ -1,0 +1,96 @@
+"""The keys of largest weight, against a slow reading of their definitions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geometry import TopKeys, selection_counts, top_keys
+from geometry.selection import top_keys as module
+from tests.geometry import oracle
+from tests.geometry.draws import assumed_head, confined_head, random_head, repeated_head
+
+Found = dict[str, np.ndarray]
+
+
+def slow(weights: np.ndarray, values: np.ndarray, n: int, count: int) -> Found:
+    """Each column by its definition, in float64 and, where ties decide, in rational numbers."""
+    order = oracle.selected(weights, len(weights))
+    y = weights.astype(np.float64)[:, None] * values.astype(np.float64)
+    s = y[order[:n]].sum(axis=0)
+    exact = oracle.rational(weights, values)
+    energy = oracle.energies([sum(exact[i][k] for i in order[:n]) for k in range(values.shape[1])], exact)
+    nearest = min((energy[j] for j in order[n:]), default=None)
+    top = order[:count]
+    return {
+        "key": np.array(top),
+        "weight": weights[top].astype(np.float64),
+        "contribution": np.linalg.norm(y[top], axis=1),
+        "relative_distance": np.linalg.norm(s - y[top], axis=1) / np.linalg.norm(s),
+        "within_r_min": np.array([i in order[:n] and nearest is not None and energy[i] <= nearest for i in top]),
+    }
+
+
+def differences(found: TopKeys, expected: Found) -> set[str]:
+    """The columns that differ."""
+    return {
+        name for name, column in expected.items() if not np.allclose(getattr(found, name), column, rtol=1e-9, atol=0)
+    }
+
+
+HEADS = (random_head, assumed_head, repeated_head)
+
+
+@pytest.mark.parametrize("draw", HEADS)
+@pytest.mark.parametrize(("n", "count"), [(1, 16), (4, 4), (16, 16), (30, 16), (40, 50)])
+def test_every_column_equals_its_definition(draw: Callable[..., Any], n: int, count: int) -> None:
+    weights, values = draw(40, 6, 3)
+    assert differences(top_keys(weights, values, n=n, count=count), slow(weights, values, n, count)) == set()
+
+
+@pytest.mark.parametrize("draw", [*HEADS, confined_head])
+def test_keys_within_r_min_are_as_many_as_are_counted(draw: Callable[..., Any]) -> None:
+    weights, values = draw(64, 8, 5)
+    counted = selection_counts(weights, values).k_in
+    within = [top_keys(weights, values, n=n, count=64).within_r_min.sum() for n in range(1, 64)]
+    assert within == counted.tolist()
+
+
+@pytest.mark.parametrize("wrong", ["distance", "compare_distances"])
+def test_a_wrong_distance_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, values = random_head(40, 6, 3)
+    right = getattr(module, wrong).py_func
+    changed = {"distance": lambda s, *rest: right(s * 1.001, *rest), "compare_distances": lambda *given: -right(*given)}
+    monkeypatch.setattr(module, wrong, changed[wrong])
+    monkeypatch.setattr(module, "_measure_keys", module._measure_keys.py_func)
+    column = {"distance": "relative_distance", "compare_distances": "within_r_min"}[wrong]
+    assert differences(top_keys(weights, values, n=8), slow(weights, values, 8, 16)) == {column}
+
+
+def test_heads_of_a_group_share_their_value_states() -> None:
+    pairs = [random_head(20, 4, seed) for seed in range(2)]
+    weights, values = np.stack([weights for weights, _ in pairs]), pairs[0][1]
+    found = top_keys(weights, values[None], n=5, count=3)
+    assert found.key.shape == (2, 3)
+    for head in range(2):
+        alone = top_keys(weights[head], values, n=5, count=3)
+        assert differences(alone, {name: column[head] for name, column in vars(found).items()}) == set()
+
+
+def test_large_value_states_do_not_overflow() -> None:
+    weights, values = random_head(20, 4, 1)
+    plain, large = (top_keys(weights, values.astype(np.float64) * scale, n=5) for scale in (1.0, 2.0**700))
+    np.testing.assert_array_equal(large.contribution, plain.contribution * 2.0**700)
+    np.testing.assert_array_equal(large.relative_distance, plain.relative_distance)
+
+
+def test_one_key_is_itself_the_sum() -> None:
+    found = top_keys(np.ones(1, np.float32), np.ones((1, 3), np.float32), n=1)
+    assert (found.key.tolist(), found.relative_distance.tolist(), found.within_r_min.tolist()) == ([0], [0.0], [False])
+
+
+@pytest.mark.parametrize("settings", [{"n": 0}, {"n": 21}, {"n": 3, "count": 0}])
+def test_numbers_out_of_range_are_refused(settings: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="from 1 to 20"):
+        top_keys(*random_head(20, 4, 1), **settings)

@@ -1,0 +1,170 @@
+"""The text reader of a page: what is packed for it, and what a reader sees and hears of it in a browser."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+import numpy as np
+import pytest
+
+from reports import browser as packing
+from reports import reader
+from reports.figures import find_source
+from reports.page import ReportSummary, write_report
+from tests.made_up import warehouse
+from tests.reports.conftest import HOSTILE, SMALL, THREE
+from tests.reports.driver import Browser
+
+READY = "return document.documentElement.dataset.charts == 'drawn' && !document.querySelector('.reader').hidden"
+TAB = "\ue004"
+MORE = 1_500_000
+"""Most bytes by which the reader makes a page longer."""
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with warehouse(THREE, replace(SMALL, study="without", without=("top_keys",))) as found:
+        yield found
+
+
+def collect(connection: duckdb.DuckDBPyConnection, study: str = THREE.study) -> dict[str, Any] | None:
+    return reader.collect_reader(find_source(connection, study, map_n=4))
+
+
+def test_keys_and_tokens_are_those_of_the_tables(connection: duckdb.DuckDBPyConnection) -> None:
+    found = collect(connection)
+    assert found is not None
+    asked = "SELECT token FROM tokens WHERE study = 'three' AND sequence = 1 ORDER BY position"
+    assert found["tokens"][1] == [token for (token,) in connection.sql(asked).fetchall()]
+    assert len(found["tokens"]) == THREE.sequences
+    rows = connection.sql("SELECT * FROM top_keys WHERE study = 'three'").to_arrow_table().to_pylist()
+    places = {(row["sequence"], row["query"], row["layer"], row["head"], row["rank"]): row for row in rows}
+    seen = 0
+    for sequence, query, layer, head, n, *lists in found["keys"]:
+        for rank, (position, weight, contribution, distance, within) in enumerate(zip(*lists, strict=True), 1):
+            row = places[sequence, query, layer, head, rank]
+            assert (position, n, bool(within)) == (row["position"], row["n"], row["within_r_min"])
+            for told, exact in ((weight, row["weight"]), (contribution, row["contribution"])):
+                assert told == pytest.approx(exact, rel=6e-3)
+            assert distance == pytest.approx(row["relative_distance"], rel=6e-3)
+            seen += 1
+    assert seen == len(rows)
+    assert found["labels"].keys() == {f"{layer}.{head}" for layer in range(3) for head in range(6)}
+
+
+def test_there_are_as_many_sequences_as_a_page_holds(
+    connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_one = connection.sql("SELECT count(*) FROM top_keys WHERE study = 'three' AND sequence = 0").fetchall()[0][0]
+    for most, expected in ((1, 1), (2 * of_one, 2), (2 * of_one - 1, 1)):
+        monkeypatch.setattr(reader, "MOST_KEYS", most)
+        found = collect(connection)
+        assert found is not None
+        assert {row[0] for row in found["keys"]} == set(range(expected))
+        assert len(found["tokens"]) == expected
+
+
+def test_a_study_without_keys_has_no_reader(connection: duckdb.DuckDBPyConnection) -> None:
+    assert collect(connection, "without") is None
+
+
+def test_the_most_that_a_page_holds_is_small() -> None:
+    """Random numbers and words, which compress worst."""
+    rng = np.random.default_rng(0)
+    heads, words = reader.MOST_KEYS // 16, rng.integers(97, 123, (reader.MOST_TOKENS, 5), np.uint8)
+
+    def draw(scale: float) -> list[float | None]:
+        return [reader._round(float(value)) for value in scale * rng.random(16)]
+
+    keys = [
+        [0, 1023, head // 9, head % 9, 4, rng.integers(0, 1024, 16).tolist(), draw(1), draw(9), draw(2), [1, 0] * 8]
+        for head in range(heads)
+    ]
+    packed = packing.pack({"tokens": [[bytes(word).decode() for word in words]], "labels": {}, "keys": keys})
+    assert MORE / 4 < len(packed) < MORE
+
+
+# --- in a browser ---
+
+
+@pytest.fixture(scope="module")
+def report(connection: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
+    return write_report(connection, THREE.study, tmp_path_factory.mktemp("reader") / "three.html", map_n=4)
+
+
+@pytest.fixture
+def opened(browser: Browser, report: ReportSummary) -> Iterator[Browser]:
+    browser.open(report.path)
+    browser.wait(READY, 60)
+    yield browser
+    browser.as_opened()
+    assert browser.log("browser") == []
+
+
+def choose(opened: Browser, **choices: int) -> None:
+    for name, value in choices.items():
+        opened.run(
+            "const input = document.querySelector(`.reader [name=${arguments[0]}]`); input.value = arguments[1];"
+            "input.dispatchEvent(new Event('input', {bubbles: true}))",
+            name, value,
+        )  # fmt: skip
+
+
+def shown(opened: Browser) -> dict[int, bool]:
+    """The positions of the keys that are shaded, and whether each is outlined."""
+    places = "[...document.querySelectorAll('.reader .token')].map((token, at) => [at, token.classList])"
+    keys = f"return {places}.filter(([, all]) => all.contains('key')).map(([at, all]) => [at, all.contains('within')])"
+    return {int(at): within for at, within in opened.run(keys)}
+
+
+@pytest.mark.parametrize("query", [11, 23])
+def test_the_keys_of_the_head_that_is_chosen_are_shaded(
+    opened: Browser, connection: duckdb.DuckDBPyConnection, query: int
+) -> None:
+    choose(opened, sequence=2, query=query, layer=1, head=4, shown=7)
+    rows = connection.sql(
+        "SELECT position, within_r_min FROM top_keys WHERE study = 'three' AND sequence = 2 AND layer = 1 AND head = 4 "
+        f"AND query = {query} AND rank <= 7"
+    )
+    assert shown(opened) == dict(rows.fetchall())
+    assert opened.run("return document.querySelectorAll('.reader tbody tr').length") == 7
+    asked = "return [...document.querySelectorAll('.reader .token')].findIndex(one => one.classList.contains('query'))"
+    assert opened.run(asked) == query
+    choose(opened, shown=2)
+    assert len(shown(opened)) == 2
+
+
+def test_the_head_of_the_explorer_is_chosen_here_too(opened: Browser) -> None:
+    of_explorer = "const view = document.querySelector('#chart-explorer .vega-bind select')"
+    assert opened.run(f"{of_explorer}; return view !== null")
+    told = "return document.querySelector('.reader .chosen').textContent"
+    first = opened.run(told)
+    assert first.startswith("Layer {}, head {} ".format(*opened.run("return window.chosenHead")))
+    opened.run("window.chosenHead = [0, 5]; document.dispatchEvent(new Event('head-chosen'))")
+    assert opened.run(told).startswith("Layer 0, head 5 ")
+    assert opened.run(told) != first
+
+
+def test_keys_are_reached_by_keyboard_and_read_aloud(opened: Browser) -> None:
+    choose(opened, sequence=0, query=23, layer=0, head=0, shown=3)
+    opened.run("document.querySelector('.reader [name=shown]').focus()")
+    opened.press(TAB)
+    said = opened.run("return document.activeElement.ariaLabel")
+    assert "weight 0." in said
+    assert opened.run("return document.querySelector('.reader .detail').textContent") == said
+    assert opened.run("return document.querySelectorAll('.reader .chosen[role=status]').length") == 1
+
+
+def test_it_fits_a_phone(opened: Browser) -> None:
+    opened.wide(390, 844)
+    assert opened.run("return document.documentElement.scrollWidth") <= 390
+
+
+def test_tokens_are_text_whatever_they_say(browser: Browser, hostile: ReportSummary) -> None:
+    browser.open(hostile.path)
+    browser.wait(READY, 60)
+    tokens = browser.run("return [...document.querySelectorAll('.reader .token')].map(token => token.textContent)")
+    assert {text for text in HOSTILE if text.isprintable()} <= set(tokens)
+    assert browser.run("return window.hacked ?? null") is None
+    assert browser.run("return document.querySelectorAll('.reader .token *').length") == 0
