@@ -66,7 +66,7 @@ def test_the_page_has_every_question_and_answers_of_the_study(mine: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((28,), "The tour has no question 28; choose from 1 to 27"),
+        ((1000,), f"The tour has no question 1000; choose from 1 to {len(list_examples())}"),
         ((0,), "The tour has no question 0"),
         ((3, "--study", "other"), "There is no landed study 'other'; choose from mine"),
         ((3, "--format", "html"), "--format html is unknown; choose from table, markdown"),

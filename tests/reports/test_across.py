@@ -159,7 +159,7 @@ def test_the_index_shows_every_study_with_its_numbers(index: Path, several: duck
 def test_the_index_has_a_picture_of_the_sinks_and_no_card_of_a_twin(tmp_path: Path) -> None:
     reports = {study.study: f"reports/{study.study}.html" for study in (TRAINED, TWIN)}
     with warehouse(TRAINED, TWIN) as connection:
-        page = Page(write_index(connection, tmp_path / "index.html", reports=reports, comparisons={}))
+        page = Page(write_index(connection, tmp_path / "index.html", reports=reports, comparisons={}, families={}))
         at_n = "SELECT precision, recall FROM selection_means_model WHERE study = $study AND n = 4 ORDER BY query DESC"
         found = connection.execute(at_n, {"study": TRAINED.study}).fetchone()
         sinks = connection.execute(
