@@ -282,7 +282,9 @@ def test_rows_are_of_heads_that_there_are(mixed: Home) -> None:
     tables = [name for name in sql.list_names("schema") if "head" in sql.read_statement("schema", name).columns]
     for unasked in ("planted_assumptions", "head_ablation", "head_ablation_by_sequence", "external_scores"):
         tables.remove(unasked)
-    tables = [name for name in tables if not name.startswith("head_pattern")]  # these tensors are made up, patterns are not
+    tables = [
+        name for name in tables if not name.startswith("head_pattern")
+    ]  # these tensors are made up, patterns are not
     assert {"selection_counts", "upper_bounds", "attention_rows", "head_taxonomy", "elbows"} <= {*tables}
     heads, (sizes,), *found = asked(
         mixed,
