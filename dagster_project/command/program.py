@@ -11,9 +11,9 @@ from dagster_project.command import interrupts, streams
 def program() -> None:
     """Run the command line so that Ctrl-C can end it at any moment."""
     streams.prepare()
-    interrupts.watch()
     status = ExitStatus()
     try:
+        interrupts.watch()
         from dagster_project.command.cli import main  # here, so that Ctrl-C is handled during the import
 
         atexit.register(status.end)  # handlers registered first run last
