@@ -71,7 +71,6 @@ SUMMARIES: tuple[Asset, ...] = (
         "What heads look at, such as the sink, the token before or earlier copies, and how many times chance that is.",
         tables=("head_patterns", "head_pattern_means"),
         version=1,
-        reads=("head_patterns", "pattern_chance"),
     ),
     make_tables_asset(
         "sink_effect",
