@@ -18,6 +18,7 @@ from dagster_project.analysis.metrics_store import open_metrics
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
+from geometry.quantities import PATTERNS
 from reports.figures import find_source, sections
 from reports.queries import ask
 from reports.rendering import iterate_figures
@@ -70,6 +71,8 @@ def drawn(sequence: int, layer: int, learned: float) -> Arrays:
         "values": values.astype(np.float32),
         "learned_sink": np.full(attention.shape[:-1], learned, np.float32),
         "first_key": first,
+        "head_patterns": rng.uniform(0.3, 0.9, (size.heads, len(PATTERNS))).astype(np.float32),
+        "pattern_chance": rng.uniform(0.1, 0.3, len(PATTERNS)).astype(np.float32),
     }
 
 
@@ -85,6 +88,8 @@ def padded(sequence: int, layers: tuple[int, ...], sizes: dict[str, int], learne
         arrays["values"][index, : size.kv_heads, :, : size.head_dim] = own["values"]
         arrays["learned_sink"][:, index, : size.heads] = own["learned_sink"]
         arrays["first_key"][:, index] = own["first_key"]
+        arrays["head_patterns"][index, : size.heads] = own["head_patterns"]
+        arrays["pattern_chance"][index] = own["pattern_chance"]
     arrays["query_position"][:], arrays["batch"][...] = QUERIES, 1
     arrays["tokens"][:] = np.arange(KEYS) % 7
     return arrays
@@ -282,9 +287,6 @@ def test_rows_are_of_heads_that_there_are(mixed: Home) -> None:
     tables = [name for name in sql.list_names("schema") if "head" in sql.read_statement("schema", name).columns]
     for unasked in ("planted_assumptions", "head_ablation", "head_ablation_by_sequence", "external_scores"):
         tables.remove(unasked)
-    tables = [
-        name for name in tables if not name.startswith("head_pattern")
-    ]  # these tensors are made up, patterns are not
     assert {"selection_counts", "upper_bounds", "attention_rows", "head_taxonomy", "elbows"} <= {*tables}
     heads, (sizes,), *found = asked(
         mixed,
