@@ -272,7 +272,7 @@ if (contents) {
   const mark = () => {
     const atEnd = scrollY > 0 && innerHeight + scrollY >= document.documentElement.scrollHeight - 2;
     const begun = (section) => atEnd || section.getBoundingClientRect().top < innerHeight / 3;
-    const read = sections.findLast(begun) ?? sections[0];
+    const read = (scrollY > 0 && sections.findLast(begun)) || sections[0];
     for (const section of sections) {
       const link = links.get(section.id);
       if (section !== read) link.removeAttribute("aria-current");

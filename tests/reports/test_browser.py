@@ -76,7 +76,7 @@ def test_hostile_texts_do_nothing(browser: Browser, hostile: ReportSummary) -> N
     browser.open(hostile.path)
     unfold(browser, hostile)
     assert browser.run("return window.hacked ?? null") is None
-    assert browser.run("return document.scripts.length") == 3
+    assert browser.run("return document.scripts.length") == 5
     assert browser.run("return document.querySelectorAll('main img, main b, .token *').length") == 0
     assert browser.log("browser") == []
 
