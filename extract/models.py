@@ -170,9 +170,16 @@ def describe(settings: ExtractionSettings, *, identify: bool = True) -> Descript
     provenance = _describe_provenance(settings, source, config, tokenizer) if identify else {}
     dtype = getattr(torch, settings.dtype)
     return Description(
-        source, config, tokenizer, device, settings.device_map, dtype, provenance,
-        settings.weights_seed, settings.model.quantised,
-    )  # fmt: skip
+        source=source,
+        config=config,
+        tokenizer=tokenizer,
+        device=device,
+        device_map=settings.device_map,
+        dtype=dtype,
+        provenance=provenance,
+        weights_seed=settings.weights_seed,
+        quantised=settings.model.quantised,
+    )
 
 
 def _describe_provenance(

@@ -78,13 +78,14 @@ class Coverage:
         unit: Any = np.ones((1, 1, 1))
         if self._scale == "unit":
             unit = block.read("value_scale").astype(np.float64).repeat(block.group, axis=1)[..., None]
-        head_dim = block.head_dim
         margin = lower.margin(parts, unit)
         values = (n / (n + block.read("k_out")[..., n - 1]), block.read("k_in")[..., n - 1] / n)
         uppers = [block.read(f"{metric}_upper")[..., n - 1].astype(np.float64) for metric in METRICS]
         found = {}
         for index, kappa in enumerate(self._kappas):
-            lowers = lower.lower_bounds(parts, size=n, n_keys=block.n_keys, head_dim=head_dim, unit=unit, kappa=kappa)
+            lowers = lower.lower_bounds(
+                parts, size=n, n_keys=block.n_keys, head_dim=block.head_dim, unit=unit, kappa=kappa
+            )
             for at, metric in enumerate(METRICS):
                 found[kappa, metric] = _Curves(values[at], lowers[at], uppers[at][:, :, index])
         return np.where(np.isnan(margin), np.nan, margin > 0), found

@@ -61,7 +61,10 @@ class Onset:
 
 
 def find_onset(value: ArrayLike, low: ArrayLike, high: ArrayLike, threshold: float) -> Onset:
-    """Find from which member on a quantity exceeds a threshold (§18 of the project's mathematics).
+    """Find from which member on a quantity exceeds a threshold: the first from which on every estimate does.
+
+    It is told only with the members between which it lies, whose whole intervals are below and above; no step is
+    interpolated.
 
     Parameters
     ----------

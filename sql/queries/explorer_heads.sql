@@ -3,9 +3,9 @@
 --          distance_means, critical_n, sensitivity_bounds, head_ablation; $study, $query, $n
 -- meaning: the measures by which a map of heads can be coloured, mean over sequences; precision, recall, distance (of
 --          the selected keys from the rest, divided by the norm of the output): at N = $n, NULL for a head that attends
---          to $n keys or fewer; auc: at the largest N of the log grid up to $n; sink_weight: NULL if hidden; rho_0: NULL if hidden or of norm 0; effective_share: effective number of keys divided
---          by their number; spectral_norm: of the softmax Jacobian at T = 1; delta_loss: increase of the loss without
---          the head
+--          to $n keys or fewer; auc: at the largest N of the log grid up to $n; sink_weight: NULL if hidden; rho_0: NULL
+--          if hidden or of norm 0; effective_share: effective number of keys divided by their number; spectral_norm: of
+--          the softmax Jacobian at T = 1; delta_loss: increase of the loss without the head
 WITH labelled AS (
     SELECT layer, head, label, nearest, margin, agreement
     FROM head_taxonomy

@@ -71,7 +71,7 @@ class ArraySpec:
 
     def shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Sizes of the axes."""
-        return tuple((FIXED | dict(sizes))[dim] for dim in self.dims)
+        return tuple(FIXED.get(dim) or sizes[dim] for dim in self.dims)
 
     def chunk(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Sizes of one chunk: the unit of reading and of memory, at most ``CHUNK_BYTES``."""
