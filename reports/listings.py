@@ -44,15 +44,13 @@ def tabulate_claims(rows: Sequence[Row], shown_by: Mapping[str, str]) -> Listing
         any(row["twin"] for row in rows),
     )
     return Listing(
-        ("In the paper", "Claim", "Verdict", *(["Random weights"] if compared else []), "Value (interval)", "Required"),
+        ("In the paper", "Verdict", *(["Random weights"] if compared else []), "This study"),
         tuple(
             (
                 row["source"],
-                row["statement"],
                 _format_verdict(row["verdict"]),
                 *([_format_verdict(row["twin_verdict"])] if compared else []),
-                (row["reason"] or DASH) if row["verdict"] == "not testable" else format_parts(row),
-                format_thresholds(row),
+                row["sentence"],
             )
             for row in ordered
         ),

@@ -19,7 +19,6 @@ from reports.findings import settings as settings_findings
 from reports.queries import ask, quote_literal
 from reports.reader import collect_reader
 from reports.rendering import iterate_figures, render, unvalidated
-from reports.summary import summarise
 from storage.files.staging import write_atomically
 
 REMEDY = "name another folder with --home DIR"
@@ -123,11 +122,12 @@ def write_report(
 
 
 def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, origin: str) -> str:
-    """Render the page as text."""
+    """Render the page as text; a section without a figure to show is left out, unless it has the summary."""
     study, found = source.overview, collect_reader(source)
+    shown = tuple(section for section in parts if section.groups or section.key == "summary")
     return render(
         "study.html.j2",
-        parts,
+        shown,
         name=source.study,
         further=() if found is None else ("reader.js",),
         reader=None if found is None else browser.pack(found),
@@ -136,8 +136,8 @@ def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, o
         home=home,
         origin=origin,
         sentence=_describe_model(source),
-        headlines=_build_headlines(source),
-        outstanding=summarise(source.connection, source.study),
+        outstanding=headlines_findings.select_facts(*(source.ask_study(name).rows() for name in ("facts", "claims"))),
+        absent=[figure for section in parts for figure in section.absent],
         facts=settings_findings.list_facts(study).items(),
         provenance=settings_findings.iterate_entries(json.loads(study["provenance"])),
         texts=_read_texts(source.connection, source.study) if study["model"] != "synthetic" else [],
@@ -145,29 +145,12 @@ def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, o
     )
 
 
-def _build_headlines(source: Source) -> list[headlines_findings.Headline]:
-    return headlines_findings.build_headlines(
-        source.ask_study("claims").rows(),
-        _read_measured(source),
-        None if source.twin is None else _read_measured(source.twin),
-        source.ask_query("separability_by_n").rows(),
-        source.n,
-    )
-
-
 def _describe_model(source: Source) -> str:
     """Describe in one sentence how well the model separates what it selects."""
-    heads = source.ask_query("heads_at_n", n=source.n).rows()
-    twins = [] if source.twin is None else source.twin.ask_query("heads_at_n", n=source.n).rows()
-    return headlines_findings.describe_separation(heads, twins, source.ask_query("separability_by_n").rows(), source.n)
-
-
-def _read_measured(source: Source) -> headlines_findings.HeadlineRows:
-    """Read the rows behind the numbers at the top of the page."""
-    return headlines_findings.HeadlineRows(
-        source.ask_query("heads_at_n", n=source.n).rows(),
-        source.ask_study("measures").rows(),
-    )
+    rows = source.ask_query("bounds_by_n").rows() or source.ask_query("curves_by_n").rows()
+    nulls = source.ask_query("separability_by_n").rows()
+    twins = [] if source.twin is None else source.twin.ask_query("curves_by_n").rows()
+    return headlines_findings.describe_separation(rows, twins, nulls, source.n)
 
 
 def _read_texts(connection: duckdb.DuckDBPyConnection, study: str) -> list[tuple[int, list[numbers.Row]]]:

@@ -2,7 +2,7 @@
 
 import duckdb
 
-from reports.findings.headlines import describe_facts
+from reports.findings.headlines import select_facts
 from reports.queries import ask
 
 
@@ -17,4 +17,4 @@ def summarise(connection: duckdb.DuckDBPyConnection, study: str) -> list[str]:
         Name of the study.
     """
     facts, claims = (ask(connection, name, study=study).rows() for name in ("facts", "claims"))
-    return describe_facts(facts, claims)
+    return [sentence for sentence, _ in select_facts(facts, claims)]

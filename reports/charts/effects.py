@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from reports import theme
 from reports.charts.elements import SEPARATION, head_grid, layer_chart, level, log_ticks, style_line
-from reports.charts.labels import dots, label_colour, label_shape
+from reports.charts.labels import dots, label_colour
 from reports.findings import effects as findings
 from reports.findings import numbers
 from reports.findings import taxonomy as taxonomy_findings
@@ -127,21 +127,13 @@ def loss_scatter(heads: pa.Table, *, measure: str, correlation: Row) -> alt.Laye
     x = alt.X(f"{measure}:Q", scale=scale)
     y = alt.Y("delta_loss:Q", title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS))
     tooltip = [*_make_tooltip(), alt.Tooltip(f"{measure}:Q", title=name, format=".3~g")]
-    color = label_colour(symbol="circle").copy()
-    color["legend"] = None
     return layer_chart(
         rows,
         f"{name}: {numbers.number(round(correlation['correlation'], 2))}",
         f"Dot plot of the loss increase without a head against {name}. Rank correlation "
         f"{findings.format_correlation(correlation)}.",
         level(0, ""),
-        dots(rows).encode(
-            x=x.title(name).axis(tickCount=5, grid=False),
-            y=y.axis(tickCount=4),
-            color=color,
-            shape=label_shape().legend(None),
-            tooltip=tooltip,
-        ),
+        *dots(rows, x.title(name).axis(tickCount=5, grid=False), y.axis(tickCount=4), tooltip, legend=False),
         height=theme.PANEL_HEIGHT,
     )
 

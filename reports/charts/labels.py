@@ -52,11 +52,25 @@ def label_shape() -> alt.Shape:
     return alt.Shape("label:N", title=None, scale=scale)
 
 
-def dots(heads: Sequence[Row], *, filled: bool = True) -> alt.Chart:
-    """Marks of heads, sized by their number, for ``label_colour`` and ``label_shape``."""
+def dots(
+    heads: Sequence[Row], x: alt.X, y: alt.Y, tooltip: list[alt.Tooltip], *, legend: bool = True
+) -> list[alt.Chart]:
+    """Marks of heads by ``label``, sized by their number: those that meet no rule are hollow, and below the others."""
     size = 60 if len(heads) <= MANY else 25
-    marks: alt.Chart = alt.Chart().mark_point(filled=filled, size=size, opacity=0.75 if filled else 1)
-    return marks
+    colour, shape = label_colour(symbol="circle"), label_shape()
+    if not legend:
+        colour["legend"], shape["legend"] = None, None
+    marks = (
+        (
+            f"datum.label == '{findings.OTHER}'",
+            alt.Chart().mark_point(filled=False, size=size, strokeWidth=1, opacity=0.7),
+        ),
+        (f"datum.label != '{findings.OTHER}'", alt.Chart().mark_point(filled=True, size=size, opacity=0.85)),
+    )
+    return [
+        mark.encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip).transform_filter(which)
+        for which, mark in marks
+    ]
 
 
 def label_dash() -> alt.StrokeDash:

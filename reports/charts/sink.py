@@ -6,7 +6,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports.charts.elements import layer_chart, level, n_axis, points
-from reports.charts.labels import dots, label_colour, label_shape
+from reports.charts.labels import dots
 from reports.findings import numbers
 from reports.findings import sink as findings
 from reports.findings.numbers import Row
@@ -90,7 +90,11 @@ def sink_heads(heads: pa.Table, *, n: int) -> alt.LayerChart:
         The N of the table.
     """
     rows = findings.select_sink_points(heads.select(["layer", "head", "label", "recall", "rho_0"]).to_pylist())
-    x = alt.X("rho_0:Q", scale=alt.Scale(zero=False, nice=True)).title("ρ₀, mean cosine with the sink")
+    x = (
+        alt.X("rho_0:Q", scale=alt.Scale(zero=False, nice=True))
+        .title("ρ₀, mean cosine with the sink")
+        .axis(tickCount=4)
+    )
     y = alt.Y("recall:Q", scale=alt.Scale(domain=[0, 1])).title(f"Recall at N = {n} (ratio)")
     tooltip = [
         alt.Tooltip("layer:O", title="Layer"),
@@ -103,5 +107,5 @@ def sink_heads(heads: pa.Table, *, n: int) -> alt.LayerChart:
         rows,
         f"Recall at N = {n} against ρ₀",
         f"Dot plot of Recall against ρ₀, one dot for each head. {findings.describe_sink_heads(rows, n)}",
-        dots(rows).encode(x=x, y=y, color=label_colour(symbol="circle"), shape=label_shape(), tooltip=tooltip),
+        *dots(rows, x, y, tooltip),
     )

@@ -123,28 +123,13 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
     y = partial(
         alt.Y, title="Cosine of the sum with the last token, mean over ln N", scale=alt.Scale(domain=[low, high])
     )
-    marks = [
-        dots(rows, filled=filled)
-        .encode(
-            x=x("cos_last_change:Q"),
-            y=y("cos_last_level:Q"),
-            color=label_colour(symbol="circle"),
-            shape=label_shape(),
-            tooltip=[*_HEAD, *_make_signature_tooltips()],
-        )
-        .transform_filter(which)
-        for filled, which in (
-            (False, f"datum.label == '{findings.OTHER}'"),
-            (True, f"datum.label != '{findings.OTHER}'"),
-        )
-    ]
     return layer_chart(
         rows,
         "Heads and thresholds",
         "Dot plot of the level of cos(s, v_L) against its change, one mark for each head. "
         f"{findings.describe_planes(rows)}",
         *_draw_borders(values, left),
-        *marks,
+        *dots(rows, x("cos_last_change:Q"), y("cos_last_level:Q"), [*_HEAD, *_make_signature_tooltips()]),
     )
 
 

@@ -4,8 +4,7 @@ Holds the sections of the report in reading order. A figure without data keeps i
 Modules: ``parts`` (figures, sections, queries), and one per subject.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 
 from tqdm import tqdm
 
@@ -26,8 +25,6 @@ from reports.figures import (
     taxonomy,
 )
 from reports.figures.parts import Chart, Figure, Section, Source, find_source, only_row
-from reports.findings.claims import describe_claims
-from reports.findings.numbers import Row
 
 __all__ = ["Chart", "Figure", "Section", "Source", "find_source", "only_row", "sections"]
 
@@ -46,26 +43,15 @@ BUILDERS: tuple[Callable[[Source], Section | tuple[Section, ...]], ...] = (
     sink.build_section,
     assumptions.build_section,
     recovery.build_sections,
+    claims.build_section,
     bounds.build_bounds,
     bounds.build_analysis,
     bounds.build_expectation,
-    claims.build_section,
 )
 """Functions that build the sections, in reading order."""
 
 
 def sections(source: Source) -> tuple[Section, ...]:
-    """The figures of the report, in reading order, each with the verdicts of the claims that it shows."""
+    """The figures of the report, in reading order; those of a section may all be absent."""
     found = (build(source) for build in tqdm(BUILDERS, "page", unit="section", disable=None))
-    rows = source.ask_study("claims").rows()
-    return tuple(
-        replace(section, figures=tuple(_tell_claims(figure, rows) for figure in section.figures))
-        for several in found
-        for section in (several if isinstance(several, tuple) else (several,))
-    )
-
-
-def _tell_claims(figure: Figure, rows: Sequence[Row]) -> Figure:
-    """A figure with a paragraph about the claims that it shows, if it is drawn (``claims``)."""
-    told = describe_claims(rows, *(row["claim"] for row in rows if row["shown_by"] == figure.key))
-    return replace(figure, finding=f"{figure.finding}\n{told}") if told and not figure.empty else figure
+    return tuple(section for several in found for section in (several if isinstance(several, tuple) else (several,)))

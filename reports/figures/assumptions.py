@@ -9,9 +9,8 @@ def build_section(source: Source) -> Section:
     return Section(
         "assumptions",
         "Do the assumptions hold?",
-        "The bounds rest on three assumptions. Norms: all value states of a head have norm C, except the sink’s, which "
-        "has norm λC. Similarity: the cosine of two value states decays as exp(−β k) with their distance k; the cosine "
-        "of the sink’s value state with any other is ρ_0. Weights: over positions, the attention of the last token has "
-        "four phases: the sink, a plateau up to T₁, an oscillation up to T₂, and growth towards the query itself.",
+        "1: the value states of a head have norm C, the sink’s λC. 2: the cosine of two value states decays with their "
+        "distance k as exp(−β k); that of the sink’s with any other is ρ_0. 3: the weights over positions have four "
+        "phases: the sink, a plateau up to T₁, an oscillation up to T₂, and growth towards the query.",
         (*values.build_norms(source), *values.build_similarity(source), *attention.build_weights(source)),
     )

@@ -74,13 +74,8 @@ def _build_variants(source: Source) -> Figure:
 
 
 def build_section(source: Source) -> Section:
-    """Where in the model attention rests on the sink: the map with which the page begins."""
-    return Section(
-        "depth",
-        "Where attention rests",
-        "The weight that each head gives to position 0, the sink, at the last query.",
-        (_build_sinks(source),),
-    )
+    """What was found, and where in the model attention rests on the sink: with these the page begins."""
+    return Section("summary", "Summary", "", (_build_sinks(source),))
 
 
 def _build_sinks(source: Source) -> Figure:

@@ -40,14 +40,14 @@ def build_bounds(source: Source) -> Section:
         "bounds",
         "Do the bounds hold?",
         "The theorems bound Precision and Recall if Δ > 0, that is, if the smallest selected weighted value state "
-        "outweighs those left out. The paper gives no value for κ, the width of angles. Coverage is the share of rows "
-        "(head, N) whose mean lies within the bounds. By itself it is not evidence: an envelope as wide as the range "
-        "covers everything.",
+        "outweighs those left out. The paper gives no value for κ, the width of angles. Lying within bounds is not "
+        "evidence by itself: an envelope as wide as the range covers everything.",
         (
             *(separation.build_bounded(source, metric) for metric in metrics),
             _build_coverage(source),
             _build_width(source),
         ),
+        appendix=True,
     )
 
 
@@ -60,6 +60,7 @@ def build_analysis(source: Source) -> Section:
         "The bounds rest on Δ/B, the margin Δ over the size B of all weighted value states. If Δ ≤ 0, the theorems "
         "imply nothing.",
         (_build_margins(source), _build_regimes(source), _build_effects(source), *([summary] if summary.empty else [])),
+        appendix=True,
     )
 
 
@@ -76,6 +77,7 @@ def build_expectation(source: Source) -> tuple[Section, ...]:
         "Heads are drawn from Assumptions 1 to 3 over a grid of parameters: does the mean over draws lie between "
         "the means of its bounds, as the theorems require?",
         (summary, *gaps, _build_failures(source)),
+        appendix=True,
     )
     return (section,)
 

@@ -36,10 +36,10 @@ def _build_model(source: Source) -> Figure:
         answer.table,
         answer,
         marks="AUC: probability that a selected key is nearer to s_N than one left out. Specificity: share of the keys "
-        "left out that lie beyond r_max. Band: range in which the selections would not differ clearly from a null "
-        "(95 % interval of the difference over sequences).",
+        "left out that lie beyond r_max. Within a band the selections would not differ clearly from its null.",
         charts=tuple(charts.chance(answer.table, measure=measure) for measure in _DRAWN),
         titled=True,
+        tab="AUC, specificity",
     )
 
 
@@ -78,7 +78,8 @@ def _build_curves(source: Source) -> Figure:
         "highest, median and lowest mean AUC at N = 4.",
         answer.table,
         answer,
-        folded=True,
+        tab="Over all radii",
+        broad=True,
         charts=(charts.separation_curves(answer.table),),
     )
 

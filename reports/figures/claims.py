@@ -2,13 +2,20 @@
 
 from collections.abc import Sequence
 
+import pyarrow.compute as pc
+
 from reports import listings
 from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, make_empty_figure
 from reports.findings import claims as findings
 from reports.findings.numbers import Row
 
 TABLE = "claims-table"
-"""Key of the figure that shows every claim."""
+"""Key of the table of the claims that could be tested."""
+
+UNTESTED = "claims-untested"
+"""Key of the table of those that could not."""
+
+LACKING = "Each sentence says what this study lacks to test its claim."
 
 
 def build_section(source: Source) -> Section:
@@ -17,23 +24,41 @@ def build_section(source: Source) -> Section:
         "claims",
         "Which claims of the paper this study supports",
         "Each row is a statement of the paper as a comparison of measures with thresholds. Intervals are 95 % over "
-        "sequences; verdicts hold together for all claims with an error of 5 % (Holm). A claim whose measures do not "
-        "differ from those of random weights is not a finding about this model.",
-        (_build_claims(source),),
+        "sequences; verdicts hold together for all claims with an error of 5 % (Holm). What holds for random weights "
+        "too is not a finding about this model.",
+        _build_figures(source),
     )
 
 
-def _build_claims(source: Source) -> Figure:
+def _build_figures(source: Source) -> tuple[Figure, ...]:
+    """The claims that could be tested, and, folded, those that could not."""
     title, answer = "Claims of the paper", source.ask_study("claims")
     rows = answer.rows()
     if not rows:
-        return make_empty_figure(TABLE, title, answer, NOT_ANALYSED)
+        return (make_empty_figure(TABLE, title, answer, NOT_ANALYSED),)
+    untested = pc.equal(answer.table["verdict"], "not testable")
+    places = _assign_figures(source, rows)
     reading = (
         "The table below gives the measures of each claim and the number of its rows. The paper measures LLaMA-2-7B "
         "and other models at 1024 tokens."
     )
-    listing = listings.tabulate_claims(rows, _assign_figures(source, rows))
-    return Figure(TABLE, title, findings.summarise_claims(rows), reading, answer.table, answer, listing=listing)
+    return tuple(
+        Figure(
+            key,
+            name,
+            told,
+            reading,
+            table,
+            answer,
+            listing=listings.tabulate_claims(table.to_pylist(), places),
+            folded=key == UNTESTED,
+        )
+        for key, name, told, table in (
+            (TABLE, title, findings.summarise_claims(rows), answer.table.filter(pc.invert(untested))),
+            (UNTESTED, "Claims that this study cannot test", LACKING, answer.table.filter(untested)),
+        )
+        if table.num_rows or key == TABLE
+    )
 
 
 def _assign_figures(source: Source, rows: Sequence[Row]) -> dict[str, str]:

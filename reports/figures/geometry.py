@@ -92,10 +92,6 @@ def _build_diagnostics(source: Source) -> Figure:
         title,
         _join_paragraphs(
             findings.describe_examples([example.head for example in shown]),
-            *(
-                f"{example.title}. {findings.describe_norms(example.rows)} {findings.describe_cosines(example.rows)}"
-                for example in shown
-            ),
             _explain_missing(examples, shown, "it attends to one key"),
         ),
         "Means over sequences. In the paper a Retriever’s norm drops sharply without the "
@@ -105,8 +101,7 @@ def _build_diagnostics(source: Source) -> Figure:
         _combine_tables(shown),
         shown[0].answer,
         paper="Figure 7",
-        marks="Above: norm of s_N, also without the contribution of the sink or of the last token; below: its cosines "
-        "with the value states of both.",
+        marks="Above: norm of s_N, and without the sink or the last token; below: its cosines with their value states.",
         tab="The sum",
         charts=tuple(panels),
         stacked=len(panels) == 2 * len(shown),

@@ -15,12 +15,10 @@ def build_section() -> Section:
     return Section(
         "reading",
         "How to read a head",
-        "At each token an attention head gives every earlier token, a key, a weight and a vector, its value state, and "
-        "outputs their weighted sum. The N keys of the largest weight are the selected ones; their weighted value "
-        "states add up to one point, s_N. Two balls around it test whether they are separated from the others. The "
-        "smaller ball, of radius r_min, reaches the nearest key left out: Recall is the share of the selected keys "
-        "inside it. The larger ball, of radius r_max, reaches the farthest selected key: Precision is the share of the "
-        "keys inside it that were selected.",
+        "A head gives every token up to the query, a key, a weight and a value state, and outputs their weighted sum. "
+        "The N keys of largest weight are the selected ones; their weighted value states add up to s_N. Recall is the "
+        "share of the selected keys that are nearer to s_N than any other key, within r_min. Precision is the share of "
+        "selected keys among those no farther from s_N than the farthest selected one, within r_max.",
         (_build_example(),),
     )
 

@@ -24,10 +24,8 @@ def build_sections(source: Source) -> tuple[Section, ...]:
     if not found:
         return ()
     lead = (
-        "How well can a softmax select at all? The paper’s predecessor (arXiv 2508.17821) asks how far the selected "
-        "keys are from the rest, how close weights come to uniform ones as keys are added, how many of the selected "
-        "keys can be told apart, and what temperature changes. Only its abstract and accounts by others were "
-        "available; the measurements are those of this study’s weights and value states."
+        "How well can a softmax select at all? These are the questions of the paper’s predecessor (arXiv 2508.17821), "
+        "which is known here from its abstract and from accounts by others."
     )
     return (Section("limits", "Limits of selection", lead, found),)
 

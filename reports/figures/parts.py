@@ -82,7 +82,7 @@ class Figure:
 class Group:
     """Adjacent figures of a page that are shown in the same way."""
 
-    kind: Literal["open", "tabs", "folded", "empty"]
+    kind: Literal["open", "tabs", "folded"]
     figures: tuple[Figure, ...]
 
     @property
@@ -103,12 +103,19 @@ class Section:
     """Whether it is in the appendix, folded."""
 
     @property
+    def shown(self) -> tuple[Figure, ...]:
+        """Its figures that have something to show."""
+        return tuple(figure for figure in self.figures if not figure.empty)
+
+    @property
+    def absent(self) -> tuple[Figure, ...]:
+        """Its figures that only say why they are empty."""
+        return tuple(figure for figure in self.figures if figure.empty)
+
+    @property
     def groups(self) -> tuple[Group, ...]:
-        """Its figures by how they are shown, in reading order; those with nothing to show come last."""
-        shown = [figure for figure in self.figures if not figure.empty]
-        empty = tuple(figure for figure in self.figures if figure.empty)
-        found = [Group(kind, tuple(some)) for kind, some in groupby(shown, key=_classify_figure)]
-        return (*found, Group("empty", empty)) if empty else tuple(found)
+        """Its figures that have something to show by how they are shown, in reading order."""
+        return tuple(Group(kind, tuple(some)) for kind, some in groupby(self.shown, key=_classify_figure))
 
 
 def _classify_figure(figure: Figure) -> Literal["open", "tabs", "folded"]:

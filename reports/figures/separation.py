@@ -52,9 +52,9 @@ def build_separation(source: Source) -> Section:
     return Section(
         "separation",
         "Do heads separate what they select?",
-        "Any N keys have some Precision and Recall, since each of them is part of s_N. The model is therefore compared "
-        "with two nulls, N keys at random and the same weights with the value states shuffled among all keys but the "
-        "sink and the last, and with the same architecture with random weights.",
+        "Any N keys have some Precision and Recall, since each is part of s_N. The model is compared with N keys at "
+        "random, with the same weights on shuffled value states (of all keys but the sink and the last), and with "
+        "random weights.",
         (_build_metric(source, "precision"), _build_metric(source, "recall"), *chance.build_figures(source)),
     )
 
@@ -78,6 +78,7 @@ def _build_metric(source: Source, metric: str) -> Figure:
             chance_findings.describe_nulls(of_nulls, metric) if of_nulls else "",
         ),
         numbers.join_sentences(
+            FLOOR if metric == "precision" else "",
             _describe_settings(source) if metric in _PAPER else "",
             "The nulls are drawn only for the first sequences, at N on a log grid." if of_nulls else "",
             f"Random weights: the study {source.twin.study}." if twin is not None and source.twin else "",
@@ -88,8 +89,9 @@ def _build_metric(source: Source, metric: str) -> Figure:
         paper=_PAPERS[metric],
         marks=numbers.join_sentences(
             "Line: mean over heads; blue band: its 95 % interval over sequences; grey: between the paper’s bounds.",
-            FLOOR if metric == "precision" else "",
+            "Dashed: the floor N/n, the share of the keys that is selected." if metric == "precision" else "",
         ),
+        tab="Precision, Recall",
         charts=(charts.metric_curves(table, nulls, twin, metric=metric),),
     )
 
@@ -105,7 +107,7 @@ def build_heads(source: Source) -> Section:
     return Section(
         "heads",
         "Which heads separate",
-        "The elbow of the harmonic mean of Precision and Recall is the N where it bends most beyond the trivial N = 1.",
+        "The elbow of a head is the N at which the harmonic mean of its Precision and Recall bends most.",
         (
             _build_spread(source),
             _build_elbows(source),

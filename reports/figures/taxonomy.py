@@ -9,9 +9,9 @@ from reports.findings import numbers
 from reports.findings import taxonomy as taxonomy_findings
 
 _KINDS = (
-    "In a Retriever the last token contributes most and s_N stays close to its value state; in a Mixer s_N turns from "
-    "the sink to the last token as N grows; in a Reset head the sink, or many keys, contribute while s_N stays away "
-    "from v_L. A head that meets no rule is Other."
+    "In a Retriever the last token contributes most and s_N stays close to its value state v_L; in a Mixer s_N turns "
+    "from the sink to the last token as N grows; in a Reset head the sink, or many keys, contribute while s_N stays "
+    "away from v_L. Other heads meet no rule."
 )
 
 
@@ -20,7 +20,7 @@ def build_section(source: Source) -> Section:
     return Section(
         "kinds",
         "Kinds of heads",
-        f"The paper classifies heads by the keys that dominate s_N. {_KINDS}",
+        _KINDS,
         (build_depth(source), _build_curves(source), _build_plane(source), _build_sensitivity(source)),
     )
 
@@ -45,7 +45,6 @@ def build_depth(source: Source) -> Figure:
         answer.table.select(VERDICT),
         answer,
         paper="Figure 8",
-        marks=f"{taxonomy_findings.EXPLAINED}.",
         tab="Over depth",
         charts=(charts.kinds_by_layer(shares, answer.table), charts.kinds_map(answer.table)),
     )

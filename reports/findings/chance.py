@@ -20,21 +20,21 @@ def describe_nulls(rows: Sequence[Row], measure: str) -> str:
     }
     if not any(drop_nulls(found, "low") for found in of_nulls.values()):
         return f"There are no intervals for {MEASURES[measure]}: these need several sequences."
-    return join_sentences(*(_describe_difference(found, MEASURES[measure], name) for name, found in of_nulls.items()))
+    told = (_describe_difference(found, name) for name, found in of_nulls.items())
+    return f"{MEASURES[measure]} is {'; '.join(told)}."
 
 
-def _describe_difference(rows: Sequence[Row], measure: str, null: str) -> str:
+def _describe_difference(rows: Sequence[Row], null: str) -> str:
     """Describe the N at which the interval of the difference lies on one side of 0."""
     order = [row["n"] for row in rows]
     sides = {
         "above": [row["n"] for row in drop_nulls(rows, "low") if row["low"] > 0],
         "below": [row["n"] for row in drop_nulls(rows, "high") if row["high"] < 0],
     }
-    told = [f"{side} that of {null} at N = {format_spans(found, order)}" for side, found in sides.items() if found]
+    told = [f"{side} it at N = {format_spans(found, order)}" for side, found in sides.items() if found]
     if not told:
-        shown = count(len(rows), "N", "N")
-        return f"{measure} does not differ clearly from that of {null} at any of the {shown} shown."
-    return f"{measure} is clearly {', and '.join(told)}."
+        return f"not clearly different from that of {null} at any of the {count(len(rows), 'N', 'N')} shown"
+    return f"clearly {' and '.join(told)}".replace(" it at", f" that of {null} at", 1)
 
 
 def describe_heads(rows: Sequence[Row], null: str) -> str:

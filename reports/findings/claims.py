@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from reports.findings.numbers import Row, count, join_sentences, number
+from reports.findings.numbers import Row, count, number
 
 VERDICTS = {
     "supported": ("✓", "Supported"),
@@ -38,12 +38,6 @@ def _compare_with_twin(rows: Sequence[Row]) -> str:
         None: f"{found[None]} with no result for random weights",
     }
     return f" ({', '.join(text for beyond, text in told.items() if found[beyond])})"
-
-
-def describe_claims(rows: Sequence[Row], *names: str) -> str:
-    """Verdicts of some claims, a sentence each (``claims``); claims that are not testable are left out."""
-    chosen = {row["claim"]: row for row in rows if row["verdict"] != "not testable"}
-    return join_sentences(*(chosen[name]["sentence"] for name in names if name in chosen))
 
 
 def describe_agreement(rows: Mapping[str, Sequence[Row]]) -> str:

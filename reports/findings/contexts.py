@@ -5,7 +5,7 @@ The size of a context is its query's position plus 1.
 
 from collections.abc import Sequence
 
-from reports.findings.numbers import NAMES, Row, drop_nulls, format_spans, join_sentences, number, percent
+from reports.findings.numbers import NAMES, Row, drop_nulls, format_spans, join_sentences, number
 from reports.findings.taxonomy import LABELS
 
 
@@ -63,18 +63,18 @@ def _describe_move(what: str, rows: Sequence[Row], column: str) -> str:
 
 
 def describe_labels(shares: Sequence[Row], changes: Sequence[Row]) -> str:
-    """Change of the shares of kinds, and number of heads that change theirs.
+    """Change of the numbers of heads of each kind, and number of heads that change theirs.
 
     Rows are those of ``labels_by_query`` and ``label_changes``.
     """
     first, last = (pick(row["query"] for row in shares) for pick in (min, max))
-    before, after = ({row["label"]: row["share"] for row in shares if row["query"] == query} for query in (first, last))
+    before, after = ({row["label"]: row["heads"] for row in shares if row["query"] == query} for query in (first, last))
     moved = [
-        f"{label} from {percent(before[label])} to {percent(after[label])}"
+        f"{label} from {before[label]:,} to {after[label]:,} heads"
         for label in LABELS
         if before.get(label) != after.get(label)
     ]
-    shift = f"From {first + 1:,} to {last + 1:,} tokens: {', '.join(moved) or 'the same share of each kind'}."
+    shift = f"From {first + 1:,} to {last + 1:,} tokens: {', '.join(moved) or 'as many heads of each kind'}."
     told = [f"{row['changed']:,} from {count_tokens(row):,} to {row['next_query'] + 1:,}" for row in changes]
     return join_sentences(
         shift, f"Heads that change their kind, of {changes[0]['heads']:,}: {', '.join(told)} tokens." if told else ""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head, number, percent
-from reports.findings.taxonomy import KINDS, OTHER
+from reports.findings.taxonomy import KINDS
 
 NORMS = {
     "norm_s": "the sum",
@@ -43,10 +43,8 @@ def describe_absent(examples: Sequence[Row]) -> str:
 
 def describe_examples(examples: Sequence[Row]) -> str:
     """How clearly the examples represent their labels (``label_examples``)."""
-    parts = [f"{row['heads']:,} labelled {row['label']}{_format_margin(row)}" for row in examples]
-    others = any(row["label"] == OTHER for row in examples)
-    farthest = " The head shown as Other is the one farthest from every rule." if others else ""
-    return f"Each head shown is the clearest with its label, out of {_join_parts(parts)}.{farthest}"
+    parts = [f"{count(row['heads'], 'head')} labelled {row['label']}{_format_margin(row)}" for row in examples]
+    return f"Shown is the clearest of {_join_parts(parts)}."
 
 
 def _format_margin(head: Row) -> str:
@@ -64,15 +62,15 @@ def describe_norms(curve: Sequence[Row]) -> str:
     ]
     hidden = "A window hides the sink." if last["norm_s_without_sink"] is None else ""
     return join_sentences(
-        f"At N = {last['n']:,} the norm of s_N is {number(last['norm_s'])}, {' and '.join(parts)}.",
+        f"At N = {last['n']:,} the norm of s_N is {number(last['norm_s'])}: {', '.join(parts)}.",
         hidden,
     )
 
 
 def _compare_norms(value: float, whole: float) -> str:
     if not whole or abs(value / whole - 1) < SLIGHT:
-        return number(value)
-    return f"{number(value)} ({percent(abs(value / whole - 1))} {'less' if value < whole else 'more'})"
+        return "the same"
+    return f"{percent(abs(value / whole - 1))} {'less' if value < whole else 'more'}"
 
 
 def describe_cosines(curve: Sequence[Row]) -> str:

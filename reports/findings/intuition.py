@@ -22,11 +22,9 @@ def describe_example(keys: Sequence[Row], r_min: float, r_max: float) -> str:
     near, far = ([row for row in chosen if row["within"] is within] for within in (True, False))
     mixed = [row for row in others if row["within"]]
     return (
-        f"{len(chosen)} of {count(len(keys), 'key')} are selected, those of the largest weight: {_list_keys(chosen)}. "
-        f"The ball of radius r_min = {number(r_min)} reaches the nearest key left out and contains {_list_keys(near)}, "
-        f"not {_list_keys(far)}: Recall is {len(near)}/{len(chosen)}. The ball of radius r_max = {number(r_max)} "
-        f"reaches the farthest selected key and also contains {_list_keys(mixed)}: Precision is "
-        f"{len(chosen)}/{len(chosen) + len(mixed)}."
+        f"Of {count(len(keys), 'key')}, {_list_keys(chosen)} are selected. Within r_min = {number(r_min)} lie "
+        f"{_list_keys(near)}, not {_list_keys(far)}: Recall is {len(near)}/{len(chosen)}. Within "
+        f"r_max = {number(r_max)} lie also {_list_keys(mixed)}: Precision is {len(chosen)}/{len(chosen) + len(mixed)}."
     )
 
 

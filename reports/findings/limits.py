@@ -32,9 +32,9 @@ def describe_distance(rows: Sequence[Row]) -> str:
     mine = select_last_query(rows)
     least = min(mine, key=lambda row: row["relative_distance"])
     return (
-        f"With {mine[0]['n_keys']:,} keys, the selected ones are nearest to the rest at N = {least['n']:,}, at "
-        f"{number(least['relative_distance'])} of the norm of the output; keys at random would be at "
-        f"{number(least['relative_random_distance'])}."
+        f"Among {mine[0]['n_keys']:,} keys, the selected ones are nearest to the rest at N = {least['n']:,}, at "
+        f"{number(least['relative_distance'])} of the norm of the output (keys at random: "
+        f"{number(least['relative_random_distance'])})."
     )
 
 
@@ -47,11 +47,10 @@ def describe_critical_n(heads: Sequence[Row]) -> str:
     first = median(row["critical_n"] for row in found)
     ones = sum(row["critical_n"] == 1 for row in found)
     told = (
-        f"The critical N, the first at which the selected keys are no farther from the rest than N at random, is 1 in "
-        f"{ones:,} of {count(len(heads), 'head')}: there the key of the largest weight is already nearer, and the "
-        "critical N is uninformative."
+        f"In {ones:,} of {count(len(heads), 'head')} the key of largest weight is already nearer to the rest than a "
+        "key at random."
         if 2 * ones > len(heads)
-        else f"The critical N, the first at which the selected keys are no farther from the rest than N at random, is "
+        else f"The first N at which the selected keys are no farther from the rest than N at random is "
         f"{number(first)} in the median of the {of_heads} that have one."
     )
     until = drop_nulls(heads, "last_nearer_n")
@@ -60,9 +59,9 @@ def describe_critical_n(heads: Sequence[Row]) -> str:
     longest = max(until, key=lambda row: (row["last_nearer_n"], -row["layer"], -row["head"]))
     return join_sentences(
         told,
-        "For N up to half of the keys, they stay nearer until N = "
-        f"{number(median(row['last_nearer_n'] for row in until))} in the median head, and longest in "
-        f"{name_head(longest)}, until N = {longest['last_nearer_n']:,}.",
+        "The last N, up to half of the keys, at which the selected keys are nearer is "
+        f"{number(median(row['last_nearer_n'] for row in until))} in the median head, and "
+        f"{longest['last_nearer_n']:,} in {name_head(longest)}.",
     )
 
 
@@ -74,15 +73,13 @@ def describe_distance_fits(fits: Sequence[Row]) -> str:
     if against_n:
         last = max(against_n, key=lambda row: row["query"])
         explained = "" if last["r2"] is None else f", which explains {percent(last['r2'])} of its variation"
-        told.append(
-            f"For N up to half of the keys the distance scales as N to the power of {format_exponent(last)}{explained}."
-        )
+        told.append(f"The distance scales as N to the power of {format_exponent(last)}{explained}.")
     against_keys = [row for row in mine if row["axis"] == "n_keys"]
     if against_keys:
         least, most = (pick(against_keys, key=lambda row: row["exponent"]) for pick in (min, max))
         ends = [least] if least is most else [least, most]
         powers = " and ".join(f"{format_exponent(row)} at N = {row['n']}" for row in ends)
-        told.append(f"Against the number of keys the exponent is {'between ' if len(ends) > 1 else ''}{powers}.")
+        told.append(f"In the number of keys the power is {'between ' if len(ends) > 1 else ''}{powers}.")
     return join_sentences(*told)
 
 

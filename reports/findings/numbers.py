@@ -31,6 +31,12 @@ def percent(share: float) -> str:
     return f"{'over 99.9' if written == '100' and share < 1 else written}\u00a0%"
 
 
+def percents(low: float, high: float) -> str:
+    """Format the ends of an interval of shares as percentages: ``64.2 to 69.4 %``."""
+    first, _ = percent(low).split("\u00a0%")
+    return f"{first} to {percent(high)}"
+
+
 def count(number_of: int, noun: str, plural: str = "") -> str:
     """Format a number with its noun: ``1 head``, ``12 heads``."""
     return f"{number_of:,} {noun if number_of == 1 else plural or noun + 's'}"

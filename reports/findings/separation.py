@@ -5,8 +5,8 @@ from statistics import median
 
 from reports.findings.numbers import NAMES, Row, count, drop_nulls, format_spans, join_sentences, name_head, number
 
-ELBOW_RANGES = ("in the paper’s range, N from 1 to 4", "beyond it")
-"""Ranges of the elbow, as the legend names them."""
+ELBOW_RANGES = ("N = 3 or 4, in the paper’s range", "beyond it")
+"""Ranges of the elbow, as the legend names them; N = 1 and 2 cannot be an elbow."""
 
 TRIVIAL = "the only N is the trivial one, N = 1"
 """Why there is no elbow if at most one key is selected (status 'trivial')."""
@@ -98,7 +98,7 @@ def describe_spread(curves: Sequence[Row], metric: str) -> str:
     """The N at which heads differ most in one metric (``curves_by_n``)."""
     widest = max((row for row in curves if row["metric"] == metric), key=lambda row: row["p90"] - row["p10"])
     return (
-        f"Heads differ most in {NAMES[metric]} at N = {widest['n']}, where the middle 80 % of them lie between "
+        f"In {NAMES[metric]} heads differ most at N = {widest['n']}: the middle 80 % lie between "
         f"{number(widest['p10'])} and {number(widest['p90'])}."
     )
 
@@ -146,9 +146,9 @@ def describe_elbows(heads: Sequence[Row]) -> str:
         return f"No head has an elbow: {_explain_no_elbow(heads)}."
     small = sum(n <= 4 for n in found)
     return join_sentences(
-        f"{small} of {count(len(found), 'head')} {'has its' if small == 1 else 'have their'} elbow at N = 1 to 4; the "
-        f"median is N = {number(median(found))}, the largest N = {max(found)}.",
-        f"{count(without, 'more head')} {'has' if without == 1 else 'have'} none." if without else "",
+        f"Of {count(len(found), 'head')} with an elbow, {small} {'has' if small == 1 else 'have'} it at N = 3 or 4; "
+        f"the median is N = {number(median(found))}, the largest N = {max(found)}.",
+        f"{count(without, 'head')} {'has' if without == 1 else 'have'} none." if without else "",
     )
 
 

@@ -38,7 +38,7 @@ def describe_kinds(heads: Sequence[Row]) -> str:
     return join_sentences(
         f"Of {count(len(heads), 'head')}: {', '.join(told)}.",
         _describe_others([row for row in heads if row["label"] == OTHER]),
-        f"On average {percent(agreement)} of the sequences give a head the same label by themselves.",
+        f"By themselves {percent(agreement)} of the sequences give a head the same label.",
     )
 
 
@@ -52,8 +52,7 @@ def _describe_others(heads: Sequence[Row]) -> str:
     return join_sentences(
         f"{count(len(heads), 'head')} {'meets' if len(heads) == 1 else 'meet'} no rule"
         + (f" ({', '.join(near)})." if near else "."),
-        f"{single:,} of them {'has' if single == 1 else 'have'} fewer than 2 effective contributors, the largest of "
-        "which is neither the sink nor the last token."
+        f"In {single:,} of them one key that is neither the sink nor the last token contributes nearly all."
         if single
         else "",
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dagster_project.analysis.claims.layers import Profile
 from geometry.statistics.intervals import Estimate
 from geometry.statistics.verdicts import correct_holm
-from reports.findings.numbers import number, percent
+from reports.findings.numbers import number, percent, percents
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def _write_focus(told: Told) -> str:
 
 
 def _range(told: Told, measure: str) -> str:
-    return f"{percent(float(told.estimates[measure].low))} to {percent(float(told.estimates[measure].high))}"
+    return percents(float(told.estimates[measure].low), float(told.estimates[measure].high))
 
 
 def _write_context(told: Told) -> str:
@@ -176,11 +176,17 @@ FACTS = (
         _write_association("sink_and_recall", "Recall"),
         "sink-effect",
     ),
-    Fact("focus", "budget", "focused_share", _write_focus, "explorer"),
+    Fact("focus", "budget", "focused_share", _write_focus, "convergence-uniform"),
     Fact("context", "context", "recall_over_context", _write_context, "context-metrics"),
-    Fact("retrievers", "kinds", "retriever_early", _write_kinds("retriever_early", "Retrievers", FIRST, LAST), "kinds"),
-    Fact("resets", "kinds", "reset_early", _write_kinds("reset_early", "Reset heads", FIRST, LAST), "kinds"),
-    Fact("mixers", "kinds", "mixer_late", _write_kinds("mixer_late", "Mixers", LAST, FIRST), "kinds"),
+    Fact(
+        "retrievers",
+        "kinds",
+        "retriever_early",
+        _write_kinds("retriever_early", "Retrievers", FIRST, LAST),
+        "kinds-by-layer",
+    ),
+    Fact("resets", "kinds", "reset_early", _write_kinds("reset_early", "Reset heads", FIRST, LAST), "kinds-by-layer"),
+    Fact("mixers", "kinds", "mixer_late", _write_kinds("mixer_late", "Mixers", LAST, FIRST), "kinds-by-layer"),
 )
 """All facts that a study may show."""
 
