@@ -149,6 +149,7 @@ def sink_by_layer(sinks: pa.Table, profile: pa.Table) -> alt.LayerChart:
                 share("value_high:Q", title="to"),
             ]
         ),
+        height=max(theme.HEIGHT, head_grid(found)[1]),
     )
 
 

@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from reports import theme
 from reports.charts.elements import SEPARATION, head_grid, layer_chart, level, log_ticks, style_line
-from reports.charts.labels import dots, label_colour
+from reports.charts.labels import WRITTEN, dots, label_colour
 from reports.findings import effects as findings
 from reports.findings import numbers
-from reports.findings import taxonomy as taxonomy_findings
 from reports.findings.numbers import Row
 
 NATS = 0.01
@@ -48,7 +47,7 @@ def measure_map(heads: pa.Table, *, measure: str) -> alt.LayerChart:
 
 def kind_map(heads: pa.Table) -> alt.LayerChart:
     """The kind of every head, on the same grid."""
-    rows = [{**row, "letter": taxonomy_findings.LETTERS.get(row["label"], "")} for row in _select_rows(heads)]
+    rows = [{**row, "letter": WRITTEN.get(row["label"], "")} for row in _select_rows(heads)]
     base, height = head_grid(rows)
     return layer_chart(
         rows,

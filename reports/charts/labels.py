@@ -15,13 +15,16 @@ from reports.findings.numbers import Row
 SHAPES = dict(zip(findings.LABELS, ("triangle-up", "circle", "square", "cross"), strict=True))
 DASHES = dict(zip(findings.LABELS, ([1, 0], [8, 4], [2, 4], [9, 3, 2, 3]), strict=True))
 
+WRITTEN = {**findings.LETTERS, findings.OTHER: ""}
+"""Letter of each kind in bars and cells; those that meet no rule, most of them, have none."""
+
 MANY = 256
 """Number of heads above which marks are smaller."""
 
 LEAST_LETTER = 0.06
 """Smallest share for which a segment of a stacked bar has room for its letter."""
 
-LETTERED = 40
+LETTERED = 16
 """Largest number of bars for which segments have room for their letters."""
 
 
@@ -35,7 +38,7 @@ def label_colour(*, symbol: str | None = None, letters: bool = False) -> alt.Col
     letters
         Whether the legend also shows the letter of each kind, for charts that write it.
     """
-    told = {label: f"{letter}: {label}" for label, letter in findings.LETTERS.items()}
+    told = {label: f"{letter}: {label}" if letter else label for label, letter in WRITTEN.items()}
     named = alt.Legend(
         orient="top",
         symbolType=symbol or alt.Undefined,
@@ -56,7 +59,7 @@ def dots(
     heads: Sequence[Row], x: alt.X, y: alt.Y, tooltip: list[alt.Tooltip], *, legend: bool = True
 ) -> list[alt.Chart]:
     """Marks of heads by ``label``, sized by their number: those that meet no rule are hollow, and below the others."""
-    size = 60 if len(heads) <= MANY else 25
+    size = 60 if len(heads) <= MANY else 30
     colour, shape = label_colour(symbol="circle"), label_shape()
     if not legend:
         colour["legend"], shape["legend"] = None, None
@@ -65,7 +68,7 @@ def dots(
             f"datum.label == '{findings.OTHER}'",
             alt.Chart().mark_point(filled=False, size=size, strokeWidth=1, opacity=0.7),
         ),
-        (f"datum.label != '{findings.OTHER}'", alt.Chart().mark_point(filled=True, size=size, opacity=0.85)),
+        (f"datum.label != '{findings.OTHER}'", alt.Chart().mark_point(filled=True, size=1.5 * size, opacity=0.85)),
     )
     return [
         mark.encode(x=x, y=y, color=colour, shape=shape, tooltip=tooltip).transform_filter(which)
@@ -93,7 +96,7 @@ def stack_shares(rows: Sequence[Row], column: str) -> list[Row]:
     lettered = len(tops) <= LETTERED
     for row in sorted(rows, key=lambda row: findings.LABELS.index(row["label"])):
         low, tops[row[column]] = tops[row[column]], tops[row[column]] + row["share"]
-        letter = findings.LETTERS[row["label"]] if lettered and row["share"] >= LEAST_LETTER else ""
+        letter = WRITTEN[row["label"]] if lettered and row["share"] >= LEAST_LETTER else ""
         segments.append(
             {**row, "low": low, "high": low + row["share"], "middle": low + row["share"] / 2, "letter": letter}
         )

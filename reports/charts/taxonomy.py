@@ -7,9 +7,10 @@ from typing import Literal
 import altair as alt
 import pyarrow as pa
 
+from reports import theme
 from reports.charts.elements import ABOVE, head_grid, layer_axis, layer_chart, list_layers, n_axis, points
 from reports.charts.labels import (
-    LETTERED,
+    WRITTEN,
     dots,
     label_colour,
     label_dash,
@@ -29,6 +30,9 @@ SIGNATURE = ["layer", "head", "label", "nearest", "cos_last_level", "cos_last_ch
 SIGNATURE += ["cos_sink_change", "cos_sink_max", "sink_share", "last_share", "rest_share", "effective_contributors"]
 """Columns of ``taxonomy_of_heads`` with the quantities of the rules."""
 
+LETTERED_HEADS = 40
+"""Largest number of heads per row for which cells have room for a letter."""
+
 SMALL = 12
 """Area of the shape in a cell without room for a letter, in square pixels."""
 
@@ -47,7 +51,7 @@ def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
     shares
         ``taxonomy_by_layer``: layer, label, heads, share (from 0 to 1).
     heads
-        ``taxonomy_of_heads``: layer, label, for the description.
+        ``taxonomy_of_heads``: layer, head, label, for the description and the height.
     """
     tooltip = [
         alt.Tooltip("layer:O", title="Layer"),
@@ -62,6 +66,7 @@ def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
         "Share of each kind by layer",
         f"Stacked bars of the share of each kind of head by layer. {findings.describe_depths(found)}",
         *segments(x, tooltip),
+        height=max(theme.HEIGHT, head_grid(found)[1]),
     )
 
 
@@ -73,9 +78,9 @@ def kinds_map(heads: pa.Table) -> alt.LayerChart:
     heads
         ``taxonomy_of_heads``: layer, head, label, nearest, margin, agreement (share of sequences), and the scores.
     """
-    rows = [{**row, "letter": findings.LETTERS[row["label"]]} for row in heads.select(VERDICT).to_pylist()]
+    rows = [{**row, "letter": WRITTEN[row["label"]]} for row in heads.select(VERDICT).to_pylist()]
     base, height = head_grid(rows)
-    lettered = len({row["head"] for row in rows}) <= LETTERED
+    lettered = len({row["head"] for row in rows}) <= LETTERED_HEADS
     color = label_colour(symbol="square", letters=lettered)
     size = min(11, height // len(list_layers(rows)) - 2)
     sign = (

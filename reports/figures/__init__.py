@@ -5,6 +5,7 @@ Modules: ``parts`` (figures, sections, queries), and one per subject.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tqdm import tqdm
 
@@ -29,15 +30,18 @@ from reports.figures.parts import Chart, Figure, Section, Source, find_source, o
 __all__ = ["Chart", "Figure", "Section", "Source", "find_source", "only_row", "sections"]
 
 
+def _append(section: Section, figures: tuple[Figure, ...]) -> Section:
+    return replace(section, figures=(*section.figures, *figures))
+
+
 BUILDERS: tuple[Callable[[Source], Section | tuple[Section, ...]], ...] = (
     attention.build_section,
     lambda _: intuition.build_section(),
-    separation.build_separation,
+    lambda source: _append(separation.build_separation(source), contexts.build_figures(source)),
     explorer.build_section,
     separation.build_heads,
     taxonomy.build_section,
     geometry.build_section,
-    contexts.build_section,
     limits.build_sections,
     effects.build_sections,
     sink.build_section,

@@ -1,11 +1,10 @@
 """How Precision, Recall, elbows and kinds of heads change with the size of the context."""
 
 from reports.charts import contexts as charts
-from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, has_values, make_empty_figure
+from reports.figures.parts import NOT_ANALYSED, Figure, Source, has_values, make_empty_figure
 from reports.figures.separation import FLOOR
 from reports.findings import contexts as contexts_findings
 from reports.findings import numbers
-from reports.findings import taxonomy as taxonomy_findings
 
 ONE_QUERY = (
     "The study has one query position, so there is one context size and nothing to compare; to compare several, list "
@@ -13,17 +12,8 @@ ONE_QUERY = (
 )
 
 
-def build_section(source: Source) -> Section:
+def build_figures(source: Source) -> tuple[Figure, ...]:
     """Measures against the position of the query."""
-    return Section(
-        "contexts",
-        "Context sizes",
-        "The same sequences from several query positions; each query selects among the tokens up to its own.",
-        _build_figures(source),
-    )
-
-
-def _build_figures(source: Source) -> tuple[Figure, ...]:
     answer = source.ask_study("labels_by_query")
     if contexts_findings.has_several_contexts(answer.rows()):
         return (_build_metrics(source), _build_elbows(source), _build_labels(source))
@@ -42,12 +32,13 @@ def _build_metrics(source: Source) -> Figure:
         key,
         title,
         numbers.join_sentences(*(contexts_findings.describe_metric(rows, metric) for metric in metrics)),
-        "Each point is a mean over heads, each first averaged over sequences. Recall at N = 1 is 1 by definition and "
+        "Each point is a mean over heads, each first averaged over sequences, which are the same for every size: a "
+        "query selects among the tokens up to its own. Recall at N = 1 is 1 by definition and "
         f"is left out. {FLOOR} The paper measures only at 1024 tokens.",
         answer.table,
         answer,
         marks="Stronger lines: larger N; ticks: the floor N/n of Precision.",
-        tab="Precision and Recall",
+        tab="Context size",
         charts=tuple(charts.context_metric(answer.table, metric=metric) for metric in metrics),
     )
 
@@ -66,7 +57,7 @@ def _build_elbows(source: Source) -> Figure:
         answer.table,
         answer,
         marks="Band: middle half of the heads that have an elbow.",
-        tab="Elbows and kinds",
+        tab="Elbows, kinds by context",
         charts=(charts.context_elbows(answer.table),),
     )
 
@@ -81,7 +72,6 @@ def _build_labels(source: Source) -> Figure:
         "Heads are labelled at each query, so those near a threshold may change. The paper labels at one context size.",
         answer.table,
         answer,
-        marks=f"{taxonomy_findings.EXPLAINED}.",
-        tab="Elbows and kinds",
+        tab="Elbows, kinds by context",
         charts=(charts.context_labels(answer.table, changes.table),),
     )

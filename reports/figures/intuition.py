@@ -37,6 +37,7 @@ def _build_example() -> Figure:
         table,
         None,
         paper="Figure 1",
+        folded=True,
         marks="An example, not this study. Right: the cross is s; the solid circle has radius r_min, the dashed one "
         "r_max; filled stars count for Recall, filled dots against Precision.",
         charts=(

@@ -58,16 +58,20 @@ function roomy(spec, width) {
   return Object.fromEntries(Object.entries(spec).map(([name, part]) => [name, name === "datasets" ? part : roomy(part, width)]));
 }
 
-// Titles wider than their chart are wrapped.
+// Titles wider than their chart are wrapped, first after a colon.
 function wrapped(spec, width) {
   if (typeof spec.title !== "string") return spec;
   pen.save();
   pen.font = `600 15px ${light.font}`;
+  const fits = (text) => pen.measureText(text).width <= width;
   const lines = [];
-  for (const word of spec.title.split(" ")) {
-    const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
-    if (lines.length && pen.measureText(longer).width <= width) lines[lines.length - 1] = longer;
-    else lines.push(word);
+  for (const part of fits(spec.title) ? [spec.title] : spec.title.split(/(?<=:) /)) {
+    lines.push("");
+    for (const word of part.split(" ")) {
+      const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+      if (!lines.at(-1) || fits(longer)) lines[lines.length - 1] = longer;
+      else lines.push(word);
+    }
   }
   pen.restore();
   return { ...spec, title: lines.length > 1 ? lines : spec.title };

@@ -164,8 +164,8 @@ def test_segments_stand_on_each_other_with_a_letter_where_there_is_room() -> Non
     segments = {(row["layer"], row["label"]): row for row in labels.stack_shares(rows, "layer")}
     assert [segments[0, label]["low"] for label in findings.LABELS] == pytest.approx([0, 0.5, 0.54, 0.9])
     assert [segments[0, label]["high"] for label in findings.LABELS] == pytest.approx([0.5, 0.54, 0.9, 1])
-    assert [segments[0, label]["letter"] for label in findings.LABELS] == ["T", "", "R", "O"]
-    assert [segments[1, label]["letter"] for label in findings.LABELS] == ["", "M", "", "O"]
+    assert [segments[0, label]["letter"] for label in findings.LABELS] == ["T", "", "R", ""]
+    assert [segments[1, label]["letter"] for label in findings.LABELS] == ["", "M", "", ""]
     assert segments[0, "Reset"]["middle"] == pytest.approx(0.72)
     many = [{"layer": layer, "label": "Mixer", "share": 1.0} for layer in range(labels.LETTERED + 1)]
     assert {row["letter"] for row in labels.stack_shares(many, "layer")} == {""}
@@ -186,9 +186,7 @@ def test_kinds_are_told_apart_without_colour(made_up: duckdb.DuckDBPyConnection)
     for name in ("kinds_map", "kinds_by_layer"):
         spec = CHARTS[name](made_up, STUDY).to_dict()
         assert [part for part in parts(spec) if part.get("field") == "letter"]
-        assert "'R: Reset', 'Other': 'O: Other'" in str(
-            [part["labelExpr"] for part in parts(spec) if "labelExpr" in part]
-        )
+        assert "'R: Reset', 'Other': 'Other'" in str([part["labelExpr"] for part in parts(spec) if "labelExpr" in part])
 
 
 def test_heads_that_meet_no_rule_look_different(made_up: duckdb.DuckDBPyConnection) -> None:
@@ -196,7 +194,7 @@ def test_heads_that_meet_no_rule_look_different(made_up: duckdb.DuckDBPyConnecti
     assert 0 < labelled.count(findings.OTHER) < len(labelled)
     assert "O" not in {findings.LETTERS[kind] for kind in findings.KINDS}
     letters = [row["letter"] for row in drawn(CHARTS["kinds_map"](made_up, STUDY))]
-    assert [letter == "O" for letter in letters] == [label == findings.OTHER for label in labelled]
+    assert [letter == "" for letter in letters] == [label == findings.OTHER for label in labelled]
     layers = CHARTS["kinds_plane"](made_up, STUDY).to_dict()["layer"]
     filled = {
         layer["transform"][0]["filter"]: layer["mark"]["filled"]
@@ -222,12 +220,12 @@ def test_bars_show_how_many_heads_meet_no_rule(made_up: duckdb.DuckDBPyConnectio
 
 def test_cells_without_room_for_letters_have_shapes(made_up: duckdb.DuckDBPyConnection) -> None:
     head = of_query(made_up, STUDY, "taxonomy_of_heads").to_pylist()[0]
-    for columns in (labels.LETTERED, labels.LETTERED + 1):
+    for columns in (taxonomy_charts.LETTERED_HEADS, taxonomy_charts.LETTERED_HEADS + 1):
         rows = [{**head, "head": index, "label": findings.LABELS[index % 4]} for index in range(columns)]
         spec = taxonomy_charts.kinds_map(pa.Table.from_pylist(rows)).to_dict()
         shapes = [part["shape"]["scale"]["range"] for part in parts(spec) if "field" in part.get("shape", {})]
         letters = [part for part in parts(spec) if part.get("field") == "letter"]
-        assert (len(letters), len(shapes)) == ((1, 0) if columns == labels.LETTERED else (0, 1))
+        assert (len(letters), len(shapes)) == ((1, 0) if columns == taxonomy_charts.LETTERED_HEADS else (0, 1))
         assert all(shape == list(labels.SHAPES.values()) for shape in shapes)
 
 

@@ -14,7 +14,6 @@ from reports.findings import recovery as recovery_findings
 from reports.findings import separation as separation_findings
 from reports.findings import values as values_findings
 from reports.findings.claims import VERDICTS
-from reports.findings.headlines import HeadlineRows
 from reports.findings.numbers import Row
 
 
@@ -69,12 +68,12 @@ def test_auc_is_clearly_above_a_null_where_the_interval_says_so() -> None:
     ends = {1: (0.0, 0.0), 2: (0.01, 0.1), 4: (-0.1, 0.2), 8: (-0.3, -0.1)}
     shuffled = [beside(n, "shuffled_values", *interval) for n, interval in ends.items()]
     assert chance_findings.describe_nulls([*random, *shuffled], "auc") == (
-        "AUC is clearly above that of random selections at N = 1 to 8. AUC is clearly above that of shuffled value "
-        "states at N = 2, and below that of shuffled value states at N = 8."
+        "AUC is clearly above that of random selections at N = 1 to 8; clearly above that of shuffled value states at "
+        "N = 2 and below it at N = 8."
     )
     same = [beside(n, null, -0.1, 0.1) for n in (1, 2) for null in chance_findings.NULLS]
     assert chance_findings.describe_nulls(same, "auc").startswith(
-        "AUC does not differ clearly from that of random selections at any of the 2 N shown."
+        "AUC is not clearly different from that of random selections at any of the 2 N shown;"
     )
     unknown = [beside(1, null, None, None) for null in chance_findings.NULLS]
     assert "no intervals for AUC" in chance_findings.describe_nulls(unknown, "auc")
@@ -131,10 +130,10 @@ def test_a_bound_of_nothing_but_zero_is_told_so() -> None:
 
 
 def test_elbows_count_those_without_one() -> None:
-    heads = [{"elbow_n": n} for n in (1, 3, 9, None)]
+    heads = [{"elbow_n": n} for n in (3, 4, 9, None)]
     text = separation_findings.describe_elbows(heads)
-    assert text.startswith("2 of 3 heads have their elbow at N = 1 to 4; the median is N = 3, the largest N = 9.")
-    assert text.endswith("1 more head has none.")
+    assert text.startswith("Of 3 heads with an elbow, 2 have it at N = 3 or 4; the median is N = 4, the largest N = 9.")
+    assert text.endswith("1 head has none.")
 
 
 def elbow(status: str | None, **found: float | None) -> Row:
@@ -191,12 +190,6 @@ def claim(name: str, verdict: str, *, beyond: bool | None = None) -> Row:
     return row | told | {"beyond_twin": beyond, "twin": twin, "twin_verdict": twin and "supported"}
 
 
-def test_only_what_can_be_tested_is_said() -> None:
-    rows = [claim("fits", "supported"), claim("order", "not testable"), claim("phases", "undecided")]
-    assert claims_findings.describe_claims(rows, "order", "absent") == ""
-    assert claims_findings.describe_claims(rows, "phases", "fits") == "So it is of phases. So it is of fits."
-
-
 def test_claims_are_counted_beside_random_weights() -> None:
     rows = [
         claim("a", "supported", beyond=True),
@@ -213,17 +206,16 @@ def test_claims_are_counted_beside_random_weights() -> None:
     assert claims_findings.summarise_claims(rows[3:]) == (
         "Of 3 claims of the paper, 0 are supported; 1 not supported, 1 undecided, 1 not testable."
     )
-    for told, value in ((rows, "1"), (rows[2:], "–"), (rows[3:], "0")):
-        assert headlines_findings.build_headlines(told, HeadlineRows([], []), None, [], 4)[2].value == value
 
 
 def test_a_summary_tells_the_five_largest_facts_or_else_the_verdicts() -> None:
     claims = [claim("intermediate_weakest", "not supported"), claim("sink_predicts_recall", "undecided")]
-    facts: list[Row] = [{"sentence": f"Fact {place}."} for place in range(1, 8)]
-    assert headlines_findings.describe_facts(facts, claims) == [f"Fact {place}." for place in range(1, 6)]
-    (only,) = headlines_findings.describe_facts([], claims)
+    facts: list[Row] = [{"sentence": f"Fact {place}.", "shown_by": "elbows"} for place in range(1, 8)]
+    assert headlines_findings.select_facts(facts, claims) == [(f"Fact {place}.", "elbows") for place in range(1, 6)]
+    ((only, figure),) = headlines_findings.select_facts([], claims)
     assert only == f"Nothing differs from chance and random weights. {claims_findings.summarise_claims(claims)}"
-    assert headlines_findings.describe_facts([], []) == []
+    assert figure == "claims-table"
+    assert headlines_findings.select_facts([], []) == []
 
 
 def test_studies_agree_on_what_is_decided_in_each() -> None:
@@ -244,11 +236,9 @@ def test_listings_have_a_cell_for_every_heading() -> None:
     for beyond, twin in ((None, []), (True, ["✓\u00a0supported"])):
         rows = [claim("fits", verdict, beyond=beyond) for verdict in reversed(VERDICTS)]
         shown = listings.tabulate_claims(rows, {"fits": "elbows"})
-        assert [row[2:] for row in shown.rows] == [
-            ("✓\u00a0supported", *twin, "0.5 (0.4 to 0.6)", "at most 0.2"),
-            ("✗\u00a0not supported", *twin, "0.5 (0.4 to 0.6)", "at most 0.2"),
-            ("~\u00a0undecided", *twin, "0.5 (0.4 to 0.6)", "at most 0.2"),
-            ("?\u00a0not testable", *twin, "there is nothing to test", "at most 0.2"),
+        assert [row[1:] for row in shown.rows] == [
+            (verdict, *twin, "So it is of fits.")
+            for verdict in ("✓\u00a0supported", "✗\u00a0not supported", "~\u00a0undecided", "?\u00a0not testable")
         ]
         assert {len(row) for row in shown.rows} == {len(shown.headings)}
         assert shown.links == ("elbows",) * len(rows)
@@ -299,35 +289,22 @@ def test_what_hardly_depends_on_kappa_is_not_drawn() -> None:
 
 
 def test_one_sentence_says_what_the_model_does() -> None:
-    heads, twins = ([{"recall": value} for value in values] for values in ((0.5, 0.7, None), (0.3,)))
+    def at(n: int, mean: float, **ends: float | None) -> Row:
+        return {"metric": "recall", "n": n, "mean": mean, **ends}
+
+    rows = [at(3, 0.9, low=0.8, high=1.0), at(4, 0.6, low=0.52, high=0.6789), at(9, 0.1, low=0.0, high=0.2)]
     null = {"measure": "recall", "null_model": "random_selection", "n": 4, "null_value": 0.2}
-    told = "Of the 4 keys that a head gives most weight, 60\u00a0% lie nearer to their weighted sum than any other key"
+    interval, told = "60\u00a0% (52 to 67.9\u00a0%)", "lie nearer to their weighted sum than any other key"
+    start = f"Of the 4 keys that a head gives most weight, {interval} {told}"
     random, weights = "20\u00a0% of keys at random", "30\u00a0% with random weights"
-    assert headlines_findings.describe_separation(heads, [], [], 4) == f"{told}."
-    assert headlines_findings.describe_separation(heads, twins, [], 4) == f"{told}, against {weights}."
-    assert headlines_findings.describe_separation(heads, twins, [null], 4) == f"{told}, against {random} and {weights}."
-    assert headlines_findings.describe_separation(heads, [], [null | {"n": 5}], 4) == f"{told}."
-    assert "No head has two keys" in headlines_findings.describe_separation([], [], [null], 4)
-
-
-def test_headlines_stand_beside_chance_and_random_weights() -> None:
-    def measured(value: float, twin: float | None) -> HeadlineRows:
-        row = {"value": value, "value_low": 0.4, "value_high": 0.6, "twin_value": twin}
-        measures = [row | {"measure": name} for name in ("sink_weight", "lambda_sink")]
-        return HeadlineRows([{"precision": value, "recall": value}], measures)
-
-    null = {"measure": "recall", "null_model": "random_selection", "n": 4, "null_value": 0.2}
-    precision, recall, _, weight, norm = headlines_findings.build_headlines(
-        [], measured(0.5, 0.25), measured(0.25, None), [null], 4
-    )
-    assert precision.note == "random weights 0.25"
-    assert recall.note == "random keys 0.2; random weights 0.25"
-    assert (weight.value, norm.value) == ("50\u00a0%", "0.5")
-    assert weight.note == "40\u00a0% to 60\u00a0%; mean of all heads; random weights 25\u00a0%"
-    assert norm.note == "0.4 to 0.6; median of KV heads; random weights 0.25"
-    alone = headlines_findings.build_headlines([], measured(0.5, None), None, [], 4)
-    assert [headline.note for headline in alone[:2]] == ["mean of 1 head"] * 2
-    assert not any("random" in headline.note for headline in alone[3:])
+    describe = headlines_findings.describe_separation
+    assert describe(rows, [], [], 4) == describe(rows, [], [], 8) == f"{start}."
+    assert describe(rows, [at(4, 0.3), at(3, 0.5)], [], 4) == f"{start}, against {weights}."
+    assert describe(rows, [at(4, 0.3)], [null], 4) == f"{start}, against {random} and {weights}."
+    assert describe(rows, [at(3, 0.3)], [null | {"n": 5}], 4) == f"{start}."
+    assert "60\u00a0% lie nearer" in describe([at(4, 0.6, low=None, high=None)], [], [], 4)
+    assert "60\u00a0% lie nearer" in describe([at(4, 0.6)], [], [], 4)
+    assert "No head has two keys" in describe([], [], [null], 4)
 
 
 def test_where_the_premise_never_holds_no_kappa_can_be_told_apart() -> None:

@@ -18,9 +18,9 @@ def keys(*within: bool, selected: int) -> list[Row]:
 
 def test_the_example_counts_selected_and_left_out_keys_apart() -> None:
     text = intuition_findings.describe_example(keys(True, False, True, True, False, selected=3), 0.1, 0.25)
-    assert text.startswith("3 of 5 keys are selected, those of the largest weight: keys 1, 2 and 3.")
-    assert "r_min = 0.1 reaches the nearest key left out and contains keys 1 and 3, not key 2: Recall is 2/3." in text
-    assert text.endswith("r_max = 0.25 reaches the farthest selected key and also contains key 4: Precision is 3/4.")
+    assert text.startswith("Of 5 keys, keys 1, 2 and 3 are selected.")
+    assert "Within r_min = 0.1 lie keys 1 and 3, not key 2: Recall is 2/3." in text
+    assert text.endswith("Within r_max = 0.25 lie also key 4: Precision is 3/4.")
 
 
 def example(label: str, **changed: object) -> Row:
@@ -38,10 +38,8 @@ def test_labels_that_no_head_has_are_told() -> None:
 
 
 def test_examples_that_meet_no_rule_are_told() -> None:
-    assert geometry_findings.describe_examples([example("Mixer")]).endswith("out of 12 labelled Mixer (margin 0.25).")
-    told = geometry_findings.describe_examples([example("Mixer"), example("Other", margin=None)])
-    assert "12 labelled Mixer (margin 0.25) and 12 labelled Other." in told
-    assert told.endswith("The head shown as Other is the one farthest from every rule.")
+    told = geometry_findings.describe_examples([example("Mixer"), example("Other", margin=None, heads=1)])
+    assert told == "Shown is the clearest of 12 heads labelled Mixer (margin 0.25) and 1 head labelled Other."
 
 
 def at(n: int, **changed: float | None) -> Row:
@@ -53,11 +51,10 @@ def at(n: int, **changed: float | None) -> Row:
 def test_norms_are_those_of_the_last_n() -> None:
     text = geometry_findings.describe_norms([at(9), at(1, norm_s=7.0)])
     assert text == (
-        "At N = 9 the norm of s_N is 2, 0.5 (75\u00a0% less) without the last token and 1.5 (25\u00a0% less) "
-        "without the sink."
+        "At N = 9 the norm of s_N is 2: 75\u00a0% less without the last token, 25\u00a0% less without the sink."
     )
     more = geometry_findings.describe_norms([at(9, norm_s_without_sink=3.0, norm_s_without_last=2.0001)])
-    assert "2 without the last token and 3 (50\u00a0% more) without the sink." in more
+    assert more.endswith(": the same without the last token, 50\u00a0% more without the sink.")
 
 
 def test_norms_of_a_hidden_sink_and_of_nothing() -> None:

@@ -88,10 +88,10 @@ def test_kinds_are_counted_with_those_that_meet_no_rule() -> None:
     assert text.startswith(
         "Of 4 heads: 1 Retriever, no Mixer, 2 Reset heads. 1 head meets no rule (1 nearest to Mixer)."
     )
-    assert "On average 81.2\u00a0% of the sequences" in text
+    assert "By themselves 81.2\u00a0% of the sequences" in text
     assert "Every head meets a rule." in taxonomy_findings.describe_kinds(heads)
     single = taxonomy_findings.describe_kinds([head("Other", nearest=None, single_key=True)] * 2)
-    assert "2 heads meet no rule. 2 of them have fewer than 2 effective contributors" in single
+    assert "2 heads meet no rule. In 2 of them one key that is neither the sink nor the last token" in single
 
 
 def test_depths_are_those_of_each_kind() -> None:
@@ -217,15 +217,15 @@ def test_elbows_move_with_the_context_or_do_not() -> None:
 
 def test_kinds_that_shift_are_told_with_the_heads_that_change() -> None:
     shares = [
-        {"query": query, "label": label, "heads": 1, "share": share}
+        {"query": query, "label": label, "heads": round(12 * share), "share": share}
         for query, found in ((7, (0.25, 0.5, 0.25, 0)), (15, (0.5, 0.5, 0, 0)), (63, (0.25, 0.25, 0.5, 0)))
         for label, share in zip(taxonomy_findings.LABELS, found, strict=True)
     ]
     changes = [{"query": 7, "next_query": 15, "changed": 3, "heads": 12}]
     changes += [{"query": 15, "next_query": 63, "changed": 0, "heads": 12}]
     assert contexts_findings.describe_labels(shares, changes) == (
-        "From 8 to 64 tokens: Mixer from 50\u00a0% to 25\u00a0%, Reset from 25\u00a0% to 50\u00a0%. "
+        "From 8 to 64 tokens: Mixer from 6 to 3 heads, Reset from 3 to 6 heads. "
         "Heads that change their kind, of 12: 3 from 8 to 16, 0 from 16 to 64 tokens."
     )
     same = contexts_findings.describe_labels([row for row in shares if row["query"] == 7], [])
-    assert same == "From 8 to 8 tokens: the same share of each kind."
+    assert same == "From 8 to 8 tokens: as many heads of each kind."
