@@ -159,7 +159,7 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
     """
     found = rows.to_pylist()
     last, low, high = found[-1]["n"], found[0]["band_low"], found[0]["band_high"]
-    y = partial(alt.Y, title="Share told apart, Recall R(rₘᵢₙ, N) (ratio)", scale=alt.Scale(domain=[0, 1]))
+    y = partial(alt.Y, title="Share told apart (Recall, ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last))
     band = base.mark_area(style="band")
     shown = {"share": "Share", "low": "95 % interval from", "high": "to", "p10": "10 % of heads below"}

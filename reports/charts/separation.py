@@ -14,6 +14,7 @@ from reports.charts.elements import (
     floor_of_precision,
     head_grid,
     layer_chart,
+    list_layers,
     n_axis,
     points,
     rule_at_n,
@@ -24,8 +25,8 @@ from reports.findings import numbers
 from reports.findings import separation as findings
 from reports.findings.numbers import Row
 
-WRITTEN_HEADS = 12
-"""Largest number of heads per row for which a map has its values written in the cells."""
+WRITTEN_HEADS, WRITTEN_HEIGHT = 12, 16
+"""Largest number of heads per row, and least height of a row in pixels, with which values are written in cells."""
 
 BOUNDED = {
     "precision": f"{numbers.NAMES['precision']} against N, with bounds",
@@ -250,7 +251,7 @@ def _draw_map(heads: pa.Table, metric: str, n: int) -> alt.LayerChart:
         f"{name} of every head at N = {n}",
         f"Heat map of {name}, layers by heads, at N = {n}. {findings.describe_extremes(rows, metric)}",
         cells,
-        *(written if columns <= WRITTEN_HEADS else []),
+        *(written if columns <= WRITTEN_HEADS and height >= WRITTEN_HEIGHT * len(list_layers(rows)) else []),
         height=height,
     )
 

@@ -6,7 +6,17 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import SEPARATION, count_axis, edges, histogram, layer_chart, log_ticks, points, style_line
+from reports.charts.elements import (
+    ABOVE,
+    SEPARATION,
+    count_axis,
+    edges,
+    histogram,
+    layer_chart,
+    log_ticks,
+    points,
+    style_line,
+)
 from reports.charts.positions import POSITIONS, draw_positions, label_positions, spread_tooltip
 from reports.findings import numbers
 from reports.findings import values as findings
@@ -96,7 +106,7 @@ def similarity_errors(heads: pa.Table) -> alt.LayerChart:
     x = alt.X("low:Q").title("Mean absolute error of exp(−β k) (cosine)").axis(format=".4~g", grid=False)
     note = alt.InlineData(values=[{"mae": BOUNDARY, "note": "the paper’s mean"}])
     rule = alt.Chart(note).encode(x="mae:Q")
-    label = rule.mark_text(style="reference-label", align="left", baseline="top", dx=5)
+    label = rule.mark_text(style="reference-label", align="left", baseline="bottom", dy=ABOVE)
     return layer_chart(
         rows,
         "Error of the exponential over KV heads",

@@ -163,8 +163,8 @@ def describe_best_temperatures(rows: Sequence[Row]) -> str:
             clear = sum(row["beyond_errors"] for row in mine if row["temperature"] != 1)
             told.append(
                 f"{name} at N = {max(row['n'] or 0 for row in mine)} is most often largest at "
-                f"T = {number(most['temperature'])}, in {most['heads']:,} of {count(heads, 'head')}; it is larger than "
-                f"at T = 1 with an interval above 0 in {clear:,}."
+                f"T = {number(most['temperature'])}, in {most['heads']:,} of {count(heads, 'head')}; it is larger at "
+                f"another T than at T = 1, with an interval above 0, in {clear:,}."
             )
     return join_sentences(
         *told,

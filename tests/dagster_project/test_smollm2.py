@@ -16,6 +16,7 @@ from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.driver import attention_geometry
 from tests.geometry import oracle
+from tests.shared import shared
 
 NAME = "smollm2"
 
@@ -23,14 +24,21 @@ NAME = "smollm2"
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root in which the study has been run."""
-    home = tmp_path_factory.mktemp("smollm2")
+    return run_smollm2(tmp_path_factory)
+
+
+def run_smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run the study once in a session; without its package the test is skipped."""
     try:
-        find_package_file(find_study(Home(home), NAME).model.id)
+        find_package_file(find_study(Home(tmp_path_factory.mktemp("empty")), NAME).model.id)
     except UserError as error:
         pytest.skip(str(error))
-    done = attention_geometry("run", NAME, home=home)
-    assert done.code == 0, done.errors
-    return home
+
+    def build(folder: Path) -> None:
+        done = attention_geometry("run", NAME, home=folder)
+        assert done.code == 0, done.errors
+
+    return shared(tmp_path_factory, NAME, build)
 
 
 def count_by_definition(weights: NDArray[np.float32], values: NDArray[np.float32]) -> tuple[NDArray, NDArray]:

@@ -10,9 +10,9 @@ import pytest
 
 from reports.page import ReportSummary, write_report
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, SMALL, THREE
+from tests.reports.conftest import DEGENERATE, LONG, SMALL, THREE
 from tests.reports.driver import FLAGS, Browser
-from tests.reports.labels import UNFOLDED, flaws
+from tests.reports.labels import UNFOLDED, broken_headings, cells_beyond, flaws
 
 DRAWN = "return document.querySelectorAll('.chart svg.marks').length"
 READY = "return document.documentElement.dataset.charts == 'drawn'"
@@ -48,7 +48,7 @@ def test_opened_by_hand_every_chart_is_drawn(chromium: str, report: ReportSummar
     )
     assert len(charts) == report.charts
     hidden = {name for name, inside in charts if "<svg" not in inside or "<path" not in inside}
-    assert {"example-1", "precision-by-n", "recall-by-n", "explorer", "chance-by-n-1"}.isdisjoint(hidden)
+    assert {"sink-by-layer-1", "precision-by-n", "recall-by-n", "explorer", "kinds-by-layer-1"}.isdisjoint(hidden)
     assert "could not be drawn" not in shown.stdout.split("<script")[0]
     assert "CONSOLE" not in shown.stderr
 
@@ -241,6 +241,44 @@ def test_labels_can_be_read_and_a_fault_is_noticed(browser: Browser, report: Rep
         "document.querySelectorAll('#chart-recall-map svg.marks text').forEach(text => { text.textContent = 'x' })"
     )
     assert any("'x'" in flaw for flaw in flaws(browser))
+    browser.run(
+        "const label = document.querySelector('#chart-similarity-errors .mark-text.role-mark text');"
+        "const bar = document.querySelector('#chart-similarity-errors .mark-rect path').getBoundingClientRect();"
+        "const own = label.getBoundingClientRect();"
+        "label.setAttribute('transform', `${label.getAttribute('transform')}"
+        " translate(${bar.left - own.left - own.width / 2}, ${bar.top - own.top})`)"
+    )
+    assert [flaw for flaw in flaws(browser) if "similarity-errors: 'the paper’s mean' crosses" in flaw]
+
+
+@pytest.mark.slow
+def test_labels_of_a_long_context_can_be_read(browser: Browser, tmp_path: Path) -> None:
+    """Numbers of four digits at the ends of axes."""
+    with warehouse(LONG) as connection:
+        report = write_report(connection, LONG.study, tmp_path / "long.html", map_n=4)
+    browser.open(report.path)
+    unfold(browser, report)
+    assert flaws(browser) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_headings_and_cells_of_tables_are_whole(browser: Browser, report: ReportSummary, width: int) -> None:
+    browser.wide(width, 900)
+    try:
+        browser.open(report.path)
+        unfold(browser, report)
+        assert broken_headings(browser) == []
+        assert width > 390 or cells_beyond(browser) == []
+        browser.run(
+            "document.querySelector('.listing').innerHTML ="
+            '\'<table><tr><th style="display: block; width: 2em; word-break: break-all">parameter</th></tr>'
+            '<tr><td style="position: absolute; left: 2000px">far</td></tr></table>\''
+        )
+        assert set(broken_headings(browser)) == {"parameter"}
+        assert cells_beyond(browser) == ["far"]
+    finally:
+        browser.as_opened()
 
 
 @pytest.mark.slow

@@ -8,14 +8,15 @@ import pytest
 from reports.queries import ask
 from storage.warehouse.connection import connect
 from tests.dagster_project.driver import attention_geometry
+from tests.dagster_project.test_smollm2 import run_smollm2
 from tests.reports.driver import Browser
-from tests.reports.labels import DRAWN, UNFOLDED, flaws
+from tests.reports.labels import DRAWN, UNFOLDED, broken_headings, cells_beyond, flaws
 from tests.reports.pages import Page
 from tests.reports.verdicts import contradictions
 from tests.shared import shared
 
-WORDS, HEIGHT = 4_500, 14_000
-"""Most words of the embedded study's page, and its greatest height at 1280 pixels across, folded as delivered."""
+WORDS, HEIGHT = 4_000, 12_000
+"""Most words of a study's page, and its greatest height at 1280 pixels across, folded as delivered."""
 
 READY = "return document.documentElement.dataset.charts == 'drawn'"
 COUNTED = r"""
@@ -47,9 +48,23 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_of_the_embedded_study_is_no_longer_than_a_paper(browser: Browser, home: Path) -> None:
+    assert_short(browser, home / "reports" / "embedded.html")
+
+
+@pytest.mark.timeout(3600)
+def test_the_page_of_a_real_model_is_short_and_every_label_can_be_read(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    page = run_smollm2(tmp_path_factory) / "reports" / "smollm2.html"
+    assert_short(browser, page)
+    for width in (390, 768, 1280):
+        assert_legible(browser, page, width)
+
+
+def assert_short(browser: Browser, page: Path) -> None:
     browser.wide(1280, 900)
     try:
-        browser.open(home / "reports" / "embedded.html")
+        browser.open(page)
         browser.wait(READY, 120)
         words, height = browser.run(COUNTED), browser.run("return document.documentElement.scrollHeight")
     finally:
@@ -61,19 +76,26 @@ def test_the_page_of_the_embedded_study_is_no_longer_than_a_paper(browser: Brows
 @pytest.mark.parametrize("width", [390, 768, 1280])
 @pytest.mark.parametrize("study", ["embedded", "embedded-random", "synthetic"])
 def test_no_label_is_cut_or_overlaps_another(browser: Browser, home: Path, study: str, width: int) -> None:
+    assert_legible(browser, home / "reports" / f"{study}.html", width)
+
+
+def assert_legible(browser: Browser, page: Path, width: int) -> None:
     browser.wide(width, 900)
     try:
-        browser.open(home / "reports" / f"{study}.html")
+        browser.open(page)
         browser.wait(READY, 120)
         browser.run(UNFOLDED)
         browser.wait(DRAWN, 120)
         assert flaws(browser) == []
+        assert broken_headings(browser) == []
         assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
         silent = (
             "return [...document.querySelectorAll('.listing')].filter(table => "
             "table.checkVisibility() && table.scrollWidth > table.clientWidth + 1 && !table.matches('.scrolls')).length"
         )
         browser.wait(f"return ({silent.removeprefix('return ')}) == 0")
+        if width == 390:
+            assert cells_beyond(browser) == []
         if width == 1280:
             assert browser.run("return document.querySelectorAll('.listing.scrolls').length") == 0
     finally:
