@@ -15,7 +15,7 @@ def build_section() -> Section:
     return Section(
         "reading",
         "How to read a head",
-        "A head gives every token up to the query, a key, a weight and a value state, and outputs their weighted sum. "
+        "A head gives each token up to the query, a key, its weight and value state, and outputs the weighted sum. "
         "The N keys of largest weight are the selected ones; their weighted value states add up to s_N. Recall is the "
         "share of the selected keys that are nearer to s_N than any other key, within r_min. Precision is the share of "
         "selected keys among those no farther from s_N than the farthest selected one, within r_max.",
