@@ -69,7 +69,7 @@ class Analysis:
     patterns: pa.Table
     """One row per head and pattern of ``geometry.quantities.PATTERNS``: its mean weight over all queries of the text,
     or normalised entropy, as ``value``, and what uniform weights give as ``chance``; NULL where no query has such a
-    key, and for a model that is read in two passes."""
+    key."""
     taxonomy: pa.Table
     """One row per head: kind, nearest kind, scores, and every condition with the value and threshold compared."""
 

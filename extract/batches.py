@@ -50,6 +50,8 @@ class Batch:
     tokens: NDArray[np.int32]
     """Token ids, int32 (sequences, keys)."""
     captured: Capture
+    probed: dict[str, Tensor]
+    """What heads look at in the sequences of the probe, by the names of the store's arrays; empty without a probe."""
 
 
 def estimate_batch_bytes(
@@ -107,6 +109,7 @@ def read_batches(
     missing: Sequence[int],
     settings: ExtractionSettings,
     size: int,
+    probe: NDArray[np.int32] | None = None,
 ) -> Iterator[Batch]:
     """Read every batch that contains a missing sequence, always completely, in order.
 
@@ -125,6 +128,8 @@ def read_batches(
         Indices of the wanted sequences, ascending.
     size
         First batch size.
+    probe
+        Token ids of as many other sequences of the same length, of which only what heads look at is kept.
 
     Raises
     ------
@@ -135,12 +140,12 @@ def read_batches(
     while at < len(missing):
         first = missing[at] // reader.size * reader.size
         together = tokens[first : first + reader.size]
-        captured = reader.read(together)
-        if captured is None:
+        found = reader.read(together, None if probe is None else probe[first : first + reader.size])
+        if found is None:
             reader.halve()
             continue
         after = bisect_left(missing, first + reader.size)
-        yield Batch(first, missing[at:after], reader.size, together, captured)
+        yield Batch(first, missing[at:after], reader.size, together, *found)
         at = after
 
 
@@ -159,16 +164,30 @@ class _Reader:
         """Whether tensors are captured from a GPU, into page-locked memory."""
         return self.model.device.type == "cuda"
 
-    def read(self, tokens: NDArray[np.int32]) -> Capture | None:
-        """Capture a batch; return None if memory runs out, after the attempt's memory has been released."""
+    def read(
+        self, tokens: NDArray[np.int32], probe: NDArray[np.int32] | None
+    ) -> tuple[Capture, dict[str, Tensor]] | None:
+        """Capture a batch and what heads look at in the probe.
+
+        Returns None if memory runs out, after the attempt's memory has been released.
+        """
         try:
             self._turn()
-            queries = self.settings.query_positions
-            return capture(self.model, self.attention, torch.from_numpy(tokens), queries, self.buffers[0])
+            probed = {}
+            if probe is not None:  # captured to the same memory, before the batch
+                found = self._capture(probe)
+                found.wait()
+                probed = {"probe_patterns": found.patterns.clone(), "probe_chance": found.chance.clone()}
+            return self._capture(tokens), probed
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
         return None
+
+    def _capture(self, tokens: NDArray[np.int32]) -> Capture:
+        """Capture a batch to the buffers whose turn it is."""
+        queries = self.settings.query_positions
+        return capture(self.model, self.attention, torch.from_numpy(tokens), queries, self.buffers[0])
 
     def halve(self) -> None:
         """Halve the batch size and release the buffers."""

@@ -117,7 +117,8 @@ class Buffers:
     ) -> None:
         """Copy the tensors of one layer, with the axes of ``AXES``, of at most as many sequences as fit.
 
-        Without ``learned_sink`` no head has one; without ``patterns`` they are NaN. Copies from a GPU may continue
+        Without ``learned_sink`` no head has one; without ``patterns`` they are NaN; ``received`` attention is kept if
+        there is memory for it. Copies from a GPU may continue
         after this returns, until ``wait``; the given tensors may be freed meanwhile, but must not be changed.
 
         Raises
@@ -127,7 +128,7 @@ class Buffers:
         """
         sinks = weights.new_zeros(weights.shape[:3]) if learned_sink is None else learned_sink
         given = {"weights": weights, "values": values, "learned_sink": sinks}
-        given |= {} if received is None else {"received": received}
+        given |= {"received": received} if received is not None and "received" in self.tensors else {}
         given |= {} if patterns is None else dict(zip(("patterns", "chance"), patterns, strict=True))
         batch, room = len(weights), self._lengths["b"]
         found = {name: tuple(new.shape) for name, new in given.items()}

@@ -57,7 +57,7 @@ class Attention:
     """How a model's attention is read, and the sizes and kinds of its layers."""
 
     path: Literal["AttentionInterface", "two-pass"]
-    """Through the attention function that transformers calls, or from the cache and single queries."""
+    """Through the attention function that transformers calls, or from blocks of queries after a filled cache."""
     layers: tuple[LayerSize, ...]
     """Sizes of every layer; all 0 in one without softmax attention."""
     kinds: tuple[str, ...]
@@ -88,7 +88,7 @@ class Capture:
     received: Tensor | None
     """Mean weight that each key gets from the queries at and after it, float32 (L, B, H, K); None if not requested."""
     patterns: Tensor
-    """Mean weights on the keys of ``geometry.patterns``, float32 (L, B, H, P); NaN in a model read in two passes."""
+    """Mean weights on the keys of ``geometry.patterns``, float32 (L, B, H, P)."""
     chance: Tensor
     """The same for uniform weights, float32 (L, B, P)."""
     buffers: Buffers
@@ -171,9 +171,10 @@ def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
     """Find out how a model's attention is read by running it on one short sequence (1, K).
 
     Each layer's weights and output are compared with those that the model's own eager attention computes from the same
-    states; for a model that calls no attention function, the rows of single queries are compared with those of one
-    plain forward pass. This detects mechanisms that ``capture`` does not know. The queries are the last position and
-    the one half-way to it, which is followed by keys that it must not see. Numbers that are not finite are let through.
+    states; for a model that calls no attention function, the rows of two blocks of queries are compared with those of
+    one plain forward pass. This detects mechanisms that ``capture`` does not know. The queries are the last position
+    and the one half-way to it, which is followed by keys that it must not see. Numbers that are not finite are let
+    through.
 
     Raises
     ------
@@ -195,7 +196,7 @@ def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
         raise UserError(msg) from error
     kinds = list_layer_kinds(model.config)
     if not recorder.sizes:
-        sizes, dtype = two_pass.examine(model, _move_ids(model, input_ids), recorder.queries)
+        sizes, dtype = two_pass.examine(model, _move_ids(model, input_ids))
         return Attention("two-pass", tuple(sizes), kinds, dtype)
     layers = tuple(recorder.sizes.get(layer, NO_LAYER) for layer in range(recorder.layers))
     missing = [n for n, size in enumerate(layers) if size == NO_LAYER and kinds[n] not in OTHER_KINDS]
@@ -239,7 +240,7 @@ def capture(
     if buffers is None:
         buffers = Buffers(attention.layers, batch=batch, queries=len(queries), keys=keys, dtype=attention.dtype)
     if attention.path == "two-pass":
-        first = two_pass.read(model, _move_ids(model, input_ids), queries, buffers.put)
+        first = two_pass.read(model, attention.layers, _move_ids(model, input_ids), queries, buffers.put)
     else:
         recorder = _run(model, input_ids, queries, buffers)
         missing = [n for n, size in enumerate(attention.layers) if size != NO_LAYER and n not in recorder.sizes]

@@ -120,7 +120,12 @@ class _Task:
     ) -> SequenceStore:
         """Open the store, or make it if there is none."""
         settings = self.settings
-        specs = build_tensor_specs(values=settings.values, computed=settings.dtype, sink_measure=settings.sink_measure)
+        specs = build_tensor_specs(
+            values=settings.values,
+            computed=settings.dtype,
+            sink_measure=settings.sink_measure,
+            probe=settings.probe is not None,
+        )
         provenance = build_provenance(settings, self.study, inputs) | {"versions": list_versions(device)}
         if self.path.exists():
             provenance = match_recorded(self.settings, provenance, SequenceStore.open(self.path, TENSORS).provenance)
@@ -231,7 +236,8 @@ def _read_inputs(task: _Task) -> None:
     except UserError:  # a store that is damaged, or of another version
         missing, corpus = [0], task.settings.corpus
     if missing:
-        _check_vocabulary(description, _select_windows(task.settings, corpus, description))
+        _check_vocabulary(description, _select_windows(task.settings, corpus, description).tokens)
+        _select_probe(task.settings, description)
 
 
 def _describe(settings: ExtractionSettings) -> Description:
@@ -248,6 +254,15 @@ def _select_windows(settings: ExtractionSettings, corpus: CorpusSettings, descri
         lambda: corpora.select_windows(corpus, description.tokenizer, length, sequences, seed),
     )
     return windows
+
+
+def _select_probe(settings: ExtractionSettings, description: Description) -> NDArray[np.int32] | None:
+    """The sequences of the study's probe, (sequences, context_length); None if it has none."""
+    if settings.probe is None:
+        return None
+    found = _select_windows(settings, CorpusSettings.model_validate({"id": settings.probe}), description).tokens
+    _check_vocabulary(description, found)
+    return found
 
 
 def _read_once(what: str, read: Callable[[], Any]) -> Any:
@@ -284,13 +299,14 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
         name = escape_unprintable(settings.model.id, keep="")
         logger.warning("the tokenizer of '%s' has no BOS: the first key of every sequence is an ordinary token", name)
     windows = _select_windows(settings, task.pin_corpus(), description)
-    _check_vocabulary(description, windows)
+    _check_vocabulary(description, windows.tokens)
+    probe_tokens = _select_probe(settings, description)
     model = models.load(description)
     attention = _probe(model, windows, settings)
-    _check_sink_measure(model, attention, settings)
     sizes, missing = _compute_sizes(settings, attention), task.find_missing()
     task.ask(sizes, attention.layers, missing)
-    read = read_batches(model, attention, windows.tokens, missing, settings, _find_first_size(task, attention, missing))
+    size = _find_first_size(task, attention, missing)
+    read = read_batches(model, attention, windows.tokens, missing, settings, size, probe_tokens)
     first = list(islice(read, 1))
     _check_all(first, settings)  # before the store is made: if the model fails, nothing is left on disk
     with _translate_errors(task):
@@ -308,16 +324,6 @@ def _probe(model: PreTrainedModel, windows: Windows, settings: ExtractionSetting
         if models.is_out_of_memory(error):
             refuse_for_memory(settings)
         raise
-
-
-def _check_sink_measure(model: PreTrainedModel, attention: Attention, settings: ExtractionSettings) -> None:
-    """Refuse a measure over all queries for a model that returns only the weights of single queries."""
-    if settings.sink_measure and attention.path == "two-pass":
-        msg = (
-            f"{type(model).__name__} is read in two passes, which give only the weights of single queries; "
-            "set sink_measure: false"
-        )
-        raise UserError(msg)
 
 
 def _find_first_size(task: _Task, attention: Attention, missing: Sequence[int]) -> int:
@@ -376,6 +382,7 @@ def _build_arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[
         **({} if captured.received is None else {"received_attention": captured.received[:, row].numpy()}),
         "head_patterns": captured.patterns[:, row].numpy(),
         "pattern_chance": captured.chance[:, row].numpy(),
+        **{name: found[:, row].numpy() for name, found in batch.probed.items()},
         "tokens": batch.tokens[row],
         "first_key": captured.first_key.numpy(),
         "query_position": captured.query_position.numpy(),
@@ -410,9 +417,9 @@ def _describe_inputs(description: Description, attention: Attention, windows: Wi
     return {**known, "model": known["model"] | probed, "corpus": corpus}
 
 
-def _check_vocabulary(description: Description, windows: Windows) -> None:
+def _check_vocabulary(description: Description, tokens: NDArray[np.int32]) -> None:
     """Refuse a tokenizer with ids for which the model has no embeddings."""
-    largest, known = int(windows.tokens.max()), description.config.get_text_config(decoder=True).vocab_size
+    largest, known = int(tokens.max()), description.config.get_text_config(decoder=True).vocab_size
     if largest >= known:
         msg = (
             f"The tokenizer of the model '{description.source.name}' gives token id {largest}, but the model knows "

@@ -282,6 +282,12 @@ class ExtractionSettings(_Settings):
         description="also keep the mean weight that each key receives from later queries, which needs the weights of "
         "all queries and so about doubles the time of the attention",
     )
+    probe: Literal["repeated"] | None = Field(
+        None,
+        exclude_if=lambda asked: asked is None,  # keeps the stored settings of studies without it
+        description="repeated: also measure what heads look at in as many sequences of random tokens, half a sequence, "
+        "twice, the standard probe for heads that find earlier copies; takes one more forward pass",
+    )
     synthetic: SyntheticSettings | None = Field(
         None, validate_default=True, description="parameters of the tensors of the model `synthetic`"
     )
@@ -353,6 +359,14 @@ class ExtractionSettings(_Settings):
         """Refuse a synthetic study, whose weights are drawn only for the chosen queries."""
         if asked and _is_synthetic(known):
             _refuse("a synthetic study has only the weights of the chosen queries; leave it out")
+        return asked
+
+    @field_validator("probe")
+    @classmethod
+    def _check_probe(cls, asked: str | None, known: ValidationInfo) -> str | None:
+        """Refuse a synthetic study, which has no model."""
+        if asked is not None and _is_synthetic(known):
+            _refuse("a synthetic study has no model that could read it; leave it out")
         return asked
 
     @field_validator("synthetic", mode="before")

@@ -1,9 +1,9 @@
-"""Capture from models that do not call a replaceable attention function: fill the cache, then run each query alone.
+"""Capture from models that do not call a replaceable attention function, which read a sequence in blocks of tokens.
 
-Older models of transformers compute attention in their own code, but can return its weights: for one query after a
-filled cache these are one row. Value states are read from the cache. Holds ``examine``, which finds out whether this
-works for a model, and ``read``, which does it for a batch. Models that call ``AttentionInterface`` are captured by
-``extract.capture``.
+Older models of transformers compute attention in their own code, but can return its weights: for a block of queries
+after a filled cache these are some rows. Value states are read from the cache. Holds ``examine``, which finds out
+whether this works for a model, and ``read``, which does it for a batch. Models that call ``AttentionInterface`` are
+captured by ``extract.capture``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,13 +12,18 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel
 
 from extract.implementations import restore_attention
 from extract.kinds import find_first_keys
 from extract.models import is_out_of_memory
+from geometry.patterns import count_rows, make_uniform, sum_patterns
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
+
+BLOCK_BYTES = 2**27
+"""Bytes of the weights of a block of queries in all layers, in float32."""
 
 TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-1}
 """Largest distance that ``examine`` accepts, by the type the model computes in: of rows of weights from those of one
@@ -26,41 +31,45 @@ plain forward pass (total variation, mean over the heads of a layer), and of hid
 (relative). Rounding errors add up over the layers."""
 
 MODEL_ERRORS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
-"""Errors of models that cannot read a plain sequence, or cannot read one in two passes."""
+"""Errors of models that cannot read a plain sequence, or cannot read one in blocks."""
 
 _NO_WEIGHTS = "returns no attention weights of its layers"
-_NO_CACHE = "keeps no cache of keys and values after which single queries can be run"
+_NO_CACHE = "keeps no cache of keys and values after which it can read on"
 
 
-def examine(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int]) -> tuple[list[LayerSize], torch.dtype]:
+def examine(model: PreTrainedModel, input_ids: Tensor) -> tuple[list[LayerSize], torch.dtype]:
     """Find the sizes of all layers and the type of their value states on a short sequence (1, K).
 
     Raises
     ------
     UserError
-        If the model returns no weights or keeps no cache after which single queries can be run, if its eager attention
-        differs from its usual one, or if the rows of the queries differ from those of one plain forward pass.
-        Out-of-memory errors are passed on.
+        If the model returns no weights or keeps no cache after which it can read on, if its eager attention differs
+        from its usual one, or if the weights of two blocks differ from those of one plain forward pass. Out-of-memory
+        errors are passed on.
     """
     with _translate_errors(model, _NO_WEIGHTS):
         whole = _run_plain(model, input_ids)
+    blocks: dict[int, tuple[Tensor, ...]] = {}
     with _translate_errors(model, _NO_CACHE):
-        rows, cache = _read_rows(model, input_ids, queries)
+        cache = _read_blocks(model, input_ids, -(-input_ids.shape[1] // 2), blocks.__setitem__)
         values = [_read_values(model, cache, layer) for layer in range(len(whole))]
-    for layer, weights in enumerate(whole):
-        for query in queries:
-            _check_row(model, layer, rows[query][layer][:, :, 0].to(weights.device), weights[:, :, query])
+    for first, of_layers in blocks.items():
+        for layer, weights in enumerate(whole):
+            _check_rows(model, layer, of_layers[layer], weights[:, :, first : first + of_layers[layer].shape[2]])
     sizes = [LayerSize(w.shape[1], v.shape[1], v.shape[3]) for w, v in zip(whole, values, strict=True)]
     return sizes, values[0].dtype
 
 
 def read(
     model: PreTrainedModel,
+    layers: Sequence[LayerSize],
     input_ids: Tensor,
     queries: Sequence[int],
-    put: Callable[[int, Tensor, Tensor], None],
+    put: Callable[..., None],
 ) -> list[list[int]]:
-    """Read a batch (B, K); ``put`` gets each layer's weights, float32 (B, Q, H, K), and value states (B, Hkv, K, D).
+    """Read a batch (B, K) in blocks of queries; ``put`` gets each layer's captured tensors as ``Buffers.put`` does.
+
+    The weights of a block in all layers are in memory at a time.
 
     Returns
     -------
@@ -72,17 +81,59 @@ def read(
     UserError
         If a layer gives weight to a key that is hidden according to the configuration.
     """
-    rows, cache = _read_rows(model, input_ids, queries)
-    keys = input_ids.shape[1]
-    first = [find_first_keys(model.config, query) for query in queries]
-    for layer in range(len(rows[queries[0]])):
-        example = rows[queries[0]][layer]
-        weights = torch.zeros(len(example), len(queries), example.shape[1], keys, device=example.device)
-        for q, query in enumerate(queries):
-            weights[:, q, :, : query + 1] = rows[query][layer][:, :, 0].float()
-            _check_window(model, layer, query, weights[:, q], first[q][layer])
-        put(layer, weights, _read_values(model, cache, layer))
-    return [list(of_layer) for of_layer in zip(*first, strict=True)]
+    keys, device = input_ids.shape[1], input_ids.device
+    first_keys = torch.tensor([find_first_keys(model.config, query) for query in range(keys)], device=device)  # (K, L)
+    seen = _Seen(model, input_ids, torch.tensor(queries, device=device), first_keys)
+    one = sum(size.heads for size in layers) * len(input_ids) * keys * torch.float32.itemsize
+    cache = _read_blocks(model, input_ids, max(1, BLOCK_BYTES // one), seen.add)
+    found = zip(seen.stack_weights(), seen.average_received(), seen.measure_patterns(), strict=True)
+    for layer, (weights, received, patterns) in enumerate(found):
+        put(layer, weights, _read_values(model, cache, layer), None, received, patterns)
+    return first_keys[list(queries)].T.tolist()
+
+
+class _Seen:
+    """What blocks of queries of a batch (B, K) look at: the rows of some queries (Q,), and sums over all."""
+
+    def __init__(self, model: PreTrainedModel, tokens: Tensor, queries: Tensor, first_keys: Tensor) -> None:
+        self.model, self.tokens, self.queries, self.first_keys = model, tokens, queries, first_keys
+        self.positions = torch.arange(tokens.shape[1], device=tokens.device)
+        self.rows: list[dict[int, Tensor]] = [{} for _ in first_keys[0]]
+        """By layer and query, weights (B, H, K)."""
+        self.sums: Tensor | float = 0.0
+        """Of the patterns of the heads of all layers, and of uniform weights in each, (B, L * H + L, P)."""
+        self.received = torch.zeros(1, device=tokens.device)
+        """Sums of the weights that each key gets in the heads of all layers, (B, L * H, K)."""
+
+    def add(self, first: int, of_layers: tuple[Tensor, ...]) -> None:
+        """Add the weights of all layers, each (B, H, R, end), of the block of queries from ``first`` on."""
+        end = of_layers[0].shape[-1]
+        rows, weights = self.positions[first:end], [block.float().to(self.tokens.device) for block in of_layers]
+        starts = self.first_keys[first:end].T[..., None]  # (L, R, 1)
+        visible = (self.positions[:end] >= starts) & (self.positions[:end] <= rows[:, None])
+        for layer, block in enumerate(weights):
+            _check_window(self.model, layer, first, block, visible[layer])
+            for query in self.queries[(self.queries >= first) & (self.queries < end)].tolist():
+                self.rows[layer][query] = pad(block[:, :, query - first], (0, len(self.positions) - end))
+        later = slice(1 if first == 0 else 0, None)  # the first query sees one key only
+        uniform = make_uniform(visible[None, :, later]).expand(len(self.tokens), -1, -1, -1)
+        every = torch.cat([block[:, :, later] for block in weights] + [uniform], dim=1)
+        self.sums = self.sums + sum_patterns(every, self.tokens[:, :end], rows[later])
+        self.received = self.received + pad(torch.cat(weights, dim=1).sum(dim=2), (0, len(self.positions) - end))
+
+    def stack_weights(self) -> list[Tensor]:
+        """The weights of the chosen queries by layer, float32 (B, Q, H, K)."""
+        return [torch.stack([of_layer[query] for query in self.queries.tolist()], dim=1) for of_layer in self.rows]
+
+    def measure_patterns(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The patterns of all queries by layer, (B, H, P), and their chance, (B, P)."""
+        layers = len(self.rows)
+        means = self.sums / count_rows(self.tokens)[:, None]
+        return zip(means[:, :-layers].chunk(layers, dim=1), means[:, -layers:].unbind(dim=1), strict=True)
+
+    def average_received(self) -> Sequence[Tensor]:
+        """The mean weight that a key gets from the queries at and after it, by layer, (B, H, K)."""
+        return (self.received / (len(self.positions) - self.positions)).chunk(len(self.rows), dim=1)
 
 
 @contextmanager
@@ -93,31 +144,22 @@ def use_eager(model: PreTrainedModel) -> Iterator[None]:
         yield
 
 
-def _read_rows(
-    model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int]
-) -> tuple[dict[int, tuple[Tensor, ...]], DynamicCache]:
-    """By query, the weights of each layer (B, H, 1, query + 1); and the cache of all keys."""
+def _read_blocks(
+    model: PreTrainedModel, input_ids: Tensor, rows: int, take: Callable[[int, tuple[Tensor, ...]], None]
+) -> DynamicCache:
+    """Let the model read blocks of tokens; ``take`` gets the first position of each and its weights in every layer.
+
+    Returns the cache of all keys.
+    """
     cache = DynamicCache()  # without the configuration: with it, layers with a window would drop the first keys
-    rows: dict[int, tuple[Tensor, ...]] = {}
-    done = 0
-    with torch.inference_mode():
-        for query in sorted(set(queries)):
-            _fill(model, input_ids[:, done:query], cache)
-            with use_eager(model):
-                rows[query] = _find_weights(model, _read_token(model, input_ids[:, query : query + 1], cache))
-            done = query + 1
-        _fill(model, input_ids[:, done:], cache)
-    return rows, cache
+    for first in range(0, input_ids.shape[1], rows):
+        with torch.inference_mode(), use_eager(model):
+            take(first, _find_weights(model, _read_block(model, input_ids[:, first : first + rows], cache)))
+    return cache
 
 
-def _fill(model: PreTrainedModel, input_ids: Tensor, cache: DynamicCache) -> None:
-    """Let the model read tokens into the cache."""
-    if input_ids.shape[1]:
-        model.base_model(input_ids=input_ids, past_key_values=cache, use_cache=True)
-
-
-def _read_token(model: PreTrainedModel, input_ids: Tensor, cache: DynamicCache) -> Any:
-    """The model's output for one token (B, 1) after those in the cache, with attention weights."""
+def _read_block(model: PreTrainedModel, input_ids: Tensor, cache: DynamicCache) -> Any:
+    """The model's output for tokens (B, R) after those in the cache, with attention weights."""
     return model.base_model(input_ids=input_ids, past_key_values=cache, use_cache=True, output_attentions=True)
 
 
@@ -166,28 +208,29 @@ def _run_plain(model: PreTrainedModel, input_ids: Tensor) -> tuple[Tensor, ...]:
     return weights
 
 
-def _check_row(model: PreTrainedModel, layer: int, row: Tensor, plain: Tensor) -> None:
-    """Refuse weights of a query (B, H, query + 1) that differ from those of one forward pass (B, H, K).
+def _check_rows(model: PreTrainedModel, layer: int, block: Tensor, plain: Tensor) -> None:
+    """Refuse weights of a block (B, H, R, end) that differ from those of one forward pass (B, H, R, K).
 
     Numbers that are not finite are let through; they are found elsewhere.
     """
-    padded = torch.zeros_like(plain, dtype=torch.float32)
-    padded[..., : row.shape[-1]] = row
-    distance = (padded - plain.float()).abs().sum(-1).mean() / 2
+    padded = pad(block.float().to(plain.device), (0, plain.shape[-1] - block.shape[-1]))
+    distance = (padded - plain.float()).abs().sum(-1).mean(1).max() / 2
     if distance > TOLERANCE[plain.dtype]:
         msg = (
-            f"{type(model).__name__} attends in layer {layer} in a way this program does not know: a single query "
-            "after a filled cache weighs the keys differently than in one forward pass; choose another model"
+            f"{type(model).__name__} attends in layer {layer} in a way this program does not know: queries "
+            "after a filled cache weigh the keys differently than in one forward pass; choose another model"
         )
         raise UserError(msg)
 
 
-def _check_window(model: PreTrainedModel, layer: int, query: int, weights: Tensor, first: int) -> None:
-    """Refuse weights (B, H, K) that are not 0 before the window; weights inside it may be 0 by underflow."""
-    if (weights[..., :first] > 0).any():
+def _check_window(model: PreTrainedModel, layer: int, first: int, weights: Tensor, visible: Tensor) -> None:
+    """Refuse weights (B, H, R, K) of keys that are not visible, (R, K); those of visible keys may be 0 by underflow."""
+    hidden = (weights.masked_fill(visible, 0) > 0).any(dim=-1).flatten(0, 1).any(dim=0)
+    if hidden.any():
+        query = first + int(hidden.int().argmax())
         msg = (
             f"{type(model).__name__} lets the query at {query} see other keys in layer {layer} than its configuration "
-            f"says (those from {first} on); choose another model"
+            "says; choose another model"
         )
         raise UserError(msg)
 

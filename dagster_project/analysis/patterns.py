@@ -6,9 +6,10 @@ Holds the rows of both tables. The numbers of the sequences are measured during 
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dagster_project.analysis.sources import Rows, Sources
-from geometry.arrays import F64, I64
+from geometry.arrays import F64
 from geometry.quantities import PATTERNS
 from geometry.statistics.intervals import SHARE, Estimate
 from geometry.statistics.lifts import compare_with_chance
@@ -16,38 +17,50 @@ from geometry.statistics.moments import estimate_mean
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import find_present_heads
 
+Place = dict[str, NDArray[Any]]
+"""Columns of the text, layer and head of a row."""
+
+TEXTS = {"corpus": ("head_patterns", "pattern_chance"), "probe": ("probe_patterns", "probe_chance")}
+"""The arrays of weights and of their chance, by the text that they were measured in."""
+
 
 def compute_head_patterns(sources: Sources) -> Rows:
-    """What heads look at in every sequence, and on average with its chance.
+    """What heads look at in every sequence of the study and of its probe, and on average with its chance.
 
-    The patterns of all heads and sequences are in memory, 9 numbers each. There are no rows for a model read in two
-    passes, a synthetic study and tensors of an earlier version, which have no patterns.
+    The patterns of all heads and sequences are in memory, 9 numbers each. There are no rows for a synthetic study and
+    for tensors of an earlier version, which have no patterns.
     """
     layer, head = np.nonzero(find_present_heads(sources.tensors, "head"))
-    weights = sources.tensors.read("head_patterns", slice(None))[:, layer, head].astype(np.float64)
-    chance = sources.tensors.read("pattern_chance", slice(None))[:, layer].astype(np.float64)
-    if not np.isnan(weights).all():
-        yield "head_patterns", build_batch(_build_sequence_columns(layer, head, weights, chance))
-        yield "head_pattern_means", build_batch(_build_mean_columns(layer, head, weights, chance))
+    parts = []
+    for text, arrays in TEXTS.items():
+        weights, chance = (sources.tensors.read(name, slice(None)).astype(np.float64) for name in arrays)
+        if not np.isnan(weights).all():
+            parts.append((np.full(len(layer), text), layer, head, weights[:, layer, head], chance[:, layer]))
+    if parts:
+        texts, layers, heads = (np.concatenate([part[at] for part in parts]) for at in range(3))
+        place = {"text": texts, "layer": layers.astype(np.int16), "head": heads.astype(np.int16)}
+        numbers = [np.concatenate([part[at] for part in parts], axis=1) for at in (3, 4)]
+        yield "head_patterns", build_batch(_build_sequence_columns(place, *numbers))
+        yield "head_pattern_means", build_batch(_build_mean_columns(place, *numbers))
 
 
-def _build_sequence_columns(layer: I64, head: I64, weights: F64, chance: F64) -> dict[str, Any]:
-    """Columns of ``head_patterns`` from weights and chance (sequence, head, pattern)."""
+def _build_sequence_columns(place: Place, weights: F64, chance: F64) -> dict[str, Any]:
+    """Columns of ``head_patterns`` from weights and chance (sequence, head of a text, pattern)."""
     sequence, index = (axis.ravel() for axis in np.indices(weights.shape[:2], dtype=np.int32))
     numbers = {"": weights, "_chance": chance}
     return {
         "sequence": sequence,
-        **_build_place(layer[index], head[index]),
+        **_repeat(place, index),
         **{f"{name}{end}": part[..., at].ravel() for at, name in enumerate(PATTERNS) for end, part in numbers.items()},
     }
 
 
-def _build_mean_columns(layer: I64, head: I64, weights: F64, chance: F64) -> dict[str, Any]:
-    """Columns of ``head_pattern_means`` from weights and chance (sequence, head, pattern)."""
+def _build_mean_columns(place: Place, weights: F64, chance: F64) -> dict[str, Any]:
+    """Columns of ``head_pattern_means`` from weights and chance (sequence, head of a text, pattern)."""
     index, pattern = (axis.ravel() for axis in np.indices(weights.shape[1:], dtype=np.int32))
     lift = compare_with_chance(weights, chance)
     return {
-        **_build_place(layer[index], head[index]),
+        **_repeat(place, index),
         "pattern": np.array(PATTERNS)[pattern],
         "sequences": (~np.isnan(weights)).sum(axis=0).ravel().astype(np.int32),
         **_build_estimate("share", estimate_mean(weights, SHARE)),
@@ -58,8 +71,9 @@ def _build_mean_columns(layer: I64, head: I64, weights: F64, chance: F64) -> dic
     }
 
 
-def _build_place(layer: I64, head: I64) -> dict[str, Any]:
-    return {"layer": layer.astype(np.int16), "head": head.astype(np.int16)}
+def _repeat(place: Place, index: NDArray[np.int32]) -> Place:
+    """The columns of a head's place for each row."""
+    return {name: column[index] for name, column in place.items()}
 
 
 def _build_estimate(name: str, found: Estimate) -> dict[str, Any]:

@@ -70,7 +70,7 @@ SUMMARIES: tuple[Asset, ...] = (
         "patterns",
         "What heads look at, such as the sink, the token before or earlier copies, and how many times chance that is.",
         tables=("head_patterns", "head_pattern_means"),
-        version=1,
+        version=2,
     ),
     make_tables_asset(
         "sink_effect",

@@ -8,7 +8,7 @@ from reports.findings.numbers import Row, count, format_spans
 
 CAPTURED = {
     "AttentionInterface": "rows of the queries, computed during the forward pass (AttentionInterface)",
-    "two-pass": "rows of the queries, each from a separate pass over a cache of the preceding keys (two-pass)",
+    "two-pass": "rows of blocks of queries, each read after a cache of the preceding keys (two-pass)",
 }
 """How attention was captured, by its entry in the provenance."""
 

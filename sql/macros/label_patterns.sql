@@ -1,16 +1,26 @@
 -- grain:   one row per (study, layer, head, label)
 -- inputs:  head_pattern_means; least share and least entropy
--- meaning: what heads are known to look at: FROM label_patterns(least_share := 0.4); a head may have several labels, or
---          none. 'sink', 'self', 'previous', 'local', 'duplicate', 'induction': the whole interval of the share is at
+-- meaning: what heads are known to look at: FROM label_patterns(least_share := 0.4); a head may have several labels,
+--          or none. 'sink', 'self', 'previous', 'local', 'duplicate', 'induction': the whole interval of the share is at
 --          least least_share, and the share is above chance at 5 % after Holm's correction for all patterns of all
---          heads. 'diffuse': the whole interval of the entropy is at least least_entropy, which chance has as well. No
---          labels for fewer than four sequences
+--          heads. 'duplicate' and 'induction' are judged in the study's probe if it has one, in which nearly every token
+--          of the second half has one earlier copy; all others in its corpus. 'diffuse': the whole interval of the
+--          entropy is at least least_entropy, which chance has as well. No labels for fewer than four sequences
 CREATE MACRO label_patterns(least_share := 0.4, least_entropy := 0.9) AS TABLE
+WITH judged AS (
+    FROM head_pattern_means
+    QUALIFY text = CASE
+        WHEN pattern IN ('duplicate', 'induction') AND bool_or(text = 'probe') OVER (PARTITION BY study)
+            THEN 'probe'
+        ELSE 'corpus'
+    END
+)
 SELECT
     study,
     layer,
     head,
     CASE pattern WHEN 'entropy' THEN 'diffuse' ELSE pattern END AS label,
+    text,
     sequences,
     share,
     share_low,
@@ -20,7 +30,7 @@ SELECT
     lift_low,
     lift_high,
     p_holm
-FROM head_pattern_means
+FROM judged
 WHERE
     p_holm IS NOT NULL
     AND CASE

@@ -1,10 +1,12 @@
--- grain:   one row per (study, sequence, layer, head)
+-- grain:   one row per (study, text, sequence, layer, head)
 -- inputs:  weights of all queries of a sequence but the first, measured during extraction
 -- meaning: what a head looks at: mean weight on keys that stand in a known relation to the query q, and what uniform
---          weights over the keys that the queries see would give (…_chance); no rows for a model read in two passes, a
---          synthetic study, or tensors of an earlier version
+--          weights over the keys that the queries see would give (…_chance); no rows for a synthetic study, or tensors of an
+--          earlier version
 CREATE TABLE head_patterns (
-{{ key_columns("study", "sequence", "layer", "head") }}
+{{ key_columns("study") }}
+    text VARCHAR NOT NULL, -- 'corpus', the text of the study, or 'probe', random tokens, half a sequence, twice
+{{ key_columns("sequence", "layer", "head") }}
 {% for name, meaning in {
     "sink": "mean weight on position 0",
     "self": "on the query's own position",

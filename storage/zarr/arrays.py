@@ -154,6 +154,24 @@ TENSORS: tuple[ArraySpec, ...] = (
         whole=("layer", "pattern"),
         optional=True,
     ),
+    ArraySpec(
+        "probe_patterns",
+        ("sequence", "layer", "head", "pattern"),
+        "float32",
+        "share",
+        "head_patterns in a sequence of random tokens, half of it twice, which is not stored",
+        whole=("layer", "head", "pattern"),
+        optional=True,
+    ),
+    ArraySpec(
+        "probe_chance",
+        ("sequence", "layer", "pattern"),
+        "float32",
+        "share",
+        "pattern_chance in that sequence",
+        whole=("layer", "pattern"),
+        optional=True,
+    ),
     ArraySpec("tokens", ("sequence", "key"), "int32", "token id", "the sequence itself", whole=("key",), fill=-1),
     ArraySpec(
         "first_key",
@@ -187,7 +205,9 @@ TENSORS: tuple[ArraySpec, ...] = (
 """What extraction stores, in one group per study."""
 
 
-def build_tensor_specs(*, values: str, computed: str, sink_measure: bool = False) -> tuple[ArraySpec, ...]:
+def build_tensor_specs(
+    *, values: str, computed: str, sink_measure: bool = False, probe: bool = False
+) -> tuple[ArraySpec, ...]:
     """The ``TENSORS`` as one study stores them.
 
     Parameters
@@ -199,13 +219,16 @@ def build_tensor_specs(*, values: str, computed: str, sink_measure: bool = False
         states are compressed.
     sink_measure
         Whether ``received_attention`` is stored.
+    probe
+        Whether ``probe_patterns`` and ``probe_chance`` are stored.
     """
     widened = np.dtype(values).itemsize > 2 and computed != "float32"
     compression: Compression = "blosclz" if widened else "none"
+    asked = {"received_attention": sink_measure, "probe_patterns": probe, "probe_chance": probe}
     return tuple(
         replace(spec, dtype=values, compression=compression) if spec.name == "values" else spec
         for spec in TENSORS
-        if sink_measure or spec.name != "received_attention"
+        if asked.get(spec.name, True)
     )
 
 

@@ -73,6 +73,8 @@ def drawn(sequence: int, layer: int, learned: float) -> Arrays:
         "first_key": first,
         "head_patterns": rng.uniform(0.3, 0.9, (size.heads, len(PATTERNS))).astype(np.float32),
         "pattern_chance": rng.uniform(0.1, 0.3, len(PATTERNS)).astype(np.float32),
+        "probe_patterns": rng.uniform(0.3, 0.9, (size.heads, len(PATTERNS))).astype(np.float32),
+        "probe_chance": rng.uniform(0.1, 0.3, len(PATTERNS)).astype(np.float32),
     }
 
 
@@ -89,7 +91,8 @@ def padded(sequence: int, layers: tuple[int, ...], sizes: dict[str, int], learne
         arrays["learned_sink"][:, index, : size.heads] = own["learned_sink"]
         arrays["first_key"][:, index] = own["first_key"]
         arrays["head_patterns"][index, : size.heads] = own["head_patterns"]
-        arrays["pattern_chance"][index] = own["pattern_chance"]
+        arrays["probe_patterns"][index, : size.heads] = own["probe_patterns"]
+        arrays["pattern_chance"][index], arrays["probe_chance"][index] = own["pattern_chance"], own["probe_chance"]
     arrays["query_position"][:], arrays["batch"][...] = QUERIES, 1
     arrays["tokens"][:] = np.arange(KEYS) % 7
     return arrays

@@ -391,7 +391,7 @@ REFUSED: tuple[Refused, ...] = (
         "CpmAntConfig",
         {**_SMALL, "dim_head": 16},
         "reads a prompt of its own before every text, also after a cache",
-        "keeps no cache of keys and values after which single queries can be run",
+        "in a way this program does not know",
     ),
     Refused(
         "Falcon with ALiBi: `tiiuae/falcon-rw-1b`, `tiiuae/falcon-rw-7b`",
@@ -593,8 +593,12 @@ study:
 
 - **AttentionInterface**: models that compute attention through a replaceable function, which are all but the oldest.
   Their layers run as usual; in addition, the weights of the chosen queries are computed in float32.
-- **two-pass**: other models fill a cache with the keys before a query, and the query is then run alone, with eager
-  attention. Its weights have the model's own type: in bfloat16 a row sums to 1 within 1 % only.
+- **two-pass**: other models read a sequence in blocks of tokens, each after a cache of the keys before it, with eager
+  attention, which returns the weights of a block. They have the model's own type: in bfloat16 a row sums to 1 within
+  1 % only.
+
+Either way, what heads look at (`head_patterns`) and, if asked for, what keys receive (`sink_measure`) are summed over
+the weights of all queries, a block at a time; no matrix of all queries and keys is in memory.
 
 Layers of another kind (linear attention, convolutions, Mamba, plain MLPs) have no attention weights: such a model is
 analysed on its attention layers, under their numbers in the model. Keys that a sliding window or a chunk hides from a

@@ -158,8 +158,9 @@ def test_two_passes_read_every_token_once(monkeypatch: pytest.MonkeyPatch) -> No
         return forward(input_ids=input_ids, **kwargs)
 
     monkeypatch.setattr(model.base_model, "forward", counted)
+    monkeypatch.setattr(two_pass, "BLOCK_BYTES", 20 * 3 * 4 * 2 * KEYS * 4)
     capture(model, attention, ids(), (20, 9))
-    assert lengths == [9, 1, 10, 1, 27]
+    assert lengths == [20, 20, 8]
 
 
 @pytest.mark.parametrize("queries", [(), (-1,), (KEYS,), (3, KEYS)])
@@ -310,7 +311,7 @@ cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUD
 def test_a_gpu_captures_the_same(family: object) -> None:
     here = model_of(family.name)
     attention = attention_of(family.name)
-    room = {"batch": 2, "queries": 3, "keys": KEYS, "dtype": attention.dtype, "received": attention.path != "two-pass"}
+    room = {"batch": 2, "queries": 3, "keys": KEYS, "dtype": attention.dtype, "received": True}
     expected = capture(here, attention, ids(), QUERIES, Buffers(attention.layers, **room))
     there = AutoModelForCausalLM.from_config(here.config).eval()
     there.load_state_dict(here.state_dict())
@@ -322,8 +323,7 @@ def test_a_gpu_captures_the_same(family: object) -> None:
     assert captured.weights.is_pinned()
     torch.testing.assert_close(captured.weights, expected.weights, atol=1e-4, rtol=0, equal_nan=True)
     torch.testing.assert_close(captured.learned_sink, expected.learned_sink, atol=1e-4, rtol=0, equal_nan=True)
-    if captured.received is not None:
-        torch.testing.assert_close(captured.received, expected.received, atol=1e-4, rtol=0, equal_nan=True)
+    torch.testing.assert_close(captured.received, expected.received, atol=1e-4, rtol=0, equal_nan=True)
     torch.testing.assert_close(captured.values, expected.values, atol=1e-3, rtol=0, equal_nan=True)
     assert torch.equal(captured.first_key, expected.first_key)
 
@@ -485,8 +485,8 @@ def test_what_a_model_does_not_tell_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_two_passes_that_weigh_otherwise_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = two_pass._read_token
-    monkeypatch.setattr(two_pass, "_read_token", lambda model, token, kept: step(model, token // 2 + 1, kept))
+    step = two_pass._read_block
+    monkeypatch.setattr(two_pass, "_read_block", lambda model, block, kept: step(model, block // 2 + 1, kept))
     with pytest.raises(UserError, match=UNKNOWN.format(0)):
         probe(model_of("GPT-J"), ids())
 
@@ -511,7 +511,7 @@ def test_errors_of_the_models_own_are_one_line(
     ],
     ids=lambda error: type(error).__name__,
 )
-@pytest.mark.parametrize("part", ["forward", "_run_plain", "_read_token"])
+@pytest.mark.parametrize("part", ["forward", "_run_plain", "_read_block"])
 def test_lack_of_memory_is_passed_on(part: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of("GPT-J")
     monkeypatch.setattr(model.base_model if part == "forward" else two_pass, part, partial(fail, error))
@@ -527,7 +527,7 @@ def fail(error: Exception, *_: object, **__: object) -> NoReturn:
 def test_windows_narrower_than_the_models_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model, attention = model_of("GPT-Neo"), attention_of("GPT-Neo")
     monkeypatch.setattr(model.config, "window_size", WINDOW - 4)
-    with pytest.raises(UserError, match="lets the query at 47 see other keys in layer 1 than its configuration says"):
+    with pytest.raises(UserError, match="lets the query at 12 see other keys in layer 1 than its configuration says"):
         capture(model, attention, ids(), (47,))
 
 

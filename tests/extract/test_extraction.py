@@ -41,6 +41,7 @@ from storage.zarr.sequences import SequenceStore
 from tests.extract.families import attention_of, model_of
 from tests.extract.killed import narrow, start
 from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer, write_checkpoint
+from tests.geometry.patterns_oracle import measure_all
 from tests.storage.earlier import recorded, rewrite
 
 SEQUENCES, KEYS, BATCH = 9, 24, 2
@@ -860,7 +861,7 @@ def test_the_sink_measure_is_stored_where_it_is_asked_for(inputs: Path, uninterr
     path = tmp_path / "store"
     run(inputs, path, sink_measure=True)
     store, plain = SequenceStore.open(Local(path), TENSORS), SequenceStore.open(Local(uninterrupted), TENSORS)
-    assert store.absent == set()
+    assert store.absent == {"probe_patterns", "probe_chance"}
     for name in plain.specs.keys() - plain.absent:
         np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
     model = AutoModelForCausalLM.from_pretrained(inputs / "tiny", attn_implementation="eager")
@@ -872,14 +873,21 @@ def test_the_sink_measure_is_stored_where_it_is_asked_for(inputs: Path, uninterr
     assert "settings.sink_measure (stored None, requested True)" in refusal(inputs, uninterrupted, sink_measure=True)
 
 
-def test_the_sink_measure_of_two_passes_is_refused_before_anything_is_made(inputs: Path, tmp_path: Path) -> None:
-    folder = with_model(model_of("GPT-J"), inputs, tmp_path)
-    said = refusal(folder, tmp_path / "data" / "store", sink_measure=True)
-    assert said.endswith("give only the weights of single queries; set sink_measure: false")
-    assert not (tmp_path / "data").exists()
-    run(folder, tmp_path / "store")
-    store = SequenceStore.open(Local(tmp_path / "store"), TENSORS)
-    assert store.absent == {"received_attention"}
+def test_a_probe_adds_what_heads_look_at_in_repeated_tokens(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
+    run(inputs, path := tmp_path / "store", probe="repeated")
+    store, plain = SequenceStore.open(Local(path), TENSORS), SequenceStore.open(Local(uninterrupted), TENSORS)
+    assert plain.absent - store.absent == {"probe_patterns", "probe_chance"}
+    for name in plain.specs.keys() - plain.absent:
+        np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
+    given = settings(inputs, corpus="repeated")
+    repeated = corpora.select_windows(given.corpus, tiny_tokenizer(), KEYS, SEQUENCES, given.seed).tokens
+    model = AutoModelForCausalLM.from_pretrained(inputs / "tiny", attn_implementation="eager")
+    with torch.inference_mode():
+        found = model(input_ids=torch.from_numpy(repeated).long(), output_attentions=True).attentions
+    for layer, weights in enumerate(found):
+        expected = measure_all(weights, torch.from_numpy(repeated))
+        np.testing.assert_allclose(store.read("probe_patterns", ...)[:, layer], expected, atol=1e-5)
+    assert "settings.probe (stored 'repeated', requested None)" in refusal(inputs, path)
 
 
 GONE = "query_norm"

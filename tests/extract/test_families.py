@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 from torch import Tensor
-from transformers import AttentionMaskInterface, PreTrainedModel
+from transformers import AttentionMaskInterface, DynamicCache, PreTrainedModel
 from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 
 from extract import attention as blockwise
@@ -157,13 +157,22 @@ def make_mistake(control: str, family: str, monkeypatch: pytest.MonkeyPatch) -> 
     elif control == "window":
         forget_windows(model_of(family), monkeypatch)
     elif control == "token":
-        step = two_pass._read_token
-        monkeypatch.setattr(two_pass, "_read_token", lambda model, token, kept: step(model, token // 2 + 1, kept))
+        step = two_pass._read_block
+        monkeypatch.setattr(two_pass, "_read_block", lambda model, block, kept: step(model, block // 2 + 1, kept))
     elif control == "cache":
-        fill = two_pass._fill
-        monkeypatch.setattr(two_pass, "_fill", lambda model, tokens, kept: fill(model, tokens.flip(1), kept))
+        monkeypatch.setattr(two_pass, "BLOCK_BYTES", 1)
+        following = two_pass._read_block
+        monkeypatch.setattr(two_pass, "_read_block", lambda *given: following(*given[:2], damage_cache(given[2])))
     else:
         monkeypatch.setattr(module, "compute_query_weights", partial(MISTAKES[control], compute_query_weights))
+
+
+def damage_cache(cache: DynamicCache) -> DynamicCache:
+    """The cache with the keys and values of the last token doubled."""
+    for layer in cache.layers:
+        layer.keys[:, :, -1] *= 2
+        layer.values[:, :, -1] *= 2
+    return cache
 
 
 def forget_windows(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,16 +215,14 @@ def test_the_comparison_sees_mistakes_at_every_query(name: str, control: str, mo
 
 @every_family
 def test_a_query_is_bit_identical_alone_and_with_others(family: Family) -> None:
-    """But in two passes, where what the model reads at once is rounded with it."""
     model, attention = model_of(family.name), attention_of(family.name)
     together = capture(model, attention, ids(), QUERIES)
-    rounded = bound(family) if family.alone else 0.0
-    compare = partial(torch.testing.assert_close, rtol=0, equal_nan=True)
+    compare = partial(torch.testing.assert_close, rtol=0, atol=0, equal_nan=True)
     for q, query in enumerate(QUERIES):
         alone = capture(model, attention, ids(), (query,))
-        compare(together.weights[:, :, q], alone.weights[:, :, 0], atol=rounded)
-        compare(together.learned_sink[:, :, q], alone.learned_sink[:, :, 0], atol=rounded)
-        compare(together.values, alone.values, atol=rounded * float(alone.values.nan_to_num().abs().max()))
+        compare(together.weights[:, :, q], alone.weights[:, :, 0])
+        compare(together.learned_sink[:, :, q], alone.learned_sink[:, :, 0])
+        compare(together.values, alone.values)
         assert torch.equal(together.first_key[q], alone.first_key[0])
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from extract import attention
+from extract import attention, two_pass
 from extract.buffers import Buffers
 from extract.capture import Capture, capture, probe
 from extract.hub import silence_libraries
@@ -16,9 +16,7 @@ from tests.extract.tiny import tiny_model
 
 TOLERANCE = 5e-6
 
-through_the_interface = pytest.mark.parametrize(
-    "family", [family for family in FAMILIES if not family.alone], ids=lambda family: family.name.replace(" ", "")
-)
+families = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name.replace(" ", ""))
 
 
 @pytest.fixture(autouse=True)
@@ -51,12 +49,13 @@ def farthest(family: Family, definition: Callable[[Tensor], Tensor]) -> float:
 
 
 @pytest.mark.one_case
-@through_the_interface
-@pytest.mark.parametrize("bytes_", [attention.BLOCK_BYTES, 4 * 2 * 4 * KEYS * 7], ids=["whole", "blocks"])
+@families
+@pytest.mark.parametrize("rows", [KEYS, 7])
 def test_it_is_what_the_definition_makes_of_eager_s_matrices(
-    family: Family, bytes_: int, monkeypatch: pytest.MonkeyPatch
+    family: Family, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "BLOCK_BYTES", bytes_)
+    monkeypatch.setattr(attention, "BLOCK_BYTES", bytes_ := 4 * 2 * 4 * KEYS * rows)
+    monkeypatch.setattr(two_pass, "BLOCK_BYTES", bytes_ * len(attention_of(family.name).layers))
     assert farthest(family, importance) < TOLERANCE
 
 

@@ -166,6 +166,17 @@ def test_the_sink_measure_is_off_unless_asked_for() -> None:
         parse_study("one", drawn, "studies.yaml")
 
 
+def test_a_probe_is_one_of_repeated_tokens_for_a_model_that_reads() -> None:
+    study = parse_study("one", GIVEN, "studies.yaml")
+    assert "probe" not in study.model_dump(mode="json")
+    asked = parse_study("one", GIVEN | {"probe": "repeated"}, "studies.yaml")
+    assert parse_study("one", asked.model_dump(mode="json"), "studies.yaml") == asked
+    with pytest.raises(UserError, match="'probe': input should be 'repeated'"):
+        parse_study("one", GIVEN | {"probe": "prose"}, "studies.yaml")
+    with pytest.raises(UserError, match="'probe': a synthetic study has no model that could read it"):
+        parse_study("one", {"model": "synthetic", "context_length": 64, "probe": "repeated"}, "studies.yaml")
+
+
 # --- batches and devices ---
 
 

@@ -408,7 +408,8 @@ def test_an_array_that_a_store_lacks_reads_as_fill(tmp_path: Path) -> None:
     earlier = [spec for spec in TENSORS if not spec.optional]
     SequenceStore.resume(Local(tmp_path / "s.zarr"), earlier, SIZES, provenance()).write(1, one_sequence(1))
     store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
-    assert store.absent == optional.keys() == {"head_patterns", "pattern_chance", "received_attention"}
+    patterns = {"head_patterns", "pattern_chance", "probe_patterns", "probe_chance"}
+    assert store.absent == optional.keys() == {"received_attention", *patterns}
     assert store.dropped == ()
     before = sorted(Path(store.path).rglob("*"))
     given = {name: np.ones(spec.shape(SIZES)[1:], np.float32) for name, spec in optional.items()}
