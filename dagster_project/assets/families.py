@@ -44,8 +44,7 @@ def make_family(home: Home, family: Family) -> bool:
             write_family_page(home, family.name)
         return False
     started = time.monotonic()
-    stores = {study: home.tensors(study) for study in family.members}
-    counts = land_family(home.warehouse, family.name, compute_family(family, home.warehouse, stores, origins))
+    counts = land_family(home.warehouse, family.name, compute_family(family, home.warehouse, origins))
     logger.info("%s: %s rows landed, %.1f s", family.name, f"{sum(counts.values()):,}", time.monotonic() - started)
     write_family_page(home, family.name)
     return True

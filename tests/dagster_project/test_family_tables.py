@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dagster_project.analysis import families
 from dagster_project.analysis.families import Member, compute_family
@@ -25,6 +26,12 @@ from tests.reports.pages import Page, unpacked
 LAYER, HEAD = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
 PLANTED = 5
 """The member, of nine, from which on head 1 of layer 1 has a sink."""
+
+
+def draw_top_keys(generator: np.random.Generator) -> NDArray[np.int64]:
+    """The nine keys of each of four heads in six sequences by falling weight, and seven places without a key."""
+    order = generator.permuted(np.tile(np.arange(9), (6, 4, 1)), axis=-1)
+    return np.pad(order, ((0, 0), (0, 0), (0, 7)), constant_values=-1)
 
 
 def make_member(study: str, number: int, *, tokens: int = 0, planted: bool = True) -> Member:
@@ -44,6 +51,7 @@ def make_member(study: str, number: int, *, tokens: int = 0, planted: bool = Tru
         {"auc_over_random": recall[:, 1] - 0.3},
         {"auc_over_random": (0.1, 0.05, 0.15, 6)},
         (("a_claim", "Heads separate", "supported" if number else "undecided", 0.01),),
+        draw_top_keys(generator),
     )
 
 
@@ -54,10 +62,8 @@ def land(
     monkeypatch.setattr(families, "read_member", lambda _, study: members[study])
     family = Family("steps", "revision", {study: study.removeprefix("steps-") for study in members})
     origins = {study: member and "made" for study, member in members.items()}
-    stores: Any = dict.fromkeys(members)
-    monkeypatch.setattr(families, "_open_weights", lambda _: None)
     folder.mkdir(exist_ok=True)
-    land_family(folder, "steps", compute_family(family, folder, stores, origins))
+    land_family(folder, "steps", compute_family(family, folder, origins))
     return connect(folder)
 
 
@@ -148,6 +154,23 @@ def test_trends_and_differences_are_those_of_the_sequences(tmp_path: Path, monke
         assert connection.execute(measured).fetchall() == [(0.1, 0.05)]
         verdicts = "SELECT verdict FROM family_claims WHERE study IN ('steps-0', 'steps-1') ORDER BY study"
         assert connection.execute(verdicts).fetchall() == [("undecided",), ("supported",)]
+
+
+def test_shared_keys_are_those_of_both_selections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = nine(missing=(3,))
+    members["steps-8"] = make_member("steps-8", 8, tokens=1)  # other text
+    with closing(land(tmp_path, monkeypatch, members)) as connection:
+        found = connection.execute(
+            "SELECT n, shared, alike, sequences FROM family_overlaps "
+            "WHERE study = 'steps-4' AND reference = 'steps-2' AND layer = 1 AND head = 0 ORDER BY n"
+        ).fetchall()
+        studies = {study for (study,) in connection.execute("SELECT DISTINCT study FROM family_overlaps").fetchall()}
+    one, other = (member.top_keys[:, 2].tolist() for member in (members["steps-4"], members["steps-2"]) if member)
+    assert [row[0] for row in found] == [1, 2, 3, 4, 6, 8], "the head has nine keys"
+    for n, shared, alike, sequences in found:
+        common = [len(set(a[:n]) & set(b[:n])) for a, b in zip(one, other, strict=True)]
+        assert (shared, alike, sequences) == (pytest.approx(np.mean(common) / n), common.count(n), 6)
+    assert studies == {f"steps-{number}" for number in (1, 2, 4, 5, 6, 7)}
 
 
 def test_a_family_is_replaced_as_a_whole_or_not_at_all(
