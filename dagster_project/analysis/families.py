@@ -3,12 +3,14 @@
 Members are read one after the other; three of them are in memory at a time, and the means of all.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -24,16 +26,21 @@ from geometry.statistics.moments import estimate_mean
 from storage.warehouse.connection import locate_database, open_database
 from storage.warehouse.rows import build_batch
 
+logger = logging.getLogger(__name__)
+
 SELECTED = 4
 """N at which the Recall of each head is followed."""
 
 KINDS = ("Retriever", "Mixer", "Reset", "Other")
 
-PATTERNS = ("sink", "previous", "duplicate", "induction")
+PATTERNS = ("sink", "previous", "local", "duplicate", "induction")
 """Patterns that are followed, over all queries of a sequence; columns of ``head_patterns``."""
 
 SHARED = np.array([1, 2, 3, 4, 6, 8, 11, 16])
 """The N at which selections of two members are compared: up to the keys that ``top_keys`` lists."""
+
+LOSS = "loss"
+"""The quantity of the model that is its mean next-token cross entropy, where the study replaces heads."""
 
 RECALL = f"recall[{SELECTED}]"
 
@@ -61,6 +68,15 @@ GROUP BY ALL
 """
 
 _PATTERN = "SELECT sequence, layer, head, {pattern} AS value FROM head_patterns"
+
+_OF_MODEL = """
+SELECT sequence, measure, value, 0 AS rows
+FROM measure_values
+UNION ALL
+SELECT sequence, 'loss', any_value(plain_loss), 0
+FROM head_ablation_by_sequence
+GROUP BY sequence
+"""
 
 _TOP_KEYS = "SELECT sequence, layer, head, rank - 1 AS rank, position FROM top_keys WHERE query = $query"
 
@@ -157,7 +173,7 @@ def read_member(folder: Path, study: str) -> Member:
         evidence = Evidence(connection)
         tokens = evidence.ask_columns("SELECT token_id FROM tokens ORDER BY sequence, position")["token_id"]
         of_heads = {name: evidence.ask_heads(statement)["value"] for name, (statement, _) in QUANTITIES.items()}
-        numbers = evidence.ask_means("SELECT sequence, measure, value, 0 AS rows FROM measure_values")
+        numbers = evidence.ask_means(_OF_MODEL)
         measures = connection.execute(
             "SELECT measure, value, value_low, value_high, sequences FROM measures UNION ALL "
             "SELECT measure || '_of_twin', twin_value, twin_low, twin_high, sequences FROM measures "
@@ -176,6 +192,16 @@ def read_member(folder: Path, study: str) -> Member:
         tuple(claims),
         top_keys,
     )
+
+
+def _try_reading(folder: Path, study: str) -> Member | None:
+    """A member, or None with a warning if an earlier version landed it."""
+    try:
+        return read_member(folder, study)
+    except duckdb.ProgrammingError as error:  # a table or column is not there
+        first = str(error).partition("\n")[0]
+        logger.warning("%s: its database was made by an earlier version (%s); run it again", study, first)
+        return None
 
 
 def _read_top_keys(evidence: Evidence) -> I64:
@@ -209,7 +235,7 @@ def compute_family(family: Family, folder: Path, origins: Mapping[str, str | Non
     previous: Member | None = None
     course, listed = _Course(list(family.members)), []
     for number, (study, value) in enumerate(family.members.items()):
-        member = None if origins[study] is None else read_member(folder, study)
+        member = None if origins[study] is None else _try_reading(folder, study)
         alike = None if member is None else first is None or member.is_alike(first)
         sequences = None if member is None else len(member.tokens)
         listed.append((study, number, family.axis, value, member is not None, sequences, alike, origins[study]))
@@ -291,6 +317,8 @@ def _estimate_model(member: Member) -> dict[str, tuple[Estimate, int]]:
         name: (estimate_mean(member.of_model[name][:, None], QUANTITIES[name][1]), int(_count(member.of_model[name])))
         for name in member.of_heads
     }
+    if (loss := member.of_measures.get(LOSS)) is not None:
+        found[LOSS] = estimate_mean(loss[:, None], POSITIVE), int(_count(loss))
     for name, (value, low, high, count) in member.measures.items():
         found[name] = (Estimate(*(np.array([end], np.float64) for end in (value, np.nan, low, high))), count)
     return found

@@ -20,7 +20,9 @@ from reports.family import write_family
 from reports.queries import ask
 from storage.errors import UserError
 from storage.warehouse.connection import connect
+from storage.warehouse.documentation import list_examples, render_example
 from storage.warehouse.families import land_family
+from storage.warehouse.query import query
 from tests.reports.pages import Page, unpacked
 
 LAYER, HEAD = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
@@ -47,9 +49,13 @@ def make_member(study: str, number: int, *, tokens: int = 0, planted: bool = Tru
         np.arange(12).reshape(6, 2) + tokens,
         LAYER,
         HEAD,
-        {"sink_weight": sink, "recall[4]": recall},
+        {"sink_weight": sink, "pattern_sink": sink, "recall[4]": recall},
         {"auc_over_random": recall[:, 1] - 0.3},
-        {"auc_over_random": (0.1, 0.05, 0.15, 6)},
+        {
+            "auc_over_random": (0.1, 0.05, 0.15, 6),
+            "recall_compared": (0.3 + number / 100, 0.25, 0.45, 6),
+            "recall_of_random": (0.1, 0.08, 0.12, 6),
+        },
         (("a_claim", "Heads separate", "supported" if number else "undecided", 0.01),),
         draw_top_keys(generator),
     )
@@ -205,13 +211,52 @@ def test_the_page_of_a_family_shows_its_numbers(tmp_path: Path, monkeypatch: pyt
     assert "layer 1 head 1" in " ".join(onsets.split())
     charts = unpacked(next(shown for _, shown in page.find("script", id="charts")))["charts"]
     drawn = {chart["key"]: chart["spec"] for chart in charts}
-    assert {"trend-sink-weight", "layers-sink-weight", "map-sink-weight", "family-claims"} <= set(drawn)
+    assert {"beside-chance-recall", "trends-of-model-1", "layers-of-members-1", "family-claims"} <= set(drawn)
+    for key in ("beside-chance-recall", "trends-of-model-1", "layers-of-members-1", "family-claims"):
+        (rows,) = drawn[key]["datasets"].values()
+        places = {row["label"]: row for row in rows}
+        assert list(places) == [str(number) for number in range(9)], "a member has no place on the axis"
+        lacking = {label for label, row in places.items() if row.get("value", row.get("verdict")) is None}
+        assert lacking == {"2"}, "the member that is missing is not shown as missing"
+        assert any(layer["mark"].get("text") == "×" for layer in drawn[key]["layer"]) or key == "family-claims"
+    (shown,) = drawn["family-kinds"]["datasets"].values() if "family-kinds" in drawn else ([],)
+    assert shown == []
     slider = next(one for one in drawn["map-sink-weight"]["params"] if one["name"] == "member")
     assert slider["bind"]["max"] == 7, "the member that is missing has a place on the slider"
     (traced,) = drawn["traces-sink-weight"]["datasets"].values()
     marked = [row for row in traced if row["appears"]]
     assert {(row["layer"], row["head"]) for row in marked} == {(1, 1)}
     assert len(marked) == 8
+
+
+def test_the_tour_answers_questions_about_families(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = nine(missing=(2,))
+    with closing(land(tmp_path, monkeypatch, members)) as connection:
+        examples = {example.name: example for example in list_examples()}
+        sinks, changed, recall, others = (
+            query(connection, render_example(examples[name], "no study")).read_all().to_pylist()
+            for name in examples
+            if "$study" not in examples[name].code and name[:2] in {"30", "31", "32", "33"}
+        )
+    assert [(row["layer"], row["layer_state"], row["heads_appear"], row["heads"]) for row in sinks] == [
+        (0, "never", 0, 2),
+        (1, "appears", 1, 2),
+    ]
+    assert (sinks[1]["layer_last_below"], sinks[1]["layer_first_above"]) == ("steps-4", "steps-5")
+    assert [(row["quantity"], row["layer"], row["head"], row["change"]) for row in changed] == [
+        ("pattern_sink", 1, 1, "gained")
+    ]
+    assert [row["axis_value"] for row in recall] == [str(number) for number in range(9)]
+    assert [row["recall"] for row in recall] == [None if n == 2 else pytest.approx(0.3 + n / 100) for n in range(9)]
+    assert {row["of_random"] for row in recall} == {0.1, None}
+    one, other = (member.top_keys for member in (members["steps-8"], members["steps-7"]) if member)
+    apart = [row for row in others if row["study"] == "steps-8"]
+    assert len(apart) == 4 == apart[0]["heads_that_differ"]
+    for row in apart:
+        at = 2 * row["layer"] + row["head"]
+        new = [len({*a[:4]} - {*b[:4]}) for a, b in zip(one[:, at].tolist(), other[:, at].tolist(), strict=True)]
+        assert row["other_keys"] == pytest.approx(np.mean(new))
+        assert row["sequences_with_others"] == sum(map(bool, new))
 
 
 def test_a_page_of_many_members_shows_some_of_them_and_the_last(
