@@ -150,7 +150,7 @@ def layers(table: pa.Table, title: str) -> alt.LayerChart:
 
 def heads(table: pa.Table, title: str) -> alt.LayerChart:
     """The map of heads of one member, which a slider chooses (``family_heads``)."""
-    rows: list[Row] = table.to_pylist()
+    rows = drop_nulls(table.to_pylist(), "layer")
     members = sorted({row["member"] for row in rows})
     places = {member: place for place, member in enumerate(members)}
     base, height = head_grid(rows)
@@ -181,21 +181,24 @@ def heads(table: pa.Table, title: str) -> alt.LayerChart:
 
 def traces(table: pa.Table, title: str) -> alt.LayerChart:
     """A quantity of every head over the members; heads in which it appears are thicker (``family_heads``)."""
-    rows = [{**row, "name": f"{row['layer']}.{row['head']}"} for row in drop_nulls(table.to_pylist(), "value")]
+    rows = [{**row, "name": f"{row['layer']}.{row['head']}"} for row in table.to_pylist()]
     base = alt.Chart().encode(
         x=member_axis(rows),
         y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=True)),
         detail="name:N",
         tooltip=[alt.Tooltip("name:N", title="Layer.head"), *_list_tooltips()],
     )
-    ended = base.transform_filter(f"datum.appears && datum.member == {max(row['member'] for row in rows)}")
+    ended = base.transform_filter(
+        f"datum.appears && datum.member == {max(row['member'] for row in drop_nulls(rows, 'value'))}"
+    )
     return layer_chart(
         rows,
         title,
         f"A line for each head over the members: {title}.",
-        base.mark_line(strokeWidth=0.6, opacity=0.35).transform_filter("!datum.appears"),
+        base.mark_line(strokeWidth=0.6, opacity=0.35).transform_filter("isValid(datum.value) && !datum.appears"),
         base.mark_line(style="mean").transform_filter("datum.appears"),
         ended.mark_text(style="reference-label", align="left", dx=4).encode(text="name:N"),
+        mark_missing(base.transform_filter("!isValid(datum.layer)"), "value"),
     )
 
 

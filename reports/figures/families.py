@@ -165,7 +165,7 @@ def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered
     finding = findings.describe_onsets(onsets.rows(), quantity) if ordered and quantity in WITH_ONSETS else ""
 
     def build(part: str, title: str, reading: str, draw: Callable[[pa.Table, str], alt.LayerChart]) -> Figure:
-        if not answer.table.num_rows:
+        if not has_values(answer.table, "value"):
             return make_empty_figure(f"{part}-{key}", title, answer, NOT_MEASURED)
         drawn = (draw(answer.table, title),)
         return Figure(f"{part}-{key}", title, finding, reading, answer.table, answer, charts=drawn, tab=name)

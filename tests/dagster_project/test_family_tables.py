@@ -267,3 +267,12 @@ def test_a_page_of_many_members_shows_some_of_them_and_the_last(
         every = ask(connection, "family_heads", family="steps", quantity="sink_weight", most=1000).rows()
     assert sorted({row["member"] for row in shown}) == [0, 3, 6, 8]
     assert len(every) == 36
+
+
+def test_a_member_without_results_has_its_place_among_lines_of_heads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(land(tmp_path, monkeypatch, nine(missing=(8,)))) as connection:
+        rows = ask(connection, "family_heads", family="steps", quantity="sink_weight", most=1000).rows()
+    assert [(row["label"], row["layer"], row["value"]) for row in rows if row["member"] == 8] == [("8", None, None)]
+    assert len(rows) == 33
