@@ -3,6 +3,7 @@
 import dagster as dg
 
 from dagster_project.defs.assets import assets
+from dagster_project.defs.families import families_current, family, family_job
 from dagster_project.defs.resources import data_root
 from dagster_project.defs.schedules import all_studies_daily, studies_registered, study_job
 
@@ -11,10 +12,10 @@ from dagster_project.defs.schedules import all_studies_daily, studies_registered
 def defs() -> dg.Definitions:
     """All assets with their checks, jobs, schedules, sensors and resources; a run is one process and holds one lock."""
     return dg.Definitions(
-        assets=assets,
-        jobs=[study_job],
+        assets=[*assets, family],
+        jobs=[study_job, family_job],
         schedules=[all_studies_daily],
-        sensors=[studies_registered],
+        sensors=[studies_registered, families_current],
         resources={"data_root": data_root},
         executor=dg.in_process_executor,
     )

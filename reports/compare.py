@@ -6,7 +6,7 @@ from pathlib import Path
 import duckdb
 
 from reports import listings
-from reports.figures import across, find_source
+from reports.figures import across, families, find_source
 from reports.findings import claims as claims_findings
 from reports.findings import settings as settings_findings
 from reports.rendering import render, unvalidated
@@ -15,7 +15,13 @@ from storage.files.staging import write_atomically
 
 @unvalidated
 def write_comparison(
-    connection: duckdb.DuckDBPyConnection, studies: Sequence[str], path: Path, *, home: str, reports: dict[str, str]
+    connection: duckdb.DuckDBPyConnection,
+    studies: Sequence[str],
+    path: Path,
+    *,
+    home: str,
+    reports: dict[str, str],
+    together: families.FamilySource | None = None,
 ) -> Path:
     """Write the comparison of several studies atomically; an existing file at ``path`` is replaced.
 
@@ -31,6 +37,8 @@ def write_comparison(
         Relative link to the index of all studies.
     reports
         Relative links to the existing reports, by study.
+    together
+        The tables of a family of these studies, which are shown as those of a family without an axis.
 
     Raises
     ------
@@ -43,7 +51,7 @@ def write_comparison(
     claims = {study: [row for row in rows if row["claim"] in shared] for study, rows in claims.items()}
     html = render(
         "compare.html.j2",
-        across.build_sections(sources),
+        across.build_sections(sources) + (families.build_sections(together, ordered=False) if together else ()),
         name="+".join(studies),
         studies=[(source.study, reports.get(source.study)) for source in sources],
         home=home,

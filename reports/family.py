@@ -15,7 +15,13 @@ from storage.files.staging import write_atomically
 
 @unvalidated
 def write_family(
-    connection: duckdb.DuckDBPyConnection, family: str, path: Path, *, home: str, reports: Mapping[str, str]
+    connection: duckdb.DuckDBPyConnection,
+    family: str,
+    path: Path,
+    *,
+    home: str,
+    reports: Mapping[str, str],
+    origin: str = "",
 ) -> Path:
     """Write the page of a family atomically; an existing file at ``path`` is replaced.
 
@@ -31,6 +37,8 @@ def write_family(
         Relative link to the index of all studies.
     reports
         Relative links to the existing reports, by study.
+    origin
+        What the page is made from, as JSON, which it keeps.
 
     Raises
     ------
@@ -49,6 +57,7 @@ def write_family(
         family=family,
         members=[(row["study"], row["value"], row["landed"], reports.get(row["study"])) for row in members],
         home=home,
+        origin=origin,
         lead=findings.describe_members(members),
         listing=listings.tabulate_members(members, reports),
     )

@@ -401,12 +401,8 @@ def tabulate_family_differences(rows: Sequence[Row]) -> Listing:
     )
 
 
-def tabulate_overlaps(rows: Sequence[Row], heads: int = 3) -> Listing:
+def tabulate_overlaps(rows: Sequence[Row]) -> Listing:
     """The heads of each member that share the fewest selected keys with the member before (``family_overlaps``)."""
-    members: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: row["shared"]):
-        members.setdefault(row["study"], []).append(row)
-    shown = [row for row in rows if row in members[row["study"]][:heads]]
     return Listing(
         ("Member", "Compared with", "Head", "N", "Shared (interval)", "Sequences alike"),
         tuple(
@@ -418,6 +414,6 @@ def tabulate_overlaps(rows: Sequence[Row], heads: int = 3) -> Listing:
                 format_interval(row, "shared", low="shared_low", high="shared_high"),
                 f"{row['alike']} of {row['sequences']}",
             )
-            for row in shown
+            for row in rows
         ),
     )

@@ -306,7 +306,10 @@ def _make_up_effects(study: MadeUp) -> dict[str, Iterator[pa.RecordBatch]]:
     return {
         "head_ablation": _average(keys, delta_loss=rises, kl=abs(rises)),
         "head_ablation_by_sequence": iter(
-            build_batch({**keys, "sequence": np.full(len(head), at), "delta_loss": rise, "kl": abs(rise)})
+            build_batch(
+                {**keys, "sequence": np.full(len(head), at), "plain_loss": 2 + 0 * rise, "delta_loss": rise}
+                | {"kl": abs(rise)}
+            )
             for at, rise in enumerate(rises)
         ),
         "sparsified_loss": _average(policies, delta_loss=cost, kl=cost / 2, excess_loss=cost - same),

@@ -3,12 +3,14 @@
 Members are read one after the other; three of them are in memory at a time, and the means of all.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -17,22 +19,28 @@ from dagster_project.analysis.claims.evidence import Evidence
 from dagster_project.analysis.sources import Rows
 from dagster_project.study.families import Family
 from geometry.arrays import F64, I64
-from geometry.grids import half_octave_grid
 from geometry.selection.overlap import count_shared
 from geometry.statistics.differences import estimate_difference, find_onset
 from geometry.statistics.intervals import DIFFERENCE, POSITIVE, SHARE, UNBOUNDED, Domain, Estimate
 from geometry.statistics.moments import estimate_mean
-from storage.files.places import Place
 from storage.warehouse.connection import locate_database, open_database
 from storage.warehouse.rows import build_batch
-from storage.zarr.arrays import TENSORS
-from storage.zarr.layers import list_attending_layers, read_layer
-from storage.zarr.sequences import SequenceStore
+
+logger = logging.getLogger(__name__)
 
 SELECTED = 4
 """N at which the Recall of each head is followed."""
 
 KINDS = ("Retriever", "Mixer", "Reset", "Other")
+
+PATTERNS = ("sink", "previous", "local", "duplicate", "induction")
+"""Patterns that are followed, over all queries of a sequence; columns of ``head_patterns``."""
+
+SHARED = np.array([1, 2, 3, 4, 6, 8, 11, 16])
+"""The N at which selections of two members are compared: up to the keys that ``top_keys`` lists."""
+
+LOSS = "loss"
+"""The quantity of the model that is its mean next-token cross entropy, where the study replaces heads."""
 
 RECALL = f"recall[{SELECTED}]"
 
@@ -59,6 +67,19 @@ JOIN copies USING (sequence, query)
 GROUP BY ALL
 """
 
+_PATTERN = "SELECT sequence, layer, head, {pattern} AS value FROM head_patterns"
+
+_OF_MODEL = """
+SELECT sequence, measure, value, 0 AS rows
+FROM measure_values
+UNION ALL
+SELECT sequence, 'loss', any_value(plain_loss), 0
+FROM head_ablation_by_sequence
+GROUP BY sequence
+"""
+
+_TOP_KEYS = "SELECT sequence, layer, head, rank - 1 AS rank, position FROM top_keys WHERE query = $query"
+
 QUANTITIES: Mapping[str, tuple[str, Domain]] = {
     "sink_weight": (_LAST.format(value="sink_weight", table="attention_rows"), SHARE),
     "effective_keys": (_LAST.format(value="effective_keys", table="concentration"), POSITIVE),
@@ -69,17 +90,19 @@ QUANTITIES: Mapping[str, tuple[str, Domain]] = {
     },
     "top_previous": (_TOP_PREVIOUS, SHARE),
     "top_induction": (_TOP_INDUCTION, SHARE),
+    **{f"pattern_{pattern}": (_PATTERN.format(pattern=pattern), SHARE) for pattern in PATTERNS},
 }
 """Quantities of each head in each sequence: the SELECT of their numbers, and their domain.
 
-The shares of top keys are over all measured queries of a sequence, and ``top_induction`` over those whose token occurs
-earlier.
+The shares of top keys are over the measured queries of a sequence, and ``top_induction`` over those whose token occurs
+earlier; patterns are mean weights over all queries.
 """
 
 ONSETS: Mapping[str, float] = {
     "sink_weight": 0.3,
     "top_previous": 0.4,
     "top_induction": 0.4,
+    **{f"pattern_{pattern}": 0.4 for pattern in PATTERNS},
     "retriever_share": 0.5,
     "mixer_share": 0.5,
     "reset_share": 0.5,
@@ -109,6 +132,8 @@ class Member:
     """Value, ends of the interval and number of sequences of each measure."""
     claims: tuple[tuple[Any, ...], ...]
     """Name, statement, verdict and p value of each claim."""
+    top_keys: I64
+    """Keys of largest weight of each head at the last query, (sequences, heads, ranks); -1 beyond those there are."""
 
     @cached_property
     def layers(self) -> I64:
@@ -148,11 +173,14 @@ def read_member(folder: Path, study: str) -> Member:
         evidence = Evidence(connection)
         tokens = evidence.ask_columns("SELECT token_id FROM tokens ORDER BY sequence, position")["token_id"]
         of_heads = {name: evidence.ask_heads(statement)["value"] for name, (statement, _) in QUANTITIES.items()}
-        numbers = evidence.ask_means("SELECT sequence, measure, value, 0 AS rows FROM measure_values")
+        numbers = evidence.ask_means(_OF_MODEL)
         measures = connection.execute(
-            "SELECT measure, value, value_low, value_high, sequences FROM measures"
+            "SELECT measure, value, value_low, value_high, sequences FROM measures UNION ALL "
+            "SELECT measure || '_of_twin', twin_value, twin_low, twin_high, sequences FROM measures "
+            "WHERE measure IN ('recall_compared', 'auc_compared') AND twin_value IS NOT NULL"
         ).fetchall()
         claims = connection.execute("SELECT claim, statement, verdict, p_holm FROM claims ORDER BY claim").fetchall()
+        top_keys = _read_top_keys(evidence)
     return Member(
         study,
         tokens.astype(np.int64).reshape(evidence.sequences, -1),
@@ -162,12 +190,31 @@ def read_member(folder: Path, study: str) -> Member:
         {name: sample.of_sequences for name, sample in numbers.items()},
         {name: (*(np.nan if end is None else end for end in ends), count) for name, *ends, count in measures},
         tuple(claims),
+        top_keys,
     )
 
 
-def compute_family(
-    family: Family, folder: Path, stores: Mapping[str, Place], origins: Mapping[str, str | None]
-) -> Rows:
+def _try_reading(folder: Path, study: str) -> Member | None:
+    """A member, or None with a warning if an earlier version landed it."""
+    try:
+        return read_member(folder, study)
+    except duckdb.ProgrammingError as error:  # a table or column is not there
+        first = str(error).partition("\n")[0]
+        logger.warning("%s: its database was made by an earlier version (%s); run it again", study, first)
+        return None
+
+
+def _read_top_keys(evidence: Evidence) -> I64:
+    """The keys of largest weight of each head, (sequences, heads, ranks)."""
+    found = {name: column.astype(np.int64) for name, column in evidence.ask_columns(_TOP_KEYS).items()}
+    places = {place: at for at, place in enumerate(zip(evidence.heads["layer"], evidence.heads["head"], strict=True))}
+    head = np.array([places[place] for place in zip(found["layer"], found["head"], strict=True)], np.int64)
+    keys = np.full((evidence.sequences, len(places), int(SHARED[-1])), -1)
+    keys[found["sequence"], head, found["rank"]] = found["position"]
+    return keys
+
+
+def compute_family(family: Family, folder: Path, origins: Mapping[str, str | None]) -> Rows:
     """Yield the rows of all tables of a family.
 
     Parameters
@@ -176,8 +223,6 @@ def compute_family(
         The family; members that have not landed are only listed.
     folder
         The warehouse.
-    stores
-        The place of the tensor store of each member.
     origins
         A digest of what each member was made from; None if it has not landed.
 
@@ -190,7 +235,7 @@ def compute_family(
     previous: Member | None = None
     course, listed = _Course(list(family.members)), []
     for number, (study, value) in enumerate(family.members.items()):
-        member = None if origins[study] is None else read_member(folder, study)
+        member = None if origins[study] is None else _try_reading(folder, study)
         alike = None if member is None else first is None or member.is_alike(first)
         sequences = None if member is None else len(member.tokens)
         listed.append((study, number, family.axis, value, member is not None, sequences, alike, origins[study]))
@@ -199,7 +244,7 @@ def compute_family(
         yield from _build_trends(member, course)
         yield from _build_differences(member, first, previous)
         if previous is not None and member.is_alike(previous):
-            yield from _compare_selections(member, previous, stores)
+            yield from _compare_selections(member, previous)
         yield "family_claims", _build_rows(("claim", "statement", "verdict", "p_holm"), member.claims, study=study)
         first, previous = first or member, member
     names = ("study", "member", "axis", "value", "landed", "sequences", "alike", "origin")
@@ -272,6 +317,8 @@ def _estimate_model(member: Member) -> dict[str, tuple[Estimate, int]]:
         name: (estimate_mean(member.of_model[name][:, None], QUANTITIES[name][1]), int(_count(member.of_model[name])))
         for name in member.of_heads
     }
+    if (loss := member.of_measures.get(LOSS)) is not None:
+        found[LOSS] = estimate_mean(loss[:, None], POSITIVE), int(_count(loss))
     for name, (value, low, high, count) in member.measures.items():
         found[name] = (Estimate(*(np.array([end], np.float64) for end in (value, np.nan, low, high))), count)
     return found
@@ -323,54 +370,19 @@ def _name_ends(name: str, found: Estimate) -> dict[str, F64]:
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
 
 
-def _compare_selections(member: Member, previous: Member, stores: Mapping[str, Place]) -> Rows:
+def _compare_selections(member: Member, previous: Member) -> Rows:
     """The rows of ``family_overlaps`` of one member: the selections of each head at the last query, compared."""
-    store, other = (_open_weights(stores[one.study]) for one in (member, previous))
-    if store is None or other is None or not np.array_equal(member.layer, previous.layer):
+    if not (np.array_equal(member.layer, previous.layer) and np.array_equal(member.head, previous.head)):
         return
-    query = store.sizes["query"] - 1
-    position = int(store.read("query_position", (0, query)))
-    for layer in list_attending_layers(store):
-        first = int(read_layer(store, "first_key", layer, sequence=0, query=query))
-        counts = half_octave_grid(position + 1 - first)
-        keys = slice(first, position + 1)
-        shared = [
-            count_shared(
-                _read_weights(store, layer, sequence, query, keys),
-                _read_weights(other, layer, sequence, query, keys),
-                counts,
-            )
-            for sequence in range(store.sizes["sequence"])
-        ]
-        if counts.size:
-            yield "family_overlaps", _build_overlap(np.stack(shared), counts, layer, member.study, previous.study)
-
-
-def _read_weights(store: SequenceStore, layer: int, sequence: int, query: int, keys: slice) -> NDArray[np.float32]:
-    """The weights that the heads of a layer give to the keys of a query in one sequence, (heads, keys)."""
-    found: NDArray[np.float32] = read_layer(store, "attention", layer, sequence=sequence, query=query, key=keys)
-    return found
-
-
-def _open_weights(place: Place) -> SequenceStore | None:
-    """A tensor store whose weights are there."""
-    if not place.exists():
-        return None
-    store = SequenceStore.open(place, TENSORS)
-    return None if "attention" in store.dropped or len(store.find_missing()) else store
-
-
-def _build_overlap(shared: I64, counts: I64, layer: int, study: str, reference: str) -> pa.RecordBatch:
-    """Rows of one layer from the numbers of shared keys, (sequence, head, N)."""
-    sequences, heads, _ = shared.shape
-    found = estimate_mean(shared / counts, SHARE)
-    size = heads * counts.size
+    shared = count_shared(member.top_keys, previous.top_keys, SHARED)
+    found = estimate_mean(shared / SHARED, SHARE)
+    head, index = np.nonzero((member.top_keys >= 0).sum(axis=-1).min(axis=0)[:, None] >= SHARED)
     columns = {
-        "layer": np.full(size, layer),
-        "head": np.repeat(np.arange(heads), counts.size),
-        "n": np.tile(counts, heads),
-        "sequences": np.full(size, sequences),
-        "alike": (shared == counts).sum(axis=0).ravel(),
+        "layer": member.layer[head],
+        "head": member.head[head],
+        "n": SHARED[index],
+        "sequences": np.full(head.size, len(shared)),
+        "alike": (shared == SHARED).sum(axis=0)[head, index],
     }
-    ends = {name: part.ravel() for name, part in _name_ends("shared", found).items()}
-    return build_batch(columns | ends, study=study, reference=reference)
+    ends = {name: part[head, index] for name, part in _name_ends("shared", found).items()}
+    yield "family_overlaps", build_batch(columns | ends, study=member.study, reference=previous.study)

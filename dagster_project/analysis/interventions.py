@@ -92,6 +92,7 @@ def _build_effect_columns(
         "layer": np.full(loss.size, layer, np.int16),
         "head": np.tile(np.arange(heads, dtype=np.int16), kinds),
         "kind": np.repeat(np.array(asked.ablation, object), heads),
+        "plain_loss": np.full(loss.size, effects["plain_loss"]),
         "delta_loss": (loss - effects["plain_loss"]).ravel(),
         "kl": kl.ravel(),
     }

@@ -12,6 +12,7 @@ from html import unescape
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.assets.asset import (
@@ -26,17 +27,20 @@ from dagster_project.assets.asset import (
     compute_digest,
     wrap_place,
 )
+from dagster_project.study.families import Family
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from dagster_project.study.studies import find_study
 from storage.errors import UserError
 from storage.files.places import Local
 from storage.files.user_paths import open_regular_file
-from storage.warehouse.connection import connect
+from storage.warehouse.connection import connect, locate_database, open_database
+from storage.warehouse.families import land_family
 
 if TYPE_CHECKING:
     import duckdb
 
+    from reports.figures.families import FamilySource
     from reports.page import ReportSummary
 
 HEAD = 2**14
@@ -155,20 +159,38 @@ def write_comparison(home: Home, names: Sequence[str]) -> Path:
     if len(path.name) > LONGEST:
         msg = f"The names of {len(names)} studies are too long for one file name; compare fewer at a time"
         raise UserError(msg)
-    with _open_connection(home) as connection:
+    with _open_connection(home) as connection, _put_together(home, names) as together:
         write(
             connection,
             names,
             path,
             home=_build_link(home.index, path.parent),
             reports=_build_report_links(home, path.parent),
+            together=together,
         )
         _write_index(connection, home)
     return path
 
 
-def write_family_page(home: Home, name: str) -> Path:
+@contextmanager
+def _put_together(home: Home, names: Sequence[str]) -> "Iterator[FamilySource]":
+    """The tables of a family of some studies that lie along no axis, which are removed afterwards."""
+    from dagster_project.analysis.families import compute_family
+    from reports.figures.families import FamilySource
+
+    family = Family("compared", "", {name: name for name in names})
+    landed = {name: name if locate_database(home.warehouse, name).exists() else None for name in names}
+    with TemporaryDirectory() as folder:
+        land_family(Path(folder), family.name, compute_family(family, home.warehouse, landed))
+        with open_database(locate_database(Path(folder), family.name)) as connection:
+            connection.execute("USE it")
+            yield FamilySource(connection, family.name)
+
+
+def write_family_page(home: Home, name: str, origin: Mapping[str, Any]) -> Path:
     """Write the page of a family whose tables have landed, and the index of all studies; return the path of the page.
+
+    ``origin`` is what the page is made from, as ``read_report_origin`` gives it.
 
     Raises
     ------
@@ -180,7 +202,8 @@ def write_family_page(home: Home, name: str) -> Path:
     path = home.families / f"{name}.html"
     with _open_connection(home) as connection:
         links = _build_report_links(home, path.parent)
-        write_family(connection, name, path, home=_build_link(home.index, path.parent), reports=links)
+        link = _build_link(home.index, path.parent)
+        write_family(connection, name, path, home=link, reports=links, origin=json.dumps(origin))
         _write_index(connection, home)
     return path
 

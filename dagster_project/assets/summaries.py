@@ -146,7 +146,7 @@ SUMMARIES: tuple[Asset, ...] = (
         "interventions",
         "The increase of the model's loss when a head's output is replaced, for every head, with intervals.",
         tables=("head_ablation", "head_ablation_by_sequence"),
-        version=2,
+        version=3,
         settings=("effects",),
         kinds=("torch", "parquet"),
         pool="gpu",

@@ -9,7 +9,7 @@ from typing import Any
 from dagster_project.analysis.memory import check_start
 from dagster_project.assets.asset import UNREADABLE
 from dagster_project.assets.catalogue import ASSETS, select_assets
-from dagster_project.assets.families import make_family
+from dagster_project.assets.families import explain_stale_family, has_members
 from dagster_project.assets.tensors import TENSOR_STORE, check_inputs
 from dagster_project.command.loading import suspend_gc
 from dagster_project.study.families import Family
@@ -69,7 +69,7 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
 
 
 def run_family(home: Home, family: Family, *, fresh: bool = False, force: str | None = None) -> dict[str, str]:
-    """Run the members of a family in order, each as ``run_study``, and make its tables.
+    """Run the members of a family in order, each as ``run_study``, and make its tables and its page.
 
     A member that fails does not stop the others.
 
@@ -91,9 +91,22 @@ def run_family(home: Home, family: Family, *, fresh: bool = False, force: str | 
         except Exception as error:  # noqa: BLE001 (the other members are still run)
             failed[name] = format_error(error)
             logger.warning("%s: %s", name, failed[name])
-    if len(failed) < len(family.members):
-        make_family(home, family)
+    if has_members(home, family) and explain_stale_family(home, family):
+        run_family_asset(home, family)
     return failed
+
+
+def run_family_asset(home: Home, family: Family, tags: Mapping[str, str] | None = None) -> None:
+    """Materialise the tables and the page of a family.
+
+    Raises
+    ------
+    UserError
+        If another process makes them, no member has landed, or they cannot be made.
+    """
+    home.prepare()
+    with home.reserve(family.name):
+        _execute(home, family.name, ["family"], job="family", tags=tags)
 
 
 def _rebuild_stale(
@@ -173,13 +186,26 @@ def _materialise(
     """Run some assets of the job ``study`` for one partition, and wait; inputs are refused before a run is recorded."""
     check_start()
     with check_inputs(home, name) if TENSOR_STORE.name in assets else nullcontext():
-        _execute(home, name, assets, tags=tags, force=force)
+        _execute(home, name, assets, config=partial(_configure, assets, force), tags=tags)
+
+
+def _configure(assets: Sequence[str], force: str | None) -> dict[str, Any]:
+    """Run configuration of some assets of a study."""
+    from dagster_project.defs.assets import configure_assets
+
+    return configure_assets(assets, force)
 
 
 def _execute(
-    home: Home, name: str, assets: Sequence[str], *, tags: Mapping[str, str] | None, force: str | None
+    home: Home,
+    name: str,
+    assets: Sequence[str],
+    *,
+    job: str = "study",
+    config: Callable[[], Mapping[str, Any]] = dict,
+    tags: Mapping[str, str] | None,
 ) -> None:
-    """Record a run of some assets and execute it in this process."""
+    """Record a run of some assets of a partition and execute it in this process."""
     with suspend_gc():
         import dagster as dg
         from dagster._core.errors import (  # Dagster exports no names for them
@@ -189,19 +215,18 @@ def _execute(
         from dagster._core.utils import make_new_run_id
 
         from dagster_project.definitions import defs
-        from dagster_project.defs.assets import configure_assets
         from dagster_project.records.opening import open_records
         from dagster_project.records.registration import hold_run_lock
 
     try:
         run_id = make_new_run_id()
         with open_records(home) as instance, hold_run_lock(home, run_id) as living:
-            defs().resolve_job_def("study").execute_in_process(
+            defs().resolve_job_def(job).execute_in_process(
                 instance=instance,
                 run_id=run_id,
                 partition_key=name,
                 asset_selection=[dg.AssetKey(asset) for asset in assets],
-                run_config={**QUIET, **configure_assets(assets, force)},
+                run_config={**QUIET, **config()},
                 tags={**living, **(tags or {})},
             )
     except DagsterAssetCheckFailedError as error:

@@ -27,7 +27,7 @@ study_job = dg.define_asset_job(
 
 
 def _request_runs(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    """Materialise only what is missing or stale, with one run for each study."""
+    """Materialise only what is missing or stale, with one run for each study; the sensor then renews the families."""
     home, when = Home.from_environment(), context.scheduled_execution_time
     register_studies(context.instance, home)
     report = plan.plan(home, context.instance, "schedule")

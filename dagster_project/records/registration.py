@@ -3,16 +3,16 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import dagster as dg
 from filelock import FileLock, Timeout
 
-from dagster_project.records.partitions import studies
+from dagster_project.records.partitions import families, studies
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
-from dagster_project.study.studies import list_readable_studies
+from dagster_project.study.studies import list_readable_families, list_readable_studies
 from storage.errors import UserError
 from storage.files.locks import hold_lock, make_lock
 from storage.files.staging import write_atomically
@@ -147,7 +147,7 @@ def _write_settings(path: Path, text: str) -> None:
 
 
 def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
-    """Register all readable studies of the studies files as partitions, and return their names.
+    """Register all readable studies and families of the studies files as partitions, and return the names of studies.
 
     Partitions of other names are deleted, unless some study cannot be read.
     """
@@ -155,14 +155,19 @@ def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
     with _lock_records(folder):
         readable, unreadable = list_readable_studies(home)
         names = list(readable)
-        known = set(instance.get_dynamic_partitions(str(studies.name)))
-        if new := [name for name in names if name not in known]:
-            instance.add_dynamic_partitions(str(studies.name), new)
         own = folder == home.dagster  # elsewhere, they may be of another data root
-        if own and not unreadable:
-            for gone in known - set(names):
-                instance.delete_dynamic_partition(str(studies.name), gone)
+        for partitions, found in ((studies, names), (families, list(list_readable_families(home)))):
+            _register(instance, str(partitions.name), found, delete=own and not unreadable)
     return names
+
+
+def _register(instance: dg.DagsterInstance, partitions: str, names: Sequence[str], *, delete: bool) -> None:
+    """Add the names that are no partitions yet; ``delete``: and delete partitions of other names."""
+    known = set(instance.get_dynamic_partitions(partitions))
+    if new := [name for name in names if name not in known]:
+        instance.add_dynamic_partitions(partitions, new)
+    for gone in sorted(known - set(names)) if delete else ():
+        instance.delete_dynamic_partition(partitions, gone)
 
 
 @contextmanager

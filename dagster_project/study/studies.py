@@ -66,6 +66,14 @@ def list_families(home: Home) -> dict[str, Family]:
     return {**shipped.families, **{name: family for name, family in own.families.items() if name not in taken}}
 
 
+def list_readable_families(home: Home) -> dict[str, Family]:
+    """As ``list_families``; none if a file is not valid, which ``list_readable_studies`` tells."""
+    try:
+        return list_families(home)
+    except UserError:
+        return {}
+
+
 def find_family(home: Home, name: str) -> Family:
     """The family called ``name``.
 

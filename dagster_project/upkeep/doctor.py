@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Literal
 from rich.table import Table
 
 from dagster_project.assets.asset import list_summary_paths
+from dagster_project.assets.families import explain_stale_family, read_origins
+from dagster_project.study.families import Family
 from dagster_project.study.home import Home
-from dagster_project.study.studies import list_readable_studies
+from dagster_project.study.studies import list_readable_families, list_readable_studies
 from dagster_project.upkeep.clearing import Removal, find_leftovers
 from reports.findings.numbers import count
 from storage.errors import UserError, format_error
 from storage.files.pieces import find_damaged_pieces
 from storage.files.places import Local, Place
+from storage.warehouse.connection import FORCED, list_published, locate_database
 
 if TYPE_CHECKING:
     from storage.zarr.arrays import ArraySpec
@@ -90,8 +93,6 @@ def _tabulate_data_root(home: Home) -> Table:
 
 def _tabulate_stores(home: Home) -> Table:
     """Every store of the data root with its missing sequences, every published database, and every page."""
-    from storage.warehouse.connection import list_published
-
     table = Table("store", "study", "state", title="Stores", title_justify="left")
     for folder in PARTS:
         for name, state in _iterate_states(home, folder):
@@ -99,12 +100,35 @@ def _tabulate_stores(home: Home) -> Table:
     for tables in sorted((home.root / "summaries").glob("*/")):
         if tables.suffix not in {".partial", ".replaced"}:
             table.add_row("summaries", tables.name, _describe_summaries(home, tables.name))
-    for study, path in list_published(home.warehouse).items():
-        table.add_row("warehouse", study, f"published, {path.stat().st_size / 1e6:.1f} MB")
+    families = _describe_families(home)
+    for name, path in list_published(home.warehouse).items():
+        state = families.get(name, "published")
+        table.add_row("warehouse", name, f"{state}, {path.stat().st_size / 1e6:.1f} MB")
     for pages in (home.reports, home.families, home.comparisons):
         for path in sorted(pages.glob("*.html")):
             table.add_row(pages.name, path.stem, f"written, {path.stat().st_size / 1e6:.1f} MB")
     return table
+
+
+def _describe_families(home: Home) -> dict[str, str]:
+    """The state of the published tables of each family, also of one that no entry defines any more."""
+    families, studies = list_readable_families(home), list_readable_studies(home)[0]
+    unknown = [name for name in list_published(home.warehouse) if name not in studies and name not in families]
+    orphans = {name: members for name in unknown if (members := read_origins(home, name)) is not None}
+    known = [name for name in families if locate_database(home.warehouse, name).exists()]
+    return {name: _describe_family(home, families[name]) for name in known} | {
+        name: f"family of {count(len(members), 'member')} that no entry defines: attention-geometry clear {name}"
+        for name, members in orphans.items()
+    }
+
+
+def _describe_family(home: Home, family: Family) -> str:
+    """The state of a family whose tables are published: missing members, and whether it is current."""
+    lacking = [study for study in family.members if not locate_database(home.warehouse, study).exists()]
+    missing = f"; missing: {', '.join(lacking)}" if lacking else ""
+    why = explain_stale_family(home, family)
+    state = f"stale ({why}); renew it: attention-geometry refresh {family.name}" if why else "current"
+    return f"family of {count(len(family.members), 'member')}{missing}, {state}"
 
 
 def _iterate_states(home: Home, folder: Part) -> Iterator[tuple[str, str]]:
@@ -197,8 +221,10 @@ def verify(home: Home) -> Iterator[Verdict]:
         yield _verify_place(home, table.parent.name, Local(table), partial(_find_table_damage, table))
     for pieces in sorted((home.root / "summaries").glob("*/*.pieces")):
         yield _verify_place(home, pieces.parent.name, Local(pieces), partial(_find_piece_damage, pieces))
-    for study, path in list_published(home.warehouse).items():
-        yield _verify_place(home, study, Local(path), partial(_find_database_damage, path, study))
+    families = list_readable_families(home)
+    for name, path in list_published(home.warehouse).items():
+        remedy = name if name in families else f"{name} {FORCED}"
+        yield _verify_place(home, name, Local(path), partial(_find_database_damage, path, remedy))
     databases = list(_verify_databases(home))
     yield from databases
     if databases and not any(each.damage for each in databases):
@@ -281,13 +307,12 @@ def _find_store_damage(place: Place, specs: "Sequence[ArraySpec]", study: str) -
     return None
 
 
-def _find_database_damage(path: Path, study: str) -> str | None:
-    """The damage of a database; None if there is none."""
-    from storage.warehouse.connection import FORCED
+def _find_database_damage(path: Path, what: str) -> str | None:
+    """The damage of a database, with the remedy: to run ``what``; None if there is none."""
     from storage.warehouse.connection import verify as damage_of
 
     why = damage_of(path)
-    return f"{path} is damaged ({why}); rebuild it: attention-geometry run {study} {FORCED}" if why else None
+    return f"{path} is damaged ({why}); rebuild it: attention-geometry run {what}" if why else None
 
 
 def _find_piece_damage(folder: Path) -> str | None:

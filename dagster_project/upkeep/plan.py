@@ -1,11 +1,11 @@
-"""The plan of a refresh: what is missing or stale in all studies, and why; its reports are in ``refreshes/``.
+"""The plan of a refresh: what is missing or stale in all studies and families, and why; reports are in ``refreshes/``.
 
 The schedule and the command line both use it.
 """
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -13,9 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dagster_project.assets.catalogue import ASSETS
+from dagster_project.assets.families import explain_stale_family, has_members
+from dagster_project.study.families import Family
 from dagster_project.study.home import Home
 from dagster_project.study.settings import RANDOM, Study
-from dagster_project.study.studies import find_study, list_readable_studies, locate_shipped_file, read_studies
+from dagster_project.study.studies import (
+    expand_names,
+    find_study,
+    list_readable_families,
+    list_readable_studies,
+    locate_shipped_file,
+    read_studies,
+)
 from dagster_project.study.twins import find_twin_name
 from dagster_project.upkeep.freshness import FOLLOWS, find_stale_assets, find_stale_of_twin
 from storage.errors import UserError, format_error
@@ -44,9 +53,10 @@ State = Literal["stale", "fresh", "running", "never run", "error"]
 
 @dataclass(frozen=True)
 class Entry:
-    """The findings for one study, and the outcome of its run."""
+    """The findings for one study or family, and the outcome of its run."""
 
     study: str
+    """Name of the study or family."""
     state: State
     why: dict[str, str] = field(default_factory=dict)
     """The reason for every asset that is missing or stale, in order."""
@@ -97,7 +107,8 @@ def plan(
     """Find what is missing or stale in all studies, or in those named; an error in one does not hide the others.
 
     Shipped studies that were never run are skipped unless they are named: some are large. So is the page of a
-    generated twin.
+    generated twin. The name of a family stands for its members. A family follows its members; with the schedule, it
+    does with the sensor ``families_current``, and has no entry.
 
     Raises
     ------
@@ -107,6 +118,7 @@ def plan(
     from dagster_project.records.registration import find_unended_runs, mark_dead_runs
 
     mark_dead_runs(instance, home)
+    asked, families, names = names, list_readable_families(home), expand_names(home, names) if names else ()
     studies, unreadable = list_readable_studies(home)
     for name in set(names) - unreadable.keys():
         find_study(home, name)
@@ -123,6 +135,9 @@ def plan(
             needed = partial(find_stale_of_twin, home, name) if name in unseen else whole
             entries.append(_examine_study(home, name, needed, start=name not in shipped))
     wanted = [entry for entry in entries if not names or entry.study in names]
+    if by == "command":
+        concerned = [family for family in families.values() if not names or _is_concerned(home, family, asked, names)]
+        wanted += [_examine_family(home, family, wanted, running) for family in concerned]
     return Report(f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%fZ}", by, tuple(wanted))
 
 
@@ -140,6 +155,27 @@ def _examine_study(home: Home, name: str, needed: Callable[[], dict[str, str]], 
     except Exception as error:  # noqa: BLE001 (the other studies are still examined)
         return Entry(name, "error", message=format_error(error))
     return Entry(name, "stale" if why else "fresh", why)
+
+
+def _is_concerned(home: Home, family: Family, asked: Collection[str], names: Collection[str]) -> bool:
+    """Whether a family is asked for, or has been made and has a member among these studies."""
+    made = (home.families / f"{family.name}.html").exists()
+    return family.name in asked or (made and any(name in family.members for name in names))
+
+
+def _examine_family(home: Home, family: Family, entries: Sequence[Entry], running: Collection[str]) -> Entry:
+    """The entry of a family, given those of its members: whether its tables and its page are current."""
+    if family.name in running or home.is_claimed(family.name):
+        return Entry(family.name, "running", message="another process is working on it")
+    if stale := [entry.study for entry in entries if entry.study in family.members and entry.state == "stale"]:
+        return Entry(family.name, "stale", {"family": f"{FOLLOWS} {stale[0]}"})
+    if not has_members(home, family):
+        return Entry(family.name, "never run", message=NEVER_RUN)
+    try:
+        why = explain_stale_family(home, family)
+    except Exception as error:  # noqa: BLE001 (the others are still examined)
+        return Entry(family.name, "error", message=format_error(error))
+    return Entry(family.name, "stale" if why else "fresh", {"family": why} if why else {})
 
 
 def _has_run(home: Home, name: str) -> bool:

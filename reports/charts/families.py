@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import head_grid, layer_chart, list_layers
+from reports import theme
+from reports.charts.elements import head_grid, layer_chart, list_layers, style_line
 from reports.charts.labels import segments, stack_shares
 from reports.findings import families as findings
 from reports.findings.claims import VERDICTS
@@ -13,6 +14,14 @@ from reports.findings.numbers import Row, drop_nulls
 
 KINDS = {"Retriever": "retriever_share", "Mixer": "mixer_share", "Reset": "reset_share", "Other": "other_share"}
 """Quantities of the shares of kinds."""
+
+BESIDE = {
+    "_compared": "the model",
+    "_of_random": "N keys at random",
+    "_of_shuffled": "shuffled value states",
+    "_compared_of_twin": "random weights (twin)",
+}
+"""Lines of a measure beside chance, by the end of the quantity's name."""
 
 
 def member_axis(rows: Sequence[Row]) -> alt.X:
@@ -22,8 +31,8 @@ def member_axis(rows: Sequence[Row]) -> alt.X:
     return x.axis(labelAngle=-40, labelOverlap=True, grid=False)
 
 
-def trend(table: pa.Table, quantity: str) -> alt.LayerChart:
-    """A quantity of the model over the members, with its interval.
+def trend(table: pa.Table, quantity: str, *, ordered: bool = True) -> alt.LayerChart:
+    """A quantity of the model over the members, with its interval; a cross for a member that lacks it.
 
     Parameters
     ----------
@@ -31,29 +40,77 @@ def trend(table: pa.Table, quantity: str) -> alt.LayerChart:
         ``family_of_model``: label, member, quantity, value, value_low, value_high.
     quantity
         The quantity to draw.
+    ordered
+        Whether a line connects the members: whether they are in order along an axis.
     """
-    rows = drop_nulls([row for row in table.to_pylist() if row["quantity"] == quantity], "value")
-    title = findings.name_quantity(quantity)
-    title = title[0].upper() + title[1:]
+    rows = [row for row in table.to_pylist() if row["quantity"] == quantity]
+    title = findings.title_quantity(quantity)
     base = alt.Chart().encode(x=member_axis(rows), tooltip=_list_tooltips())
     y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=True))
+    lines = [base.mark_line(style="mean").encode(y=y)] if ordered else []
     return layer_chart(
         rows,
         title,
-        f"Line chart of a quantity over the members of the family: {title}.",
+        f"Chart of a quantity over the members: {title}.",
         base.mark_rule(style="mean").encode(y=alt.Y("value_low:Q", title=title), y2="value_high:Q"),
-        base.mark_line(style="mean").encode(y=y),
+        *lines,
         base.mark_point(filled=True, size=50, opacity=1).encode(y=y),
+        mark_missing(base, "value"),
+        height=theme.PANEL_HEIGHT,
+    )
+
+
+def mark_missing(base: alt.Chart, column: str) -> alt.Chart:
+    """A cross at the foot of the place of each member without a value."""
+    marks: alt.Chart = base.transform_filter(f"!isValid(datum.{column})").mark_text(
+        style="reference-label", text="×", baseline="bottom", fontSize=14
+    )
+    return marks.encode(y=alt.value("height"))
+
+
+def beside_chance(table: pa.Table, name: str, title: str, *, ordered: bool = True) -> alt.LayerChart:
+    """Recall or AUC over the members beside chance and the twins of random weights (``family_of_model``).
+
+    Parameters
+    ----------
+    table
+        ``family_of_model``.
+    name
+        ``recall`` or ``auc``.
+    title
+        Name of the measure.
+    ordered
+        As in ``trend``.
+    """
+    names = {name + end: label for end, label in BESIDE.items()}
+    rows = [row for row in table.to_pylist() if row["quantity"] in names]
+    base = alt.Chart().encode(x=member_axis(rows), tooltip=_list_tooltips())
+    y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=True))
+    layers: list[alt.Chart] = []
+    there = [label for quantity, label in names.items() if any(row["quantity"] == quantity for row in rows)]
+    for quantity, label in names.items():
+        own = base.transform_filter(f"datum.quantity == '{quantity}'")
+        if label in there:
+            drawn = own.mark_line(point=True) if ordered else own.mark_point(filled=True)
+            layers.append(style_line(drawn.encode(y=y), there, label))
+            layers.append(style_line(own.mark_rule().encode(y="value_low:Q", y2="value_high:Q"), there, label))
+    return layer_chart(
+        rows,
+        title,
+        f"Chart of {title} over the members, beside random keys, shuffled value states and twins of random weights.",
+        *layers,
+        mark_missing(base.transform_filter(f"datum.quantity == '{name}_compared'"), "value"),
     )
 
 
 def kinds(table: pa.Table) -> alt.LayerChart:
     """Share of each kind of head over the members (``family_of_model``)."""
     names = {quantity: label for label, quantity in KINDS.items()}
-    rows = [row for row in table.to_pylist() if row["quantity"] in names and row["value"] is not None]
+    rows = [row for row in table.to_pylist() if row["quantity"] in names]
     given = [
         {"member": row["member"], "label": names[row["quantity"]], "name": row["label"], "share": row["value"]}
         for row in rows
+        if row["value"] is not None
     ]
     labels = list(dict.fromkeys(row["label"] for row in sorted(rows, key=lambda row: row["member"])))
     tooltip = [
@@ -62,32 +119,38 @@ def kinds(table: pa.Table) -> alt.LayerChart:
         alt.Tooltip("share:Q", title="Share of heads", format=".3~p"),
     ]
     x = alt.X("name:O", sort=None, scale=alt.Scale(domain=labels)).title("Member")
+    x = x.axis(labelAngle=-40, labelOverlap=True, grid=False)
+    lacking = [{"name": label} for label in labels if label not in {row["name"] for row in given}]
     return layer_chart(
         stack_shares(given, "member"),
         "Share of each kind of head",
         "Stacked bars of the share of each kind of head over the members of the family.",
-        *segments(x.axis(labelAngle=-40, labelOverlap=True, grid=False), tooltip),
+        *segments(x, tooltip),
+        mark_missing(alt.Chart(alt.InlineData(values=lacking)).encode(x=x), "label"),
     )
 
 
 def layers(table: pa.Table, title: str) -> alt.LayerChart:
     """A quantity of heads by layer and member: a map of layers by members (``family_layers``)."""
     rows: list[Row] = table.to_pylist()
-    y = alt.Y("layer:O", scale=alt.Scale(domain=list_layers(rows))).title("Layer")
+    there = list_layers([row for row in rows if row["layer"] is not None])
+    y = alt.Y("layer:O", scale=alt.Scale(domain=there)).title("Layer")
     colour = alt.Color("value:Q", title=None, scale=alt.Scale(domainMin=0))
     tooltip = [alt.Tooltip("layer:O", title="Layer"), *_list_tooltips()]
+    base = alt.Chart().encode(x=member_axis(rows), tooltip=tooltip)
     return layer_chart(
         rows,
         title,
         f"Map of layers by members: {title}.",
-        alt.Chart().mark_rect().encode(x=member_axis(rows), y=y, color=colour, tooltip=tooltip),
-        height=max(120, 22 * len(list_layers(rows))),
+        base.transform_filter("isValid(datum.layer)").mark_rect().encode(y=y, color=colour),
+        mark_missing(base, "layer"),
+        height=max(120, 22 * len(there)),
     )
 
 
 def heads(table: pa.Table, title: str) -> alt.LayerChart:
     """The map of heads of one member, which a slider chooses (``family_heads``)."""
-    rows: list[Row] = table.to_pylist()
+    rows = drop_nulls(table.to_pylist(), "layer")
     members = sorted({row["member"] for row in rows})
     places = {member: place for place, member in enumerate(members)}
     base, height = head_grid(rows)
@@ -100,12 +163,17 @@ def heads(table: pa.Table, title: str) -> alt.LayerChart:
         "value:Q", title=None, scale=alt.Scale(domain=[0, max(1.0, *(row["value"] or 0 for row in rows))])
     )
     tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head"), *_list_tooltips()]
-    cells = base.mark_rect().encode(color=colour, tooltip=tooltip).transform_filter("datum.place == member")
+    shown = base.transform_filter("datum.place == member")
+    first = min((row["layer"], row["head"]) for row in rows)
+    named = shown.transform_filter(f"datum.layer == {first[0]} && datum.head == {first[1]}").mark_text(
+        style="reference-label", align="right", baseline="bottom", dy=-4
+    )
     chart = layer_chart(
         [{**row, "place": places[row["member"]]} for row in rows],
         title,
         f"Map of heads, layers by heads, of the member that the slider chooses: {title}.",
-        cells,
+        shown.mark_rect().encode(color=colour, tooltip=tooltip),
+        named.encode(x=alt.value("width"), y=alt.value(0), text="label:N"),
         height=height,
     )
     return chart.add_params(slider)
@@ -113,27 +181,30 @@ def heads(table: pa.Table, title: str) -> alt.LayerChart:
 
 def traces(table: pa.Table, title: str) -> alt.LayerChart:
     """A quantity of every head over the members; heads in which it appears are thicker (``family_heads``)."""
-    rows = [{**row, "name": f"{row['layer']}.{row['head']}"} for row in drop_nulls(table.to_pylist(), "value")]
+    rows = [{**row, "name": f"{row['layer']}.{row['head']}"} for row in table.to_pylist()]
     base = alt.Chart().encode(
         x=member_axis(rows),
         y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=True)),
         detail="name:N",
         tooltip=[alt.Tooltip("name:N", title="Layer.head"), *_list_tooltips()],
     )
-    ended = base.transform_filter(f"datum.appears && datum.member == {max(row['member'] for row in rows)}")
+    ended = base.transform_filter(
+        f"datum.appears && datum.member == {max(row['member'] for row in drop_nulls(rows, 'value'))}"
+    )
     return layer_chart(
         rows,
         title,
         f"A line for each head over the members: {title}.",
-        base.mark_line(strokeWidth=0.6, opacity=0.35).transform_filter("!datum.appears"),
+        base.mark_line(strokeWidth=0.6, opacity=0.35).transform_filter("isValid(datum.value) && !datum.appears"),
         base.mark_line(style="mean").transform_filter("datum.appears"),
         ended.mark_text(style="reference-label", align="left", dx=4).encode(text="name:N"),
+        mark_missing(base.transform_filter("!isValid(datum.layer)"), "value"),
     )
 
 
 def verdicts(table: pa.Table) -> alt.LayerChart:
     """The verdict of every member on every claim, claims by members (``family_claims``)."""
-    rows = [{**row, "sign": VERDICTS[row["verdict"]][0]} for row in table.to_pylist()]
+    rows = [{**row, "sign": VERDICTS[row["verdict"]][0] if row["verdict"] else "×"} for row in table.to_pylist()]
     claims = sorted({row["claim"] for row in rows})
     base = alt.Chart().encode(
         x=member_axis(rows),
@@ -150,7 +221,7 @@ def verdicts(table: pa.Table) -> alt.LayerChart:
         rows,
         "Verdicts on the claims",
         "Map of claims by members; each cell has the sign of the verdict.",
-        base.mark_rect(opacity=0.55).encode(color=colour),
+        base.transform_filter("isValid(datum.verdict)").mark_rect(opacity=0.55).encode(color=colour),
         base.mark_text().encode(text="sign:N"),
         height=16 * len(claims),
     )

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import altair as alt
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from reports.charts import families as charts
-from reports.figures.parts import Figure, Section, make_empty_figure
+from reports.figures.parts import Figure, Section, has_values, make_empty_figure
 from reports.findings import families as findings
 from reports.listings import tabulate_family_differences, tabulate_onsets, tabulate_overlaps
 from reports.queries import Answer, ask
@@ -16,11 +17,31 @@ from reports.queries import Answer, ask
 MOST_CELLS = 20_000
 """Most rows of heads by members behind a figure; beyond it, only some members are shown."""
 
-BY_HEAD = ("sink_weight", "top_previous", "top_induction", "recall[4]")
+BY_HEAD = ("sink_weight", "pattern_sink", "pattern_previous", "pattern_local", "pattern_induction", "recall[4]")
 """Quantities that are shown for each head."""
 
-BY_MEMBER = ("recall_over_random", "auc_over_random", "recall_over_shuffled", "auc_over_shuffled", "effective_keys")
-"""Quantities of the model that are shown over the members, besides those of heads."""
+BY_MEMBER = (
+    "loss",
+    *BY_HEAD,
+    "pattern_duplicate",
+    "top_previous",
+    "top_induction",
+    "effective_keys",
+    "recall_over_random",
+    "auc_over_random",
+    "recall_over_shuffled",
+    "auc_over_shuffled",
+)
+"""Quantities of the model that are shown over the members."""
+
+BESIDE_CHANCE = {"recall": "Recall", "auc": "AUC"}
+"""Measures that are shown beside chance and the twins of random weights."""
+
+WITH_ONSETS = BY_HEAD[:-1]
+"""Quantities of ``BY_HEAD`` that have a threshold, whose onset is sought."""
+
+LEAST_SHARED = 3
+"""Heads of each member that are listed, those that share the fewest keys."""
 
 OVERLAP_N = 16
 """Largest N at which shared selections are listed."""
@@ -40,30 +61,36 @@ class FamilySource:
         return ask(self.connection, name, family=self.family, **parameters)
 
 
-def build_sections(source: FamilySource) -> tuple[Section, ...]:
-    """The sections of the page of a family."""
+def build_sections(source: FamilySource, *, ordered: bool = True) -> tuple[Section, ...]:
+    """The sections of the page of a family; not ``ordered``: of studies that are only compared, along no axis."""
     of_model = source.ask("family_of_model")
     onsets = source.ask("family_onsets")
+    figures = (
+        *(_build_beside_chance(of_model, name, ordered=ordered) for name in BESIDE_CHANCE),
+        _build_kinds(of_model),
+        _build_trends(of_model, ordered=ordered),
+    )
+    along = Section("verdicts", "Claims of the paper", "The verdict of each member.", (_build_claims(source),))
     return (
         Section(
             "trends",
             "Over the members",
-            "Each quantity of the model over the members of the family, mean over sequences with its 95 % interval.",
-            (*(_build_trend(of_model, name) for name in (*BY_HEAD, *BY_MEMBER)), _build_kinds(of_model)),
+            "Each quantity of the model over the members, mean over sequences with its 95 % interval.",
+            figures,
         ),
         Section(
             "layers",
             "By layer",
             "Where in the model a quantity appears, and with which member.",
-            tuple(_build_layers(source, name) for name in BY_HEAD[:3]),
+            (_build_layers(source),),
         ),
         Section(
             "heads",
             "Head by head",
             "The map of heads of the member that a slider chooses, and each head over the members.",
             (
-                *(figure for name in BY_HEAD for figure in _build_heads(source, onsets, name)),
-                _build_onsets(onsets),
+                *(figure for name in BY_HEAD for figure in _build_heads(source, onsets, name, ordered=ordered)),
+                *([_build_onsets(onsets)] if ordered else []),
             ),
         ),
         Section(
@@ -72,29 +99,39 @@ def build_sections(source: FamilySource) -> tuple[Section, ...]:
             "Quantities of the last member less those of the first, and keys that two members select alike.",
             (_build_differences(source), _build_overlaps(source)),
         ),
-        Section("verdicts", "Claims of the paper", "The verdict of each member.", (_build_claims(source),)),
+        *([along] if ordered else []),
     )
 
 
-def _build_trend(answer: Answer, quantity: str) -> Figure:
-    own = _select_quantity(answer, quantity)
-    key, title = f"trend-{_make_key(quantity)}", _name_title(quantity)
-    if not own.num_rows:
+def _build_trends(answer: Answer, *, ordered: bool) -> Figure:
+    """Small multiples: a chart of each quantity."""
+    there = [name for name in BY_MEMBER if has_values(_select_quantity(answer, name), "value")]
+    key, title = "trends-of-model", "Quantities of the model"
+    if not there:
         return make_empty_figure(key, title, answer, NOT_MEASURED)
-    reading = "Points: means over heads and sequences; vertical lines: 95 % intervals over sequences."
-    return Figure(key, title, "", reading, own, answer, charts=(charts.trend(own, quantity),))
+    reading = (
+        "Points: means over heads and sequences; vertical lines: 95 % intervals over sequences; ×: a member without "
+        "results."
+    )
+    drawn = tuple(charts.trend(answer.table, name, ordered=ordered) for name in there)
+    return Figure(key, title, "", reading, answer.table, answer, charts=drawn)
+
+
+def _build_beside_chance(answer: Answer, name: str, *, ordered: bool) -> Figure:
+    key, title = f"beside-chance-{name}", f"{BESIDE_CHANCE[name]} beside chance"
+    if not has_values(_select_quantity(answer, f"{name}_compared"), "value"):
+        return make_empty_figure(key, title, answer, "No member that has landed is compared with chance.")
+    reading = (
+        "Means over heads and ln N, with 95 % intervals over sequences; ×: a member without results. A twin has the "
+        "architecture with random weights; members without one have no such point."
+    )
+    drawn = (charts.beside_chance(answer.table, name, BESIDE_CHANCE[name], ordered=ordered),)
+    return Figure(key, title, "", reading, answer.table, answer, charts=drawn)
 
 
 def _select_quantity(answer: Answer, quantity: str) -> pa.Table:
     """The rows of one quantity."""
-    return answer.table.filter(
-        pa.array([name == quantity for name in answer.table["quantity"].to_pylist()], pa.bool_())
-    )
-
-
-def _name_title(quantity: str) -> str:
-    name = findings.name_quantity(quantity)
-    return name[0].upper() + name[1:]
+    return answer.table.filter(pc.equal(answer.table["quantity"], quantity))
 
 
 def _make_key(quantity: str) -> str:
@@ -110,44 +147,45 @@ def _build_kinds(answer: Answer) -> Figure:
     return Figure(key, title, "", reading, answer.table, answer, charts=(charts.kinds(answer.table),))
 
 
-def _build_layers(source: FamilySource, quantity: str) -> Figure:
-    answer = source.ask("family_layers", quantity=quantity)
-    key, title = f"layers-{_make_key(quantity)}", f"{_name_title(quantity)}, by layer"
-    if not answer.table.num_rows:
+def _build_layers(source: FamilySource) -> Figure:
+    answers = {name: source.ask("family_layers", quantity=name) for name in BY_HEAD}
+    found = {name: answer for name, answer in answers.items() if has_values(answer.table, "value")}
+    key, title = "layers-of-members", "Layers by members"
+    answer = next(iter((found or answers).values()))
+    if not found:
         return make_empty_figure(key, title, answer, NOT_MEASURED)
-    reading = "Mean over the heads of each layer, and over sequences."
-    return Figure(key, title, "", reading, answer.table, answer, charts=(charts.layers(answer.table, title),))
+    reading = "Mean over the heads of each layer, and over sequences; ×: a member without results."
+    drawn = tuple(charts.layers(each.table, findings.title_quantity(name)) for name, each in found.items())
+    return Figure(key, title, "", reading, answer.table, answer, charts=drawn)
 
 
-def _build_heads(source: FamilySource, onsets: Answer, quantity: str) -> tuple[Figure, Figure]:
+def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered: bool) -> tuple[Figure, ...]:
     answer = source.ask("family_heads", quantity=quantity, most=MOST_CELLS)
-    name, key = _name_title(quantity), _make_key(quantity)
-    finding = findings.describe_onsets(onsets.rows(), quantity)
+    name, key = findings.title_quantity(quantity), _make_key(quantity)
+    finding = findings.describe_onsets(onsets.rows(), quantity) if ordered and quantity in WITH_ONSETS else ""
 
     def build(part: str, title: str, reading: str, draw: Callable[[pa.Table, str], alt.LayerChart]) -> Figure:
-        if not answer.table.num_rows:
+        if not has_values(answer.table, "value"):
             return make_empty_figure(f"{part}-{key}", title, answer, NOT_MEASURED)
         drawn = (draw(answer.table, title),)
         return Figure(f"{part}-{key}", title, finding, reading, answer.table, answer, charts=drawn, tab=name)
 
     of_map = "Mean over sequences; the slider below chooses a member."
     of_traces = "A line for each head; named ones come to exceed the threshold."
-    return (
-        build("map", f"{name}, map of heads", of_map, charts.heads),
-        build("traces", f"{name}, head by head", of_traces, charts.traces),
-    )
+    found = build("map", f"{name}, map of heads", of_map, charts.heads)
+    return (found, build("traces", f"{name}, head by head", of_traces, charts.traces)) if ordered else (found,)
 
 
 def _build_onsets(answer: Answer) -> Figure:
     key, title = "onsets", "Onsets"
-    rows = answer.rows()
-    if not rows:
+    table = answer.table.filter(pc.equal(answer.table["state"], "appears"))
+    if not table.num_rows:
         return make_empty_figure(key, title, answer, "No quantity comes to exceed its threshold over these members.")
     reading = (
         "The onset lies between the last member whose whole interval is at or below the threshold and the first whose "
         "whole interval is above it. Intervals are not adjusted for the number of heads."
     )
-    return Figure(key, title, "", reading, answer.table, answer, listing=tabulate_onsets(rows))
+    return Figure(key, title, "", reading, table, answer, listing=tabulate_onsets(table.to_pylist()))
 
 
 def _build_differences(source: FamilySource) -> Figure:
@@ -165,10 +203,10 @@ def _build_differences(source: FamilySource) -> Figure:
 
 def _build_overlaps(source: FamilySource) -> Figure:
     key, title = "overlaps", "Selected keys that two members share"
-    answer = source.ask("family_overlaps", n=OVERLAP_N)
+    answer = source.ask("family_overlaps", n=OVERLAP_N, heads=LEAST_SHARED)
     rows = answer.rows()
     if not rows:
-        why = "No two consecutive members have stored weights of the same sequences."
+        why = "No two consecutive members read the same sequences."
         return make_empty_figure(key, title, answer, why)
     reading = (
         "Exact; a key counts if it is among the N keys of largest weight of both. The three heads that share least."
@@ -181,5 +219,8 @@ def _build_claims(source: FamilySource) -> Figure:
     key, title, answer = "family-claims", "Verdicts on the claims", source.ask("family_claims")
     if not answer.table.num_rows:
         return make_empty_figure(key, title, answer, NOT_MEASURED)
-    reading = "✓ supported, ✗ not supported, ~ undecided, ? not testable; corrected for the claims of each member."
+    reading = (
+        "✓ supported, ✗ not supported, ~ undecided, ? not testable, × no results; corrected for the claims of each "
+        "member."
+    )
     return Figure(key, title, "", reading, answer.table, answer, charts=(charts.verdicts(answer.table),), broad=True)

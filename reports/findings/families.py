@@ -5,9 +5,15 @@ from collections.abc import Sequence
 from reports.findings.numbers import Row, count, join_sentences
 
 NAMES = {
+    "loss": "loss, nats a token",
     "sink_weight": "attention on the sink",
     "top_previous": "top key is the previous position",
     "top_induction": "top key follows an earlier copy",
+    "pattern_sink": "weight on the sink, all queries",
+    "pattern_previous": "weight on the previous token",
+    "pattern_local": "weight on the last eight keys",
+    "pattern_duplicate": "weight on earlier copies",
+    "pattern_induction": "weight on keys after earlier copies",
     "effective_keys": "effective keys",
     "recall[4]": "Recall at N = 4",
     "retriever_share": "Retriever",
@@ -25,6 +31,12 @@ NAMES = {
 def name_quantity(quantity: str) -> str:
     """A quantity as pages name it."""
     return NAMES.get(quantity, quantity)
+
+
+def title_quantity(quantity: str) -> str:
+    """A quantity as the title of a figure."""
+    name = name_quantity(quantity)
+    return name[0].upper() + name[1:]
 
 
 def describe_members(rows: Sequence[Row]) -> str:
@@ -46,16 +58,21 @@ def _name_axis(rows: Sequence[Row]) -> str:
 
 def describe_onsets(rows: Sequence[Row], quantity: str) -> str:
     """Which heads come to exceed the threshold of a quantity, and between which members (``family_onsets``)."""
-    own = [row for row in rows if row["quantity"] == quantity and row["head"] is not None]
+    of_heads = [row for row in rows if row["quantity"] == quantity and row["head"] is not None]
+    own = [row for row in of_heads if row["state"] == "appears"]
+    waiting = len(of_heads) - len(own)
+    undecided = f"Of {count(waiting, 'other head' if own else 'head')} it is undecided." if waiting else ""
     if not own:
-        return f"No head comes to exceed the threshold of {name_quantity(quantity)} over these members."
+        none = f"No head is found to come to exceed the threshold of {name_quantity(quantity)} over these members."
+        return join_sentences(none, undecided)
     first = own[0]
     head = f"layer {first['layer']} head {first['head']}"
     between = f"between {first['last_below']} and {first['first_above']}"
-    return (
+    found = (
         f"{count(len(own), 'head')} {'comes' if len(own) == 1 else 'come'} to exceed {first['threshold']:g} "
         f"({name_quantity(quantity)}), first {head}, {between}."
     )
+    return join_sentences(found, undecided)
 
 
 def describe_differences(rows: Sequence[Row]) -> str:
@@ -74,11 +91,9 @@ def describe_overlaps(rows: Sequence[Row]) -> str:
     """How many heads of the last member select other keys than the member before (``family_overlaps``)."""
     if not rows:
         return ""
-    last = [row for row in rows if row["study"] == rows[-1]["study"]]
-    changed = [row for row in last if row["alike"] < row["sequences"]]
-    lowest = min(last, key=lambda row: row["shared"])
+    lowest = next(row for row in rows if row["study"] == rows[-1]["study"])
     return (
-        f"{len(changed)} of {count(len(last), 'head')} of {last[0]['study']} select other keys than those of "
-        f"{last[0]['reference']} at N = {last[0]['n']} in some sequence; least shared: {lowest['shared']:.0%} in layer "
-        f"{lowest['layer']} head {lowest['head']}."
+        f"{lowest['heads_changed']} of {count(lowest['heads'], 'head')} of {lowest['study']} select other keys than "
+        f"those of {lowest['reference']} at N = {lowest['n']} in some sequence; least shared: "
+        f"{lowest['shared']:.0%} in layer {lowest['layer']} head {lowest['head']}."
     )

@@ -1,7 +1,7 @@
 -- grain:   one row per (family, study, reference, layer, head, n)
--- inputs:  weights of the tensor stores of the members
--- meaning: how many of the N selected keys of a head two members share, at the last query on the same sequences; of the
---          previous member that has landed; no rows where weights were dropped or the tokens differ
+-- inputs:  top_keys of the members
+-- meaning: how many of the N selected keys of a head two members share, exactly, at the last query on the same sequences,
+--          up to the 16 keys of largest weight; of the previous member that has landed; no rows where the tokens differ
 CREATE TABLE family_overlaps (
 {{ key_columns("family", "study") }}
     reference VARCHAR NOT NULL, -- study that it is compared with

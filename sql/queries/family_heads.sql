@@ -1,15 +1,18 @@
 -- grain:   one row per (member, layer, head) of a family
 -- inputs:  family_members, family_trends, onsets; $family, $quantity, $most
 -- meaning: a quantity of every head over the members; if there are more than $most rows, of every second, third, ... member
---          and the last, and whether it appears over the members
-WITH counted AS (
-    SELECT ceil(count(*) / $most)::INTEGER AS step, max(member) AS last
+--          and the last, and whether it appears over the members; layer and head are NULL for a member that has not landed
+WITH trends AS (
     FROM family_trends
-    JOIN family_members USING (family, study)
     WHERE family = $family AND quantity = $quantity
+),
+counted AS (
+    SELECT greatest(1, ceil(count(*) / $most))::INTEGER AS step, max(member) AS last
+    FROM trends
+    JOIN family_members USING (family, study)
 )
 SELECT
-    study,
+    members.study,
     member,
     members.value AS label,
     layer,
@@ -18,9 +21,9 @@ SELECT
     value_low,
     value_high,
     onsets.state = 'appears' AS appears
-FROM family_trends AS trends
-JOIN family_members AS members USING (family, study)
-JOIN counted ON member % step = 0 OR member = last
+FROM family_members AS members
+CROSS JOIN counted
+LEFT JOIN trends USING (family, study)
 LEFT JOIN onsets USING (family, quantity, layer, head)
-WHERE family = $family AND quantity = $quantity
+WHERE members.family = $family AND (member % step = 0 OR member = last)
 ORDER BY member, layer, head

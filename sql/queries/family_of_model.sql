@@ -1,8 +1,26 @@
 -- grain:   one row per (member, quantity) of a family
 -- inputs:  family_members, family_trends_model; $family
--- meaning: the quantities of the model over the members that have landed, with their intervals
-SELECT study, member, members.value AS label, quantity, trends.value, value_low, value_high, trends.sequences
-FROM family_trends_model AS trends
-JOIN family_members AS members USING (family, study)
-WHERE family = $family AND layer IS NULL
+-- meaning: the quantities of the model over the members, with their intervals; NULL for a member that has not landed
+WITH quantities AS (
+    SELECT DISTINCT quantity
+    FROM family_trends_model
+    WHERE family = $family AND layer IS NULL
+),
+trends AS (
+    FROM family_trends_model
+    WHERE family = $family AND layer IS NULL
+)
+SELECT
+    members.study,
+    member,
+    members.value AS label,
+    quantity,
+    trends.value,
+    value_low,
+    value_high,
+    trends.sequences
+FROM family_members AS members
+CROSS JOIN quantities
+LEFT JOIN trends USING (study, quantity)
+WHERE members.family = $family
 ORDER BY quantity, member

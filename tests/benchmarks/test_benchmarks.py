@@ -17,6 +17,7 @@ from benchmarks import (
     cluster,
     effects,
     extraction,
+    family,
     first_run,
     fits,
     full_size,
@@ -47,6 +48,7 @@ TINY: dict[str, Callable[[], list[Result]]] = {
         sequences=2, layers=1, heads=2, context=8, fitted=2, positions=16, repeats=2
     ),
     "landing": lambda: landing.measure_landing(sequences=2, layers=2, heads=2, context=8, repeats=2),
+    "family": lambda: family.measure_family(members=3, layers=1, heads=2, repeats=2),
     "queries": lambda: queries.measure_queries(layers=2, heads=2, kv_heads=1, context=8, sequences=2, repeats=2),
     "product": lambda: selection.compare_with_product(n=16, head_dim=4, repeats=2),
     "separation": lambda: separation.compare_with_product(n=16, head_dim=4, length=5, repeats=2),

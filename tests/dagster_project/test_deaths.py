@@ -1,4 +1,4 @@
-"""A campaign: ``publish``, ``export`` and ``scores`` killed before each of their changes of files, and run again."""
+"""A campaign: ``publish``, ``export``, ``scores`` and families killed before changes of files, and run again."""
 
 import shutil
 from collections.abc import Callable
@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import sql
 from dagster_project.study.home import Home
-from storage.warehouse.connection import connect
+from storage.warehouse.connection import connect, locate_database, open_database
 from tests.dagster_project import making, recorded
 from tests.dagster_project.driver import attention_geometry, files
 from tests.dagster_project.dying import ALIVE, KILLED, die_at
@@ -108,3 +109,43 @@ def test_scores_are_killed_at_every_change(landed: Path, tmp_path: Path) -> None
         assert "partial" not in " ".join(path.name for path in home.root.rglob("*")), change
 
     assert each_death(command, home.root, prepare, check) >= 4
+
+
+SIZES = {**recorded.TINY, "family": {"context_length": [16, 24, 20]}}
+
+
+def read_family(home: Home) -> dict[str, list[tuple[object, ...]]]:
+    """All rows of the tables of the family ``sizes``."""
+    with open_database(locate_database(home.warehouse, "sizes")) as connection:
+        return {
+            name: connection.execute(f"FROM it.{name} ORDER BY ALL").fetchall() for name in sql.list_names("families")
+        }
+
+
+def test_a_family_that_is_killed_and_run_again_has_the_same_tables(tmp_path: Path) -> None:
+    """Killed again and again, each time later; then while its own tables and its page are made."""
+    undisturbed, home = (Home(tmp_path / name) for name in ("undisturbed", "killed"))
+    for one in (undisturbed, home):
+        one.root.mkdir()
+        recorded.write_studies(one.root, sizes=SIZES)
+    assert attention_geometry("run", "sizes", home=undisturbed.root).code == 0
+    wanted = read_family(undisturbed)
+    assert all(wanted[name] for name in ("family_members", "family_trends", "family_differences", "onsets"))
+    command, change, deaths = ["run", "sizes", "--home", home.root], 40, 0
+    while (code := die_at(change, command, home.root)) == KILLED:
+        change, deaths = change * 8 // 5, deaths + 1
+    assert code == ALIVE
+    assert deaths >= 5
+    assert read_family(home) == wanted
+    made = 0
+    for change in range(1, MOST, 4):
+        locate_database(home.warehouse, "sizes").unlink()
+        if die_at(change, command, home.root) == ALIVE:
+            break
+        done = attention_geometry(*command)
+        assert done.code == 0, (change, done.errors)
+        assert read_family(home) == wanted, change
+        assert (home.families / "sizes.html").exists()
+        made += 1
+    assert made >= 3
+    assert "partial" not in " ".join(path.name for path in home.root.rglob("*"))

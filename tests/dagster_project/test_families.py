@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagster_project.command import runs
+from dagster_project.definitions import defs
+from dagster_project.defs import families as sensors
 from dagster_project.records.partitions import studies as partitions
 from dagster_project.records.registration import register_studies
 from dagster_project.study.families import Family, expand_families
-from dagster_project.study.home import Home
+from dagster_project.study.home import HOME_VARIABLE, Home
 from dagster_project.study.settings import Study
 from dagster_project.study.studies import (
     expand_names,
@@ -33,6 +35,8 @@ DESCRIBED: dict[str, Any] = {"model": "embedded", "corpus": "embedded", "context
 
 SIZES = {**TINY, "family": {"context_length": [16, 24, 20]}}
 """A family whose members take a moment; the order is that of the list."""
+
+MEMBERS = ("sizes-16", "sizes-24", "sizes-20")
 
 
 def home_with(folder: Path, **entries: object) -> Home:
@@ -215,8 +219,66 @@ def test_a_family_runs_and_is_listed_refreshed_and_cleared(tmp_path: Path) -> No
     rows = [json.loads(line) for line in attention_geometry("studies", "--json", home=tmp_path).text.splitlines()]
     assert [row["study"] for row in rows if row["family"] == "sizes"] == ["sizes-16", "sizes-24", "sizes-20"]
     assert "no family 'embedded'" in attention_geometry("studies", "embedded", home=tmp_path).complaint.lower()
-    fresh = attention_geometry("refresh", "sizes", "--dry-run", "--json", home=tmp_path).text
-    assert [json.loads(line)["state"] for line in fresh.splitlines()] == ["fresh"] * 3
+    assert plan_refresh(tmp_path, "sizes") == dict.fromkeys([*MEMBERS, "sizes"], "fresh")
+    assert describe(tmp_path, "sizes").startswith("family of 3 members, current")
     assert attention_geometry("clear", "sizes", "--yes", home=tmp_path).code == 0
     assert not list((tmp_path / "warehouse").glob("*.duckdb"))
     assert {"sizes-16", "sizes-24", "sizes-20"} <= set(list_studies(home))
+
+
+def plan_refresh(home: Path, *names: str) -> dict[str, str]:
+    """What a refresh would do with each study and family: its state, and why it is stale."""
+    told = attention_geometry("refresh", *names, "--dry-run", "--json", home=home).text.splitlines()
+    return {row["study"]: row["reasons"] for row in map(json.loads, told) if row["state"] != "never run"}
+
+
+def describe(home: Path, name: str) -> str:
+    """The state that ``doctor`` tells of a published database."""
+    stores = json.loads(attention_geometry("doctor", "--json", home=home).text)["stores"]
+    (found,) = [row["state"] for row in stores if (row["store"], row["study"]) == ("warehouse", name)]
+    return str(found)
+
+
+def ask_sensor(home: Home, monkeypatch: pytest.MonkeyPatch, running: str = "") -> list[str]:
+    """The families that the sensor would make again."""
+    monkeypatch.setenv(HOME_VARIABLE, str(home.root))
+    monkeypatch.setattr(sensors, "find_unended_runs", lambda _: {running: "run"})
+    loaded = defs()
+    given: dict[str, Any] = {"repository_def": loaded.get_repository_def()}
+    with dg.DagsterInstance.local_temp() as instance, dg.build_sensor_context(instance=instance, **given) as context:
+        tick = loaded.resolve_sensor_def("families_current").evaluate_tick(context)
+        assert {*list_families(home)} <= set(instance.get_dynamic_partitions("family"))
+    return [str(request.partition_key) for request in tick.run_requests]
+
+
+@pytest.mark.slow
+def test_a_family_follows_its_members_whatever_makes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = home_with(tmp_path, sizes=SIZES)
+    assert plan_refresh(tmp_path)["sizes"] == "stale"
+    assert ask_sensor(home, monkeypatch) == []
+    for member in ("sizes-16", "sizes-24"):
+        assert attention_geometry("run", member, home=tmp_path).code == 0
+    assert ask_sensor(home, monkeypatch, running="sizes-20") == []
+    assert ask_sensor(home, monkeypatch) == ["sizes"]
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("family", ["sizes"])
+        assert defs().resolve_job_def("family").execute_in_process(instance=instance, partition_key="sizes").success
+    assert ask_sensor(home, monkeypatch) == []
+    assert "Without results: 20." in (home.families / "sizes.html").read_text(encoding="utf-8")
+    assert describe(tmp_path, "sizes").startswith("family of 3 members; missing: sizes-20, current")
+    done = attention_geometry("refresh", "sizes", "--json", home=tmp_path)
+    outcomes = {row["study"]: row["outcome"] for row in map(json.loads, done.text.splitlines())}
+    assert outcomes == {"sizes-16": "", "sizes-24": "", "sizes-20": "done", "sizes": "done"}
+    assert "Without results" not in (home.families / "sizes.html").read_text(encoding="utf-8")
+    assert plan_refresh(tmp_path, "sizes-16") == {"sizes-16": "fresh", "sizes": "fresh"}
+    (home.families / "sizes.html").unlink()
+    assert plan_refresh(tmp_path, "sizes")["sizes"] == "family: page: missing"
+    write_studies(tmp_path, sizes={**TINY, "family": {"context_length": [24, 16]}})
+    assert plan_refresh(tmp_path, "sizes")["sizes"] == "family: tables: made from other sizes-20"
+    write_studies(tmp_path, sizes={**TINY, "family": {"context_length": [24, 16, 20]}})
+    assert plan_refresh(tmp_path, "sizes")["sizes"] == "family: tables: made from other order of members"
+    assert "stale (tables: made from other order of members)" in describe(tmp_path, "sizes")
+    write_studies(tmp_path)
+    assert "that no entry defines: attention-geometry clear sizes" in describe(tmp_path, "sizes")
+    assert attention_geometry("clear", "sizes", "--yes", home=tmp_path).code == 0
+    assert not (tmp_path / "warehouse" / "sizes.duckdb").exists()

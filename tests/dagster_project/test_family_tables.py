@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from dagster_project.analysis import families
 from dagster_project.analysis.families import Member, compute_family
@@ -19,12 +20,20 @@ from reports.family import write_family
 from reports.queries import ask
 from storage.errors import UserError
 from storage.warehouse.connection import connect
+from storage.warehouse.documentation import list_examples, render_example
 from storage.warehouse.families import land_family
+from storage.warehouse.query import query
 from tests.reports.pages import Page, unpacked
 
 LAYER, HEAD = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
 PLANTED = 5
 """The member, of nine, from which on head 1 of layer 1 has a sink."""
+
+
+def draw_top_keys(generator: np.random.Generator) -> NDArray[np.int64]:
+    """The nine keys of each of four heads in six sequences by falling weight, and seven places without a key."""
+    order = generator.permuted(np.tile(np.arange(9), (6, 4, 1)), axis=-1)
+    return np.pad(order, ((0, 0), (0, 0), (0, 7)), constant_values=-1)
 
 
 def make_member(study: str, number: int, *, tokens: int = 0, planted: bool = True) -> Member:
@@ -40,10 +49,15 @@ def make_member(study: str, number: int, *, tokens: int = 0, planted: bool = Tru
         np.arange(12).reshape(6, 2) + tokens,
         LAYER,
         HEAD,
-        {"sink_weight": sink, "recall[4]": recall},
+        {"sink_weight": sink, "pattern_sink": sink, "recall[4]": recall},
         {"auc_over_random": recall[:, 1] - 0.3},
-        {"auc_over_random": (0.1, 0.05, 0.15, 6)},
+        {
+            "auc_over_random": (0.1, 0.05, 0.15, 6),
+            "recall_compared": (0.3 + number / 100, 0.25, 0.45, 6),
+            "recall_of_random": (0.1, 0.08, 0.12, 6),
+        },
         (("a_claim", "Heads separate", "supported" if number else "undecided", 0.01),),
+        draw_top_keys(generator),
     )
 
 
@@ -54,10 +68,8 @@ def land(
     monkeypatch.setattr(families, "read_member", lambda _, study: members[study])
     family = Family("steps", "revision", {study: study.removeprefix("steps-") for study in members})
     origins = {study: member and "made" for study, member in members.items()}
-    stores: Any = dict.fromkeys(members)
-    monkeypatch.setattr(families, "_open_weights", lambda _: None)
     folder.mkdir(exist_ok=True)
-    land_family(folder, "steps", compute_family(family, folder, stores, origins))
+    land_family(folder, "steps", compute_family(family, folder, origins))
     return connect(folder)
 
 
@@ -150,6 +162,23 @@ def test_trends_and_differences_are_those_of_the_sequences(tmp_path: Path, monke
         assert connection.execute(verdicts).fetchall() == [("undecided",), ("supported",)]
 
 
+def test_shared_keys_are_those_of_both_selections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = nine(missing=(3,))
+    members["steps-8"] = make_member("steps-8", 8, tokens=1)  # other text
+    with closing(land(tmp_path, monkeypatch, members)) as connection:
+        found = connection.execute(
+            "SELECT n, shared, alike, sequences FROM family_overlaps "
+            "WHERE study = 'steps-4' AND reference = 'steps-2' AND layer = 1 AND head = 0 ORDER BY n"
+        ).fetchall()
+        studies = {study for (study,) in connection.execute("SELECT DISTINCT study FROM family_overlaps").fetchall()}
+    one, other = (member.top_keys[:, 2].tolist() for member in (members["steps-4"], members["steps-2"]) if member)
+    assert [row[0] for row in found] == [1, 2, 3, 4, 6, 8], "the head has nine keys"
+    for n, shared, alike, sequences in found:
+        common = [len(set(a[:n]) & set(b[:n])) for a, b in zip(one, other, strict=True)]
+        assert (shared, alike, sequences) == (pytest.approx(np.mean(common) / n), common.count(n), 6)
+    assert studies == {f"steps-{number}" for number in (1, 2, 4, 5, 6, 7)}
+
+
 def test_a_family_is_replaced_as_a_whole_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -182,13 +211,52 @@ def test_the_page_of_a_family_shows_its_numbers(tmp_path: Path, monkeypatch: pyt
     assert "layer 1 head 1" in " ".join(onsets.split())
     charts = unpacked(next(shown for _, shown in page.find("script", id="charts")))["charts"]
     drawn = {chart["key"]: chart["spec"] for chart in charts}
-    assert {"trend-sink-weight", "layers-sink-weight", "map-sink-weight", "family-claims"} <= set(drawn)
+    assert {"beside-chance-recall", "trends-of-model-1", "layers-of-members-1", "family-claims"} <= set(drawn)
+    for key in ("beside-chance-recall", "trends-of-model-1", "layers-of-members-1", "family-claims"):
+        (rows,) = drawn[key]["datasets"].values()
+        places = {row["label"]: row for row in rows}
+        assert list(places) == [str(number) for number in range(9)], "a member has no place on the axis"
+        lacking = {label for label, row in places.items() if row.get("value", row.get("verdict")) is None}
+        assert lacking == {"2"}, "the member that is missing is not shown as missing"
+        assert any(layer["mark"].get("text") == "×" for layer in drawn[key]["layer"]) or key == "family-claims"
+    (shown,) = drawn["family-kinds"]["datasets"].values() if "family-kinds" in drawn else ([],)
+    assert shown == []
     slider = next(one for one in drawn["map-sink-weight"]["params"] if one["name"] == "member")
     assert slider["bind"]["max"] == 7, "the member that is missing has a place on the slider"
     (traced,) = drawn["traces-sink-weight"]["datasets"].values()
     marked = [row for row in traced if row["appears"]]
     assert {(row["layer"], row["head"]) for row in marked} == {(1, 1)}
     assert len(marked) == 8
+
+
+def test_the_tour_answers_questions_about_families(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    members = nine(missing=(2,))
+    with closing(land(tmp_path, monkeypatch, members)) as connection:
+        examples = {example.name: example for example in list_examples()}
+        sinks, changed, recall, others = (
+            query(connection, render_example(examples[name], "no study")).read_all().to_pylist()
+            for name in examples
+            if "$study" not in examples[name].code and name[:2] in {"30", "31", "32", "33"}
+        )
+    assert [(row["layer"], row["layer_state"], row["heads_appear"], row["heads"]) for row in sinks] == [
+        (0, "never", 0, 2),
+        (1, "appears", 1, 2),
+    ]
+    assert (sinks[1]["layer_last_below"], sinks[1]["layer_first_above"]) == ("steps-4", "steps-5")
+    assert [(row["quantity"], row["layer"], row["head"], row["change"]) for row in changed] == [
+        ("pattern_sink", 1, 1, "gained")
+    ]
+    assert [row["axis_value"] for row in recall] == [str(number) for number in range(9)]
+    assert [row["recall"] for row in recall] == [None if n == 2 else pytest.approx(0.3 + n / 100) for n in range(9)]
+    assert {row["of_random"] for row in recall} == {0.1, None}
+    one, other = (member.top_keys for member in (members["steps-8"], members["steps-7"]) if member)
+    apart = [row for row in others if row["study"] == "steps-8"]
+    assert len(apart) == 4 == apart[0]["heads_that_differ"]
+    for row in apart:
+        at = 2 * row["layer"] + row["head"]
+        new = [len({*a[:4]} - {*b[:4]}) for a, b in zip(one[:, at].tolist(), other[:, at].tolist(), strict=True)]
+        assert row["other_keys"] == pytest.approx(np.mean(new))
+        assert row["sequences_with_others"] == sum(map(bool, new))
 
 
 def test_a_page_of_many_members_shows_some_of_them_and_the_last(
@@ -199,3 +267,12 @@ def test_a_page_of_many_members_shows_some_of_them_and_the_last(
         every = ask(connection, "family_heads", family="steps", quantity="sink_weight", most=1000).rows()
     assert sorted({row["member"] for row in shown}) == [0, 3, 6, 8]
     assert len(every) == 36
+
+
+def test_a_member_without_results_has_its_place_among_lines_of_heads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(land(tmp_path, monkeypatch, nine(missing=(8,)))) as connection:
+        rows = ask(connection, "family_heads", family="steps", quantity="sink_weight", most=1000).rows()
+    assert [(row["label"], row["layer"], row["value"]) for row in rows if row["member"] == 8] == [("8", None, None)]
+    assert len(rows) == 33

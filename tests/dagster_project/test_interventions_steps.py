@@ -100,9 +100,10 @@ def test_ablation_is_that_of_a_slow_reading(home: Home) -> None:
         assert near(row, wanted, abs_=1e-6)
         of_sequences = [one for one in by_sequence if (one["layer"], one["head"], one["kind"]) == (layer, head, "zero")]
         assert [one["sequence"] for one in of_sequences] == [0, 1, 2]
-        for name, numbers in (("delta_loss", delta), ("kl", kl)):
+        unchanged = np.array([loss(plain[s], s) for s in range(3)])
+        for name, numbers in (("plain_loss", unchanged), ("delta_loss", delta), ("kl", kl)):
             assert [one[name] for one in of_sequences] == pytest.approx(numbers, abs=1e-6)
-        assert row["plain_loss"] == pytest.approx(np.mean([loss(plain[s], s) for s in range(3)]), abs=1e-6)
+        assert row["plain_loss"] == pytest.approx(unchanged.mean(), abs=1e-6)
         assert abs(delta.mean()) > 1e-5  # so that the comparison can fail
         assert row["delta_loss"] != pytest.approx(found[layer, head, "mean"]["delta_loss"], abs=1e-7)
 

@@ -100,6 +100,9 @@ def test_a_comparison_is_written_linked_and_links(two: Path, comparison: Path) -
     assert comparison in targets(two / "index.html")
     assert targets(comparison) == {two / "index.html", two / "reports" / "mine.html", two / "reports" / "drawn.html"}
     assert "mine, drawn" in (two / "index.html").read_text(encoding="utf-8")
+    page = comparison.read_text(encoding="utf-8")
+    assert all(f'<section id="{key}"' in page for key in ("separation", "trends", "layers", "heads", "changes"))
+    assert 'id="onsets"' not in page, "studies along no axis have onsets"
 
 
 @pytest.mark.long

@@ -28,6 +28,7 @@ PARAMETERS: dict[str, str | int | None] = {
     "most": 100,
     "layer": 1,
     "head": 3,
+    "heads": 3,
     "measure": "recall",
     **dict.fromkeys(threshold.name for threshold in THRESHOLDS),
 }

@@ -38,6 +38,17 @@ MEASURES = {
         for null in NULLS
         for name in LABELS
     },
+    **{
+        f"{name}_compared": Measure(
+            f"mean over heads and ln N of {LABELS[name]}, where it is compared with chance", LABELS[name], SHARE
+        )
+        for name in ("recall", "auc")
+    },
+    **{
+        f"{name}_of_{null}": Measure(f"mean over heads and ln N of {LABELS[name]} of {NULLS[null]}", NULLS[null], SHARE)
+        for null in NULLS
+        for name in ("recall", "auc")
+    },
     "focused_share": Measure(
         "share of the heads that give 90 % of their attention to at most a tenth of their keys", "focused heads", SHARE
     ),
@@ -86,15 +97,27 @@ def measure(evidence: Evidence) -> Samples:
             FROM separability_by_sequence
             WHERE query = $query AND n > 1
             WINDOW neighbours AS (PARTITION BY sequence, measure, null_model ORDER BY n)
+        ),
+        levels AS (
+            SELECT
+                sequence,
+                measure,
+                CASE null_model WHEN 'random_selection' THEN 'random' ELSE 'shuffled' END AS null_model,
+                sum(weight * value) / sum(weight) AS value,
+                sum(weight * null_value) / sum(weight) AS null_value,
+                sum(weight * (value - null_value)) / sum(weight) AS difference,
+                (SELECT max(heads) FROM separability_model WHERE query = $query) AS rows
+            FROM points
+            WHERE measure IN ('recall', 'specificity', 'auc')
+            GROUP BY ALL
         )
-        SELECT
-            sequence,
-            measure || '_over_' || CASE null_model WHEN 'random_selection' THEN 'random' ELSE 'shuffled' END AS measure,
-            sum(weight * (value - null_value)) / sum(weight) AS value,
-            (SELECT max(heads) FROM separability_model WHERE query = $query) AS rows
-        FROM points
-        WHERE measure IN ('recall', 'specificity', 'auc')
-        GROUP BY sequence, measure, null_model
+        SELECT sequence, measure || '_over_' || null_model AS measure, difference AS value, rows FROM levels
+        UNION ALL
+        SELECT sequence, measure || '_of_' || null_model, null_value, rows FROM levels WHERE measure <> 'specificity'
+        UNION ALL
+        SELECT sequence, measure || '_compared', value, rows
+        FROM levels
+        WHERE measure <> 'specificity' AND null_model = 'random'
         """
     )
     others = evidence.ask_means(

@@ -1,0 +1,61 @@
+"""Dagster's asset ``family``: the tables and the page of a family of studies, with the sensor that keeps them current.
+
+https://docs.dagster.io/guides/automate/sensors
+"""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from dagster_project.assets.families import (
+    compute_family_version,
+    compute_inputs_digest,
+    explain_stale_family,
+    has_members,
+    make_family,
+)
+from dagster_project.records.partitions import families
+from dagster_project.records.registration import find_unended_runs, register_studies
+from dagster_project.study.families import Family
+from dagster_project.study.home import Home
+from dagster_project.study.studies import find_family, list_readable_families
+
+
+@dg.asset(
+    partitions_def=families,
+    group_name="family",
+    kinds={"duckdb", "html"},
+    deps=[dg.AssetDep("report", partition_mapping=dg.AllPartitionMapping())],
+    code_version=compute_family_version(),
+)
+def family(context: dg.AssetExecutionContext, data_root: dg.ResourceParam[Home]) -> dg.MaterializeResult[None]:
+    """The tables and the page of a family of studies, from the members that have landed."""
+    found = find_family(data_root, context.partition_key)
+    counts = make_family(data_root, found)
+    path = dg.MetadataValue.path(str(data_root.families / f"{found.name}.html"))
+    return dg.MaterializeResult(metadata={"path": path, **counts})
+
+
+family_job = dg.define_asset_job(
+    "family", selection=[family], description="The tables and the page of one family of studies."
+)
+
+
+@dg.sensor(job=family_job, default_status=dg.DefaultSensorStatus.RUNNING, minimum_interval_seconds=60)
+def families_current(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    """Make the tables and the page of each family whose members have changed, once none of them is being made."""
+    home = Home.from_environment()
+    register_studies(context.instance, home)
+    running = find_unended_runs(context.instance)
+    known = list_readable_families(home).values()
+    waiting = [found for found in known if _is_settled(home, found, running) and explain_stale_family(home, found)]
+    for found in waiting:
+        yield dg.RunRequest(run_key=f"{found.name}-{compute_inputs_digest(home, found)}", partition_key=found.name)
+    if not waiting:
+        yield dg.SkipReason(f"{len(known)} families are current, or their members are being made or were never run")
+
+
+def _is_settled(home: Home, found: Family, running: dict[str, str]) -> bool:
+    """Whether a member of a family has landed, and no process works on one or on the family."""
+    names = [found.name, *found.members]
+    return has_members(home, found) and not any(name in running or home.is_claimed(name) for name in names)
