@@ -1,7 +1,5 @@
 """What heads look at, as it is captured: the definition on eager's matrices."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -9,22 +7,23 @@ import torch
 from extract import attention
 from extract.buffers import Buffers
 from extract.capture import Capture, capture
-from extract.hub import silence_libraries
 from geometry.quantities import PATTERNS
-from tests.extract.families import FAMILIES, KEYS, QUERIES, Family, attention_of, ids, model_of, plain_of
+from tests.extract.families import (
+    FAMILIES,
+    KEYS,
+    QUERIES,
+    Family,
+    attention_of,
+    ids,
+    model_of,
+    plain_of,
+    through_the_interface,
+)
 from tests.geometry.patterns_oracle import measure_all
 
+pytestmark = pytest.mark.usefixtures("noiseless")
+
 TOLERANCE = 1e-5
-
-families = pytest.mark.parametrize(
-    "family", [family for family in FAMILIES if not family.alone], ids=lambda family: family.name.replace(" ", "")
-)
-
-
-@pytest.fixture(autouse=True)
-def _noiseless() -> Iterator[None]:
-    with silence_libraries():
-        yield
 
 
 def read(family: Family) -> Capture:
@@ -32,7 +31,7 @@ def read(family: Family) -> Capture:
 
 
 @pytest.mark.one_case
-@families
+@through_the_interface
 def test_they_are_what_the_definition_makes_of_eager_s_matrices(
     family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,6 @@
 """The weight that each key receives: the published definition on eager's matrices, and the memory it takes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,22 +9,23 @@ from torch import Tensor
 from extract import attention
 from extract.buffers import Buffers
 from extract.capture import Capture, capture, probe
-from extract.hub import silence_libraries
-from tests.extract.families import FAMILIES, KEYS, QUERIES, Family, attention_of, ids, model_of, plain_of
+from tests.extract.families import (
+    FAMILIES,
+    KEYS,
+    QUERIES,
+    Family,
+    attention_of,
+    ids,
+    model_of,
+    plain_of,
+    through_the_interface,
+)
 from tests.extract.memory import Held
 from tests.extract.tiny import tiny_model
 
+pytestmark = pytest.mark.usefixtures("noiseless")
+
 TOLERANCE = 5e-6
-
-through_the_interface = pytest.mark.parametrize(
-    "family", [family for family in FAMILIES if not family.alone], ids=lambda family: family.name.replace(" ", "")
-)
-
-
-@pytest.fixture(autouse=True)
-def _noiseless() -> Iterator[None]:
-    with silence_libraries():
-        yield
 
 
 def read(family: Family) -> Capture:
