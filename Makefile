@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export ATTENTION_GEOMETRY_HOME ?= $(CURDIR)/data
 
-.PHONY: help demo smollm2 test test-all test-anywhere test-long test-slow lint hashes bench ui picture clean
+.PHONY: help demo smollm2 test test-all test-anywhere test-ci test-long test-slow lint hashes bench ui picture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -40,7 +40,7 @@ ui: .venv/dev  ## start Dagster's web UI
 	$(BIN)/attention-geometry ui
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
-test test-slow test-long test-all: export OMP_NUM_THREADS = 1
+test test-ci test-slow test-long test-all: export OMP_NUM_THREADS = 1
 
 test: .venv/dev  ## run every behaviour once, in parallel by files
 	$(PYTEST) -m 'not slow'
@@ -56,6 +56,9 @@ test-anywhere: .venv/dev  ## repeat the fast tests on other processors, locales,
 
 test-all: .venv/dev  ## run all three
 	$(PYTEST)
+
+test-ci: .venv/dev  ## run the first two at once, which share their studies
+	$(PYTEST) -m 'not long'
 
 lint: .venv/dev  ## check style and types
 	$(BIN)/ruff check .

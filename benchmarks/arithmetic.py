@@ -54,21 +54,9 @@ class PlainArithmetic:
         return differs
 
     @property
-    def precision_differs(self) -> F64:
-        """Share of the N whose Precision, and so K_out, is not the exact one, (…, arithmetic)."""
-        differs: F64 = (self.k_out != self.exact_k_out[..., None, :]).mean(axis=-1)
-        return differs
-
-    @property
     def recall_difference(self) -> F64:
         """Recall minus the exact Recall, (…, arithmetic, grid)."""
         difference: F64 = (self.k_in - self.exact_k_in[..., None, :]) / self.n
-        return difference
-
-    @property
-    def precision_difference(self) -> F64:
-        """Precision minus the exact Precision, (…, arithmetic, grid)."""
-        difference: F64 = self.n / (self.n + self.k_out) - self.n / (self.n + self.exact_k_out[..., None, :])
         return difference
 
 

@@ -4,7 +4,7 @@ import os
 
 NIGHTLY = bool(os.environ.get("ATTENTION_GEOMETRY_NIGHTLY"))
 
-FLIPS = 1000 if NIGHTLY else 30
+FLIPS = 1000 if NIGHTLY else 22
 """Bits flipped in files of a data root."""
 
 POWER_LOSSES = 20 if NIGHTLY else 5

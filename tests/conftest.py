@@ -7,14 +7,17 @@ import atexit
 import os
 import signal
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import duckdb
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from dagster_project.command.loading import suspend_gc
 from dagster_project.command.program import ExitStatus
 from tests import made_up
+from tests.campaigns import NIGHTLY
 from tests.shared import shared
 
 _STATUS = ExitStatus()
@@ -22,6 +25,14 @@ atexit.register(_STATUS.end)  # else a page about what DuckDB's binding has leak
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+settings.register_profile(
+    "anywhere",
+    deadline=None,  # nor else is it a mistake that a machine is slow or busy
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=not NIGHTLY,  # a first user's examples are those that have been tried before
+)
+settings.load_profile("anywhere")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a shell's job in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -47,7 +58,11 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is ``long`` as slow, and all cases but the first of what is marked ``one_case``."""
+    """Mark what is ``long`` as slow, and all cases but the first of what is marked ``one_case``.
+
+    Tests of the whole checkout, of half a minute each, begin first: no process is left alone with one at the end.
+    """
+    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
     begun: set[str] = set()
     for item in items:
         function = item.nodeid.split("[")[0]

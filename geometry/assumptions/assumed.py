@@ -125,8 +125,8 @@ def draw_values(assumed: AssumedHead, n: int, head_dim: int, rng: np.random.Gene
     Notes
     -----
     The two halves of Assumption 2 cannot both hold exactly for every ρ_0, because a Gram matrix has no negative
-    eigenvalue; ``largest_rho_0`` is the limit. This construction satisfies the sink's half for every ρ_0, and the mean
-    cosine of two other tokens is ρ_0² + (1 − ρ_0²) e^{−β|i−j|}, which has a floor of ρ_0².
+    eigenvalue: ρ_0² ≤ (1 + r)/((n − 1)(1 − r) + 2r) with r = e^{−β}. This construction satisfies the sink's half for
+    every ρ_0, and the mean cosine of two other tokens is ρ_0² + (1 − ρ_0²) e^{−β|i−j|}, which has a floor of ρ_0².
     """
     if min(n, head_dim) < 2:
         msg = f"n and head_dim must be at least 2, got {n} and {head_dim}"
@@ -138,15 +138,6 @@ def draw_values(assumed: AssumedHead, n: int, head_dim: int, rng: np.random.Gene
         along = np.full((n - 1, 1), assumed.rho_0)
         others = _reflect_rows(np.hstack([math.sqrt(1 - assumed.rho_0**2) * others, along]), sink[0])
     return assumed.value_scale * np.concatenate([assumed.lambda_sink * sink, others])
-
-
-def largest_rho_0(beta: float, n: int) -> float:
-    """The largest |ρ_0| for which cosines e^{−β|i−j|} of n − 1 tokens and ρ_0 with the sink can all hold exactly.
-
-    ρ_0² ≤ 1/(1ᵀK⁻¹1) with K the matrix of e^{−β|i−j|}: (1 + r)/((n − 1)(1 − r) + 2r), r = e^{−β}.
-    """
-    r = math.exp(-beta)
-    return math.sqrt((1 + r) / ((n - 1) * (1 - r) + 2 * r))
 
 
 @compile_kernel

@@ -88,38 +88,22 @@ def summarise_cosines(cosines: F64) -> tuple[float, float]:
     return (float(others.mean()), float(others.std())) if others.size else (math.nan, math.nan)
 
 
-def cosines_with(values: NDArray[np.floating], index: int) -> F64:
-    """Cosines of all value states with one of them, cos(v_index, v_j) for every j (Section 4.2, Figure 10).
+def cosines_with_one(unit: F64, directed: Bool, index: int) -> F64:
+    """Cosines of all value states of a head with one of them, cos(v_index, v_j) for every j (Section 4.2, Figure 10).
 
     Parameters
     ----------
-    values
-        Value states of some positions, (…, n, d), of any unit.
+    unit, directed
+        Of its ``unit_vectors``, (n, d) and (n,).
     index
         Index along n of the one: 0 for the first, −1 for the last.
 
     Returns
     -------
     ndarray
-        float64 (…, n), within [−1, 1]; 1 for the one itself. NaN where a value state has norm 0, and everywhere if the
+        float64 (n,), within [−1, 1]; 1 for the one itself. NaN where a value state has norm 0, and everywhere if the
         one has. Computed from a part of the positions, the cosines are the same to the last bit.
-
-    Raises
-    ------
-    ValueError
-        As for ``cosine_by_distance``.
-    IndexError
-        If ``index`` is out of range.
     """
-    _check(values)
-    cosines = np.full(values.shape[:-1], np.nan)
-    for head in np.ndindex(values.shape[:-2]):
-        cosines[head] = cosines_with_one(*unit_vectors(values[head]), index)
-    return cosines
-
-
-def cosines_with_one(unit: F64, directed: Bool, index: int) -> F64:
-    """``cosines_with`` of one head, (n,), from its ``unit_vectors``."""
     found = np.clip(np.einsum("nd,d->n", unit, unit[index]), -1.0, 1.0)
     found[index] = 1.0
     return np.where(directed & directed[index], found, np.nan)

@@ -106,9 +106,7 @@ def _run(home: str, log: str, command: list[str], hold: str) -> None:
 
 
 def _spare_what_is_not_ours() -> None:
-    """Leave out half of the time of a page: Altair's validation of every chart, and bundling of its JavaScript."""
-    schemapi = import_module("altair.utils.schemapi")
-    schemapi.DEBUG_MODE = False
+    """Leave out what takes much of the time of a page, the bundling of its JavaScript."""
     import_module("reports.browser").bundle = lambda: "// the library of the charts"
 
 

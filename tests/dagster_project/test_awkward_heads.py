@@ -243,8 +243,14 @@ DEGENERATE: dict[str, dict[str, Any]] = {
 }
 
 
+HELD = ("uniform", "one head", "value states alike")
+"""What others hold, together with more that is degenerate."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", DEGENERATE)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.long if kind in HELD else ()) for kind in DEGENERATE]
+)
 def test_a_degenerate_model_has_a_whole_page(tmp_path: Path, kind: str) -> None:
     home = finished(tmp_path, keys=24, **DEGENERATE[kind])
     page = home.report(NAME).read_text(encoding="utf-8")

@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import yaml
 from transformers import AutoModelForCausalLM
 
+from dagster_project.study.home import Home
 from extract.hub import silence_libraries
 from geometry import Scale, selection_profile
 from storage.files.places import Local
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
+from tests.dagster_project import making, recorded
 from tests.dagster_project.conftest import CONTEXT, SEQUENCES
 from tests.dagster_project.driver import attention_geometry
 from tests.extract.tiny import WINDOW
@@ -167,14 +168,15 @@ QUERIES = (9, 30, CONTEXT - 1)
 def several(
     request: pytest.FixtureRequest, inputs: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path, int]:
-    """A data root with a finished study of three queries, its checkpoint, and how many keys a query sees at most."""
-    home, checkpoint = tmp_path_factory.mktemp("several"), inputs / request.param
+    """A data root where a study of three queries has landed, its checkpoint, and how many keys a query sees at most."""
+    home, checkpoint = Home(tmp_path_factory.mktemp("several")), inputs / request.param
     study = {"model": str(checkpoint), "corpus": str(inputs / "book.txt"), "context_length": CONTEXT}
-    study |= {"sequences": SEQUENCES, "queries": list(QUERIES)}
-    (home / "studies.yaml").write_text(yaml.safe_dump({"studies": {"mine": study}}), encoding="utf-8")
-    done = attention_geometry("run", "mine", home=home)
-    assert done.code == 0, done.errors
-    return home, checkpoint, WINDOW if request.param == "mistral" else CONTEXT
+    recorded.write_studies(home.root, mine=study | {"sequences": SEQUENCES, "queries": list(QUERIES)})
+    making.extract(home, "mine")
+    making.measure(home, "mine")
+    making.summarise(home, "mine")
+    assert making.land(home, "mine").published
+    return home.root, checkpoint, WINDOW if request.param == "mistral" else CONTEXT
 
 
 def up_to(query: int, found: Eager) -> Eager:

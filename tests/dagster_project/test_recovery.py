@@ -109,7 +109,6 @@ class Uninterrupted:
     spans: dict[str, float]
     """Seconds of each stage."""
     contents: str
-    contents_earlier: str
 
     def begin(self, home: Path, *, replaced: bool) -> None:
         """Make a data root in which the study has not been run, or one with all of the earlier study in its place."""
@@ -144,7 +143,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Uninterrupted:
     began = dict(reversed(stages))
     spans = {stage: began[after] - began[stage] for stage, after in pairwise((*STAGES, "end"))}
     described = (root / "once" / "studies.yaml").read_text()
-    return Uninterrupted(root / "once", root / "earlier", described, spans, found["once"], found["earlier"])
+    return Uninterrupted(root / "once", root / "earlier", described, spans, found["once"])
 
 
 def killed_in(

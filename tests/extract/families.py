@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+import pytest
 import torch
 import transformers
 from torch import Tensor
@@ -341,6 +342,15 @@ FAMILIES: tuple[Family, ...] = (
     ),
 )
 """Every family that is tested, in the order of the page."""
+
+
+def _each(families: Collection[Family]) -> pytest.MarkDecorator:
+    """Run a test for each of some families."""
+    return pytest.mark.parametrize("family", families, ids=lambda family: family.name.replace(" ", ""))
+
+
+every_family = _each(FAMILIES)
+through_the_interface = _each([family for family in FAMILIES if not family.alone])
 
 
 @dataclass(frozen=True)

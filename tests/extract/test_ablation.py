@@ -1,6 +1,5 @@
 """Ablation of single heads, against a whole forward pass for each with its outputs replaced one by one."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,26 +20,17 @@ from extract.ablation import (
     estimate_row_bytes,
 )
 from extract.capture import Attention, probe
-from extract.hub import silence_libraries
 from extract.interventions import REPLACEMENTS, Replacement, intervene
 from extract.resuming import Resumable
 from storage.errors import UserError
-from tests.extract.families import FAMILIES, Family, attention_of, ids, model_of
+from tests.extract.families import Family, attention_of, ids, model_of, through_the_interface
 from tests.extract.memory import Held
 from tests.extract.tiny import VOCABULARY, tiny_model, write_checkpoint
 
+pytestmark = pytest.mark.usefixtures("noiseless", "inference")
+
 TOLERANCE = 2e-6
 """Largest difference allowed to a loss, in nats."""
-
-through_the_interface = pytest.mark.parametrize(
-    "family", [family for family in FAMILIES if not family.alone], ids=lambda family: family.name.replace(" ", "")
-)
-
-
-@pytest.fixture(autouse=True)
-def _noiseless() -> Iterator[None]:
-    with silence_libraries(), torch.inference_mode():
-        yield
 
 
 def sequence() -> Tensor:

@@ -3,7 +3,7 @@
 import copy
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import NoReturn
 
@@ -25,19 +25,14 @@ from extract import two_pass
 from extract.attention import compute_query_weights
 from extract.buffers import Buffers
 from extract.capture import Capture, capture, probe
-from extract.hub import silence_libraries
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
-from tests.extract.families import FAMILIES, KEYS, QUERIES, attention_of, ids, model_of
+from tests.extract.families import KEYS, QUERIES, attention_of, every_family, ids, model_of
 from tests.extract.tiny import VOCABULARY, WINDOW, tiny_config, tiny_model
 
+pytestmark = pytest.mark.usefixtures("noiseless")
+
 OF_EACH_PATH = ("llama", "gemma2", "gpt_oss")
-
-
-@pytest.fixture(autouse=True)
-def _noiseless() -> Iterator[None]:
-    with silence_libraries():
-        yield
 
 
 def read(model: PreTrainedModel, input_ids: Tensor, queries: tuple[int, ...]) -> Capture:
@@ -307,7 +302,7 @@ cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUD
 
 @pytest.mark.gpu
 @cuda
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name.replace(" ", ""))
+@every_family
 def test_a_gpu_captures_the_same(family: object) -> None:
     here = model_of(family.name)
     attention = attention_of(family.name)

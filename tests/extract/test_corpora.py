@@ -94,7 +94,7 @@ DOCUMENTS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(texts=DOCUMENTS, keys=st.integers(2, 9), pack=st.booleans(), with_bos=st.booleans())
 def test_all_windows_of_any_documents(texts: list[str], keys: int, pack: bool, with_bos: bool) -> None:
     """Asked for every window there is, the choice holds each exactly once; asked for one more, it says so."""

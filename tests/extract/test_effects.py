@@ -1,7 +1,6 @@
 """What heads do, on a study that was extracted: pieces that can be resumed, and what is refused."""
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,8 @@ from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.extract.families import model_of
 from tests.extract.tiny import WINDOW, text, tiny_tokenizer, write_checkpoint
+
+pytestmark = pytest.mark.usefixtures("noiseless")
 
 SEQUENCES, KEYS = 4, 24
 
@@ -245,11 +246,3 @@ def test_lack_of_memory_is_one_line(opened: OpenedModel, monkeypatch: pytest.Mon
     monkeypatch.setattr(opened.model.model.norm, "forward", full)
     with pytest.raises(UserError, match="There is not enough memory for a forward pass of Qwen3ForCausalLM"):
         next(measure_sparse_losses(opened, held_out, policies))
-
-
-@pytest.fixture(autouse=True)
-def _noiseless() -> Iterator[None]:
-    from extract.hub import silence_libraries
-
-    with silence_libraries():
-        yield

@@ -1,6 +1,6 @@
 """Every family of models: captured against eager, layer by layer, with deliberate mistakes, and the page of that."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import pytest
@@ -15,7 +15,6 @@ from extract import two_pass
 from extract.attention import compute_query_weights
 from extract.buffers import Buffers
 from extract.capture import capture, probe
-from extract.hub import silence_libraries
 from extract.kinds import OTHER_KINDS
 from storage.errors import UserError
 from tests.extract.families import (
@@ -29,6 +28,7 @@ from tests.extract.families import (
     attention_of,
     before_the_rows,
     bound,
+    every_family,
     ids,
     made,
     measure,
@@ -36,6 +36,8 @@ from tests.extract.families import (
     plain_of,
     row,
 )
+
+pytestmark = pytest.mark.usefixtures("noiseless")
 
 MISTAKE = 200
 """A deliberate mistake is at least so many times the bound of rounding."""
@@ -48,14 +50,6 @@ VALUES = ("value_order", "value_keys")
 
 SHOWS_AT = {"causal": QUERIES[:-1], "mask": LATE, "window": LATE, **dict.fromkeys(VALUES, ())}
 """The queries at which a mistake shows in the weights, if not at all."""
-
-every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name.replace(" ", ""))
-
-
-@pytest.fixture(autouse=True)
-def _noiseless() -> Iterator[None]:
-    with silence_libraries():
-        yield
 
 
 @every_family

@@ -1,7 +1,5 @@
 """What heads look at, as it is captured: the definition on eager's matrices."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -9,20 +7,22 @@ import torch
 from extract import attention, two_pass
 from extract.buffers import Buffers
 from extract.capture import Capture, capture
-from extract.hub import silence_libraries
 from geometry.quantities import PATTERNS
-from tests.extract.families import FAMILIES, KEYS, QUERIES, Family, attention_of, ids, model_of, plain_of
+from tests.extract.families import (
+    KEYS,
+    QUERIES,
+    Family,
+    attention_of,
+    every_family,
+    ids,
+    model_of,
+    plain_of,
+)
 from tests.geometry.patterns_oracle import measure_all
 
+pytestmark = pytest.mark.usefixtures("noiseless")
+
 TOLERANCE = 1e-5
-
-families = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name.replace(" ", ""))
-
-
-@pytest.fixture(autouse=True)
-def _noiseless() -> Iterator[None]:
-    with silence_libraries():
-        yield
 
 
 def read(family: Family) -> Capture:
@@ -30,7 +30,7 @@ def read(family: Family) -> Capture:
 
 
 @pytest.mark.one_case
-@families
+@every_family
 def test_they_are_what_the_definition_makes_of_eager_s_matrices(
     family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,27 +11,28 @@ from transformers import PreTrainedModel
 from benchmarks.effects import ReplacedHeads
 from extract import interventions as module
 from extract.capture import capture, probe
-from extract.hub import silence_libraries
 from extract.interventions import Call, Edit, IdentityEdit, Recorder, check_heads, intervene
 from storage.errors import UserError
-from tests.extract.families import FAMILIES, KEYS, Family, _projections, attention_of, bound_logits, ids, model_of
+from tests.extract.families import (
+    FAMILIES,
+    KEYS,
+    Family,
+    _projections,
+    attention_of,
+    bound_logits,
+    ids,
+    model_of,
+    through_the_interface,
+)
 from tests.extract.tiny import WINDOW, tiny_model
+
+pytestmark = pytest.mark.usefixtures("noiseless", "inference")
 
 PROJECTIONS = {"o_proj", "out_proj", "c_proj", "dense", "Wo"}
 """Names of the output projections."""
 
 NOTICED = 1e-3
 """Least change of a logit, of standard deviation about 1, by which an edit or a mistake shows: above all rounding."""
-
-through_the_interface = pytest.mark.parametrize(
-    "family", [family for family in FAMILIES if not family.alone], ids=lambda family: family.name.replace(" ", "")
-)
-
-
-@pytest.fixture(autouse=True)
-def _noiseless() -> Iterator[None]:
-    with silence_libraries(), torch.inference_mode():
-        yield
 
 
 def plain(model: PreTrainedModel) -> Tensor:

@@ -21,7 +21,7 @@ from extract.models import decode_tokens, describe, is_out_of_memory, load
 from extract.settings import ExtractionSettings, ModelSettings
 from storage.errors import UserError
 from tests.extract.fake_hub import COMMIT, REFUSALS, ask_hub, serve
-from tests.extract.families import FAMILIES, Family
+from tests.extract.families import Family, every_family
 from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer, write_checkpoint
 
 
@@ -328,7 +328,7 @@ def test_random_weights_are_those_of_the_architecture_s_initialisation(checkpoin
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name.replace(" ", ""))
+@every_family
 def test_every_family_initialises_all_of_its_weights(family: Family) -> None:
     """Memory that nobody writes is filled with NaN, so that a weight left out is found."""
     torch.use_deterministic_algorithms(True)

@@ -1,6 +1,6 @@
 """The weight that each key receives: the published definition on eager's matrices, and the memory it takes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,20 +9,22 @@ from torch import Tensor
 from extract import attention, two_pass
 from extract.buffers import Buffers
 from extract.capture import Capture, capture, probe
-from extract.hub import silence_libraries
-from tests.extract.families import FAMILIES, KEYS, QUERIES, Family, attention_of, ids, model_of, plain_of
+from tests.extract.families import (
+    FAMILIES,
+    KEYS,
+    QUERIES,
+    Family,
+    attention_of,
+    ids,
+    model_of,
+    plain_of,
+)
 from tests.extract.memory import Held
 from tests.extract.tiny import tiny_model
 
+pytestmark = pytest.mark.usefixtures("noiseless")
+
 TOLERANCE = 5e-6
-
-families = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name.replace(" ", ""))
-
-
-@pytest.fixture(autouse=True)
-def _noiseless() -> Iterator[None]:
-    with silence_libraries():
-        yield
 
 
 def read(family: Family) -> Capture:
@@ -49,7 +51,7 @@ def farthest(family: Family, definition: Callable[[Tensor], Tensor]) -> float:
 
 
 @pytest.mark.one_case
-@families
+@every_family
 @pytest.mark.parametrize("rows", [KEYS, 7])
 def test_it_is_what_the_definition_makes_of_eager_s_matrices(
     family: Family, rows: int, monkeypatch: pytest.MonkeyPatch

@@ -1,7 +1,6 @@
 """Passes that begin at a layer: what the plain pass gives, to the last bit, or not at all."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,24 +10,14 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from extract import resuming as module
 from extract.capture import probe
-from extract.hub import silence_libraries
 from extract.resuming import Resumable
-from tests.extract.families import FAMILIES, Family, attention_of, ids, model_of
+from tests.extract.families import Family, attention_of, ids, model_of, through_the_interface
 from tests.extract.tiny import tiny_model, write_checkpoint
+
+pytestmark = pytest.mark.usefixtures("noiseless", "inference")
 
 SHARING = ("Gemma 3n", "Gemma 4, shared")
 """Families in which layers use keys and values of earlier ones."""
-
-
-through_the_interface = pytest.mark.parametrize(
-    "family", [family for family in FAMILIES if not family.alone], ids=lambda family: family.name.replace(" ", "")
-)
-
-
-@pytest.fixture(autouse=True)
-def _noiseless() -> Iterator[None]:
-    with silence_libraries(), torch.inference_mode():
-        yield
 
 
 def sequence() -> Tensor:

@@ -1,6 +1,5 @@
 """Sparse attention against a slow reading of each policy, query by query, and against full attention."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,27 +11,27 @@ from transformers import PreTrainedModel
 
 from extract import sparsity as module
 from extract.capture import Attention, probe
-from extract.hub import silence_libraries
 from extract.interventions import Call, Edit, intervene
 from extract.policies import Block, Largest, Mass, Policy, SinkAndRecent, count_fewest, select_largest
 from extract.sparsity import SparseEdit, count_mass_keys, estimate_policy_bytes, measure_policy_losses
 from storage.errors import UserError
-from tests.extract.families import FAMILIES, KEYS, Family, attention_of, bound_logits, ids, model_of, plain_of
+from tests.extract.families import (
+    KEYS,
+    Family,
+    attention_of,
+    bound_logits,
+    ids,
+    model_of,
+    plain_of,
+    through_the_interface,
+)
 from tests.extract.memory import Held
 from tests.extract.tiny import tiny_model
 
+pytestmark = pytest.mark.usefixtures("noiseless", "inference")
+
 NOTICED = 2e-3
 """Least change of a logit, of standard deviation about 1, by which keys left out show: above all rounding."""
-
-through_the_interface = pytest.mark.parametrize(
-    "family", [family for family in FAMILIES if not family.alone], ids=lambda family: family.name.replace(" ", "")
-)
-
-
-@pytest.fixture(autouse=True)
-def _noiseless() -> Iterator[None]:
-    with silence_libraries(), torch.inference_mode():
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from geometry import SelectionProfile
+from geometry.assumptions.similarity import cosines_with_one, unit_vectors
 from geometry.quantities import MODEL_UNITS, list_declared
 from tests.geometry import oracle
 
@@ -70,3 +71,9 @@ def is_tie(
     given = getattr(profile, name)[..., size - 1]
     slack = 0 if name in COUNTS else FLOAT32
     return bool(((low - slack <= given) & (given <= high + slack)).all())
+
+
+def cosines_with(values: np.ndarray, index: int) -> np.ndarray:
+    """Cosines of all value states of every head with one of them, (…, n)."""
+    heads = values.reshape(-1, *values.shape[-2:])
+    return np.reshape([cosines_with_one(*unit_vectors(head), index) for head in heads], values.shape[:-1])

@@ -12,7 +12,6 @@ from geometry.assumptions.assumed import (
     AssumedHead,
     draw_values,
     draw_weights,
-    largest_rho_0,
     stretch_phases,
     weight_profile,
 )
@@ -115,28 +114,6 @@ class TestValues:
             except AssertionError:
                 failed += 1
         assert failed
-
-
-class TestSimilarityOfTheSink:
-    """Where both halves of Assumption 2 can hold, by the eigenvalues of the Gram matrix they ask for."""
-
-    @staticmethod
-    def least_eigenvalue(beta: float, rho_0: float, n: int) -> float:
-        position = np.arange(n)
-        gram = np.exp(-beta * np.abs(position - position[:, None]))
-        gram[0, 1:] = gram[1:, 0] = rho_0
-        return float(np.linalg.eigvalsh(gram).min())
-
-    @pytest.mark.parametrize("beta", [0.01, 0.3, 2.0])
-    @pytest.mark.parametrize("n", [2, 3, 40, 300])
-    def test_the_largest_is_where_an_eigenvalue_turns_negative(self, beta: float, n: int) -> None:
-        largest = largest_rho_0(beta, n)
-        assert self.least_eigenvalue(beta, 0.999 * largest, n) > 0
-        assert self.least_eigenvalue(beta, 1.001 * largest, n) < 0
-
-    def test_a_sink_may_be_parallel_to_all_only_if_all_are(self) -> None:
-        assert largest_rho_0(0.0, 1000) == 1
-        assert largest_rho_0(math.inf, 1025) == 1 / 32
 
 
 class TestWeights:

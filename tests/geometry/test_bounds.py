@@ -85,7 +85,7 @@ class TestBranches:
 class TestTies:
     """Pairs with g_j = g_i have ξ = 0 and p = 0, in exact arithmetic and in the product."""
 
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=300)
     @given(small_heads())
     def test_halves_are_those_of_exact_arithmetic(self, head: tuple[np.ndarray, np.ndarray]) -> None:
         """κ is so small that nothing but the pairs with ξ < 0 counts."""

@@ -53,7 +53,7 @@ class TestAgainstTheDefinitions:
         found = separability(weights, values, every(weights), draws=2, seed=WORDS, sink=sink)
         assert_right(found, weights, values, 2, sink=sink)
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     @given(small_heads(), st.booleans())
     def test_ties_count_as_in_exact_arithmetic(self, head: tuple[np.ndarray, np.ndarray], sink: bool) -> None:
         """Weights of 0, repeated value states, and keys that are equally far in different directions."""
@@ -318,7 +318,7 @@ def near_head(seed: int) -> tuple[np.ndarray, np.ndarray]:
 class TestDifferences:
     """The last resort by itself: all pairs of some keys by differences."""
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=200)
     @given(small_heads(), st.randoms(use_true_random=False))
     def test_equals_exact_arithmetic(self, head: tuple[np.ndarray, np.ndarray], random: object) -> None:
         weights, values = head
@@ -359,7 +359,7 @@ class TestIntervals:
         assert max(self.shares(lambda _d: (0.0, 0.0))) > 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(sorted(HEADS)), st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**31))
 def test_ranges_and_identities(kind: str, n: int, d: int, seed: int) -> None:
     """0 to 1 everywhere; K_out ≤ W and N − K_in ≤ W (eq. 22 and 24), ties being whole there, in AUC halved."""

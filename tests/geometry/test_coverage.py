@@ -61,12 +61,13 @@ def assert_told(rates: dict[Key, Rate], trials: int) -> None:
 
 @pytest.mark.slow
 def test_intervals_cover_as_often_as_the_page_says() -> None:
-    rates = key(measure_coverage(trials=500, seed=1))
+    trials = 250
+    rates = key(measure_coverage(trials=trials, seed=1))
     assert len(rates) == len(STATISTICS) * len(DRAWS) * 4
     assert_told(rates, trials=2000)
     for what in ("mean", "ratio of means", "association within layers"):
         for count in (4, 8, 16, 64):
-            assert abs(rates[what, "normal", count].share - 0.95) < 4 * np.sqrt(0.95 * 0.05 / 500)
+            assert abs(rates[what, "normal", count].share - 0.95) < 4 * np.sqrt(0.95 * 0.05 / trials)
 
 
 @pytest.mark.parametrize(("level", "enough"), [(0.95, True), (0.9, False)])

@@ -43,7 +43,7 @@ def test_equals_the_definitions(kind: str, size: int) -> None:
     assert_right(*HEADS[kind](30, 6, 4), size)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(small_heads(), st.data())
 def test_ties_make_one_point_as_in_exact_arithmetic(head: tuple[np.ndarray, np.ndarray], data: st.DataObject) -> None:
     assert_right(*head, data.draw(st.integers(1, len(head[0]) - 1)))

@@ -82,7 +82,7 @@ def test_the_closed_form_is_the_mean_over_all_subsets(n: int) -> None:
         assert distance(y, size) == pytest.approx(sqrt(exact), rel=1e-14)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(vectors)
 def test_also_where_keys_are_equal_opposite_or_zero(y: Vectors) -> None:
     for size in range(1, len(y)):
@@ -134,7 +134,6 @@ def test_all_subsets_of_a_small_head(kind: Head, sink: bool) -> None:
 
 
 class TestCritical:
-    @settings(max_examples=100, deadline=None)
     @given(small_heads())
     def test_is_the_first_n_in_rational_arithmetic(self, head: tuple[np.ndarray, np.ndarray]) -> None:
         weights, values = head

@@ -88,7 +88,7 @@ def test_equals_the_definitions(kind: Head, n: int, d: int, sink: bool) -> None:
     assert differing(found(weights, values, sink=sink), literally(weights, values, sink=sink)) == set()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(small_heads())
 def test_ties_count_as_in_exact_arithmetic(head: tuple[np.ndarray, np.ndarray]) -> None:
     """Sums of different norms that tie in real arithmetic alone are the only ones that may fall either way."""
@@ -103,14 +103,14 @@ def test_ties_count_as_in_exact_arithmetic(head: tuple[np.ndarray, np.ndarray]) 
     assert all(wanted[name] <= given[name] <= strict[name] for name in either)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(small_heads())
 def test_norms_that_are_rational_tie_exactly(head: tuple[np.ndarray, np.ndarray]) -> None:
     weights, values = head[0], np.pad(head[1][:, :1], ((0, 0), (1, 1)))
     assert differing(found(weights, values), literally(weights, values)) == set()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from([0, 2**-149, 2**-140, 2**-126, 1e-30, 2**-24, 0.125, 0.25]), min_size=1, max_size=7))
 def test_the_smallest_weights_decide_ties(drawn: list[float]) -> None:
     """A sum in float64 loses what lies beyond its 53 bits."""
@@ -260,7 +260,6 @@ def test_query_heads_share_the_value_states_of_their_kv_head(kind: Head) -> None
 class TestInvariances:
     heads = st.tuples(st.sampled_from(sorted(HEADS)), st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**31))
 
-    @settings(max_examples=100, deadline=None)
     @given(heads, st.integers(-900, 900), st.booleans())
     def test_the_unit_of_the_values_does_not_matter(
         self, head: tuple[str, int, int, int], exponent: int, sink: bool
@@ -269,14 +268,12 @@ class TestInvariances:
         scaled = np.ldexp(values.astype(np.float64), exponent)
         assert differing(found(weights, scaled, sink=sink), found(weights, values, sink=sink)) == set()
 
-    @settings(max_examples=100, deadline=None)
     @given(heads)
     def test_nor_does_what_a_learned_sink_takes(self, head: tuple[str, int, int, int]) -> None:
         weights, values = HEADS[head[0]](*head[1:])
         lesser = weights.astype(np.float64) / 2**40
         assert differing(found(lesser, values), found(weights.astype(np.float64), values)) == set()
 
-    @settings(max_examples=100, deadline=None)
     @given(heads)
     def test_nor_the_order_of_the_keys_to_what_names_none(self, head: tuple[str, int, int, int]) -> None:
         weights, values = HEADS[head[0]](*head[1:])

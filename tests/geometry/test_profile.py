@@ -118,14 +118,13 @@ class TestControls:
         assert disagreement(selection_profile(weights, values[::-1]), oracle.profile(weights, values)) > 0
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(small_heads())
 def test_ties_count_as_in_exact_arithmetic(head: tuple[np.ndarray, np.ndarray]) -> None:
     weights, values = head
     assert disagreement(selection_profile(weights, values), oracle.exact_counts(weights, values)) == 0
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**32 - 1), st.sampled_from([0.1, 1.0, 10.0, 40.0, 200.0])
 )
@@ -268,7 +267,6 @@ class TestInvariances:
 
     heads = st.tuples(st.sampled_from(sorted(HEADS)), st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**31))
 
-    @settings(max_examples=100, deadline=None)
     @given(heads, st.integers(-90, 90), st.booleans())
     def test_powers_of_two_scale_lengths_and_nothing_else(
         self, head: tuple[str, int, int, int], exponent: int, sink: bool
@@ -278,7 +276,6 @@ class TestInvariances:
         scaled = selection_profile(weights, np.ldexp(values, exponent), kappas=(0.5, 50), sink=sink)
         assert_scaled(scaled, profile, exponent)
 
-    @settings(max_examples=100, deadline=None)
     @given(st.integers(3, 40), st.integers(1, 12), st.integers(0, 2**31), st.booleans())
     def test_the_order_of_keys_between_first_and_last_does_not_matter(
         self, n: int, d: int, seed: int, sink: bool
@@ -290,7 +287,6 @@ class TestInvariances:
         shuffled = selection_profile(weights[order], values[order], sink=sink)
         assert_identical(shuffled, profile)
 
-    @settings(max_examples=100, deadline=None)
     @given(heads)
     def test_the_sink_matters_to_sink_quantities_only(self, head: tuple[str, int, int, int]) -> None:
         weights, values = HEADS[head[0]](*head[1:])
@@ -302,7 +298,6 @@ class TestInvariances:
         for name in ("r_min", "r_max", "norm_s", "norm_s_without_last", "cos_last"):
             np.testing.assert_allclose(getattr(hidden, name), getattr(profile, name), rtol=1e-9, atol=1e-12)
 
-    @settings(max_examples=100, deadline=None)
     @given(heads, st.sampled_from(["unit", "raw"]), st.booleans())
     def test_ranges(self, head: tuple[str, int, int, int], scale: str, sink: bool) -> None:
         weights, values = HEADS[head[0]](*head[1:])
@@ -439,7 +434,6 @@ class TestDerived:
                 found[name].append(number)
         return found
 
-    @settings(max_examples=100, deadline=None)
     @given(small_heads())
     def test_equals_the_definitions(self, head: tuple[np.ndarray, np.ndarray]) -> None:
         counts, expected = selection_counts(*head), self.literally(*head)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from geometry.assumptions.similarity import cosine_by_distance, cosines_with, sink_cosines
+from geometry.assumptions.similarity import cosine_by_distance, sink_cosines
+from tests.geometry.comparison import cosines_with
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -138,7 +139,7 @@ def test_heads_are_taken_one_by_one() -> None:
     assert cosine_by_distance(values[:0]).shape == (0, 3, 11)
 
 
-@pytest.mark.parametrize("function", [cosine_by_distance, sink_cosines, lambda values: cosines_with(values, 0)])
+@pytest.mark.parametrize("function", [cosine_by_distance, sink_cosines])
 @pytest.mark.parametrize(
     ("values", "message"),
     [

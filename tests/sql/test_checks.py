@@ -32,7 +32,7 @@ OF_MODEL = "query = 11 AND n = 4 AND measure = 'recall' AND null_model = 'random
 CURVE = "auc_rank = 'median' AND n = 4"
 POINT = f"{CURVE} AND point = 7"
 ABLATED = "layer = 1 AND head = 0 AND kind = 'zero'"
-COLD, WARM = (f"{HEAD} AND temperature = {temperature}" for temperature in (0.5, 1))
+WARM = f"{HEAD} AND temperature = 1"
 NO_SCORES = "retriever_score = NULL, mixer_score = NULL, reset_score = NULL"
 CONTRIBUTORS = (
     *("entropy_contributors", "effective_contributors", "top_contribution"),
@@ -41,7 +41,6 @@ CONTRIBUTORS = (
 )
 """What is missing together where nothing contributes."""
 NO_CONTRIBUTORS = f"UPDATE concentration SET {', '.join(f'{name} = NULL' for name in CONTRIBUTORS)} WHERE {ROW}"
-NO_SCALE = "UPDATE value_scales SET value_scale = 0"
 NOTHING_SELECTED = "s_in = 0, a_min_in = 0, a_max_in = 0, norm_s = 0, norm_s_without_sink = 0"
 TESTED = "claim = (SELECT min(claim) FROM claims WHERE reason IS NULL)"
 
