@@ -41,7 +41,7 @@ def trend(table: pa.Table, quantity: str) -> alt.LayerChart:
         rows,
         title,
         f"Line chart of a quantity over the members of the family: {title}.",
-        base.mark_rule(style="mean").encode(y=alt.Y("value_low:Q", title=title), y2="value_high:Q"),
+        base.mark_rule(style="mean").encode(y=alt.Y("value_low:Q", title=title), y2=alt.Y2("value_high:Q")),
         base.mark_line(style="mean").encode(y=y),
         base.mark_point(filled=True, size=50, opacity=1).encode(y=y),
     )
@@ -127,7 +127,7 @@ def traces(table: pa.Table, title: str) -> alt.LayerChart:
         f"A line for each head over the members: {title}.",
         base.mark_line(strokeWidth=0.6, opacity=0.35).transform_filter("!datum.appears"),
         base.mark_line(style="mean").transform_filter("datum.appears"),
-        ended.mark_text(style="reference-label", align="left", dx=4).encode(text="name:N"),
+        ended.mark_text(style="reference-label", align="left", dx=4).encode(text=alt.Text("name:N")),
     )
 
 
