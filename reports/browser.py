@@ -11,6 +11,7 @@ from base64 import b64encode
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def bundle() -> str:
     written.
     """
     major, minor, *_ = alt.SCHEMA_VERSION.removeprefix("v").split(".")
-    kept = COMPILED / f"vega-{vl_convert.__version__}-{major}.{minor}.js.gz"
+    kept = COMPILED / f"vega-{metadata.version('vl-convert-python')}-{major}.{minor}.js.gz"
     with suppress(OSError, EOFError, zlib.error):  # there is none, or it is damaged
         return gzip.decompress(kept.read_bytes()).decode()
     text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=f"{major}.{minor}")

@@ -91,7 +91,7 @@ def _mark_best_kappa(rows: Sequence[Row]) -> list[alt.LayerChart]:
     base = alt.Chart(alt.InlineData(values=best)).encode(x=alt.X("kappa:Q"))
     last = best[0]["kappa"] == max(row["kappa"] for row in rows)
     label = base.mark_text(style="reference-label", align="right" if last else "left", baseline="bottom", dy=ABOVE)
-    label = label.encode(y=alt.YValue(0), text=alt.Text("note:N"))
+    label = label.encode(y=alt.value(0), text=alt.Text("note:N"))
     return [alt.LayerChart(layer=[base.mark_rule(style="reference"), label])]
 
 
@@ -140,7 +140,7 @@ def _mark_regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
         before = here
         base = alt.Chart(alt.InlineData(values=[{"n": n, "note": ", ".join(named)}])).encode(x=alt.X("n:Q"))
         name = base.mark_text(style="reference-label", align="left", baseline="top", dx=5)
-        layers = [base.mark_rule(style="reference"), name.encode(y=alt.YValue(15 * step), text=alt.Text("note:N"))]
+        layers = [base.mark_rule(style="reference"), name.encode(y=alt.value(15 * step), text=alt.Text("note:N"))]
         found.append(alt.LayerChart(layer=layers))
     return found
 

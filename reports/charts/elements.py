@@ -57,9 +57,9 @@ def layer_chart(
     )
 
 
-def _write_encoding(layer: alt.Chart | alt.LayerChart) -> alt.Chart | alt.LayerChart:
+def _write_encoding(layer: Any) -> Any:
     """A finished layer with its channels as they are written: an object of Altair takes ten times as long to copy."""
-    written: alt.Chart | alt.LayerChart = layer.copy(deep=False)
+    written = layer.copy(deep=False)
     if isinstance(written, alt.LayerChart):
         written.layer = [_write_encoding(inner) for inner in written.layer]
     elif isinstance(written.encoding, alt.FacetedEncoding):
@@ -98,7 +98,7 @@ def rule_at_n(n: int, note: str) -> alt.LayerChart:
     base = alt.Chart(alt.InlineData(values=[{"n": n, "note": note}])).encode(x=alt.X("n:Q"))
     label = base.mark_text(style="reference-label", align="left", baseline="bottom", dy=ABOVE)
     return alt.LayerChart(
-        layer=[base.mark_rule(style="reference"), label.encode(y=alt.YValue(0), text=alt.Text("note:N"))]
+        layer=[base.mark_rule(style="reference"), label.encode(y=alt.value(0), text=alt.Text("note:N"))]
     )
 
 
@@ -106,7 +106,7 @@ def level(share: float, note: str) -> alt.LayerChart:
     """A rule at one value of the vertical axis, with its name next to the plotting area."""
     base = alt.Chart(alt.InlineData(values=[{"share": share, "note": note}])).encode(y=alt.Y("share:Q"))
     label = base.mark_text(style="reference-label", align="left", dx=6)
-    label = label.encode(x=alt.XValue("width"), text=alt.Text("note:N"))
+    label = label.encode(x=alt.value("width"), text=alt.Text("note:N"))
     return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
 
 
