@@ -6,24 +6,44 @@ exactly these scripts run.
 
 import gzip
 import json
+import zlib
 from base64 import b64encode
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import altair as alt
 import vl_convert
+
+from storage.errors import UserError
+from storage.files.staging import write_atomically
+
+COMPILED = Path(__file__).parent / "__pycache__"
+"""Folder of what is kept from one process to the next."""
+
+LEVEL = 6
+"""How hard ``pack`` compresses: level 9 takes several times as long, for about a hundredth of the size."""
 
 
 @cache
 def bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed as one JavaScript module that sets ``window.vegaEmbed`` (about 0.9 MB).
 
-    Building it takes about a second; the result is cached for the life of the process.
+    Building it takes more than a second; the result is kept beside the compiled code of this package, if that can be
+    written.
     """
     major, minor, *_ = alt.SCHEMA_VERSION.removeprefix("v").split(".")
+    kept = COMPILED / f"vega-{metadata.version('vl-convert-python')}-{major}.{minor}.js.gz"
+    with suppress(OSError, EOFError, zlib.error):  # there is none, or it is damaged
+        return gzip.decompress(kept.read_bytes()).decode()
     text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=f"{major}.{minor}")
-    return text.replace("</script", "<\\/script")
+    safe = text.replace("</script", "<\\/script")
+    with suppress(UserError):
+        write_atomically(kept, gzip.compress(safe.encode(), LEVEL), remedy="it is built again each time")
+    return safe
 
 
 def pack(value: Any) -> str:
@@ -37,7 +57,7 @@ def pack(value: Any) -> str:
         If ``value`` has a number that is not finite, which JSON cannot hold.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    return b64encode(gzip.compress(text.encode(), LEVEL, mtime=0)).decode()
 
 
 def make_policy(*scripts: str) -> str:

@@ -15,7 +15,7 @@ import jinja2
 import pyarrow as pa
 import pyarrow.compute as pc
 from altair.utils.schemapi import debug_mode
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from reports import browser, theme
 from reports.figures import Figure, Section
@@ -135,19 +135,19 @@ def _find_constants(table: pa.Table) -> dict[str, str]:
 
 def _render_cells(table: pa.Table) -> Markup:
     """Render the rows of a table as HTML without optional end tags: a page may have thousands of rows."""
-    rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-    return Markup("\n").join(Markup("<tr>") + Markup("").join(_render_cell(value) for value in row) for row in rows)
+    rows = zip(*(map(_render_cell, column.to_pylist()) for column in table.columns), strict=True)
+    return Markup("\n".join(f"<tr>{''.join(row)}" for row in rows))  # noqa: S704 (each cell escapes its value)
 
 
-def _render_cell(value: Any) -> Markup:
+def _render_cell(value: Any) -> str:
     """Render a value: six significant digits, a dash for NULL, JSON for a list; no number: a class."""
     if value is None:
-        return Markup("<td>–")
+        return "<td>–"
     if isinstance(value, float):
-        return Markup(f"<td>{value:.6g}")  # noqa: S704 (digits)
+        return f"<td>{value:.6g}"
     if isinstance(value, int):
-        return Markup(f"<td>{value}")  # noqa: S704 (digits)
-    return Markup('<td class="text">{}').format(json.dumps(value) if isinstance(value, list) else value)
+        return f"<td>{value}"
+    return f'<td class="text">{escape(json.dumps(value) if isinstance(value, list) else value)}'
 
 
 def _keep_together(sentence: str) -> str:

@@ -173,7 +173,7 @@ SOUND = {
     "storage/zarr/light.py": "from storage.errors import UserError\n",
     "geometry/__init__.py": "",
     "geometry/quantities.py": "",
-    "geometry/lazy/separation.py": "import dask.array as da\n",
+    "geometry/separation/chance.py": "import numpy as np\n",
 }
 FOR_TYPES = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from "
 IN_FUNCTION = "import zarr\nimport storage.zarr.more\ndef f():\n    "
@@ -184,8 +184,8 @@ BROKEN = {
     "a circle of a package": ("storage/files/__init__.py", "import storage.zarr.arrays", "circle"),
     "upwards": ("storage/files/places.py", "import storage.zarr.light", "sub_package"),
     "upwards in a function": ("storage/errors.py", "async def f():\n    import storage.zarr.light as l", "sub_package"),
-    "another package": ("geometry/lazy/separation.py", "from storage.errors import UserError", "package"),
-    "more than declarations": ("storage/errors.py", "from geometry import lazy", "package"),
+    "another package": ("geometry/separation/chance.py", "from storage.errors import UserError", "package"),
+    "more than declarations": ("storage/errors.py", "from geometry import separation", "package"),
     "light in a function": ("storage/zarr/arrays.py", IN_FUNCTION + "from storage.zarr import light", "function"),
     "loaded already": ("storage/zarr/arrays.py", IN_FUNCTION + "import storage.zarr.more", "function"),
 }

@@ -17,6 +17,7 @@ from dagster_project.analysis.cluster import run_in_parallel, select_scheduler
 from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, translate_device_errors
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.grids import half_octave_grid
+from geometry.separation.chance import estimate_scratch_bytes, separability
 from geometry.separation.comparisons import MEASURES
 from geometry.separation.curves import SeparationCurve, separation_curve
 from geometry.separation.nulls import NULLS
@@ -143,38 +144,42 @@ def _measure_query(study: str, sample: Sample, index: int, layers: list[int]) ->
 
 def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
     """Measure the heads of one layer at one query, by its index; at most ``estimate_layer_bytes`` in memory."""
-    measures = np.stack(_measure_selections(sample, index, layer), axis=2)  # (sequence, head, 1 + nulls, measure, N)
+    place: dict[str, int | slice] = {"sequence": slice(sample.sequences), "query": index}
+    keys = sample.queries[index] + 1 - int(read_layer(sample.tensors, "first_key", layer, **place).max())
+    n = sample.grid[sample.grid < keys]
+    measures = np.stack([_measure_sequence(sample, index, layer, n, at) for at in range(sample.sequences)])
     return Layer(Differences.of(measures), measures.sum(axis=1, dtype=np.float64))
 
 
-def _measure_selections(sample: Sample, index: int, layer: int) -> tuple[NDArray[np.float32], ...]:
-    """Measures of the selections of a layer and of each null, (sequence, head, measure, N), N below its keys."""
-    from dask.base import compute
-
-    from geometry.lazy.separation import build_separability_arrays
-
-    tensors, size, query = sample.tensors, sample.tensors.layers[layer], sample.queries[index]
-    several, at, one = slice(sample.sequences), slice(index, index + 1), slice(layer, layer + 1)
-    first_key = tensors.open_lazy("first_key")[several, at, one]
-    arrays = build_separability_arrays(
-        tensors.open_lazy("attention")[several, at, one, : size.heads],
-        tensors.open_lazy("values")[several, one, : size.kv_heads, :, : size.head_dim],
-        first_key,
-        (query,),
-        sequences=range(sample.sequences),
-        layers=(layer,),
-        n=sample.grid,
-        draws=sample.draws,
-        seed=sample.seed,
-        device=sample.device,
-    )
-    found, first = compute([array[:, 0, 0] for array in arrays.values()], first_key.max(), scheduler="synchronous")
-    below = sample.grid < query + 1 - first
-    return tuple(array[..., below] for array in found)
+def _measure_sequence(
+    sample: Sample, index: int, layer: int, n: NDArray[np.int64], sequence: int
+) -> NDArray[np.float32]:
+    """Measures of the selections of a layer in one sequence and of each null, (head, 1 + nulls, measure, N)."""
+    tensors, query, place = sample.tensors, sample.queries[index], {"sequence": sequence, "query": index}
+    first = int(read_layer(tensors, "first_key", layer, **place))
+    keys = slice(first, query + 1)
+    weights = read_layer(tensors, "attention", layer, **place, key=keys)
+    values = read_layer(tensors, "values", layer, sequence=sequence, key=keys)
+    heads = np.arange(len(weights)).reshape(len(values), -1)
+    found = np.empty((len(weights), 1 + len(NULLS), len(MEASURES), n.size), np.float32)
+    if n.size:
+        words = np.stack(np.broadcast_arrays(sample.seed, sequence, query, layer, heads), axis=-1)
+        seen = separability(
+            weights.reshape(*heads.shape, -1),
+            values[:, None],
+            n,
+            draws=sample.draws,
+            seed=words,
+            sink=first == 0,
+            device=sample.device,
+        )
+        for at, name in enumerate(("observed", *NULLS)):
+            found[:, at] = getattr(seen, name).reshape(len(weights), len(MEASURES), n.size)
+    return found
 
 
 def estimate_layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int, sequences: int) -> int:
-    """Upper bound of the memory of one task, in bytes: a block, and the layer's measures and moments.
+    """Upper bound of the memory of one task, in bytes: a sequence, and the layer's measures and moments.
 
     Parameters
     ----------
@@ -187,10 +192,9 @@ def estimate_layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, gr
     sequences
         How many sequences are measured.
     """
-    from geometry.lazy.separation import SOURCES, estimate_block_bytes
-
-    of_sequence = heads * len(SOURCES) * len(MEASURES) * grid
-    return estimate_block_bytes(sizes, heads, kv_heads, grid) + (sequences * 44 + 200) * of_sequence
+    keys, head_dim, of_sequence = sizes["key"], sizes["head_dim"], heads * (1 + len(NULLS)) * len(MEASURES) * grid
+    read = 2 * 4 * keys * (heads + kv_heads * head_dim)
+    return read + estimate_scratch_bytes(keys, head_dim, grid) + (sequences * 44 + 228) * of_sequence
 
 
 def estimate_query_bytes(layers: int, heads: int, grid: int, sequences: int) -> int:
@@ -203,9 +207,7 @@ def estimate_query_bytes(layers: int, heads: int, grid: int, sequences: int) -> 
     heads, grid, sequences
         As for ``estimate_layer_bytes``, of the largest layer.
     """
-    from geometry.lazy.separation import SOURCES
-
-    of_head = len(SOURCES) * len(MEASURES) * grid
+    of_head = (1 + len(NULLS)) * len(MEASURES) * grid
     return of_head * (layers * (40 * heads + 8 * sequences) + 64 * sequences + 200 * heads)
 
 

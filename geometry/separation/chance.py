@@ -2,7 +2,7 @@
 
 Holds ``separation``, ``separability`` and the result type of the latter. What does not belong here: how the numbers are
 computed (``geometry.separation.comparisons`` and ``geometry.separation.nulls`` on the CPU, ``geometry.separation.cuda``
-on a GPU), Dask (``geometry.lazy.separation``) and files.
+on a GPU) and files.
 """
 
 from collections.abc import Sequence

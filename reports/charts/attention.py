@@ -68,7 +68,7 @@ def _draw_phases(fit: Row | None) -> list[alt.LayerChart]:
         base = base.encode(x="position:Q")
         side: Literal["left", "right"] = "left" if name == "T₂" else "right"
         label = base.mark_text(style="reference-label", align=side, baseline="bottom", dy=ABOVE)
-        layers = [base.mark_rule(style="reference"), label.encode(y=alt.value(0), text="note:N")]
+        layers = [base.mark_rule(style="reference"), label.encode(y=alt.value(0), text=alt.Text("note:N"))]
         found.append(alt.LayerChart(layer=layers))
     return found
 
@@ -132,7 +132,7 @@ def sink_by_layer(sinks: pa.Table, profile: pa.Table) -> alt.LayerChart:
     heads = alt.Chart().transform_filter("isValid(datum.sink_weight)")
     ticks = heads.mark_tick(style="head", orient="horizontal", thickness=1.5).encode(x=x, y=y(weight))
     of_layers = alt.Chart().transform_filter("isValid(datum.value)").encode(x=x)
-    spans = of_layers.mark_rule(style="average-span").encode(y=y("value_low:Q"), y2="value_high:Q")
+    spans = of_layers.mark_rule(style="average-span").encode(y=y("value_low:Q"), y2=alt.Y2("value_high:Q"))
     points = of_layers.mark_point(style="average", filled=True).encode(y=y(mean))
     return layer_chart(
         rows,

@@ -88,10 +88,10 @@ def _mark_best_kappa(rows: Sequence[Row]) -> list[alt.LayerChart]:
     best = [{"kappa": row["kappa"], "note": f"tightest: κ = {row['kappa']:g}"} for row in rows if row["serves_best"]]
     if not best:
         return []
-    base = alt.Chart(alt.InlineData(values=best)).encode(x="kappa:Q")
+    base = alt.Chart(alt.InlineData(values=best)).encode(x=alt.X("kappa:Q"))
     last = best[0]["kappa"] == max(row["kappa"] for row in rows)
     label = base.mark_text(style="reference-label", align="right" if last else "left", baseline="bottom", dy=ABOVE)
-    label = label.encode(y=alt.value(0), text="note:N")
+    label = label.encode(y=alt.value(0), text=alt.Text("note:N"))
     return [alt.LayerChart(layer=[base.mark_rule(style="reference"), label])]
 
 
@@ -110,7 +110,7 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
     last = max(row["n"] for row in rows)
     x = n_axis(last)
     y = alt.Y("margin:Q", title="Δ/B, mean over heads (symlog)", **_make_symlog_axis(rows))
-    zero = alt.Chart(alt.InlineData(values=[{"margin": 0}])).mark_rule(style="reference").encode(y="margin:Q")
+    zero = alt.Chart(alt.InlineData(values=[{"margin": 0}])).mark_rule(style="reference").encode(y=alt.Y("margin:Q"))
     tooltip = [
         alt.Tooltip("n:Q", title="N", format=",d"),
         alt.Tooltip("margin:Q", title="Δ/B", format=".3~g"),
@@ -138,9 +138,9 @@ def _mark_regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
         here = log10(n) / max(log10(last), 1e-9)
         step = (step + 1) % STEPS if here - before < NEAR else 0
         before = here
-        base = alt.Chart(alt.InlineData(values=[{"n": n, "note": ", ".join(named)}])).encode(x="n:Q")
+        base = alt.Chart(alt.InlineData(values=[{"n": n, "note": ", ".join(named)}])).encode(x=alt.X("n:Q"))
         name = base.mark_text(style="reference-label", align="left", baseline="top", dx=5)
-        layers = [base.mark_rule(style="reference"), name.encode(y=alt.value(15 * step), text="note:N")]
+        layers = [base.mark_rule(style="reference"), name.encode(y=alt.value(15 * step), text=alt.Text("note:N"))]
         found.append(alt.LayerChart(layer=layers))
     return found
 

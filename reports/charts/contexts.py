@@ -98,11 +98,13 @@ def _name_ends(rows: Sequence[Row], top: float, color: alt.Color) -> list[alt.Ch
         {"n": row["n"], "end": row["mean"], "place": place * top, "note": f"N = {row['n']}"}
         for row, place in zip(ends, places, strict=True)
     ]
-    base = alt.Chart(alt.InlineData(values=names)).encode(y="place:Q")
-    x, x2 = (alt.value({"expr": f"width {shift}"}) for shift in (f"- {INSIDE}", f"+ {LEADER}"))
-    leaders = base.mark_rule(strokeWidth=1).encode(x=x, x2=x2, y="end:Q", y2="place:Q", color=color)
+    base = alt.Chart(alt.InlineData(values=names)).encode(y=alt.Y("place:Q"))
+    x, x2 = ({"expr": f"width {shift}"} for shift in (f"- {INSIDE}", f"+ {LEADER}"))
+    leaders = base.mark_rule(strokeWidth=1).encode(
+        x=alt.value(x), x2=alt.value(x2), y=alt.Y("end:Q"), y2=alt.Y2("place:Q"), color=color
+    )
     named = base.mark_text(style="reference-label", align="left", dx=LEADER + 4)
-    return [leaders, named.encode(x=alt.value("width"), text="note:N")]
+    return [leaders, named.encode(x=alt.value("width"), text=alt.Text("note:N"))]
 
 
 def _space_apart(places: Sequence[float], step: float) -> list[float]:
@@ -146,7 +148,7 @@ def context_elbows(elbows: pa.Table) -> alt.LayerChart:
         rows,
         "Elbow against context size",
         f"Line chart against context size on a log axis. {findings.describe_elbows(rows)}",
-        base.mark_area(style="band").encode(y=y("p25_elbow_n:Q"), y2="p75_elbow_n:Q"),
+        base.mark_area(style="band").encode(y=y("p25_elbow_n:Q"), y2=alt.Y2("p75_elbow_n:Q")),
         *marks,
     )
 

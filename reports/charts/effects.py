@@ -54,7 +54,7 @@ def kind_map(heads: pa.Table) -> alt.LayerChart:
         "Kind of head",
         "Map of the kinds of heads, layers by heads.",
         base.mark_rect().encode(color=label_colour(symbol="square", letters=True), tooltip=_make_tooltip()),
-        base.mark_text(style="on-large").encode(text="letter:N"),
+        base.mark_text(style="on-large").encode(text=alt.Text("letter:N")),
         height=height,
     )
 
@@ -171,7 +171,7 @@ def loss_by_keys(policies: pa.Table, *, needs: str) -> alt.LayerChart:
             ]
             continue
         of_policy = (
-            mine.mark_area().encode(y=y("low:Q"), y2="high:Q"),
+            mine.mark_area().encode(y=y("low:Q"), y2=alt.Y2("high:Q")),
             mine.mark_line().encode(y=y("delta_loss:Q")),
             mine.mark_point(filled=True, size=45).encode(y=y("delta_loss:Q")),
         )

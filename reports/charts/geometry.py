@@ -9,7 +9,18 @@ import altair as alt
 import numpy as np
 import pyarrow as pa
 
-from reports.charts.elements import DASH_DOT, DASHED, SOLID, layer_axis, layer_chart, level, n_axis, points, style_line
+from reports.charts.elements import (
+    DASH_DOT,
+    DASHED,
+    SOLID,
+    RowData,
+    layer_axis,
+    layer_chart,
+    level,
+    n_axis,
+    points,
+    style_line,
+)
 from reports.charts.plane import KEY, LAST, SINK, STEPS, equal_scales, note, ring
 from reports.findings import geometry as findings
 from reports.findings import numbers
@@ -300,8 +311,11 @@ def _draw_graticule(x: alt.X, y: alt.Y) -> list[alt.Chart]:
         for index, line in enumerate([*parallels, *meridians])
         for row in _select_facing(project_vectors(line), str(index))
     ]
-    lines = alt.Chart(alt.InlineData(values=rows)).mark_line(style="graticule", strokeWidth=0.75, aria=False)
-    return [ring(x, y, (0, 0), 1, "outline"), lines.encode(x=x, y=y, order="order:Q", detail="line:N")]
+    lines = alt.Chart(RowData(values=rows)).mark_line(style="graticule", strokeWidth=0.75, aria=False)
+    return [
+        ring(x, y, (0, 0), 1, "outline"),
+        lines.encode(x=x, y=y, order=alt.Order("order:Q"), detail=alt.Detail("line:N")),
+    ]
 
 
 def _select_facing(line: np.ndarray, name: str) -> list[Row]:
@@ -321,7 +335,10 @@ def _draw_inside(x: alt.X, y: alt.Y, typical: float) -> list[alt.Chart]:
         {"x": right, "y": up, "end_x": 0, "end_y": 0} for right, up, _ in project_vectors(np.eye(3)).round(4).tolist()
     ]
     spokes = alt.Chart(alt.InlineData(values=ends)).mark_rule(style="arrow", aria=False)
-    return [ring(x, y, (0, 0), typical, "reference"), spokes.encode(x=x, y=y, x2="end_x:Q", y2="end_y:Q")]
+    return [
+        ring(x, y, (0, 0), typical, "reference"),
+        spokes.encode(x=x, y=y, x2=alt.X2("end_x:Q"), y2=alt.Y2("end_y:Q")),
+    ]
 
 
 def _name_directions(x: alt.X, y: alt.Y) -> alt.Chart:
@@ -329,7 +346,7 @@ def _name_directions(x: alt.X, y: alt.Y) -> alt.Chart:
     ends = zip(project_vectors(BEYOND_END * np.eye(3)).round(4).tolist(), ("1st", "2nd", "3rd"), strict=True)
     names = alt.InlineData(values=[{"x": right, "y": up, "name": name} for (right, up, _), name in ends])
     text: alt.Chart = alt.Chart(names).mark_text(style="on-small")
-    return text.encode(x=x, y=y, text="name:N")
+    return text.encode(x=x, y=y, text=alt.Text("name:N"))
 
 
 def dimensions(heads: pa.Table) -> alt.LayerChart:

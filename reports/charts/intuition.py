@@ -56,7 +56,7 @@ def weighted_states(keys: pa.Table) -> alt.LayerChart:
     )
     circle = ring(*_make_channels(plane), (0, 0), 1, "outline")
     x, y = _make_channels(plane, "v_")
-    pulls = alt.Chart().mark_rule(style="arrow", aria=False).encode(x=x, y=y, x2="x:Q", y2="y:Q")
+    pulls = alt.Chart().mark_rule(style="arrow", aria=False).encode(x=x, y=y, x2=alt.X2("x:Q"), y2=alt.Y2("y:Q"))
     return _build_chart(rows, "Weighted, y = αv", description, circle, pulls, _draw_keys(plane, size=40))
 
 
@@ -130,7 +130,7 @@ def _draw_ball(plane: Plane, s: tuple[float, float], radius: float, name: str, s
     x, y = _make_channels(plane)
     below = alt.InlineData(values=[{"x": s[0], "y": s[1] - radius, "name": f"{name} = {numbers.number(radius)}"}])
     label = alt.Chart(below).mark_text(style="reference-label", baseline="top", dy=5)
-    return [ring(x, y, s, radius, style), label.encode(x=x, y=y, text="name:N")]
+    return [ring(x, y, s, radius, style), label.encode(x=x, y=y, text=alt.Text("name:N"))]
 
 
 def _draw_sum(plane: Plane, s: tuple[float, float], keys: Sequence[Row]) -> list[alt.Chart]:
@@ -142,9 +142,9 @@ def _draw_sum(plane: Plane, s: tuple[float, float], keys: Sequence[Row]) -> list
     radii = alt.Chart(alt.InlineData(values=ways)).mark_rule(style="arrow", aria=False)
     place = alt.Chart(alt.InlineData(values=[{"x": s[0], "y": s[1], "name": "s"}])).encode(x=x, y=y)
     return [
-        radii.encode(x=x, y=y, x2="end_x:Q", y2="end_y:Q"),
+        radii.encode(x=x, y=y, x2=alt.X2("end_x:Q"), y2=alt.Y2("end_y:Q")),
         place.mark_point(style="ink", shape="cross", filled=True, size=70),
-        place.mark_text(style="on-small", align="left", dx=9).encode(text="name:N"),
+        place.mark_text(style="on-small", align="left", dx=9).encode(text=alt.Text("name:N")),
     ]
 
 
@@ -170,7 +170,7 @@ def _number_keys(plane: Plane) -> alt.Chart:
     """Write the number of each key, on the side away from the origin."""
     x, y = _make_channels(plane, "beside_")
     names: alt.Chart = alt.Chart().mark_text(style="reference-label")
-    return names.encode(x=x, y=y, text="key:Q")
+    return names.encode(x=x, y=y, text=alt.Text("key:Q"))
 
 
 def _make_tooltip() -> list[alt.Tooltip]:

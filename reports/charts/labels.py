@@ -109,6 +109,6 @@ def segments(x: alt.X, tooltip: list[alt.Tooltip]) -> list[alt.Chart]:
     base = alt.Chart().encode(x=x)
     color = label_colour(symbol="square", letters=True)
     bars = base.mark_bar(style="segment").encode(
-        y=y("low:Q", axis=alt.Axis(format="%")), y2="high:Q", color=color, tooltip=tooltip
+        y=y("low:Q", axis=alt.Axis(format="%")), y2=alt.Y2("high:Q"), color=color, tooltip=tooltip
     )
-    return [bars, base.mark_text(style="on-large").encode(y=y("middle:Q"), text="letter:N")]
+    return [bars, base.mark_text(style="on-large").encode(y=y("middle:Q"), text=alt.Text("letter:N"))]

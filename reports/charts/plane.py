@@ -6,6 +6,7 @@ from typing import Literal
 
 import altair as alt
 
+from reports.charts.elements import RowData
 from reports.findings.numbers import Row
 
 STEPS = 72
@@ -56,9 +57,9 @@ def circle(center: Sequence[float], radius: float) -> list[Row]:
 
 def ring(x: alt.X, y: alt.Y, center: Sequence[float], radius: float, style: str) -> alt.Chart:
     """A circle that is hidden from screen readers."""
-    corners = alt.Chart(alt.InlineData(values=circle(center, radius)))
+    corners = alt.Chart(RowData(values=circle(center, radius)))
     line: alt.Chart = corners.mark_line(style=style, strokeWidth=1.25, aria=False)
-    return line.encode(x=x, y=y, order="order:Q")
+    return line.encode(x=x, y=y, order=alt.Order("order:Q"))
 
 
 def note(text: str, side: Literal["left", "right"], *, upper: bool = False) -> alt.Chart:
@@ -66,5 +67,7 @@ def note(text: str, side: Literal["left", "right"], *, upper: bool = False) -> a
     base = alt.Chart(alt.InlineData(values=[{"note": text}]))
     mark: alt.Chart = base.mark_text(style="reference-label", align=side, baseline="top" if upper else "bottom")
     return mark.encode(
-        x=alt.value(0 if side == "left" else "width"), y=alt.value(0 if upper else "height"), text="note:N"
+        x=alt.value(0 if side == "left" else "width"),
+        y=alt.value(0 if upper else "height"),
+        text=alt.Text("note:N"),
     )

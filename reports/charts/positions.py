@@ -46,7 +46,7 @@ def draw_positions(
     plain, marked = ([row for row in rows if bool(row["label"]) is labelled] for labelled in (False, True))
     line = alt.Chart().encode(x=x).transform_filter("datum.label == ''")
     layers = [
-        line.mark_area(style="band").encode(y=y("p10:Q"), y2="p90:Q"),
+        line.mark_area(style="band").encode(y=y("p10:Q"), y2=alt.Y2("p90:Q")),
         line.mark_line(style="mean").encode(y=y("mean:Q")),
         points(line.encode(y=y("mean:Q"), tooltip=tooltip), always=len(plain) == 1),
     ]
@@ -64,7 +64,7 @@ def _draw_marked(
     first = row["first_position"] == 0
     name = base.mark_text(style="accent-label", align="left" if first else "right", dx=11 if first else -11, dy=aside)
     return [
-        base.mark_rule(style="accent-spread").encode(y=y("p10:Q"), y2="p90:Q", tooltip=tooltip),
+        base.mark_rule(style="accent-spread").encode(y=y("p10:Q"), y2=alt.Y2("p90:Q"), tooltip=tooltip),
         base.mark_point(style="accent", filled=True).encode(y=y("mean:Q"), tooltip=tooltip),
-        name.encode(y=y("mean:Q"), text="label:N"),
+        name.encode(y=y("mean:Q"), text=alt.Text("label:N")),
     ]

@@ -35,7 +35,7 @@ def sink_effect(curve: pa.Table) -> alt.LayerChart:
         TITLE,
         f"Line chart against N on a log axis. {findings.describe_sink_effect(rows)}",
         level(0, ""),
-        base.mark_area(style="band").encode(y=_y("correlation_low:Q"), y2="correlation_high:Q"),
+        base.mark_area(style="band").encode(y=_y("correlation_low:Q"), y2=alt.Y2("correlation_high:Q")),
         base.mark_line(style="mean").encode(y=_y("correlation:Q")),
         points(_add_tooltip(base), always=len(numbers.drop_nulls(rows, "correlation")) == 1),
     )
@@ -62,7 +62,7 @@ def sink_effects(curves: pa.Table) -> alt.LayerChart:
         TITLE,
         f"Line chart against N on a log axis, one line for each study. {findings.describe_sink_effects(rows)}",
         level(0, ""),
-        base.mark_area().encode(y=_y("correlation_low:Q"), y2="correlation_high:Q"),
+        base.mark_area().encode(y=_y("correlation_low:Q"), y2=alt.Y2("correlation_high:Q")),
         base.mark_line().encode(y=_y("correlation:Q"), strokeDash=dash),
         points(_add_tooltip(base, alt.Tooltip("study:N", title="Study")), always=len(rows) == len(studies)),
     )

@@ -84,7 +84,7 @@ def kinds_map(heads: pa.Table) -> alt.LayerChart:
     color = label_colour(symbol="square", letters=lettered)
     size = min(11, height // len(list_layers(rows)) - 2)
     sign = (
-        base.mark_text(style="on-large", fontSize=size).encode(text="letter:N")
+        base.mark_text(style="on-large", fontSize=size).encode(text=alt.Text("letter:N"))
         if lettered
         else base.mark_point(style="on-large", filled=True, size=SMALL).encode(shape=label_shape())
     )
@@ -211,7 +211,7 @@ def kind_curves(curves: pa.Table, *, metric: str) -> alt.LayerChart:
         f"{numbers.NAMES[metric]} by kind of head",
         "Line chart against N on a log axis, one line for each kind. "
         f"{findings.describe_kind_curve(curves.to_pylist(), metric)}",
-        base.mark_area().encode(y=y("p10:Q"), y2="p90:Q"),
+        base.mark_area().encode(y=y("p10:Q"), y2=alt.Y2("p90:Q")),
         base.mark_line().encode(y=y("mean:Q"), strokeDash=label_dash()),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
     )

@@ -14,6 +14,7 @@ from reports import theme
 from reports.charts import attention as attention_charts
 from reports.charts import bounds as bounds_charts
 from reports.charts import chance as chance_charts
+from reports.charts import elements
 from reports.charts import recovery as recovery_charts
 from reports.charts import separation as separation_charts
 from reports.charts import values as values_charts
@@ -334,3 +335,12 @@ def test_the_palettes_are_distinct_and_monotone() -> None:
         assert all(sign * (after - before) > 0 for before, after in pairwise(steps))
         assert abs(lightness(palette.ink) - lightness(palette.surface)) > 150
         assert abs(lightness(palette.muted) - lightness(palette.surface)) > 90
+
+
+def test_copies_of_a_chart_share_its_rows_and_have_the_same_channels() -> None:
+    chart = elements.layer_chart([{"n": 1, "share": 0.5}], "Title", "Description", elements.level(0.5, "half"))
+    assert chart.copy().data.values is chart.data.values
+    assert chart.properties(height=9).to_dict()["layer"] == chart.to_dict()["layer"]
+    rule, name = chart.to_dict()["layer"][0]["layer"]
+    assert rule["encoding"] == {"y": {"field": "share", "type": "quantitative"}}
+    assert name["encoding"]["x"] == {"value": "width"}

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
+from reports import browser
 from reports.browser import bundle, pack
 from reports.figures import find_source, recovery, sections
 from reports.page import EXAMPLES, ReportSummary, write_report
@@ -382,6 +383,28 @@ def test_packing_refuses_what_json_has_not() -> None:
 def test_the_bundle_cannot_end_its_element() -> None:
     assert not re.search(r"</script|<!--", bundle(), re.IGNORECASE)
     assert bundle() is bundle()
+
+
+def test_the_bundle_is_built_once_and_again_if_what_is_kept_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = []
+    monkeypatch.setattr(browser, "COMPILED", tmp_path / "kept")
+    monkeypatch.setattr(browser.vl_convert, "javascript_bundle", lambda _, **how: built.append(how) or "</script>;")
+    ask_anew = browser.bundle.__wrapped__
+    assert [ask_anew(), ask_anew()] == ["<\\/script>;"] * 2
+    assert len(built) == 1
+    (kept,) = (tmp_path / "kept").iterdir()
+    kept.write_bytes(kept.read_bytes()[:-9])
+    assert [ask_anew(), ask_anew()] == ["<\\/script>;"] * 2
+    assert len(built) == 2
+
+
+def test_a_bundle_that_cannot_be_kept_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kept").write_text("a file where the folder should be")
+    monkeypatch.setattr(browser, "COMPILED", tmp_path / "kept")
+    monkeypatch.setattr(browser.vl_convert, "javascript_bundle", lambda _, **how: f"built {sorted(how)}")
+    assert browser.bundle.__wrapped__() == "built ['vl_version']"
 
 
 def test_a_study_that_is_not_there(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:

@@ -1,1 +1,0 @@
-"""The mathematics over whole studies: lazy Dask arrays, block by block."""
