@@ -33,6 +33,7 @@ FIGURES = {
     "chance-by-n": 2,
     "separation-curves": 1,
     "explorer": 1,
+    "head-map": 1,
     "precision-recall": 1,
     "elbows": 1,
     "precision-map": 1,
