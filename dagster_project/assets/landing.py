@@ -69,6 +69,8 @@ CLAIM_TABLES = (
     "claims",
     "claim_parts",
     "loss_associations",
+    "head_plane",
+    "head_plane_axes",
 )
 """The tables that are computed from all others."""
 

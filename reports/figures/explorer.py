@@ -1,10 +1,12 @@
 """The explorer: a chart in which the reader chooses a head."""
 
 from reports.charts import explorer as charts
+from reports.charts.head_map import head_map
 from reports.figures import separation
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, make_empty_figure
 from reports.findings import explorer as explorer_findings
 from reports.findings import taxonomy as taxonomy_findings
+from reports.findings.head_map import describe_map
 
 
 def build_section(source: Source) -> Section:
@@ -12,9 +14,9 @@ def build_section(source: Source) -> Section:
     return Section(
         "explore",
         "Explore heads",
-        "Choose a head by clicking on the map, or in the lists above it, to see its curves; the page’s address then "
-        "links to it.",
-        (_build_explorer(source),),
+        "Choose a head by clicking on a map, or in the lists above the first, to see its curves and the text that it "
+        "reads; the page’s address then links to it.",
+        (_build_explorer(source), _build_map(source)),
     )
 
 
@@ -40,5 +42,29 @@ def _build_explorer(source: Source) -> Figure:
         "the harmonic mean of Precision and Recall bends most; ρ_0 is the mean cosine of the sink’s value state with "
         "the others.",
         charts=(charts.explorer(answer.table, curves, n=source.n),),
+        broad=True,
+    )
+
+
+def _build_map(source: Source) -> Figure:
+    key, title, answer = "head-map", "Heads as points of a plane", source.ask_query("head_map")
+    if not answer.table.num_rows:
+        return make_empty_figure(key, title, answer, "The curves of the heads do not differ, or were not landed.")
+    axes = source.ask_study("head_map_axes")
+    thresholds = source.ask_query("taxonomy_thresholds").rows()
+    return Figure(
+        key,
+        title,
+        describe_map(answer.rows(), axes.rows(), source.ask_study("measures").rows(), thresholds),
+        "The first two principal components of each head’s curves of cos(s_N, v_0), cos(s_N, v_L) and Recall, mean "
+        "over sequences, in equal steps of ln N; a curve that a head lacks counts as the mean of the others. The kinds "
+        "of the paper are regions of this plane, not clusters: a region is the smallest convex one that holds all "
+        "heads of a kind, and may hold others. What a head looks at is the pattern of largest lift among those that it "
+        "has.",
+        answer.table,
+        answer,
+        marks="Lines: where the rule of a kind holds; dotted: where it holds if one threshold is halved, doubled or "
+        "changed by 10 %. Hollow: such a change gives the head another kind. Ring: the head that is chosen.",
+        charts=(head_map(answer.table, axes.table),),
         broad=True,
     )

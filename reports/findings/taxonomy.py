@@ -91,7 +91,7 @@ def describe_sensitivity(thresholds: Sequence[Row]) -> str:
     most = max(thresholds, key=_count_changed)
     if not _count_changed(most):
         told = f"No threshold changes a label of {count(most['heads'], 'head')} when it moves by 10 %."
-        return f"{told} {_describe_range(thresholds)}"
+        return f"{told} {describe_other_range(thresholds)}"
     still = sum(not _count_changed(row) for row in thresholds)
     return join_sentences(
         f"The labels depend most on {most['threshold']}: lowering it by 10 % changes {most['changed_below']:,}, and "
@@ -99,11 +99,11 @@ def describe_sensitivity(thresholds: Sequence[Row]) -> str:
         f"{still} of {count(len(thresholds), 'threshold')} {'changes' if still == 1 else 'change'} none."
         if still
         else "",
-        _describe_range(thresholds),
+        describe_other_range(thresholds),
     )
 
 
-def _describe_range(thresholds: Sequence[Row]) -> str:
+def describe_other_range(thresholds: Sequence[Row]) -> str:
     """Describe how many sequences and heads meet no rule, as one threshold is changed."""
     low = min(thresholds, key=lambda row: row["other_least"])
     high = max(thresholds, key=lambda row: row["other_most"])

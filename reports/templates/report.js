@@ -15,6 +15,7 @@ const embedded = new Map(); // key of a chart → result of vegaEmbed
 const drawing = new Map(); // key of a chart → promise of its latest drawing
 let printing = false;
 const EXPLORER = "explorer";
+const MAP = "head-map";
 
 const placeOf = ({ key }) => document.getElementById(`chart-${key}`);
 const joined = ({ spec }) => "concat" in spec;
@@ -103,6 +104,7 @@ async function draw(chart) {
     kept.forEach(([signal, value]) => drawn.view.signal(signal, value));
     if (kept.length) await drawn.view.runAsync();
     if (chart.key === EXPLORER) await follow(drawn.view, chart, !before);
+    if (chart.key === MAP) link(drawn.view);
   } catch (error) {
     place.textContent = `This chart could not be drawn: ${error.message}`;
     place.classList.add("failed");
@@ -238,6 +240,24 @@ async function follow(view, chart, isFirst) {
     });
 }
 addEventListener("hashchange", () => charts.find((chart) => chart.key === EXPLORER)?.restore?.());
+
+// A head is chosen in the explorer, whoever asks for it; the map of heads marks it.
+async function choose(layer, head) {
+  const { view } = embedded.get(EXPLORER);
+  await view.signal("chosen_layer", layer).signal("chosen_head", head).runAsync();
+}
+window.chooseHead = choose; // for the text reader
+function mark() {
+  const [layer, head] = window.chosenHead ?? [];
+  embedded.get(MAP)?.view.signal("chosen_layer", layer ?? -1).signal("chosen_head", head ?? -1).runAsync();
+}
+document.addEventListener("head-chosen", mark);
+function link(view) {
+  view.addEventListener("click", (_, item) => {
+    if (item?.datum?.head !== undefined) choose(item.datum.layer, item.datum.head);
+  });
+  mark();
+}
 
 // SQL and commands can be copied.
 for (const text of document.querySelectorAll("pre.sql, pre.command")) {

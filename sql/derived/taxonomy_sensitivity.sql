@@ -1,61 +1,17 @@
 -- grain:   one row per (study, query, threshold, factor)
--- inputs:  head_signatures, head_taxonomy, label_heads, summarise_kinds, taxonomy_thresholds
+-- inputs:  kinds_moved, head_taxonomy
 -- meaning: labels with each threshold changed, compared with those of head_taxonomy
-WITH stated AS (
-    UNPIVOT (FROM taxonomy_thresholds()) ON * INTO NAME threshold VALUE stated
-),
-moved AS (
-    SELECT threshold, factor, stated * factor AS value
-    FROM stated, (VALUES (0.5::DOUBLE), (0.9::DOUBLE), (1.1::DOUBLE), (2::DOUBLE)) AS factors (factor)
-),
-thresholds AS (
-    SELECT *
-    FROM
-        moved,
-        LATERAL taxonomy_thresholds(
-{% for threshold in thresholds %}
-            {{ threshold.name }} := CASE threshold WHEN '{{ threshold.name }}' THEN value END{{ "," if not loop.last }}
-{% endfor %}
-        )
-),
-signatures AS (
-    SELECT *
-    FROM head_signatures
-    WHERE study = $study
-),
-relabelled AS (
-    SELECT study, query, layer, head, threshold, factor, value, label
-    FROM label_heads(signatures, thresholds)
-),
-heads AS (
-    SELECT
-        study,
-        query,
-        layer,
-        head,
-        threshold,
-        factor,
-        any_value(value) AS value,
-        avg((label = '{{ other }}')::INTEGER) AS other_share,
-        CASE
-{% for kind in kinds %}
-            WHEN avg((label = '{{ kind.label }}')::INTEGER) > 0.5 THEN '{{ kind.label }}'
-{% endfor %}
-            ELSE '{{ other }}'
-        END AS label
-    FROM relabelled
-    GROUP BY study, query, layer, head, threshold, factor
-)
 SELECT
     study,
     query,
     threshold,
     factor,
-    any_value(value) AS value,
+    any_value(kinds_moved.value) AS value,
     count(*) AS heads,
-    count(*) FILTER (WHERE heads.label <> head_taxonomy.label) AS changed,
-    avg(heads.other_share) AS other_share
-FROM heads
+    count(*) FILTER (WHERE kinds_moved.label <> head_taxonomy.label) AS changed,
+    avg(kinds_moved.other_share) AS other_share
+FROM kinds_moved
 JOIN head_taxonomy USING (study, query, layer, head)
+WHERE study = $study
 GROUP BY study, query, threshold, factor
 ORDER BY query, threshold, factor

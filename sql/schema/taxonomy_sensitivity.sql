@@ -1,5 +1,5 @@
 -- grain:   one row per (study, query, threshold, factor)
--- inputs:  head_signatures, head_taxonomy, label_heads, summarise_kinds, taxonomy_thresholds
+-- inputs:  kinds_moved, head_taxonomy
 -- meaning: how kinds change when one threshold of the taxonomy is changed by 10 %, halved or doubled, and all others
 --          are fixed: how far 'Other' depends on thresholds that the paper does not give
 CREATE TABLE taxonomy_sensitivity (

@@ -14,7 +14,7 @@ from reports import theme
 from reports.charts import attention as attention_charts
 from reports.charts import bounds as bounds_charts
 from reports.charts import chance as chance_charts
-from reports.charts import elements
+from reports.charts import elements, head_map
 from reports.charts import recovery as recovery_charts
 from reports.charts import separation as separation_charts
 from reports.charts import values as values_charts
@@ -92,6 +92,7 @@ CHARTS: dict[str, Draw] = {
     ),
     "sink_map": lambda c, s: attention_charts.sink_map(of_query(c, s, "sink_by_head")),
     "margins": margins,
+    "head_map": lambda c, s: head_map.head_map(of_query(c, s, "head_map"), of_study(c, s, "head_map_axes")),
     "gaps": lambda c, s: bounds_charts.gaps(
         only(of_study(c, s, "monte_carlo_grid"), "family", "printed"), metric="precision", title="Precision"
     ),
@@ -100,6 +101,7 @@ CHARTS: dict[str, Draw] = {
 NOTHING_OF = {
     "least": {
         "gaps",
+        "head_map",
         "norm_variation",
         "separation_curves",
         "elbows",
@@ -109,7 +111,7 @@ NOTHING_OF = {
         "similarity",
         "margins",
     },
-    "one head": {"gaps", "elbows"},
+    "one head": {"gaps", "elbows", "head_map"},
 }
 """Charts that a study with one selection, or none of whose heads has an elbow, has no rows for; its report says so."""
 

@@ -34,6 +34,7 @@ FIGURES = {
     "separation-curves": 1,
     "contexts-none": 0,
     "explorer": 1,
+    "head-map": 1,
     "precision-recall": 1,
     "elbows": 1,
     "precision-map": 1,

@@ -327,6 +327,17 @@ def compare_sensitivity(connection: duckdb.DuckDBPyConnection) -> None:
         same(row, {"value": value, "heads": HEADS, "changed": changed, "other_share": others})
 
 
+def compare_moved(connection: duckdb.DuckDBPyConnection) -> None:
+    found = rows_of(connection, "kinds_moved")
+    assert len(found) == len(QUERIES) * HEADS * len(DEFAULTS) * 4
+    values = {key(row, "threshold", "value") for row in found}
+    moved = {place: taxonomy(DEFAULTS | dict([place])) for place in values}
+    for row in found:
+        one = moved[key(row, "threshold", "value")][key(row, "query", "head")]
+        assert row["label"] == one["label"]
+        same(row, {"other_share": one["other_share"]})
+
+
 def compare_diagnostics(connection: duckdb.DuckDBPyConnection) -> None:
     given: dict[tuple[Any, ...], list[Row]] = {}
     for row in STUDY["selection_counts"]:
@@ -354,6 +365,7 @@ COMPARISONS = (
     compare_default_taxonomy,
     compare_other_taxonomy,
     compare_conditions,
+    compare_moved,
     compare_sensitivity,
     compare_diagnostics,
 )
@@ -434,10 +446,11 @@ def test_every_threshold_can_be_moved_alone(threshold: str) -> None:
         (compare_conditions, "label_heads", "'met': sink_seen_met", "'met': sink_falls_met"),
         (compare_conditions, "head_conditions", "avg(met::INTEGER)", "max(met::INTEGER)"),
         (compare_conditions, "head_conditions", "avg(threshold)", "max(threshold)"),
-        (compare_sensitivity, "taxonomy_sensitivity", "0.9::DOUBLE", "0.8::DOUBLE"),
-        (compare_sensitivity, "taxonomy_sensitivity", "WHEN 'last_weak' THEN value", "WHEN 'last_weak' THEN 9"),
+        (compare_sensitivity, "kinds_moved", "0.9::DOUBLE", "0.8::DOUBLE"),
+        (compare_sensitivity, "kinds_moved", "WHEN 'last_weak' THEN value", "WHEN 'last_weak' THEN 9"),
+        (compare_moved, "kinds_moved", "> 0.5 THEN 'Reset'", "> 2 THEN 'Reset'"),
         (compare_sensitivity, "taxonomy_sensitivity", "<> head_taxonomy.label", "= head_taxonomy.label"),
-        (compare_sensitivity, "taxonomy_sensitivity", "avg(heads.other_share)", "max(heads.other_share)"),
+        (compare_sensitivity, "taxonomy_sensitivity", "avg(kinds_moved.other_share)", "max(kinds_moved.other_share)"),
         (compare_diagnostics, "diagnostics", "avg(cos_last::DOUBLE)", "max(cos_last::DOUBLE)"),
         (compare_diagnostics, "diagnostics", "avg(norm_s_without_sink", "avg(norm_s_without_last"),
     ],

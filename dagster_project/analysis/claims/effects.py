@@ -210,6 +210,22 @@ CLAIMS = (
         denial="budgets by Recall lose no less than the same N for all heads",
     ),
     _of_budgets(
+        name="elbow_budgets_beat_mass",
+        source="Abstract",
+        statement="Geometry knows more than weights: N by elbow loses less than N by the keys of 90 % of the weight",
+        parts=(Part("elbow_less_n_90", "<"),),
+        clause="budgets by elbow lose less than budgets by the keys that hold 90 % of the weight",
+        denial="budgets by elbow lose no less than budgets by the keys that hold 90 % of the weight",
+    ),
+    _of_budgets(
+        name="recall_budgets_beat_mass",
+        source="Abstract",
+        statement="Geometry knows more than weights: N by Recall loses less than N by the keys of 90 % of the weight",
+        parts=(Part("recall_less_n_90", "<"),),
+        clause="budgets by Recall lose less than budgets by the keys that hold 90 % of the weight",
+        denial="budgets by Recall lose no less than budgets by the keys that hold 90 % of the weight",
+    ),
+    _of_budgets(
         name="elbow_budgets_beat_random",
         source="Abstract",
         statement="N by elbow loses less than the same numbers given to heads at random",

@@ -17,6 +17,7 @@ from dagster_project.analysis.claims import (
     kinds,
     layers,
     norms,
+    plane,
     regimes,
     separation,
     sink,
@@ -37,7 +38,7 @@ from geometry.statistics.verdicts import (
     join_parts,
 )
 
-SUBJECTS = (separation, sink, layers, norms, fits, bounds, kinds, regimes, effects)
+SUBJECTS = (separation, sink, layers, norms, fits, bounds, kinds, plane, regimes, effects)
 """The modules of measures and claims."""
 
 MEASURES: Mapping[str, Measure] = {name: one for subject in SUBJECTS for name, one in subject.MEASURES.items()}
@@ -80,7 +81,7 @@ class Judgement:
 
 
 def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> Rows:
-    """Yield the rows of the tables of measures, facts and claims, of ``layer_profiles`` and ``loss_associations``.
+    """Yield the rows of the tables of measures, facts and claims, and of what is computed from the same arrays.
 
     Parameters
     ----------
@@ -102,6 +103,7 @@ def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> 
     yield "claim_parts", _build_part_rows(judged, estimates)
     yield "claims", _build_claim_rows(judged, estimates, evidence, twin)
     yield "loss_associations", effects.correlate_losses(evidence)
+    yield from plane.compute_rows(evidence)
 
 
 def find_measure(name: str) -> Measure:

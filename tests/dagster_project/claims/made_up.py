@@ -117,6 +117,7 @@ def make_tables(
             BY_HEAD, heads, query=QUERY, n_keys=100, n_90=np.where(rng.random(heads) < focused, 10, 11)
         ),
         "head_levels": fill(BY_HEAD, heads, query=QUERY, **levels),
+        "selection_counts": _make_counts(sequences, layers, recall),
         "value_scales": fill(BY_GROUP, grouped, query=QUERY, rho_0=rho_0),
         "assumption_norms": fill(("layer", "kv_head"), (layers, groups), cv_of_expected_norm=variation),
         "assumption_norms_by_sequence": fill(
@@ -184,6 +185,15 @@ def make_tables(
         positive_share=np.clip(positive + scatter(0.05, shape), 0, 1),
     )
     return tables | (_make_effects(recall, worth, gain, loss, rng) if effects else {})
+
+
+def _make_counts(sequences: int, layers: int, recall: np.ndarray) -> dict[str, Any]:
+    """Counts and cosines of every N: the sum of a head turns from the sink to the last token, sooner in deep layers."""
+    shape = (sequences, layers, HEADS, QUERY)
+    n = np.arange(1, QUERY + 1)
+    turned = np.clip(np.log(n) / np.log(QUERY) + 0.1 * np.arange(layers)[:, None, None], 0, 1)
+    k_in = np.round(recall[..., None] * n).astype(int)
+    return fill((*BY_HEAD, ""), shape, query=QUERY, n=n, k_in=k_in, cos_sink=1 - turned, cos_last=turned)
 
 
 def _add_query(tables: Tables, name: str, query: int, **changed: Any) -> None:

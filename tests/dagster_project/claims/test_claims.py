@@ -85,6 +85,8 @@ CASES: dict[str, tuple[Changed, Changed, str]] = {
     "recall_predicts_loss": ({"worth": -1.0}, NO_LOSS, "no head costs 0.01 nats"),
     "elbow_budgets_gain": (WORSE, NO_LOSS, "no policy costs 0.01 nats"),
     "recall_budgets_gain": (WORSE, NO_LOSS, "no policy costs 0.01 nats"),
+    "elbow_budgets_beat_mass": (WORSE, NO_LOSS, "no policy costs 0.01 nats"),
+    "recall_budgets_beat_mass": (WORSE, {"effects": False}, "no effects"),
     "elbow_budgets_beat_random": (WORSE, {"effects": False}, "no effects"),
     "elbow_chooses_full_heads": (WORSE, {"effects": False}, "no effects"),
 }

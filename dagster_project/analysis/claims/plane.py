@@ -1,0 +1,107 @@
+"""Heads as points of a plane: the first two principal components of their curves over ln N."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dagster_project.analysis.claims.evidence import Evidence, Sample
+from dagster_project.analysis.claims.records import Claim, Measure, Samples
+from geometry.arrays import F64
+from geometry.statistics.components import Plane, fit_plane
+from geometry.statistics.intervals import SHARE
+from geometry.statistics.jackknife import average_known, compute_pseudo_values, leave_one_out
+
+CURVES = ("cos_sink", "cos_last", "recall")
+"""The curves of a head, one after the other."""
+
+POINTS = 24
+"""Points of each curve, in equal steps of ln N from 1 to the largest N of the head."""
+
+MEASURES = {
+    "plane_share": Measure(
+        "share of the variance over heads of the curves of cos(s_N, v_0), cos(s_N, v_L) and Recall over ln N that two "
+        "axes hold",
+        "share of the differences between heads",
+        SHARE,
+    )
+}
+CLAIMS: tuple[Claim, ...] = ()
+
+HEAD_SCHEMA = pa.schema([*((name, pa.int32()) for name in ("layer", "head")), ("x", pa.float64()), ("y", pa.float64())])
+"""The columns of ``head_plane``."""
+
+AXIS_SCHEMA = pa.schema(
+    [("axis", pa.string()), ("curve", pa.string()), *((name, pa.float64()) for name in ("share", "direction"))]
+)
+"""The columns of ``head_plane_axes``."""
+
+
+def measure(evidence: Evidence) -> Samples:
+    """The measures of a study by name."""
+    curves = _read_curves(evidence)
+    if curves.shape[1] < 2 or np.isnan(whole := fit_plane(average_known(curves)).share):
+        return {}
+    without = [fit_plane(one).share for one in leave_one_out(curves)] if len(curves) > 1 else [np.nan]
+    return {"plane_share": Sample(compute_pseudo_values(whole, without), curves.shape[1], whole)}
+
+
+def compute_rows(evidence: Evidence) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the rows of ``head_plane`` and ``head_plane_axes``, at the last query."""
+    curves, places = _read_curves(evidence), _list_places(evidence)
+    if len(places) < 2 or np.isnan((plane := fit_plane(average_known(curves))).share):
+        return
+    points = [(*place, *point) for place, point in zip(places, plane.points.tolist(), strict=True)]
+    yield "head_plane", _build_batch(points, HEAD_SCHEMA)
+    yield "head_plane_axes", _build_batch(_list_axes(plane), AXIS_SCHEMA)
+
+
+def _list_axes(plane: Plane) -> list[tuple[Any, ...]]:
+    """Rows of ``head_plane_axes``: how much of each axis every curve makes up, and which way it goes."""
+    parts = plane.axes.reshape(2, len(CURVES), POINTS)
+    return [
+        (axis, curve, float((part**2).sum()), float(np.sign(part.sum())))
+        for axis, of_axis in zip("xy", parts, strict=True)
+        for curve, part in zip(CURVES, of_axis, strict=True)
+    ]
+
+
+def _build_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+
+
+def _list_places(evidence: Evidence) -> list[tuple[int, int]]:
+    """Layer and head of every head that selects at the last query."""
+    asked = "SELECT DISTINCT layer, head FROM selection_counts WHERE query = $query ORDER BY layer, head"
+    found = evidence.ask_columns(asked)
+    return list(zip(found["layer"].astype(int).tolist(), found["head"].astype(int).tolist(), strict=True))
+
+
+def _read_curves(evidence: Evidence) -> F64:
+    """The curves of every sequence and head, (S, H, curves * points); NaN where a head has none."""
+    found = evidence.ask_columns(
+        f"""
+        WITH reaches AS (
+            SELECT layer, head, max(n) AS last
+            FROM selection_counts
+            WHERE query = $query
+            GROUP BY layer, head
+        ),
+        wanted AS (
+            SELECT layer, head, dense_rank() OVER (ORDER BY layer, head) - 1 AS place, point,
+                round(last ** (point / {POINTS - 1}))::INTEGER AS n
+            FROM reaches
+            CROSS JOIN range({POINTS}) AS points (point)
+        )
+        SELECT sequence, place, point, cos_sink, cos_last, k_in / n AS recall
+        FROM selection_counts
+        JOIN wanted USING (layer, head, n)
+        WHERE query = $query
+        """
+    )
+    sequence, place, point = (found[name].astype(np.int64) for name in ("sequence", "place", "point"))
+    curves = np.full((evidence.sequences, int(place.max(initial=-1)) + 1, len(CURVES), POINTS), np.nan)
+    for index, name in enumerate(CURVES):
+        curves[sequence, place, index, point] = found[name]
+    return curves.reshape(*curves.shape[:2], -1)

@@ -1,0 +1,192 @@
+"""The map of heads: each a point of the plane of its curves, and the kinds as regions of that plane."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import pyarrow as pa
+
+from reports.charts.elements import layer_chart
+from reports.charts.labels import MANY, SHAPES
+from reports.findings import head_map as findings
+from reports.findings import taxonomy as taxonomy_findings
+from reports.findings.numbers import Row
+
+PATTERN_SHAPES = (
+    *("circle", "triangle-up", "square", "diamond", "cross", "triangle-down", "triangle-right", "triangle-left"),
+)
+"""Shapes of ``findings.PATTERNS`` and of none; colours alone repeat."""
+
+COLOURS = {
+    "label": "Kind of head",
+    "pattern": "What it looks at",
+    "layer": "Layer",
+    "delta_loss": "Loss increase without the head",
+}
+"""Columns by which points can be coloured, as the dropdown names them."""
+
+CURVES = {"cos_sink": "cosine with the sink", "cos_last": "cosine with the last token", "recall": "Recall"}
+"""The curves of a head, as axes name them."""
+
+HEIGHT, LEGEND = 380, 66
+"""Height of the plotting area and of the place of the legends above it, in pixels."""
+
+
+def head_map(heads: pa.Table, axes: pa.Table) -> alt.LayerChart:
+    """Every head as a point, coloured by what the reader chooses; the page marks the head that is chosen.
+
+    Parameters
+    ----------
+    heads
+        ``head_map``: layer, head, x, y, label, nearest, kept, reached, patterns, delta_loss.
+    axes
+        ``head_map_axes``: axis, curve, direction.
+    """
+    rows = [_shape_row(row) for row in heads.to_pylist()]
+    offered = {name: title for name, title in COLOURS.items() if any(row[name] is not None for row in rows)}
+    bind = alt.binding_select(options=list(offered), labels=list(offered.values()), name="Colour")
+    chart: alt.LayerChart = layer_chart(
+        rows,
+        "Map of heads",
+        f"Dot plot of {len(rows)} heads in the plane of the first two principal components of their curves, coloured "
+        "by kind, by what they look at, by layer or by loss.",
+        *_draw_regions(rows),
+        *_draw_points(rows, offered, {row["axis"]: row for row in axes.to_pylist()}),
+        height=HEIGHT,
+    )
+    chart = chart.resolve_scale(color="independent", shape="independent")
+    chosen = [alt.param(name, value=-1) for name in ("chosen_layer", "chosen_head")]  # set by the page
+    chart = chart.properties(padding={"top": LEGEND + 8, "left": 4, "right": 4, "bottom": 4})
+    found: alt.LayerChart = chart.add_params(alt.param("quantity", value="label", bind=bind), *chosen)
+    return found
+
+
+def _shape_row(row: Row) -> Row:
+    """A row of the chart: the pattern of the largest lift, and all of them as text."""
+    patterns = row["patterns"]
+    named = None if patterns is None else (patterns or [findings.NO_PATTERN])[0]
+    return row | {"pattern": named, "patterns": None if patterns is None else findings.name_patterns(row)}
+
+
+def _draw_regions(rows: Sequence[Row]) -> list[alt.Chart]:
+    """The smallest convex region that holds the heads of a kind: dashed, if one threshold may be moved."""
+    drawn = []
+    for style, holds in (
+        ("region", lambda row, kind: row["label"] == kind),
+        ("region-moved", lambda row, kind: kind in row["reached"]),
+    ):
+        corners = [
+            {"label": kind, "x": x, "y": y, "order": order}
+            for kind in taxonomy_findings.KINDS
+            for order, (x, y) in enumerate(find_hull([(row["x"], row["y"]) for row in rows if holds(row, kind)]))
+        ]
+        if not corners:
+            continue
+        line = alt.Chart(alt.InlineData(values=corners)).mark_line(style=style, interpolate="linear-closed", aria=False)
+        scale = alt.Scale(domain=list(taxonomy_findings.LABELS))
+        drawn.append(
+            line.encode(
+                x="x:Q",
+                y="y:Q",
+                order="order:Q",
+                color=alt.Color("label:N", scale=scale, legend=None),
+            ).transform_filter("quantity == 'label'")
+        )
+    return drawn
+
+
+def find_hull(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Corners of the smallest convex polygon that holds some points, in order around it (Andrew's monotone chain)."""
+    ordered = sorted(set(points))
+    if len(ordered) < 3:
+        return ordered
+    return _build_side(ordered)[:-1] + _build_side(ordered[::-1])[:-1]
+
+
+def _build_side(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """One side of a hull: from the first point to the last, turning left at each."""
+    side: list[tuple[float, float]] = []
+    for point in points:
+        while len(side) > 1 and _turn(side[-2], side[-1], point) <= 0:
+            side.pop()
+        side.append(point)
+    return side
+
+
+def _turn(start: tuple[float, float], middle: tuple[float, float], end: tuple[float, float]) -> float:
+    """Above 0 if the way from start over middle to end turns left."""
+    return (middle[0] - start[0]) * (end[1] - start[1]) - (middle[1] - start[1]) * (end[0] - start[0])
+
+
+def _draw_points(rows: Sequence[Row], offered: Mapping[str, str], axes: Mapping[str, Row]) -> list[alt.Chart]:
+    """The points in each colouring, one of which is visible; the ring of the chosen head; what the pointer meets."""
+    size = 60 if len(rows) <= MANY else 34
+    scale = alt.Scale(zero=False, nice=False, padding=14)
+    base = alt.Chart().encode(
+        x=alt.X("x:Q", scale=scale).title(_name_axis("First", axes["x"])),
+        y=alt.Y("y:Q", scale=scale).title(_name_axis("Second", axes["y"])),
+    )
+
+    def mark(**changed: Any) -> alt.Chart:
+        point: alt.Chart = base.mark_point(**({"filled": True, "size": size, "opacity": 0.8, "aria": False} | changed))
+        return point
+
+    drawn = [
+        _name_points(mark(filled=filled), "label", list(SHAPES), list(SHAPES.values()), told=filled).transform_filter(
+            f"quantity == 'label' && datum.kept == {str(filled).lower()}"
+        )
+        for filled in (True, False)
+    ]
+    if "pattern" in offered:
+        names = [*findings.PATTERNS, findings.NO_PATTERN]
+        points = _name_points(mark(), "pattern", names, list(PATTERN_SHAPES))
+        drawn.append(points.transform_filter("quantity == 'pattern'"))
+    seen = alt.expr("quantity == 'layer' || quantity == 'delta_loss' ? 1 : 0")
+    legend = alt.Legend(**_place_legend(34, seen), gradientLength=140, gradientOpacity=seen, format=".2~g")
+    numbers = mark(opacity=seen).transform_calculate(value="quantity == 'delta_loss' ? datum.delta_loss : datum.layer")
+    drawn.append(
+        numbers.encode(color=alt.Color("value:Q", title=None, legend=legend)).transform_filter("isValid(datum.value)")
+    )
+    ring = mark(style="ringed", filled=False, size=260, strokeWidth=2.5, opacity=1)
+    drawn.append(ring.transform_filter("datum.layer == chosen_layer && datum.head == chosen_head"))
+    touched = mark(size=130, opacity=0, aria=True).encode(tooltip=_make_tooltip(offered))
+    return [*drawn, touched.properties(name="heads")]
+
+
+def _name_points(
+    points: alt.Chart, column: str, names: Sequence[str], shapes: Sequence[str], *, told: bool = True
+) -> alt.Chart:
+    """Colour and shape by a name, with a legend that is visible while the dropdown asks for that column."""
+    seen = alt.expr(f"quantity == '{column}' ? 1 : 0")
+    legend = told and alt.Legend(
+        **_place_legend(LEGEND, seen), symbolOpacity=seen, columns=3, symbolSize=90, rowPadding=3
+    )
+    domain = list(names)
+    return points.encode(
+        color=alt.Color(f"{column}:N", title=None, scale=alt.Scale(domain=domain), legend=legend or None),
+        shape=alt.Shape(
+            f"{column}:N", title=None, scale=alt.Scale(domain=domain, range=list(shapes)), legend=legend or None
+        ),
+    )
+
+
+def _place_legend(height: int, seen: alt.ExprRef) -> dict[str, Any]:
+    """Settings of a legend above the map that is visible under one condition: legends share the place."""
+    return {"orient": "none", "legendX": 0, "legendY": -height, "direction": "horizontal", "labelOpacity": seen}
+
+
+def _name_axis(place: str, row: Row) -> str:
+    """Title of an axis: which component, and the curve that it mostly is."""
+    arrow = "→" if row["direction"] > 0 else "←"
+    return f"{place} component, mainly {CURVES[row['curve']]} {arrow}"
+
+
+def _make_tooltip(offered: Mapping[str, str]) -> list[alt.Tooltip]:
+    return [
+        alt.Tooltip("layer:O", title="Layer"),
+        alt.Tooltip("head:O", title="Head"),
+        alt.Tooltip("label:N", title="Kind"),
+        alt.Tooltip("nearest:N", title="Nearest kind"),
+        *([alt.Tooltip("patterns:N", title="Looks at")] if "pattern" in offered else []),
+        *([alt.Tooltip("delta_loss:Q", title=COLOURS["delta_loss"], format=".3~g")] if "delta_loss" in offered else []),
+    ]

@@ -1,0 +1,70 @@
+"""Findings on the map of heads: what its axes are and hold, and how firm the kinds are on it."""
+
+from collections.abc import Sequence
+
+from reports.findings.claims import format_interval
+from reports.findings.numbers import Row, count, join_sentences, number, percent
+from reports.findings.taxonomy import describe_other_range
+
+CURVES = {
+    "cos_sink": "the cosine of s_N with the sink",
+    "cos_last": "the cosine of s_N with the last token",
+    "recall": "Recall",
+}
+"""The curves of a head, as sentences name them."""
+
+PATTERNS = {
+    "previous": "the token before the query",
+    "induction": "the token after an earlier copy of the query’s",
+    "duplicate": "earlier copies of the query’s token",
+    "diffuse": "all tokens nearly alike",
+    "sink": "position 0",
+    "self": "the query’s own token",
+    "local": "the last eight tokens",
+}
+"""What heads are known to look at (``head_labels``), in the order of legends."""
+
+NO_PATTERN = "none"
+"""In place of a pattern, for a head that has none."""
+
+
+def describe_map(heads: Sequence[Row], axes: Sequence[Row], measures: Sequence[Row], thresholds: Sequence[Row]) -> str:
+    """Axes of the map, and how firm the kinds are (``head_map``, its axes, ``measures``, ``taxonomy_thresholds``)."""
+    share = next((row for row in measures if row["measure"] == "plane_share"), None)
+    kept = sum(row["kept"] for row in heads)
+    return join_sentences(
+        f"Two axes hold {_format_share(share)} of the differences between the curves of {count(len(heads), 'head')}."
+        if share
+        else "",
+        f"{' and '.join(_describe_axis(row) for row in axes if row['share'] > 0)}.",
+        f"{kept:,} of {count(len(heads), 'head')} {'keeps' if kept == 1 else 'keep'} the same kind if one threshold is "
+        "halved, doubled or changed by 10 %; the others are hollow.",
+        describe_other_range(thresholds) if thresholds and thresholds[0]["other_least"] is not None else "",
+    )
+
+
+def _describe_axis(row: Row) -> str:
+    """What an axis mostly is (``head_map_axes``)."""
+    where = {"x": "To the right", "y": "upwards"}[row["axis"]]
+    way = "rises" if row["direction"] > 0 else "falls"
+    return f"{where} {CURVES[row['curve']]} {way} most ({percent(row['share'])} of that axis)"
+
+
+def _format_share(row: Row) -> str:
+    """A share with its interval, in percent."""
+    ends = [row["value_low"], row["value_high"]]
+    interval = "" if ends[0] is None else f" ({' to '.join(percent(end) for end in ends)})"
+    return percent(row["value"]) + interval
+
+
+def name_patterns(row: Row) -> str:
+    """The patterns of a head, that of the largest lift first (``head_map``)."""
+    return ", ".join(row["patterns"] or ()) or NO_PATTERN
+
+
+def describe_label(row: Row) -> str:
+    """A label of a head with its share and lift (``labels_of_heads``)."""
+    share = format_interval(row, "share", low="share_low", high="share_high")
+    if row["label"] == "diffuse":
+        return f"diffuse (entropy {share} of the largest possible)"
+    return f"{row['label']} ({share} of its weight, {number(row['lift'])} times chance)"

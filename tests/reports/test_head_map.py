@@ -1,0 +1,173 @@
+"""The map of heads: regions that hold their kinds, what colours the points, its sentence, and the choice of a head."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from reports.charts import head_map as charts
+from reports.figures import explorer, find_source
+from reports.findings.head_map import describe_map
+from reports.page import ReportSummary, write_report
+from reports.queries import ask
+from tests.made_up import warehouse
+from tests.reports.conftest import DEGENERATE, SMALL, THREE
+from tests.reports.driver import Browser
+
+READY = "return document.documentElement.dataset.charts == 'drawn'"
+MAP = "document.getElementById('chart-head-map')"
+HEADS: list[dict[str, Any]] = [
+    {"layer": 0, "head": 0, "x": 0.0, "y": 0.0, "label": "Mixer", "kept": True, "patterns": ["previous", "local"]},
+    {"layer": 0, "head": 1, "x": 1.0, "y": 0.0, "label": "Mixer", "kept": False, "patterns": []},
+    {"layer": 1, "head": 0, "x": 0.0, "y": 1.0, "label": "Mixer", "kept": True, "patterns": ["sink"]},
+    {"layer": 1, "head": 1, "x": 0.2, "y": 0.2, "label": "Other", "kept": False, "patterns": ["sink"]},
+    {"layer": 2, "head": 0, "x": 2.0, "y": 2.0, "label": "Other", "kept": True, "patterns": []},
+]
+REACHED = (["Mixer"], ["Mixer", "Other"], ["Mixer"], ["Other", "Reset"], ["Other"])
+AXES = [
+    {"axis": "x", "curve": "cos_sink", "share": 0.625, "direction": -1.0},
+    {"axis": "y", "curve": "recall", "share": 0.5, "direction": 1.0},
+]
+
+
+def rows(**changed: Any) -> list[dict[str, Any]]:
+    given = {"nearest": "Mixer", "delta_loss": None}
+    return [row | given | {"reached": reached} | changed for row, reached in zip(HEADS, REACHED, strict=True)]
+
+
+def draw(heads: list[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = charts.head_map(pa.Table.from_pylist(heads), pa.Table.from_pylist(AXES)).to_dict()
+    return found
+
+
+def regions(spec: dict[str, Any]) -> dict[str, dict[str, set[tuple[float, float]]]]:
+    """Corners of the region of each kind, by style."""
+    found: dict[str, dict[str, set[tuple[float, float]]]] = {}
+    for layer in spec["layer"]:
+        style = layer["mark"].get("style", "")
+        for corner in spec["datasets"][layer["data"]["name"]] if style.startswith("region") else ():
+            found.setdefault(style, {}).setdefault(corner["label"], set()).add((corner["x"], corner["y"]))
+    return found
+
+
+def test_a_region_holds_the_heads_of_its_kind() -> None:
+    found = regions(draw(rows()))
+    corners = {(0.0, 0.0), (1.0, 0.0), (0.0, 1.0)}
+    assert found["region"] == {"Mixer": corners}
+    assert found["region-moved"] == {"Mixer": corners, "Reset": {(0.2, 0.2)}}
+
+
+def test_a_hull_is_the_smallest_convex_polygon() -> None:
+    rng = np.random.default_rng(0)
+    points = [(float(x), float(y)) for x, y in rng.normal(size=(40, 2))]
+    hull = charts.find_hull(points)
+    assert set(hull) < set(points)
+    for start, end in zip(hull, hull[1:] + hull[:1], strict=True):
+        sides = [(end[0] - start[0]) * (y - start[1]) - (end[1] - start[1]) * (x - start[0]) for x, y in points]
+        assert min(sides) >= 0, "all points lie on one side of each edge"
+        assert sum(side == 0 for side in sides) == 2, "no corner lies on an edge"
+    assert charts.find_hull([(0, 0), (1, 1), (2, 2), (1, 1)]) == [(0, 0), (2, 2)]
+    assert charts.find_hull([(3, 4)]) == [(3, 4)]
+    assert charts.find_hull([]) == []
+
+
+def offered(heads: list[dict[str, Any]]) -> list[str]:
+    (quantity,) = (param for param in draw(heads)["params"] if param["name"] == "quantity")
+    names: list[str] = quantity["bind"]["options"]
+    return names
+
+
+def test_only_what_was_measured_colours_the_points() -> None:
+    assert offered(rows()) == ["label", "pattern", "layer"]
+    assert offered(rows(delta_loss=0.5)) == ["label", "pattern", "layer", "delta_loss"]
+    assert offered(rows(patterns=None)) == ["label", "layer"]
+    values = next(iter(draw(rows())["datasets"].values()))
+    assert [row["pattern"] for row in values] == ["previous", "none", "sink", "sink", "none"]
+    assert values[0]["patterns"] == "previous, local"
+
+
+def test_the_sentence_says_what_the_axes_are_and_how_firm_the_kinds_are() -> None:
+    share = {"measure": "plane_share", "value": 0.7, "value_low": 0.65, "value_high": 0.75}
+    ranges = [{"threshold": "last_high", "other_least": 0.2, "other_most": 0.9}]
+    told = describe_map(rows(), AXES, [share], ranges)
+    assert told.replace("\xa0", " ") == (
+        "Two axes hold 70 % (65 % to 75 %) of the differences between the curves of 5 heads. To the right the cosine "
+        "of s_N with the sink falls most (62.5 % of that axis) and upwards Recall rises most (50 % of that axis). 3 of "
+        "5 heads keep the same kind if one threshold is halved, doubled or changed by 10 %; the others are hollow. If "
+        "one threshold is halved, doubled or changed by 10 %, between 20 % (last_high) and 90 % (last_high) of all "
+        "sequences and heads meet no rule."
+    )
+    assert describe_map(rows(), AXES, [share | {"value_low": None, "value_high": None}], []).startswith(
+        "Two axes hold 70\xa0% of"
+    )
+    assert describe_map(rows(), AXES, [], []).startswith("To the right")
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with warehouse(THREE, replace(SMALL, study="synthetic", model="synthetic")) as found:
+        yield found
+
+
+def test_rows_are_those_of_their_tables(connection: duckdb.DuckDBPyConnection) -> None:
+    found = ask(connection, "head_map", study="three", query=23).rows()
+    places = connection.sql("SELECT layer, head, x, y FROM head_plane WHERE study = 'three' ORDER BY ALL").fetchall()
+    assert [(row["layer"], row["head"], row["x"], row["y"]) for row in found] == places
+    assert len(found) == 18
+    for row in found:
+        head = f"study = 'three' AND layer = {row['layer']} AND head = {row['head']}"
+        own = f"SELECT DISTINCT label FROM head_taxonomy WHERE query = 23 AND {head}"
+        moved = f"SELECT DISTINCT label FROM kinds_moved WHERE query = 23 AND {head}"
+        labels = {label for statement in (own, moved) for (label,) in connection.sql(statement).fetchall()}
+        assert (set(row["reached"]), row["kept"]) == (labels, len(labels) == 1)
+        asked = f"SELECT label FROM head_labels WHERE {head} ORDER BY lift DESC, label"
+        assert row["patterns"] == [label for (label,) in connection.sql(asked).fetchall()]
+        assert row["delta_loss"] is not None
+    assert {row["kept"] for row in found} == {True, False}
+    synthetic = ask(connection, "head_map", study="synthetic", query=23).rows()
+    assert {row["patterns"] is None for row in synthetic} == {True}
+
+
+def test_a_study_whose_heads_do_not_differ_says_so() -> None:
+    study = DEGENERATE["least"]
+    with warehouse(study) as one:
+        _, figure = explorer.build_section(find_source(one, study.study, map_n=4)).figures
+    assert figure.empty
+    assert "do not differ" in figure.finding
+
+
+# --- in a browser ---
+
+
+@pytest.fixture(scope="module")
+def report(connection: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
+    return write_report(connection, THREE.study, tmp_path_factory.mktemp("map") / "three.html", map_n=4)
+
+
+def test_a_click_on_a_point_chooses_its_head_everywhere(browser: Browser, report: ReportSummary) -> None:
+    browser.open(report.path)
+    browser.wait(READY, 60)
+    browser.wait("return !document.querySelector('.reader').hidden")
+    x, y, label = browser.run(
+        f"{MAP}.scrollIntoView({{block: 'center', behavior: 'instant'}});"
+        f"for (const point of {MAP}.querySelectorAll('g.heads_marks path')) {{"
+        "  const box = point.getBoundingClientRect(), x = box.x + box.width / 2, y = box.y + box.height / 2;"
+        "  const { ariaLabel } = document.elementFromPoint(x, y);"  # where points overlap, the upper one
+        "  if (!ariaLabel.includes(`Layer: ${window.chosenHead[0]};`)) return [x, y, ariaLabel];"
+        "}"
+    )
+    browser.point_at(x, y, click=True)
+    said = dict(part.split(": ", 1) for part in label.split("; "))
+    layer, head = said["Layer"], said["Head"]
+    browser.wait(f"return location.hash == '#explorer/{layer}/{head}'")
+    assert browser.run("return document.querySelector('.reader .chosen').textContent").startswith(
+        f"Layer {layer}, head {head}"
+    )
+    ring = f"return [...{MAP}.querySelectorAll('path')].filter(one => one.getAttribute('stroke-width') == 2.5)"
+    shapes = browser.wait(f"{ring}.map(one => one.getBoundingClientRect()).map(box => [box.x, box.right])")
+    assert [low < x < high for low, high in shapes] == [True]
+    assert browser.log("browser") == []
