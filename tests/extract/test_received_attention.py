@@ -15,6 +15,7 @@ from tests.extract.families import (
     QUERIES,
     Family,
     attention_of,
+    every_family,
     ids,
     model_of,
     plain_of,
