@@ -13,7 +13,9 @@ from reports.findings.bounds import EFFECTS, FAMILIES
 from reports.findings.claims import VERDICTS, format_interval, format_parts, format_thresholds
 from reports.findings.families import name_quantity
 from reports.findings.numbers import Row, drop_nulls, number, percent
+from reports.findings.patterns import LABELS, format_difference
 from reports.findings.recovery import PARAMETERS, select_compared
+from reports.findings.taxonomy import LABELS as KINDS
 
 DASH = "–"
 
@@ -87,6 +89,26 @@ def tabulate_correlations(rows: Iterable[Row], names: Mapping[str, str]) -> List
                 f"{row['heads']:,}",
             )
             for row in rows
+        ),
+    )
+
+
+def tabulate_patterns(rows: Sequence[Row]) -> Listing:
+    """How much more often heads of each label are of each kind than all other heads (``measures_by_label``)."""
+    found = {(row["label"], row["quantity"]): row for row in rows}
+    return Listing(
+        ("Label", "Heads", *KINDS),
+        tuple(
+            (
+                label,
+                f"{found[label, 'recall']['heads']:,}",
+                *(
+                    format_difference(found[label, kind.lower()]) if (label, kind.lower()) in found else DASH
+                    for kind in KINDS
+                ),
+            )
+            for label in LABELS
+            if (label, "recall") in found
         ),
     )
 

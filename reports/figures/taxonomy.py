@@ -1,11 +1,14 @@
 """Kind of each head, its reasons and margin, and how well each kind separates (Figures 8 and 11)."""
 
 from reports import listings
+from reports.charts import patterns as pattern_charts
 from reports.charts import taxonomy as charts
 from reports.charts.taxonomy import SIGNATURE, VERDICT
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, has_values, make_empty_figure
 from reports.figures.separation import FLOOR
+from reports.findings import claims as claim_findings
 from reports.findings import numbers
+from reports.findings import patterns as pattern_findings
 from reports.findings import taxonomy as taxonomy_findings
 
 _KINDS = (
@@ -21,7 +24,13 @@ def build_section(source: Source) -> Section:
         "kinds",
         "Kinds of heads",
         _KINDS,
-        (build_depth(source), _build_curves(source), _build_plane(source), _build_sensitivity(source)),
+        (
+            build_depth(source),
+            _build_curves(source),
+            _build_patterns(source),
+            _build_plane(source),
+            _build_sensitivity(source),
+        ),
     )
 
 
@@ -71,6 +80,34 @@ def _build_plane(source: Source) -> Figure:
         charts=(charts.kinds_plane(answer.table, thresholds),),
         broad=True,
         tab="Thresholds",
+    )
+
+
+def _build_patterns(source: Source) -> Figure:
+    key, title, answer = "kinds-patterns", "Kinds of heads and what they look at", source.ask_study("measures_by_label")
+    rows = answer.rows()
+    if not rows:
+        why = "What heads look at was not measured, or no head looks at a known place as only some do."
+        return make_empty_figure(key, title, answer, why)
+    quantities = [name for name in pattern_findings.QUANTITIES if any(row["quantity"] == name for row in rows)]
+    return Figure(
+        key,
+        title,
+        numbers.join_sentences(
+            pattern_findings.describe_patterns(rows),
+            claim_findings.describe_claims(source.ask_study("claims").rows(), "resets_look_at_sink"),
+        ),
+        "Labels are those of the view head_labels: at least 0.4 of the weight, over all queries, on the sink, the "
+        "query itself, the token before, the last eight, earlier copies (duplicate) or what followed them (induction), "
+        "above chance; diffuse: nearly uniform weights. Each number is the mean over the heads of a label less that "
+        "over all others; in the table, the share of a kind among them less that among all others. The paper has no "
+        "such labels.",
+        answer.table,
+        answer,
+        marks="Dots: differences; lines: 95 % intervals over sequences.",
+        tab="What heads look at",
+        charts=tuple(pattern_charts.label_differences(rows, quantity=name) for name in quantities),
+        listing=listings.tabulate_patterns(rows),
     )
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from reports import theme
 from reports.charts import contexts as contexts_charts
 from reports.charts import labels
+from reports.charts import patterns as pattern_charts
 from reports.charts import sink as sink_charts
 from reports.charts import taxonomy as taxonomy_charts
 from reports.charts.contexts import APART
@@ -60,6 +61,9 @@ CHARTS: dict[str, Draw] = {
         of_query(c, s, "taxonomy_of_heads"), of_query(c, s, "taxonomy_thresholds")
     ),
     "kinds_precision": lambda c, s: taxonomy_charts.kind_curves(of_query(c, s, "curves_by_label"), metric="precision"),
+    "label_differences": lambda c, s: pattern_charts.label_differences(
+        of_study(c, s, "measures_by_label").to_pylist(), quantity="recall"
+    ),
     "kinds_recall": lambda c, s: taxonomy_charts.kind_curves(of_query(c, s, "curves_by_label"), metric="recall"),
     "context_precision": lambda c, s: contexts_charts.context_metric(
         of_study(c, s, "metrics_by_query"), metric="precision"
@@ -114,6 +118,7 @@ HEAD = "layer = 1 AND head = 2"
         ("kinds_map", f"head_taxonomy SET single_key = NOT single_key WHERE query = 23 AND {HEAD}"),
         ("kinds_plane", f"head_taxonomy SET cos_last_level = 0.99 WHERE query = 23 AND {HEAD}"),
         ("kinds_precision", f"selection_means SET precision = 0.01 WHERE n = 2 AND query = 23 AND {HEAD}"),
+        ("label_differences", "measures SET value_low = -0.9 WHERE measure = 'recall_by_label[previous]'"),
         ("kinds_recall", f"selection_means SET recall = 0.01 WHERE n = 4 AND query = 23 AND {HEAD}"),
         ("context_precision", "selection_means_model SET precision = 0.01 WHERE n = 2 AND query = 5"),
         ("context_recall", "selection_means_model SET recall = 0.01 WHERE n = 2 AND query = 11"),
@@ -298,7 +303,7 @@ def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, F
 
 ALL = {
     *("sink-effect", "sink-by-layer", "kinds-by-layer", "kinds-plane", "kinds-sensitivity", "kinds-curves"),
-    *("context-metrics", "context-elbows", "context-kinds"),
+    *("kinds-patterns", "context-metrics", "context-elbows", "context-kinds"),
 }
 
 
@@ -309,11 +314,12 @@ def test_everything_is_shown_where_there_is_enough(made_up: duckdb.DuckDBPyConne
     assert all(figure.finding.endswith(".") and figure.reading for figure in shown.values())
 
 
+NO_LABELS = {"kinds-patterns": "no head looks at a known place as only some do"}
 EMPTY = {
-    "least": {"sink-effect": "needs 3 heads"},
+    "least": {"sink-effect": "needs 3 heads", **NO_LABELS},
     "one layer": {},
-    "one head": {},
-    "one sequence": {},
+    "one head": NO_LABELS,
+    "one sequence": NO_LABELS,
     "window": {},
     "hidden sink": {
         "sink-effect": "a sliding window hides the sink",
@@ -324,6 +330,7 @@ EMPTY = {
         "sink-by-layer": "hides position 0 from every head",
         "kinds-plane": "two keys",
         "kinds-curves": NOTHING_SELECTED,
+        **NO_LABELS,
     },
 }
 """What some studies cannot show, and why; besides, all of them name one query."""
@@ -360,6 +367,7 @@ CHANGES = {
     "kinds-plane": "head_taxonomy SET cos_last_level = 0.77",
     "kinds-sensitivity": "taxonomy_sensitivity SET changed = 11 WHERE threshold = 'broad_share'",
     "kinds-curves": "selection_means SET precision = precision / 2",
+    "kinds-patterns": "measures SET value_low = 0.5, value_high = 0.6 WHERE measure = 'recall_by_label[previous]'",
     "context-metrics": "selection_means_model SET recall = recall / 2 WHERE query = 23",
     "context-elbows": "elbows_model SET elbow_n = 13 WHERE query = 23",
     "context-kinds": "head_taxonomy SET label = 'Mixer' WHERE query = 5",

@@ -42,6 +42,7 @@ FIGURES = {
     "chance-heads": 2,
     "kinds-by-layer": 2,
     "kinds-curves": 2,
+    "kinds-patterns": 5,
     "kinds-plane": 1,
     "kinds-sensitivity": 0,
     "diagnostics": 4,
@@ -86,6 +87,7 @@ LISTINGS = {
     "claims-table",
     "claims-untested",
     "kinds-sensitivity",
+    "kinds-patterns",
     "loss-and-geometry",
     "parameter-effects",
     "regimes",
@@ -451,8 +453,10 @@ EMPTY = {
         "similarity-model",
         "similarity-heads",
         "regimes",
+        "kinds-patterns",
     },
-    "one head": {"elbows"},
+    "one head": {"elbows", "kinds-patterns"},
+    "one sequence": {"kinds-patterns"},
     "hidden sink": {"sink-by-layer", "sink-effect", "elbows"},
     "only itself": {
         *BOUNDS,
@@ -461,6 +465,7 @@ EMPTY = {
         *(f"{metric}-bounds" for metric in ("precision", "recall", "f-r-max", "f-r-min")),
         *("precision-recall", "elbows", "precision-map", "recall-map", "sink-by-layer", "regimes"),
         *("explorer", "sink-effect", "kinds-plane", "kinds-curves", "diagnostics", "parameter-effects"),
+        "kinds-patterns",
     },
 }
 """Figures that some degenerate studies have nothing for."""
@@ -477,7 +482,7 @@ def test_little_to_show_makes_a_report_that_says_so(study: MadeUp, tmp_path: Pat
     assert absent <= OPTIONAL
     assert set(empty) == EMPTY.get(study.study, set()) | ALWAYS_EMPTY | {"monte-carlo"}
     assert all(re.fullmatch(r"\s*\S.*\S: \S.*", text, re.DOTALL) for text in empty.values())
-    fewer = {"diagnostics", "contributions", "spheres", *OPTIONAL} - {*empty, *absent}
+    fewer = {"diagnostics", "contributions", "spheres", "kinds-patterns", *OPTIONAL} - {*empty, *absent}
     counted = {key: number for key, number in FIGURES.items() if key not in {*empty, *absent, *fewer}}
     drawn = [attributes["id"] for attributes, _ in page.find("div", **{"class": "chart"})]
     assert summary.charts == len(drawn) == len(set(drawn))

@@ -35,7 +35,7 @@ CONTRASTS = {
 }
 """For each measure a policy and the policy of equal cost that it is compared with, and both in words."""
 
-_LOSSES = """
+LOSSES = """
     SELECT *
     FROM head_ablation_by_sequence
     WHERE kind = (SELECT arg_min(kind, (kind <> 'zero', kind)) FROM head_ablation)
@@ -90,7 +90,7 @@ def _measure_prediction(evidence: Evidence) -> Samples:
     found = evidence.ask_heads(
         f"""
         SELECT sequence, layer, head, delta_loss, recall
-        FROM ({_LOSSES})
+        FROM ({LOSSES})
         JOIN (SELECT sequence, layer, head, recall FROM head_levels WHERE query = $query) USING (sequence, layer, head)
         """
     )
@@ -128,7 +128,7 @@ def correlate_losses(evidence: Evidence) -> pa.RecordBatch:
         } FROM head_measures GROUP BY layer, head
         """
     )
-    losses = evidence.ask_heads(f"SELECT sequence, layer, head, delta_loss FROM ({_LOSSES})")["delta_loss"]
+    losses = evidence.ask_heads(f"SELECT sequence, layer, head, delta_loss FROM ({LOSSES})")["delta_loss"]
     known = ~np.isnan(losses).all(axis=1)
     rows = (
         [_correlate_measure(evidence, name, measures[name][known], losses[known]) for name in GEOMETRY]

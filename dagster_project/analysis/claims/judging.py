@@ -17,6 +17,7 @@ from dagster_project.analysis.claims import (
     kinds,
     layers,
     norms,
+    patterns,
     plane,
     regimes,
     separation,
@@ -38,7 +39,7 @@ from geometry.statistics.verdicts import (
     join_parts,
 )
 
-SUBJECTS = (separation, sink, layers, norms, fits, bounds, kinds, plane, regimes, effects)
+SUBJECTS = (separation, sink, layers, norms, fits, bounds, kinds, plane, patterns, regimes, effects)
 """The modules of measures and claims."""
 
 MEASURES: Mapping[str, Measure] = {name: one for subject in SUBJECTS for name, one in subject.MEASURES.items()}
@@ -107,7 +108,7 @@ def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> 
 
 
 def find_measure(name: str) -> Measure:
-    """The declaration of a measure; one of several κ is named ``NAME[κ]``."""
+    """The declaration of a measure; one of several κ or labels is named ``NAME[κ]``."""
     return MEASURES[name.partition("[")[0]]
 
 

@@ -72,6 +72,7 @@ def make_tables(
     r2: float = 0.95,
     fitted: bool = True,
     labels: Sequence[str] = LABELS,
+    resting: str = "Reset",
     positive: float = 0.9,
     regimes: Sequence[str] = ("II", "IV"),
     worth: float = 1.0,
@@ -176,6 +177,10 @@ def make_tables(
     kinds = np.array([[KINDS[letter] for letter in labels[layer % len(labels)]] for layer in range(layers)], object)
     named = np.where(rng.random(heads) < 0.04, "Other", kinds)
     tables["kinds_by_sequence"] = fill(BY_HEAD, heads, query=QUERY, label=named)
+    share = np.where(kinds == resting, 0.8, 0.1)
+    tables["head_pattern_means"] = fill(
+        ("layer", "head"), share.shape, text="corpus", pattern="sink", share_low=share - 0.05, lift=9.0, p_holm=1e-6
+    )
     shape = (len(regimes), *heads)
     tables["regimes_by_sequence"] = fill(
         ("", *BY_HEAD),
@@ -231,6 +236,8 @@ def make_evidence(tables: Tables) -> Evidence:
             columns = {column: pa.array(values, from_pandas=True) for column, values in tables[name].items()}
             rows = pa.table(columns)  # noqa: F841 (read by DuckDB)
             connection.execute(f"INSERT INTO {name} BY NAME FROM rows")
+    connection.execute(sql.read_statement("macros", "label_patterns").text)
+    connection.execute(sql.read_statement("views", "head_labels").text)
     connection.execute("CREATE TEMP TABLE head_measures (layer INT, head INT, measure VARCHAR, value DOUBLE)")
     return Evidence(connection)
 

@@ -81,6 +81,7 @@ CASES: dict[str, tuple[Changed, Changed, str]] = {
     "mixers_prevail_deep": (REVERSED, {"layers": 1}, "1 layers with attention, 2 are needed"),
     "retrievers_first": (REVERSED, {"labels": ["RRRRMMMM"]}, "no head is Retriever in any sequence"),
     "kinds_in_order": (REVERSED, {"labels": ["TTTTMMMM"]}, "no head is Reset in any sequence"),
+    "resets_look_at_sink": ({"resting": "Mixer"}, {"resting": ""}, "no head gives most of its weight to the sink"),
     "margin_positive_early": ({"positive": 0.1}, {"regimes": ["IV"]}, "no head has a regime II"),
     "recall_predicts_loss": ({"worth": -1.0}, NO_LOSS, "no head costs 0.01 nats"),
     "elbow_budgets_gain": (WORSE, NO_LOSS, "no policy costs 0.01 nats"),
@@ -210,6 +211,10 @@ def test_measures_are_those_of_the_arrays() -> None:
     ):
         shares = [(label[:, layers] == kind).mean(axis=(1, 2)) for layers in (early, late)]
         expected[name] = sign * (shares[0] - shares[1])
+    resting = np.reshape(tables["head_pattern_means"]["share_low"], (LAYERS, HEADS)) >= 0.4
+    recall = by_sequence(tables, "head_levels", "recall").reshape(label.shape)
+    for name, of_heads in {"reset": label == "Reset", "recall": recall}.items():
+        expected[f"{name}_by_label[sink]"] = of_heads[:, resting].mean(axis=1) - of_heads[:, ~resting].mean(axis=1)
     expected["other_share"] = (label == "Other").mean(axis=(1, 2))
     of_policies = by_sequence(tables, "sparsified_loss_by_sequence", "loss").reshape(SEQUENCES, len(POLICIES), 2)
     loss = dict(zip(POLICIES, of_policies.mean(axis=2).T, strict=True))
@@ -238,7 +243,7 @@ def by_sequence(tables: Tables, table: str, column: str) -> np.ndarray:
 
 def test_measures_are_declared_with_their_scales() -> None:
     """Every measure that a claim tests is declared, and its value lies in its domain."""
-    assert {part.measure for claim in CLAIMS for part in claim.parts} <= set(MEASURES)
+    assert {part.measure.partition("[")[0] for claim in CLAIMS for part in claim.parts} <= set(MEASURES)
     for subject in set(SUBJECT_OF.values()):
         for name, sample in _measure("{}", subject).items():
             measure = find_measure(name)

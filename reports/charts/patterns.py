@@ -1,0 +1,37 @@
+"""Charts of heads that look at a known pattern, beside the others."""
+
+from collections.abc import Sequence
+
+import altair as alt
+
+from reports.charts.elements import layer_chart, points
+from reports.findings import patterns as findings
+from reports.findings.numbers import Row
+
+ROW = 24
+"""Height of the row of a label, in pixels."""
+
+
+def label_differences(rows: Sequence[Row], *, quantity: str) -> alt.LayerChart:
+    """How heads of each label differ from all others in a quantity, with 95 % intervals over sequences.
+
+    Parameters
+    ----------
+    rows
+        ``measures_by_label``: quantity, label, heads, value, value_low, value_high.
+    """
+    found = [row for row in rows if row["quantity"] == quantity]
+    labels = [label for label in findings.LABELS if any(row["label"] == label for row in found)]
+    name, base = findings.QUANTITIES[quantity], alt.Chart().encode(y=alt.Y("label:N", sort=labels).title("Label"))
+    zero = alt.Chart(alt.InlineData(values=[{"value": 0}])).mark_rule(style="reference").encode(x="value:Q")
+    spans = base.mark_rule(style="average-span").encode(x="value_low:Q", x2="value_high:Q")
+    tooltip = [
+        alt.Tooltip("label:N", title="Label"),
+        alt.Tooltip("heads:Q", title="Heads", format=",d"),
+        alt.Tooltip("value:Q", title="Less other heads", format=".3~g"),
+        alt.Tooltip("value_low:Q", title="from", format=".3~g"),
+        alt.Tooltip("value_high:Q", title="to", format=".3~g"),
+    ]
+    marks = points(base, always=True).encode(x=alt.X("value:Q").title("Less that of other heads"), tooltip=tooltip)
+    said = "; ".join(f"{row['label']} {findings.format_difference(row)}" for row in found)
+    return layer_chart(found, name, f"{name}, less that of other heads: {said}.", zero, spans, marks, height=7 * ROW)
