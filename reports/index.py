@@ -46,7 +46,7 @@ def write_index(
             **row,
             "report": reports.get(row["study"]),
             "twin_report": reports.get(row["twin"]),
-            "kinds": _list_kind_shares(row),
+            "kinds": _count_kinds(row),
             "picture": _place_sinks(row),
         }
         for row in ask(connection, "studies_overview").rows()
@@ -68,7 +68,11 @@ def _place_sinks(study: numbers.Row) -> list[tuple[int, int, float]]:
     return found
 
 
-def _list_kind_shares(study: numbers.Row) -> list[tuple[str, float]]:
-    """List the share of each kind of head (``studies_overview``); empty if unknown."""
-    shares = [(label, study[f"{label.lower()}_share"]) for label in findings.LABELS]
-    return [] if any(share is None for _, share in shares) else shares
+def _count_kinds(study: numbers.Row) -> list[tuple[str, int]]:
+    """Count the heads of each kind (``studies_overview``); empty if unknown."""
+    shares = {label: study[f"{label.lower()}_share"] for label in findings.LABELS}
+    return (
+        []
+        if None in shares.values()
+        else [(label, round(share * study["all_heads"])) for label, share in shares.items()]
+    )

@@ -154,7 +154,7 @@ def list_layers(rows: Sequence[Row]) -> list[int]:
 def layer_axis(rows: Sequence[Row]) -> alt.X:
     """Layers from left to right."""
     x = alt.X("layer:O", scale=alt.Scale(domain=list_layers(rows))).title("Layer")
-    return x.axis(grid=False, labelAngle=0, labelOverlap=True)
+    return x.axis(grid=False, labelAngle=0, labelOverlap=True, labelSeparation=SEPARATION)
 
 
 def head_grid(rows: Sequence[Row]) -> tuple[alt.Chart, int]:

@@ -161,7 +161,7 @@ let resized;
 addEventListener("resize", () => {
   clearTimeout(resized);
   resized = setTimeout(() => {
-    if (innerWidth !== width) again(joined);
+    if (innerWidth !== width) again(() => true); // their legends and titles are fitted to the width
     width = innerWidth;
   }, 200);
 });

@@ -1,6 +1,5 @@
 """The index of all studies and the comparison of some: what they show, whose numbers, and both in a browser."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from dagster_project.analysis.claims.judging import CLAIMS
 from reports.compare import write_comparison
 from reports.findings.claims import format_parts
 from reports.findings.numbers import number
+from reports.findings.taxonomy import LABELS
 from reports.index import write_index
 from reports.queries import ask
 from storage.errors import UserError
@@ -125,7 +125,7 @@ def test_what_a_study_lacks_is_told(several: duckdb.DuckDBPyConnection, tmp_path
     assert "only itself: no chart." in page.text("figure", id="precision")
     assert "Studies without a line: only itself, only again." in page.text("figure", id="sink-effect")
     nothing = compared(several, tmp_path / "d.html", "only itself", "only again")
-    assert " is not drawn: " in nothing.text("figure", id="sink-effect")
+    assert "In no study do enough heads attend to the sink." in nothing.text("figure", id="sink-effect")
 
 
 def test_a_study_that_is_not_landed_is_refused(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
@@ -146,14 +146,17 @@ def test_the_index_shows_every_study_with_its_numbers(index: Path, several: duck
             "WHERE study = $study",
             {"study": study.study},
         ).fetchall()[0]
-        assert f"{supported} of {judged} decided claims hold; not compared with random weights" in card
+        assert f"Claims that hold{supported} of {judged} decided" in card
     labels = dict(
-        several.sql("SELECT label, count(*) FROM head_taxonomy WHERE study = 'wide' GROUP BY label").fetchall()
+        several.sql(
+            "SELECT label, count(*) FROM head_taxonomy WHERE study = 'three' AND query = 23 GROUP BY label"
+        ).fetchall()
     )
     (bars,) = (a["aria-label"] for a, text in page.find("div", **{"class": "kinds"}) if "three" in nearest(page, a))
-    for label, heads in labels.items():
-        share = float(re.search(rf"([\d.]+)\u00a0% {label}", bars)[1])  # type: ignore[index]
-        assert share == pytest.approx(100 * heads / 18, rel=5e-3)
+    assert dict(reversed(told.split(" ")) for told in bars.split(", ")) == {
+        label: str(labels.get(label, 0)) for label in LABELS
+    }
+    assert len(labels) > 1
 
 
 def test_the_index_has_a_picture_of_the_sinks_and_no_card_of_a_twin(tmp_path: Path) -> None:
@@ -169,6 +172,7 @@ def test_the_index_has_a_picture_of_the_sinks_and_no_card_of_a_twin(tmp_path: Pa
         ).fetchall()
     ((_, card),) = page.find("article")
     assert found is not None
+    assert "Claims that hold, not with random weights" in card
     assert f"at N = 4{number(found[0])}, {number(found[1])}" in " ".join(card.split())
     assert [attributes["href"] for attributes, _ in page.find("a")][1:] == [*reports.values()]
     cells = [[attributes[name] for name in ("y", "x", "fill-opacity")] for attributes, _ in page.find("rect")]

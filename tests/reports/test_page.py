@@ -531,7 +531,7 @@ def test_a_grid_that_was_asked_for_and_not_drawn_is_told(tmp_path: Path, grid: o
 
 CHANGES = (
     {
-        "claims-table": "UPDATE claim_parts SET value = -9, value_low = -9, value_high = -9",
+        "claims-table": "UPDATE claims SET sentence = 'Otherwise.'",
         "precision-bounds": "UPDATE selection_means_model SET precision = 0.001 WHERE n = 5",
         "elbows": "UPDATE elbows SET elbow_n = 9",
         "coverage": "UPDATE bound_means SET premise_share = 0.77",
