@@ -87,9 +87,7 @@ GROUP BY sequence
 
 _RANKS = range(1, int(SHARED[-1]) + 1)
 
-_TOP_KEYS = "SELECT sequence, layer, head, {ranks} FROM top_keys WHERE query = $query GROUP BY ALL".format(
-    ranks=", ".join(f"max(position) FILTER (rank = {rank}) AS key_{rank}" for rank in _RANKS)
-)
+_TOP_KEYS = "SELECT sequence, layer, head, {ranks} FROM top_keys WHERE query = $query GROUP BY ALL"
 
 QUANTITIES: Mapping[str, tuple[str, Domain]] = {
     "sink_weight": (_LAST.format(value="sink_weight", table="attention_rows"), SHARE),
@@ -217,7 +215,8 @@ def _try_reading(folder: Path, study: str) -> Member | None:
 
 def _read_top_keys(evidence: Evidence) -> I64:
     """The keys of largest weight of each head, (sequences, heads, ranks)."""
-    found = evidence.ask_heads(_TOP_KEYS)
+    ranks = ", ".join(f"max(position) FILTER (rank = {rank}) AS key_{rank}" for rank in _RANKS)
+    found = evidence.ask_heads(_TOP_KEYS.format(ranks=ranks))
     return np.nan_to_num(np.stack([found[f"key_{rank}"] for rank in _RANKS], axis=-1), nan=-1).astype(np.int64)
 
 
