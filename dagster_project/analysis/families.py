@@ -67,7 +67,14 @@ JOIN copies USING (sequence, query)
 GROUP BY ALL
 """
 
-_PATTERN = "SELECT sequence, layer, head, {pattern} AS value FROM head_patterns"
+_PATTERN = """
+SELECT sequence, layer, head, value
+FROM
+    (SELECT 'corpus' AS text) AS study,
+    LATERAL (SELECT sequence, layer, head, {pattern} AS value, text AS measured_in FROM head_patterns) AS measured
+WHERE measured_in = 'corpus'
+"""
+"""A pattern in the study's own text, whether ``head_patterns`` has a column ``text``, of probes too, or has none."""
 
 _OF_MODEL = """
 SELECT sequence, measure, value, 0 AS rows
@@ -78,7 +85,9 @@ FROM head_ablation_by_sequence
 GROUP BY sequence
 """
 
-_TOP_KEYS = "SELECT sequence, layer, head, rank - 1 AS rank, position FROM top_keys WHERE query = $query"
+_RANKS = range(1, int(SHARED[-1]) + 1)
+
+_TOP_KEYS = "SELECT sequence, layer, head, {ranks} FROM top_keys WHERE query = $query GROUP BY ALL"
 
 QUANTITIES: Mapping[str, tuple[str, Domain]] = {
     "sink_weight": (_LAST.format(value="sink_weight", table="attention_rows"), SHARE),
@@ -206,12 +215,9 @@ def _try_reading(folder: Path, study: str) -> Member | None:
 
 def _read_top_keys(evidence: Evidence) -> I64:
     """The keys of largest weight of each head, (sequences, heads, ranks)."""
-    found = {name: column.astype(np.int64) for name, column in evidence.ask_columns(_TOP_KEYS).items()}
-    places = {place: at for at, place in enumerate(zip(evidence.heads["layer"], evidence.heads["head"], strict=True))}
-    head = np.array([places[place] for place in zip(found["layer"], found["head"], strict=True)], np.int64)
-    keys = np.full((evidence.sequences, len(places), int(SHARED[-1])), -1)
-    keys[found["sequence"], head, found["rank"]] = found["position"]
-    return keys
+    ranks = ", ".join(f"max(position) FILTER (rank = {rank}) AS key_{rank}" for rank in _RANKS)
+    found = evidence.ask_heads(_TOP_KEYS.format(ranks=ranks))
+    return np.nan_to_num(np.stack([found[f"key_{rank}"] for rank in _RANKS], axis=-1), nan=-1).astype(np.int64)
 
 
 def compute_family(family: Family, folder: Path, origins: Mapping[str, str | None]) -> Rows:

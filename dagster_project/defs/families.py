@@ -41,7 +41,7 @@ family_job = dg.define_asset_job(
 )
 
 
-@dg.sensor(job=family_job, default_status=dg.DefaultSensorStatus.RUNNING, minimum_interval_seconds=60)
+@dg.sensor(job=family_job, default_status=dg.DefaultSensorStatus.RUNNING, minimum_interval_seconds=300)
 def families_current(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
     """Make the tables and the page of each family whose members have changed, once none of them is being made."""
     home = Home.from_environment()

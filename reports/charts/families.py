@@ -17,9 +17,9 @@ KINDS = {"Retriever": "retriever_share", "Mixer": "mixer_share", "Reset": "reset
 
 BESIDE = {
     "_compared": "the model",
-    "_of_random": "N keys at random",
-    "_of_shuffled": "shuffled value states",
-    "_compared_of_twin": "random weights (twin)",
+    "_of_random": "random keys",
+    "_of_shuffled": "shuffled values",
+    "_compared_of_twin": "random weights",
 }
 """Lines of a measure beside chance, by the end of the quantity's name."""
 
@@ -46,13 +46,13 @@ def trend(table: pa.Table, quantity: str, *, ordered: bool = True) -> alt.LayerC
     rows = [row for row in table.to_pylist() if row["quantity"] == quantity]
     title = findings.title_quantity(quantity)
     base = alt.Chart().encode(x=member_axis(rows), tooltip=_list_tooltips())
-    y = alt.Y("value:Q", title=title, scale=alt.Scale(zero=True))
+    y = alt.Y("value:Q", title=None, scale=alt.Scale(zero=True))
     lines = [base.mark_line(style="mean").encode(y=y)] if ordered else []
     return layer_chart(
         rows,
         title,
         f"Chart of a quantity over the members: {title}.",
-        base.mark_rule(style="mean").encode(y=alt.Y("value_low:Q", title=title), y2="value_high:Q"),
+        base.mark_rule(style="mean").encode(y=alt.Y("value_low:Q", title=None), y2="value_high:Q"),
         *lines,
         base.mark_point(filled=True, size=50, opacity=1).encode(y=y),
         mark_missing(base, "value"),

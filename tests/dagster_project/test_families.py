@@ -245,7 +245,11 @@ def ask_sensor(home: Home, monkeypatch: pytest.MonkeyPatch, running: str = "") -
     monkeypatch.setattr(sensors, "find_unended_runs", lambda _: {running: "run"})
     loaded = defs()
     given: dict[str, Any] = {"repository_def": loaded.get_repository_def()}
-    with dg.DagsterInstance.local_temp() as instance, dg.build_sensor_context(instance=instance, **given) as context:
+    with (
+        dg.DagsterInstance.ephemeral() as instance,
+        dg.partition_loading_context(dynamic_partitions_store=instance),
+        dg.build_sensor_context(instance=instance, **given) as context,
+    ):
         tick = loaded.resolve_sensor_def("families_current").evaluate_tick(context)
         assert {*list_families(home)} <= set(instance.get_dynamic_partitions("family"))
     return [str(request.partition_key) for request in tick.run_requests]

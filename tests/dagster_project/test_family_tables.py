@@ -276,3 +276,17 @@ def test_a_member_without_results_has_its_place_among_lines_of_heads(
         rows = ask(connection, "family_heads", family="steps", quantity="sink_weight", most=1000).rows()
     assert [(row["label"], row["layer"], row["value"]) for row in rows if row["member"] == 8] == [("8", None, None)]
     assert len(rows) == 33
+
+
+@pytest.mark.parametrize("texts", [None, ("corpus", "probe")])
+def test_patterns_are_those_of_the_study_s_own_text(texts: tuple[str, ...] | None) -> None:
+    """Also where ``head_patterns`` has those of a probe beside them."""
+    statement, _ = families.QUANTITIES["pattern_previous"]
+    place = "0 AS sequence, 1 AS layer, 2 AS head"
+    with duckdb.connect() as connection:
+        if texts is None:
+            connection.execute(f"CREATE TABLE head_patterns AS SELECT {place}, 0.5 AS previous")
+        else:
+            rows = "(VALUES ('corpus', 0.5), ('probe', 0.9)) AS given (text, previous)"
+            connection.execute(f"CREATE TABLE head_patterns AS SELECT {place}, text, previous FROM {rows}")
+        assert connection.execute(statement).fetchall() == [(0, 1, 2, 0.5)]
