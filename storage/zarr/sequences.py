@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from storage.errors import DerivedDamageError, UserError, refuse_newer
 from storage.files.differences import find_differences
-from storage.files.places import Place
+from storage.files.places import Local, Place
 from storage.zarr import shards
 from storage.zarr.arrays import FORMAT_VERSION, ArraySpec, LayerSize
 
@@ -506,7 +506,7 @@ class _Readable:
             first, others = slice(None), [Ellipsis, *others]
         sequences = np.arange(self.shape[0])[first]
         try:
-            found = np.asarray(self._require_array[(first, *others)])
+            found = self._read((first, *others))
         except ValueError as error:
             for sequence in sequences if sequences.ndim else []:
                 self[(int(sequence), *others)]  # which raises for the first that is damaged
@@ -515,6 +515,18 @@ class _Readable:
             if shards.is_fill(np.asarray(numbers), self._require_array.fill_value) and self._is_lost(int(sequence)):
                 raise self._make_sequence_error(sequence)
         return found
+
+    def _read(self, index: tuple[Any, ...]) -> NDArray[Any]:
+        """What an index selects: through Zarr, unless it is a part of shards in a folder."""
+        array, place = self._require_array, self._store.path
+        parts = _list_parts(index, self.shape)
+        if parts is None or not isinstance(place, Local):
+            return np.asarray(array[index])
+        found = np.full([part.stop - part.start for part in parts], array.fill_value, self.dtype)
+        for row, sequence in enumerate(range(parts[0].start, parts[0].stop)):
+            file = place.path / _build_shard_name(array, sequence)
+            shards.read_shard(array, file, (slice(0, 1), *parts[1:]), found[row : row + 1])
+        return found[tuple(0 if isinstance(part, int) else slice(None) for part in index)]
 
     def _is_lost(self, sequence: int) -> bool:
         """Whether a sequence is finished but its shard is missing or empty."""
@@ -526,6 +538,21 @@ class _Readable:
         msg = f"The array '{self.name}' of {self._store.path} is damaged in sequence {sequence}"
         kind = DerivedDamageError if self._store.is_derived else UserError
         return kind(f"{msg}; {self._store._describe_remedy()}")
+
+
+def _list_parts(index: tuple[Any, ...], shape: tuple[int, ...]) -> list[slice] | None:
+    """The start and stop along each axis of what an index selects; None if it is no block of the array."""
+    whole = (*index, *[slice(None)] * (len(shape) - len(index)))
+    parts = []
+    for part, size in zip(whole, shape, strict=True):
+        if isinstance(part, int) and -size <= part < size:
+            parts.append(slice(part % size, part % size + 1))
+        elif isinstance(part, slice) and part.step in {None, 1}:
+            start, stop, _ = part.indices(size)
+            parts.append(slice(start, max(start, stop)))
+        else:
+            return None
+    return parts
 
 
 def _build_shard_name(array: zarr.Array[Any], sequence: int) -> str:

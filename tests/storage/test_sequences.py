@@ -87,6 +87,32 @@ def test_shards_are_what_zarr_writes(tmp_path: Path, compression: Compression) -
     assert shards[0] == shards[1]  # two layers along one axis: Zarr's order of chunks is ours
 
 
+BLOCKS: list[Any] = [
+    (slice(None),),
+    (1, 1),
+    (-2, slice(None), slice(1, None)),
+    (slice(1, 3), 0, slice(0, 1), slice(None), slice(2, -1)),
+    (slice(None), slice(0, 1), 1, -1),
+    (slice(3, 1), slice(None), 0),
+    (slice(None, None, 2), 0),
+]
+
+
+@pytest.mark.parametrize("index", BLOCKS, ids=str)
+@pytest.mark.parametrize("compression", ["none", "blosclz", "zstd"])
+def test_parts_of_shards_are_read_as_zarr_reads_them(tmp_path: Path, compression: Compression, index: Any) -> None:
+    """In several chunks, of which one is fill and not stored; only sequence 1 is written."""
+    specs = [replace(spec, compression=compression) for spec in TENSORS]
+    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), specs, SIZES, {})
+    arrays = one_sequence(1)
+    arrays["values"][1, 0] = np.nan
+    store.write(1, arrays)
+    for name in ("values", "attention"):
+        wanted, found = np.asarray(store.array(name)[index]), store.read(name, index)
+        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+        np.testing.assert_array_equal(found, wanted)
+
+
 def test_an_unwritten_sequence_is_missing_and_reads_as_nan(tmp_path: Path) -> None:
     store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     store.write(1, one_sequence(1))
