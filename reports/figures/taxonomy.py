@@ -6,7 +6,6 @@ from reports.charts import taxonomy as charts
 from reports.charts.taxonomy import SIGNATURE, VERDICT
 from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, has_values, make_empty_figure
 from reports.figures.separation import FLOOR
-from reports.findings import claims as claim_findings
 from reports.findings import numbers
 from reports.findings import patterns as pattern_findings
 from reports.findings import taxonomy as taxonomy_findings
@@ -93,10 +92,7 @@ def _build_patterns(source: Source) -> Figure:
     return Figure(
         key,
         title,
-        numbers.join_sentences(
-            pattern_findings.describe_patterns(rows),
-            claim_findings.describe_claims(source.ask_study("claims").rows(), "resets_look_at_sink"),
-        ),
+        pattern_findings.describe_patterns(rows),
         "Labels are those of the view head_labels: at least 0.4 of the weight, over all queries, on the sink, the "
         "query itself, the token before, the last eight, earlier copies (duplicate) or what followed them (induction), "
         "above chance; diffuse: nearly uniform weights. Each number is the mean over the heads of a label less that "
