@@ -16,7 +16,7 @@ from dataclasses import asdict
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import zarr
@@ -27,9 +27,6 @@ from storage.files.differences import find_differences
 from storage.files.places import Local, Place
 from storage.zarr import shards
 from storage.zarr.arrays import FORMAT_VERSION, ArraySpec, LayerSize
-
-if TYPE_CHECKING:
-    import dask.array as da
 
 
 class SequenceStore:
@@ -307,30 +304,6 @@ class SequenceStore:
             return f"delete {self.path} and run the study again, which recomputes it"
         return "run again with --fresh to extract it again"
 
-    def open_lazy(self, name: str) -> "da.Array":
-        """The array ``name`` as a Dask array, one block per stored chunk, float16 as float32; nothing is read yet.
-
-        Raises
-        ------
-        UserError
-            If its data have been dropped; when it is computed, if a finished sequence is damaged.
-        """
-        import dask.array as da
-
-        if name in self.absent:
-            spec = self.specs[name]
-            shape, chunks = spec.shape(self.sizes), spec.chunk(self.sizes)
-            filled: da.Array = da.full(shape, spec.fill, dtype=spec.dtype, chunks=chunks)
-            return filled
-        array = self.array(name)
-        lazy: da.Array = da.from_array(
-            _Readable(self, name, array),
-            chunks=array.chunks,
-            name=False,
-            meta=np.empty((0,) * array.ndim, array.dtype),
-        )
-        return lazy.astype(np.float32) if lazy.dtype == np.float16 else lazy
-
     def read(self, name: str, index: Any) -> NDArray[Any]:
         """Read the part of the array ``name`` that ``index`` selects, float16 as float32.
 
@@ -489,7 +462,7 @@ class SequenceStore:
 
 
 class _Readable:
-    """An array of a store as ``read`` and Dask index it; damage is a UserError that names the sequence.
+    """An array of a store as ``read`` indexes it; damage is a UserError that names the sequence.
 
     Zarr detects wrong bytes by their checksums, but reads a missing or empty shard as fill. The shard of a finished
     sequence is neither missing nor empty, even if all its chunks are fill, so its file is checked if only fill was
@@ -498,7 +471,7 @@ class _Readable:
 
     def __init__(self, store: SequenceStore, name: str, array: zarr.Array[Any]) -> None:
         self._store, self.name, self._require_array = store, name, array
-        self.shape, self.dtype, self.ndim = array.shape, array.dtype, array.ndim
+        self.shape, self.dtype = array.shape, array.dtype
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         first, *others = index if isinstance(index, tuple) else (index,)

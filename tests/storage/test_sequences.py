@@ -37,7 +37,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     store = tensor_store(tmp_path / "tensors.zarr")
     for name in ("attention", "values", "tokens", "first_key", "query_position"):
         assert store.array(name).shape == tuple(SIZES[dim] for dim in store.specs[name].dims)
-        np.testing.assert_array_equal(store.open_lazy(name)[2].compute(), one_sequence(2)[name])
+        np.testing.assert_array_equal(store.read(name, 2), one_sequence(2)[name])
     assert store.find_missing() == []
     assert store.measure_size() > 0
 
@@ -247,8 +247,7 @@ READS: dict[str, Callable[[SequenceStore, str], object]] = {
     "a part of it": lambda store, name: store.read(name, (1, 0)),
     "all": lambda store, name: store.read(name, ...),
     "a part of all": lambda store, name: store.read(name, (slice(None), 0)),
-    "lazily": lambda store, name: store.open_lazy(name).compute(),
-    "lazily a part": lambda store, name: store.open_lazy(name)[1:2, :1].sum().compute(scheduler="threads"),
+    "a part of some": lambda store, name: store.read(name, (slice(1, 2), slice(1))),
 }
 
 
@@ -444,7 +443,7 @@ def test_an_array_that_a_store_lacks_reads_as_fill(tmp_path: Path) -> None:
         spec.name for spec in earlier
     }
     for name, spec in optional.items():
-        for found in (store.read(name, ...), store.open_lazy(name).compute()):
+        for found in (store.read(name, ...), store.read(name, slice(None))):
             assert found.shape == spec.shape(SIZES)
             assert found.dtype == np.float32
             assert np.isnan(found).all()
@@ -492,7 +491,7 @@ def test_value_states_are_stored_in_half_and_read_as_float32(tmp_path: Path) -> 
     half = arrays["values"].astype(np.float16)
     assert _plain(store.path)["values"].dtype == np.float16
     for opened in (store, SequenceStore.open(store.path, TENSORS), SequenceStore.open(store.path, specs)):
-        for found in (opened.read("values", 0), opened.open_lazy("values")[0].compute()):
+        for found in (opened.read("values", 0), opened.read("values", ...)[0]):
             assert found.dtype == np.float32
             np.testing.assert_array_equal(found, half)
     with pytest.raises(UserError, match=r"types\.values \(stored 'float16', requested 'float32'\)"):
@@ -520,7 +519,7 @@ def test_dropped_arrays_are_gone_and_said_to_be(tmp_path: Path) -> None:
     assert again.dropped == store.dropped == ("attention", "values")
     assert again.find_missing() == []
     assert not (Path(store.path) / "values" / "c").exists()
-    for read in (again.open_lazy, again.array, lambda name: again.read(name, 0)):
+    for read in (again.array, lambda name: again.read(name, 0)):
         with pytest.raises(UserError, match=r"'values' of .*s\.zarr has been dropped.*run again with --fresh"):
             read("values")
     with pytest.raises(UserError, match="dropped"):
