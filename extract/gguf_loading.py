@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import gguf
 import transformers
 from gguf.constants import MODEL_ARCH_NAMES
 from transformers import PreTrainedTokenizerBase
@@ -31,6 +32,27 @@ def open_alone(model: GgufModel) -> Iterator[dict[str, Any]]:
         link = Path(folder, "model.gguf")
         link.symlink_to(model.path.resolve())
         yield {"pretrained_model_name_or_path": folder, "gguf_file": str(link), "trust_remote_code": False}
+
+
+@contextmanager
+def parse_once() -> Iterator[None]:
+    """Within it, transformers parses the entries of a file once, not again for its tokenizer and for its weights.
+
+    They stay in memory until it ends, up to some 1,400 bytes for each element of an array.
+    """
+    before, parsed = gguf.GGUFReader, {}
+
+    def read(path: str) -> gguf.GGUFReader:
+        place = Path(path).resolve()  # behind the links of ``open_alone``
+        if place not in parsed:
+            parsed[place] = before(path)
+        return parsed[place]
+
+    gguf.GGUFReader = read  # type: ignore[misc, assignment]
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = before  # type: ignore[misc]
 
 
 @contextmanager

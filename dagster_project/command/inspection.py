@@ -145,10 +145,12 @@ def _announce(what: str) -> None:
 
 def _load(settings: ExtractionSettings) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     """Load the model and its tokenizer."""
+    from extract.gguf_loading import parse_once
     from extract.models import describe, load
 
-    described = describe(settings, identify=False)
-    return load(described), described.tokenizer
+    with parse_once():
+        described = describe(settings, identify=False)
+        return load(described), described.tokenizer
 
 
 def _print(found: "Analysis", text: str, asked: Inspection) -> None:

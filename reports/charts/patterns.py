@@ -32,6 +32,6 @@ def label_differences(rows: Sequence[Row], *, quantity: str) -> alt.LayerChart:
         alt.Tooltip("value_low:Q", title="from", format=".3~g"),
         alt.Tooltip("value_high:Q", title="to", format=".3~g"),
     ]
-    marks = points(base, always=True).encode(x=alt.X("value:Q").title("Less that of other heads"), tooltip=tooltip)
+    marks = points(base, always=True).encode(x=alt.X("value:Q").title("Difference to other heads"), tooltip=tooltip)
     said = "; ".join(f"{row['label']} {findings.format_difference(row)}" for row in found)
     return layer_chart(found, name, f"{name}, less that of other heads: {said}.", zero, spans, marks, height=7 * ROW)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import gguf
 import pytest
 import torch
 import transformers
@@ -12,7 +13,7 @@ from transformers import PreTrainedModel
 
 from extract import extraction, gguf_loading, gguf_models
 from extract.checks import check_inputs
-from extract.gguf_loading import list_architectures
+from extract.gguf_loading import list_architectures, parse_once
 from extract.gguf_models import can_dequantise, list_types
 from extract.models import decode_tokens, describe, load
 from extract.settings import ExtractionSettings, ModelSettings
@@ -57,6 +58,25 @@ def read(model: object, **others: object) -> PreTrainedModel:
 def compute_logits(model: PreTrainedModel) -> torch.Tensor:
     with torch.inference_mode():
         return model(TOKENS).logits
+
+
+def test_a_file_is_parsed_once_for_configuration_tokenizer_and_weights(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[str] = []
+
+    class Counted(gguf.GGUFReader):
+        def __init__(self, path: str) -> None:
+            parsed.append(path)
+            super().__init__(path)
+
+    monkeypatch.setattr(gguf, "GGUFReader", Counted)
+    expected = compute_logits(read(file))
+    assert len(parsed) == 3
+    with parse_once():
+        assert torch.equal(compute_logits(read(file)), expected)
+    assert len(parsed) == 4
+    assert gguf.GGUFReader is Counted
 
 
 CASES = [
