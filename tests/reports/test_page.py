@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from dagster_project.analysis.claims.facts import FACTS
 from dagster_project.analysis.claims.judging import CLAIMS
 from reports import browser
 from reports.browser import bundle, pack
@@ -282,6 +283,10 @@ def test_what_stands_out_is_told_in_a_few_sentences(page: Page, small: duckdb.Du
     places = [shown.index(normalise(sentence)) for sentence in told]
     assert places == sorted(places)
     assert "undecided" not in shown
+    links = {attributes["href"] for attributes, _ in page.find("a")}
+    keys = {key for (key,) in small.sql("SELECT shown_by FROM facts WHERE place <= 5").fetchall()}
+    assert {f"#{key}" for key in keys} <= links
+    assert {fact.shown_by for fact in FACTS} <= {*FIGURES, "context-metrics"}  # drawn for several queries
 
 
 def test_the_contents_lead_to_every_section_and_figure(page: Page) -> None:
