@@ -68,7 +68,7 @@ def mark_missing(base: alt.Chart, column: str) -> alt.Chart:
     return marks.encode(y=alt.value("height"))
 
 
-def beside_chance(table: pa.Table, name: str, title: str, *, ordered: bool = True) -> alt.LayerChart:
+def separation_and_chance(table: pa.Table, name: str, title: str, *, ordered: bool = True) -> alt.LayerChart:
     """Recall or AUC over the members beside chance and the twins of random weights (``family_of_model``).
 
     Parameters

@@ -125,7 +125,7 @@ def _build_beside_chance(answer: Answer, name: str, *, ordered: bool) -> Figure:
         "Means over heads and ln N, with 95 % intervals over sequences; ×: a member without results. A twin has the "
         "architecture with random weights; members without one have no such point."
     )
-    drawn = (charts.beside_chance(answer.table, name, BESIDE_CHANCE[name], ordered=ordered),)
+    drawn = (charts.separation_and_chance(answer.table, name, BESIDE_CHANCE[name], ordered=ordered),)
     return Figure(key, title, "", reading, answer.table, answer, charts=drawn)
 
 
