@@ -1,6 +1,6 @@
 """Elements of several charts: layers over rows, axes, points with tooltips, rules, bars of a histogram.
 
-Channels are objects, not their shorthands: Altair takes 4 ms to find the class of each text or dict.
+Channels are objects rather than shorthands, for which Altair compares the class of each with all that it has.
 """
 
 from collections.abc import Sequence
@@ -82,7 +82,7 @@ def rule_at_n(n: int, note: str) -> alt.LayerChart:
     """A rule at one N, with its name above the plotting area, where there are no lines."""
     base = alt.Chart(alt.InlineData(values=[{"n": n, "note": note}])).encode(x=alt.X("n:Q"))
     label = base.mark_text(style="reference-label", align="left", baseline="bottom", dy=ABOVE)
-    label = label.encode(y=alt.YValue(0), text=alt.Text("note:N"))
+    label = label.encode(y=alt.value(0), text=alt.Text("note:N"))
     return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
 
 
@@ -90,7 +90,7 @@ def level(share: float, note: str) -> alt.LayerChart:
     """A rule at one value of the vertical axis, with its name next to the plotting area."""
     base = alt.Chart(alt.InlineData(values=[{"share": share, "note": note}])).encode(y=alt.Y("share:Q"))
     label = base.mark_text(style="reference-label", align="left", dx=6)
-    label = label.encode(x=alt.XValue("width"), text=alt.Text("note:N"))
+    label = label.encode(x=alt.value("width"), text=alt.Text("note:N"))
     return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
 
 
