@@ -1,7 +1,7 @@
 """Measures beside chance as Dask arrays: lazy, equal to the whole however it is cut, bounded by a block."""
 
-import tracemalloc
 from collections.abc import Iterator
+from functools import partial
 from threading import RLock
 from typing import Any
 from weakref import finalize
@@ -14,6 +14,7 @@ import pytest
 from geometry.grids import log_grid
 from geometry.lazy.separation import SOURCES, build_separability_arrays, estimate_block_bytes
 from geometry.separation.chance import MEASURES, separability
+from tests.memory import trace
 
 SEQUENCES, LAYERS, HEADS, KV_HEADS, KEYS, HEAD_DIM = 3, 2, 4, 2, 30, 5
 QUERIES = (1, 17, KEYS - 1)
@@ -173,10 +174,8 @@ def test_memory_of_a_block_is_bounded() -> None:
     peaks = []
     for _ in range(2):  # what is imported and compiled only once has been before it is counted
         totals = build_large(da.from_array(values.copy(), chunks=-1))
-        tracemalloc.start()
-        dask.compute(*totals, scheduler="synchronous", optimize_graph=False)
-        peaks.append(tracemalloc.get_traced_memory()[1] + values.nbytes)
-        tracemalloc.stop()
+        compute = partial(dask.compute, *totals, scheduler="synchronous", optimize_graph=False)
+        peaks.append(trace(compute)[1] + values.nbytes)
     assert BOUND / 4 < peaks[-1] <= BOUND
 
 
