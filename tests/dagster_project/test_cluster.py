@@ -5,7 +5,6 @@ import stat
 import subprocess
 import sys
 import time
-import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -34,6 +33,7 @@ from tests.blas import blas_threads, two_blas_threads
 from tests.dagster_project import making
 from tests.dagster_project.dask_cluster import Cluster, kill, running
 from tests.dagster_project.drawn_study import NAME, SIZES, STUDY, several
+from tests.memory import trace
 from tests.storage.earlier import rewrite
 from tests.storage.object_store import bucket
 
@@ -586,11 +586,6 @@ def test_memory_of_a_sequence_is_bounded(tmp_path: Path) -> None:
         store.path, metrics.path, metrics_store.compute_provenance_digest(metrics), STUDY.analysis, ()
     )
     measuring._measure_one(0, stores=stores)  # what is imported or compiled once is there
-    tracemalloc.start()
-    try:
-        measuring._measure_one(1, stores=stores)
-        taken = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    _, taken = trace(lambda: measuring._measure_one(1, stores=stores))
     bound = measurement.estimate_sequence_memory(store, STUDY.analysis)
     assert 0.2 * bound < taken < bound

@@ -1,6 +1,6 @@
 """The assets of the limits of selection: their rows beside slow float64 readings of the definitions, and wrong ones."""
 
-import tracemalloc
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import product
@@ -23,6 +23,7 @@ from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measured, several
 from tests.dagster_project.intervals import DIFFERENCE, columns, near, of_mean, of_statistic
+from tests.memory import trace
 
 ASSETS = ["distances", "temperature"]
 SEQUENCES, LAYERS, HEADS = 5, 2, 4
@@ -331,12 +332,7 @@ def test_temperatures_ascend() -> None:
 
 def peak(rows: Iterable[object]) -> int:
     """The most memory that yields rows take, in bytes, each batch dropped before the next."""
-    tracemalloc.start()
-    for _ in rows:
-        pass
-    found = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return found
+    return trace(lambda: deque(rows, maxlen=0))[1]
 
 
 @pytest.mark.usefixtures("home")  # what is compiled or imported once is there

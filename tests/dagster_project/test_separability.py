@@ -1,6 +1,6 @@
 """The asset ``separability``: its rows beside exact arithmetic, curves beside literal ones, memory; wrong readings."""
 
-import tracemalloc
+from collections import deque
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from tests.dagster_project.drawn_study import FIRST, NAME, QUERIES, STUDY, measu
 from tests.dagster_project.intervals import DIFFERENCE, columns, near, of_mean
 from tests.geometry import separation_oracle
 from tests.geometry.separation_oracle import MEASURES, RIGHT, Reading
+from tests.memory import trace
 
 NULLS = ("random_selection", "shuffled_values")
 GRID = [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 39]
@@ -278,12 +279,7 @@ def test_kept_points_show_the_curve(points: int, rises: int) -> None:
 
 def peak_of(sources: Sources) -> int:
     """The most memory that the rows take, in bytes, each batch dropped before the next."""
-    tracemalloc.start()
-    for _ in compute_separability(sources):
-        pass
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return peak
+    return trace(lambda: deque(compute_separability(sources), maxlen=0))[1]
 
 
 @pytest.mark.slow
@@ -302,8 +298,5 @@ def test_memory_is_bounded_by_a_layer_of_the_sequences_that_are_looked_at(tmp_pa
     left_out = 20 * 4 * 2 * 2 * keys * head_dim  # value states of sequences that are not looked at, in bytes
     assert other - one < left_out / 3
     sample = chance._make_sample(few)
-    tracemalloc.start()
-    chance.measure_layer(sample, 2, 0)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    _, peak = trace(lambda: chance.measure_layer(sample, 2, 0))
     assert bound / 6 < peak <= bound

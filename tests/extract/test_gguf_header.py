@@ -6,7 +6,6 @@ import re
 import struct
 import subprocess
 import sys
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from gguf import GGUFReader
 from extract import gguf_header
 from extract.gguf_header import HeaderError, read_header
 from tests.extract.gguf_files import array, entry, make_model, outcome, raw_gguf, tensor, text, write_gguf
+from tests.memory import trace
 
 U32, STRING, ARRAY = 4, 8, 9
 LLAMA = entry("general.architecture", STRING, text("llama"))
@@ -131,10 +131,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 def test_hostile_files_are_refused_in_one_line_and_without_memory(mistake: str, tmp_path: Path) -> None:
     raw, said = HOSTILE[mistake]
     (tmp_path / "hostile.gguf").write_bytes(raw)
-    tracemalloc.start()
-    found = outcome(tmp_path / "hostile.gguf")
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    found, most = trace(lambda: outcome(tmp_path / "hostile.gguf"))
     assert found is not None
     assert re.search(said, found), found
     assert most < 2**24  # of the file, at most the 64 MiB of a header would be read; here it has a few kilobytes

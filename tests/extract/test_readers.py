@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 import tempfile
-import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from extract.settings import CorpusSettings
 from extract.text_files import find_files, hash_files
 from storage.errors import UserError
 from tests.extract.tiny import text
+from tests.memory import trace
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
@@ -271,12 +271,7 @@ def test_a_line_of_gigabytes_takes_bounded_memory(tmp_path: Path) -> None:
     """One line of 1 GiB in 1 MB of gzip: no more of it than the limit is read, twice while it is joined."""
     block = gzip.compress(b"a" * 2**26)
     path = put(tmp_path / "bomb.jsonl.gz", gzip.compress(b'{"text": "') + block * 16)
-    tracemalloc.start()
-    try:
-        said = refusal(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+    said, peak = trace(lambda: refusal(path))
     assert f"has a line of more than {readers.LONGEST_LINE} characters: line 1" in said
     assert readers.LONGEST_LINE <= peak < 2 * readers.LONGEST_LINE + 2**24
 

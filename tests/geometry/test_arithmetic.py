@@ -1,7 +1,5 @@
 """Plain arithmetic against loops that are written out, and beside the exact counts."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 
@@ -10,6 +8,7 @@ from benchmarks.arithmetic import ARITHMETICS, PlainArithmetic, plain_arithmetic
 from geometry import selection_counts
 from tests.geometry.arithmetic_by_loop import by_loop
 from tests.geometry.draws import HEADS, grouped, random_head, repeated_head, saturated_head, sunk_head
+from tests.memory import trace
 
 
 @pytest.mark.parametrize("kind", HEADS)
@@ -81,10 +80,7 @@ def test_memory_is_bounded_by_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     weights, values = random_head(n, d, 0)
     monkeypatch.setattr(arithmetic, "CHUNK_BYTES", 2**22)
     plain_arithmetic(*random_head(9, 2, 0))
-    tracemalloc.start()
-    plain_arithmetic(weights, values)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    _, peak = trace(lambda: plain_arithmetic(weights, values))
     assert peak < 3 * 2**22 < 4 * n * n * d / 3
 
 

@@ -1,6 +1,5 @@
 """AUC, the measures on a grid and their nulls against the definitions, with wrong readings that must show."""
 
-import tracemalloc
 from collections.abc import Callable
 from dataclasses import fields
 from fractions import Fraction
@@ -21,6 +20,7 @@ from geometry.separation.nulls import draw_order, make_key, shuffle_places
 from tests.geometry import oracle, separation_oracle
 from tests.geometry.draws import HEADS, confined_head, grouped, random_head, saturated_head, small_heads
 from tests.geometry.separation_oracle import Reading, with_replacement
+from tests.memory import trace
 
 WORDS = (7, 0, 511, 3, 2**40)
 MEANS = {"rtol": 0, "atol": 1e-12}
@@ -415,10 +415,7 @@ def test_the_stated_memory_is_enough(n: int, d: int, grid: int, dtype: type) -> 
     weights, values = random_head(n, d, 0)
     values, sizes = np.tile(values.astype(dtype), (3, 1, 1)), log_grid(n) if grid == 48 else np.arange(1, grid + 1)
     separability(weights[:9], values[:, :9], draws=1, seed=0)  # compiled before memory is recorder
-    tracemalloc.start()
-    found = separability(weights, values, sizes, draws=2, seed=0)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    found, peak = trace(lambda: separability(weights, values, sizes, draws=2, seed=0))
     results = sum(getattr(found, name).nbytes for name in ("observed", *NULLS))
     assert peak - results <= estimate_scratch_bytes(n, d, len(sizes))
 

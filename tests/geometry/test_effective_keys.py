@@ -1,7 +1,6 @@
 """Concentration against the definitions in rational arithmetic and in 60 digits; ties, underflow, wrong readings."""
 
 import math
-import tracemalloc
 from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -18,6 +17,7 @@ from geometry.quantities import ROLES, Concentration, list_declared
 from geometry.selection import concentration as effective_keys
 from geometry.selection.concentration import estimate_concentration_bytes
 from tests.geometry.draws import HEADS, Head, grouped, random_head, small_heads
+from tests.memory import trace
 
 Numbers = dict[str, float]
 SHARES = {"50": Fraction(1, 2), "90": Fraction(9, 10), "99": Fraction(99, 100)}
@@ -189,10 +189,7 @@ def test_memory_is_bounded(heads: int, n: int, spread: float) -> None:
     weights /= weights.sum(axis=-1, keepdims=True)
     values = np.ones((n, 2), np.float32)
     concentration(np.full((1, 4), 0.25), values[:4])
-    tracemalloc.start()
-    concentration(weights, values)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    _, peak = trace(lambda: concentration(weights, values))
     bound = estimate_concentration_bytes(heads, n)
     assert peak <= bound
     assert peak > bound / 4 or heads == 1

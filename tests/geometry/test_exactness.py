@@ -1,6 +1,5 @@
 """Counts over many heads, types and sizes, of made-up heads and of the embedded model's, and one very long head."""
 
-import tracemalloc
 from collections.abc import Iterable
 
 import numpy as np
@@ -16,6 +15,7 @@ from geometry.selection.profile import estimate_scratch_bytes
 from tests.geometry import oracle
 from tests.geometry.comparison import COUNTS, departures, unexplained
 from tests.geometry.draws import HEADS, assumed_head, grouped, random_head, repeated_head
+from tests.memory import trace
 
 SHARE = 1e-4
 """Of (head, N) that may depart from the float64 counts, each by a tie within float32 rounding."""
@@ -202,10 +202,7 @@ def test_the_stated_memory_does_not_grow_with_the_heads(dtype: type) -> None:
 def within_stated_memory(weights: np.ndarray, values: np.ndarray, kappas: tuple[float, ...]) -> SelectionProfile:
     """The profile, computed under watch."""
     selection_profile(weights[..., :9], values[..., :9, :], kappas=kappas)  # compiled before memory is recorder
-    tracemalloc.start()
-    profile = selection_profile(weights, values, kappas=kappas)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    profile, peak = trace(lambda: selection_profile(weights, values, kappas=kappas))
     results = sum(np.asarray(array).nbytes for array in vars(profile).values())
     assert peak - results <= estimate_scratch_bytes(*values.shape[-2:])
     return profile

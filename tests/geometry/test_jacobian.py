@@ -1,7 +1,7 @@
 """The norm of the softmax Jacobian against dense eigenvalues, exact rational arithmetic and finite differences."""
 
-import tracemalloc
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from geometry.limits import jacobian as module
 from geometry.limits.jacobian import BOUNDS, bounds_held, estimate_scratch_bytes, jacobian_norm, sensitivity
 from geometry.limits.temperature import TEMPERATURES, temper
 from tests.geometry import draws
+from tests.memory import trace
 
 
 def jacobian(alpha: np.ndarray, temperature: float = 1.0) -> np.ndarray:
@@ -205,10 +206,8 @@ def test_memory_keeps_within_its_bound(shape: tuple[int, int]) -> None:
     weights = np.random.default_rng(0).random(shape).astype(np.float32)
     for function in (jacobian_norm, sensitivity):
         function(weights)
-        tracemalloc.start()
-        result = function(weights)
-        peak = tracemalloc.get_traced_memory()[1] - result.nbytes
-        tracemalloc.stop()
+        result, peak = trace(partial(function, weights))
+        peak -= result.nbytes
         assert peak <= estimate_scratch_bytes(*shape)
         assert peak > estimate_scratch_bytes(*shape) / 20  # else the bound says nothing
 

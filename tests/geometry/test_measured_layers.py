@@ -1,6 +1,6 @@
 """What is measured of a layer: that of its heads one by one, of the keys that a query sees, within stated memory."""
 
-import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from geometry.selection.layers import CURVES, estimate_layer_bytes, measure_laye
 from geometry.selection.parts import output_parts
 from tests.geometry.comparison import cosines_with
 from tests.geometry.measured_studies import MEASURED, make_filled, measure_study
+from tests.memory import trace
 
 SEQUENCES, LAYERS, HEADS, KV_HEADS, KEYS, HEAD_DIM = 3, 2, 8, 4, 40, 6
 QUERIES = (1, 17, KEYS - 1)
@@ -253,9 +254,6 @@ def test_memory_is_bounded_whatever_the_number_of_queries(keys: int, head_dim: i
 
     for asked in (queries[:1], queries):  # what is imported and compiled only once has been before it is counted
         out = make_filled(sizes | {"query": len(asked)})
-        tracemalloc.start()
-        measure_layer((draw() for _ in asked), values, [0] * len(asked), asked, out)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
+        _, peak = trace(partial(measure_layer, (draw() for _ in asked), values, [0] * len(asked), asked, out))
     bound = estimate_layer_bytes({"key": keys, "head_dim": head_dim}, HEADS, KV_HEADS)
     assert bound / 8 < peak + values.nbytes <= bound

@@ -1,7 +1,5 @@
 """Selections at several temperatures against literal readings, and against models whose logits are divided."""
 
-import tracemalloc
-
 import numpy as np
 import pytest
 
@@ -12,6 +10,7 @@ from geometry.limits.distances import random_subset_distance, rest_distance
 from geometry.limits.tempered import MEASURES, selection_by_temperature
 from geometry.separation import chance
 from geometry.separation.chance import separability
+from tests.memory import trace
 
 TEMPERATURES = (0.25, 1.0, 3.0)
 N = 24
@@ -99,10 +98,7 @@ def test_memory_keeps_within_its_bound(heads: int, n: int, head_dim: int) -> Non
     rng = np.random.default_rng(3)
     weights, values = softmax(rng.standard_normal((heads, n)) * 3), rng.standard_normal((n, head_dim))
     selection_by_temperature(weights, values, TEMPERATURES)  # what is compiled once is there
-    tracemalloc.start()
-    selection_by_temperature(weights, values, TEMPERATURES)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    _, peak = trace(lambda: selection_by_temperature(weights, values, TEMPERATURES))
     bound = tempered.estimate_scratch_bytes(heads, n, head_dim, log_grid(n).size, len(TEMPERATURES))
     assert peak <= bound
     assert bound < 8 * peak, "the bound is of the right size, not just large"

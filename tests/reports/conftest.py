@@ -1,7 +1,11 @@
 """Studies and reports that the tests of this folder share; what is made once is only read."""
 
+import pickle
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 
 import duckdb
 import pytest
@@ -9,6 +13,7 @@ import pytest
 from reports.page import ReportSummary, write_report
 from tests.made_up import WORDS, MadeUp, warehouse
 from tests.reports.driver import Browser
+from tests.shared import shared
 
 HOSTILE = (
     "</script><script>window.hacked = 1</script>",
@@ -65,6 +70,27 @@ def small() -> Iterator[duckdb.DuckDBPyConnection]:
     """A warehouse with the study ``small``, only read."""
     with warehouse(SMALL) as connection:
         yield connection
+
+
+Writer = Callable[[MadeUp, int], ReportSummary]
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Writer:
+    """Writes the page of a study, with maps at one N; once for all tests that only read it."""
+
+    @cache
+    def write(study: MadeUp, map_n: int) -> ReportSummary:
+        def build(folder: Path) -> None:
+            with warehouse(study, *([study.twin] if study.twin else [])) as connection:
+                summary = write_report(connection, study.study, folder / "report.html", map_n=map_n)
+            (folder / "summary").write_bytes(pickle.dumps(summary))
+
+        name = sha256(f"{study} {map_n}".encode()).hexdigest()
+        found: ReportSummary = pickle.loads((shared(tmp_path_factory, name, build) / "summary").read_bytes())
+        return found
+
+    return write
 
 
 @pytest.fixture(scope="session")

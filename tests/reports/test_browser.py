@@ -5,12 +5,11 @@ import subprocess
 import time
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from reports.page import ReportSummary, write_report
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, LONG, SMALL, THREE
+from tests.reports.conftest import DEGENERATE, LONG, SMALL, THREE, Writer
 from tests.reports.driver import FLAGS, Browser
 from tests.reports.labels import UNFOLDED, broken_headings, cells_beyond, flaws
 
@@ -26,8 +25,8 @@ def unfold(browser: Browser, report: ReportSummary) -> None:
 
 
 @pytest.fixture(scope="module")
-def report(small: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
-    return write_report(small, SMALL.study, tmp_path_factory.mktemp("browser") / "small.html", map_n=4)
+def report(written: Writer) -> ReportSummary:
+    return written(SMALL, 4)
 
 
 @pytest.mark.slow
@@ -59,11 +58,13 @@ def test_opened_by_hand_every_chart_is_drawn(chromium: str, report: ReportSummar
     [SMALL, THREE, *(DEGENERATE[name] for name in ("least", "window", "only itself"))],
     ids=lambda study: study.study,
 )
-def test_no_error_and_no_request(browser: Browser, study: MadeUp, tmp_path: Path) -> None:
-    with warehouse(study) as connection:
-        if study is THREE:
+def test_no_error_and_no_request(browser: Browser, study: MadeUp, written: Writer, tmp_path: Path) -> None:
+    if study is THREE:
+        with warehouse(study) as connection:
             connection.execute("UPDATE heads SET head_dim = 8 * (layer + 1)")
-        report = write_report(connection, study.study, tmp_path / "report.html", map_n=8)
+            report = write_report(connection, study.study, tmp_path / "report.html", map_n=8)
+    else:
+        report = written(study, 4 if study is SMALL else 8)
     browser.open(report.path)
     unfold(browser, report)
     assert browser.log("browser") == []

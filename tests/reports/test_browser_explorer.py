@@ -16,7 +16,7 @@ from reports.charts.explorer import LINES
 from reports.page import ReportSummary, write_report
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, LARGE, SMALL
+from tests.reports.conftest import DEGENERATE, LARGE, SMALL, Writer
 from tests.reports.driver import Browser
 
 EXPLORER = "document.getElementById('chart-explorer')"
@@ -32,8 +32,8 @@ TAB, DOWN = "\ue004", "\ue015"
 
 
 @pytest.fixture(scope="module")
-def report(small: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
-    return write_report(small, SMALL.study, tmp_path_factory.mktemp("explorer") / "small.html", map_n=4)
+def report(written: Writer) -> ReportSummary:
+    return written(SMALL, 4)
 
 
 @pytest.fixture
@@ -246,11 +246,10 @@ def test_the_address_leads_to_a_head(browser: Browser, report: ReportSummary, sm
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["least", "window", "hidden sink"])
-def test_little_to_choose_from_works_too(browser: Browser, name: str, tmp_path: Path) -> None:
+def test_little_to_choose_from_works_too(browser: Browser, name: str, written: Writer) -> None:
     study = DEGENERATE[name]
     with warehouse(study) as connection:
-        report = write_report(connection, study.study, tmp_path / "report.html", map_n=8)
-        browser.open(report.path)
+        browser.open(written(study, 8).path)
         browser.wait(READY, 60)
         layer, head = study.layers - 1, study.heads - 1
         choose(browser, "Layer", layer)

@@ -12,7 +12,7 @@ from reports.findings.numbers import Row, number, percent
 from reports.page import write_report
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import SMALL, THREE, TRAINED
+from tests.reports.conftest import SMALL, THREE, TRAINED, Writer
 from tests.reports.pages import Page
 from tests.reports.verdicts import normalise
 
@@ -60,19 +60,11 @@ def _compare_findings(page: Page, measures: dict[str, Row]) -> list[str]:
     return found
 
 
-def check(study: MadeUp, folder: Path, *changes: str) -> list[str]:
-    """The disagreements of a study's page, some of whose rows were changed before it was written."""
-    with warehouse(study, *([study.twin] if study.twin else [])) as connection:
-        for change in changes:
-            assert connection.execute(change).fetchall()[0][0] > 0
-        path = write_report(connection, study.study, folder / "report.html", map_n=4).path
-        return disagreements(Page(path), connection, study.study)
-
-
 @pytest.mark.one_case
 @pytest.mark.parametrize("study", [THREE, TRAINED], ids=lambda study: study.study)
-def test_a_page_says_each_number_once(study: MadeUp, tmp_path: Path) -> None:
-    assert check(study, tmp_path) == []
+def test_a_page_says_each_number_once(study: MadeUp, written: Writer) -> None:
+    with warehouse(study, *([study.twin] if study.twin else [])) as connection:
+        assert disagreements(Page(written(study, 4).path), connection, study.study) == []
 
 
 @pytest.mark.slow
@@ -88,4 +80,9 @@ def test_a_page_says_each_number_once(study: MadeUp, tmp_path: Path) -> None:
     ids=["part", "measure", "sentence", "moved", "finding"],
 )
 def test_a_second_number_of_one_name_is_noticed(changes: Sequence[str], noticed: list[str], tmp_path: Path) -> None:
-    assert sorted({said.split(":")[0] for said in check(SMALL, tmp_path, *changes)}) == noticed
+    with warehouse(SMALL) as connection:
+        for change in changes:
+            assert connection.execute(change).fetchall()[0][0] > 0
+        page = Page(write_report(connection, SMALL.study, tmp_path / "report.html", map_n=4).path)
+        found = disagreements(page, connection, SMALL.study)
+    assert sorted({said.split(":")[0] for said in found}) == noticed

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
-from reports.findings.numbers import Row
 from reports.page import write_report
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, SMALL, SYNTHETIC, THREE, TRAINED
+from tests.reports.conftest import DEGENERATE, SMALL, SYNTHETIC, THREE, TRAINED, Writer
 from tests.reports.pages import Page
 from tests.reports.verdicts import contradictions, normalise
 
@@ -23,23 +23,18 @@ STUDIES = {
 }
 
 
-def page_of(study: MadeUp, folder: Path, *changes: str) -> tuple[str, str, list[Row]]:
-    """The text of a study's page, the same without the tables of claims, and its claims."""
-    with warehouse(study, *([study.twin] if study.twin else [])) as connection:
-        for change in changes:
-            connection.execute(change)
-        path = write_report(connection, study.study, folder / "report.html", map_n=4).path
-        claims = ask(connection, "claims", study=study.study).rows()
-    page = Page(path)
+def texts(page: Page) -> tuple[str, str]:
+    """The text of a page, and the same without the tables of claims."""
     text = f"{page.text('header')} {page.text('main')}"
-    tables = page.text("section", id="claims") if claims else ""
-    return text, text.replace(tables, ""), claims
+    return text, text.replace(page.text("section", id="claims"), "")
 
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
-def test_a_page_says_what_its_verdicts_say(study: MadeUp, tmp_path: Path) -> None:
-    text, outside, claims = page_of(study, tmp_path)
+def test_a_page_says_what_its_verdicts_say(study: MadeUp, written: Writer) -> None:
+    text, outside = texts(Page(written(study, 8 if study in DEGENERATE.values() else 4).path))
+    with warehouse(study, *([study.twin] if study.twin else [])) as connection:
+        claims = ask(connection, "claims", study=study.study).rows()
     assert contradictions(text, claims) == []
     assert not [row for row in claims if normalise(row["sentence"]) in outside]
 
@@ -48,13 +43,16 @@ def test_a_page_says_what_its_verdicts_say(study: MadeUp, tmp_path: Path) -> Non
 @pytest.mark.parametrize("verdict", ["supported", "not testable"])
 def test_every_verdict_reaches_the_page(verdict: str, tmp_path: Path) -> None:
     sentence = f"claim || ' told as {verdict}.'"
-    text, outside, claims = page_of(SMALL, tmp_path, f"UPDATE claims SET verdict = '{verdict}', sentence = {sentence}")
+    with warehouse(SMALL) as connection:
+        connection.execute(f"UPDATE claims SET verdict = '{verdict}', sentence = {sentence}")
+        text, outside = texts(Page(write_report(connection, SMALL.study, tmp_path / "report.html", map_n=4).path))
+        claims = ask(connection, "claims", study=SMALL.study).rows()
     assert all(row["sentence"] in text and row["sentence"] not in outside for row in claims)
 
 
 @pytest.mark.slow
-def test_a_sentence_against_its_verdict_is_noticed(tmp_path: Path) -> None:
-    text, _, claims = page_of(SMALL, tmp_path)
+def test_a_sentence_against_its_verdict_is_noticed(small: duckdb.DuckDBPyConnection, written: Writer) -> None:
+    (text, _), claims = texts(Page(written(SMALL, 4).path)), ask(small, "claims", study=SMALL.study).rows()
     for claim in CLAIMS:
         for clause in (claim.clause, claim.denial):
             assert clause in contradictions(f"{text} {clause[0].upper()}{clause[1:]} (0.5).", claims)

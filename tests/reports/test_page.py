@@ -22,7 +22,7 @@ from reports.rendering import iterate_figures
 from storage.errors import UserError
 from storage.warehouse.query import query
 from tests.made_up import MadeUp, tables, warehouse
-from tests.reports.conftest import DEGENERATE, HOSTILE, LARGE, SMALL, SYNTHETIC, hostile_study
+from tests.reports.conftest import DEGENERATE, HOSTILE, LARGE, SMALL, SYNTHETIC, Writer, hostile_study
 from tests.reports.pages import Page, unpacked
 from tests.reports.verdicts import normalise
 
@@ -478,9 +478,8 @@ EMPTY = {
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("study", DEGENERATE.values(), ids=DEGENERATE)
-def test_little_to_show_makes_a_report_that_says_so(study: MadeUp, tmp_path: Path) -> None:
-    with warehouse(study) as connection:
-        summary = write_report(connection, study.study, tmp_path / "report.html", map_n=8)
+def test_little_to_show_makes_a_report_that_says_so(study: MadeUp, written: Writer) -> None:
+    summary = written(study, 8)
     page = Page(summary.path)
     empty = {attributes["id"]: text for attributes, text in page.find("figure", **{"class": "empty"})}
     absent = set(FIGURES) - {attributes["id"] for attributes, _ in page.find("figure")}
@@ -636,10 +635,8 @@ def test_missing_numbers_are_told_not_tripped_over(tmp_path: Path, missing: dict
 
 
 @pytest.mark.slow
-def test_windows_are_told_where_they_matter(tmp_path: Path) -> None:
-    study = DEGENERATE["window"]
-    with warehouse(study) as connection:
-        page = Page(write_report(connection, study.study, tmp_path / "report.html", map_n=8).path)
+def test_windows_are_told_where_they_matter(written: Writer) -> None:
+    page = Page(written(DEGENERATE["window"], 8).path)
     assert "Blank: 4 heads with 8 keys or fewer." in page.text("figcaption", id="precision-map-caption")
     assert "4 instead of 12 at the end" in page.text("figcaption", id="precision-recall-caption")
     assert "from the 4 heads of 12 that see it" in page.text("figcaption", id="attention-by-position-caption")

@@ -20,6 +20,7 @@ from storage.zarr import sequences
 from storage.zarr.arrays import CHUNK_BYTES, SELECTION, TENSORS, ArraySpec, Compression, LayerSize, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 from storage.zarr.shards import WORKERS
+from tests.memory import trace
 from tests.storage.earlier import rewrite
 from tests.storage.studies import SIZES, one_sequence, provenance, tensor_store
 
@@ -620,10 +621,7 @@ def test_strided_views_are_written_within_a_bound_of_memory(
     batch = np.random.default_rng(0).standard_normal((64, 2, 1024, 3, 128), dtype=np.float32)
     arrays = {spec.name: np.ones(spec.shape(sizes)[1:], spec.dtype) for spec in specs if spec.name != "finished"}
     arrays["values"] = batch[:, :, :, 1]
-    tracemalloc.start()
-    store.write(1, arrays)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    _, peak = trace(lambda: store.write(1, arrays))
     assert peak < 2 * (WORKERS + 2) * 2**20 + 2**19
     np.testing.assert_array_equal(store.read("values", 1), batch[:, :, :, 1])
 

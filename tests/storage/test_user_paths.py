@@ -2,13 +2,13 @@
 
 import errno
 import os
-import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from storage.errors import UserError
 from storage.files.user_paths import read_regular_file, refuse_existing, resolve_path
+from tests.memory import trace
 
 
 @pytest.fixture
@@ -59,13 +59,12 @@ def test_memory_is_bounded_by_what_may_be_read(odd: Path) -> None:
     assert read_regular_file(odd / "link", 5) == b"12345"
     with (odd / "large").open("wb") as large:
         large.truncate(2**30)
-    tracemalloc.start()
-    try:
+
+    def refuse() -> None:
         with pytest.raises(OSError, match="it is larger than 1 MiB"):
             read_regular_file(odd / "large", 2**20)
-        assert tracemalloc.get_traced_memory()[1] < 2**22
-    finally:
-        tracemalloc.stop()
+
+    assert trace(refuse)[1] < 2**22
 
 
 @pytest.mark.parametrize("name", ["folder", "pipe", "zero", "link"])

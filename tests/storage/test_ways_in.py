@@ -6,7 +6,6 @@ import random
 import shutil
 import subprocess
 import sys
-import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -33,6 +32,7 @@ from storage.warehouse.connection import (
     write_entry,
 )
 from storage.warehouse.query import query
+from tests.memory import trace
 from tests.storage import studies
 from tests.storage.shell import SHELL, in_shell
 
@@ -194,12 +194,8 @@ def test_a_query_that_needs_too_much_memory_is_told_so(folder: Path, unlocked: b
 
 def test_statements_before_the_last_run_to_their_ends_but_are_not_kept() -> None:
     with duckdb.connect() as connection:
-        tracemalloc.start()
-        try:
-            last = query(connection, "SELECT i, i + 1 FROM range(300000) t(i); SELECT 42 AS i").read_all()
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
+        two = "SELECT i, i + 1 FROM range(300000) t(i); SELECT 42 AS i"
+        last, peak = trace(lambda: query(connection, two).read_all())
         assert last.to_pylist() == [{"i": 42}]
         assert peak < 4 * 2**20
         late = "SELECT CASE WHEN i > 2500000 THEN error('late') ELSE 'x' END FROM range(3000000) t(i)"
