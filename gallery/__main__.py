@@ -88,7 +88,7 @@ def read_tables(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, str
 
 def inspect_texts() -> dict[str, pa.Table]:
     """The heads of most induction in each text, and the keys of the first of them."""
-    found = {}
+    found: dict[str, pa.Table] = {}
     for name, (model, text) in TEXTS.items():
         heads = _inspect("--model", model, "--by", "induction", "--top", "3", text)["heads"]
         first = f"{heads[0]['layer']}.{heads[0]['head']}"
@@ -100,7 +100,7 @@ def inspect_texts() -> dict[str, pa.Table]:
 def _inspect(*arguments: str) -> Row:
     """What ``attention-geometry inspect`` finds."""
     program = Path(sys.executable).with_name("attention-geometry")
-    command = [program, "inspect", "--json", *arguments]
+    command = [str(program), "inspect", "--json", *arguments]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)  # noqa: S603 (ours)
     found: Row = json.loads(done.stdout)
     return found
