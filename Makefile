@@ -82,7 +82,8 @@ gallery: .venv/smollm2  ## run the studies of docs/gallery.md, an hour or more, 
 
 picture: smollm2  ## render the README's pictures: SmolLM2's page in headless Chromium, and its explorer
 	$(BIN)/attention-geometry report smollm2 --images $(ATTENTION_GEOMETRY_HOME)/pictures --overwrite
-	cp $(ATTENTION_GEOMETRY_HOME)/pictures/explorer.png docs/explorer.png
+	$(BIN)/python -c 'import sys, vl_convert; sys.stdout.buffer.write(vl_convert.svg_to_png(sys.stdin.read(), scale=1.25))' \
+		<$(ATTENTION_GEOMETRY_HOME)/pictures/explorer.svg >docs/explorer.png
 	chromium --headless --no-sandbox --disable-gpu --disable-background-networking --hide-scrollbars \
 		--window-size=1280,1600 --virtual-time-budget=20000 --screenshot=docs/report.png \
 		file://$(ATTENTION_GEOMETRY_HOME)/reports/smollm2.html
