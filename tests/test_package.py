@@ -41,7 +41,7 @@ def test_the_wheel_holds_all_that_is_read_at_run_time(wheel: Path) -> None:
     assert wanted <= names
     assert "extract/embedded/train.py" not in names
     assert "dagster_project/studies.yaml" in names
-    assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "gallery/"))]
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_kernels_know_no_dask_and_no_files() -> None:
         assert "open(" not in text
 
 
-@pytest.mark.parametrize("package", [*PACKAGES, "benchmarks"])
+@pytest.mark.parametrize("package", [*PACKAGES, "benchmarks", "gallery"])
 def test_every_module_says_what_it_holds(package: str) -> None:
     for path in (ROOT / package).rglob("*.py"):
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path

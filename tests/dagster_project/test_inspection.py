@@ -152,16 +152,22 @@ GALLERY = (CHECKOUT / "docs" / "gallery.md").read_text(encoding="utf-8")
 
 
 def test_the_gallery_finds_the_head_and_the_keys_that_it_names(tmp_path: Path) -> None:
-    blocks = re.findall(r"^```console\n\$ (.*?)^```$", GALLERY, re.MULTILINE | re.DOTALL)
-    ranked, shown = (shlex.split(block.replace("\\\n", " "))[2:] for block in blocks)
+    block = re.findall(r"^```console\n(.*?)^```$", GALLERY, re.MULTILINE | re.DOTALL)[0]
+    commands = re.findall(r"^\$ (.*\n.*)\n", block, re.MULTILINE)
+    ranked, shown = (shlex.split(command.replace("\\\n", " "))[2:] for command in commands)
     (found,) = inspect(tmp_path, *ranked)
     first = found["heads"][0]
     assert (first["layer"], first["head"]) == (3, 1)
+    stated = re.search(r"gives ([\d.]+) of its weight", GALLERY)
+    assert stated is not None
+    assert first["induction"] == pytest.approx(float(stated[1]), abs=0.005)
     (found,) = inspect(tmp_path, *shown)
     assert {key["token"] for key in found["top_keys"][:2]} == {" stack", " "}
     assert all(key["within_r_min"] for key in found["top_keys"][:2])
 
 
-def test_the_statement_of_the_gallery_runs(mine: Path) -> None:
-    (statement,) = re.findall(r"^```sql\n(.*?)^```$", GALLERY, re.MULTILINE | re.DOTALL)
-    assert attention_geometry("sql", statement, "--format", "json", home=mine).code == 0
+def test_the_statements_of_the_gallery_run(mine: Path) -> None:
+    statements = re.findall(r"^```sql\n(.*?)^```$", GALLERY, re.MULTILINE | re.DOTALL)
+    assert len(statements) == 2
+    for statement in statements:
+        assert attention_geometry("sql", statement, "--format", "json", home=mine).code == 0

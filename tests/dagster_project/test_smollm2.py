@@ -7,38 +7,24 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dagster_project.study.home import Home
-from dagster_project.study.studies import find_study
-from extract.packages import find_package_file
-from storage.errors import UserError
+from gallery.__main__ import FOLDER, load_tables, read_tables
 from storage.files.places import Local
+from storage.warehouse.connection import connect
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
-from tests.dagster_project.driver import attention_geometry
 from tests.geometry import oracle
-from tests.shared import shared
+from tests.shipped import run_shipped
 
 NAME = "smollm2"
+
+SAME = ("claim", "statement", "verdict", "beyond_twin")
+"""What of a claim does not depend on rounding."""
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root in which the study has been run."""
-    return run_smollm2(tmp_path_factory)
-
-
-def run_smollm2(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run the study once in a session; without its package the test is skipped."""
-    try:
-        find_package_file(find_study(Home(tmp_path_factory.mktemp("empty")), NAME).model.id)
-    except UserError as error:
-        pytest.skip(str(error))
-
-    def build(folder: Path) -> None:
-        done = attention_geometry("run", NAME, home=folder)
-        assert done.code == 0, done.errors
-
-    return shared(tmp_path_factory, NAME, build)
+    return run_shipped(NAME, tmp_path_factory)
 
 
 def count_by_definition(weights: NDArray[np.float32], values: NDArray[np.float32]) -> tuple[NDArray, NDArray]:
@@ -84,3 +70,20 @@ def test_the_page_names_the_model_and_its_weights(home: Path) -> None:
     page = (home / "reports" / f"{NAME}.html").read_text(encoding="utf-8")
     assert "(Q4_1, dequantised to float32) reads <b>English prose</b>" in page
     assert "random weights" in page
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_the_gallery_says_what_its_study_finds_today(tmp_path_factory: pytest.TempPathFactory) -> None:
+    stored = load_tables(FOLDER)
+    name = stored["smollm2.study"][0]["study"]
+    with connect(run_shipped(name, tmp_path_factory) / "warehouse") as connection:
+        found = {table: rows.to_pylist() for table, rows in read_tables(connection, {"smollm2": name}).items()}
+    assert [row["fact"] for row in found["smollm2.facts"]] == [row["fact"] for row in stored["smollm2.facts"]]
+    for mine, today in zip(stored["smollm2.claims"], found["smollm2.claims"], strict=True):
+        assert [today[column] for column in SAME] == [mine[column] for column in SAME]
+        assert len(today["parts"]) == len(mine["parts"])
+        for one, other in zip(mine["parts"], today["parts"], strict=True):
+            assert one["value"] == pytest.approx(other["value"], rel=0.02, abs=0.002)
+    heads = [[(row["layer"], row["head"]) for row in of["induction_heads"]][:2] for of in (stored, found)]
+    assert heads[0] == heads[1]

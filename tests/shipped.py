@@ -1,0 +1,26 @@
+"""Shipped studies of models that a package brings, run once for all tests that read them."""
+
+from pathlib import Path
+
+import pytest
+
+from dagster_project.study.home import Home
+from dagster_project.study.studies import find_study
+from extract.packages import find_package_file
+from storage.errors import UserError
+from tests.dagster_project.driver import attention_geometry
+from tests.shared import shared
+
+
+def run_shipped(name: str, factory: pytest.TempPathFactory) -> Path:
+    """The data root in which the study has been run; without its package the test is skipped."""
+    try:
+        find_package_file(find_study(Home(factory.mktemp("empty")), name).model.id)
+    except UserError as error:
+        pytest.skip(str(error))
+
+    def build(folder: Path) -> None:
+        done = attention_geometry("run", name, home=folder)
+        assert done.code == 0, done.errors
+
+    return shared(factory, name, build)
