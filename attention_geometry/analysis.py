@@ -332,4 +332,5 @@ def _rank_keys(captured: Capture, tokens: list[str], query: int, *, n: int, coun
             batches.append(rows.build_top_key_rows(vars(found), layer=layer, first=first, n=at_n))
     ranked = pa.Table.from_batches(batches)
     text = pa.array([tokens[position] for position in ranked["position"].to_pylist()], pa.string())
-    return ranked.drop_columns("n").add_column(ranked.column_names.index("position"), "token", text)
+    place = ranked.column_names.index("position")
+    return ranked.drop_columns(["n", "within_r_min_at"]).add_column(place, "token", text)

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from reports.figures import Source
+from reports.findings.head_map import PATTERNS, describe_label
 from reports.findings.numbers import Row
 from reports.rendering import replace_controls
 
@@ -33,7 +34,28 @@ def collect_reader(source: Source) -> dict[str, Any] | None:
         "tokens": [[replace_controls(row["token"]) for row in of_sequence] for _, of_sequence in tokens],
         "labels": {f"{row['layer']}.{row['head']}": row["label"] for row in heads},
         "keys": [_shorten(row) for row in keys],
+        "patterns": _describe_labels(source),
+        "examples": _list_examples(source, sequences),
     }
+
+
+def _describe_labels(source: Source) -> dict[str, str]:
+    """What each head is known to look at, by ``LAYER.HEAD``; only heads with a label."""
+    rows = source.ask_study("labels_of_heads").rows()
+    heads = groupby(rows, key=lambda row: f"{row['layer']}.{row['head']}")
+    return {head: "; ".join(describe_label(row) for row in labels) for head, labels in heads}
+
+
+def _list_examples(source: Source, sequences: int) -> list[list[Any]]:
+    """For each label its meaning, number of heads, and the strongest of these, each with its strongest place."""
+    rows = source.ask_study("label_strongest", sequences=sequences).rows()
+    places = ("layer", "head", "sequence", "query", "share")
+    found = {label: list(some) for label, some in groupby(rows, key=lambda row: row["label"])}
+    return [
+        [label, meaning, found[label][0]["heads"], [[_round(row[name]) for name in places] for row in found[label]]]
+        for label, meaning in PATTERNS.items()
+        if label in found
+    ]
 
 
 def _shorten(row: Row) -> list[Any]:
@@ -42,5 +64,5 @@ def _shorten(row: Row) -> list[Any]:
 
 
 def _round(value: float | None) -> float | None:
-    """A number with three significant digits."""
+    """A number with three significant digits; a whole one as it is."""
     return float(f"{value:.3g}") if isinstance(value, float) else value

@@ -161,6 +161,7 @@ def _make_styles(palette: Palette) -> dict[str, Any]:
         "outline": {"color": palette.muted},
         "arrow": {"color": palette.muted, "strokeWidth": 1, "opacity": 0.6},
         "ink": {"color": palette.ink, "strokeWidth": 1.5},
+        "outlined": {"stroke": palette.muted, "strokeWidth": 0.75},
         "region": {"strokeWidth": 1.5, "opacity": 0.8},
         "region-moved": {"strokeWidth": 1.25, "strokeDash": [2, 4], "opacity": 0.8},
         "ringed": {"stroke": palette.ink, "strokeWidth": 1.5, "size": 120},

@@ -110,7 +110,7 @@ SUMMARIES: tuple[Asset, ...] = (
         "top_keys",
         "The 16 keys of largest weight of every head, one by one: position, contribution, distance from s_N.",
         tables=("top_keys",),
-        version=1,
+        version=2,
         reads=("attention", "values"),
     ),
     make_tables_asset(

@@ -13,7 +13,10 @@ from geometry.arrays import F64, I32, I64, Bool, Floats
 from geometry.inputs import broadcast_lead, check_heads, convert_array, convert_dtype, iterate_heads, reject_masked
 from geometry.quantities import TOP_KEYS
 from geometry.selection.host import length, scale_states, sort_keys
-from geometry.selection.kernels import compare_distances, distance
+from geometry.selection.kernels import compare_distances, distance, inner
+
+SURELY = 1 - 1e-9
+"""Factor by which a bound must be beaten for a key to be left out of a search without its distance: above rounding."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class TopKeys:
     """‖s_N − α v‖ / ‖s_N‖; NaN if s_N is 0."""
     within_r_min: Bool
     """Whether it is one of the N selected keys and no farther from s_N than every other key; False if N = n."""
+    within_r_min_at: Bool
+    """The same for N from 1 to K, (…, K, K): the last axis is N − 1."""
 
 
 def top_keys(weights: ArrayLike, values: ArrayLike, *, n: int, count: int = TOP_KEYS) -> TopKeys:
@@ -61,7 +66,7 @@ def top_keys(weights: ArrayLike, values: ArrayLike, *, n: int, count: int = TOP_
 
     Notes
     -----
-    In float64, O(n_keys · d) per head after one sort of its weights.
+    In float64, O(K · n_keys · d) per head after one sort of its weights, most often much less.
     """
     alpha, states = convert_array(reject_masked("weights", weights)), convert_array(reject_masked("values", values))
     check_heads(alpha, states, least_keys=1)
@@ -70,37 +75,69 @@ def top_keys(weights: ArrayLike, values: ArrayLike, *, n: int, count: int = TOP_
         raise ValueError(msg)
     shape = (*broadcast_lead(alpha, states), min(count, alpha.shape[-1]))
     lengths = {name: np.empty(shape) for name in ("weight", "contribution", "relative_distance")}
-    found = TopKeys(key=np.empty(shape, np.int32), within_r_min=np.empty(shape, np.bool_), **lengths)
+    within, at = np.empty(shape, np.bool_), np.empty((*shape, shape[-1]), np.bool_)
+    found = TopKeys(key=np.empty(shape, np.int32), within_r_min=within, within_r_min_at=at, **lengths)
     for head, of_head, of_keys in iterate_heads(alpha, states):
         scaled, exponent = scale_states(convert_dtype(of_keys))
         wide, order = of_head.astype(np.float64), sort_keys(of_head)
         found.key[head] = order[: shape[-1]]
         found.weight[head] = wide[order[: shape[-1]]]
         rows = found.contribution[head], found.relative_distance[head], found.within_r_min[head]
-        _measure_keys(wide, scaled, order, n, *rows)
+        norms = wide * np.linalg.norm(scaled.astype(np.float64), axis=-1)
+        _measure_keys(wide, scaled, norms, order, n, *rows)
+        _compare_keys(wide, scaled, norms, order, found.within_r_min_at[head])
         found.contribution[head] = np.ldexp(found.contribution[head], exponent)
     return found
 
 
 @compile_kernel
-def _measure_keys(alpha: F64, states: Floats, order: I64, size: int, norms: F64, distances: F64, within: Bool) -> None:
+def _measure_keys(
+    alpha: F64, states: Floats, norms: F64, order: I64, size: int, contributions: F64, distances: F64, within: Bool
+) -> None:
     """Fill ‖y‖, distance from s_N over ‖s_N‖, and whether it is within r_min, of the first keys of ``order``.
 
-    alpha: (n,); states: (n, d); order: keys in order of falling weight, (n,); size: N; outputs: (K,).
+    alpha, norms (‖y‖): (n,); states: (n, d); order: keys in order of falling weight, (n,); size: N; outputs: (K,).
     """
     s, part = np.zeros(states.shape[1]), np.empty(states.shape[1])
     for key in order[:size]:
         for k in range(s.size):
             s[k] += alpha[key] * states[key, k]
-    nearest = -1
-    for key in order[size:]:
-        if nearest < 0 or compare_distances(s, alpha, states, key, nearest) < 0.0:
-            nearest = key
-    norm = length(s)
-    for rank in range(norms.size):
+    nearest, norm = _find_nearest(s, alpha, states, norms, order[size:]), length(s)
+    for rank in range(contributions.size):
         key = order[rank]
         for k in range(s.size):
             part[k] = alpha[key] * states[key, k]
-        norms[rank] = length(part)
+        contributions[rank] = length(part)
         distances[rank] = distance(s, alpha, states, key) / norm if norm > 0.0 else np.nan
         within[rank] = rank < size and nearest >= 0 and compare_distances(s, alpha, states, key, nearest) <= 0.0
+
+
+@compile_kernel
+def _compare_keys(alpha: F64, states: Floats, norms: F64, order: I64, within: Bool) -> None:
+    """Fill whether each of the first K keys of ``order`` is within r_min of s_N, for N from 1 to K, (K, K)."""
+    s = np.zeros(states.shape[1])
+    within[:] = False
+    for size in range(1, len(within) + 1):
+        key = order[size - 1]
+        for k in range(s.size):
+            s[k] += alpha[key] * states[key, k]
+        nearest = _find_nearest(s, alpha, states, norms, order[size:])
+        for rank in range(size):
+            within[rank, size - 1] = nearest >= 0 and compare_distances(s, alpha, states, order[rank], nearest) <= 0.0
+
+
+@compile_kernel
+def _find_nearest(s: F64, alpha: F64, states: Floats, norms: F64, keys: I64) -> int:
+    """The first of some keys that is nearest to s; −1 without keys.
+
+    ‖s‖² − ‖s − y‖² = 2⟨s, y⟩ − ‖y‖² is at most ‖y‖ (2‖s‖ − ‖y‖): a key for which that is less than for the nearest one
+    so far is farther, whatever its direction.
+    """
+    nearest, most, norm = -1, -np.inf, length(s)
+    for key in keys:
+        if norms[key] < norm and norms[key] * (2.0 * norm - norms[key]) < most * SURELY:
+            continue
+        if nearest < 0 or compare_distances(s, alpha, states, key, nearest) < 0.0:
+            nearest = key
+            most = 2.0 * alpha[key] * inner(s, states[key]) - norms[key] ** 2
+    return nearest

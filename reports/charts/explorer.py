@@ -5,7 +5,7 @@ thousand heads responds at once. Views have fixed widths, as concatenated views 
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
@@ -64,6 +64,8 @@ _AXES = {
 _DOMAINS: dict[str, list[float]] = {"precision": [0, 1], "recall": [0, 1]}
 _DASHES = ([1, 0], [1, 5], [7, 4], [9, 4, 1, 4])
 _IS_LABEL = f"quantity == '{LABEL}'"
+_LOOKS = "isValid(datum.patterns) ? datum.patterns : '–'"
+_SHOWN = f"!isValid(datum[quantity]) ? '–' : {_IS_LABEL} ? datum.label : format(datum[quantity], '.3~g')"
 _IS_BOUND = "test(/_(upper|lower|scale_free)$/, datum.column)"
 
 
@@ -73,7 +75,7 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
     Parameters
     ----------
     heads
-        ``explorer_heads``: layer, head, label, nearest, margin, agreement, elbow_n, precision, recall, auc,
+        ``explorer_heads``: layer, head, label, nearest, patterns, margin, agreement, elbow_n, precision, recall, auc,
         sink_weight, rho_0, and those of ``FURTHER``.
     curves
         ``explorer_curves``: layer, head, and lists over n: n and the columns of ``LINES`` (ratios, model units).
@@ -168,7 +170,8 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
     frames = [frame.transform_filter(chosen) for frame in frames]
     touched = (
         base.mark_rect(opacity=0)
-        .encode(tooltip=_make_tooltip(list_quantities(rows, n), n))
+        .encode(tooltip=_make_tooltip())
+        .transform_calculate(looks=_LOOKS, shown=_SHOWN)
         .properties(name="cells")
         .add_params(chosen)
     )
@@ -177,20 +180,14 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
     return sized
 
 
-def _make_tooltip(named: Collection[str], n: int) -> list[alt.Tooltip]:
+def _make_tooltip() -> list[alt.Tooltip]:
+    """Few lines, which leave the map in view: the head, and the value that colours its cell."""
     return [
         alt.Tooltip("layer:O", title="Layer"),
         alt.Tooltip("head:O", title="Head"),
         alt.Tooltip("label:N", title="Kind"),
-        alt.Tooltip("elbow_n:Q", title="Elbow at N"),
-        alt.Tooltip("precision_at_n:Q", title=f"Precision at N = {n}", format=".3~g"),
-        alt.Tooltip("recall_at_n:Q", title=f"Recall at N = {n}", format=".3~g"),
-        alt.Tooltip("rho_0:Q", title="ρ₀", format=".3~g"),
-        *(
-            alt.Tooltip(f"{name}:Q", title=title.format(n=n), format=".3~g")
-            for name, title in FURTHER.items()
-            if name in named
-        ),
+        alt.Tooltip("looks:N", title="Looks at"),
+        alt.Tooltip("shown:N", title="Value"),
     ]
 
 
@@ -245,17 +242,21 @@ def _describe_head(chosen: alt.Parameter) -> alt.LayerChart:
     """Which head is shown, in words."""
     name = "'Layer ' + datum.layer + ', head ' + datum.head + (isValid(datum.label) ? ': ' + datum.label : '')"
     is_other = f"datum.label === '{taxonomy_findings.OTHER}' && isValid(datum.nearest)"
-    nearest = f"({is_other} ? ', nearest to ' + datum.nearest : '')"
+    nearest = f"({is_other} ? 'nearest to ' + datum.nearest + (isValid(datum.patterns) ? ' · ' : '') : '')"
+    looks = f"{nearest} + (isValid(datum.patterns) ? 'looks at: ' + datum.patterns : '')"
     parts = (
         "(isValid(datum.margin) ? 'margin ' + format(datum.margin, '.3~g') : 'no kind')",
         "(isValid(datum.agreement) ? 'agreement ' + format(100 * datum.agreement, '.3~g') + ' %' : 'no sequences')",
         "(isValid(datum.elbow_n) ? 'elbow N = ' + datum.elbow_n : 'no elbow')",
     )
-    base = alt.Chart(height=30, width=MAP_WIDTH).transform_filter(chosen)
-    base = base.transform_calculate(name=f"{name} + {nearest}", facts=" + ' · ' + ".join(parts))
+    base = alt.Chart(height=48, width=MAP_WIDTH).transform_filter(chosen)
+    base = base.transform_calculate(name=name, facts=" + ' · ' + ".join(parts), looks=looks)
     lines = [
         base.mark_text(style="chosen-name", align="left").encode(x=alt.value(0), y=alt.value(6), text="name:N"),
-        base.mark_text(style="chosen-facts", align="left").encode(x=alt.value(0), y=alt.value(24), text="facts:N"),
+        *(
+            base.mark_text(style="chosen-facts", align="left").encode(x=alt.value(0), y=alt.value(y), text=f"{text}:N")
+            for y, text in ((24, "facts"), (42, "looks"))
+        ),
     ]
     return alt.LayerChart(layer=lines)
 

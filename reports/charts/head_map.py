@@ -121,10 +121,10 @@ def _turn(start: tuple[float, float], middle: tuple[float, float], end: tuple[fl
 def _draw_points(rows: Sequence[Row], offered: Mapping[str, str], axes: Mapping[str, Row]) -> list[alt.Chart]:
     """The points in each colouring, one of which is visible; the ring of the chosen head; what the pointer meets."""
     size = 60 if len(rows) <= MANY else 34
-    scale = alt.Scale(zero=False, nice=False, padding=14)
+    x, y = (alt.Scale(domain=_find_extent([row[axis] for row in rows]), nice=False) for axis in "xy")
     base = alt.Chart().encode(
-        x=alt.X("x:Q", scale=scale).title(_name_axis("First", axes["x"])),
-        y=alt.Y("y:Q", scale=scale).title(_name_axis("Second", axes["y"])),
+        x=alt.X("x:Q", scale=x).title(_name_axis("First", axes["x"])),
+        y=alt.Y("y:Q", scale=y).title(_name_axis("Second", axes["y"])),
     )
 
     def mark(**changed: Any) -> alt.Chart:
@@ -143,14 +143,22 @@ def _draw_points(rows: Sequence[Row], offered: Mapping[str, str], axes: Mapping[
         drawn.append(points.transform_filter("quantity == 'pattern'"))
     seen = alt.expr("quantity == 'layer' || quantity == 'delta_loss' ? 1 : 0")
     legend = alt.Legend(**_place_legend(34, seen), gradientLength=140, gradientOpacity=seen, format=".2~g")
-    numbers = mark(opacity=seen).transform_calculate(value="quantity == 'delta_loss' ? datum.delta_loss : datum.layer")
+    numbers = mark(style="outlined", opacity=seen).transform_calculate(
+        value="quantity == 'delta_loss' ? datum.delta_loss : datum.layer"
+    )
     drawn.append(
         numbers.encode(color=alt.Color("value:Q", title=None, legend=legend)).transform_filter("isValid(datum.value)")
     )
-    ring = mark(style="ringed", filled=False, size=260, strokeWidth=2.5, opacity=1)
+    ring = mark(style="chosen", filled=False, size=260, strokeWidth=2.5, opacity=1)
     drawn.append(ring.transform_filter("datum.layer == chosen_layer && datum.head == chosen_head"))
     touched = mark(size=130, opacity=0, aria=True).encode(tooltip=_make_tooltip(offered))
     return [*drawn, touched.properties(name="heads")]
+
+
+def _find_extent(places: Sequence[float]) -> list[float]:
+    """The range of an axis: all points, with room around them."""
+    room = 0.04 * (max(places) - min(places)) or 1.0
+    return [min(places) - room, max(places) + room]
 
 
 def _name_points(

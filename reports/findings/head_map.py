@@ -66,5 +66,5 @@ def describe_label(row: Row) -> str:
     """A label of a head with its share and lift (``labels_of_heads``)."""
     share = format_interval(row, "share", low="share_low", high="share_high")
     if row["label"] == "diffuse":
-        return f"diffuse (entropy {share} of the largest possible)"
-    return f"{row['label']} ({share} of its weight, {number(row['lift'])} times chance)"
+        return f"diffuse: entropy {share} of the largest possible"
+    return f"{row['label']}: {share} of its weight, {number(row['lift'])} times chance"

@@ -1,6 +1,6 @@
 // The text reader: the keys of one head in one sequence. The data are in the element #reader-data, packed as the charts.
 // Tokens are shown as text only, never as markup.
-const { tokens, labels, keys } = await window.unpacked(document.getElementById("reader-data").textContent);
+const { tokens, labels, keys, patterns, examples } = await window.unpacked(document.getElementById("reader-data").textContent);
 const [SEQUENCE, QUERY, LAYER, HEAD, N, POSITION, WEIGHT, CONTRIBUTION, DISTANCE, WITHIN] = Array(10).keys();
 const card = document.querySelector(".reader");
 const find = (part) => card.querySelector(part);
@@ -14,10 +14,11 @@ function make(name, text, attributes = {}) {
 }
 
 const number = (value) => (value === null ? "–" : String(value));
-const facts = (row, index) =>
+const isWithin = (row, index, count) => (row[WITHIN][index] >> (count - 1)) & 1;
+const facts = (row, index, count) =>
   `“${tokens[row[SEQUENCE]][row[POSITION][index]]}” at position ${row[POSITION][index]}: rank ${index + 1}, weight ${number(row[WEIGHT][index])}, ` +
-  `contribution ${number(row[CONTRIBUTION][index])}, distance from s_N ${number(row[DISTANCE][index])} of its length` +
-  (row[WITHIN][index] ? ", within r_min" : "");
+  `contribution ${number(row[CONTRIBUTION][index])}, distance from s_${row[N]} ${number(row[DISTANCE][index])} of its length` +
+  (isWithin(row, index, count) ? `, within r_min at N = ${count}` : "");
 
 // The values that a column has among the rows that agree with the choices before it.
 function fill(select, column, rows) {
@@ -35,33 +36,37 @@ function show() {
   shown.max = row[POSITION].length;
   const count = Number(shown.value);
   shown.nextElementSibling.value = count;
+  const place = `${row[LAYER]}.${row[HEAD]}`;
   const ranks = new Map(row[POSITION].slice(0, count).map((position, index) => [position, index]));
-  const label = labels[`${row[LAYER]}.${row[HEAD]}`];
+  const label = labels[place];
   const held = row[WEIGHT].slice(0, count).reduce((sum, weight) => sum + weight, 0);
   find(".chosen").textContent =
-    `Layer ${row[LAYER]}, head ${row[HEAD]}${label ? ` (${label})` : ""}: ${count} keys hold ${(100 * held).toPrecision(3)} % of the weight; ` +
-    `outlines are for N = ${row[N]}`;
+    `Layer ${row[LAYER]}, head ${row[HEAD]}${label ? ` (${label})` : ""}: ${count === 1 ? "1 key holds" : `${count} keys hold`} ${(100 * held).toPrecision(3)} % of the weight`;
+  find(".looks").textContent = place in patterns ? `Known to look at: ${patterns[place]}.` : "";
+  find(".distance").textContent = `distance from s_N over ‖s_N‖ at N = ${row[N]}`;
   find(".tokens").replaceChildren(...tokens[row[SEQUENCE]].map((token, position) => {
     const index = ranks.get(position);
     const asked = position === row[QUERY] ? " query" : position > row[QUERY] ? " after" : "";
     if (index === undefined) return make("span", token, { class: `token${asked}` });
     return make("span", token, {
-      class: `token key${asked}${row[WITHIN][index] ? " within" : ""}`,
+      class: `token key${asked}${isWithin(row, index, count) ? " within" : ""}`,
       style: `--share: ${row[WEIGHT][index]}`,
       tabindex: 0,
       role: "note",
-      "aria-label": facts(row, index),
-      title: facts(row, index),
+      "aria-label": facts(row, index, count),
+      title: facts(row, index, count),
     });
   }));
   find("tbody").replaceChildren(...[...ranks].map(([position, index]) => {
     const cells = [index + 1, position, tokens[row[SEQUENCE]][position], ...[WEIGHT, CONTRIBUTION, DISTANCE].map((column) => number(row[column][index]))];
     const line = make("tr", "");
-    cells.push(row[WITHIN][index] ? "yes" : "no");
+    cells.push(isWithin(row, index, count) ? "yes" : "no");
     line.append(...cells.map((cell, at) => make("td", cell, at === 2 || at === 6 ? { class: "word" } : {})));
     return line;
   }));
   find(".detail").textContent = "";
+  const text = find(".tokens"); // the query is in view, above all for heads that look at what is near it
+  text.scrollTop = find(".query").offsetTop - text.clientHeight + 48;
 }
 
 const explain = ({ target }) => {
@@ -81,6 +86,28 @@ function follow() {
   show();
 }
 document.addEventListener("head-chosen", follow);
+
+// The strongest examples of each label: a button for each head.
+async function visit([of, chosen, ofSequence, ofQuery]) {
+  await window.chooseHead(of, chosen);
+  [sequence.value, query.value] = [ofSequence, ofQuery];
+  show();
+  card.scrollIntoView();
+}
+find(".examples").hidden = !examples.length;
+find(".examples dl").append(...examples.flatMap(([label, meaning, heads, strongest]) => {
+  const buttons = make("dd", "");
+  buttons.append(...strongest.map((example) => {
+    const [of, chosen, ofSequence, ofQuery, share] = example;
+    const told = `Layer ${of}, head ${chosen}: ${share} of its ${label === "diffuse" ? "largest entropy" : "weight"}; ` +
+      `${label === "diffuse" ? "spread most" : "most"} in sequence ${ofSequence} at query ${ofQuery}`;
+    const button = make("button", `layer ${of}, head ${chosen}`, { type: "button", title: told, "aria-label": told });
+    button.append(make("span", share));
+    button.addEventListener("click", () => visit(example));
+    return button;
+  }));
+  return [make("dt", `${label}: ${meaning} (${heads} ${heads === 1 ? "head" : "heads"})`), buttons];
+}));
 card.hidden = false;
 show();
 follow();

@@ -1,11 +1,12 @@
 -- grain:   one row per (layer, head)
 -- inputs:  heads, head_taxonomy, elbows, selection_means, separability, attention_by_position, value_scales, convergence,
---          distance_means, critical_n, sensitivity_bounds, head_ablation; $study, $query, $n
+--          distance_means, critical_n, sensitivity_bounds, head_ablation, head_labels; $study, $query, $n
 -- meaning: the measures by which a map of heads can be coloured, mean over sequences; precision, recall, distance (of
 --          the selected keys from the rest, divided by the norm of the output): at N = $n, NULL for a head that attends
 --          to $n keys or fewer; auc: at the largest N of the log grid up to $n; sink_weight: NULL if hidden; rho_0: NULL
 --          if hidden or of norm 0; effective_share: effective number of keys divided by their number; spectral_norm: of
---          the softmax Jacobian at T = 1; delta_loss: increase of the loss without the head
+--          the softmax Jacobian at T = 1; delta_loss: increase of the loss without the head; patterns: what the head is known
+--          to look at, NULL if nothing
 WITH labelled AS (
     SELECT layer, head, label, nearest, margin, agreement
     FROM head_taxonomy
@@ -62,6 +63,12 @@ sensitive AS (
     FROM sensitivity_bounds
     WHERE study = $study AND query = $query AND temperature = 1
 ),
+looked AS (
+    SELECT layer, head, string_agg(label, ', ' ORDER BY lift DESC NULLS LAST, label) AS patterns
+    FROM head_labels
+    WHERE study = $study
+    GROUP BY layer, head
+),
 ablated AS (
     SELECT layer, head, delta_loss
     FROM head_ablation
@@ -73,6 +80,7 @@ SELECT
     kv_head,
     label,
     nearest,
+    patterns,
     margin,
     agreement,
     elbow_n,
@@ -88,6 +96,7 @@ SELECT
     delta_loss
 FROM heads
 LEFT JOIN labelled USING (layer, head)
+LEFT JOIN looked USING (layer, head)
 LEFT JOIN of_elbows USING (layer, head)
 LEFT JOIN at_n USING (layer, head)
 LEFT JOIN of_ranks USING (layer, head)

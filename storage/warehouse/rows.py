@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from geometry.quantities import ROLES
+from geometry.quantities import ROLES, TOP_KEYS
 from sql.columns import CONCENTRATION, OF_ATTENTION
 from storage.warehouse.connection import FORMAT_VERSION
 from storage.warehouse.versions import compute_landing_version
@@ -314,7 +314,14 @@ def build_top_key_rows(
         | {"layer": np.full(rank.size, layer, np.int16), "head": head, "rank": rank + np.int16(1)}
         | {"position": found["key"].ravel() + np.int32(first)}
         | {name: found[name].ravel() for name in ("weight", "contribution", "relative_distance", "within_r_min")}
+        | {"within_r_min_at": _pack_bits(found["within_r_min_at"][..., :TOP_KEYS])}
     )
+
+
+def _pack_bits(flags: NDArray[np.bool_]) -> NDArray[np.int32]:
+    """The flags of the last axis as the bits of a number, the first as the lowest, flat."""
+    bits: NDArray[np.int32] = (flags << np.arange(flags.shape[-1])).sum(axis=-1).ravel().astype(np.int32)
+    return bits
 
 
 def _locate_heads(there: NDArray[np.bool_]) -> tuple[NDArray[np.int16], ...]:

@@ -353,7 +353,11 @@ def test_top_keys_are_those_of_largest_weight_with_their_distances_from_the_sum(
             wanted = {"weight": alpha[key], "contribution": np.linalg.norm(y[key]), "relative_distance": distance}
             assert near(row, wanted, rel=1e-5)
             assert row["n"] == n
-        assert sum(row["within_r_min"] for row in of_head) == k_in[sequence, query, layer, head, n - 1]
+        counted = k_in[sequence, query, layer, head]
+        assert sum(row["within_r_min"] for row in of_head) == counted[n - 1]
+        for size in range(1, min(16, len(order) - 1) + 1):
+            assert sum(row["within_r_min_at"] >> (size - 1) & 1 for row in of_head) == counted[size - 1]
+        assert [row["within_r_min_at"] >> (n - 1) & 1 for row in of_head] == [row["within_r_min"] for row in of_head]
     assert not near(row, {"relative_distance": np.linalg.norm(s - y[order[0]]) / np.linalg.norm(s)}, rel=1e-2)
 
 

@@ -20,16 +20,29 @@ def slow(weights: np.ndarray, values: np.ndarray, n: int, count: int) -> Found:
     y = weights.astype(np.float64)[:, None] * values.astype(np.float64)
     s = y[order[:n]].sum(axis=0)
     exact = oracle.rational(weights, values)
-    energy = oracle.energies([sum(exact[i][k] for i in order[:n]) for k in range(values.shape[1])], exact)
-    nearest = min((energy[j] for j in order[n:]), default=None)
+    energy = sums(exact, order[:n])
     top = order[:count]
     return {
         "key": np.array(top),
         "weight": weights[top].astype(np.float64),
         "contribution": np.linalg.norm(y[top], axis=1),
         "relative_distance": np.linalg.norm(s - y[top], axis=1) / np.linalg.norm(s),
-        "within_r_min": np.array([i in order[:n] and nearest is not None and energy[i] <= nearest for i in top]),
+        "within_r_min": within(order, energy, n)[:count],
+        "within_r_min_at": np.stack([within(order, sums(exact, order[:m]), m) for m in range(1, len(top) + 1)], axis=1)[
+            :count
+        ],
     }
+
+
+def sums(exact: Any, selected: Any) -> Any:
+    """Squared distances of all keys from the sum of some, but for a common term, in rational numbers."""
+    return oracle.energies([sum(exact[i][k] for i in selected) for k in range(len(exact[0]))], exact)
+
+
+def within(order: Any, energy: Any, n: int) -> np.ndarray:
+    """Whether each key, by rank, is among the first n and no farther than every other key."""
+    nearest = min((energy[j] for j in order[n:]), default=None)
+    return np.array([i in order[:n] and nearest is not None and energy[i] <= nearest for i in order])
 
 
 def differences(found: TopKeys, expected: Found) -> set[str]:
@@ -53,19 +66,29 @@ def test_every_column_equals_its_definition(draw: Callable[..., Any], n: int, co
 def test_keys_within_r_min_are_as_many_as_are_counted(draw: Callable[..., Any]) -> None:
     weights, values = draw(64, 8, 5)
     counted = selection_counts(weights, values).k_in
-    within = [top_keys(weights, values, n=n, count=64).within_r_min.sum() for n in range(1, 64)]
-    assert within == counted.tolist()
+    found = [top_keys(weights, values, n=n, count=64) for n in range(1, 64)]
+    assert [one.within_r_min.sum() for one in found] == counted.tolist()
+    assert found[0].within_r_min_at.sum(axis=0).tolist() == [*counted.tolist(), 0]
 
 
-@pytest.mark.parametrize("wrong", ["distance", "compare_distances"])
-def test_a_wrong_distance_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    weights, values = random_head(40, 6, 3)
-    right = getattr(module, wrong).py_func
-    changed = {"distance": lambda s, *rest: right(s * 1.001, *rest), "compare_distances": lambda *given: -right(*given)}
+WITHIN = {"within_r_min", "within_r_min_at"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "columns"), [("distance", {"relative_distance"}), ("compare_distances", WITHIN), ("SURELY", WITHIN)]
+)
+def test_a_wrong_distance_is_noticed(wrong: str, columns: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, values = assumed_head(40, 6, 3)
+    right = getattr(getattr(module, wrong), "py_func", None)
+    changed = {
+        "distance": lambda s, *rest: right(s * 1.001, *rest),
+        "compare_distances": lambda *given: -right(*given),
+        "SURELY": 50.0,  # leaves out keys that may be nearer
+    }
     monkeypatch.setattr(module, wrong, changed[wrong])
-    monkeypatch.setattr(module, "_measure_keys", module._measure_keys.py_func)
-    column = {"distance": "relative_distance", "compare_distances": "within_r_min"}[wrong]
-    assert differences(top_keys(weights, values, n=8), slow(weights, values, 8, 16)) == {column}
+    for kernel in ("_measure_keys", "_compare_keys", "_find_nearest"):
+        monkeypatch.setattr(module, kernel, getattr(module, kernel).py_func)
+    assert differences(top_keys(weights, values, n=8), slow(weights, values, 8, 16)) == columns
 
 
 def test_heads_of_a_group_share_their_value_states() -> None:

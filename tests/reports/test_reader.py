@@ -1,5 +1,6 @@
 """The text reader of a page: what is packed for it, and what a reader sees and hears of it in a browser."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -44,13 +45,62 @@ def test_keys_and_tokens_are_those_of_the_tables(connection: duckdb.DuckDBPyConn
     for sequence, query, layer, head, n, *lists in found["keys"]:
         for rank, (position, weight, contribution, distance, within) in enumerate(zip(*lists, strict=True), 1):
             row = places[sequence, query, layer, head, rank]
-            assert (position, n, bool(within)) == (row["position"], row["n"], row["within_r_min"])
+            assert (position, n, within) == (row["position"], row["n"], row["within_r_min_at"])
             for told, exact in ((weight, row["weight"]), (contribution, row["contribution"])):
                 assert told == pytest.approx(exact, rel=6e-3)
             assert distance == pytest.approx(row["relative_distance"], rel=6e-3)
             seen += 1
     assert seen == len(rows)
+    labels = connection.sql("SELECT layer, head, label FROM head_labels WHERE study = 'three'").fetchall()
+    assert found["patterns"].keys() == {f"{layer}.{head}" for layer, head, _ in labels}
+    for layer, head, label in labels:
+        assert f"{label}: " in found["patterns"][f"{layer}.{head}"]
     assert found["labels"].keys() == {f"{layer}.{head}" for layer in range(3) for head in range(6)}
+
+
+def holds(label: str, key: int, query: int, text: list[int]) -> bool:
+    """Whether a label is about a key."""
+    if label == "duplicate":
+        return key < query and text[key] == text[query]
+    if label == "induction":
+        return 0 < key <= query and text[key - 1] == text[query]
+    return (
+        key in {"sink": (0,), "self": (query,), "previous": (query - 1,), "local": range(query - 7, query + 1)}[label]
+    )
+
+
+def test_examples_are_the_heads_of_largest_share_where_their_keys_hold_most(
+    connection: duckdb.DuckDBPyConnection,
+) -> None:
+    found = collect(connection)
+    assert found is not None
+    texts: dict[int, list[int]] = {}
+    for sequence, token in connection.sql(
+        "SELECT sequence, token_id FROM tokens WHERE study = 'three' ORDER BY sequence, position"
+    ).fetchall():
+        texts.setdefault(sequence, []).append(token)
+    for label, _, heads, strongest in found["examples"]:
+        ranked = connection.execute(
+            "SELECT layer, head FROM head_labels WHERE study = 'three' AND label = ? ORDER BY share DESC, layer, head",
+            [label],
+        ).fetchall()
+        assert heads == len(ranked)
+        assert [(layer, head) for layer, head, *_ in strongest] == ranked[:5]
+        for layer, head, sequence, query, share in strongest:
+            weights: dict[tuple[int, int], float] = {}
+            for at, asked, position, weight in connection.sql(
+                "SELECT sequence, query, position, weight FROM top_keys WHERE study = 'three' "
+                f"AND layer = {layer} AND head = {head}"
+            ).fetchall():
+                held = weights.setdefault((at, asked), 0.0)
+                if label == "diffuse":
+                    weights[at, asked] = min(held, -weight)
+                elif holds(label, position, asked, texts[at]):
+                    weights[at, asked] = held + weight
+            assert weights[sequence, query] == pytest.approx(max(weights.values()), rel=1e-6)
+            assert 0 < share <= 1
+    labels = connection.sql("SELECT DISTINCT label FROM head_labels WHERE study = 'three'").fetchall()
+    assert {label for label, *_ in found["examples"]} == {label for (label,) in labels}
 
 
 def test_there_are_as_many_sequences_as_a_page_holds(
@@ -78,10 +128,29 @@ def test_the_most_that_a_page_holds_is_small() -> None:
         return [reader._round(float(value)) for value in scale * rng.random(16)]
 
     keys = [
-        [0, 1023, head // 9, head % 9, 4, rng.integers(0, 1024, 16).tolist(), draw(1), draw(9), draw(2), [1, 0] * 8]
+        [
+            0,
+            1023,
+            head // 9,
+            head % 9,
+            4,
+            rng.integers(0, 1024, 16).tolist(),
+            draw(1),
+            draw(9),
+            draw(2),
+            rng.integers(0, 2**16, 16).tolist(),
+        ]
         for head in range(heads)
     ]
-    packed = packing.pack({"tokens": [[bytes(word).decode() for word in words]], "labels": {}, "keys": keys})
+    packed = packing.pack(
+        {
+            "tokens": [[bytes(word).decode() for word in words]],
+            "labels": {},
+            "keys": keys,
+            "patterns": {},
+            "examples": [],
+        }
+    )
     assert MORE / 4 < len(packed) < MORE
 
 
@@ -119,20 +188,21 @@ def shown(opened: Browser) -> dict[int, bool]:
 
 
 @pytest.mark.parametrize("query", [11, 23])
+@pytest.mark.parametrize("n", [2, 7])
 def test_the_keys_of_the_head_that_is_chosen_are_shaded(
-    opened: Browser, connection: duckdb.DuckDBPyConnection, query: int
+    opened: Browser, connection: duckdb.DuckDBPyConnection, query: int, n: int
 ) -> None:
-    choose(opened, sequence=2, query=query, layer=1, head=4, shown=7)
-    rows = connection.sql(
-        "SELECT position, within_r_min FROM top_keys WHERE study = 'three' AND sequence = 2 AND layer = 1 AND head = 4 "
-        f"AND query = {query} AND rank <= 7"
-    )
-    assert shown(opened) == dict(rows.fetchall())
-    assert opened.run("return document.querySelectorAll('.reader tbody tr').length") == 7
+    """With outlines for the N of the slider, of which there are as many as K_in counts."""
+    choose(opened, sequence=2, query=query, layer=1, head=4, shown=n)
+    place = f"study = 'three' AND sequence = 2 AND layer = 1 AND head = 4 AND query = {query}"
+    rows = connection.sql(f"SELECT position FROM top_keys WHERE {place} AND rank <= {n}").fetchall()
+    ((k_in,),) = connection.sql(f"SELECT k_in FROM selection_counts WHERE {place} AND n = {n}").fetchall()
+    found = shown(opened)
+    assert [*found] == sorted(position for (position,) in rows)
+    assert sum(found.values()) == k_in
+    assert opened.run("return document.querySelectorAll('.reader tbody tr').length") == n
     asked = "return [...document.querySelectorAll('.reader .token')].findIndex(one => one.classList.contains('query'))"
     assert opened.run(asked) == query
-    choose(opened, shown=2)
-    assert len(shown(opened)) == 2
 
 
 def test_the_head_of_the_explorer_is_chosen_here_too(opened: Browser) -> None:
@@ -144,6 +214,34 @@ def test_the_head_of_the_explorer_is_chosen_here_too(opened: Browser) -> None:
     opened.run("window.chosenHead = [0, 5]; document.dispatchEvent(new Event('head-chosen'))")
     assert opened.run(told).startswith("Layer 0, head 5 ")
     assert opened.run(told) != first
+
+
+def test_an_example_of_a_label_leads_to_its_head_and_place(opened: Browser) -> None:
+    opened.run("document.querySelector('.reader .examples').open = true")
+    button = "document.querySelector('.reader .examples button:last-child')"
+    layer, head, sequence, query = re.findall(
+        r"\b(?:layer|head|sequence|query) (\d+)", opened.run(f"return {button}.ariaLabel"), re.IGNORECASE
+    )
+    label = opened.run(f"return {button}.parentElement.previousElementSibling.textContent").split(":")[0]
+    opened.run(f"{button}.focus()")
+    opened.press("\ue007")  # Enter
+    opened.wait(f"return location.hash == '#explorer/{layer}/{head}'")
+    names = ("sequence", "query", "layer", "head")
+    chosen = [f"document.querySelector('.reader [name={name}]').value" for name in names]
+    assert opened.wait(f"return [{', '.join(chosen)}]") == [sequence, query, layer, head]
+    assert f"{label}: " in opened.run("return document.querySelector('.reader .looks').textContent")
+    told = "document.getElementById('chart-explorer').textContent.replace(/\\s+/g, ' ')"
+    assert "looks at: " in opened.wait(f"return {told}")
+
+
+def test_the_query_is_in_view(opened: Browser) -> None:
+    choose(opened, query=23)
+    inside = opened.run(
+        "const text = document.querySelector('.reader .tokens').getBoundingClientRect();"
+        "const query = document.querySelector('.reader .query').getBoundingClientRect();"
+        "return query.top >= text.top - 1 && query.bottom <= text.bottom + 1"
+    )
+    assert inside
 
 
 def test_keys_are_reached_by_keyboard_and_read_aloud(opened: Browser) -> None:
