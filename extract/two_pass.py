@@ -18,7 +18,7 @@ from transformers import DynamicCache, PreTrainedModel
 from extract.implementations import restore_attention
 from extract.kinds import find_first_keys
 from extract.models import is_out_of_memory
-from geometry.patterns import count_rows, make_uniform, sum_patterns
+from geometry.patterns import HIDDEN, count_rows, sum_patterns
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 
@@ -116,9 +116,11 @@ class _Seen:
             for query in self.queries[(self.queries >= first) & (self.queries < end)].tolist():
                 self.rows[layer][query] = pad(block[:, :, query - first], (0, len(self.positions) - end))
         later = slice(1 if first == 0 else 0, None)  # the first query sees one key only
-        uniform = make_uniform(visible[None, :, later]).expand(len(self.tokens), -1, -1, -1)
-        every = torch.cat([block[:, :, later] for block in weights] + [uniform], dim=1)
-        self.sums = self.sums + sum_patterns(every, self.tokens[:, :end], rows[later])
+        if len(rows[later]):
+            uniform = visible[None, :, later].float().expand(len(self.tokens), -1, -1, -1)
+            logits = torch.cat([*(block[:, :, later] for block in weights), uniform], dim=1).log_().clamp_(min=HIDDEN)
+            of_texts = zip(logits, self.tokens[:, :end], strict=True)
+            self.sums = self.sums + torch.stack([sum_patterns(one, text, rows[later]) for one, text in of_texts])
         self.received = self.received + pad(torch.cat(weights, dim=1).sum(dim=2), (0, len(self.positions) - end))
 
     def stack_weights(self) -> list[Tensor]:
