@@ -23,9 +23,11 @@ from benchmarks import (
     fits,
     gpu,
     landing,
+    large,
     load,
     metrics,
     queries,
+    run,
     selection,
     separation,
     startup,
@@ -35,8 +37,10 @@ from benchmarks import (
 from benchmarks.measure import Benchmark, Result, describe_machine
 
 BENCHMARKS: tuple[Benchmark, ...] = (
+    *run.BENCHMARKS,
     *selection.BENCHMARKS,
     metrics.BENCHMARK,
+    large.BENCHMARK,
     separation.BENCHMARK,
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,

@@ -24,15 +24,9 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.table import Table
-from transformers import (
-    AutoModelForCausalLM,
-    GemmaConfig,
-    LlamaConfig,
-    MistralConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-)
+from transformers import GemmaConfig, LlamaConfig, MistralConfig, PreTrainedConfig
 
+from benchmarks.checkpoints import VOCABULARY, write_checkpoint
 from benchmarks.measure import alternate, describe_machine
 from dagster_project.assets.asset import Work
 from dagster_project.assets.catalogue import ASSETS, find_asset
@@ -46,7 +40,6 @@ from extract.batches import choose_batch_size
 from extract.buffers import Buffers
 from extract.capture import capture, probe
 from extract.extraction import extract
-from extract.settings import EMBEDDED, ExtractionSettings
 from storage.files.places import Local
 from storage.zarr.arrays import TENSORS, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
@@ -111,10 +104,6 @@ class Measurement:
     """Size of the tensor store, for one sequence."""
 
 
-VOCABULARY = 4096
-"""Smallest vocabulary of a model, larger than that of the embedded model's tokenizer."""
-
-
 def measure(name: str, *, divide: int, layers: int | None, sequences: int, context_length: int) -> Measurement:
     """Run one model through the whole pipeline.
 
@@ -131,7 +120,8 @@ def measure(name: str, *, divide: int, layers: int | None, sequences: int, conte
     """
     with TemporaryDirectory() as folder:
         checkpoint, text = Path(folder, "model"), Path(folder, "text.txt")
-        parameters = _write_checkpoint(name, checkpoint, divide=divide, layers=layers)
+        config = _narrow(name, divide=divide, layers=layers)
+        parameters = write_checkpoint(config, checkpoint, dtype=torch.bfloat16)
         text.write_text(_draw_words(sequences * context_length), encoding="utf-8")
         study = Study.model_validate(
             {
@@ -150,22 +140,12 @@ def measure(name: str, *, divide: int, layers: int | None, sequences: int, conte
         return done
 
 
-def _write_checkpoint(name: str, folder: Path, *, divide: int, layers: int | None) -> int:
-    """Save the model with random weights and the embedded model's tokenizer; returns its number of parameters."""
+def _narrow(name: str, *, divide: int, layers: int | None) -> PreTrainedConfig:
+    """The configuration of a model, narrowed and cut."""
     config, settings = MODELS[name]
     narrow = {key: max(value // divide, 1) if key in NARROWED else value for key, value in settings.items()}
     narrow["vocab_size"] = max(narrow["vocab_size"], VOCABULARY)
-    if layers is not None:
-        narrow["num_hidden_layers"] = layers
-    torch.manual_seed(0)
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        model: PreTrainedModel = AutoModelForCausalLM.from_config(config(**narrow), dtype=torch.bfloat16)
-    model.save_pretrained(folder)
-    shipped = ExtractionSettings.model_validate(
-        {"model": EMBEDDED, "corpus": EMBEDDED, "context_length": 2, "sequences": 1}
-    )
-    models.describe(shipped).tokenizer.save_pretrained(folder)
-    return int(model.num_parameters())
+    return config(**narrow | ({} if layers is None else {"num_hidden_layers": layers}))
 
 
 def _draw_words(count: int) -> str:

@@ -47,7 +47,7 @@ def measure_asset(
             started = time.perf_counter(), time.process_time()
             _measure(home)
             row[0], row[1] = time.perf_counter() - started[0], time.process_time() - started[1]
-            row[2] = _multiply(states, queries, sequences * layers * heads)
+            row[2] = multiply_heads(states, queries, sequences * layers * heads)
     cores = os.cpu_count() or 1
     asset = f"selection_metrics of {sequences} sequences, {layers} layers of {heads} heads, on {cores} cores"
     return [
@@ -102,7 +102,7 @@ def _measure(home: Home) -> None:
     make_metrics(Work(home, NAME, Study.model_validate(settings), ASSETS))
 
 
-def _multiply(states: F32, queries: Sequence[int], heads: int) -> float:
+def multiply_heads(states: F32, queries: Sequence[int], heads: int) -> float:
     """Processor seconds of the bare products of all heads on all cores, one BLAS thread each."""
 
     def multiply(share: int) -> None:

