@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from benchmarks.reading import VOCABULARY, Reading, measure_peaks
+from benchmarks.reading import VOCABULARY, Reading, make_model, measure_peaks
+from extract.attention import compute_head_patterns
 from storage.files.places import Local
 from storage.zarr.arrays import TENSORS, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
@@ -59,6 +60,27 @@ def measure_capture(
     against = ("the plain SDPA forward pass", seconds[:, 1])
     note = f"{reading.attention.dtype} on {reading.model.device.type}".removeprefix("torch.")
     return [compare("extraction.capture", "cost", what, against, sizes=sizes, target=1.1, note=note)]
+
+
+def measure_patterns(*, heads: int, kv_heads: int, head_dim: int, context: int, repeats: int) -> list[Result]:
+    """What the heads of one layer look at, and the plain SDPA forward pass of a model of one layer, in float32.
+
+    Both in processor seconds; of the tokens, as many pairs are equal as in a text (0.6 %).
+    """
+    sizes = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "context": context}
+    model, rng = make_model(layers=1, **sizes, cuda=False), np.random.default_rng(0)
+    tokens = torch.from_numpy((4 * (VOCABULARY / 4) ** rng.random((1, context))).astype(np.int64))
+    query, key = torch.randn(1, heads, context, head_dim), torch.randn(1, kv_heads, context, head_dim)
+    with torch.inference_mode():
+        seconds = alternate(
+            lambda: compute_head_patterns(query, key, None, tokens, head_dim**-0.5, None, None),
+            lambda: model.base_model(input_ids=tokens, use_cache=False),
+            repeats=repeats,
+            clock=time.process_time,
+        )
+    what = ("what the heads of a layer look at", seconds[:, 0])
+    against = ("the plain SDPA forward pass of a model of one layer", seconds[:, 1])
+    return [compare("extraction.patterns", "cost", what, against, sizes=sizes, target=0.25)]
 
 
 def measure_memory(*, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, batch: int) -> list[Result]:
@@ -224,6 +246,14 @@ def _select_sizes() -> dict[str, int]:
 
 
 BENCHMARKS = (
+    Benchmark(
+        "extraction.patterns",
+        full=lambda: [
+            *measure_patterns(heads=9, kv_heads=3, head_dim=64, context=1024, repeats=15),  # SmolLM2
+            *measure_patterns(heads=32, kv_heads=32, head_dim=128, context=1024, repeats=3),  # LLaMA-2-7B
+        ],
+        small=partial(measure_patterns, heads=2, kv_heads=1, head_dim=16, context=64, repeats=3),
+    ),
     Benchmark(
         "extraction.capture",
         full=lambda: measure_capture(**_select_sizes(), repeats=7, together=2),

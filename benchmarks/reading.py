@@ -37,7 +37,9 @@ class Reading:
     ) -> None:
         torch.manual_seed(0)
         self.cuda = torch.cuda.is_available()
-        self.model = _make_model(layers, heads, kv_heads, head_dim, context, self.cuda)
+        self.model = make_model(
+            layers=layers, heads=heads, kv_heads=kv_heads, head_dim=head_dim, context=context, cuda=self.cuda
+        )
         tokens = np.random.default_rng(0).integers(0, VOCABULARY, (batch, context), np.int32)
         self.tokens = np.tile(tokens, (rounds, 1))
         self.batch = batch
@@ -119,7 +121,8 @@ class Reading:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
 
 
-def _make_model(layers: int, heads: int, kv_heads: int, head_dim: int, context: int, cuda: bool) -> PreTrainedModel:
+def make_model(*, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, cuda: bool) -> PreTrainedModel:
+    """A random Llama with SDPA, its MLP as wide as that of LLaMA-2."""
     width = heads * head_dim
     config = LlamaConfig(
         vocab_size=VOCABULARY,

@@ -11,8 +11,9 @@ has one logit for the learned sink of each head (H,). Weights are float32.
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from geometry.patterns import count_rows, make_uniform, sum_patterns
+from geometry.patterns import HIDDEN, count_rows, sum_patterns
 from geometry.quantities import PATTERNS
 
 QUERY_BLOCK = 128
@@ -23,7 +24,7 @@ BLOCK_BYTES = 2**26
 
 PATTERN_BYTES = {"cpu": 2**21}
 """Bytes of the numbers of a block of queries whose patterns are measured, on a CPU few enough for its cache; elsewhere
-``BLOCK_BYTES``."""
+``BLOCK_BYTES``. A block has two numbers for each query, key and head."""
 
 
 def compute_query_weights(
@@ -84,25 +85,46 @@ def compute_head_patterns(
     """Means of ``geometry.patterns`` over all queries but the first, and their chance, float32 (B, H, P) and (B, P).
 
     NaN where a sequence has no row of a pattern. ``tokens`` are the ids of the keys, (B, K). The numbers of a block of
-    queries are in memory at a time.
+    queries of one sequence are in memory at a time; its last head is that of chance, all of whose logits are 0.
     """
-    float_key, keys = key.float(), key.shape[2]
-    sums = query.new_zeros((*query.shape[:2], len(PATTERNS)), dtype=torch.float32)
-    chance = sums.new_zeros((len(query), 1, len(PATTERNS)))
-    for rows in torch.arange(1, keys, device=key.device).split(count_pattern_rows(query)):
+    float_key, heads, keys = key.float(), query.shape[1], key.shape[2]
+    sinks = None if s_aux is None else pad(s_aux.float(), (0, 1), value=float("-inf"))
+    sums = query.new_zeros((len(query), heads + 1, len(PATTERNS)), dtype=torch.float32)
+    blocks = torch.arange(1, keys, device=key.device).split(count_pattern_rows(query))
+    memory = sums.new_empty((2, (heads + 1) * len(blocks[0]) * keys))
+    for rows in blocks:
         end = int(rows[-1]) + 1
-        visible, seen = find_visible_keys(mask, rows, keys)[..., :end], tokens[:, :end]
-        weights = compute_probabilities(query[:, :, rows], float_key[:, :, :end], visible, scale, softcap, s_aux)
-        sums += sum_patterns(weights[..., :end], seen, rows)
-        chance += sum_patterns(make_uniform(visible[:, :1]).expand(len(query), -1, -1, -1), seen, rows)
-    count = count_rows(tokens)
-    return sums / count[:, None], chance[:, 0] / count
+        logits, scratch = memory[:, : (heads + 1) * len(rows) * end].view(2, heads + 1, len(rows), end)
+        for index, text in enumerate(tokens[:, :end]):
+            asked = group_by_kv_head(query[index, None, :, rows].float() * scale, key)[0]
+            torch.bmm(asked, float_key[index, :, :end].mT, out=logits[:heads].view(len(asked), -1, end))
+            if softcap is not None:
+                logits.div_(softcap).tanh_().mul_(softcap)
+            logits[heads] = 0
+            hide_keys(logits, None if mask is None else mask[min(index, len(mask) - 1)], rows)
+            sums[index] += sum_patterns(logits, text, rows, sinks, scratch)
+    means = sums / count_rows(tokens)[:, None]
+    return means[:, :heads], means[:, heads]
+
+
+def hide_keys(logits: Tensor, mask: Tensor | None, rows: Tensor) -> None:
+    """Hide the keys that the queries at the positions ``rows`` do not see; a last head sees what the first does.
+
+    ``logits`` are (H + 1, Q, K), of the keys up to the last row; ``mask`` is that of one sequence.
+    """
+    if mask is None:
+        after = torch.ones(len(rows), len(rows), dtype=torch.bool, device=rows.device).triu_(1)
+        logits[:, :, rows[0] :].masked_fill_(after, HIDDEN)
+    else:
+        hidden = ~mask[:, rows, : logits.shape[-1]]
+        logits[:-1].masked_fill_(hidden, HIDDEN)
+        logits[-1:].masked_fill_(hidden[:1], HIDDEN)
 
 
 def count_pattern_rows(query: Tensor) -> int:
     """Number of queries of (B, H, K, D) whose patterns are measured together, at least one."""
-    batch, heads, keys, _ = query.shape
-    each = batch * (heads + len(PATTERNS)) * keys * torch.float32.itemsize
+    _, heads, keys, _ = query.shape
+    each = 2 * (heads + 1) * keys * torch.float32.itemsize
     return max(1, PATTERN_BYTES.get(query.device.type, BLOCK_BYTES) // each)
 
 

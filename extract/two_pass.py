@@ -18,7 +18,7 @@ from transformers import DynamicCache, PreTrainedModel
 from extract.implementations import restore_attention
 from extract.kinds import find_first_keys
 from extract.models import is_out_of_memory
-from geometry.patterns import count_rows, make_uniform, sum_patterns
+from geometry.patterns import HIDDEN, count_rows, sum_patterns
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 
@@ -115,11 +115,16 @@ class _Seen:
             _check_window(self.model, layer, first, block, visible[layer])
             for query in self.queries[(self.queries >= first) & (self.queries < end)].tolist():
                 self.rows[layer][query] = pad(block[:, :, query - first], (0, len(self.positions) - end))
-        later = slice(1 if first == 0 else 0, None)  # the first query sees one key only
-        uniform = make_uniform(visible[None, :, later]).expand(len(self.tokens), -1, -1, -1)
-        every = torch.cat([block[:, :, later] for block in weights] + [uniform], dim=1)
-        self.sums = self.sums + sum_patterns(every, self.tokens[:, :end], rows[later])
         self.received = self.received + pad(torch.cat(weights, dim=1).sum(dim=2), (0, len(self.positions) - end))
+        later = slice(1 if first == 0 else 0, None)  # the first query sees one key only
+        if len(rows[later]):
+            uniform = torch.zeros(visible.shape, device=rows.device).masked_fill(~visible, HIDDEN)
+            heads = [block.log().clamp(min=HIDDEN) for block in weights]
+            logits = [
+                torch.cat([part[:, later] for part in (*of_text, uniform)]) for of_text in zip(*heads, strict=True)
+            ]
+            texts = zip(logits, self.tokens[:, :end], strict=True)
+            self.sums = self.sums + torch.stack([sum_patterns(*text, rows[later]) for text in texts])
 
     def stack_weights(self) -> list[Tensor]:
         """The weights of the chosen queries by layer, float32 (B, Q, H, K)."""

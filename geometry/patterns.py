@@ -12,36 +12,50 @@ For the query at position q, q ≥ 1, of tokens x, the weight on
 
 and ``entropy``, −Σ α ln α over ln(q + 1). The definitions of ``duplicate``, ``induction`` and ``previous`` are those of
 ``detect_head`` in TransformerLens. Chance is what uniform weights over the keys that a query sees give on the same
-tokens: the same functions, called with ``make_uniform``.
+tokens: the same function, called with a head whose logits are all equal.
 
-Rows are added in blocks, on the device of the weights, so that no matrix of all queries and keys is needed. P is the
-length of ``geometry.quantities.PATTERNS``, in whose order the patterns are.
+Rows are added in blocks, on the device of the logits, so that no matrix of all queries and keys is needed. Of a
+softmax, only the weights that are added are divided by its sum. H is a number of heads, P the length of
+``geometry.quantities.PATTERNS``, in whose order the patterns are.
 """
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from geometry.quantities import LOCAL_KEYS, PATTERNS
 
+HIDDEN = -1e30
+"""Logit of a key that a row does not see: finite, because 0 times infinity is not a number."""
 
-def sum_patterns(weights: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:
-    """Sums of the patterns over some query rows, (B, H, P), in the type of the weights.
 
-    Memory: as many numbers as ``weights`` has, and ``len(PATTERNS)`` for each sequence, row and key.
+def sum_patterns(
+    logits: Tensor, tokens: Tensor, rows: Tensor, sinks: Tensor | None = None, scratch: Tensor | None = None
+) -> Tensor:
+    """Sums of the patterns over some query rows of one sequence, float32 (H, P).
 
     Parameters
     ----------
-    weights
-        Softmax weights of the rows, (B, H, R, K); 0 for the keys that a row does not see.
+    logits
+        Logits of the rows, float32 (H, R, K), contiguous; ``HIDDEN`` for the keys that a row does not see. Overwritten.
     tokens
-        Token ids of the K keys, (B, K).
+        Token ids of the K keys, (K,).
     rows
-        Positions of the rows, (R,), from 1 to K - 1.
+        Positions of the rows, ascending by 1, (R,), from 1 to K - 1.
+    sinks
+        Logits of the heads' learned sinks, (H,), which take a part of the weight; -inf for a head without.
+    scratch
+        Memory for as many numbers as ``logits`` has, float32 (H, R, K); by default it is allocated.
     """
-    sums = weights.flatten(2) @ _mask_keys(tokens, rows).to(weights.dtype).flatten(2).mT
-    entropy = torch.special.entr(weights).sum(dim=-1) @ (1 / torch.log1p(rows)).to(weights.dtype)
-    return torch.cat([sums, entropy[..., None]], dim=-1)
+    largest = logits.amax(dim=-1, keepdim=True)
+    if sinks is not None:
+        largest = largest.maximum(sinks[:, None, None])
+    exponentials = torch.exp(logits.sub_(largest), out=scratch)
+    total = exponentials.sum(dim=-1)
+    norm = total if sinks is None else total + (sinks[:, None] - largest[..., 0]).exp()
+    entropy = (total * norm.log() - logits.mul_(exponentials).sum(dim=-1)) / norm  # the sum of -a (l - ln norm)
+    sums = _sum_keys(exponentials, 1 / norm, tokens, rows)
+    sums["entropy"] = (entropy / torch.log1p(rows)).sum(dim=-1)
+    return torch.stack([sums[name] for name in PATTERNS], dim=-1)
 
 
 def count_rows(tokens: Tensor) -> Tensor:
@@ -53,25 +67,25 @@ def count_rows(tokens: Tensor) -> Tensor:
     return torch.stack([of_some.get(name, every) for name in PATTERNS], dim=-1)
 
 
-def make_uniform(visible: Tensor) -> Tensor:
-    """Uniform weights over the visible keys, float32 (B, 1, R, K), from a mask, bool (B, 1, R, K)."""
-    return visible.float() / visible.sum(dim=-1, keepdim=True)
-
-
-def _mask_keys(tokens: Tensor, rows: Tensor) -> Tensor:
-    """Which keys a row's weight is added over, by pattern but the entropy, bool (B, P - 1, R, K)."""
-    positions = torch.arange(tokens.shape[1], device=tokens.device)
-    back = rows[:, None] - positions  # (R, K); negative after the query
-    duplicate = (tokens[:, rows, None] == tokens[:, None]) & (back > 0)
-    first, has_match = positions == 0, duplicate.any(dim=-1, keepdim=True)
-    masks = {
-        "sink": first,
-        "self": back == 0,
-        "previous": back == 1,
-        "local": (back >= 0) & (back < LOCAL_KEYS),
-        "duplicate": duplicate,
-        "induction": pad(duplicate[..., :-1], (1, 0)),
-        "sink_matched": first & has_match,
-        "sink_unmatched": first & ~has_match,
+def _sum_keys(exponentials: Tensor, scale: Tensor, tokens: Tensor, rows: Tensor) -> dict[str, Tensor]:
+    """Sums over rows of the weights on some keys, (H,): the exponentials (H, R, K) of a row times its scale (H, R)."""
+    keys, flat = exponentials.shape[-1], exponentials.flatten(1)
+    before = torch.arange(LOCAL_KEYS, device=rows.device)
+    last = rows + keys * torch.arange(len(rows), device=rows.device)
+    near = flat.index_select(1, (last[:, None] - before.minimum(rows[:, None])).flatten())
+    near = near.unflatten(1, (len(rows), LOCAL_KEYS)) * scale[..., None] * (before <= rows[:, None])
+    copies = tokens[rows, None] == tokens
+    copies[:, rows[0] :].tril_(-1)
+    place = copies.flatten().nonzero()[:, 0]
+    of_row = scale.index_select(1, place // keys)
+    sink, matched = exponentials[..., 0] * scale, copies.any(dim=-1)
+    return {
+        "sink": sink.sum(dim=-1),
+        "self": near[..., 0].sum(dim=-1),
+        "previous": near[..., 1].sum(dim=-1),
+        "local": near.sum(dim=(-2, -1)),
+        "duplicate": (flat.index_select(1, place) * of_row).sum(dim=-1),
+        "induction": (flat.index_select(1, place + 1) * of_row).sum(dim=-1),
+        "sink_matched": (sink * matched).sum(dim=-1),
+        "sink_unmatched": (sink * ~matched).sum(dim=-1),
     }
-    return torch.stack([masks[name].expand_as(duplicate) for name in PATTERNS[:-1]], dim=1)

@@ -25,7 +25,7 @@ from dagster_project.assets.landing import build_claims, gather_tables
 from dagster_project.assets.tensors import extract_tensors
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
-from geometry.patterns import count_rows, make_uniform, sum_patterns
+from geometry.patterns import HIDDEN, count_rows, sum_patterns
 from geometry.statistics.intervals import POSITIVE, UNBOUNDED
 from geometry.statistics.moments import estimate_mean
 from storage.warehouse.connection import locate_database
@@ -228,17 +228,15 @@ def _draw_tensors(home: Home, study: MadeUp) -> None:
 
 def _draw_patterns(study: MadeUp, sequence: int, tokens: np.ndarray) -> dict[str, np.ndarray]:
     """What heads look at: the first of a layer at the token before, if they are not random; all others at no place."""
-    given, rows = torch.from_numpy(tokens[None]), torch.arange(1, study.context)
+    given, rows = torch.from_numpy(tokens), torch.arange(1, study.context)
     shares = torch.from_numpy(np.random.default_rng([study.seed, sequence, 1]).uniform(0.7, 0.8, (study.layers, 1, 1)))
-    uniform = make_uniform(torch.ones(study.context, study.context).tril()[None, None, 1:] > 0)
-    before = torch.eye(study.context)[:-1].expand(study.layers, -1, -1)
-    heads = uniform.expand(study.layers, study.heads, -1, -1).clone()
+    uniform = torch.ones(study.context, study.context).tril()[1:] / (1 + rows[:, None])
+    weights = uniform.expand(study.layers, study.heads + 1, -1, -1).clone()  # the last head is chance
     if not study.random:
-        heads[:, 0] = (1 - shares) * heads[:, 0] + shares * before
-    count = count_rows(given)
-    measured = [sum_patterns(of_layer[None], given, rows) / count for of_layer in heads]
-    chance = (sum_patterns(uniform, given, rows)[:, 0] / count).expand(study.layers, -1)
-    return {"head_patterns": torch.cat(measured).numpy(), "pattern_chance": chance.numpy()}
+        weights[:, 0] = (1 - shares) * uniform + shares * torch.eye(study.context)[:-1]
+    logits = weights.log().clamp(min=HIDDEN)
+    means = torch.stack([sum_patterns(of_layer, given, rows) for of_layer in logits]) / count_rows(given[None])
+    return {"head_patterns": means[:, :-1].numpy(), "pattern_chance": means[:, -1].numpy()}
 
 
 def _draw_tokens(study: MadeUp) -> np.ndarray:

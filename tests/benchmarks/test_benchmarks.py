@@ -58,6 +58,7 @@ TINY: dict[str, Callable[[], list[Result]]] = {
     "metrics": lambda: metrics.measure_asset(
         sequences=2, layers=2, heads=2, kv_heads=1, head_dim=4, queries=(7, 15), repeats=2
     ),
+    "patterns": lambda: extraction.measure_patterns(heads=2, kv_heads=1, head_dim=8, context=16, repeats=2),
     "capture": lambda: extraction.measure_capture(
         layers=2, heads=2, kv_heads=1, head_dim=8, context=16, batch=1, repeats=2
     ),

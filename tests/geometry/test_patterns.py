@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from geometry import patterns
-from geometry.patterns import count_rows, make_uniform, sum_patterns
+from geometry.patterns import HIDDEN, count_rows, sum_patterns
 from geometry.quantities import PATTERNS
 from tests.geometry.patterns_oracle import measure_all
 
@@ -30,7 +29,8 @@ def measure_in_blocks(weights: Tensor, tokens: Tensor, size: int) -> Tensor:
     total = torch.zeros(*weights.shape[:2], len(PATTERNS))
     for rows in torch.arange(1, weights.shape[-1]).split(size):
         end = int(rows[-1]) + 1
-        total += sum_patterns(weights[:, :, rows, :end], tokens[:, :end], rows)
+        logits = weights[:, :, rows, :end].log().clamp(min=HIDDEN)
+        total += torch.stack([sum_patterns(*of, rows) for of in zip(logits, tokens[:, :end], strict=True)])
     return total / count_rows(tokens)[:, None]
 
 
@@ -48,7 +48,7 @@ def test_chance_is_what_uniform_weights_give(window: int) -> None:
     back = torch.arange(KEYS)[:, None] - torch.arange(KEYS)
     visible = ((back >= 0) & (back < window)).expand(2, 1, KEYS, KEYS)
     by_hand = visible.double() / torch.arange(1, KEYS + 1)[:, None].clamp(max=window)
-    found = measure_in_blocks(make_uniform(visible), tokens, 7)
+    found = measure_in_blocks(visible.float(), tokens, 7)
     np.testing.assert_allclose(found, measure_all(by_hand, tokens), atol=TOLERANCE)
 
 
@@ -86,19 +86,23 @@ def test_rows_without_a_match_are_told_from_those_with_one() -> None:
     ) | {"sink_unmatched": KEYS // 2 - 1}
 
 
-@pytest.mark.parametrize("wrong", PATTERNS[:-1])
-def test_a_wrong_mask_of_any_pattern_is_noticed(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    right, at = patterns._mask_keys, PATTERNS.index(wrong)
-
-    def shift(tokens: Tensor, rows: Tensor) -> Tensor:
-        masks = right(tokens, rows)
-        masks[:, at] = masks[:, at].roll(1, dims=-1)
-        return masks
-
+def test_weights_on_the_next_key_are_noticed_in_every_pattern() -> None:
     weights, tokens = draw(6)
-    expected = measure_all(weights, tokens)[..., at]
-    monkeypatch.setattr(patterns, "_mask_keys", shift)
-    assert np.abs(measure_in_blocks(weights, tokens, 7)[..., at].numpy() - expected).max() > 100 * TOLERANCE
+    shifted = measure_in_blocks(weights.roll(1, dims=-1), tokens, 7)[..., :-1].numpy()
+    assert np.abs(shifted - measure_all(weights, tokens)[..., :-1]).max(axis=(0, 1)).min() > 100 * TOLERANCE
+
+
+def test_a_learned_sink_takes_weight_from_every_key() -> None:
+    """The definition on the weights of a softmax over one more logit; a head without a sink has one of -inf."""
+    weights, tokens = draw(6)
+    sinks = torch.tensor([1.0, -math.inf, 30.0])
+    logits = weights.log().clamp(min=HIDDEN)
+    longer = torch.cat([logits, sinks[None, :, None, None].expand(2, -1, KEYS, 1)], dim=-1).softmax(-1)[..., :-1]
+    rows = torch.arange(1, KEYS)
+    found = torch.stack([sum_patterns(*of, rows, sinks) for of in zip(logits[:, :, 1:], tokens, strict=True)])
+    expected = measure_all(longer, tokens)
+    np.testing.assert_allclose(found / count_rows(tokens)[:, None], expected, atol=TOLERANCE)
+    assert np.abs(measure_all(weights, tokens) - expected)[:, ::2].min(axis=(0, 1)).min() > 100 * TOLERANCE
 
 
 def test_another_entropy_is_noticed() -> None:
