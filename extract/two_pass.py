@@ -115,13 +115,16 @@ class _Seen:
             _check_window(self.model, layer, first, block, visible[layer])
             for query in self.queries[(self.queries >= first) & (self.queries < end)].tolist():
                 self.rows[layer][query] = pad(block[:, :, query - first], (0, len(self.positions) - end))
+        self.received = self.received + pad(torch.cat(weights, dim=1).sum(dim=2), (0, len(self.positions) - end))
         later = slice(1 if first == 0 else 0, None)  # the first query sees one key only
         if len(rows[later]):
-            uniform = visible[None, :, later].float().expand(len(self.tokens), -1, -1, -1)
-            logits = torch.cat([*(block[:, :, later] for block in weights), uniform], dim=1).log_().clamp_(min=HIDDEN)
-            of_texts = zip(logits, self.tokens[:, :end], strict=True)
-            self.sums = self.sums + torch.stack([sum_patterns(one, text, rows[later]) for one, text in of_texts])
-        self.received = self.received + pad(torch.cat(weights, dim=1).sum(dim=2), (0, len(self.positions) - end))
+            uniform = torch.zeros(visible.shape, device=rows.device).masked_fill(~visible, HIDDEN)
+            heads = [block.log().clamp(min=HIDDEN) for block in weights]
+            logits = [
+                torch.cat([part[:, later] for part in (*of_text, uniform)]) for of_text in zip(*heads, strict=True)
+            ]
+            texts = zip(logits, self.tokens[:, :end], strict=True)
+            self.sums = self.sums + torch.stack([sum_patterns(*text, rows[later]) for text in texts])
 
     def stack_weights(self) -> list[Tensor]:
         """The weights of the chosen queries by layer, float32 (B, Q, H, K)."""

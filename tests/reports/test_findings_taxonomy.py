@@ -4,6 +4,7 @@ import pytest
 
 from reports import listings
 from reports.findings import contexts as contexts_findings
+from reports.findings import patterns as pattern_findings
 from reports.findings import sink as sink_findings
 from reports.findings import taxonomy as taxonomy_findings
 from reports.findings.numbers import Row
@@ -229,3 +230,31 @@ def test_kinds_that_shift_are_told_with_the_heads_that_change() -> None:
     )
     same = contexts_findings.describe_labels([row for row in shares if row["query"] == 7], [])
     assert same == "From 8 to 8 tokens: as many heads of each kind."
+
+
+def contrast(label: str, quantity: str, value: float, spread: float | None = 0.1) -> Row:
+    """A row of ``measures_by_label``, its interval ``spread`` to either side."""
+    ends = {"value_low": None, "value_high": None}
+    ends |= {} if spread is None else {"value_low": value - spread, "value_high": value + spread}
+    return {"label": label, "quantity": quantity, "heads": 3, "value": value, **ends}
+
+
+CONTRASTS = [contrast("sink", "recall", -0.3), contrast("previous", "recall", 0.05), contrast("sink", "reset", 0.5)]
+
+
+def test_heads_are_counted_by_what_they_look_at_and_compared_with_the_others() -> None:
+    assert pattern_findings.describe_patterns(CONTRASTS) == (
+        "Heads by what they look at: sink 3, previous 3; a head may have several labels, or none. The 95 % interval of "
+        "the difference in Recall to all other heads excludes 0 for sink \u22120.3 (\u22120.4 to \u22120.2)."
+    )
+    unsure = [contrast("sink", "recall", -0.3, spread=None)]
+    assert pattern_findings.describe_patterns(unsure).endswith("to all other heads excludes 0 for none.")
+
+
+def test_the_table_of_patterns_has_a_row_for_each_label_and_a_dash_for_what_is_not_known() -> None:
+    listing = listings.tabulate_patterns(CONTRASTS)
+    assert listing.headings == ("Label", "Heads", "Retriever", "Mixer", "Reset", "Other")
+    assert listing.rows == (
+        ("sink", "3", "\u2013", "\u2013", "0.5 (0.4 to 0.6)", "\u2013"),
+        ("previous", "3", "\u2013", "\u2013", "\u2013", "\u2013"),
+    )
