@@ -106,7 +106,7 @@ def run_family_asset(home: Home, family: Family, tags: Mapping[str, str] | None 
     """
     home.prepare()
     with home.reserve(family.name):
-        _execute(home, family.name, ["family"], job="family", tags=tags)
+        _execute(home, family.name, ["family"], job="families", tags=tags)
 
 
 def _rebuild_stale(

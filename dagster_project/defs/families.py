@@ -37,7 +37,7 @@ def family(context: dg.AssetExecutionContext, data_root: dg.ResourceParam[Home])
 
 
 family_job = dg.define_asset_job(
-    "family", selection=[family], description="The tables and the page of one family of studies."
+    "families", selection=[family], description="The tables and the page of one family of studies."
 )
 
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from rich.table import Table
 
+from dagster_project.analysis.metrics_store import open_metrics
 from dagster_project.assets.asset import list_summary_paths
+from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.assets.families import explain_stale_family, read_origins
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
@@ -23,10 +25,11 @@ from reports.findings.numbers import count
 from storage.errors import UserError, format_error
 from storage.files.pieces import find_damaged_pieces
 from storage.files.places import Local, Place
+from storage.files.tables import read_table, read_table_provenance
 from storage.warehouse.connection import FORCED, list_published, locate_database
-
-if TYPE_CHECKING:
-    from storage.zarr.arrays import ArraySpec
+from storage.warehouse.connection import verify as verify_database
+from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
+from storage.zarr.sequences import SequenceStore
 
 PACKAGES = (
     "attention-geometry", "torch", "transformers", "datasets", "zarr", "dask", "numba", "duckdb", "altair",
@@ -152,10 +155,6 @@ def _list_stored(home: Home, folder: Part) -> list[str]:
 
 
 def _describe_state(home: Home, name: str, folder: Part) -> str:
-    from dagster_project.analysis.metrics_store import open_metrics
-    from storage.zarr.arrays import TENSORS
-    from storage.zarr.sequences import SequenceStore
-
     try:
         store = SequenceStore.open(home.tensors(name), TENSORS) if folder == "tensors" else open_metrics(home, name)
         missing, total = store.find_missing(), store.sizes["sequence"]
@@ -170,9 +169,6 @@ def _describe_state(home: Home, name: str, folder: Part) -> str:
 
 def _describe_summaries(home: Home, name: str) -> str:
     """Which of the small tables that a study asks for are stored; of an unknown study, of all."""
-    from dagster_project.assets.catalogue import ASSETS, select_assets
-    from storage.files.tables import read_table_provenance
-
     study = list_readable_studies(home)[0].get(name)
     assets = ASSETS if study is None else select_assets(study)
     paths = list(list_summary_paths(home, name, (table for asset in assets for table in asset.tables)).values())
@@ -211,9 +207,6 @@ def verify(home: Home) -> Iterator[Verdict]:
     UserError
         If an object store does not answer.
     """
-    from storage.warehouse.connection import list_published
-    from storage.zarr.arrays import SELECTION, TENSORS
-
     for folder, specs, place in zip(PARTS, (TENSORS, SELECTION), (home.tensors, home.metrics), strict=True):
         for name in _list_stored(home, folder):
             yield _verify_place(home, name, place(name), partial(_find_store_damage, place(name), specs, name))
@@ -290,10 +283,8 @@ def tabulate_verdicts(found: Iterable[Verdict]) -> Table:
     return table
 
 
-def _find_store_damage(place: Place, specs: "Sequence[ArraySpec]", study: str) -> str | None:
+def _find_store_damage(place: Place, specs: Sequence[ArraySpec], study: str) -> str | None:
     """The first damage of a store, read array by array and sequence by sequence; None if there is none."""
-    from storage.zarr.sequences import SequenceStore
-
     try:
         store = SequenceStore.open(place, specs)
         sequences = [int(sequence) for sequence in store.read_ledger().nonzero()[0]]
@@ -309,9 +300,7 @@ def _find_store_damage(place: Place, specs: "Sequence[ArraySpec]", study: str) -
 
 def _find_database_damage(path: Path, what: str) -> str | None:
     """The damage of a database, with the remedy: to run ``what``; None if there is none."""
-    from storage.warehouse.connection import verify as damage_of
-
-    why = damage_of(path)
+    why = verify_database(path)
     return f"{path} is damaged ({why}); rebuild it: attention-geometry run {what}" if why else None
 
 
@@ -325,8 +314,6 @@ def _find_piece_damage(folder: Path) -> str | None:
 
 def _find_table_damage(path: Path) -> str | None:
     """The damage of a table; None if there is none."""
-    from storage.files.tables import read_table
-
     try:
         for _ in read_table(path):
             pass

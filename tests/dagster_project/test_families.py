@@ -266,7 +266,7 @@ def test_a_family_follows_its_members_whatever_makes_them(tmp_path: Path, monkey
     assert ask_sensor(home, monkeypatch) == ["sizes"]
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("family", ["sizes"])
-        assert defs().resolve_job_def("family").execute_in_process(instance=instance, partition_key="sizes").success
+        assert defs().resolve_job_def("families").execute_in_process(instance=instance, partition_key="sizes").success
     assert ask_sensor(home, monkeypatch) == []
     assert "Without results: 20." in (home.families / "sizes.html").read_text(encoding="utf-8")
     assert describe(tmp_path, "sizes").startswith("family of 3 members; missing: sizes-20, current")
