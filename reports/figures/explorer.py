@@ -49,7 +49,7 @@ def _build_explorer(source: Source) -> Figure:
 def _build_map(source: Source) -> Figure:
     key, title, answer = "head-map", "Heads as points of a plane", source.ask_query("head_map")
     if not answer.table.num_rows:
-        return make_empty_figure(key, title, answer, "The curves of the heads do not differ, or were not landed.")
+        return make_empty_figure(key, title, answer, "The heads have no curves here, or ones that do not differ.")
     axes = source.ask_study("head_map_axes")
     thresholds = source.ask_query("taxonomy_thresholds").rows()
     return Figure(

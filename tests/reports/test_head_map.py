@@ -167,7 +167,9 @@ def test_a_click_on_a_point_chooses_its_head_everywhere(browser: Browser, report
     assert browser.run("return document.querySelector('.reader .chosen').textContent").startswith(
         f"Layer {layer}, head {head}"
     )
-    ring = f"return [...{MAP}.querySelectorAll('path')].filter(one => one.getAttribute('stroke-width') == 2.5)"
+    ring = (
+        f"return [...{MAP}.querySelectorAll('g.role-mark path')].filter(one => one.getAttribute('stroke-width') == 2.5)"
+    )
     shapes = browser.wait(f"{ring}.map(one => one.getBoundingClientRect()).map(box => [box.x, box.right])")
     assert [low < x < high for low, high in shapes] == [True]
     assert browser.log("browser") == []

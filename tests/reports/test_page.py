@@ -128,6 +128,8 @@ SUMMARIES = (
     "measures",
     "measure_values",
     "loss_associations",
+    "head_plane",
+    "head_plane_axes",
     "selection_means",
     "selection_means_model",
     "parameter_effects",
@@ -141,7 +143,7 @@ SUMMARIES = (
     "separability_model",
     "separation_curves",
 )
-DERIVED = ("diagnostics", "head_signatures", "head_taxonomy", "taxonomy_sensitivity")
+DERIVED = ("diagnostics", "head_signatures", "head_taxonomy", "kinds_moved", "taxonomy_sensitivity")
 """Tables of which a study that an earlier version landed has no row, and those that landing derives from others."""
 
 
@@ -295,7 +297,7 @@ def test_the_contents_lead_to_every_section_and_figure(page: Page) -> None:
     links = [attributes["href"].removeprefix("#") for tag, attributes, _ in page.elements[start:end] if tag == "a"]
     sections = [attributes["id"] for attributes, _ in page.find("section")]
     assert [link for link in links if link in sections] == sections
-    alone = {"explorer", "example", "sink-by-layer", "sink-effect", *ALWAYS_EMPTY, *IN_APPENDIX}
+    alone = {"example", "sink-by-layer", "sink-effect", *ALWAYS_EMPTY, *IN_APPENDIX}
     assert set(FIGURES) - set(links) == alone
     assert len(links) == len(set(links))
 
@@ -454,6 +456,7 @@ EMPTY = {
         "separation-curves",
         "sink-effect",
         "elbows",
+        "head-map",
         "similarity-errors",
         "similarity-model",
         "similarity-heads",
@@ -469,7 +472,7 @@ EMPTY = {
         *("chance-by-n", "chance-heads", "separation-curves"),
         *(f"{metric}-bounds" for metric in ("precision", "recall", "f-r-max", "f-r-min")),
         *("precision-recall", "elbows", "precision-map", "recall-map", "sink-by-layer", "regimes"),
-        *("explorer", "sink-effect", "kinds-plane", "kinds-curves", "diagnostics", "parameter-effects"),
+        *("explorer", "head-map", "sink-effect", "kinds-plane", "kinds-curves", "diagnostics", "parameter-effects"),
         "kinds-patterns",
     },
 }

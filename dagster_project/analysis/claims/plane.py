@@ -104,4 +104,4 @@ def _read_curves(evidence: Evidence) -> F64:
     curves = np.full((evidence.sequences, int(place.max(initial=-1)) + 1, len(CURVES), POINTS), np.nan)
     for index, name in enumerate(CURVES):
         curves[sequence, place, index, point] = found[name]
-    return curves.reshape(*curves.shape[:2], -1)
+    return curves.reshape(*curves.shape[:2], len(CURVES) * POINTS)
