@@ -33,9 +33,9 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         msg = f"module '{__name__}' has no attribute '{name}'"
         raise AttributeError(msg)
-    found = getattr(import_module(_MODULE_OF[name]), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

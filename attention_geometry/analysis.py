@@ -140,12 +140,12 @@ def analyze(
     >>> model, tokenizer = AutoModelForCausalLM.from_pretrained(where), AutoTokenizer.from_pretrained(where)
 
     >>> import attention_geometry
-    >>> found = attention_geometry.analyze(model, tokenizer, "A list can be used as a stack, and a list as a queue.")
-    >>> found.heads.num_rows == found.taxonomy.num_rows == model.config.num_hidden_layers * 8
+    >>> analysis = attention_geometry.analyze(model, tokenizer, "A list can be used as a stack, and a list as a queue.")
+    >>> analysis.heads.num_rows == analysis.taxonomy.num_rows == model.config.num_hidden_layers * 8
     True
-    >>> found.top_keys.select(["layer", "head", "rank", "position", "token", "weight"]).num_rows > 0
+    >>> analysis.top_keys.select(["layer", "head", "rank", "position", "token", "weight"]).num_rows > 0
     True
-    >>> found.selection.filter(found.selection["n"].to_numpy() == 4).num_rows == found.heads.num_rows
+    >>> analysis.selection.filter(analysis.selection["n"].to_numpy() == 4).num_rows == analysis.heads.num_rows
     True
     """
     ids = _encode(model, tokenizer, text)
@@ -209,7 +209,7 @@ def _pause_training(model: torch.nn.Module) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _MeasuredArrays:
     """The arrays of a metrics store in memory, for one sequence."""
 
     sizes: dict[str, int]
@@ -221,17 +221,17 @@ class _Measured:
         return np.asarray(self.arrays[name][index])
 
 
-def _measure(captured: Capture, query: int) -> _Measured:
+def _measure(captured: Capture, query: int) -> _MeasuredArrays:
     """Measure all layers, one on each core at a time."""
     heads, kv_heads, _ = find_widest(captured.layers)
     sizes = {"sequence": 1, "query": 1, "layer": len(captured.layers), "head": heads, "kv_head": kv_heads}
     sizes |= {"key": captured.weights.shape[-1], "n": query, "kappa": 1}
     specs = [spec for spec in SELECTION if spec.name != "finished"]
-    found = {spec.name: np.full(spec.shape(sizes), spec.fill, spec.dtype) for spec in specs}
+    arrays = {spec.name: np.full(spec.shape(sizes), spec.fill, spec.dtype) for spec in specs}
 
     def measure(layer: int) -> None:
         size = captured.layers[layer]
-        out = {spec.name: found[spec.name][0][index_part(size, spec.dims[1:], layer=layer)] for spec in specs}
+        out = {spec.name: arrays[spec.name][0][index_part(size, spec.dims[1:], layer=layer)] for spec in specs}
         out.pop("learned_sink")[:] = captured.learned_sink[layer, 0, :, : size.heads].numpy()
         weights, values = _take_layer(captured, layer)
         measure_layer(weights, values, captured.first_key[:, layer].tolist(), [query], out)
@@ -239,7 +239,7 @@ def _measure(captured: Capture, query: int) -> _Measured:
     attending = [layer for layer, size in enumerate(captured.layers) if size.heads]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as workers:
         list(workers.map(measure, attending))
-    return _Measured(sizes, captured.layers, found)
+    return _MeasuredArrays(sizes, captured.layers, arrays)
 
 
 def _take_layer(captured: Capture, layer: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -252,7 +252,7 @@ def _take_layer(captured: Capture, layer: int) -> tuple[NDArray[np.float32], NDA
 
 def _build_tables(captured: Capture, tokens: pa.RecordBatch, query: int, n: int) -> dict[str, pa.Table]:
     """The tables of ``Analysis`` that SQL computes, by name."""
-    measured, asked = _measure(captured, query), {"study": STUDY, "query": query}
+    measured, parameters = _measure(captured, query), {"study": STUDY, "query": query}
     landed = {
         "heads": rows.build_head_rows(captured.layers),
         "attention_rows": rows.build_attention_rows(measured, [query]),
@@ -274,12 +274,14 @@ def _build_tables(captured: Capture, tokens: pa.RecordBatch, query: int, n: int)
             fill(connection, sql.read_statement("derived", table), STUDY)
         selection = "SELECT * EXCLUDE (study, sequence, query) FROM selection ORDER BY layer, head, n"
         asked_for = {
-            "heads": (sql.read_statement("queries", "text_heads").text, asked | {"n": n}),
+            "heads": (sql.read_statement("queries", "text_heads").text, parameters | {"n": n}),
             "selection": (selection, {}),
-            "taxonomy": (sql.read_statement("queries", "text_kinds").text, asked),
+            "taxonomy": (sql.read_statement("queries", "text_kinds").text, parameters),
         }
-        found = {name: connection.sql(text, params=given).to_arrow_table() for name, (text, given) in asked_for.items()}
-    described = {name: _describe_columns(table) for name, table in found.items()}
+        tables = {
+            name: connection.sql(text, params=given).to_arrow_table() for name, (text, given) in asked_for.items()
+        }
+    described = {name: _describe_columns(table) for name, table in tables.items()}
     return described | {"tokens": pa.Table.from_batches([tokens]).drop_columns("sequence")}
 
 
@@ -328,8 +330,8 @@ def _rank_keys(captured: Capture, tokens: list[str], query: int, *, n: int, coun
             at_n = min(n, query + 1 - first)
             seen = slice(first, query + 1)
             grouped = weights[0, :, seen].reshape(size.kv_heads, -1, query + 1 - first)
-            found = top_keys(grouped, values[:, None, seen], n=at_n, count=count)
-            batches.append(rows.build_top_key_rows(vars(found), layer=layer, first=first, n=at_n))
+            heaviest = top_keys(grouped, values[:, None, seen], n=at_n, count=count)
+            batches.append(rows.build_top_key_rows(vars(heaviest), layer=layer, first=first, n=at_n))
     ranked = pa.Table.from_batches(batches)
     text = pa.array([tokens[position] for position in ranked["position"].to_pylist()], pa.string())
     place = ranked.column_names.index("position")

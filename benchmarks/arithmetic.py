@@ -144,8 +144,8 @@ _DISTANCES: dict[str, Distances] = {
 
 def describe_head(n: int = 512, head_dim: int = 64) -> str:
     """The share of N with wrong counts, and how far mean Recall is off, of a drawn head; a line per arithmetic."""
-    found = plain_arithmetic(*draw_head(n, head_dim))
-    rows = zip(ARITHMETICS, found.recall_differs, found.recall_difference.mean(axis=-1), strict=True)
+    counts = plain_arithmetic(*draw_head(n, head_dim))
+    rows = zip(ARITHMETICS, counts.recall_differs, counts.recall_difference.mean(axis=-1), strict=True)
     return "\n".join(
         f"{name}: K_in wrong at {share:.0%} of all N, Recall off by {off:+.2f}" for name, share, off in rows
     )

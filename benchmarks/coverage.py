@@ -97,8 +97,8 @@ def estimate_correlations(draw: Draw, sequences: int, trials: int) -> tuple[Esti
 
 def estimate_associations(draw: Draw, sequences: int, trials: int) -> tuple[Estimate, float]:
     """Fisher's z within layers over heads of 90 KV groups, by sequence; its expectation is that of many sequences."""
-    found = estimate_mean(_correlate_within(draw, sequences * trials).reshape(sequences, trials))
-    return found, _expect_association(draw.func)  # type: ignore[attr-defined]
+    estimate = estimate_mean(_correlate_within(draw, sequences * trials).reshape(sequences, trials))
+    return estimate, _expect_association(draw.func)  # type: ignore[attr-defined]
 
 
 @cache
@@ -136,8 +136,8 @@ def measure_coverage(trials: int = TRIALS, sequences: Sequence[int] = SEQUENCES,
                 covered = 0
                 for start in range(0, trials, BLOCK):
                     rng = np.random.default_rng([seed, count, start])
-                    found, truth = estimate(partial(draw, rng), count, min(BLOCK, trials - start))
-                    covered += int(((found.low <= truth) & (truth <= found.high)).sum())
+                    estimates, truth = estimate(partial(draw, rng), count, min(BLOCK, trials - start))
+                    covered += int(((estimates.low <= truth) & (truth <= estimates.high)).sum())
                 yield Rate(what, draws, count, covered / trials, trials)
 
 
@@ -149,14 +149,14 @@ def measure_verdicts(pages: int = PAGES, sequences: Sequence[int] = (8, 16, 24),
     """
     for draws, draw in DRAWS.items():
         for count in sequences:
-            found = [
+            of_pages = [
                 _judge_page(partial(draw, np.random.default_rng([seed, count, page])), count) for page in range(pages)
             ]
             shares = {
-                "pages with a false support": np.mean(["supported" in page.values() for page in found]),
-                "pages with a wrong verdict": np.mean([bool(page) for page in found]),
+                "pages with a false support": np.mean(["supported" in page.values() for page in of_pages]),
+                "pages with a wrong verdict": np.mean([bool(page) for page in of_pages]),
             }
-            shares |= {claim.name: np.mean([claim.name in page for page in found]) for claim in CLAIMS}
+            shares |= {claim.name: np.mean([claim.name in page for page in of_pages]) for claim in CLAIMS}
             for what, share in shares.items():
                 yield Rate(what, draws, count, float(share), pages)
 
@@ -195,16 +195,16 @@ def measure_power(
     parts = _read_parts(database)
     middle = {name: of_sequences.mean() for name, of_sequences in values.items()}
     for count in sequences:
-        found = []
+        rates = []
         for page in range(pages):
             text = np.random.default_rng([seed, count, page]).standard_normal((count, max(map(len, values.values()))))
             drawn = {
                 name: Sample(middle[name] + text[:, : len(one)] @ (one - middle[name]) / np.sqrt(len(one) - 1), 1)
                 for name, one in values.items()
             }
-            found.append(_decide([Judgement(claim, tuple(_compare(of, drawn)), None) for claim, _, of in parts]))
+            rates.append(_decide([Judgement(claim, tuple(_compare(of, drawn)), None) for claim, _, of in parts]))
         for claim, verdict, _ in parts:
-            yield Rate(claim.name, verdict, count, float(np.mean([claim.name in page for page in found])), pages)
+            yield Rate(claim.name, verdict, count, float(np.mean([claim.name in page for page in rates])), pages)
 
 
 def _compare(parts: Iterable[Part], samples: Mapping[str, Sample]) -> Iterator[tuple[Part, Sample, Sides]]:
@@ -236,10 +236,10 @@ def measure_random_weights(models: int = MODELS, seed: int = 0) -> Iterator[Rate
     LLaMA, 4 layers of 8 heads, 8 sequences of 128 random tokens: within layers by the rule, and over all heads by
     the usual test of a correlation of means.
     """
-    found = [_test_associations(seed + model) for model in range(models)]
+    p_values = [_test_associations(seed + model) for model in range(models)]
     for way in ("within layers", "over all heads"):
         for name in LEVELS:
-            share = float(np.mean([one[way, name] <= ERROR_RATE for one in found]))
+            share = float(np.mean([one[way, name] <= ERROR_RATE for one in p_values]))
             yield Rate(f"ρ_0 and {name} {way}", "random weights", 8, share, models)
 
 
@@ -248,15 +248,15 @@ def _test_associations(seed: int) -> dict[tuple[str, str], float]:
     rho_0, levels = measure_model(seed)
     sequences, layers, heads = rho_0.shape
     layer, rho_0 = np.arange(layers).repeat(heads), rho_0.reshape(sequences, -1)
-    found = {}
+    p_values = {}
     for name, of_heads in levels.items():
         level = of_heads.reshape(sequences, -1)
         association = associate(level, rho_0, layer, np.arange(layers * heads))
         sides = compare_with_threshold(association.of_sequences, 0.0, above=True)
         both = max(sides.supports, association.p_above), max(sides.opposes, association.p_below)
-        found["within layers", name] = min(1.0, 2 * min(both))
-        found["over all heads", name] = float(stats.pearsonr(level.mean(axis=0), rho_0.mean(axis=0)).pvalue)
-    return found
+        p_values["within layers", name] = min(1.0, 2 * min(both))
+        p_values["over all heads", name] = float(stats.pearsonr(level.mean(axis=0), rho_0.mean(axis=0)).pvalue)
+    return p_values
 
 
 LEVELS = ("Recall", "Precision", "r_min")
@@ -301,12 +301,12 @@ def print_tables() -> None:
     _print_heading("interval of", "draws", *(f"S = {count}" for count in SEQUENCES))
     _print_rows(measure_coverage(), len(SEQUENCES))
     _print_heading("with every measure at its threshold", "draws", "S = 8", "S = 16", "S = 24")
-    found = list(measure_verdicts())
-    order, names = list(dict.fromkeys(rate.what for rate in found)), {claim.name for claim in CLAIMS}
-    found.sort(key=lambda rate: (order.index(rate.what), list(DRAWS).index(rate.draws)))
-    _print_rows([rate for rate in found if rate.what not in names], 3)
+    rates = list(measure_verdicts())
+    order, names = list(dict.fromkeys(rate.what for rate in rates)), {claim.name for claim in CLAIMS}
+    rates.sort(key=lambda rate: (order.index(rate.what), list(DRAWS).index(rate.draws)))
+    _print_rows([rate for rate in rates if rate.what not in names], 3)
     _print_heading("wrong verdict on", "draws", "S = 8", "S = 16", "S = 24")
-    _print_rows([rate for rate in found if rate.what in names and rate.draws != "bounded"], 3)
+    _print_rows([rate for rate in rates if rate.what in names and rate.draws != "bounded"], 3)
     _print_heading("called significant at 5 %", "in", "share of models")
     _print_rows(measure_random_weights(), 1)
     _print_heading("distance to the threshold, in standard deviations", "sequences needed")
@@ -331,9 +331,9 @@ def print_power(path: Path) -> None:
     """Print the table of power of ``docs/statistics.md``, from the database of a study."""
     _print_heading("verdict on", "with 8 sequences", "S = 8", "S = 16", "S = 32")
     with duckdb.connect(str(path), read_only=True) as database:
-        found = list(measure_power(database))
-    order = list(dict.fromkeys(rate.what for rate in found))
-    _print_rows(sorted(found, key=lambda rate: order.index(rate.what)), 3)
+        rates = list(measure_power(database))
+    order = list(dict.fromkeys(rate.what for rate in rates))
+    _print_rows(sorted(rates, key=lambda rate: order.index(rate.what)), 3)
 
 
 if __name__ == "__main__":

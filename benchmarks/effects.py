@@ -21,7 +21,7 @@ from extract.ablation import ablate, compute_mean_of_others, compute_mean_output
 from extract.capture import probe
 from extract.interventions import REPLACEMENTS, Call, Replacement, intervene, replace
 from extract.models import describe, load
-from extract.resuming import Resumable
+from extract.resuming import ResumableModel
 from extract.settings import ExtractionSettings
 
 TARGET = 0.6
@@ -41,11 +41,11 @@ class ReplacedHeads:
 
     def output(self, call: Call) -> Tensor:
         """The layer's own, with the chosen heads replaced."""
-        found = call.output()
+        output = call.output()
         for (layer, head), kind in self.heads.items():
             if layer == call.layer:
-                replace(found, call, head, kind, self.means.get(layer))
-        return found
+                replace(output, call, head, kind, self.means.get(layer))
+        return output
 
 
 class _Heads:
@@ -56,7 +56,7 @@ class _Heads:
         words = model.config.get_text_config(decoder=True).vocab_size
         ids = torch.from_numpy(np.random.default_rng(0).integers(2, words, (2, context)))
         self.attention = probe(model, ids[:1, :64])
-        self.resumable = Resumable(model, self.attention, ids[0])
+        self.resumable = ResumableModel(model, self.attention, ids[0])
         self.means = compute_mean_of_others(compute_mean_outputs(model, self.attention, ids), 0)
         self.ids = ids[0]
         self.plain = losses.compute_log_probabilities(self.compute_logits(ReplacedHeads({})))
@@ -81,8 +81,8 @@ class _Heads:
 
 def measure_ablation(*, context: int, repeats: int, heads: int | None = None) -> list[Result]:
     """All heads of the embedded model, or ``heads`` of each layer, replaced in three ways over one sequence."""
-    asked = {"model": "embedded", "corpus": "embedded", "context_length": context, "sequences": 1, "device": "cpu"}
-    model = load(describe(ExtractionSettings.model_validate(asked)))
+    settings = {"model": "embedded", "corpus": "embedded", "context_length": context, "sequences": 1, "device": "cpu"}
+    model = load(describe(ExtractionSettings.model_validate(settings)))
     both, count = _Heads(model, context), heads or model.config.num_attention_heads
     layers = len(both.attention.layers)
     chosen = list(product(range(layers), range(count)))

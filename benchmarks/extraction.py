@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.measure import Benchmark, Result, alternate, compare
 from benchmarks.reading import VOCABULARY, Reading, make_model, measure_peaks
 from extract.attention import compute_head_patterns
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 
@@ -92,16 +92,16 @@ def measure_memory(*, layers: int, heads: int, kv_heads: int, head_dim: int, con
     """
     sizes = {"layers": layers, "heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
     sizes |= {"context": context, "batch": batch}
-    found, held = measure_peaks(sizes), 1 if torch.cuda.is_available() else 2
+    peaks, held = measure_peaks(sizes), 1 if torch.cuda.is_available() else 2
     return [
         _make_result(
-            "one batch captured", "its captured tensors", found["capture"], found["plain"] + found["batch"], sizes
+            "one batch captured", "its captured tensors", peaks["capture"], peaks["plain"] + peaks["batch"], sizes
         ),
         _make_result(
             "batches in a loop",
             f"those of {held} batches",
-            found["loop"],
-            found["plain"] + held * found["batch"],
+            peaks["loop"],
+            peaks["plain"] + held * peaks["batch"],
             sizes,
         ),
     ]
@@ -159,14 +159,14 @@ def _measure_write(computed: str, sizes: dict[str, int], repeats: int) -> Result
         return write
 
     def prepare_store(folder: Path) -> Callable[[], None]:
-        store = SequenceStore.resume(Local(folder / "tensors.zarr"), specs, sizes, {"study": "written"})
+        store = SequenceStore.resume(LocalPlace(folder / "tensors.zarr"), specs, sizes, {"study": "written"})
         return lambda: store.write(0, arrays)
 
     with TemporaryDirectory() as name:
         disk = _Disk(Path(name))
         contenders = (partial(disk.write, "store", prepare_store), partial(disk.write, "plain", prepare_file))
         seconds = alternate(*contenders, repeats=repeats, clock=disk.read_clock)
-        kept = Local(disk.folder / "store").measure_size() / size
+        kept = LocalPlace(disk.folder / "store").measure_size() / size
     cached = np.median(np.array(disk.cached["plain"][1:]) / np.array(disk.cached["store"][1:]))
     return compare(
         "extraction.write",

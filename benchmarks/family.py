@@ -121,12 +121,14 @@ def _list_questions() -> dict[str, str]:
         "heads": "3",
     }
     texts = {name: sql.read_statement("queries", name).code for name in sql.list_names("queries")}
-    asked = {name: text for name, text in texts.items() if name.startswith("family_")}
+    statements = {name: text for name, text in texts.items() if name.startswith("family_")}
     examples = {name: sql.read_statement("tour", name) for name in sql.list_names("tour")}
     about = {name: example.code for name, example in examples.items() if "$study" not in example.code}
     families = {*sql.list_names("families")}
     tour = {f"tour.{name}": text for name, text in about.items() if families & set(re.findall(r"\w+", text))}
-    return {label: re.sub(r"\$(\w+)", lambda found: given[found[1]], text) for label, text in (asked | tour).items()}
+    return {
+        label: re.sub(r"\$(\w+)", lambda match: given[match[1]], text) for label, text in (statements | tour).items()
+    }
 
 
 def _ask(connection: duckdb.DuckDBPyConnection, text: str) -> object:

@@ -40,7 +40,7 @@ from extract.batches import choose_batch_size
 from extract.buffers import Buffers
 from extract.capture import capture, probe
 from extract.extraction import extract
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 
@@ -240,7 +240,9 @@ def _write(home: Home, name: str) -> float:
     specs = build_tensor_specs(
         values=source.provenance["settings"]["values"], computed=source.provenance["settings"]["dtype"]
     )
-    target = SequenceStore.resume(Local(home.root / "copy.zarr"), specs, source.sizes, source.provenance, source.layers)
+    target = SequenceStore.resume(
+        LocalPlace(home.root / "copy.zarr"), specs, source.sizes, source.provenance, source.layers
+    )
     seconds = []
     for sequence in range(source.sizes["sequence"]):
         arrays = {key: source.read(key, sequence) for key in target.specs if key != "finished"}
@@ -257,15 +259,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := set(options.models) - MODELS.keys():
         parser.error(f"there is no model '{', '.join(sorted(unknown))}'; choose from: {', '.join(MODELS)}")
     divide = options.divide or (1 if _has_room() else 8)
-    asked = {"divide": divide, "layers": options.layers, "sequences": options.sequences}
-    asked["context_length"] = options.context_length
+    options_of_run = {"divide": divide, "layers": options.layers, "sequences": options.sequences}
+    options_of_run["context_length"] = options.context_length
     done = []
     for name in options.models or MODELS:
         print(f"{name} ...", file=sys.stderr, flush=True)
         with ProcessPoolExecutor(
             1, multiprocessing.get_context("spawn")
         ) as process:  # each model has its own peak memory
-            done.append(process.submit(measure, name, **asked).result())
+            done.append(process.submit(measure, name, **options_of_run).result())
     Console(width=None if sys.stdout.isatty() else 200).print(_build_table(done))
     if options.out:
         saved = {"machine": describe_machine(), "models": [asdict(measured) for measured in done]}

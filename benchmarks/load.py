@@ -172,14 +172,14 @@ def run_processes(
     stop.set()
     for process in processes[len(writers) :]:
         process.join()
-    found = {"written": Observations(), "read": Observations()}
+    observations = {"written": Observations(), "read": Observations()}
     while not reported.empty():
         kind, seen = reported.get()
         for name in ("seconds", "errors", "torn", "met"):
-            getattr(found[kind], name).extend(getattr(seen, name))
+            getattr(observations[kind], name).extend(getattr(seen, name))
     died = [f"exit code {process.exitcode}" for process in processes if process.exitcode]
-    found["read"].errors.extend(died)
-    return found["written"], found["read"]
+    observations["read"].errors.extend(died)
+    return observations["written"], observations["read"]
 
 
 def _report(kind: str, number: int, body: Callable[..., None], begin: Any, stop: Any, reported: Any) -> None:
@@ -263,11 +263,11 @@ def _read_versions(folder: Path) -> dict[str, tuple[int, int]]:
 
 def _find_generations(connection: duckdb.DuckDBPyConnection, known: Hashes, studies: int) -> dict[str, set[int]]:
     """For every study, the generations that all its tables belong to; empty if it is torn."""
-    found = {}
+    generations = {}
     for study in (f"study{number}" for number in range(studies)):
         each = [known.get(pair, set()) for pair in hash_tables(connection, study).items()]
-        found[study] = set.intersection(*each)
-    return found
+        generations[study] = set.intersection(*each)
+    return generations
 
 
 def hash_tables(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:
@@ -276,15 +276,15 @@ def hash_tables(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, 
     For a derived table it is the number of rows, which differs between generations: DuckDB adds floats in no fixed
     order, so that the last digits of a mean may differ between landings.
     """
-    found = {}
+    hashes = {}
     for table in sql.list_names("schema"):
         told_by = "count(*)" if table in sql.list_names("derived") else "coalesce(bit_xor(hash(t)), 0)"
         row = connection.execute(
             f"SELECT {told_by} FROM (SELECT * EXCLUDE (study) FROM {table} WHERE study = $study) t",
             {"study": study},
         ).fetchall()
-        found[table] = int(row[0][0])
-    return found
+        hashes[table] = int(row[0][0])
+    return hashes
 
 
 def _write_generation(folder: Path, generation: int, sizes: Mapping[str, int]) -> None:

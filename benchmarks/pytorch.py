@@ -26,13 +26,13 @@ def count_vectorised(weights: Tensor, values: Tensor) -> Counts:
 def count_in_loop(weights: Tensor, values: Tensor) -> Counts:
     """One N after another; weights (n,), values (n, d)."""
     y, s = _compute_selections(weights, values)
-    found = []
+    counts = []
     for n in range(1, len(y)):
         distances = (y - s[n - 1]).norm(dim=1)
         chosen, left_out = distances[:n], distances[n:]
         r_min, r_max = left_out.min(), chosen.max()
-        found.append(((chosen <= r_min).sum(), (left_out <= r_max).sum(), r_min, r_max))
-    k_in, k_out, nearest, farthest = (torch.stack(column) for column in zip(*found, strict=True))
+        counts.append(((chosen <= r_min).sum(), (left_out <= r_max).sum(), r_min, r_max))
+    k_in, k_out, nearest, farthest = (torch.stack(column) for column in zip(*counts, strict=True))
     return k_in, k_out, nearest, farthest
 
 

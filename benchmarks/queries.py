@@ -55,8 +55,8 @@ def measure_queries(
         with closing(connect(Path(name), unlocked=True)) as connection:
             connection.execute(f"SET threads = {THREADS}")
             measured = {
-                label: _measure_question(connection, *asked, repeats)
-                for label, asked in _list_questions(context).items()
+                label: _measure_question(connection, *question, repeats)
+                for label, question in _list_questions(context).items()
             }
     in_reach = {label: seconds for label, seconds in measured.items() if np.median(seconds[:, 1]) <= LIMIT}
     slowest = max(in_reach or measured, key=lambda label: float(np.median(measured[label][:, 0])))
@@ -204,12 +204,12 @@ def _find_columns(
     Filters that DuckDB finds at run time are not included.
     """
     (_, plan), *_ = connection.execute(f"EXPLAIN (FORMAT json) {text}", parameters).fetchall()
-    found: dict[tuple[str, tuple[str, ...]], set[str]] = {}
+    columns: dict[tuple[str, tuple[str, ...]], set[str]] = {}
     for scan in _iterate_scans(json.loads(plan)):
         filters = [text.removeprefix("optional: ") for text in _make_list(scan.get("Filters", []))]
         stated = tuple(text for text in filters if not text.startswith("Dynamic Filter"))
-        found.setdefault((str(scan["Table"]), stated), set()).update(_make_list(scan.get("Projections", [])))
-    return found
+        columns.setdefault((str(scan["Table"]), stated), set()).update(_make_list(scan.get("Projections", [])))
+    return columns
 
 
 def _make_list(said: str | Sequence[str]) -> Sequence[str]:

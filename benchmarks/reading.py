@@ -142,15 +142,15 @@ def make_model(*, layers: int, heads: int, kv_heads: int, head_dim: int, context
 
 def measure_peaks(sizes: Mapping[str, int]) -> dict[str, int]:
     """Peak memory of every way in bytes, each in its own process, and ``batch``: captured bytes of one batch."""
-    found: dict[str, int] = {}
+    peaks: dict[str, int] = {}
     for way in get_args(Way):
         command = [sys.executable, "-m", "benchmarks.reading", way, json.dumps(dict(sizes))]
         said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        found |= {way: said["peak"], "batch": said["batch"]}
-    return found
+        peaks |= {way: said["peak"], "batch": said["batch"]}
+    return peaks
 
 
 if __name__ == "__main__":
-    asked: Way = next(way for way in get_args(Way) if way == sys.argv[1])
+    way_to_read: Way = next(way for way in get_args(Way) if way == sys.argv[1])
     reading = Reading(**json.loads(sys.argv[2]))
-    print(json.dumps({"peak": reading.measure_peak(asked), "batch": reading.captured_bytes}))
+    print(json.dumps({"peak": reading.measure_peak(way_to_read), "batch": reading.captured_bytes}))

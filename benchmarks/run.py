@@ -109,9 +109,9 @@ def _run_command(home: Path, study: Study) -> tuple[Seconds, int]:
     subprocess.CalledProcessError
         If it fails.
     """
-    asked = {"name": NAME, "model": study.model.id, "corpus": PROSE, "context-length": study.context_length}
-    asked |= {"sequences": study.sequences, "queries": ",".join(map(str, study.query_positions))}
-    options = [text for name, value in asked.items() for text in (f"--{name}", str(value))]
+    settings_of_run = {"name": NAME, "model": study.model.id, "corpus": PROSE, "context-length": study.context_length}
+    settings_of_run |= {"sequences": study.sequences, "queries": ",".join(map(str, study.query_positions))}
+    options = [text for name, value in settings_of_run.items() for text in (f"--{name}", str(value))]
     arguments = [sys.executable, *PROGRAM, "run", *options]
     started, environment = time.perf_counter(), {**os.environ, "ATTENTION_GEOMETRY_HOME": str(home)}
     process = subprocess.Popen(arguments, env=environment, cwd=Path(__file__).parents[1], stderr=subprocess.DEVNULL)

@@ -92,16 +92,16 @@ def _measure_step(work: Work, name: str, sizes: Mapping[str, int], repeats: int)
 
 def _find_reads(work: Work, name: str) -> list[Read]:
     """Make a step, and find which arrays of which stores it reads."""
-    found: dict[tuple[str, str], Read] = {}
+    reads: dict[tuple[str, str], Read] = {}
     read = SequenceStore.read
 
     def follow(store: SequenceStore, array: str, *index: Any, **how: Any) -> Any:
-        found.setdefault((str(store.path), array), (store, array))
+        reads.setdefault((str(store.path), array), (store, array))
         return read(store, array, *index, **how)
 
     with patch.object(SequenceStore, "read", follow):
         find_asset(name).make(work)
-    return list(found.values())
+    return list(reads.values())
 
 
 def _read_all(read: Sequence[Read]) -> None:

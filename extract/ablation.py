@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from extract.capture import Attention
 from extract.interventions import Call, Recorder, Replacement, check_heads, intervene, replace
 from extract.losses import compare, compute_log_probabilities
-from extract.resuming import LayerReachedError, PlainPass, Resumable
+from extract.resuming import LayerReachedError, PlainPass, ResumableModel
 from storage.errors import UserError
 
 ROW_BYTES = {"cpu": 2**27, "cuda": 2**31}
@@ -59,14 +59,14 @@ class _Rows:
         if self._own is None:
             self._own = call.plain(1)
             raise LayerReachedError
-        found, one = self._own.repeat(len(self.rows), 1, 1, 1), call.select_first()
+        outputs, one = self._own.repeat(len(self.rows), 1, 1, 1), call.select_first()
         for row, (kind, head) in enumerate(self.rows):
-            replace(found[row : row + 1], one, head, kind, self.means)
-        return found
+            replace(outputs[row : row + 1], one, head, kind, self.means)
+        return outputs
 
 
 def ablate(
-    resumable: Resumable,
+    resumable: ResumableModel,
     attention: Attention,
     ids: Tensor,
     *,
@@ -129,14 +129,14 @@ def ablate(
         ]
         loss, kl = np.full((2, len(kinds), count), np.nan)
         for rows, logits in _iterate_logits(resumable, attention, passed, edit, wanted):
-            found = compare(logits, plain, ids)
+            compared = compare(logits, plain, ids)
             at = [kinds.index(kind) for kind, _ in rows], [head for _, head in rows]
-            loss[at], kl[at] = found.loss, found.kl
+            loss[at], kl[at] = compared.loss, compared.kl
         yield LayerEffects(layer, plain_loss, loss, kl)
 
 
 def _iterate_logits(
-    resumable: Resumable,
+    resumable: ResumableModel,
     attention: Attention,
     passed: PlainPass,
     edit: _Rows,
@@ -190,13 +190,13 @@ def compute_mean_outputs(model: PreTrainedModel, attention: Attention, ids: Tens
     UserError
         If the model is read in two passes, or there is not enough memory for one sequence.
     """
-    found: list[dict[int, Tensor]] = []
+    recorded: list[dict[int, Tensor]] = []
     for one in ids:
         recorder = Recorder()
         with intervene(model, attention, recorder), torch.inference_mode():
             model.base_model(input_ids=one[None].to(model.device, torch.long), use_cache=False)
-        found.append({layer: mean.cpu() for layer, mean in recorder.means.items()})
-    return {layer: torch.cat([means[layer] for means in found]) for layer in found[0]}
+        recorded.append({layer: mean.cpu() for layer, mean in recorder.means.items()})
+    return {layer: torch.cat([means[layer] for means in recorded]) for layer in recorded[0]}
 
 
 def compute_mean_of_others(means: Mapping[int, Tensor], sequence: int) -> dict[int, Tensor]:

@@ -96,8 +96,8 @@ def compute_head_patterns(
         end = int(rows[-1]) + 1
         logits, scratch = memory[:, : (heads + 1) * len(rows) * end].view(2, heads + 1, len(rows), end)
         for index, text in enumerate(tokens[:, :end]):
-            asked = group_by_kv_head(query[index, None, :, rows].float() * scale, key)[0]
-            torch.bmm(asked, float_key[index, :, :end].mT, out=logits[:heads].view(len(asked), -1, end))
+            grouped = group_by_kv_head(query[index, None, :, rows].float() * scale, key)[0]
+            torch.bmm(grouped, float_key[index, :, :end].mT, out=logits[:heads].view(len(grouped), -1, end))
             if softcap is not None:
                 logits.div_(softcap).tanh_().mul_(softcap)
             logits[heads] = 0

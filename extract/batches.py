@@ -140,12 +140,12 @@ def read_batches(
     while at < len(missing):
         first = missing[at] // reader.size * reader.size
         together = tokens[first : first + reader.size]
-        found = reader.read(together, None if probe is None else probe[first : first + reader.size])
-        if found is None:
+        captured = reader.read(together, None if probe is None else probe[first : first + reader.size])
+        if captured is None:
             reader.halve()
             continue
         after = bisect_left(missing, first + reader.size)
-        yield Batch(first, missing[at:after], reader.size, together, *found)
+        yield Batch(first, missing[at:after], reader.size, together, *captured)
         at = after
 
 
@@ -175,9 +175,12 @@ class _Reader:
             self._turn()
             probed = {}
             if probe is not None:  # captured to the same memory, before the batch
-                found = self._capture(probe)
-                found.wait()
-                probed = {"probe_patterns": found.patterns.clone(), "probe_chance": found.chance.clone()}
+                tensor_entries = self._capture(probe)
+                tensor_entries.wait()
+                probed = {
+                    "probe_patterns": tensor_entries.patterns.clone(),
+                    "probe_chance": tensor_entries.chance.clone(),
+                }
             return self._capture(tokens), probed
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from extract.policies import Largest, Mass, Policy, SinkAndRecent
+from extract.policies import LargestWeights, Mass, Policy, SinkAndRecent
 from storage.errors import UserError
 
 SINK = 4
@@ -110,30 +110,30 @@ def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) ->
     """
     same = np.full(heads.present.shape, keys)
     cost, sink = heads.compute_cost(same), min(SINK, keys - 1)
-    found: list[Policy] = [Largest("same_n", f"N={keys}", same), SinkAndRecent(sink, keys - sink)]
+    policies: list[Policy] = [LargestWeights("same_n", f"N={keys}", same), SinkAndRecent(sink, keys - sink)]
     proportional = {
         name: scale_budgets(scores, cost, heads)
         for name, scores in (("elbow", heads.elbow), ("n_90", heads.n_90))
         if scores is not None and np.isfinite(scores[heads.present]).any()
     }
     for name, budgets in proportional.items():
-        found.append(Largest(name, f"mean N={budgets[heads.present].mean():.4g}", budgets))
+        policies.append(LargestWeights(name, f"mean N={budgets[heads.present].mean():.4g}", budgets))
     if "elbow" in proportional:
-        found += [
-            Largest(
+        policies += [
+            LargestWeights(
                 "random_budgets", f"draw {n}", _shuffle_budgets(proportional["elbow"], heads, _make_rng(seed, 0, n))
             )
             for n in range(draws)
         ]
     if heads.recall is not None:
         threshold, budgets = fit_recall_budgets(cost, heads)
-        found.append(Largest("recall", f"r={threshold:.4g}", budgets))
+        policies.append(LargestWeights("recall", f"r={threshold:.4g}", budgets))
     if heads.mass_keys is not None:
-        found.append(Mass(float(np.interp(cost, heads.mass_keys, SHARES))))
+        policies.append(Mass(float(np.interp(cost, heads.mass_keys, SHARES))))
     chosen = [build_full_heads(name, "", scores, keys, heads) for name, scores in heads.scores.items()]
     drawn = [_make_rng(seed, 1, n).random(heads.present.shape) for n in range(draws)]
     chosen += [build_full_heads("random", f", draw {n}", scores, keys, heads) for n, scores in enumerate(drawn)]
-    return found + [policy for policy in chosen if policy is not None]
+    return policies + [policy for policy in chosen if policy is not None]
 
 
 def scale_budgets(scores: NDArray[np.float64], cost: float, heads: Heads) -> NDArray[np.int64]:

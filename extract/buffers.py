@@ -131,10 +131,10 @@ class Buffers:
         given |= {"received": received} if received is not None and "received" in self.tensors else {}
         given |= {} if patterns is None else dict(zip(("patterns", "chance"), patterns, strict=True))
         batch, room = len(weights), self._lengths["b"]
-        found = {name: tuple(new.shape) for name, new in given.items()}
+        new_shapes = {name: tuple(new.shape) for name, new in given.items()}
         shapes = {name: (batch, *self._compute_shape(name, self.layers[layer])[1:]) for name in given}
-        if batch > room or found != shapes:
-            msg = f"layer {layer} has the shapes {found}, expected {shapes} and at most {room} sequences"
+        if batch > room or new_shapes != shapes:
+            msg = f"layer {layer} has the shapes {new_shapes}, expected {shapes} and at most {room} sequences"
             raise ValueError(msg)
         for name in () if patterns else ("patterns", "chance"):
             self.tensors[name][layer, :batch] = torch.nan

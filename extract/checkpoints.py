@@ -173,8 +173,8 @@ class Checkpoint:
         """SHA-256 over names and hashes of files."""
         digest, ordered = hashlib.sha256(), sorted(names, key=PurePosixPath)
         with ThreadPoolExecutor(max_workers=HASHED_AT_ONCE) as pool:
-            for name, found in zip(ordered, pool.map(self.files.hash_file, ordered), strict=True):
-                digest.update(f"{name} {found}\n".encode())
+            for name, file_digest in zip(ordered, pool.map(self.files.hash_file, ordered), strict=True):
+                digest.update(f"{name} {file_digest}\n".encode())
         return digest.hexdigest()
 
 
@@ -213,8 +213,8 @@ class Folder:
         for name in [*self.names, *self.templates]:
             self._check(name, read=_is_read(name) or name.endswith(".safetensors"))
         for pattern, what in OTHER_LAYOUTS.items():
-            if found := next((name for name in self.names if PurePosixPath(name).match(pattern)), None):
-                self.refuse(f"{what} ({found}); write it again with model.save_pretrained")
+            if match := next((name for name in self.names if PurePosixPath(name).match(pattern)), None):
+                self.refuse(f"{what} ({match}); write it again with model.save_pretrained")
 
     def check_place(self) -> None:
         """Refuse a directory that is missing.
@@ -287,14 +287,14 @@ class Folder:
         if text is None:
             self.refuse_file(name, f"it is larger than {JSON_BYTES >> 20} MiB")
         try:
-            found = json.loads(text.decode())
+            document = json.loads(text.decode())
             if b"\\u" in text:
-                json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair cannot be encoded
+                json.dumps(document, ensure_ascii=False).encode()  # half of a surrogate pair cannot be encoded
         except (ValueError, RecursionError) as error:
             self.refuse_file(name, summarise_error(error))
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             self.refuse_file(name, "it does not contain a JSON object")
-        return found
+        return document
 
     def refuse_file(self, name: str, why: str) -> NoReturn:
         """Raise the error ``why`` about one file."""
@@ -356,21 +356,21 @@ def _check_inside(files: Folder, name: object, source: str, suffixes: tuple[str,
 def _find_weights(files: Folder, config: Mapping[str, Any]) -> tuple[str | None, tuple[str, ...]]:
     """The index, if there is one, and the weights files that transformers loads, all of which exist."""
     candidates = list_first_weights(files, config)
-    found = next((name for name in candidates if files.has_weights(name)), None)
-    if found is None:
+    weights_name = next((name for name in candidates if files.has_weights(name)), None)
+    if weights_name is None:
         _refuse_without_weights(files, candidates)
-    index = found if found.endswith(INDEX_SUFFIX) else None
-    names = list_shards(files, index) if index else (found,)
+    index = weights_name if weights_name.endswith(INDEX_SUFFIX) else None
+    names = list_shards(files, index) if index else (weights_name,)
     if lacking := [name for name in names if not files.has_weights(name)]:
-        files.refuse(f"lacks the weights file '{lacking[0]}', which its {found} names; copy it to the directory")
+        files.refuse(f"lacks the weights file '{lacking[0]}', which its {weights_name} names; copy it to the directory")
     return index, names
 
 
 def _refuse_without_weights(files: Folder, candidates: Sequence[str]) -> NoReturn:
     """Raise the error that none of the expected weights files exists."""
     pickled = [name for name in files.names if name.endswith(PICKLED)]
-    found = f"only pickled weights ({pickled[0]}), which may run code and are never read" if pickled else "no weights"
-    files.refuse(f"has {found}; write safetensors with model.save_pretrained ({' or '.join(candidates)})")
+    reason = f"only pickled weights ({pickled[0]}), which may run code and are never read" if pickled else "no weights"
+    files.refuse(f"has {reason}; write safetensors with model.save_pretrained ({' or '.join(candidates)})")
 
 
 def _is_read(name: str) -> bool:

@@ -33,7 +33,7 @@ def check_inputs(settings: ExtractionSettings) -> None:
         text_files.find_files(settings.corpus)
 
 
-def check_model(found: Checkpoint | GgufModel, context_length: int) -> None:
+def check_model(description: Checkpoint | GgufModel, context_length: int) -> None:
     """Refuse a local model with damaged weights, without a tokenizer, or with fewer positions than the context.
 
     Raises
@@ -41,15 +41,15 @@ def check_model(found: Checkpoint | GgufModel, context_length: int) -> None:
     UserError
         In any of these cases. A GGUF file has been checked when it was opened, except for its positions.
     """
-    if isinstance(found, GgufModel):
-        check_positions(found.name, found.positions, context_length)
+    if isinstance(description, GgufModel):
+        check_positions(description.name, description.positions, context_length)
         return
-    check_checkpoint(found)
-    found.check_tokenizer()
-    check_positions(found.name, count_positions(found.config), context_length)
+    check_checkpoint(description)
+    description.check_tokenizer()
+    check_positions(description.name, count_positions(description.config), context_length)
 
 
-def check_checkpoint(found: Checkpoint) -> None:
+def check_checkpoint(description: Checkpoint) -> None:
     """Refuse damaged weights and a configuration whose sizes do not fit them; random weights fit any sizes.
 
     Raises
@@ -57,7 +57,9 @@ def check_checkpoint(found: Checkpoint) -> None:
     UserError
         In either case.
     """
-    check_sizes(found.files.name, found.config, read_tensor_shapes(found) if found.weights else None)
+    check_sizes(
+        description.files.name, description.config, read_tensor_shapes(description) if description.weights else None
+    )
 
 
 def check_positions(name: str, most: int | None, context_length: int) -> None:

@@ -111,14 +111,14 @@ def select_held_out(
             "extract it again with --fresh"
         )
         raise UserError(msg)
-    found = list(islice((window for window in stream if window.tobytes() not in known), count))
-    if len(found) < count:
+    windows = list(islice((window for window in stream if window.tobytes() not in known), count))
+    if len(windows) < count:
         msg = (
-            f"The corpus '{corpus.id}' has {len(found)} sequences of {used.shape[1]} tokens after the {len(used)} of "
+            f"The corpus '{corpus.id}' has {len(windows)} sequences of {used.shape[1]} tokens after the {len(used)} of "
             f"the study, but {count} held-out sequences are requested; request fewer, lower sequences, or add more text"
         )
         raise UserError(msg)
-    return np.stack(found) if found else used[:0]
+    return np.stack(windows) if windows else used[:0]
 
 
 def open_documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], str | None]:

@@ -22,7 +22,7 @@ from extract.checkpoints import OTHER_FILES
 from extract.hub import silence_libraries
 from extract.interventions import Recorder, Replacement, check_heads, intervene, refuse_two_passes
 from extract.policies import Policy
-from extract.resuming import Resumable
+from extract.resuming import ResumableModel
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings
 from extract.sparsity import PolicyLosses, count_mass_keys, measure_policy_losses
 from storage.errors import UserError
@@ -141,13 +141,13 @@ def ablate_heads(
         for sequence in range(sequences)
         if (layers := sorted(layer for layer in chosen if (sequence, layer) not in done))
     }
-    resumable, means = Resumable(opened.model, attention, ids[0]), None
+    resumable, means = ResumableModel(opened.model, attention, ids[0]), None
     if "mean" in kinds and missing:
         means = compute_mean_outputs(opened.model, attention, opened.select_ids(len(opened.tokens)))
     for sequence, layers in missing.items():
         others = None if means is None else compute_mean_of_others(means, sequence)
-        found = ablate(resumable, attention, ids[sequence], kinds=kinds, means=others, layers=layers, heads=heads)
-        yield from ((sequence, effects) for effects in found)
+        of_layers = ablate(resumable, attention, ids[sequence], kinds=kinds, means=others, layers=layers, heads=heads)
+        yield from ((sequence, effects) for effects in of_layers)
 
 
 def measure_heads(opened: OpenedModel, *, sequences: int) -> Heads:

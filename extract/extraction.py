@@ -260,9 +260,9 @@ def _select_probe(settings: ExtractionSettings, description: Description) -> NDA
     """The sequences of the study's probe, (sequences, context_length); None if it has none."""
     if settings.probe is None:
         return None
-    found = _select_windows(settings, CorpusSettings.model_validate({"id": settings.probe}), description).tokens
-    _check_vocabulary(description, found)
-    return found
+    tokens = _select_windows(settings, CorpusSettings.model_validate({"id": settings.probe}), description).tokens
+    _check_vocabulary(description, tokens)
+    return tokens
 
 
 def _read_once(what: str, read: Callable[[], Any]) -> Any:
@@ -287,8 +287,8 @@ def _open_finished(task: _Task, description: Description) -> SequenceStore | Non
     if not task.path.exists():
         return None
     stored = SequenceStore.open(task.path, TENSORS)
-    asked = combine_inputs(task.settings, description.provenance, stored.provenance["inputs"])
-    store = task.open_store(stored.sizes, stored.layers, asked, describe_device(description.device))
+    inputs = combine_inputs(task.settings, description.provenance, stored.provenance["inputs"])
+    store = task.open_store(stored.sizes, stored.layers, inputs, describe_device(description.device))
     return None if set(store.find_missing()) & set(task.sequences) else store
 
 
@@ -382,7 +382,7 @@ def _build_arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[
         **({} if captured.received is None else {"received_attention": captured.received[:, row].numpy()}),
         "head_patterns": captured.patterns[:, row].numpy(),
         "pattern_chance": captured.chance[:, row].numpy(),
-        **{name: found[:, row].numpy() for name, found in batch.probed.items()},
+        **{name: patterns[:, row].numpy() for name, patterns in batch.probed.items()},
         "tokens": batch.tokens[row],
         "first_key": captured.first_key.numpy(),
         "query_position": captured.query_position.numpy(),

@@ -113,23 +113,23 @@ class _Reader:
         tensors = self._read_count(ENTRIES, "tensors")
         entries = self._read_count(ENTRIES, "metadata entries")
         metadata = self._read_named(entries, "metadata entry", self._read_entry)
-        found = self._read_named(tensors, "tensor", self._read_tensor)
-        _check_places(found, self._find_data(metadata), self.size)
-        return Header(metadata, {name: tensor for name, (tensor, _, _) in found.items()})
+        tensor_entries = self._read_named(tensors, "tensor", self._read_tensor)
+        _check_places(tensor_entries, self._find_data(metadata), self.size)
+        return Header(metadata, {name: tensor for name, (tensor, _, _) in tensor_entries.items()})
 
     def _read_named(self, count: int, what: str, read: Callable[[str], Any]) -> dict[str, Any]:
         """A number of things, each after its name, by name."""
-        found: dict[str, Any] = {}
+        named: dict[str, Any] = {}
         for _ in range(count):
             name = self._read_string(NAME_BYTES, f"the name of a {what}")
             if not name or not name.isprintable():
                 msg = f"has a {what} whose name is not printable: {name[:60]!a}"
                 raise HeaderError(msg)
-            if name in found:
+            if name in named:
                 msg = f"has two {'metadata entries' if what[0] == 'm' else 'tensors'} named {_quote(name)}"
                 raise HeaderError(msg)
-            found[name] = read(name)
-        return found
+            named[name] = read(name)
+        return named
 
     def _read_entry(self, name: str) -> Any:
         """The value of a metadata entry."""
@@ -206,11 +206,11 @@ class _Reader:
         if self.at > HEADER_BYTES:
             msg = f"has a header of more than {HEADER_BYTES >> 20} MiB"
             raise HeaderError(msg)
-        found = self.file.read(count)
-        if len(found) < count:  # the file has been cut since its size was read
+        content = self.file.read(count)
+        if len(content) < count:  # the file has been cut since its size was read
             msg = f"ends inside {what}"
             raise HeaderError(msg)
-        return found
+        return content
 
 
 def _check_places(tensors: Mapping[str, tuple[Tensor, int, int]], data: tuple[int, int], size: int) -> None:

@@ -84,7 +84,7 @@ class GgufModel:
             if not S_ISREG(path.stat().st_mode):
                 msg = f"The model '{name}' is not a regular file; give a {GGUF} file"
                 raise UserError(msg)
-            found = cls(name, path, read_header(path))
+            model = cls(name, path, read_header(path))
         except HeaderError as error:
             msg = f"The model '{name}' {error}; get the file again"
             raise UserError(msg) from error
@@ -92,8 +92,8 @@ class GgufModel:
             why = getattr(error, "strerror", None) or "its name is not one of a file"
             msg = f"The model file '{name}' cannot be read ({why}); check its name and permissions"
             raise UserError(msg) from error
-        found.check()
-        return found
+        model.check()
+        return model
 
     @property
     def architecture(self) -> str:
@@ -103,20 +103,20 @@ class GgufModel:
     @property
     def title(self) -> str | None:
         """The model's name in the metadata, without control characters; None if it has none."""
-        found = self.header.metadata.get("general.name")
-        return escape_unprintable(found, keep="")[:NAME_LENGTH] or None if isinstance(found, str) else None
+        value = self.header.metadata.get("general.name")
+        return escape_unprintable(value, keep="")[:NAME_LENGTH] or None if isinstance(value, str) else None
 
     @property
     def positions(self) -> int | None:
         """Number of positions; None if the metadata does not say."""
-        found = self.header.metadata.get(f"{self.architecture}.context_length")
-        return found if type(found) is int else None
+        value = self.header.metadata.get(f"{self.architecture}.context_length")
+        return value if type(value) is int else None
 
     @property
     def adds_bos(self) -> bool | None:
         """Whether the model's text begins with BOS; None if the metadata does not say."""
-        found = self.header.metadata.get(f"{TOKENIZER}add_bos_token")
-        return found if isinstance(found, bool) else None
+        value = self.header.metadata.get(f"{TOKENIZER}add_bos_token")
+        return value if isinstance(value, bool) else None
 
     @property
     def elements(self) -> int:
@@ -202,10 +202,12 @@ class GgufModel:
         entries = {f"{self.architecture}.rope.{field}": usual for field, usual in UNSCALED.items()}
         metadata = self.header.metadata
         changed = (name for name, usual in entries.items() if metadata.get(name, usual) != usual)
-        if found := next(changed, None) or next((name for name in RESCALED if name in self.header.tensors), None):
+        if changed_name := next(changed, None) or next(
+            (name for name in RESCALED if name in self.header.tensors), None
+        ):
             self._refuse(
-                f"rescales its rotary positions ({found}), which transformers does not read from GGUF files; measure "
-                "its safetensors"
+                f"rescales its rotary positions ({changed_name}), which transformers does not read from GGUF files; "
+                "measure its safetensors"
             )
 
     def _refuse(self, what: str) -> NoReturn:

@@ -90,7 +90,7 @@ def find_prose() -> CorpusSettings:
     return CorpusSettings.model_validate({"id": str(files("extract.embedded") / "prose" / "prose.jsonl.gz")})
 
 
-def describe_model(found: Checkpoint | GgufModel, settings: ExtractionSettings) -> dict[str, dict[str, Any]]:
+def describe_model(description: Checkpoint | GgufModel, settings: ExtractionSettings) -> dict[str, dict[str, Any]]:
     """The part of the provenance on a local model and its tokenizer that depends only on its files and the settings.
 
     Returns
@@ -104,7 +104,11 @@ def describe_model(found: Checkpoint | GgufModel, settings: ExtractionSettings) 
     UserError
         If a file cannot be read.
     """
-    known = found.describe_files() if isinstance(found, Checkpoint) else found.describe_files(settings.dtype)
+    known = (
+        description.describe_files()
+        if isinstance(description, Checkpoint)
+        else description.describe_files(settings.dtype)
+    )
     changed = describe_changed_weights(settings)
     own = {name: value for name, value in known["model"].items() if not (changed and name == QUANTISATION)}
     return {**known, "model": own | changed | {"id": settings.model.id}}

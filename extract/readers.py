@@ -41,8 +41,8 @@ def read_documents(corpus: CorpusSettings) -> Iterator[str]:
     UserError
         As ``extract.text_files.find_files``, at once; during iteration, if a file is not of the format of its name.
     """
-    found = find_files(corpus)
-    return (text for file in found for text in _read_file(file, corpus.column))
+    files = find_files(corpus)
+    return (text for file in files for text in _read_file(file, corpus.column))
 
 
 def select_text(record: dict[str, Any], column: str, name: str, where: str) -> str:

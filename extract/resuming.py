@@ -1,6 +1,6 @@
 """Forward passes over copies of one sequence that begin at a layer, from the hidden states of a plain pass before it.
 
-Holds ``Resumable``, a model that supports such passes. The changes made in a pass are in ``extract.interventions``.
+Holds ``ResumableModel``, a model that supports such passes. Changes made in a pass are in ``extract.interventions``.
 
 A pass that begins at layer l calls the whole model: the layers before l return their input, and layer l gets the stored
 hidden states. Masks, position embeddings, final norm and logits are therefore the model's own, for any architecture. A
@@ -31,7 +31,7 @@ TRIED = 16
 
 
 class LayerReachedError(Exception):
-    """Ends a pass at the attention of a layer; raised by edits inside ``Resumable.run_until_attention``."""
+    """Ends a pass at the attention of a layer; raised by edits inside ``ResumableModel.run_until_attention``."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class _Trace:
         return call.output()
 
 
-class Resumable:
+class ResumableModel:
     """A causal language model whose forward passes over copies of one sequence can begin at its layers.
 
     Parameters
@@ -165,14 +165,14 @@ class Resumable:
             return False
         try:
             with self._begin_at(layer, state):
-                found = self._compute_logits(passed.ids)
+                logits = self._compute_logits(passed.ids)
                 with _replace_forwards({part: _make_copies(outputs[part], 2) for part in self._early[layer]}):
                     copies = self._compute_logits(passed.ids.expand(2, -1))
         except MODEL_ERRORS:
             return False
         expected = passed.logits[None]
-        return torch.equal(found, expected) and not is_different(
-            copies, expected.expand_as(copies), TOLERANCE[found.dtype]
+        return torch.equal(logits, expected) and not is_different(
+            copies, expected.expand_as(copies), TOLERANCE[logits.dtype]
         )
 
     @contextmanager

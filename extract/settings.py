@@ -278,13 +278,13 @@ class ExtractionSettings(_Settings):
     )
     sink_measure: bool = Field(
         False,
-        exclude_if=lambda asked: not asked,  # keeps the stored settings of studies without it
+        exclude_if=lambda measured: not measured,  # keeps the stored settings of studies without it
         description="also keep the mean weight that each key receives from later queries, which needs the weights of "
         "all queries and so about doubles the time of the attention",
     )
     probe: Literal["repeated"] | None = Field(
         None,
-        exclude_if=lambda asked: asked is None,  # keeps the stored settings of studies without it
+        exclude_if=lambda probe: probe is None,  # keeps the stored settings of studies without it
         description="repeated: also measure what heads look at in as many sequences of random tokens, half a sequence, "
         "twice, the standard probe for heads that find earlier copies; takes one more forward pass",
     )
@@ -355,19 +355,19 @@ class ExtractionSettings(_Settings):
 
     @field_validator("sink_measure")
     @classmethod
-    def _check_sink_measure(cls, asked: bool, known: ValidationInfo) -> bool:
+    def _check_sink_measure(cls, measured: bool, known: ValidationInfo) -> bool:
         """Refuse a synthetic study, whose weights are drawn only for the chosen queries."""
-        if asked and _is_synthetic(known):
+        if measured and _is_synthetic(known):
             _refuse("a synthetic study has only the weights of the chosen queries; leave it out")
-        return asked
+        return measured
 
     @field_validator("probe")
     @classmethod
-    def _check_probe(cls, asked: str | None, known: ValidationInfo) -> str | None:
+    def _check_probe(cls, probe: str | None, known: ValidationInfo) -> str | None:
         """Refuse a synthetic study, which has no model."""
-        if asked is not None and _is_synthetic(known):
+        if probe is not None and _is_synthetic(known):
             _refuse("a synthetic study has no model that could read it; leave it out")
-        return asked
+        return probe
 
     @field_validator("synthetic", mode="before")
     @classmethod
@@ -427,11 +427,11 @@ class Shard:
         UserError
             If the text has another form, or no such part exists.
         """
-        found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
-        if found is None:
+        match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
+        if match is None:
             msg = f"'{text}' is not a shard; give K/N, the K-th of N parts counted from 1, such as 2/4"
             raise UserError(msg)
-        return cls(int(found[1]), int(found[2]))
+        return cls(int(match[1]), int(match[2]))
 
     def select_sequences(self, total: int) -> range:
         """The consecutive sequences of this part, of ``total``; may be empty if there are more parts than sequences."""

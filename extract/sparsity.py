@@ -131,12 +131,12 @@ def measure_policy_losses(
     plain = compute_log_probabilities(logits)
     plain_loss = compare(logits[None], plain, ids).loss
     del logits
-    found = []
+    of_policies = []
     for policy in policies:
         edit = SparseEdit(policy, renormalised)
         losses = compare(_compute_logits(model, attention, ids, edit)[None], plain, ids)
-        found.append((float(losses.loss), float(losses.kl), edit.keys_kept))
-    return PolicyLosses(float(plain_loss), *np.array(found, np.float64).reshape(-1, 3).T)
+        of_policies.append((float(losses.loss), float(losses.kl), edit.keys_kept))
+    return PolicyLosses(float(plain_loss), *np.array(of_policies, np.float64).reshape(-1, 3).T)
 
 
 def count_mass_keys(

@@ -178,9 +178,9 @@ def _find_inputs(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[s
 
 def _describe_model(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
     """A local model and its tokenizer as they are now, identified by the hashes of their files."""
-    found = open_model(settings.model)
-    known: dict[str, Any] = describe_model(found, settings)
-    named = found.config.get("architectures") if isinstance(found, Checkpoint) else None
+    model = open_model(settings.model)
+    known: dict[str, Any] = describe_model(model, settings)
+    named = model.config.get("architectures") if isinstance(model, Checkpoint) else None
     if isinstance(named, list) and named:
         known["model"]["architecture"] = named[0]
     if OTHER_FILES not in was.get("tokenizer", {}):

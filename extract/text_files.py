@@ -52,11 +52,11 @@ def find_files(corpus: CorpusSettings) -> list[TextFile]:
             named = ", ".join(f"'{name}'" for name in BUILT_IN)
             msg = f"There is no corpus file '{corpus.id}'; give a {KINDS}, a directory, a hub dataset, or {named}"
             raise UserError(msg)
-        found = _find_below(corpus, root) if root.is_dir() else [_check_file(corpus, root)]
-        if not any(file.path.stat().st_size for file in found):
+        files = _find_below(corpus, root) if root.is_dir() else [_check_file(corpus, root)]
+        if not any(file.path.stat().st_size for file in files):
             msg = f"The corpus '{corpus.id}' is empty; give one with text in it"
             raise UserError(msg)
-    return found
+    return files
 
 
 def hash_files(corpus: CorpusSettings) -> str:
@@ -67,11 +67,11 @@ def hash_files(corpus: CorpusSettings) -> str:
     UserError
         As ``find_files``.
     """
-    found = find_files(corpus)
+    files = find_files(corpus)
     if expand_path(corpus.id).is_file():
-        return _hash(found[0])
+        return _hash(files[0])
     digest = hashlib.sha256()
-    for file in found:
+    for file in files:
         digest.update(os.fsencode(file.relative) + f" {_hash(file)}\n".encode())
     return digest.hexdigest()
 
@@ -86,15 +86,15 @@ def _check_file(corpus: CorpusSettings, path: Path) -> TextFile:
 
 def _find_below(corpus: CorpusSettings, root: Path) -> list[TextFile]:
     """The files of known kinds below a directory, in order of their relative paths."""
-    found: list[Path] = []
+    paths_below: list[Path] = []
     for folder, folders, names in os.walk(root, onerror=_fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths = [Path(folder, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
-        found += [path for path in paths if path.is_file() or not path.exists()]  # a broken link is an error
-    if not found:
+        paths_below += [path for path in paths if path.is_file() or not path.exists()]  # a broken link is an error
+    if not paths_below:
         msg = f"The corpus directory '{corpus.id}' has no {KINDS} in it; put text there, or convert the files in it"
         raise UserError(msg)
-    relative = {path.relative_to(root).as_posix(): path for path in found}
+    relative = {path.relative_to(root).as_posix(): path for path in paths_below}
     return [TextFile(path, f"{corpus.id.rstrip('/')}/{name}", name) for name, path in sorted(relative.items())]
 
 

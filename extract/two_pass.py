@@ -86,8 +86,8 @@ def read(
     seen = _Seen(model, input_ids, torch.tensor(queries, device=device), first_keys)
     one = sum(size.heads for size in layers) * len(input_ids) * keys * torch.float32.itemsize
     cache = _read_blocks(model, input_ids, max(1, BLOCK_BYTES // one), seen.add)
-    found = zip(seen.stack_weights(), seen.average_received(), seen.measure_patterns(), strict=True)
-    for layer, (weights, received, patterns) in enumerate(found):
+    by_layer = zip(seen.stack_weights(), seen.average_received(), seen.measure_patterns(), strict=True)
+    for layer, (weights, received, patterns) in enumerate(by_layer):
         put(layer, weights, _read_values(model, cache, layer), None, received, patterns)
     return first_keys[list(queries)].T.tolist()
 

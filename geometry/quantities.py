@@ -135,8 +135,8 @@ def list_declared(record: type, axes: Axes | None = None) -> Mapping[str, Quanti
 def _read_fields(record: type, axes: Axes | None) -> Mapping[str, Quantity]:
     """The quantities that the fields of a dataclass declare."""
     hints = get_type_hints(record, include_extras=True)
-    found = {field.name: _read_quantity(hints[field.name], field.name) for field in fields(record)}
-    kept = {name: quantity for name, quantity in found.items() if axes in {None, quantity.axes}}
+    quantities = {field.name: _read_quantity(hints[field.name], field.name) for field in fields(record)}
+    kept = {name: quantity for name, quantity in quantities.items() if axes in {None, quantity.axes}}
     return MappingProxyType(kept)
 
 
@@ -148,12 +148,12 @@ def list_derived(record: type) -> Mapping[str, Quantity]:
 @cache
 def _read_properties(record: type) -> Mapping[str, Quantity]:
     """The quantities that the properties of a dataclass declare."""
-    found: dict[str, Quantity] = {}
+    quantities: dict[str, Quantity] = {}
     for base in reversed(record.__mro__):
         for name, member in vars(base).items():
             if isinstance(member, property) and member.fget is not None:
-                found[name] = _read_quantity(get_type_hints(member.fget, include_extras=True)["return"], name)
-    return MappingProxyType(found)
+                quantities[name] = _read_quantity(get_type_hints(member.fget, include_extras=True)["return"], name)
+    return MappingProxyType(quantities)
 
 
 def _read_quantity(hint: Any, name: str) -> Quantity:

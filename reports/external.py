@@ -92,15 +92,15 @@ def read_scores(path: Path, form: str, heads: Heads) -> dict[Place, float]:
         raise UserError(msg) from error
     except UnicodeDecodeError:
         _refuse(file, "it is not text in UTF-8")
-    found = READERS[form](file, text, heads)
-    if unknown := sorted(found.keys() - heads.kv_head.keys()):
+    scores = READERS[form](file, text, heads)
+    if unknown := sorted(scores.keys() - heads.kv_head.keys()):
         layer, head = unknown[0]
         _refuse(file, f"it has a score of head {head} in layer {layer}, which the model of the study does not have")
-    if not found:
+    if not scores:
         _refuse(file, "it has no scores")
-    if odd := [place for place, score in sorted(found.items()) if not isfinite(score)]:
+    if odd := [place for place, score in sorted(scores.items()) if not isfinite(score)]:
         _refuse(file, f"the score of head {odd[0][1]} in layer {odd[0][0]} is not a finite number")
-    return found
+    return scores
 
 
 def _parse_duo(file: Path, text: str, heads: Heads) -> dict[Place, float]:
@@ -133,15 +133,15 @@ def _parse_retrieval(file: Path, text: str, heads: Heads) -> dict[Place, float]:
         _refuse(file, f"it is not JSON ({' '.join(str(error).split())})")
     if not isinstance(content, tuple):
         _refuse(file, 'it should be an object {"layer-head": [scores]}')
-    found: dict[Place, float] = {}
+    score_of: dict[Place, float] = {}
     for name, scores in content:
         place = _HEAD.fullmatch(name)
         if place is None:
             _refuse(file, f"'{name[:40]}' should be a layer and a head, as in 3-17")
         if not isinstance(scores, list) or not scores or not all(_is_number(score) for score in scores):
             _refuse(file, f"'{name}' should have a list of at least one number")
-        _add_score(file, found, (int(place[1]), int(place[2])), _average(scores))
-    return found
+        _add_score(file, score_of, (int(place[1]), int(place[2])), _average(scores))
+    return score_of
 
 
 def _average(scores: list[float]) -> float:
@@ -152,11 +152,11 @@ def _average(scores: list[float]) -> float:
         return nan
 
 
-def _add_score(file: Path, found: dict[Place, float], place: Place, score: float) -> None:
+def _add_score(file: Path, scores: dict[Place, float], place: Place, score: float) -> None:
     """Add the score of a head that has none yet."""
-    if place in found:
+    if place in scores:
         _refuse(file, f"head {place[1]} in layer {place[0]} occurs twice")
-    found[place] = score
+    scores[place] = score
 
 
 def _is_number(value: object) -> bool:
@@ -171,12 +171,12 @@ def _parse_csv(file: Path, text: str, heads: Heads) -> dict[Place, float]:
         rows = csv.read_csv(pa.BufferReader(text.encode()), convert_options=options)
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         _refuse(file, f"it should have the columns layer, head and score ({' '.join(str(error).split())})")
-    found: dict[Place, float] = {}
+    scores: dict[Place, float] = {}
     for row in rows.slice(0, len(heads.kv_head) + 1).to_pylist():  # among one more is a head twice, or an unknown one
         if None in row.values():
             _refuse(file, "a layer, head or score is missing")
-        _add_score(file, found, (row["layer"], row["head"]), row["score"])
-    return found
+        _add_score(file, scores, (row["layer"], row["head"]), row["score"])
+    return scores
 
 
 READERS: Mapping[str, Callable[[Path, str, Heads], dict[Place, float]]] = {
@@ -211,11 +211,11 @@ def correlate_scores(
     pairs = [(layer, heads.kv_head[layer, head]) for layer, head in places]
     group = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
     given = np.array([[scores.get(place, np.nan) for place in places]])
-    found: dict[str, dict[Place, Any]] = {}
+    measures: dict[str, dict[Place, Any]] = {}
     for row in ask(connection, "measures_of_heads", study=study).rows():
-        found.setdefault(row["measure"], {})[row["layer"], row["head"]] = row["value"]
+        measures.setdefault(row["measure"], {})[row["layer"], row["head"]] = row["value"]
     rows = []
-    for measure, of_heads in sorted(found.items()):
+    for measure, of_heads in sorted(measures.items()):
         values = np.array([[np.nan if (value := of_heads.get(place)) is None else value for place in places]])
         rows.append({"measure": measure, **_correlate(given, values, layer, group)})
     return sorted(rows, key=lambda row: -abs(row["correlation"] or 0))
@@ -225,12 +225,12 @@ def _correlate(given: F64, values: F64, layer: I64, group: I64) -> dict[str, Any
     """The correlations of two quantities of heads, (1, heads) each."""
     known = ~(np.isnan(given) | np.isnan(values))
     one, other = (np.where(known, of_heads, np.nan) for of_heads in (given, values))
-    found = associate(rank_within(one, layer), rank_within(other, layer), layer, group)
+    association = associate(rank_within(one, layer), rank_within(other, layer), layer, group)
     everywhere = np.zeros_like(layer)
     over_all = correlate_heads(rank_within(one, everywhere), rank_within(other, everywhere))
     numbers = {
-        "correlation": np.tanh(found.of_sequences[0]),
-        "p": min(1.0, 2 * min(found.p_above, found.p_below)),
+        "correlation": np.tanh(association.of_sequences[0]),
+        "p": min(1.0, 2 * min(association.p_above, association.p_below)),
         "correlation_over_all": over_all[0],
     }
     return {name: None if np.isnan(number) else float(number) for name, number in numbers.items()} | {

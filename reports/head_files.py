@@ -127,8 +127,8 @@ def rank_scores(scores: F64) -> F64:
     """
     flat = scores.ravel()
     below = (flat[:, None] > flat).sum(axis=1) + ((flat[:, None] == flat).sum(axis=1) - 1) / 2
-    found: F64 = below.reshape(scores.shape) / max(1, flat.size - 1)
-    return found
+    ranks: F64 = below.reshape(scores.shape) / max(1, flat.size - 1)
+    return ranks
 
 
 def compute_pruned_shares(scores: F64) -> F64:
@@ -147,13 +147,13 @@ def compute_pruned_shares(scores: F64) -> F64:
     count, sums = flat.size, np.append(0.0, ascending.cumsum())
     whole = count - np.arange(count)  # heads that keep all keys if the scale is 1 / score of the head
     kept_at = sums[:-1] / ascending + whole  # keys kept there, falling with the score of the first that keeps all
-    found = np.empty((len(SHARES), count))
+    shares = np.empty((len(SHARES), count))
     for index, share in enumerate(SHARES):
         keys = count * (1 - share)
         partly = int((kept_at >= keys).sum())  # number of the lowest heads that keep fewer than all
         scale = (keys - (count - partly)) / sums[partly]
-        found[index] = 1 - np.minimum(1, scale * flat)
-    return found.reshape(len(SHARES), *scores.shape)
+        shares[index] = 1 - np.minimum(1, scale * flat)
+    return shares.reshape(len(SHARES), *scores.shape)
 
 
 def _read_measure(connection: duckdb.DuckDBPyConnection, study: str, measure: str) -> pa.Table:
@@ -163,8 +163,8 @@ def _read_measure(connection: duckdb.DuckDBPyConnection, study: str, measure: st
     lacking = int(np.isnan(values.astype(np.float64)).sum())
     if rows["measure"].null_count == len(rows):
         known = sorted(set(ask(connection, "measures_of_heads", study=study).table["measure"].to_pylist()))
-        asked = " (heads are ablated only if its `analysis` has `effects`)" if measure.startswith(ABLATION) else ""
-        msg = f"The study '{study}' has no measure '{measure}'{asked}; it has {', '.join(known)}"
+        hint = " (heads are ablated only if its `analysis` has `effects`)" if measure.startswith(ABLATION) else ""
+        msg = f"The study '{study}' has no measure '{measure}'{hint}; it has {', '.join(known)}"
         raise UserError(msg)
     if lacking:
         msg = f"The measure '{measure}' does not exist for {lacking} of {len(rows)} heads of '{study}'; choose another"
@@ -177,8 +177,10 @@ def _check_layers(connection: duckdb.DuckDBPyConnection, study: str, form: str, 
     (origin,) = ask(connection, "origin_of_study", study=study).rows()
     counts = np.bincount(heads[:, 0], minlength=origin["layers"])
     if (odd := np.flatnonzero(counts != counts.max())).size:
-        found = int(counts[odd[0]])
-        what = f"{count(found, 'head')}, and others {counts.max()}" if found else "no softmax attention"
+        heads_of_layer = int(counts[odd[0]])
+        what = (
+            f"{count(heads_of_layer, 'head')}, and others {counts.max()}" if heads_of_layer else "no softmax attention"
+        )
         msg = (
             f"The format '{form}' needs the same number of heads in every layer, but layer {odd[0]} of '{study}' has "
             f"{what}; choose the format csv, parquet or json"
@@ -203,14 +205,14 @@ def _group_by_kv_head(connection: duckdb.DuckDBPyConnection, study: str, choice:
         raise UserError(msg)
     if choice.inverted:
         value = 1 / value if choice.form == "lukv" else -value
-    found = np.full(shape, -np.inf if choice.group == "max" else 0.0)
+    grouped = np.full(shape, -np.inf if choice.group == "max" else 0.0)
     if choice.group == "max":
-        np.maximum.at(found, (layer, head), value)
-        return found
-    np.add.at(found, (layer, head), value)
+        np.maximum.at(grouped, (layer, head), value)
+        return grouped
+    np.add.at(grouped, (layer, head), value)
     counts = np.zeros(shape)
     np.add.at(counts, (layer, head), 1)
-    return found / counts
+    return grouped / counts
 
 
 _COLUMNS: Mapping[str, type[np.generic]] = {"layer": np.int64, "kv_head": np.int64, "value": np.float64}
@@ -221,14 +223,14 @@ def _encode_retrieval(connection: duckdb.DuckDBPyConnection, study: str, choice:
     heads = np.array([rows["layer"].to_numpy(), rows["head"].to_numpy()], np.int64).T
     _check_layers(connection, study, choice.form, heads)
     sign = -1 if choice.inverted else 1
-    found: dict[str, list[float]] = {f"{layer}-{head}": [] for layer, head in heads.tolist()}
+    scores: dict[str, list[float]] = {f"{layer}-{head}": [] for layer, head in heads.tolist()}
     by_sequence = ask(connection, "head_measure_by_sequence", study=study, measure=choice.measure).rows()
     for row in by_sequence:
         if row["value"] is not None:
-            found[f"{row['layer']}-{row['head']}"].append(sign * row["value"])
+            scores[f"{row['layer']}-{row['head']}"].append(sign * row["value"])
     for row in [] if by_sequence else rows.to_pylist():
-        found[f"{row['layer']}-{row['head']}"].append(sign * row["value"])
-    return json.dumps(found, allow_nan=False).encode() + b"\n"
+        scores[f"{row['layer']}-{row['head']}"].append(sign * row["value"])
+    return json.dumps(scores, allow_nan=False).encode() + b"\n"
 
 
 def _encode_rows(connection: duckdb.DuckDBPyConnection, study: str, choice: Choice) -> tuple[pa.Table, bytes]:

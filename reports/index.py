@@ -59,13 +59,13 @@ def write_index(
 
 def _place_sinks(study: numbers.Row) -> list[tuple[int, int, float]]:
     """Place the attention on the sink of every head on a grid: column, row and share (``studies_overview``)."""
-    found, columns = [], Counter[int]()
+    places, columns = [], Counter[int]()
     rows = {layer: row for row, layer in enumerate(sorted(set(study["sink_layers"] or [])))}
     for layer, share in zip(study["sink_layers"] or [], study["sinks"] or [], strict=True):
         if share is not None:
-            found.append((columns[layer], rows[layer], share))
+            places.append((columns[layer], rows[layer], share))
         columns[layer] += 1
-    return found
+    return places
 
 
 def _count_kinds(study: numbers.Row) -> list[tuple[str, int]]:

@@ -95,29 +95,30 @@ def tabulate_correlations(rows: Iterable[Row], names: Mapping[str, str]) -> List
 
 def tabulate_patterns(rows: Sequence[Row]) -> Listing:
     """How much more often heads of each label are of each kind than all other heads (``measures_by_label``)."""
-    found = {(row["label"], row["quantity"]): row for row in rows}
+    row_of = {(row["label"], row["quantity"]): row for row in rows}
     return Listing(
         ("Label", "Heads", *KINDS),
         tuple(
             (
                 label,
-                f"{found[label, 'recall']['heads']:,}",
+                f"{row_of[label, 'recall']['heads']:,}",
                 *(
-                    format_difference(found[label, kind.lower()]) if (label, kind.lower()) in found else DASH
+                    format_difference(row_of[label, kind.lower()]) if (label, kind.lower()) in row_of else DASH
                     for kind in KINDS
                 ),
             )
             for label in LABELS
-            if (label, "recall") in found
+            if (label, "recall") in row_of
         ),
     )
 
 
 def tabulate_settings(facts: Mapping[str, Mapping[str, str]]) -> Listing:
     """Settings of each study, by name."""
-    names = dict.fromkeys(name for told in facts.values() for name in told)
+    names = dict.fromkeys(name for settings_of in facts.values() for name in settings_of)
     return Listing(
-        ("Setting", *facts), tuple((name, *(told.get(name, DASH) for told in facts.values())) for name in names)
+        ("Setting", *facts),
+        tuple((name, *(settings_of.get(name, DASH) for settings_of in facts.values())) for name in names),
     )
 
 
@@ -262,12 +263,12 @@ def _format_expectation(row: Row, inequality: str) -> str:
     if not row[f"{name}_points"]:
         return DASH
     met = _format_share_of(row[f"{name}_holds_meeting"], row[f"{name}_points_meeting"])
-    told = [
+    clauses = [
         f"{_format_share_of(row[f'{name}_holds'], row[f'{name}_points'])} ({_format_number(row[f'worst_{name}_gap'])})",
         f"met: {met}" if met != DASH else "",
         f"of draws {_format_share(row[f'{inequality}_share'])}",
     ]
-    return "; ".join(part for part in told if part)
+    return "; ".join(part for part in clauses if part)
 
 
 def _format_share_of(share: float | None, points: int) -> str:

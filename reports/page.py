@@ -123,14 +123,14 @@ def write_report(
 
 def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, origin: str) -> str:
     """Render the page as text; a section without a figure to show is left out, unless it has the summary."""
-    study, found = source.overview, collect_reader(source)
+    study, reader = source.overview, collect_reader(source)
     shown = tuple(section for section in parts if section.groups or section.key == "summary")
     return render(
         "study.html.j2",
         shown,
         name=source.study,
-        further=() if found is None else ("reader.js",),
-        reader=None if found is None else browser.pack(found),
+        further=() if reader is None else ("reader.js",),
+        reader=None if reader is None else browser.pack(reader),
         name_of_model="" if study["model"] == "synthetic" else study["model_name"],
         study=study,
         home=home,

@@ -50,11 +50,16 @@ def _list_examples(source: Source, sequences: int) -> list[list[Any]]:
     """For each label its meaning, number of heads, and the strongest of these, each with its strongest place."""
     rows = source.ask_study("label_strongest", sequences=sequences).rows()
     places = ("layer", "head", "sequence", "query", "share")
-    found = {label: list(some) for label, some in groupby(rows, key=lambda row: row["label"])}
+    by_label = {label: list(some) for label, some in groupby(rows, key=lambda row: row["label"])}
     return [
-        [label, meaning, found[label][0]["heads"], [[_round(row[name]) for name in places] for row in found[label]]]
+        [
+            label,
+            meaning,
+            by_label[label][0]["heads"],
+            [[_round(row[name]) for name in places] for row in by_label[label]],
+        ]
         for label, meaning in PATTERNS.items()
-        if label in found
+        if label in by_label
     ]
 
 

@@ -78,14 +78,14 @@ def iterate_figures(sections: Sequence[Section]) -> Iterator[Figure]:
 
 def number_figures(sections: Sequence[Section]) -> dict[str, str]:
     """Number the figures that are not empty, by key: ``Figure 3``, ``Table 1``."""
-    found: dict[str, str] = {}
+    numbers: dict[str, str] = {}
     counts = {"Figure": 0, "Table": 0}
     for figure in iterate_figures(sections):
         if not figure.empty:
             kind = "Figure" if figure.charts else "Table"
             counts[kind] += 1
-            found[figure.key] = f"{kind} {counts[kind]}"
-    return found
+            numbers[figure.key] = f"{kind} {counts[kind]}"
+    return numbers
 
 
 @cache
@@ -129,8 +129,10 @@ def _find_constants(table: pa.Table) -> dict[str, str]:
         return {}
     flat = [name for name in table.column_names if not pa.types.is_nested(table.schema.field(name).type)]
     ends = {name: pc.min_max(table[name]).as_py() for name in flat}
-    found = {name: end["min"] for name, end in ends.items() if end["min"] == end["max"] and not table[name].null_count}
-    return {name: f"{value:.6g}" if isinstance(value, float) else str(value) for name, value in found.items()}
+    constants = {
+        name: end["min"] for name, end in ends.items() if end["min"] == end["max"] and not table[name].null_count
+    }
+    return {name: f"{value:.6g}" if isinstance(value, float) else str(value) for name, value in constants.items()}
 
 
 def _render_cells(table: pa.Table) -> Markup:

@@ -87,13 +87,13 @@ class Statement:
     @property
     def key(self) -> tuple[str, ...]:
         """The columns that identify a row, from the grain."""
-        found = _KEY.match(self.grain)
-        return tuple(name.strip() for name in found["names"].split(",")) if found else ()
+        match = _KEY.match(self.grain)
+        return tuple(name.strip() for name in match["names"].split(",")) if match else ()
 
     @property
     def typed(self) -> tuple[Column, ...]:
         """The columns of a table of ``schema``."""
-        found = (match for match in map(_TYPED.match, self.text.splitlines()) if match)
+        matches = (match for match in map(_TYPED.match, self.text.splitlines()) if match)
         return tuple(
             Column(
                 match["name"],
@@ -101,7 +101,7 @@ class Statement:
                 "NOT NULL" in match["rest"],
                 domain.groups() if (domain := _DOMAIN.search(match["comment"])) else None,  # type: ignore[arg-type]
             )
-            for match in found
+            for match in matches
         )
 
     @property
@@ -119,14 +119,14 @@ def list_names(kind: StatementKind) -> tuple[str, ...]:
 @cache
 def _find_templates(kind: StatementKind) -> dict[str, str]:
     """Name of each statement of a kind, and of its file."""
-    found = {}
+    templates = {}
     for entry in (files(__package__) / kind).iterdir():
         if entry.name.endswith(".sql"):
             stem = entry.name.removesuffix(".sql")
-            found[stem] = entry.name
+            templates[stem] = entry.name
             if _TWIN.search(entry.read_text(encoding="utf-8")):
-                found[stem + _SUFFIX] = entry.name
-    return found
+                templates[stem + _SUFFIX] = entry.name
+    return templates
 
 
 @cache
@@ -216,11 +216,12 @@ def sort_statements(*kinds: StatementKind) -> Iterator[Statement]:
     graphlib.CycleError
         If statements depend on each other in a circle.
     """
-    found = {name: read_statement(kind, name) for kind in kinds for name in list_names(kind)}
+    statements = {name: read_statement(kind, name) for kind in kinds for name in list_names(kind)}
     inputs = {
-        name: [used for used in _NAME.findall(described.inputs) if used in found] for name, described in found.items()
+        name: [used for used in _NAME.findall(described.inputs) if used in statements]
+        for name, described in statements.items()
     }
-    return (found[name] for name in TopologicalSorter(inputs).static_order())
+    return (statements[name] for name in TopologicalSorter(inputs).static_order())
 
 
 def _parse_columns(kind: StatementKind, text: str) -> dict[str, str]:

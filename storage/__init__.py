@@ -40,8 +40,8 @@ def connect(root: Path | str | None = None, *, unlocked: bool = False) -> "duckd
     """
     from storage.warehouse.connection import connect as connect_folder
 
-    found = data_root(root)
-    if not found.is_dir():
-        msg = f"There is no data root {found}; name it: storage.connect('DIR'), or set {HOME_VARIABLE}"
+    root_path = data_root(root)
+    if not root_path.is_dir():
+        msg = f"There is no data root {root_path}; name it: storage.connect('DIR'), or set {HOME_VARIABLE}"
         raise UserError(msg)
-    return connect_folder(warehouse_of(found), unlocked=unlocked)
+    return connect_folder(warehouse_of(root_path), unlocked=unlocked)

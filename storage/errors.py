@@ -44,7 +44,7 @@ def refuse_newer(what: str, was: object, now: object, study: str) -> None:
     NewerError
         If the version that made it is newer.
     """
-    numbers = [int(found[1]) if (found := _VERSION.fullmatch(str(version))) else 0 for version in (was, now)]
+    numbers = [int(match[1]) if (match := _VERSION.fullmatch(str(version))) else 0 for version in (was, now)]
     if numbers[0] > numbers[1] > 0:
         msg = (
             f"{what} was made by a newer version of attention-geometry (version {was} of its code, here {now}); "

@@ -33,8 +33,8 @@ def measure_free_addresses() -> int | None:
 def _measure_machine() -> int:
     """Bytes that the system can allocate without swapping; all of its memory if it does not report them."""
     with suppress(OSError):
-        if found := re.search(r"^MemAvailable: +(\d+) kB$", (PROC / "meminfo").read_text(), re.MULTILINE):
-            return int(found[1]) * 1024
+        if match := re.search(r"^MemAvailable: +(\d+) kB$", (PROC / "meminfo").read_text(), re.MULTILINE):
+            return int(match[1]) * 1024
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -68,6 +68,6 @@ def _measure_file_cache(folder: Path) -> int:
     """
     with suppress(OSError, ValueError):
         lines = (folder / "memory.stat").read_text().splitlines()
-        found = {name: int(number) for name, _, number in (line.partition(" ") for line in lines)}
-        return sum(found.get(f"total_{name}", found.get(name, 0)) for name in ("inactive_file", "active_file"))
+        bytes_of = {name: int(number) for name, _, number in (line.partition(" ") for line in lines)}
+        return sum(bytes_of.get(f"total_{name}", bytes_of.get(name, 0)) for name in ("inactive_file", "active_file"))
     return 0

@@ -106,14 +106,14 @@ def compute_separability(sources: Sources) -> Rows:
     layers, sample = list_attending_layers(sources.tensors), _make_sample(sources)
     ranks: dict[Place, float] = {}
     for index, query in enumerate(tqdm(sources.queries, desc="chance", unit="query", disable=None)):
-        found = dict(zip(layers, _measure_query(sources.name, sample, index, layers), strict=True))
-        for layer, measured in found.items():
+        by_layer = dict(zip(layers, _measure_query(sources.name, sample, index, layers), strict=True))
+        for layer, measured in by_layer.items():
             yield "separability", build_batch(_build_head_columns(sample, query, layer, measured.heads))
-        means, heads = _average_heads(sample, found)
+        means, heads = _average_heads(sample, by_layer)
         yield "separability_by_sequence", build_batch(_build_sequence_columns(sample, query, means))
         yield "separability_model", build_batch(_build_model_columns(sample, query, means, heads))
         if query == sources.query:
-            ranks = _extract_head_auc(sample, found)
+            ranks = _extract_head_auc(sample, by_layer)
     for place, rank in choose_heads(ranks).items():
         yield from (("separation_curves", rows) for rows in _compute_curves(sample, place, rank))
 
@@ -161,7 +161,7 @@ def _measure_sequence(
     weights = read_layer(tensors, "attention", layer, **place, key=keys)
     values = read_layer(tensors, "values", layer, sequence=sequence, key=keys)
     heads = np.arange(len(weights)).reshape(len(values), -1)
-    found = np.empty((len(weights), 1 + len(NULLS), len(MEASURES), n.size), np.float32)
+    measures = np.empty((len(weights), 1 + len(NULLS), len(MEASURES), n.size), np.float32)
     if n.size:
         words = np.stack(np.broadcast_arrays(sample.seed, sequence, query, layer, heads), axis=-1)
         seen = separability(
@@ -174,8 +174,8 @@ def _measure_sequence(
             device=sample.device,
         )
         for at, name in enumerate(("observed", *NULLS)):
-            found[:, at] = getattr(seen, name).reshape(len(weights), len(MEASURES), n.size)
-    return found
+            measures[:, at] = getattr(seen, name).reshape(len(weights), len(MEASURES), n.size)
+    return measures
 
 
 def estimate_layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, grid: int, sequences: int) -> int:
@@ -211,11 +211,11 @@ def estimate_query_bytes(layers: int, heads: int, grid: int, sequences: int) -> 
     return of_head * (layers * (40 * heads + 8 * sequences) + 64 * sequences + 200 * heads)
 
 
-def _build_head_columns(sample: Sample, query: int, layer: int, found: Differences) -> dict[str, Any]:
+def _build_head_columns(sample: Sample, query: int, layer: int, differences: Differences) -> dict[str, Any]:
     """Columns of ``separability`` for one layer of one query."""
-    head, null, measure, n = (axis.ravel() for axis in np.indices(found.value.shape, dtype=np.int16))
+    head, null, measure, n = (axis.ravel() for axis in np.indices(differences.value.shape, dtype=np.int16))
     place = {"layer": np.full(head.size, layer, np.int16), "head": head}
-    return _build_columns(sample, query, (null, measure, n), found) | place
+    return _build_columns(sample, query, (null, measure, n), differences) | place
 
 
 def _average_heads(sample: Sample, layers: Mapping[int, Layer]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
@@ -233,9 +233,9 @@ def _build_model_columns(
     sample: Sample, query: int, means: NDArray[np.float64], heads: NDArray[np.int32]
 ) -> dict[str, Any]:
     """Columns of ``separability_model`` for one query."""
-    found = Differences.of(means)
-    null, measure, n = (axis.ravel() for axis in np.indices(found.value.shape, dtype=np.int16))
-    return _build_columns(sample, query, (null, measure, n), found) | {"heads": heads[n]}
+    differences = Differences.of(means)
+    null, measure, n = (axis.ravel() for axis in np.indices(differences.value.shape, dtype=np.int16))
+    return _build_columns(sample, query, (null, measure, n), differences) | {"heads": heads[n]}
 
 
 def _build_sequence_columns(sample: Sample, query: int, means: NDArray[np.float64]) -> dict[str, Any]:
@@ -254,7 +254,7 @@ def _build_sequence_columns(sample: Sample, query: int, means: NDArray[np.float6
 
 
 def _build_columns(
-    sample: Sample, query: int, places: tuple[NDArray[np.int16], ...], found: Differences
+    sample: Sample, query: int, places: tuple[NDArray[np.int16], ...], differences: Differences
 ) -> dict[str, Any]:
     """The columns that heads and the model share; places are the index of null, measure and N of every row."""
     null, measure, n = places
@@ -264,7 +264,7 @@ def _build_columns(
         "n": sample.grid.astype(np.int32)[n],
         "null_model": _encode_names(null, NULLS),
         "measure": _encode_names(measure, MEASURES),
-        **{name: array.ravel() for name, array in vars(found).items()},
+        **{name: array.ravel() for name, array in vars(differences).items()},
     }
 
 
@@ -275,13 +275,13 @@ def _encode_names(index: NDArray[np.int16], names: tuple[str, ...]) -> pa.Array:
 
 def _extract_head_auc(sample: Sample, layers: Mapping[int, Layer]) -> dict[Place, float]:
     """Mean AUC of every head at ``RANKED_AT``, or the largest N below."""
-    found: dict[Place, float] = {}
+    auc_of_head: dict[Place, float] = {}
     for layer, measured in layers.items():
         auc = measured.heads.value[:, 0, MEASURES.index("auc")]
         at = np.flatnonzero(sample.grid[: auc.shape[-1]] <= RANKED_AT)
         if at.size:
-            found |= {(layer, head): value for head, value in enumerate(auc[:, at[-1]].tolist())}
-    return found
+            auc_of_head |= {(layer, head): value for head, value in enumerate(auc[:, at[-1]].tolist())}
+    return auc_of_head
 
 
 def choose_heads(auc: Mapping[Place, float]) -> dict[Place, str]:

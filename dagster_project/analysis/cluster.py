@@ -238,13 +238,13 @@ def _check_versions(client: "Client") -> None:
 @lru_cache
 def find_versions(libraries: tuple[str, ...]) -> dict[str, str | None]:
     """The versions of Python and of these libraries in this process; None for one that is not installed."""
-    found: dict[str, str | None] = {PYTHON: get_python_version()}
+    versions: dict[str, str | None] = {PYTHON: get_python_version()}
     for library in libraries:
         try:
-            found[library] = version(library)
+            versions[library] = version(library)
         except PackageNotFoundError:
-            found[library] = None
-    return found
+            versions[library] = None
+    return versions
 
 
 def _make_version_error(worker: str, what: str, theirs: str | None, mine: str | None) -> UserError:
@@ -426,8 +426,8 @@ def _iterate_completed(client: "Client", futures: "Sequence[Future[T]]") -> "Ite
 
     waiting, latest = as_completed(futures, with_results=True, raise_errors=False), time.monotonic()
     while not waiting.is_empty():
-        if found := waiting.next_batch(block=False):
-            yield from found
+        if completed := waiting.next_batch(block=False):
+            yield from completed
             latest = time.monotonic()
         elif time.monotonic() - latest > PATIENCE:
             _await_workers(client)

@@ -81,14 +81,14 @@ class Coverage:
         margin = lower.margin(parts, unit)
         values = (n / (n + block.read("k_out")[..., n - 1]), block.read("k_in")[..., n - 1] / n)
         uppers = [block.read(f"{metric}_upper")[..., n - 1].astype(np.float64) for metric in METRICS]
-        found = {}
+        curves = {}
         for index, kappa in enumerate(self._kappas):
             lowers = lower.lower_bounds(
                 parts, size=n, n_keys=block.n_keys, head_dim=block.head_dim, unit=unit, kappa=kappa
             )
             for at, metric in enumerate(METRICS):
-                found[kappa, metric] = _Curves(values[at], lowers[at], uppers[at][:, :, index])
-        return np.where(np.isnan(margin), np.nan, margin > 0), found
+                curves[kappa, metric] = _Curves(values[at], lowers[at], uppers[at][:, :, index])
+        return np.where(np.isnan(margin), np.nan, margin > 0), curves
 
     def add(self, block: Block, measured: tuple[F64, dict[tuple[float, str], _Curves]]) -> Rows:
         """Add a layer, once all its sequences are there."""
@@ -97,7 +97,7 @@ class Coverage:
             positive = np.concatenate([premise for premise, _ in self._parts])
             applies = np.nan_to_num(positive.mean(axis=0)) > MOST
             for place, sums in self._heads.items():
-                curves = [found[place] for _, found in self._parts]
+                curves = [of_sequence[place] for _, of_sequence in self._parts]
                 joined = _Curves(*(np.concatenate([getattr(one, f.name) for one in curves]) for f in fields(_Curves)))
                 sums.add(joined.map(_average), applies, block.n_keys, place[1])
         if block.is_last:

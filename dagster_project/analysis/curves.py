@@ -79,8 +79,8 @@ def compute_spreads(store: "SequenceStore", name: str, **where: int | slice) -> 
     parts = (part for run in list_runs(store) for part in split_run(run, sequences, of_one, BLOCK_BYTES))
     moments = Moments()
     for layers, part in parts:
-        found = read_layers(store, name, layers, sequence=part, **where)
-        for of_layer in np.moveaxis(found, 1, 0):
+        layers_read = read_layers(store, name, layers, sequence=part, **where)
+        for of_layer in np.moveaxis(layers_read, 1, 0):
             moments.add(of_layer)
             if part.stop == sequences:
                 yield moments.mean, moments.deviation
@@ -118,8 +118,8 @@ def _fit_parts(curves: Curves, layer: int | None, parts: F64, model: F64) -> Lay
 def fit_heads(fit: Callable[[F64], Any], curves: F64) -> list[Any]:
     """Fit every row of ``curves``, (head, key), through Dask, ``HEADS_PER_TASK`` to a task; results in order."""
     starts = range(0, len(curves), HEADS_PER_TASK)
-    found = run_in_parallel(partial(_fit_all, fit, curves[start : start + HEADS_PER_TASK]) for start in starts)
-    return [result for part in found for result in part]
+    fits = run_in_parallel(partial(_fit_all, fit, curves[start : start + HEADS_PER_TASK]) for start in starts)
+    return [result for part in fits for result in part]
 
 
 def _fit_all(fit: Callable[[F64], Any], curves: F64) -> list[Any]:

@@ -27,8 +27,8 @@ def find_cuda_device(provenance: Mapping[str, Any]) -> str | None:
     if present and find_spec("triton") is None:
         logger.warning("Triton is not installed, so the CPU computes the metrics; install triton to use the GPU")
         return None
-    asked = str(provenance["settings"]["device"])
-    return asked if asked in present else "cuda" if present else None
+    device = str(provenance["settings"]["device"])
+    return device if device in present else "cuda" if present else None
 
 
 @contextmanager

@@ -115,14 +115,14 @@ class _Model:
     def build_distance_columns(self) -> dict[str, Any]:
         """Columns of ``distance_means_model``."""
         seen = self.heads > 0
-        found = estimate_mean(self.distances[..., seen].swapaxes(0, 1)[0], POSITIVE)
+        estimate = estimate_mean(self.distances[..., seen].swapaxes(0, 1)[0], POSITIVE)
         return {
             **fill_columns(int(seen.sum()), query=self.query, sequences=len(self._distances)),
             "n": np.flatnonzero(seen).astype(np.int32) + 1,
             "heads": self.heads[seen].astype(np.int32),
-            "relative_distance": found.value,
-            "relative_distance_low": found.low,
-            "relative_distance_high": found.high,
+            "relative_distance": estimate.value,
+            "relative_distance_low": estimate.low,
+            "relative_distance_high": estimate.high,
             "relative_random_distance": estimate_mean(self.distances[:, 1, seen]).value,
         }
 

@@ -102,8 +102,8 @@ def _draw_grid(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:
     ]
     progress = TqdmCallback(tqdm_class=tqdm, desc="Monte Carlo", unit="point", disable=None)
     with progress:
-        found = run_in_parallel(tasks)
-    yield from map(_build_batch, found)
+        batches = run_in_parallel(tasks)
+    yield from map(_build_batch, batches)
 
 
 def _draw_effects(sources: Sources, typical: Any) -> Iterator[pa.RecordBatch]:

@@ -216,8 +216,8 @@ def _try_reading(folder: Path, study: str) -> Member | None:
 def _read_top_keys(evidence: Evidence) -> I64:
     """The keys of largest weight of each head, (sequences, heads, ranks)."""
     ranks = ", ".join(f"max(position) FILTER (rank = {rank}) AS key_{rank}" for rank in _RANKS)
-    found = evidence.ask_heads(_TOP_KEYS.format(ranks=ranks))
-    return np.nan_to_num(np.stack([found[f"key_{rank}"] for rank in _RANKS], axis=-1), nan=-1).astype(np.int64)
+    columns = evidence.ask_heads(_TOP_KEYS.format(ranks=ranks))
+    return np.nan_to_num(np.stack([columns[f"key_{rank}"] for rank in _RANKS], axis=-1), nan=-1).astype(np.int64)
 
 
 def compute_family(family: Family, folder: Path, origins: Mapping[str, str | None]) -> Rows:
@@ -274,12 +274,12 @@ class _Course:
         self._known: dict[tuple[str, int | None, int | None], F64] = {}
 
     def add(
-        self, study: str, quantity: str, found: Estimate, layers: Sequence[int | None], heads: Sequence[int | None]
+        self, study: str, quantity: str, estimate: Estimate, layers: Sequence[int | None], heads: Sequence[int | None]
     ) -> None:
         """Note the estimates of a quantity of one member, one for each place."""
         if quantity not in ONSETS:
             return
-        ends = np.stack([np.atleast_1d(part) for part in (found.value, found.low, found.high)])
+        ends = np.stack([np.atleast_1d(part) for part in (estimate.value, estimate.low, estimate.high)])
         for index, (layer, head) in enumerate(zip(layers, heads, strict=True)):
             kept = self._known.setdefault((quantity, layer, head), np.full((3, len(self._studies)), np.nan))
             kept[:, self._studies.index(study)] = ends[:, index]
@@ -288,10 +288,10 @@ class _Course:
         """The rows of ``onsets``."""
         rows = []
         for (quantity, layer, head), ends in self._known.items():
-            found = find_onset(ends[0], ends[1], ends[2], ONSETS[quantity])
-            places = (found.first, found.last_below, found.first_above)
+            onset = find_onset(ends[0], ends[1], ends[2], ONSETS[quantity])
+            places = (onset.first, onset.last_below, onset.first_above)
             named = (None if place is None else self._studies[place] for place in places)
-            rows.append((quantity, layer, head, ONSETS[quantity], found.state, *named))
+            rows.append((quantity, layer, head, ONSETS[quantity], onset.state, *named))
         columns = ("quantity", "layer", "head", "threshold", "state", "study", "last_below", "first_above")
         return _build_rows(columns, rows)
 
@@ -300,10 +300,10 @@ def _build_trends(member: Member, course: _Course) -> Rows:
     """The rows of ``family_trends`` and ``family_trends_model`` of one member."""
     for name, values in member.of_heads.items():
         domain = QUANTITIES[name][1]
-        found = estimate_mean(values, domain)
-        course.add(member.study, name, found, member.layer.tolist(), member.head.tolist())
+        estimate = estimate_mean(values, domain)
+        course.add(member.study, name, estimate, member.layer.tolist(), member.head.tolist())
         place = {"layer": member.layer, "head": member.head, "sequences": _count(values)}
-        yield "family_trends", build_batch(place | _name_ends("value", found), study=member.study, quantity=name)
+        yield "family_trends", build_batch(place | _name_ends("value", estimate), study=member.study, quantity=name)
         of_layers = estimate_mean(member.of_layers[name], domain)
         course.add(member.study, name, of_layers, member.layers.tolist(), [None] * len(member.layers))
         place = {"layer": member.layers, "sequences": _count(member.of_layers[name])}
@@ -311,23 +311,26 @@ def _build_trends(member: Member, course: _Course) -> Rows:
             "family_trends_model",
             build_batch(place | _name_ends("value", of_layers), study=member.study, quantity=name),
         )
-    for name, (found, count) in _estimate_model(member).items():
-        course.add(member.study, name, found, [None], [None])
+    for name, (estimate, count) in _estimate_model(member).items():
+        course.add(member.study, name, estimate, [None], [None])
         place = {"layer": pa.array([None], pa.int16()), "sequences": np.array([count])}
-        yield "family_trends_model", build_batch(place | _name_ends("value", found), study=member.study, quantity=name)
+        yield (
+            "family_trends_model",
+            build_batch(place | _name_ends("value", estimate), study=member.study, quantity=name),
+        )
 
 
 def _estimate_model(member: Member) -> dict[str, tuple[Estimate, int]]:
     """The quantities of the model, each as an estimate of shape (1,), with the number of sequences behind it."""
-    found = {
+    estimates = {
         name: (estimate_mean(member.of_model[name][:, None], QUANTITIES[name][1]), int(_count(member.of_model[name])))
         for name in member.of_heads
     }
     if (loss := member.of_measures.get(LOSS)) is not None:
-        found[LOSS] = estimate_mean(loss[:, None], POSITIVE), int(_count(loss))
+        estimates[LOSS] = estimate_mean(loss[:, None], POSITIVE), int(_count(loss))
     for name, (value, low, high, count) in member.measures.items():
-        found[name] = (Estimate(*(np.array([end], np.float64) for end in (value, np.nan, low, high))), count)
-    return found
+        estimates[name] = (Estimate(*(np.array([end], np.float64) for end in (value, np.nan, low, high))), count)
+    return estimates
 
 
 def _build_differences(member: Member, first: Member | None, previous: Member | None) -> Rows:
@@ -339,9 +342,9 @@ def _build_differences(member: Member, first: Member | None, previous: Member | 
         for table, place, name, values, other in _list_compared(member, reference):
             if paired and len(values) != len(other):  # losses are of other sequences
                 continue
-            found = estimate_difference(values, other, paired=paired, domain=_find_domain(name))
+            estimate = estimate_difference(values, other, paired=paired, domain=_find_domain(name))
             columns = {**place, **{flag: np.full(values.shape[1], given) for flag, given in flags.items()}}
-            yield table, build_batch(columns | _name_ends("difference", found), **texts, quantity=name)
+            yield table, build_batch(columns | _name_ends("difference", estimate), **texts, quantity=name)
 
 
 Compared = tuple[str, dict[str, Any], str, F64, F64]
@@ -371,9 +374,9 @@ def _count(values: F64) -> NDArray[np.int64]:
     return np.asarray((~np.isnan(values)).sum(axis=0), np.int64)
 
 
-def _name_ends(name: str, found: Estimate) -> dict[str, F64]:
+def _name_ends(name: str, estimate: Estimate) -> dict[str, F64]:
     """An estimate and its interval as columns."""
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 def _compare_selections(member: Member, previous: Member) -> Rows:
@@ -381,7 +384,7 @@ def _compare_selections(member: Member, previous: Member) -> Rows:
     if not (np.array_equal(member.layer, previous.layer) and np.array_equal(member.head, previous.head)):
         return
     shared = count_shared(member.top_keys, previous.top_keys, SHARED)
-    found = estimate_mean(shared / SHARED, SHARE)
+    estimate = estimate_mean(shared / SHARED, SHARE)
     head, index = np.nonzero((member.top_keys >= 0).sum(axis=-1).min(axis=0)[:, None] >= SHARED)
     columns = {
         "layer": member.layer[head],
@@ -390,5 +393,5 @@ def _compare_selections(member: Member, previous: Member) -> Rows:
         "sequences": np.full(head.size, len(shared)),
         "alike": (shared == SHARED).sum(axis=0)[head, index],
     }
-    ends = {name: part[head, index] for name, part in _name_ends("shared", found).items()}
+    ends = {name: part[head, index] for name, part in _name_ends("shared", estimate).items()}
     yield "family_overlaps", build_batch(columns | ends, study=member.study, reference=previous.study)

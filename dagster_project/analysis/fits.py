@@ -44,48 +44,48 @@ def compute_assumption_similarity(sources: Sources) -> Rows:
     )
     rho = [metrics.read(name, slice(None)).astype(np.float64) for name in ("rho_0", "rho_0_sd")]
     there = find_present_heads(metrics, "kv_head")  # (layer, kv_head), the last axes of rho
-    for found in fit_curves(curves, "Assumption 2"):
-        columns = _build_columns(found, SIMILARITY)
-        if found.layer is None:
+    for fit_of_curve in fit_curves(curves, "Assumption 2"):
+        columns = _build_columns(fit_of_curve, SIMILARITY)
+        if fit_of_curve.layer is None:
             parts = [average_known(given[:, there].T)[:, None] for given in rho]
             constant = {"kv_heads": int(there.sum())}
             yield "assumption_similarity_model", build_batch(_fill(columns | _build_rho_columns(*parts), **constant))
         else:
-            parts = [given[:, found.layer, there[found.layer]] for given in rho]
-            place = _build_place(found, "kv_head")
+            parts = [given[:, fit_of_curve.layer, there[fit_of_curve.layer]] for given in rho]
+            place = _build_place(fit_of_curve, "kv_head")
             yield "assumption_similarity", build_batch(place | columns | _build_rho_columns(*parts))
-            yield "assumption_similarity_by_sequence", build_batch(_build_sequence_columns(found, parts[0]))
+            yield "assumption_similarity_by_sequence", build_batch(_build_sequence_columns(fit_of_curve, parts[0]))
 
 
 def _build_rho_columns(rho_0: F64, spread: F64) -> dict[str, F64]:
     """Columns of ρ_0, from those of every sequence, (sequence, head)."""
-    found, within = estimate_mean(rho_0, DIFFERENCE), estimate_mean(spread)
-    return {"rho_0": found.value, "rho_0_low": found.low, "rho_0_high": found.high, "rho_0_sd": within.value}
+    mean, within = estimate_mean(rho_0, DIFFERENCE), estimate_mean(spread)
+    return {"rho_0": mean.value, "rho_0_low": mean.low, "rho_0_high": mean.high, "rho_0_sd": within.value}
 
 
-def _build_sequence_columns(found: LayerFits, rho_0: F64) -> dict[str, Any]:
+def _build_sequence_columns(mean: LayerFits, rho_0: F64) -> dict[str, Any]:
     """Columns of ``assumption_similarity_by_sequence`` of one layer: jackknife pseudo-values of the fits, and ρ_0."""
     sequence, kv_head = (axis.ravel() for axis in np.indices(rho_0.shape, dtype=np.int32))
     pseudo = {
-        name: (found.moves[..., SIMILARITY.index(name)] + [getattr(fit, name) for fit in found.fits]).ravel()
+        name: (mean.moves[..., SIMILARITY.index(name)] + [getattr(fit, name) for fit in mean.fits]).ravel()
         for name in ("mae", "floor")
     }
-    place = {"sequence": sequence, "layer": np.full(sequence.size, found.layer, np.int16)}
+    place = {"sequence": sequence, "layer": np.full(sequence.size, mean.layer, np.int16)}
     return place | {"kv_head": kv_head.astype(np.int16), **pseudo, "rho_0": rho_0.ravel()}
 
 
 def compute_assumption_weights(sources: Sources) -> Rows:
     """Assumption 3: fits of the four phases to the mean weight by position, for every query, head and the model."""
     for index, query in enumerate(sources.queries):
-        for found in fit_curves(_build_weight_curves(sources, index, query), f"Assumption 3, query {query}"):
-            columns = _build_columns(found, WEIGHTS)
-            if found.layer is None:
+        for fit in fit_curves(_build_weight_curves(sources, index, query), f"Assumption 3, query {query}"):
+            columns = _build_columns(fit, WEIGHTS)
+            if fit.layer is None:
                 heads = int(find_present_heads(sources.tensors, "head").sum())
                 yield "assumption_weights_model", build_batch(_fill(columns, query=query, heads=heads))
                 if query == sources.query:
-                    yield "assumption_weights_by_sequence", build_batch(_leave_out_sequences(found.curves))
+                    yield "assumption_weights_by_sequence", build_batch(_leave_out_sequences(fit.curves))
             else:
-                place = _build_place(found, "head")
+                place = _build_place(fit, "head")
                 yield "assumption_weights", build_batch(_fill(place | columns, query=query))
 
 
@@ -142,18 +142,18 @@ def measure_oscillation(fit: Mapping[str, Any]) -> float:
     return float((min(without) - min(fitted)) / fit["effective_points"]) if fitted else math.nan
 
 
-def _build_columns(found: LayerFits, parameters: Sequence[str]) -> dict[str, Any]:
+def _build_columns(phase_fit: LayerFits, parameters: Sequence[str]) -> dict[str, Any]:
     """Columns of fits: their fields, and the ends of the intervals of their parameters."""
-    rows = [{name: value for name, value in vars(fit).items() if "influence" not in name} for fit in found.fits]
+    rows = [{name: value for name, value in vars(fit).items() if "influence" not in name} for fit in phase_fit.fits]
     columns = {name: _build_column(name, [row[name] for row in rows]) for name in rows[0]}
     columns |= {"oscillation": np.array([measure_oscillation(row) for row in rows])} if "bic_tied" in columns else {}
-    spread = estimate_mean(found.moves)
+    spread = estimate_mean(phase_fit.moves)
     reach = spread.high - spread.value
     for index, name in enumerate(parameters):
         value = np.asarray(columns[name], np.float64)
         for end, way in (("low", -reach[:, index]), ("high", reach[:, index])):
             columns[f"{name}_{end}"] = _scale_weight(value, way) if name in LOGARITHMIC else value + way
-    return _fill(columns, sequences=len(found.moves))
+    return _fill(columns, sequences=len(phase_fit.moves))
 
 
 def _scale_weight(weight: F64, logarithm: F64) -> F64:
@@ -171,10 +171,10 @@ def _build_column(name: str, values: list[Any]) -> Any:
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
-def _build_place(found: LayerFits, head: str) -> dict[str, Any]:
+def _build_place(fit: LayerFits, head: str) -> dict[str, Any]:
     """Columns of the place of the fits of a layer."""
-    heads = np.arange(len(found.fits), dtype=np.int16)
-    return {"layer": np.full(heads.size, found.layer, np.int16), head: heads}
+    heads = np.arange(len(fit.fits), dtype=np.int16)
+    return {"layer": np.full(heads.size, fit.layer, np.int16), head: heads}
 
 
 def _fill(columns: dict[str, Any], **constants: int) -> dict[str, Any]:

@@ -45,44 +45,44 @@ def compute_head_ablation(sources: Sources) -> Rows:
     Yields nothing unless the study asks for effects, nor, with a warning, for a model whose attention cannot be edited.
     The losses of all heads over all sequences are in memory.
     """
-    asked = sources.study.analysis.effects
-    if asked is None:
+    settings = sources.study.analysis.effects
+    if settings is None:
         return
     pieces = _open_pieces(sources, "head_ablation")
     layers = list_attending_layers(sources.tensors)
     done = {(int(sequence), int(layer)) for sequence, layer in (name.split("-") for name in pieces.list_names())}
-    if len(done) < asked.sequences * len(layers):
+    if len(done) < settings.sequences * len(layers):
         from extract.ablation import estimate_ablation_bytes
 
         opened = _open_model(sources, estimate_ablation_bytes)
         if opened is None:
             return
-        _ablate(opened, sources, asked, pieces, done)
+        _ablate(opened, sources, settings, pieces, done)
     for layer in layers:
-        found = [pieces.read(f"{sequence}-{layer}") for sequence in range(asked.sequences)]
-        yield "head_ablation", build_batch(_build_ablation_columns(asked, found, layer))
-        for sequence, effects in enumerate(found):
-            yield "head_ablation_by_sequence", build_batch(_build_effect_columns(asked, effects, layer, sequence))
+        losses = [pieces.read(f"{sequence}-{layer}") for sequence in range(settings.sequences)]
+        yield "head_ablation", build_batch(_build_ablation_columns(settings, losses, layer))
+        for sequence, effects in enumerate(losses):
+            yield "head_ablation_by_sequence", build_batch(_build_effect_columns(settings, effects, layer, sequence))
     pieces.remove()
 
 
 def _ablate(
-    opened: "OpenedModel", sources: Sources, asked: EffectsSettings, pieces: Pieces, done: set[tuple[int, int]]
+    opened: "OpenedModel", sources: Sources, settings: EffectsSettings, pieces: Pieces, done: set[tuple[int, int]]
 ) -> None:
     """Compute the missing pieces, layer by layer."""
     from tqdm import tqdm
 
     from extract.effects import ablate_heads
 
-    total = asked.sequences * len(list_attending_layers(sources.tensors))
-    found = ablate_heads(opened, sequences=asked.sequences, kinds=asked.ablation, done=done)
-    for sequence, effects in tqdm(found, "head ablation", total - len(done), unit="layer", disable=None):
+    total = settings.sequences * len(list_attending_layers(sources.tensors))
+    ablated = ablate_heads(opened, sequences=settings.sequences, kinds=settings.ablation, done=done)
+    for sequence, effects in tqdm(ablated, "head ablation", total - len(done), unit="layer", disable=None):
         content = {"plain_loss": effects.plain_loss, "loss": effects.loss.tolist(), "kl": effects.kl.tolist()}
         pieces.write(f"{sequence}-{effects.layer}", content)
 
 
 def _build_effect_columns(
-    asked: EffectsSettings, effects: Mapping[str, Any], layer: int, sequence: int
+    settings: EffectsSettings, effects: Mapping[str, Any], layer: int, sequence: int
 ) -> dict[str, Any]:
     """Columns of ``head_ablation_by_sequence`` for one layer of one sequence."""
     loss, kl = (np.array(effects[name], np.float64) for name in ("loss", "kl"))
@@ -91,26 +91,28 @@ def _build_effect_columns(
         "sequence": np.full(loss.size, sequence, np.int32),
         "layer": np.full(loss.size, layer, np.int16),
         "head": np.tile(np.arange(heads, dtype=np.int16), kinds),
-        "kind": np.repeat(np.array(asked.ablation, object), heads),
+        "kind": np.repeat(np.array(settings.ablation, object), heads),
         "plain_loss": np.full(loss.size, effects["plain_loss"]),
         "delta_loss": (loss - effects["plain_loss"]).ravel(),
         "kl": kl.ravel(),
     }
 
 
-def _build_ablation_columns(asked: EffectsSettings, found: Sequence[Mapping[str, Any]], layer: int) -> dict[str, Any]:
+def _build_ablation_columns(
+    settings: EffectsSettings, losses: Sequence[Mapping[str, Any]], layer: int
+) -> dict[str, Any]:
     """Columns of ``head_ablation`` for one layer, from the effects in every sequence."""
-    plain = np.array([one["plain_loss"] for one in found])
-    loss, kl = (np.array([one[name] for one in found], np.float64) for name in ("loss", "kl"))
+    plain = np.array([one["plain_loss"] for one in losses])
+    loss, kl = (np.array([one[name] for one in losses], np.float64) for name in ("loss", "kl"))
     kinds, heads = loss.shape[1:]
     return {
         "layer": np.full(kinds * heads, layer, np.int16),
         "head": np.tile(np.arange(heads, dtype=np.int16), kinds),
-        "kind": np.repeat(np.array(asked.ablation, object), heads),
-        "sequences": np.full(kinds * heads, asked.sequences, np.int32),
+        "kind": np.repeat(np.array(settings.ablation, object), heads),
+        "sequences": np.full(kinds * heads, settings.sequences, np.int32),
         "plain_loss": np.full(kinds * heads, plain.mean()),
-        **_compute_intervals("delta_loss", (loss - plain[:, None, None]).reshape(len(found), -1)),
-        **_compute_intervals("kl", kl.reshape(len(found), -1), POSITIVE),
+        **_compute_intervals("delta_loss", (loss - plain[:, None, None]).reshape(len(losses), -1)),
+        **_compute_intervals("kl", kl.reshape(len(losses), -1), POSITIVE),
     }
 
 
@@ -120,45 +122,45 @@ def compute_sparsified_loss(sources: Sources) -> Rows:
     Yields nothing unless the study asks for effects, nor, with a warning, for a model whose attention cannot be edited.
     The losses of all policies over all sequences are in memory.
     """
-    asked = sources.study.analysis.effects
-    if asked is None or not asked.budgets:
+    settings = sources.study.analysis.effects
+    if settings is None or not settings.budgets:
         return
     from extract.sparsity import estimate_policy_bytes
 
     opened = _open_model(sources, estimate_policy_bytes)
     if opened is None:
         return
-    policies = _list_policies(opened, sources, asked)
+    policies = _list_policies(opened, sources, settings)
     pieces = _open_pieces(sources, "sparsified_loss")
-    _sparsify(opened, asked, [policy for _, _, policy in policies], pieces)
-    found = [pieces.read(f"{sequence}") for sequence in range(asked.held_out)]
-    yield "sparsified_loss", build_batch(_build_sparsified_columns(policies, found))
-    for sequence, losses in enumerate(found):
+    _sparsify(opened, settings, [policy for _, _, policy in policies], pieces)
+    of_sequences = [pieces.read(f"{sequence}") for sequence in range(settings.held_out)]
+    yield "sparsified_loss", build_batch(_build_sparsified_columns(policies, of_sequences))
+    for sequence, losses in enumerate(of_sequences):
         yield "sparsified_loss_by_sequence", build_batch(_build_sequence_columns(policies, sequence, losses))
     pieces.remove()
 
 
 def _list_policies(
-    opened: "OpenedModel", sources: Sources, asked: EffectsSettings
+    opened: "OpenedModel", sources: Sources, settings: EffectsSettings
 ) -> list[tuple[float, int, "Policy"]]:
     """The budget as a share, its number of keys, and the policies of that cost."""
     from extract.budgets import build_policies, count_keys
 
-    heads, seed = describe_heads(opened, sources, asked), sources.study.seed
+    heads, seed = describe_heads(opened, sources, settings), sources.study.seed
     context = opened.tokens.shape[1]
     return [
         (budget, keys, policy)
-        for budget in sorted(asked.budgets)
+        for budget in sorted(settings.budgets)
         for keys in (count_keys(budget, context),)
-        for policy in build_policies(keys, heads, draws=asked.draws, seed=seed)
+        for policy in build_policies(keys, heads, draws=settings.draws, seed=seed)
     ]
 
 
-def describe_heads(opened: "OpenedModel", sources: Sources, asked: EffectsSettings) -> "Heads":
+def describe_heads(opened: "OpenedModel", sources: Sources, settings: EffectsSettings) -> "Heads":
     """Statistics of heads that budgets are taken from: the study's sequences, its last query, and elbows as in SQL."""
     from extract.effects import measure_heads
 
-    heads = measure_heads(opened, sequences=asked.sequences)
+    heads = measure_heads(opened, sequences=settings.sequences)
     recall_n, recall = _read_recall(sources, heads.present)
     elbow = _find_elbows(sources, heads.present)
     n_90 = _read_n_90(sources, heads.present)
@@ -173,19 +175,19 @@ def _read_recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[
     for rows in read_table(sources.summaries / "selection_means.parquet"):
         columns = {name: rows[name].to_numpy() for name in ("query", "layer", "head", "n", "recall")}
         last = columns["query"] == sources.query
-        layer, head, n, found = (columns[name][last] for name in ("layer", "head", "n", "recall"))
-        recall[layer, head, n - 1] = found
+        layer, head, n, recall_at_n = (columns[name][last] for name in ("layer", "head", "n", "recall"))
+        recall[layer, head, n - 1] = recall_at_n
     return np.arange(1, most + 1), recall
 
 
 def _read_n_90(sources: Sources, present: NDArray[np.bool_]) -> F64:
     """Mean number of keys that hold 90 % of the weight at the last query, (layers, heads); NaN for one key."""
-    found = np.full(present.shape, np.nan)
+    n_90 = np.full(present.shape, np.nan)
     for rows in read_table(sources.summaries / "key_budgets.parquet"):
         columns = {name: rows[name].to_numpy() for name in ("query", "layer", "head", "n_90")}
         last = columns["query"] == sources.query
-        found[columns["layer"][last], columns["head"][last]] = columns["n_90"][last]
-    return found
+        n_90[columns["layer"][last], columns["head"][last]] = columns["n_90"][last]
+    return n_90
 
 
 def _find_elbows(sources: Sources, present: NDArray[np.bool_]) -> F64:
@@ -206,40 +208,40 @@ def _find_elbows(sources: Sources, present: NDArray[np.bool_]) -> F64:
 
 def _compute_effective_keys(sources: Sources, present: NDArray[np.bool_]) -> F64:
     """Mean over sequences of the effective number of keys at the last query, (layers, heads)."""
-    found, last = np.full(present.shape, np.nan), len(sources.queries) - 1
+    effective, last = np.full(present.shape, np.nan), len(sources.queries) - 1
     for layer in list_attending_layers(sources.metrics):
         keys = read_layer(sources.metrics, "effective_keys", int(layer), query=last)
-        found[layer, : keys.shape[1]] = np.nanmean(keys, axis=0)
-    return found
+        effective[layer, : keys.shape[1]] = np.nanmean(keys, axis=0)
+    return effective
 
 
-def _sparsify(opened: "OpenedModel", asked: EffectsSettings, policies: Sequence["Policy"], pieces: Pieces) -> None:
+def _sparsify(opened: "OpenedModel", settings: EffectsSettings, policies: Sequence["Policy"], pieces: Pieces) -> None:
     """Compute the missing pieces, sequence by sequence."""
     from tqdm import tqdm
 
     from extract.effects import measure_sparse_losses
 
     done = {int(name) for name in pieces.list_names()}
-    held_out = opened.select_held_out(asked.held_out)
-    found = measure_sparse_losses(opened, held_out, policies, renormalised=asked.renormalised, done=done)
-    for sequence, losses in tqdm(found, "sparsified loss", len(held_out) - len(done), unit="sequence", disable=None):
+    held_out = opened.select_held_out(settings.held_out)
+    measured = measure_sparse_losses(opened, held_out, policies, renormalised=settings.renormalised, done=done)
+    for sequence, losses in tqdm(measured, "sparsified loss", len(held_out) - len(done), unit="sequence", disable=None):
         numbers = {name: getattr(losses, name).tolist() for name in ("loss", "kl", "keys_kept")}
         pieces.write(f"{sequence}", {"plain_loss": losses.plain_loss, **numbers})
 
 
 def _build_sparsified_columns(
-    policies: Sequence[tuple[float, int, "Policy"]], found: Sequence[Mapping[str, Any]]
+    policies: Sequence[tuple[float, int, "Policy"]], losses: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Columns of ``sparsified_loss``; excess is over the same N for all heads at the same budget."""
-    plain = np.array([one["plain_loss"] for one in found])
-    loss, kl, kept = (np.array([one[name] for one in found], np.float64) for name in ("loss", "kl", "keys_kept"))
+    plain = np.array([one["plain_loss"] for one in losses])
+    loss, kl, kept = (np.array([one[name] for one in losses], np.float64) for name in ("loss", "kl", "keys_kept"))
     same = {keys: index for index, (_, keys, policy) in enumerate(policies) if policy.name == "same_n"}
     reference = loss[:, [same[keys] for _, keys, _ in policies]]
     return {
         **_build_name_columns(policies),
         "keys": np.array([keys for _, keys, _ in policies], np.int32),
         "needs": np.array([policy.needs for _, _, policy in policies], object),
-        "sequences": np.full(len(policies), len(found), np.int32),
+        "sequences": np.full(len(policies), len(losses), np.int32),
         "keys_kept": kept.mean(axis=0),
         "plain_loss": np.full(len(policies), plain.mean()),
         **_compute_intervals("delta_loss", loss - plain[:, None]),
@@ -271,8 +273,8 @@ def _build_name_columns(policies: Sequence[tuple[float, int, "Policy"]]) -> dict
 
 def _compute_intervals(name: str, of_sequences: F64, domain: Domain = UNBOUNDED) -> dict[str, F64]:
     """Means over sequences of (sequences, rows), with the ends of their intervals."""
-    found = estimate_mean(of_sequences, domain)
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    estimate = estimate_mean(of_sequences, domain)
+    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 def _open_model(sources: Sources, bytes_of: "Callable[[PreTrainedModel, int], int]") -> "OpenedModel | None":

@@ -44,16 +44,16 @@ class KeyBudgets:
         self._sums[block.index, block.sequences] += measured.sum(axis=-1)
         if not block.is_last:
             return
-        found, self._parts = np.concatenate(self._parts), []
+        counts, self._parts = np.concatenate(self._parts), []
         self._heads[block.index] += block.heads
         self._keys[block.index] += block.heads * block.n_keys
-        constant = {"query": block.query, "sequences": len(found)}
+        constant = {"query": block.query, "sequences": len(counts)}
         layer = {"layer": np.full(block.heads, block.layer, np.int16)}
         keys = np.full(block.heads, float(block.n_keys))
         head = {"head": np.arange(block.heads, dtype=np.int16), "n_keys": keys}
-        yield "key_budgets", _build_rows(found, layer | head, **constant)
+        yield "key_budgets", _build_rows(counts, layer | head, **constant)
         of_layer = {name: column[:1] for name, column in (layer | {"n_keys": keys}).items()}
-        yield "key_budgets_layer", _build_rows(found.mean(axis=-1)[..., None], of_layer, heads=block.heads, **constant)
+        yield "key_budgets_layer", _build_rows(counts.mean(axis=-1)[..., None], of_layer, heads=block.heads, **constant)
 
     def finish(self) -> Rows:
         """Yield the rows of the model."""
@@ -64,9 +64,9 @@ class KeyBudgets:
                 yield "key_budgets_model", _build_rows(self._sums[index][..., None] / heads, keys, **constant)
 
 
-def _build_rows(found: F64, columns: Mapping[str, Any], **constant: int) -> pa.RecordBatch:
+def _build_rows(mean: F64, columns: Mapping[str, Any], **constant: int) -> pa.RecordBatch:
     """Rows of means over sequences of (sequence, number, row), with intervals."""
-    estimate = estimate_mean(found, AT_LEAST_ONE)
+    estimate = estimate_mean(mean, AT_LEAST_ONE)
     parts = {"": estimate.value, "_low": estimate.low, "_high": estimate.high}
     means = {f"{name}{end}": part[index] for index, name in enumerate(NUMBERS) for end, part in parts.items()}
-    return build_batch(fill_columns(found.shape[-1], **constant) | dict(columns) | means)
+    return build_batch(fill_columns(mean.shape[-1], **constant) | dict(columns) | means)

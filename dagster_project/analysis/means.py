@@ -66,7 +66,7 @@ class HeadLevels:
         k_in, k_out = block.read("k_in"), block.read("k_out")
         floor = n / block.n_keys
         curves = {"recall": k_in / n, "specificity": 1 - k_out / (block.n_keys - n)}
-        found = {
+        levels = {
             f"{name}{band}": curve @ weights[:, index]
             for name, curve in curves.items()
             for index, band in enumerate(BANDS)
@@ -77,7 +77,7 @@ class HeadLevels:
             "r_min": np.divide(block.read("r_min"), lengths, out=np.full(lengths.shape, np.nan), where=lengths > 0),
             "premise_share": np.where(np.isnan(margin := read_margin(block, self._scale)), np.nan, margin > 0),
         }
-        return found | {name: average_known(curve, weights[:, 0]) for name, curve in others.items()}
+        return levels | {name: average_known(curve, weights[:, 0]) for name, curve in others.items()}
 
     def add(self, block: Block, measured: dict[str, F64]) -> Rows:
         """Yield the rows of a block."""
@@ -134,23 +134,23 @@ class _Model:
     def build_rows(self) -> pa.RecordBatch:
         """The rows of ``selection_means_model`` of the query."""
         seen = self.heads > 0
-        found = estimate_mean(self._sums[..., seen] / self.heads[seen], SHARE)
+        estimate = estimate_mean(self._sums[..., seen] / self.heads[seen], SHARE)
         place = {"n": np.flatnonzero(seen).astype(np.int32) + 1, "heads": self.heads[seen].astype(np.int32)}
         constant = fill_columns(int(seen.sum()), query=self._query, sequences=len(self._sums))
-        return build_batch(constant | place | build_interval_columns(found, METRICS))
+        return build_batch(constant | place | build_interval_columns(estimate, METRICS))
 
 
-def _build_rows(block: Block, sequences: int, found: Estimate) -> pa.RecordBatch:
+def _build_rows(block: Block, sequences: int, estimate: Estimate) -> pa.RecordBatch:
     """The rows of ``selection_means`` of one layer at one query."""
-    head, n = (axis.ravel() for axis in np.indices(found.value.shape[1:], dtype=np.int32))
+    head, n = (axis.ravel() for axis in np.indices(estimate.value.shape[1:], dtype=np.int32))
     place = {"layer": np.full(head.size, block.layer, np.int16), "head": head.astype(np.int16), "n": n + 1}
     constant = fill_columns(head.size, query=block.query, sequences=sequences)
-    return build_batch(constant | place | build_interval_columns(found, METRICS, np.float32))
+    return build_batch(constant | place | build_interval_columns(estimate, METRICS, np.float32))
 
 
-def build_interval_columns(found: Estimate, names: tuple[str, ...], dtype: Any = np.float64) -> dict[str, Any]:
+def build_interval_columns(estimate: Estimate, names: tuple[str, ...], dtype: Any = np.float64) -> dict[str, Any]:
     """Columns of estimates and the ends of their intervals, ``NAME``, ``NAME_low``, ``NAME_high``; (name, …) each."""
-    parts = {"": found.value, "_low": found.low, "_high": found.high}
+    parts = {"": estimate.value, "_low": estimate.low, "_high": estimate.high}
     return {
         f"{name}{end}": part[index].ravel().astype(dtype)
         for index, name in enumerate(names)

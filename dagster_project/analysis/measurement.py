@@ -80,7 +80,7 @@ def measure_sequence(
     from dask.base import compute
     from dask.delayed import delayed
 
-    found = {
+    arrays = {
         spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype)
         for spec in SELECTION
         if spec.name != "finished"
@@ -88,10 +88,10 @@ def measure_sequence(
 
     def measure(block: Block) -> None:
         go_on()
-        measure_block(tensors, analysis, sequence, block, found, device)
+        measure_block(tensors, analysis, sequence, block, arrays, device)
 
     compute(*(delayed(measure, pure=False)(block) for block in list_blocks(tensors)), scheduler=scheduler)
-    return found
+    return arrays
 
 
 def measure_block(
@@ -99,7 +99,7 @@ def measure_block(
     analysis: AnalysisSettings,
     sequence: int,
     block: Block,
-    found: "Mapping[str, NDArray[Any]]",
+    arrays: "Mapping[str, NDArray[Any]]",
     device: str | None,
 ) -> None:
     """Read the tensors of one block and fill its part of the arrays of a sequence."""
@@ -117,7 +117,7 @@ def measure_block(
             yield from read("attention", query=slice(first, first + together))
 
     queries = read_query_positions(tensors)
-    out = {spec.name: found[spec.name][block.select(spec.dims[1:])] for spec in SELECTION if spec.name in found}
+    out = {spec.name: arrays[spec.name][block.select(spec.dims[1:])] for spec in SELECTION if spec.name in arrays}
     out.pop("learned_sink")[:] = read("learned_sink")
     measure_layer(
         read_weights(),

@@ -154,17 +154,17 @@ def compute_provenance_digest(store: SequenceStore) -> str:
 def read_violations(metrics: SequenceStore, sequences: Sequence[int]) -> int:
     """``count_violations`` of sequences that are stored."""
     names = ("k_in", "k_out", "n_keys")
-    found = ({name: metrics.read(name, sequence) for name in names} for sequence in sequences)
-    return sum(count_violations(of_one, metrics.layers) for of_one in found)
+    arrays = ({name: metrics.read(name, sequence) for name in names} for sequence in sequences)
+    return sum(count_violations(of_one, metrics.layers) for of_one in arrays)
 
 
-def count_violations(found: Mapping[str, NDArray[Any]], layers: Sequence[LayerSize]) -> int:
+def count_violations(arrays: Mapping[str, NDArray[Any]], layers: Sequence[LayerSize]) -> int:
     """How many selections of a sequence break 0 ≤ K_in ≤ N, 0 ≤ K_out ≤ n − N or K_in = 1 at N = 1 (A.1)."""
-    n_keys, broken = found["n_keys"], 0
+    n_keys, broken = arrays["n_keys"], 0
     for query, layer in np.ndindex(n_keys.shape):
         keys = int(n_keys[query, layer])
         n = np.arange(1, keys)
-        k_in, k_out = (found[name][query, layer, : layers[layer].heads, : n.size] for name in ("k_in", "k_out"))
+        k_in, k_out = (arrays[name][query, layer, : layers[layer].heads, : n.size] for name in ("k_in", "k_out"))
         wrong = (k_in < 0) | (k_in > n) | (k_out < 0) | (k_out > keys - n) | ((n == 1) & (k_in != 1))
         broken += int(wrong.sum())
     return broken

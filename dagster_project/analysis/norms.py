@@ -37,10 +37,10 @@ def _build_rows(norms: F64, layer: int) -> Rows:
     ratios = np.divide(sink, lengths, out=np.full(sink.shape, np.nan), where=lengths > 0)
     usable = ~np.isnan(ratios).all(axis=0)
     parts = {"c": lengths, "lambda_sink": ratios, "cv_within_sequence": variation(others)}
-    found = {name: estimate_mean(values, POSITIVE) for name, values in parts.items()}
+    estimates = {name: estimate_mean(values, POSITIVE) for name, values in parts.items()}
     expected = [estimate_variation(others[:, head]) for head in range(kv_heads)]
     whole, left_out = (np.stack(of_heads, axis=-1) for of_heads in zip(*expected, strict=True))
-    found["cv_of_expected_norm"] = estimate_jackknife(whole, left_out, POSITIVE)
+    estimates["cv_of_expected_norm"] = estimate_jackknife(whole, left_out, POSITIVE)
     ends = {"": "value", "_low": "low", "_high": "high"}
     yield (
         "assumption_norms",
@@ -50,7 +50,11 @@ def _build_rows(norms: F64, layer: int) -> Rows:
                 "kv_head": np.arange(kv_heads, dtype=np.int16),
                 "sequences": np.full(kv_heads, sequences, np.int32),
                 "status": pa.array(np.where(usable, "ok", "zero").tolist(), pa.string()),
-                **{f"{name}{end}": getattr(one, field) for name, one in found.items() for end, field in ends.items()},
+                **{
+                    f"{name}{end}": getattr(one, field)
+                    for name, one in estimates.items()
+                    for end, field in ends.items()
+                },
                 "cv_of_mean_norm": variation(others.mean(axis=0)),
             }
         ),

@@ -76,5 +76,5 @@ def _repeat(place: Place, index: NDArray[np.int32]) -> Place:
     return {name: column[index] for name, column in place.items()}
 
 
-def _build_estimate(name: str, found: Estimate) -> dict[str, Any]:
-    return {name: found.value.ravel(), f"{name}_low": found.low.ravel(), f"{name}_high": found.high.ravel()}
+def _build_estimate(name: str, estimate: Estimate) -> dict[str, Any]:
+    return {name: estimate.value.ravel(), f"{name}_low": estimate.low.ravel(), f"{name}_high": estimate.high.ravel()}

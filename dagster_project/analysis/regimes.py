@@ -54,7 +54,7 @@ def _compute_layer(sources: Sources, index: int, layer: int, fits: dict[int, dic
     classes = np.stack([_classify_keys(positions, fit) for fit in fits.values()])
     group = metrics.layers[layer].heads // metrics.layers[layer].kv_heads
     of_margin = [name for name in lower.INGREDIENTS if name != "a_0"]
-    found, sequences = [], metrics.sizes["sequence"]
+    regimes, sequences = [], metrics.sizes["sequence"]
     for begin in range(0, sequences, BLOCK):
         where: dict[str, Any] = {"sequence": slice(begin, min(begin + BLOCK, sequences)), "query": index}
         weights = read_layer(sources.tensors, "attention", layer, key=seen, **where)[:, heads]
@@ -64,8 +64,8 @@ def _compute_layer(sources: Sources, index: int, layer: int, fits: dict[int, dic
             scale = read_layer(metrics, "value_scale", layer, **where).astype(np.float64)
             unit = scale.repeat(group, axis=1)[:, heads, None]
         margins = lower.margin(lower.Ingredients(**parts), unit)
-        found += [find_regimes(*of_one) for of_one in zip(weights, repeat(classes), margins, strict=False)]
-    yield "regimes_by_sequence", build_batch(_build_columns(found, heads, query, layer))
+        regimes += [find_regimes(*of_one) for of_one in zip(weights, repeat(classes), margins, strict=False)]
+    yield "regimes_by_sequence", build_batch(_build_columns(regimes, heads, query, layer))
 
 
 def _classify_keys(positions: Any, fit: dict[str, Any]) -> Any:
@@ -74,16 +74,16 @@ def _classify_keys(positions: Any, fit: dict[str, Any]) -> Any:
     return classify_keys(positions, t_1=int(fit["t_1"]), t_2=int(fit["t_2"]), **wave)
 
 
-def _build_columns(found: list[Regimes], heads: list[int], query: int, layer: int) -> dict[str, Any]:
+def _build_columns(regimes: list[Regimes], heads: list[int], query: int, layer: int) -> dict[str, Any]:
     """Columns of the regimes that have an N, of all sequences."""
-    first = np.stack([of_one.first_n for of_one in found])  # (sequence, head, regime)
+    first = np.stack([of_one.first_n for of_one in regimes])  # (sequence, head, regime)
     there = first > 0
     sequence, head, regime = np.nonzero(there)
     numbers: dict[str, F64] = {
-        name: np.stack([getattr(of_one, name) for of_one in found])[there]
+        name: np.stack([getattr(of_one, name) for of_one in regimes])[there]
         for name in ("margin_first", "margin_last", "slope", "positive_share")
     }
-    last = np.stack([of_one.last_n for of_one in found])
+    last = np.stack([of_one.last_n for of_one in regimes])
     return {
         "sequence": sequence.astype(np.int32),
         "query": np.full(sequence.size, query, np.int32),

@@ -74,9 +74,9 @@ class _Sums:
     def build_rows(self) -> pa.RecordBatch:
         """The rows of ``sink_effect`` of the query."""
         whole, *left_out = _correlate_sums(self._sums)
-        found = estimate_correlation(whole, left_out)
+        estimate = estimate_correlation(whole, left_out)
         columns: dict[str, NDArray[Any]] = {"n": self._grid.astype(np.int32), "heads": self.heads.astype(np.int32)}
-        ends = {"correlation": found.value, "correlation_low": found.low, "correlation_high": found.high}
+        ends = {"correlation": estimate.value, "correlation_low": estimate.low, "correlation_high": estimate.high}
         constant = fill_columns(self._grid.size, query=self._query, sequences=self._sums.shape[1] - 1)
         return build_batch(constant | columns | ends)
 

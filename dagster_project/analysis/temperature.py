@@ -128,7 +128,7 @@ def _compute_sequence(task: _Task, sequence: int, *, whole: bool) -> tuple[F64, 
         return norms, None
     values = read_layer(store, "values", task.layer, sequence=sequence, key=keys)
     by_kv_head = (len(values), -1)
-    found = selection_by_temperature(
+    by_temperature = selection_by_temperature(
         weights.reshape(*by_kv_head, weights.shape[-1]),
         values[:, None],
         task.temperatures,
@@ -136,9 +136,9 @@ def _compute_sequence(task: _Task, sequence: int, *, whole: bool) -> tuple[F64, 
         learned_sink=learned.reshape(by_kv_head),
         sink=first == 0,
     )
-    beyond = len(task.grid) - len(found.n)
-    lengths = np.stack([found.distance, found.random_distance], axis=-2)
-    selections = np.concatenate([found.measures, lengths], axis=-2)  # (KV head, head, T, quantity, N)
+    beyond = len(task.grid) - len(by_temperature.n)
+    lengths = np.stack([by_temperature.distance, by_temperature.random_distance], axis=-2)
+    selections = np.concatenate([by_temperature.measures, lengths], axis=-2)  # (KV head, head, T, quantity, N)
     selections = np.pad(selections, [(0, 0)] * 4 + [(0, beyond)], constant_values=np.nan)
     return norms, np.moveaxis(selections.reshape(len(weights), *selections.shape[2:]), 2, 0)
 

@@ -25,6 +25,6 @@ def compute_top_keys(sources: Sources) -> Rows:
                 first = int(first_key[sequence, index, layer])
                 weights = read_layer(tensors, "attention", layer, sequence=sequence, query=index)[:, first : query + 1]
                 grouped, at_n = weights.reshape(len(values), -1, query + 1 - first), min(SELECTED, query + 1 - first)
-                found = top_keys(grouped, values[:, :, first : query + 1], n=at_n)
+                ranked = top_keys(grouped, values[:, :, first : query + 1], n=at_n)
                 place = {"sequence": sequence, "query": query, "layer": layer}
-                yield "top_keys", build_top_key_rows(vars(found), first=first, n=at_n, **place)
+                yield "top_keys", build_top_key_rows(vars(ranked), first=first, n=at_n, **place)

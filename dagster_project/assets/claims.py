@@ -18,10 +18,10 @@ SHOWN = ("p_holm", "sequences_needed", "rows", "sequences", "twin_verdict", "bey
 
 def make_claims(work: Work) -> AssetResult:
     """Judge the claims of the paper by a study: only a claim that the study supports passes its check."""
-    found = judge_claims(work.home, work.name)
-    counts = Counter(claim["verdict"] for claim in found)
+    claims = judge_claims(work.home, work.name)
+    counts = Counter(claim["verdict"] for claim in claims)
     return AssetResult(
-        {verdict: counts[verdict] for verdict in VERDICTS}, tuple(_check_claim(claim) for claim in found)
+        {verdict: counts[verdict] for verdict in VERDICTS}, tuple(_check_claim(claim) for claim in claims)
     )
 
 
@@ -40,12 +40,12 @@ def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
         If the study is not landed.
     """
     with closing(connect(home.warehouse)) as connection:
-        asked = "SELECT * EXCLUDE (study) FROM claims WHERE study = ? ORDER BY source, claim"
-        found: list[dict[str, Any]] = connection.sql(asked, params=[name]).to_arrow_table().to_pylist()
-    if not found:
+        statement = "SELECT * EXCLUDE (study) FROM claims WHERE study = ? ORDER BY source, claim"
+        claims: list[dict[str, Any]] = connection.sql(statement, params=[name]).to_arrow_table().to_pylist()
+    if not claims:
         msg = f"The warehouse holds nothing of the study '{name}'; run it first: attention-geometry run {name}"
         raise UserError(msg)
-    return found
+    return claims
 
 
 def _list_checks() -> tuple[Check, ...]:

@@ -118,10 +118,10 @@ def find_origins(home: Home, family: Family) -> dict[str, str | None]:
 
 def read_origins(home: Home, name: str) -> list[tuple[str, str, str | None]] | None:
     """What the tables of a family were made from: name, value and digest of each member; None without such tables."""
-    asked = "SELECT study, value, origin FROM it.family_members ORDER BY member"
+    statement = "SELECT study, value, origin FROM it.family_members ORDER BY member"
     try:
         with open_database(locate_database(home.warehouse, name)) as connection:
-            return [(study, value, origin) for study, value, origin in connection.execute(asked).fetchall()]
+            return [(study, value, origin) for study, value, origin in connection.execute(statement).fetchall()]
     except (duckdb.Error, ForeignError):
         return None
 

@@ -38,7 +38,7 @@ from dagster_project.study.twins import find_twin_name
 from extract.settings import SYNTHETIC
 from storage.errors import UserError
 from storage.files.locks import hold_lock
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.files.staging import remove_leftovers
 from storage.files.tables import read_table, read_table_libraries, read_table_provenance, write_tables
 from storage.warehouse import rows
@@ -331,8 +331,8 @@ def _list_checks() -> tuple[Check, ...]:
     return (*checks, *of_tables, row_count)
 
 
-def _list_places(home: Home, name: str) -> tuple[Local, ...]:
-    return (Local(locate_database(home.warehouse, name)),)
+def _list_places(home: Home, name: str) -> tuple[LocalPlace, ...]:
+    return (LocalPlace(locate_database(home.warehouse, name)),)
 
 
 def _estimate_bytes(extent: Extent) -> int:

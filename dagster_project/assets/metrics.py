@@ -140,11 +140,11 @@ def _measure_locally(
         written: Future[None] | None = None
         for sequence in _show_progress(missing, len(missing)):
             with translate_device_errors(name, device):
-                found = measure_sequence(tensors, metrics.sizes, analysis, sequence, device=device)
-            violations += count_violations(found, metrics.layers)
+                arrays = measure_sequence(tensors, metrics.sizes, analysis, sequence, device=device)
+            violations += count_violations(arrays, metrics.layers)
             if written is not None:
                 written.result()
-            written = writer.submit(metrics.write, sequence, found)
+            written = writer.submit(metrics.write, sequence, arrays)
         if written is not None:
             written.result()
     return violations
@@ -193,12 +193,12 @@ def _measure_one(sequence: int, *, stores: _Stores) -> int:
     is written.
     """
     tensors, metrics = _open_stores(stores)
-    found = measure_sequence(
+    arrays = measure_sequence(
         tensors, metrics.sizes, stores.analysis, sequence, scheduler="synchronous", go_on=_check_wanted
     )
     _check_not_replaced(stores)
-    metrics.write(sequence, found, before_ledger=partial(_check_not_replaced, stores))
-    return count_violations(found, metrics.layers)
+    metrics.write(sequence, arrays, before_ledger=partial(_check_not_replaced, stores))
+    return count_violations(arrays, metrics.layers)
 
 
 def _check_wanted() -> None:
@@ -237,12 +237,12 @@ def _read_other_version(path: Place) -> Provenance | str:
     if not path.exists():
         return MISSING
     try:
-        found = _parse_provenance(SequenceStore.open(path, ()).provenance)
+        provenance = _parse_provenance(SequenceStore.open(path, ()).provenance)
     except NewerError:
         raise
     except UserError:
         return UNREADABLE
-    return UNREADABLE if found.version == METRICS_VERSION else found
+    return UNREADABLE if provenance.version == METRICS_VERSION else provenance
 
 
 def build_expected(snapshot: Snapshot) -> Provenance | None:
@@ -265,8 +265,8 @@ def _estimate_bytes(extent: Extent) -> int:
     """Uncompressed bytes of the sequences that are still to be measured."""
     study = extent.study
     sizes = {**extent.sizes, "kappa": len(study.analysis.kappas), "n": max(study.query_positions)}
-    begun = extent.home.metrics(extent.name).exists()
-    return estimate_sequence_bytes(SELECTION, sizes) * (extent.missing if begun else study.sequences)
+    exists = extent.home.metrics(extent.name).exists()
+    return estimate_sequence_bytes(SELECTION, sizes) * (extent.missing if exists else study.sequences)
 
 
 SELECTION_METRICS = Asset(

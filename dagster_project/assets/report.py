@@ -32,7 +32,7 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from dagster_project.study.studies import find_study
 from storage.errors import UserError
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.files.user_paths import open_regular_file
 from storage.warehouse.connection import connect, locate_database, open_database
 from storage.warehouse.families import land_family
@@ -131,9 +131,9 @@ def read_report_origin(path: Path) -> dict[str, Any]:
     """
     with open_regular_file(path) as page:
         head = page.read(HEAD).decode(errors="replace")
-    found = re.search(r'<meta name="attention-geometry" content="([^"]*)">', head)
+    match = re.search(r'<meta name="attention-geometry" content="([^"]*)">', head)
     try:
-        origin = json.loads(unescape(found[1])) if found else {}
+        origin = json.loads(unescape(match[1])) if match else {}
     except ValueError:
         return {}
     return origin if isinstance(origin, dict) else {}
@@ -233,9 +233,9 @@ def export(home: Home, name: str, *, images: Path | None, tables: Path | None, o
 
     map_n = find_study(home, name).analysis.map_n
     with _open_connection(home) as connection:
-        found = sections(find_source(connection, name, map_n=map_n))
-    written = [] if images is None else write_images(found, images, overwrite=overwrite)
-    return written + ([] if tables is None else write_tables(found, tables, overwrite=overwrite))
+        sections_of_study = sections(find_source(connection, name, map_n=map_n))
+    written = [] if images is None else write_images(sections_of_study, images, overwrite=overwrite)
+    return written + ([] if tables is None else write_tables(sections_of_study, tables, overwrite=overwrite))
 
 
 @contextmanager
@@ -298,6 +298,6 @@ REPORT = Asset(
     make=make_report,
     expected=_build_expected,
     recorded=_read_recorded,
-    places=wrap_place(lambda home, name: Local(home.report(name))),
+    places=wrap_place(lambda home, name: LocalPlace(home.report(name))),
     settings=("analysis.map_n",),
 )

@@ -9,7 +9,7 @@ from dagster_project.assets.asset import Asset, Extent
 from dagster_project.study.home import HOME_VARIABLE, METRICS_VARIABLE, TENSORS_VARIABLE, Home
 from dagster_project.study.settings import Study
 from storage.errors import UserError
-from storage.files.places import Local, Place
+from storage.files.places import LocalPlace, Place
 
 logger = logging.getLogger(__name__)
 
@@ -56,16 +56,16 @@ def _group_by_place(
     home: Home, assets: tuple[Asset, ...], parts: Mapping[str, int]
 ) -> list[tuple[Place, dict[str, int]]]:
     """Group estimates by root folder or object store; stores on the disk of the data root count as in the root."""
-    found: dict[Place, dict[str, int]] = {}
+    by_place: dict[Place, dict[str, int]] = {}
     for asset in assets:
         if asset.name in parts:
-            found.setdefault(_find_root(home, asset), {})[asset.name] = parts[asset.name]
-    return list(found.items())
+            by_place.setdefault(_find_root(home, asset), {})[asset.name] = parts[asset.name]
+    return list(by_place.items())
 
 
 def _find_root(home: Home, asset: Asset) -> Place:
     """The folder of all studies' stores of one asset, or the data root if that is on the same disk."""
-    root, data_root = asset.places(home, "any")[0].parent, Local(home.root)
+    root, data_root = asset.places(home, "any")[0].parent, LocalPlace(home.root)
     return data_root if root.is_on_same_disk(data_root) else root
 
 
@@ -105,7 +105,7 @@ def _suggest_space(home: Home, name: str, place: Place) -> Iterator[str]:
     if those:
         yield f"drop tensors that have landed, `attention-geometry drop STUDY`, of {', '.join(those)}"
     elsewhere = TENSORS_VARIABLE if place == home.tensor_root else METRICS_VARIABLE
-    variable = f"--home or {HOME_VARIABLE}" if place == Local(home.root) else elsewhere
+    variable = f"--home or {HOME_VARIABLE}" if place == LocalPlace(home.root) else elsewhere
     yield f"make room there, or choose another place with {variable}"
 
 

@@ -23,7 +23,7 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import AnalysisSettings
 from storage.errors import UserError
 from storage.files.locks import hold_lock
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.files.staging import remove_leftovers
 
 if TYPE_CHECKING:
@@ -114,9 +114,9 @@ class _Step:
         """The Parquet file of each table."""
         return list_summary_paths(home, study, self.tables)
 
-    def list_places(self, home: Home, study: str) -> tuple[Local, ...]:
+    def list_places(self, home: Home, study: str) -> tuple[LocalPlace, ...]:
         """The Parquet files, as places."""
-        return tuple(Local(path) for path in self.list_paths(home, study).values())
+        return tuple(LocalPlace(path) for path in self.list_paths(home, study).values())
 
     def build_provenance(self, analysis: AnalysisSettings, metrics: Mapping[str, Any]) -> dict[str, Any]:
         """What the tables are made from, as JSON: versions, settings, and the provenance of tensors and metrics."""
@@ -140,11 +140,11 @@ class _Step:
         paths = self.list_paths(snapshot.home, snapshot.name).values()
         if not all(path.exists() for path in paths):
             return MISSING
-        found = [read_table_provenance(path) for path in paths]
-        if any(made is None for made in found):
+        records = [read_table_provenance(path) for path in paths]
+        if any(made is None for made in records):
             return UNREADABLE
         recorded, expected = (
-            [self._parse_provenance(made) for made in found if made is not None],
+            [self._parse_provenance(made) for made in records if made is not None],
             self.build_expected(snapshot),
         )
         return next((made for made in recorded if made != expected), recorded[0])

@@ -41,7 +41,7 @@ from extract.hub import exists, expand_path
 from reports.findings import effects as effects_findings
 from reports.findings.numbers import count
 from storage.errors import QuotingError, UserError
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.files.user_paths import resolve_path
 
 if TYPE_CHECKING:
@@ -83,9 +83,9 @@ JsonOption = Annotated[bool, _make_flag("--json", help="Print results as JSON.")
 OverwriteOption = Annotated[bool, _make_flag("--overwrite", help="Replace files that exist already.")]
 
 
-def _print_version(asked: bool) -> None:
+def _print_version(requested: bool) -> None:
     """Print the version and exit."""
-    if asked:
+    if requested:
         typer.echo(metadata.version("attention-geometry"))
         raise typer.Exit
 
@@ -270,9 +270,9 @@ def inspect_command(
     """
     from dagster_project.command.inspection import inspect_texts, parse_inspection, read_lines
 
-    asked = parse_inspection(by=by, head=head, top=top, n=n, query=query, as_json=as_json)
+    inspection = parse_inspection(by=by, head=head, top=top, n=n, query=query, as_json=as_json)
     settings = {"model": _build_input_settings(model, gguf=gguf, revision=revision), "dtype": dtype, "device": device}
-    if not inspect_texts(settings, read_lines() if text is None else [text], asked, go_on=text is None):
+    if not inspect_texts(settings, read_lines() if text is None else [text], inspection, go_on=text is None):
         raise typer.Exit(1)
 
 
@@ -368,18 +368,18 @@ def studies(
     from dagster_project.upkeep.progress import describe_states, merge_members
 
     root = _use_home(home)
-    found, unreadable = list_readable_studies(root)
+    readable, unreadable = list_readable_studies(root)
     families = list_families(root)
     if family is not None:
         families, unreadable = {family: find_family(root, family)}, {}
-        found = {name: found[name] for name in families[family].members if name in found}
+        readable = {name: readable[name] for name in families[family].members if name in readable}
     keys = ("study", "model", "corpus", "context_length", "sequences", "state")
-    states = describe_states(root, found)
+    states = describe_states(root, readable)
     rows = [
         dict(
             zip(keys, (name, of.model.name, of.corpus.name, of.context_length, of.sequences, states[name]), strict=True)
         )
-        for name, of in found.items()
+        for name, of in readable.items()
     ]
     if as_json:
         members = {member: name for name, known in families.items() for member in known.members}
@@ -567,8 +567,8 @@ def scores(
     _check_known(root, study)
     from dagster_project.command.heads import add_scores
 
-    found = add_scores(root, study, resolve_path(file), form=form, source=source, overwrite=overwrite)
-    make_console().print(build_table(found, title=f"{study}: rank correlation over heads"))
+    correlations = add_scores(root, study, resolve_path(file), form=form, source=source, overwrite=overwrite)
+    make_console().print(build_table(correlations, title=f"{study}: rank correlation over heads"))
 
 
 @app.command("sql")
@@ -701,24 +701,24 @@ def refresh(
     from dagster_project.upkeep.plan import read_latest
 
     root = _use_home(home)
-    found = read_latest(root) if report else run_refresh(root, studies or (), dry_run=dry_run)
+    report_rows = read_latest(root) if report else run_refresh(root, studies or (), dry_run=dry_run)
     if as_json:
-        for entry in found.entries:
+        for entry in report_rows.entries:
             write_object(asdict(entry) | {"reasons": entry.reasons})
     else:
-        make_console().print(_build_refresh_table(found))
-    if any(entry.failed for entry in found.entries):
+        make_console().print(_build_refresh_table(report_rows))
+    if any(entry.failed for entry in report_rows.entries):
         raise typer.Exit(1)
 
 
-def _build_refresh_table(found: "Report") -> "Table":
+def _build_refresh_table(report: "Report") -> "Table":
     """Build the table of what a refresh found and did."""
     from rich.table import Table
 
     table = Table(
-        "study", "state", "why", "outcome", "seconds", title=f"{found.by}, {found.name}", title_justify="left"
+        "study", "state", "why", "outcome", "seconds", title=f"{report.by}, {report.name}", title_justify="left"
     )
-    for entry in found.entries:
+    for entry in report.entries:
         outcome = f"{entry.outcome}: {entry.message}" if entry.outcome and entry.message else entry.outcome
         seconds = "" if entry.seconds is None else f"{entry.seconds:.1f}"
         table.add_row(
@@ -752,21 +752,21 @@ def doctor(
     from dagster_project.upkeep.doctor import verify as read_everything
 
     root = _use_home(home)
-    asked = [tabulate_removals(removed_leftovers(root))] if clean else []
+    results = [tabulate_removals(removed_leftovers(root))] if clean else []
     if rebuild_records:
         from dagster_project.records.opening import rebuild_records as rebuild
 
         rebuild(root)
         typer.echo(f"{root.dagster}: Dagster's records rebuilt; if the schedule was on, turn it on again", err=True)
-    found = list(read_everything(root)) if verify else []
-    asked += [tabulate_verdicts(found)] if verify else []
-    tables = asked if clean or verify or rebuild_records else examine(root)
+    verdicts = list(read_everything(root)) if verify else []
+    results += [tabulate_verdicts(verdicts)] if verify else []
+    tables = results if clean or verify or rebuild_records else examine(root)
     if as_json:
         write_object({str(table.title).lower(): list_rows(table) for table in tables})
     else:
         for table in tables:
             make_console().print(table)
-    if any(each.damage for each in found):
+    if any(each.damage for each in verdicts):
         raise typer.Exit(1)
 
 
@@ -947,12 +947,12 @@ def _check_study(home: Home, study: str) -> None:
     from extract.checks import check_inputs
     from extract.preflight import check_device, check_hub
 
-    found = find_study(home, study)
-    check_inputs(found)
+    settings = find_study(home, study)
+    check_inputs(settings)
     place = home.tensors(study)
-    if isinstance(place, Local) and not place.exists():
-        check_device(found.device, needs_gpu=found.needs_gpu)
-        check_hub(found)
+    if isinstance(place, LocalPlace) and not place.exists():
+        check_device(settings.device, needs_gpu=settings.needs_gpu)
+        check_hub(settings)
 
 
 def _check_known(home: Home, *studies: str) -> None:
@@ -1016,18 +1016,18 @@ def _print_results(home: Home, study: str, *, as_json: bool) -> None:
     from storage.warehouse.connection import connect
 
     with closing(connect(home.warehouse)) as connection:
-        found = ask(connection, "results_at_a_glance", study=study)
+        table = ask(connection, "results_at_a_glance", study=study)
         claims = ask(connection, "claims", study=study).rows()
         sentences = summarise(connection, study)
         heads = ask(connection, "ablation_by_head", study=study).rows()
         associations = ask(connection, "loss_associations", study=study).rows()
     if as_json:
         pages = {"report": str(home.report(study)), "index": str(home.index)}
-        write_object({"study": study, "results": found.rows(), "claims": claims, **pages})
+        write_object({"study": study, "results": table.rows(), "claims": claims, **pages})
         return
     if heads:
         sentences.append(effects_findings.summarise_effects(heads, associations))
-    make_console().print(build_table(found.table, title=f"{study}: mean over heads and sequences"))
+    make_console().print(build_table(table.table, title=f"{study}: mean over heads and sequences"))
     for sentence in sentences:
         make_console().print(f"• {sentence}", highlight=False, markup=False)
     typer.echo(f"Claims and intervals: attention-geometry sql \"FROM claims WHERE study = '{study}'\"")

@@ -17,10 +17,10 @@ def complete_study(context: typer.Context, incomplete: str) -> list[str]:
     named = context.params.get("home")
     try:
         home = Home(resolve_path(named)) if named else Home.from_environment()
-        found = {*list_readable_studies(home)[0], *list_families(home)}
+        names = {*list_readable_studies(home)[0], *list_families(home)}
     except (UserError, OSError):
         return []
-    return _filter_by_prefix(incomplete, found)
+    return _filter_by_prefix(incomplete, names)
 
 
 def complete_relation(incomplete: str) -> list[str]:

@@ -76,7 +76,7 @@ def add_scores(
     _check_name(name)
     with closing(connect(home.warehouse)) as connection:
         scores = read_scores(path, form, Heads.of(connection, study))
-        found = correlate_scores(connection, study, scores)
+        correlations = correlate_scores(connection, study, scores)
     rows = [
         {"source": name, "format": form, "layer": layer, "head": head, "score": score}
         for (layer, head), score in sorted(scores.items())
@@ -90,7 +90,7 @@ def add_scores(
         # kept before they are visible, so that the next landing never loses what was seen
         with replace_rows(home.warehouse, study, EXTERNAL, pa.Table.from_pylist(others + rows)):
             keep_external_scores(home, study, others + rows)
-    return pa.Table.from_pylist([row | {"says": _describe(row)} for row in found])
+    return pa.Table.from_pylist([row | {"says": _describe(row)} for row in correlations])
 
 
 def _check_name(name: str) -> None:

@@ -84,7 +84,7 @@ def parse_inspection(*, by: str, head: str | None, top: int, n: int, query: int 
     return Inspection(by, place, top, n, query, as_json)
 
 
-def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], asked: Inspection, *, go_on: bool) -> bool:
+def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection: Inspection, *, go_on: bool) -> bool:
     """Load a model and print what its heads do with each text; return whether all texts could be measured.
 
     Parameters
@@ -117,7 +117,7 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], asked: Insp
     failed = False
     for text in texts:
         try:
-            _print(analyze(model, tokenizer, text, n=asked.n, query=asked.query), text, asked)
+            _print(analyze(model, tokenizer, text, n=inspection.n, query=inspection.query), text, inspection)
         except (UserError, ValueError) as error:  # of numbers that are out of range for the text
             if not go_on:
                 raise UserError(str(error)) from error
@@ -153,53 +153,56 @@ def _load(settings: ExtractionSettings) -> "tuple[PreTrainedModel, PreTrainedTok
         return load(described), described.tokenizer
 
 
-def _print(found: "Analysis", text: str, asked: Inspection) -> None:
+def _print(analysis: "Analysis", text: str, inspection: Inspection) -> None:
     """Print the ranking of the heads, or the keys of one."""
-    if asked.head is None:
-        ranked = _rank(found, asked.by)[: asked.top]
-        if asked.as_json:
-            write_object({"text": text, **_describe(found), "by": asked.by, "heads": ranked})
+    if inspection.head is None:
+        ranked = _rank(analysis, inspection.by)[: inspection.top]
+        if inspection.as_json:
+            write_object({"text": text, **_describe(analysis), "by": inspection.by, "heads": ranked})
         else:
-            _print_ranking(found, ranked, asked.by)
+            _print_ranking(analysis, ranked, inspection.by)
         return
-    keys = [row for row in found.top_keys.to_pylist() if (row.pop("layer"), row.pop("head")) == asked.head]
+    keys = [row for row in analysis.top_keys.to_pylist() if (row.pop("layer"), row.pop("head")) == inspection.head]
     if not keys:
-        msg = f"{found.model} has no head {asked.head[0]}.{asked.head[1]}; choose one of {_describe_heads(found)}"
+        layer, head = inspection.head
+        msg = f"{analysis.model} has no head {layer}.{head}; choose one of {_describe_heads(analysis)}"
         raise UserError(msg)
-    if asked.as_json:
-        write_object({"text": text, **_describe(found), "head": list(asked.head), "top_keys": keys[: asked.top]})
+    if inspection.as_json:
+        write_object(
+            {"text": text, **_describe(analysis), "head": list(inspection.head), "top_keys": keys[: inspection.top]}
+        )
     else:
-        _print_keys(found, keys, asked)
+        _print_keys(analysis, keys, inspection)
 
 
-def _describe(found: "Analysis") -> dict[str, Any]:
+def _describe(analysis: "Analysis") -> dict[str, Any]:
     """Model, query and N of an analysis."""
-    return {"model": found.model, "query": found.query, "n": found.n, "tokens": found.tokens.num_rows}
+    return {"model": analysis.model, "query": analysis.query, "n": analysis.n, "tokens": analysis.tokens.num_rows}
 
 
-def _describe_heads(found: "Analysis") -> str:
+def _describe_heads(analysis: "Analysis") -> str:
     """The first and the last head."""
-    first, last = (found.heads.slice(row, 1).to_pylist()[0] for row in (0, found.heads.num_rows - 1))
+    first, last = (analysis.heads.slice(row, 1).to_pylist()[0] for row in (0, analysis.heads.num_rows - 1))
     return f"{first['layer']}.{first['head']} to {last['layer']}.{last['head']}"
 
 
-def _rank(found: "Analysis", by: str) -> list[dict[str, Any]]:
+def _rank(analysis: "Analysis", by: str) -> list[dict[str, Any]]:
     """The heads in falling order of a column, those without a value last; with the chance of a pattern."""
-    column, heads = RANKS.get(by, by), found.heads.to_pylist()
+    column, heads = RANKS.get(by, by), analysis.heads.to_pylist()
     if by in LOOKED_AT:
-        of_pattern = (row for row in found.patterns.to_pylist() if row["pattern"] == by)
+        of_pattern = (row for row in analysis.patterns.to_pylist() if row["pattern"] == by)
         heads = [
             head | {by: row["value"], "chance": row["chance"]} for head, row in zip(heads, of_pattern, strict=True)
         ]
     return sorted(heads, key=lambda row: (row[column] is None, -(row[column] or 0.0)))
 
 
-def _print_ranking(found: "Analysis", ranked: Sequence[dict[str, Any]], by: str) -> None:
+def _print_ranking(analysis: "Analysis", ranked: Sequence[dict[str, Any]], by: str) -> None:
     """Print heads with their keys of largest weight."""
     import pyarrow as pa
 
     keys: dict[tuple[int, int], list[str]] = {}
-    for row in found.top_keys.to_pylist():
+    for row in analysis.top_keys.to_pylist():
         if row["rank"] <= KEYS:
             keys.setdefault((row["layer"], row["head"]), []).append(f"{row['token']!r} {row['weight']:.2f}")
     shown = dict.fromkeys((RANKS[by], *SHOWN) if by in RANKS else (by, "chance", *SHOWN))
@@ -209,45 +212,44 @@ def _print_ranking(found: "Analysis", ranked: Sequence[dict[str, Any]], by: str)
         | {"keys of largest weight": ", ".join(keys[row["layer"], row["head"]])}
         for row in ranked
     ]
-    title = (
-        f"{found.model}: the {len(ranked)} of {found.heads.num_rows} heads of largest {by}, {_describe_query(found)}"
-    )
+    of_all = f"the {len(ranked)} of {analysis.heads.num_rows} heads of largest {by}"
+    title = f"{analysis.model}: {of_all}, {_describe_query(analysis)}"
     place = make_console()
     place.print(title, markup=False)
     place.print(build_table(pa.Table.from_pylist(rows)))
     place.file.flush()
 
 
-def _print_keys(found: "Analysis", keys: Sequence[dict[str, Any]], asked: Inspection) -> None:
+def _print_keys(analysis: "Analysis", keys: Sequence[dict[str, Any]], inspection: Inspection) -> None:
     """Print the text shaded by the weights of a head, and its keys of largest weight."""
     import pyarrow as pa
 
     place = make_console()
-    name = ".".join(map(str, asked.head or ()))
-    place.print(f"{found.model}, head {name}, {_describe_query(found)}", markup=False)
-    place.print(_shade_text(found, {row["position"]: row for row in keys}), soft_wrap=True)
+    name = ".".join(map(str, inspection.head or ()))
+    place.print(f"{analysis.model}, head {name}, {_describe_query(analysis)}", markup=False)
+    place.print(_shade_text(analysis, {row["position"]: row for row in keys}), soft_wrap=True)
     rounded = [
         {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
-        for row in keys[: asked.top]
+        for row in keys[: inspection.top]
     ]
     place.print(build_table(pa.Table.from_pylist([row | {"token": repr(row["token"])} for row in rounded])))
     place.file.flush()
 
 
-def _describe_query(found: "Analysis") -> str:
+def _describe_query(analysis: "Analysis") -> str:
     """The query and N in words."""
-    token = found.tokens["token"][found.query].as_py()
-    return f"query {found.query} {token!r}, N = {found.n}"
+    token = analysis.tokens["token"][analysis.query].as_py()
+    return f"query {analysis.query} {token!r}, N = {analysis.n}"
 
 
-def _shade_text(found: "Analysis", keys: Mapping[int, dict[str, Any]]) -> "Text":
+def _shade_text(analysis: "Analysis", keys: Mapping[int, dict[str, Any]]) -> "Text":
     """The tokens in order, shaded by weight; those within r_min are underlined, the query is bold."""
     from rich.text import Text
 
     shaded = Text()
-    for position, token in enumerate(found.tokens["token"].to_pylist()):
+    for position, token in enumerate(analysis.tokens["token"].to_pylist()):
         row = keys.get(position)
-        style = "bold " if position == found.query else ""
+        style = "bold " if position == analysis.query else ""
         if row is not None:
             with suppress(StopIteration):
                 style += next(shade for least, shade in SHADES if row["weight"] >= least)

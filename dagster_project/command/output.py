@@ -103,9 +103,9 @@ def list_rows(table: "Table") -> list[dict[str, str]]:
     return [dict(zip(names, map(str, row), strict=True)) for row in cells]
 
 
-def write_object(found: object) -> None:
+def write_object(rows: object) -> None:
     """Write one JSON document in a line to standard output, as UTF-8 regardless of the terminal's encoding."""
-    _write_line(json.dumps(_replace_non_finite(found), default=_convert_to_json, ensure_ascii=False))
+    _write_line(json.dumps(_replace_non_finite(rows), default=_convert_to_json, ensure_ascii=False))
 
 
 def _write_line(text: str) -> None:

@@ -230,8 +230,8 @@ def _execute(
                 tags={**living, **(tags or {})},
             )
     except DagsterAssetCheckFailedError as error:
-        found = " ".join(str(error).split())
-        msg = f"Study '{name}' failed a check: {found}; see the run in `attention-geometry ui`"
+        message = " ".join(str(error).split())
+        msg = f"Study '{name}' failed a check: {message}; see the run in `attention-geometry ui`"
         raise UserError(msg) from error
     except DagsterExecutionInterruptedError as error:
         raise KeyboardInterrupt from error

@@ -49,11 +49,11 @@ def serve(command: Sequence[str]) -> int:
     int
         The command's exit code, or 128 plus the number of the signal.
     """
-    asked: list[int] = []
+    signals: list[int] = []
     with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:  # noqa: S603 (no shell, our own interpreter)
 
         def stop(number: int, frame: object) -> None:  # noqa: ARG001 (a handler's signature)
-            asked.append(number)
+            signals.append(number)
             process.send_signal(signal.SIGINT)
             signal.alarm(PATIENCE)
 
@@ -66,7 +66,7 @@ def serve(command: Sequence[str]) -> int:
             for number, handler in before.items():
                 signal.signal(number, handler)
     _kill(process)
-    return 128 + asked[0] if asked else code
+    return 128 + signals[0] if signals else code
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:

@@ -14,7 +14,7 @@ from dagster_project.assets.asset import Asset, Check, CheckResult, Markdown
 from dagster_project.assets.catalogue import ASSETS, find_asset, make
 from dagster_project.records.partitions import studies
 from dagster_project.study.home import Home
-from storage.files.places import Local, Remote
+from storage.files.places import LocalPlace, RemotePlace
 
 STEP = "summaries"
 """Name of the step that makes all assets of small tables which need no model, one after the other."""
@@ -118,7 +118,7 @@ def _convert_result(result: CheckResult, check: Check, asset: str, study: str) -
 def _convert_metadata(value: Any) -> Any:
     """A value as Dagster metadata."""
     match value:
-        case Path() | Local() | Remote():
+        case Path() | LocalPlace() | RemotePlace():
             return dg.MetadataValue.path(str(value))
         case Markdown():
             return dg.MetadataValue.md(value)

@@ -30,9 +30,9 @@ from dagster_project.study.studies import find_family, list_readable_families
 )
 def family(context: dg.AssetExecutionContext, data_root: dg.ResourceParam[Home]) -> dg.MaterializeResult[None]:
     """The tables and the page of a family of studies, from the members that have landed."""
-    found = find_family(data_root, context.partition_key)
-    counts = make_family(data_root, found)
-    path = dg.MetadataValue.path(str(data_root.families / f"{found.name}.html"))
+    chosen = find_family(data_root, context.partition_key)
+    counts = make_family(data_root, chosen)
+    path = dg.MetadataValue.path(str(data_root.families / f"{chosen.name}.html"))
     return dg.MaterializeResult(metadata={"path": path, **counts})
 
 
@@ -48,14 +48,14 @@ def families_current(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequ
     register_studies(context.instance, home)
     running = find_unended_runs(context.instance)
     known = list_readable_families(home).values()
-    waiting = [found for found in known if _is_settled(home, found, running) and explain_stale_family(home, found)]
-    for found in waiting:
-        yield dg.RunRequest(run_key=f"{found.name}-{compute_inputs_digest(home, found)}", partition_key=found.name)
+    waiting = [stale for stale in known if _is_settled(home, stale, running) and explain_stale_family(home, stale)]
+    for stale in waiting:
+        yield dg.RunRequest(run_key=f"{stale.name}-{compute_inputs_digest(home, stale)}", partition_key=stale.name)
     if not waiting:
         yield dg.SkipReason(f"{len(known)} families are current, or their members are being made or were never run")
 
 
-def _is_settled(home: Home, found: Family, running: dict[str, str]) -> bool:
+def _is_settled(home: Home, family: Family, running: dict[str, str]) -> bool:
     """Whether a member of a family has landed, and no process works on one or on the family."""
-    names = [found.name, *found.members]
-    return has_members(home, found) and not any(name in running or home.is_claimed(name) for name in names)
+    names = [family.name, *family.members]
+    return has_members(home, family) and not any(name in running or home.is_claimed(name) for name in names)

@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from dagster_project.records.registration import mark_dead_runs, register_studies, use_instance
 from dagster_project.study.home import Home, is_held
 from storage.errors import UserError
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.files.staging import delete, set_aside
 
 FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -132,7 +132,7 @@ def _describe_error(home: Home, error: Exception) -> str:
 
 def _is_disk_full(error: BaseException | None, place: Path) -> bool:
     """Whether an error, or its cause, is for lack of space; SQLite also fails in other ways if there is none."""
-    if Local(place).measure_free_space() < LEAST_SPACE:
+    if LocalPlace(place).measure_free_space() < LEAST_SPACE:
         return True
     while error is not None:
         inner = getattr(error, "orig", None) or error
@@ -152,7 +152,7 @@ def _find_damage(path: Path) -> str | None:
     """The damage of an SQLite database in one line; None if there is none."""
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            found = connection.execute("PRAGMA integrity_check(1)").fetchall()
+            rows = connection.execute("PRAGMA integrity_check(1)").fetchall()
     except sqlite3.Error as error:
         return str(error)
-    return None if found == [("ok",)] else " ".join(str(found[0][0]).split())
+    return None if rows == [("ok",)] else " ".join(str(rows[0][0]).split())

@@ -156,8 +156,8 @@ def register_studies(instance: dg.DagsterInstance, home: Home) -> list[str]:
         readable, unreadable = list_readable_studies(home)
         names = list(readable)
         own = folder == home.dagster  # elsewhere, they may be of another data root
-        for partitions, found in ((studies, names), (families, list(list_readable_families(home)))):
-            _register(instance, str(partitions.name), found, delete=own and not unreadable)
+        for partitions, keys in ((studies, names), (families, list(list_readable_families(home)))):
+            _register(instance, str(partitions.name), keys, delete=own and not unreadable)
     return names
 
 

@@ -17,7 +17,7 @@ LARGEST = 10_000_000
 """Most characters of a document."""
 
 
-class _Strict(yaml.SafeLoader):
+class _StrictLoader(yaml.SafeLoader):
     """A loader of plain values that refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -35,8 +35,8 @@ class _Strict(yaml.SafeLoader):
                     first = f"'{key.value}' is defined twice, first"
                     raise yaml.constructor.ConstructorError(first, places[key.value], "and again", key.start_mark)
                 places[key.value] = key.start_mark
-        found: dict[Hashable, Any] = super().construct_mapping(node, deep)
-        return found
+        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep)
+        return mapping
 
 
 def parse_yaml(text: str) -> Any:
@@ -63,4 +63,4 @@ def _load_document(text: str) -> Any:
             what = f"more than {DEEPEST} levels of nesting" if depth > DEEPEST else f"more than {MOST_ALIASES} aliases"
             msg = f"it has {what}; simplify it\n{event.start_mark}"
             raise yaml.YAMLError(msg)
-    return yaml.load(text, Loader=_Strict)  # noqa: S506 (a safe loader)
+    return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 (a safe loader)

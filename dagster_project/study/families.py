@@ -70,11 +70,11 @@ def expand_families(entries: Mapping[Any, Any]) -> Entries:
         if not (isinstance(name, str) and isinstance(settings, dict) and FIELD in settings):
             studies[name] = settings
             continue
-        found = _parse_family(name, settings[FIELD])
-        if isinstance(found, Fault):
-            studies[name] = found
+        parsed = _parse_family(name, settings[FIELD])
+        if isinstance(parsed, Fault):
+            studies[name] = parsed
             continue
-        family, changes = found
+        family, changes = parsed
         if taken := [member for member in family.members if member in entries or member in studies]:
             studies[name] = Fault(
                 f"family '{name}' has a member '{taken[0]}', but another entry has this name; rename it"

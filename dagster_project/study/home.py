@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 
 from storage.errors import UserError
 from storage.files.locks import hold_lock
-from storage.files.places import Local, Place, Remote, parse_place
+from storage.files.places import LocalPlace, Place, RemotePlace, parse_place
 from storage.files.root import DEFAULT_HOME, HOME_VARIABLE, data_root, warehouse_of
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ class Home:
     """The data root and the path of each file in it."""
 
     root: Path
-    tensor_root: Local | Remote | None = None
+    tensor_root: LocalPlace | RemotePlace | None = None
     """Where tensor stores are, if not in the data root: they are by far the largest files."""
-    metric_root: Local | Remote | None = None
+    metric_root: LocalPlace | RemotePlace | None = None
     """Where metrics stores are, if not in the data root."""
 
     @classmethod
@@ -71,16 +71,16 @@ class Home:
         """Dagster's own records: runs, events, schedules."""
         return self.root / "dagster"
 
-    def locate_stores(self, part: Literal["tensors", "metrics"]) -> Local | Remote:
+    def locate_stores(self, part: Literal["tensors", "metrics"]) -> LocalPlace | RemotePlace:
         """Where the tensor stores, or the metrics stores, of all studies are."""
         elsewhere = self.tensor_root if part == "tensors" else self.metric_root
-        return elsewhere or Local(self.root / part)
+        return elsewhere or LocalPlace(self.root / part)
 
-    def tensors(self, study: str) -> Local | Remote:
+    def tensors(self, study: str) -> LocalPlace | RemotePlace:
         """The tensor store of a study."""
         return self.locate_stores("tensors").join(f"{study}.zarr")
 
-    def metrics(self, study: str) -> Local | Remote:
+    def metrics(self, study: str) -> LocalPlace | RemotePlace:
         """The metrics store of a study."""
         return self.locate_stores("metrics").join(f"{study}.zarr")
 
@@ -127,7 +127,7 @@ class Home:
     @property
     def _locks(self) -> Path:
         """The folder of locks: next to the tensors if these are in a local folder, which other data roots may share."""
-        return (self.tensor_root.path if isinstance(self.tensor_root, Local) else self.root) / "locks"
+        return (self.tensor_root.path if isinstance(self.tensor_root, LocalPlace) else self.root) / "locks"
 
     @contextmanager
     def claim(self, study: str, shard: "Shard | None" = None) -> Iterator[None]:
@@ -191,11 +191,11 @@ class Home:
     def _create_roots(self) -> None:
         """Create the data root and the folders of stores elsewhere if they do not exist, for their owner only."""
         for place, variable in (
-            (Local(self.root), f"--home DIR or {HOME_VARIABLE}"),
+            (LocalPlace(self.root), f"--home DIR or {HOME_VARIABLE}"),
             (self.tensor_root, TENSORS_VARIABLE),
             (self.metric_root, METRICS_VARIABLE),
         ):
-            if isinstance(place, Local):
+            if isinstance(place, LocalPlace):
                 with _translate_write_error(place.path, variable):
                     place.path.parent.mkdir(parents=True, exist_ok=True)
                     place.path.mkdir(mode=0o700, exist_ok=True)
@@ -243,7 +243,7 @@ class Home:
             store.discard_replaced()
 
     def _list_stores(self, study: str) -> tuple[Place, ...]:
-        return (self.tensors(study), self.metrics(study), Local(self.summaries(study)))
+        return (self.tensors(study), self.metrics(study), LocalPlace(self.summaries(study)))
 
     def refuse_links(self, study: str) -> None:
         """Refuse to replace or delete the stores of a study if one is a link to another place.
@@ -330,7 +330,7 @@ def is_held(lock: Path) -> bool:
         return True
 
 
-def _read_place(variable: str) -> Local | Remote | None:
+def _read_place(variable: str) -> LocalPlace | RemotePlace | None:
     """The location that an environment variable names; None if it is not set."""
     named = os.environ.get(variable)
     return parse_place(named) if named else None

@@ -25,30 +25,32 @@ TEMPERATURES, COLDEST, HOTTEST = 16, 1 / 64, 64.0
 
 def _parse_kappas(given: object) -> tuple[float, ...]:
     """Check that upper bounds can be computed for the numbers, and sort them."""
-    found = _sort_numbers(given, most=KAPPAS, high=sys.float_info.max)
-    if found is None:
+    numbers = _sort_numbers(given, most=KAPPAS, high=sys.float_info.max)
+    if numbers is None:
         kind, message = "kappas", f"input should be a list of 1 to {KAPPAS} distinct positive finite numbers"
         raise PydanticCustomError(kind, message)
-    return found
+    return numbers
 
 
 def _parse_temperatures(given: object) -> tuple[float, ...]:
     """Check that weights can be computed at the temperatures, and sort them."""
-    found = _sort_numbers(given, most=TEMPERATURES, low=COLDEST, high=HOTTEST)
-    if found is None:
+    numbers = _sort_numbers(given, most=TEMPERATURES, low=COLDEST, high=HOTTEST)
+    if numbers is None:
         kind = "temperatures"
         message = (
             f"input should be a list of 1 to {TEMPERATURES} distinct numbers from 1/{1 / COLDEST:g} to {HOTTEST:g}"
         )
         raise PydanticCustomError(kind, message)
-    return found
+    return numbers
 
 
 def _sort_numbers(given: object, *, most: int, low: float = 0.0, high: float) -> tuple[float, ...] | None:
     """The numbers of a list in ascending order; None unless they are ``most`` at most, distinct, > 0 and in range."""
     numbers = given if isinstance(given, list | tuple) else ()
-    found = sorted({float(number) for number in numbers if _is_number(number) and number > 0 and low <= number <= high})
-    return tuple(found) if 1 <= len(numbers) <= most and len(found) == len(numbers) else None
+    ordered = sorted(
+        {float(number) for number in numbers if _is_number(number) and number > 0 and low <= number <= high}
+    )
+    return tuple(ordered) if 1 <= len(numbers) <= most and len(ordered) == len(numbers) else None
 
 
 def _is_number(given: object) -> bool:
@@ -278,17 +280,17 @@ class Study(ExtractionSettings):
     @classmethod
     def _check_effects(cls, analysis: AnalysisSettings, known: ValidationInfo) -> AnalysisSettings:
         """Check that effects have a model, and as many sequences as they need."""
-        asked, model, sequences = analysis.effects, known.data.get("model"), known.data.get("sequences")
-        if asked is None or model is None or sequences is None:
+        effects, model, sequences = analysis.effects, known.data.get("model"), known.data.get("sequences")
+        if effects is None or model is None or sequences is None:
             return analysis
         if model.id == SYNTHETIC:
             kind, message = "effects", "a synthetic study has no model whose heads could be changed; omit effects"
             raise PydanticCustomError(kind, message)
-        least = max(asked.sequences, 2 if "mean" in asked.ablation else 1)
+        least = max(effects.sequences, 2 if "mean" in effects.ablation else 1)
         if sequences < least:
             kind, message = "effects", "effects need {least} sequences, but the study has {sequences}"
             raise PydanticCustomError(kind, message, {"least": least, "sequences": sequences})
-        if too_small := [budget for budget in asked.budgets if budget * known.data.get("context_length", 1) < 1]:
+        if too_small := [budget for budget in effects.budgets if budget * known.data.get("context_length", 1) < 1]:
             kind, message = "effects", "the budget {budget} is less than one key of the context"
             raise PydanticCustomError(kind, message, {"budget": too_small[0]})
         return analysis

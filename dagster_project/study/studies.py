@@ -121,13 +121,13 @@ def list_readable_studies(home: Home) -> tuple[dict[str, Study], dict[str, UserE
         own = _read_entries(home.studies_file)
     except UserError as error:
         own, errors = Entries({}, {}), {str(home.studies_file): error}
-    found = {}
+    readable = {}
     for name in _list_names(shipped, own):
         try:
-            found[name] = _resolve_study(home, name, shipped, own)
+            readable[name] = _resolve_study(home, name, shipped, own)
         except UserError as error:
             errors[str(name)] = error
-    return found, errors
+    return readable, errors
 
 
 def _resolve_study(home: Home, name: str, shipped: Entries, own: Entries) -> Study:
@@ -186,16 +186,16 @@ def check_twin(home: Home, name: str, study: Study) -> None:
     twin = find_twin_name(name, study)
     if twin is None:
         return
-    found = find_study(home, twin)
-    if found.model.weights != RANDOM:
+    study_of_twin = find_study(home, twin)
+    if study_of_twin.model.weights != RANDOM:
         msg = (
             f"The study '{twin}' cannot be the twin of '{name}', because its weights are trained; set twin: {RANDOM}, "
             f"or give '{twin}' random weights"
         )
         raise UserError(msg)
-    if (found.model.name, found.model.revision) != (study.model.name, study.model.revision):
+    if (study_of_twin.model.name, study_of_twin.model.revision) != (study.model.name, study.model.revision):
         msg = (
-            f"The study '{twin}' cannot be the twin of '{name}': its model is {found.model.name}, not "
+            f"The study '{twin}' cannot be the twin of '{name}': its model is {study_of_twin.model.name}, not "
             f"{study.model.name}; "
             f"set twin: {RANDOM}"
         )
@@ -300,13 +300,13 @@ def _explain_problem(problem: ErrorDetails) -> str:
 
 def _describe_fields(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
     """The descriptions of all fields of a model and its nested models, by their dotted names."""
-    found: dict[str, str] = {}
+    described: dict[str, str] = {}
     for name, field in model.model_fields.items():
-        found[prefix + name] = field.description or ""
+        described[prefix + name] = field.description or ""
         for part in (field.annotation, *get_args(field.annotation)):  # an optional part is a union
             if isinstance(part, type) and issubclass(part, BaseModel):
-                found |= _describe_fields(part, f"{prefix}{name}.")
-    return found
+                described |= _describe_fields(part, f"{prefix}{name}.")
+    return described
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from pathlib import Path
 from dagster_project.study.home import Home, is_held, is_own_folder, locate_scratch
 from dagster_project.study.studies import NAME, find_study
 from storage.errors import UserError
-from storage.files.places import Local, Place
+from storage.files.places import LocalPlace, Place
 from storage.files.staging import UNFINISHED, is_being_written
 
 logger = logging.getLogger(__name__)
@@ -55,15 +55,15 @@ def clean(home: Home) -> Iterator[Removal]:
     """
     locks = _find_dead_locks(home)
     for path in _find_shared_leftovers(home):
-        yield Removal(Local(path), 0, IN_USE) if is_being_written(path) else _remove_place(Local(path))
+        yield Removal(LocalPlace(path), 0, IN_USE) if is_being_written(path) else _remove_place(LocalPlace(path))
     for path in _find_cluster_leftovers():
-        yield _remove_place(Local(path))
+        yield _remove_place(LocalPlace(path))
         path.with_name(f"{path.name}{CLUSTER_LOCK}").unlink(missing_ok=True)
     for study, paths in _find_study_leftovers(home).items():
         yield from _clean_study(home, study, paths)
     _mark_killed_runs(home)
     for lock in locks:
-        yield Removal(Local(lock), 0, NEEDED if lock.exists() else "")
+        yield Removal(LocalPlace(lock), 0, NEEDED if lock.exists() else "")
 
 
 def clear_study(home: Home, name: str) -> Iterator[Removal]:
@@ -94,21 +94,21 @@ def list_stored(home: Home, name: str) -> list[Place]:
     compared = [page for page in sorted(home.comparisons.glob("*.html")) if name in page.stem.split("+")]
     left = _find_study_leftovers(home).get(name, [])
     places: list[Place] = [
-        Local(home.report(name)),
-        Local(home.families / f"{name}.html"),
-        *map(Local, compared),
-        Local(locate_database(home.warehouse, name)),
-        Local(home.summaries(name)),
+        LocalPlace(home.report(name)),
+        LocalPlace(home.families / f"{name}.html"),
+        *map(LocalPlace, compared),
+        LocalPlace(locate_database(home.warehouse, name)),
+        LocalPlace(home.summaries(name)),
         home.metrics(name),
         home.tensors(name),
-        *map(Local, left),
+        *map(LocalPlace, left),
     ]
     return [place for place in places if place.exists()]
 
 
 def _find_study_leftovers(home: Home) -> dict[str, list[Path]]:
     """What is partially written or set aside of each study, sorted by path."""
-    found: dict[str, list[Path]] = {}
+    leftovers: dict[str, list[Path]] = {}
     for folder, kind, mark in _list_study_folders(home):
         for path in sorted(folder.glob("*")):
             name = mark.sub("", path.name)
@@ -116,14 +116,14 @@ def _find_study_leftovers(home: Home) -> dict[str, list[Path]]:
             if not name.endswith(kind) or not NAME.fullmatch(study):
                 continue
             inside = (part for part in sorted(path.rglob("*.partial")) if UNFINISHED.search(part.name))
-            found.setdefault(study, []).extend([path] if name != path.name else inside)
-    return {study: paths for study, paths in found.items() if paths}
+            leftovers.setdefault(study, []).extend([path] if name != path.name else inside)
+    return {study: paths for study, paths in leftovers.items() if paths}
 
 
 def _list_study_folders(home: Home) -> Iterator[tuple[Path, str, re.Pattern[str]]]:
     """The folders with files of studies, the suffix of a study's name there, and that of unfinished files."""
     for place in (home.locate_stores("tensors"), home.locate_stores("metrics")):
-        if isinstance(place, Local):
+        if isinstance(place, LocalPlace):
             yield place.path, ".zarr", UNFINISHED
     yield home.root / "summaries", "", UNFINISHED
     yield home.warehouse, "", SPILLED
@@ -163,18 +163,18 @@ def _clean_study(home: Home, study: str, paths: list[Path]) -> Iterator[Removal]
         try:
             stack.enter_context(home.claim(study))
         except UserError:
-            yield from (Removal(Local(path), 0, IN_USE) for path in paths)
+            yield from (Removal(LocalPlace(path), 0, IN_USE) for path in paths)
             return
         except OSError as error:  # no space or no permission for the lock
-            yield from (Removal(Local(path), 0, f"its study cannot be locked: {error.strerror}") for path in paths)
+            yield from (Removal(LocalPlace(path), 0, f"its study cannot be locked: {error.strerror}") for path in paths)
             return
         for path in paths:
             if path.name.endswith(".replaced") and not _is_replacement_complete(home, study):
                 yield Removal(
-                    Local(path), 0, f"until the store that replaces it is complete: attention-geometry run {study}"
+                    LocalPlace(path), 0, f"until the store that replaces it is complete: attention-geometry run {study}"
                 )
             elif path.exists():
-                yield _remove_place(Local(path))
+                yield _remove_place(LocalPlace(path))
 
 
 def _is_replacement_complete(home: Home, study: str) -> bool:

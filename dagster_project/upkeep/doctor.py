@@ -24,7 +24,7 @@ from dagster_project.upkeep.clearing import Removal, find_leftovers
 from reports.findings.numbers import count
 from storage.errors import UserError, format_error
 from storage.files.pieces import find_damaged_pieces
-from storage.files.places import Local, Place
+from storage.files.places import LocalPlace, Place
 from storage.files.tables import read_table, read_table_provenance
 from storage.warehouse.connection import FORCED, list_published, locate_database
 from storage.warehouse.connection import verify as verify_database
@@ -87,9 +87,9 @@ def _tabulate_data_root(home: Home) -> Table:
         table.add_row("writable", f"no: {error}")
     if damaged := [each for each in _verify_databases(home) if each.damage]:
         table.add_row("Dagster's records", "\n".join(str(each.damage) for each in damaged))
-    found = find_leftovers(home)
-    table.add_row("leftovers of killed runs", "\n".join(str(path) for path in found) or "none")
-    if found:
+    leftovers = find_leftovers(home)
+    table.add_row("leftovers of killed runs", "\n".join(str(path) for path in leftovers) or "none")
+    if leftovers:
         table.add_row("to remove them", "attention-geometry doctor --clean")
     return table
 
@@ -211,13 +211,13 @@ def verify(home: Home) -> Iterator[Verdict]:
         for name in _list_stored(home, folder):
             yield _verify_place(home, name, place(name), partial(_find_store_damage, place(name), specs, name))
     for table in sorted((home.root / "summaries").glob("*/*.parquet")):
-        yield _verify_place(home, table.parent.name, Local(table), partial(_find_table_damage, table))
+        yield _verify_place(home, table.parent.name, LocalPlace(table), partial(_find_table_damage, table))
     for pieces in sorted((home.root / "summaries").glob("*/*.pieces")):
-        yield _verify_place(home, pieces.parent.name, Local(pieces), partial(_find_piece_damage, pieces))
+        yield _verify_place(home, pieces.parent.name, LocalPlace(pieces), partial(_find_piece_damage, pieces))
     families = list_readable_families(home)
     for name, path in list_published(home.warehouse).items():
         remedy = name if name in families else f"{name} {FORCED}"
-        yield _verify_place(home, name, Local(path), partial(_find_database_damage, path, remedy))
+        yield _verify_place(home, name, LocalPlace(path), partial(_find_database_damage, path, remedy))
     databases = list(_verify_databases(home))
     yield from databases
     if databases and not any(each.damage for each in databases):
@@ -229,7 +229,9 @@ def _verify_databases(home: Home) -> Iterator[Verdict]:
     from dagster_project.records.opening import REBUILD, examine_databases
 
     for path, why in examine_databases(home):
-        yield Verdict(Local(path), f"{path} is damaged ({why}); rebuild Dagster's records: {REBUILD}" if why else None)
+        yield Verdict(
+            LocalPlace(path), f"{path} is damaged ({why}); rebuild Dagster's records: {REBUILD}" if why else None
+        )
 
 
 def _verify_records(home: Home) -> Verdict:
@@ -238,7 +240,7 @@ def _verify_records(home: Home) -> Verdict:
 
     why = find_unreadable_records(home)
     said = f"Dagster's records in {home.dagster} are damaged ({why}); rebuild them: {REBUILD}" if why else None
-    return Verdict(Local(home.dagster), said)
+    return Verdict(LocalPlace(home.dagster), said)
 
 
 def _verify_place(home: Home, study: str, what: Place, look: Callable[[], str | None]) -> Verdict:
@@ -270,11 +272,11 @@ def _find_damage(look: Callable[[], str | None], what: Place, study: str) -> str
         return f"{what} cannot be read ({format_error(error)}); rebuild it: attention-geometry run {study} --fresh"
 
 
-def tabulate_verdicts(found: Iterable[Verdict]) -> Table:
+def tabulate_verdicts(verdicts: Iterable[Verdict]) -> Table:
     """A table of what is damaged, with its remedy, what could not be read, and how many are intact."""
     table = Table("read", "state", title="Checksums", title_justify="left")
     whole = 0
-    for each in found:
+    for each in verdicts:
         if each.damage or each.in_work:
             table.add_row(str(each.what), each.damage or "not read: a process is working on it")
         else:

@@ -78,7 +78,7 @@ class Entry:
         for asset, why in self.why.items():
             if not why.startswith(FOLLOWS):
                 assets.setdefault(why, []).append(asset)
-        named = (f"{_abbreviate(found)}: {why}" for why, found in assets.items())
+        named = (f"{_abbreviate(names)}: {why}" for why, names in assets.items())
         return "; ".join(named) or self.message or self.state
 
 
@@ -118,7 +118,7 @@ def plan(
     from dagster_project.records.registration import find_unended_runs, mark_dead_runs
 
     mark_dead_runs(instance, home)
-    asked, families, names = names, list_readable_families(home), expand_names(home, names) if names else ()
+    requested, families, names = names, list_readable_families(home), expand_names(home, names) if names else ()
     studies, unreadable = list_readable_studies(home)
     for name in set(names) - unreadable.keys():
         find_study(home, name)
@@ -136,7 +136,9 @@ def plan(
             entries.append(_examine_study(home, name, needed, start=name not in shipped))
     wanted = [entry for entry in entries if not names or entry.study in names]
     if by == "command":
-        concerned = [family for family in families.values() if not names or _is_concerned(home, family, asked, names)]
+        concerned = [
+            family for family in families.values() if not names or _is_concerned(home, family, requested, names)
+        ]
         wanted += [_examine_family(home, family, wanted, running) for family in concerned]
     return Report(f"{datetime.now(UTC):%Y-%m-%dT%H-%M-%S.%fZ}", by, tuple(wanted))
 
@@ -157,10 +159,10 @@ def _examine_study(home: Home, name: str, needed: Callable[[], dict[str, str]], 
     return Entry(name, "stale" if why else "fresh", why)
 
 
-def _is_concerned(home: Home, family: Family, asked: Collection[str], names: Collection[str]) -> bool:
+def _is_concerned(home: Home, family: Family, requested: Collection[str], names: Collection[str]) -> bool:
     """Whether a family is asked for, or has been made and has a member among these studies."""
     made = (home.families / f"{family.name}.html").exists()
-    return family.name in asked or (made and any(name in family.members for name in names))
+    return family.name in requested or (made and any(name in family.members for name in names))
 
 
 def _examine_family(home: Home, family: Family, entries: Sequence[Entry], running: Collection[str]) -> Entry:
@@ -247,8 +249,8 @@ def _iterate_ended(instance: "dg.DagsterInstance", report: Report) -> Iterator[E
 def _read(path: Path) -> Report:
     """Read a report from its file."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return Report(found["name"], found["by"], tuple(Entry(**entry) for entry in found["entries"]))
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return Report(document["name"], document["by"], tuple(Entry(**entry) for entry in document["entries"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         msg = f"The report {path} cannot be read ({' '.join(str(error).split())}); delete it"
         raise UserError(msg) from error

@@ -38,10 +38,10 @@ def merge_members(rows: Iterable[Mapping[str, Any]], families: Mapping[str, Fami
 def _merge_rows(family: Family, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One row for the members of a family."""
     values = {key: list(dict.fromkeys(row[key] for row in rows)) for key in rows[0]}
-    merged = {key: found[0] if len(found) == 1 else f"{len(found)} values" for key, found in values.items()}
+    merged = {key: distinct[0] if len(distinct) == 1 else f"{len(distinct)} values" for key, distinct in values.items()}
     states = Counter(row["state"].partition(":")[0] for row in rows)
-    told = ", ".join(f"{number} {state}" for state, number in states.items())
-    return {**merged, "study": family.name, "state": f"{len(rows)} members by {family.axis}: {told}"}
+    states_text = ", ".join(f"{number} {state}" for state, number in states.items())
+    return {**merged, "study": family.name, "state": f"{len(rows)} members by {family.axis}: {states_text}"}
 
 
 def _mark_gpu_need(state: str, study: Study) -> str:

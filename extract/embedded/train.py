@@ -508,20 +508,31 @@ def write_card(
     training: Training, model: PreTrainedModel, streams: dict[str, torch.Tensor], held_out: dict[str, torch.Tensor]
 ) -> str:
     """The text of the model card: measurements on held-out text with their goals, and the recipe."""
-    recipe, found = training.recipe, measure(model, held_out)
+    recipe, measured_losses = training.recipe, measure(model, held_out)
     together = torch.cat(list(streams.values()))
     bigram = {name: compute_bigram_loss(together, ids, recipe.vocabulary) for name, ids in held_out.items()}
-    losses, sink = found["loss"], found["sink_norm"]
+    losses, sink = measured_losses["loss"], measured_losses["sink_norm"]
     properties = (
         ("held-out loss of the manual, nats a token", "at most 3.4", f"{losses['manual']:.2f}"),
         ("held-out loss of English, nats a token", "at most 3.6", f"{losses['english']:.2f}"),
-        ("(sequence, head) with more than 0.99 of the weight on one key", "at most 5 %", f"{found['saturated']:.1%}"),
-        ("effective keys of the last query, median over heads", "at least 5", f"{found['effective_keys']:.0f}"),
-        ("heads whose mean weight on position 0 is above 0.3", "at least 1/4", f"{found['sink_heads']:.0%}"),
+        (
+            "(sequence, head) with more than 0.99 of the weight on one key",
+            "at most 5 %",
+            f"{measured_losses['saturated']:.1%}",
+        ),
+        (
+            "effective keys of the last query, median over heads",
+            "at least 5",
+            f"{measured_losses['effective_keys']:.0f}",
+        ),
+        ("heads whose mean weight on position 0 is above 0.3", "at least 1/4", f"{measured_losses['sink_heads']:.0%}"),
         ("norm of v_0 over the median in their KV groups", "at most 0.5", "-" if math.isnan(sink) else f"{sink:.2f}"),
     )
     by_layer = zip(
-        found["effective_keys_by_layer"], found["sink_weight_by_layer"], found["sink_norm_by_layer"], strict=True
+        measured_losses["effective_keys_by_layer"],
+        measured_losses["sink_weight_by_layer"],
+        measured_losses["sink_norm_by_layer"],
+        strict=True,
     )
     return CARD.format(
         architecture={"llama": "LLaMA", "qwen3": "Qwen3"}[recipe.architecture],

@@ -11,8 +11,8 @@ def variation(norms: ArrayLike) -> F64:
     given = np.asarray(norms, np.float64)
     mean = given.mean(axis=-1)
     varied = (mean > 0) & (given.shape[-1] > 1)
-    found: F64 = np.divide(given.std(axis=-1), mean, out=np.full(mean.shape, np.nan), where=varied)
-    return found
+    ratio: F64 = np.divide(given.std(axis=-1), mean, out=np.full(mean.shape, np.nan), where=varied)
+    return ratio
 
 
 def estimate_variation(norms: ArrayLike) -> tuple[F64, F64]:
@@ -46,5 +46,5 @@ def estimate_variation(norms: ArrayLike) -> tuple[F64, F64]:
     pairs = counts * (counts - 1)
     known = (pairs > 0) & (middle > 0)
     variance = np.divide(sums, pairs, out=np.full(sums.shape, np.nan), where=known)
-    found = np.sqrt(np.maximum(variance, 0)) / np.where(known, middle, np.nan)
-    return found[0], found[1:]
+    ratio = np.sqrt(np.maximum(variance, 0)) / np.where(known, middle, np.nan)
+    return ratio[0], ratio[1:]

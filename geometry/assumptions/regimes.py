@@ -111,8 +111,8 @@ def find_regimes(weights: ArrayLike, classes: ArrayLike, margins: F64) -> Regime
     first, last = edges[:, :-1], edges[:, 1:] - 1
     there = first <= last
     parts = [_measure_margins(margins, first[:, regime], last[:, regime]) for regime in range(len(REGIMES))]
-    found = np.where(there, np.stack(parts, axis=-1), np.nan)
-    return Regimes(np.where(there, first, 0), np.where(there, last, 0), *found)
+    first_n = np.where(there, np.stack(parts, axis=-1), np.nan)
+    return Regimes(np.where(there, first, 0), np.where(there, last, 0), *first_n)
 
 
 def _measure_margins(margins: F64, first: I64, last: I64) -> F64:

@@ -104,9 +104,9 @@ def cosines_with_one(unit: F64, directed: Bool, index: int) -> F64:
         float64 (n,), within [−1, 1]; 1 for the one itself. NaN where a value state has norm 0, and everywhere if the
         one has. Computed from a part of the positions, the cosines are the same to the last bit.
     """
-    found = np.clip(np.einsum("nd,d->n", unit, unit[index]), -1.0, 1.0)
-    found[index] = 1.0
-    return np.where(directed & directed[index], found, np.nan)
+    cosines = np.clip(np.einsum("nd,d->n", unit, unit[index]), -1.0, 1.0)
+    cosines[index] = 1.0
+    return np.where(directed & directed[index], cosines, np.nan)
 
 
 def _check(values: NDArray[np.floating]) -> None:

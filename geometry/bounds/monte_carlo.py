@@ -296,20 +296,20 @@ def draw(
     """Draw heads and compute their counts, ingredients and upper bounds; parameters as for ``compare_bounds``."""
     rng = np.random.default_rng(random)
     wanted, weights = np.asarray(sizes), weight_profile(assumed, n)
-    found: list[Draws] = []
+    blocks: list[Draws] = []
     for _ in range(draws):
         values = draw_values(assumed, n, head_dim, rng)
         profiles = {scale: selection_profile(weights, values, kappas=kappas, scale=scale) for scale in scales}
-        found.append(_select_sizes(profiles, wanted, kappas))
+        blocks.append(_select_sizes(profiles, wanted, kappas))
     return Draws(
-        precision=np.stack([one.precision for one in found]),
-        recall=np.stack([one.recall for one in found]),
+        precision=np.stack([one.precision for one in blocks]),
+        recall=np.stack([one.recall for one in blocks]),
         ingredients=Ingredients(
-            **{name: np.stack([getattr(one.ingredients, name) for one in found]) for name in INGREDIENTS}
+            **{name: np.stack([getattr(one.ingredients, name) for one in blocks]) for name in INGREDIENTS}
         ),
         upper={
-            key: (np.stack([one.upper[key][0] for one in found]), np.stack([one.upper[key][1] for one in found]))
-            for key in found[0].upper
+            key: (np.stack([one.upper[key][0] for one in blocks]), np.stack([one.upper[key][1] for one in blocks]))
+            for key in blocks[0].upper
         },
     )
 
@@ -343,8 +343,8 @@ def compute_correlated_bounds(assumed: AssumedHead, n: int, head_dim: int, sizes
     order = np.argsort(-weights, kind="stable")
     a = (weights * norms(assumed, n))[order]
     products = a[:, None] * mean_cosines(assumed, n)[np.ix_(order, order)] * a
-    found = np.array([bound_by_pair_union(products, size, head_dim) for size in sizes])
-    values = {"precision": found[:, 0], "recall": found[:, 1]}
+    misses = np.array([bound_by_pair_union(products, size, head_dim) for size in sizes])
+    values = {"precision": misses[:, 0], "recall": misses[:, 1]}
     return _make_lower_family("correlated", np.zeros(len(sizes), np.bool_), values)
 
 

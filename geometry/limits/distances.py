@@ -49,13 +49,13 @@ def rest_distance(weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I64 
     alpha, states = convert_array(weights), convert_array(values)
     check_heads(alpha, states)
     sizes = choose_grid(n, alpha.shape[-1])
-    found = np.empty((*np.broadcast_shapes(alpha.shape[:-1], states.shape[:-2]), sizes.size))
+    distance = np.empty((*np.broadcast_shapes(alpha.shape[:-1], states.shape[:-2]), sizes.size))
     for head, row, of_keys in iterate_heads(alpha, states):
         order = np.argsort(-row, kind="stable")
         contributions = row[order, None].astype(np.float64) * of_keys[order]
         sums = np.cumsum(np.add.reduceat(contributions, np.append(0, sizes), axis=0), axis=0)  # the last one is s_n
-        found[head] = np.linalg.norm(sums[-1] - 2 * sums[:-1], axis=1)
-    return found
+        distance[head] = np.linalg.norm(sums[-1] - 2 * sums[:-1], axis=1)
+    return distance
 
 
 def random_subset_distance(

@@ -41,9 +41,9 @@ def fit_exponents(x: ArrayLike, y: ArrayLike) -> Exponent:
     means = np.concatenate([average_known(curves)[None], leave_one_out(curves)])
     used = (given > 0) & (np.nan_to_num(means) > 0).all(axis=0) if len(curves) > 1 else (given > 0) & (means[0] > 0)
     lines = _fit_lines(np.log(given[used]), np.log(means[:, used]))
-    found = estimate_jackknife(lines[0, 0], lines[1:, 0])
+    estimate = estimate_jackknife(lines[0, 0], lines[1:, 0])
     exponent, intercept, r2 = lines[0].tolist()
-    return Exponent(exponent, float(found.low), float(found.high), float(np.exp(intercept)), r2, int(used.sum()))
+    return Exponent(exponent, float(estimate.low), float(estimate.high), float(np.exp(intercept)), r2, int(used.sum()))
 
 
 def _fit_lines(x: F64, y: F64) -> F64:

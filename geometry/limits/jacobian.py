@@ -154,10 +154,10 @@ def _largest_eigenvalues(alpha: F64, share: F64) -> F64:
     second = others.max(axis=1, initial=0.0)
     left = others.sum(axis=1) + share / total  # 1 − α₁, with all its digits
     least = first * left
-    found = np.where(second > 0, first, least)  # the norm if α₁ = α₂, and if α₂ = 0
+    largest = np.where(second > 0, first, least)  # the norm if α₁ = α₂, and if α₂ = 0
     open_ = np.flatnonzero((second > 0) & (first > second))
-    found[open_] = _find_roots(others[open_], first[open_], second[open_], least[open_])
-    norms: F64 = np.minimum(found, 0.5)
+    largest[open_] = _find_roots(others[open_], first[open_], second[open_], least[open_])
+    norms: F64 = np.minimum(largest, 0.5)
     return norms
 
 

@@ -88,11 +88,11 @@ def selection_by_temperature(
     check_heads(alpha, states, least_keys=1)
     sizes = choose_grid(n, alpha.shape[-1]) if alpha.shape[-1] > 1 else np.empty(0, np.int64)
     lead = np.broadcast_shapes(alpha.shape[:-1], states.shape[:-2])
-    found = [
+    selections = [
         _measure_at_temperature(temper(alpha, temperature), states, sizes, lead, sink=sink)
         for temperature in temperatures
     ]
-    measures, distance, random_distance = (np.stack(parts, axis=len(lead)) for parts in zip(*found, strict=True))
+    measures, distance, random_distance = (np.stack(parts, axis=len(lead)) for parts in zip(*selections, strict=True))
     if learned_sink is not None:  # it takes the same share from every key, which changes only lengths
         shares = [_compute_kept_share(alpha, temperature, learned_sink) for temperature in temperatures]
         kept = np.broadcast_to(np.stack(shares, axis=-1), (*lead, len(shares)))[..., None]

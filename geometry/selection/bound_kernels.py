@@ -127,19 +127,19 @@ def outer_sum(
 @compile_kernel
 def select_keys_between(low: F32, high: F32, stop: int, ends: Interval, reach: np.float32) -> F32:
     """The g of the early keys that ``outer_sum`` leaves out; parameters as there."""
-    found, place = np.empty(stop, np.float32), 0
+    selected, place = np.empty(stop, np.float32), 0
     for k in range(stop):
         g = np.float32(0.5) * (low[k] + high[k])
         if g <= ends[0] < g + reach < ends[1]:
-            found[place] = g
+            selected[place] = g
             place += 1
-    return found[:place]
+    return selected[:place]
 
 
 @compile_kernel
 def bracket_values(low: F32, high: F32, start: int, stop: int, floor: np.float32, ceiling: np.float32) -> F32:
     """The g of some keys within [floor, ceiling], the largest below and the smallest above, in order."""
-    found = np.empty(stop - start + 2, np.float32)
+    bracket = np.empty(stop - start + 2, np.float32)
     below, above, count = np.float32(-np.inf), np.float32(np.inf), 0
     for k in range(start, stop):
         g = np.float32(0.5) * (low[k] + high[k])
@@ -148,13 +148,13 @@ def bracket_values(low: F32, high: F32, start: int, stop: int, floor: np.float32
         elif g > ceiling:
             above = min(above, g)
         else:
-            found[count] = g
+            bracket[count] = g
             count += 1
     for value in (below, above):
         if np.isfinite(value):
-            found[count] = value
+            bracket[count] = value
             count += 1
-    return np.sort(found[:count])
+    return np.sort(bracket[:count])
 
 
 @compile_row_kernel

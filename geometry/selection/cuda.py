@@ -75,8 +75,8 @@ def profile_of_heads(
     n, d = values.shape[-2:]
     lead = torch.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
     heads = weights.expand(*lead, n).reshape(-1, n), values.expand(*lead, n, d).reshape(-1, n, d)
-    found = _profile(*heads, kappas=kappas, scale=scale, sink=sink).copy_to_host().name_arrays()
-    return {name: array.reshape((*lead, *array.shape[1:])).numpy() for name, array in found.items()}
+    arrays = _profile(*heads, kappas=kappas, scale=scale, sink=sink).copy_to_host().name_arrays()
+    return {name: array.reshape((*lead, *array.shape[1:])).numpy() for name, array in arrays.items()}
 
 
 def profile_heads(

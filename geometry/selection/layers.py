@@ -128,14 +128,14 @@ def _fill_profiles(
 ) -> None:
     """Fill the arrays with a number per N for one query; weights (kv_head, group, n), keys of each KV head."""
     n, d = keys[0].states.shape
-    found, room, head = make_arrays(SelectionProfile, (), n, len(kappas)), make_room(n, d), 0
-    rows, steepness = Profile(*(found[name] for name in CURVES)), np.asarray(kappas, np.float64)
+    arrays, room, head = make_arrays(SelectionProfile, (), n, len(kappas)), make_room(n, d), 0
+    rows, steepness = Profile(*(arrays[name] for name in CURVES)), np.asarray(kappas, np.float64)
     for of_group, of_keys in zip(weights, keys, strict=True):
         unit = choose_unit(scale, float(np.median(of_keys.norm[int(sink) :])), of_keys.exponent)
         for of_head in of_group:
             arranged = fill_head_profile(of_head, of_keys, room, rows, kappas=steepness, unit=unit, sink=sink)
             bounds = bound_ordered(arranged.alpha * arranged.norm, d)
-            _store({name: found[name] for name in CURVES} | _name_scale_free(bounds), out, head)
+            _store({name: arrays[name] for name in CURVES} | _name_scale_free(bounds), out, head)
             head += 1
 
 
@@ -144,9 +144,9 @@ def _store_profiles(weights: F32, states: F32, out: Out, settings: Mapping[str, 
     profile = selection_profile(weights, states, **settings)
     norms = np.sqrt(np.einsum("...d,...d->...", states, states, dtype=np.float64))
     bounds = scale_free_lower_bounds(weights, norms, states.shape[-1])
-    found = {name: getattr(profile, name) for name in CURVES} | _name_scale_free(bounds)
+    arrays = {name: getattr(profile, name) for name in CURVES} | _name_scale_free(bounds)
     for head, at in enumerate(np.ndindex(weights.shape[:2])):
-        _store({name: array[at] for name, array in found.items()}, out, head)
+        _store({name: array[at] for name, array in arrays.items()}, out, head)
 
 
 def _name_scale_free(bounds: ScaleFreeBounds) -> dict[str, NDArray[Any]]:
@@ -154,9 +154,9 @@ def _name_scale_free(bounds: ScaleFreeBounds) -> dict[str, NDArray[Any]]:
     return {f"{name}_scale_free": array for name, array in vars(bounds).items()}
 
 
-def _store(found: Out, out: Out, head: int) -> None:
+def _store(arrays: Out, out: Out, head: int) -> None:
     """Copy the arrays of a head into longer ones along the axis of N, which is the last."""
-    for name, array in found.items():
+    for name, array in arrays.items():
         out[name][head, ..., : array.shape[-1]] = array
 
 

@@ -46,10 +46,10 @@ def output_parts(weights: NDArray[np.floating], values: NDArray[np.floating], *,
     if 0 in values.shape[-2:] or weights.shape[-1:] != values.shape[-2:-1]:
         msg = f"weights (…, n) and values (…, n, d) must have the same n ≥ 1 keys, got {weights.shape}, {values.shape}"
         raise ValueError(msg)
-    found = np.empty((*broadcast_lead(weights, values), len(NAMES)))
+    parts = np.empty((*broadcast_lead(weights, values), len(NAMES)))
     for head, of_head, states in iterate_heads(weights, values):
-        measure_parts(of_head, states, sink, found[head])
-    return OutputParts(**{name: found[..., index] for index, name in enumerate(NAMES)})
+        measure_parts(of_head, states, sink, parts[head])
+    return OutputParts(**{name: parts[..., index] for index, name in enumerate(NAMES)})
 
 
 @compile_row_sum_kernel
@@ -64,7 +64,7 @@ def add_contribution(weight: float, state: Floats, total: F64) -> float:
 
 
 @compile_kernel
-def measure_parts(weights: Floats, states: Floats, sink: bool, found: F64) -> None:
+def measure_parts(weights: Floats, states: Floats, sink: bool, parts: F64) -> None:
     """The quantities of ``OutputParts`` of one head in the order of ``NAMES``, weights (n,), states (n, d)."""
     n, first = weights.size, 1 if sink else 0
     d, total, square = states.shape[1], 0.0, 0.0
@@ -78,10 +78,10 @@ def measure_parts(weights: Floats, states: Floats, sink: bool, found: F64) -> No
         of_sink[:] = 0.0
     whole, rest = others + of_sink + of_last, np.sqrt(inner(others, others))
     without_sink, without_last = others + of_last if n > 1 else others, others + of_sink
-    found[0] = weights[0] if sink else np.nan
-    found[1], found[2], found[3] = y_0, y_last, rest
-    found[4] = max(total, rest)  # at least the norm of the sum, despite rounding
-    found[5] = np.sqrt(inner(whole, whole))
-    found[6] = np.sqrt(inner(without_sink, without_sink)) if sink else np.nan
-    found[7] = np.sqrt(inner(without_last, without_last))
-    found[8] = np.sqrt(square + y_last * y_last + (y_0 * y_0 if sink and n > 1 else 0.0))
+    parts[0] = weights[0] if sink else np.nan
+    parts[1], parts[2], parts[3] = y_0, y_last, rest
+    parts[4] = max(total, rest)  # at least the norm of the sum, despite rounding
+    parts[5] = np.sqrt(inner(whole, whole))
+    parts[6] = np.sqrt(inner(without_sink, without_sink)) if sink else np.nan
+    parts[7] = np.sqrt(inner(without_last, without_last))
+    parts[8] = np.sqrt(square + y_last * y_last + (y_0 * y_0 if sink and n > 1 else 0.0))

@@ -76,18 +76,18 @@ def top_keys(weights: ArrayLike, values: ArrayLike, *, n: int, count: int = TOP_
     shape = (*broadcast_lead(alpha, states), min(count, alpha.shape[-1]))
     lengths = {name: np.empty(shape) for name in ("weight", "contribution", "relative_distance")}
     within, at = np.empty(shape, np.bool_), np.empty((*shape, shape[-1]), np.bool_)
-    found = TopKeys(key=np.empty(shape, np.int32), within_r_min=within, within_r_min_at=at, **lengths)
+    keys = TopKeys(key=np.empty(shape, np.int32), within_r_min=within, within_r_min_at=at, **lengths)
     for head, of_head, of_keys in iterate_heads(alpha, states):
         scaled, exponent = scale_states(convert_dtype(of_keys))
         wide, order = of_head.astype(np.float64), sort_keys(of_head)
-        found.key[head] = order[: shape[-1]]
-        found.weight[head] = wide[order[: shape[-1]]]
-        rows = found.contribution[head], found.relative_distance[head], found.within_r_min[head]
+        keys.key[head] = order[: shape[-1]]
+        keys.weight[head] = wide[order[: shape[-1]]]
+        rows = keys.contribution[head], keys.relative_distance[head], keys.within_r_min[head]
         norms = wide * np.linalg.norm(scaled.astype(np.float64), axis=-1)
         _measure_keys(wide, scaled, norms, order, n, *rows)
-        _compare_keys(wide, scaled, norms, order, found.within_r_min_at[head])
-        found.contribution[head] = np.ldexp(found.contribution[head], exponent)
-    return found
+        _compare_keys(wide, scaled, norms, order, keys.within_r_min_at[head])
+        keys.contribution[head] = np.ldexp(keys.contribution[head], exponent)
+    return keys
 
 
 @compile_kernel

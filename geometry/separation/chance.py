@@ -87,10 +87,10 @@ def separation(
         from geometry.separation.cuda import separation_of_heads
 
         return separation_of_heads(alpha, states, sizes)
-    found = np.empty((*broadcast_lead(alpha, states), len(sizes)))
+    auc = np.empty((*broadcast_lead(alpha, states), len(sizes)))
     for head, row, of_keys in iterate_heads(alpha, states):
-        found[head] = compute_auc(compare(arrange_keys(row, of_keys), sizes), sizes, keys)
-    return found
+        auc[head] = compute_auc(compare(arrange_keys(row, of_keys), sizes), sizes, keys)
+    return auc
 
 
 def separability(
@@ -147,10 +147,10 @@ def separability(
         from geometry.separation.cuda import separability_of_heads
 
         return Separability(sizes, *separability_of_heads(alpha, states, words, sizes, draws=draws, sink=sink))
-    found = np.empty((*lead, 1 + len(NULLS), len(MEASURES), len(sizes)))
+    measures = np.empty((*lead, 1 + len(NULLS), len(MEASURES), len(sizes)))
     for head, row, of_keys in iterate_heads(alpha, states):
-        found[head] = separability_of_head(row, of_keys, words[head], sizes, draws=draws, sink=sink)
-    return Separability(sizes, *np.moveaxis(found, -3, 0))
+        measures[head] = separability_of_head(row, of_keys, words[head], sizes, draws=draws, sink=sink)
+    return Separability(sizes, *np.moveaxis(measures, -3, 0))
 
 
 def estimate_scratch_bytes(n: int, head_dim: int, grid: int) -> int:

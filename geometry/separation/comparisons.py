@@ -92,7 +92,7 @@ def compute_auc(counts: I64, sizes: I64, n: int) -> F64:
 def compute_measures(counts: I64, sizes: I64, n: int) -> F64:
     """``MEASURES`` for every N of ``sizes``, (…, measure, grid), from counts (3, …, grid)."""
     _, k_in, k_out = counts
-    found = (
+    measures = (
         sizes / (sizes + k_out),
         k_in / sizes,
         2 * sizes / (2 * sizes + k_out),
@@ -100,4 +100,4 @@ def compute_measures(counts: I64, sizes: I64, n: int) -> F64:
         (n - sizes - k_out) / (n - sizes),
         compute_auc(counts, sizes, n),
     )
-    return np.stack(found, axis=-2)
+    return np.stack(measures, axis=-2)

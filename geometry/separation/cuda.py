@@ -49,10 +49,10 @@ def separability_of_heads(weights: Tensor, values: Tensor, words: I64, sizes: I6
     broadcast to those of ``words``, (…, words).
     """
     keys = [make_key(of_head) for of_head in words.reshape(-1, words.shape[-1])]
-    found = np.empty((1 + len(NULLS), len(keys), len(MEASURES), len(sizes)))
+    measures = np.empty((1 + len(NULLS), len(keys), len(MEASURES), len(sizes)))
     for group, alpha, states in _iterate_groups(weights, values, len(sizes)):
-        found[:, group] = _separability(alpha, states, keys[group], sizes, draws=draws, sink=sink)
-    return found.reshape(1 + len(NULLS), *words.shape[:-1], len(MEASURES), len(sizes))
+        measures[:, group] = _separability(alpha, states, keys[group], sizes, draws=draws, sink=sink)
+    return measures.reshape(1 + len(NULLS), *words.shape[:-1], len(MEASURES), len(sizes))
 
 
 def estimate_device_bytes(heads: int, n: int, head_dim: int, grid: int) -> int:
@@ -135,9 +135,9 @@ def _compare_tile(y: Tensor, norms: Tensor, sizes: I64, ranks: I64) -> I64:
     flags = torch.empty((heads, len(sizes)), dtype=torch.int32, device=y.device)
     arguments = (products, norms, lengths, order, rank, splits, counts, flags, len(sizes), n)
     _import_kernels().compare_rows[grid](*arguments, **settings)
-    found = counts.permute(2, 0, 1).cpu().numpy()
-    _settle(y, norms, s, sizes, ranks, flags.cpu().numpy() > 0, found)
-    return found
+    counts_of_tile = counts.permute(2, 0, 1).cpu().numpy()
+    _settle(y, norms, s, sizes, ranks, flags.cpu().numpy() > 0, counts_of_tile)
+    return counts_of_tile
 
 
 def _settle(y: Tensor, norms: Tensor, s: Tensor, sizes: I64, ranks: I64, flags: Any, counts: I64) -> None:

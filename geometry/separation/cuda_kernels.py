@@ -149,8 +149,8 @@ def compare_rows(
         open_out = others & ((low <= reached_in) | (around & (empty_in > 0)))
         doubt += (open_in | open_out).to(tl.int64)
         reach_in, reach_out = tl.max(reached_in, axis=0), tl.max(reached_out, axis=0)
-    found = counts + (head * rows + row) * 3
-    tl.store(found, 2 * tl.sum(pairs, axis=0) + empty_in * empty_out)
-    tl.store(found + 1, tl.sum(k_in, axis=0))
-    tl.store(found + 2, tl.sum(k_out, axis=0))
+    row_counts = counts + (head * rows + row) * 3
+    tl.store(row_counts, 2 * tl.sum(pairs, axis=0) + empty_in * empty_out)
+    tl.store(row_counts + 1, tl.sum(k_in, axis=0))
+    tl.store(row_counts + 2, tl.sum(k_out, axis=0))
     tl.store(flags + head * rows + row, (tl.sum(doubt, axis=0) > 0).to(tl.int32))

@@ -67,10 +67,10 @@ def separability_of_head(weights: Floats, values: Floats, words: I64, sizes: I64
     Weights (n,), values (n, d), words (words,), sizes (grid,); means over no draws are NaN.
     """
     keys, key = arrange_keys(weights, values), make_key(words)
-    found = np.zeros((1 + len(NULLS), len(MEASURES), len(sizes)))
-    found[0] = compute_measures(compare(keys, sizes), sizes, len(weights))
+    measures = np.zeros((1 + len(NULLS), len(MEASURES), len(sizes)))
+    measures[0] = compute_measures(compare(keys, sizes), sizes, len(weights))
     for draw in range(draws):
-        found[1] += measure_random_selection(keys, key, draw, sizes)
-        found[2] += measure_shuffled_values(weights, values, key, draw, sizes, sink=sink)
-    found[1:] = found[1:] / draws if draws else np.nan
-    return found
+        measures[1] += measure_random_selection(keys, key, draw, sizes)
+        measures[2] += measure_shuffled_values(weights, values, key, draw, sizes, sink=sink)
+    measures[1:] = measures[1:] / draws if draws else np.nan
+    return measures

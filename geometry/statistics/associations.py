@@ -148,12 +148,12 @@ def _arrange(one: F64, other: F64, blocks: list[I64], seed: int) -> tuple[float,
     """
     if not one.any() or not other.any():
         return math.nan, math.nan
-    rng, drawn, found = np.random.default_rng(seed), np.zeros(DRAWS), 0.0
+    rng, drawn, observed = np.random.default_rng(seed), np.zeros(DRAWS), 0.0
     for block in blocks:
         products = np.einsum("sgk,shk->gh", one[:, block], other[:, block])
         places = rng.permuted(np.tile(np.arange(len(block)), (DRAWS, 1)), axis=1)
         drawn += products[np.arange(len(block)), places].sum(axis=1)
-        found += float(np.trace(products))
+        observed += float(np.trace(products))
     slack = RESOLUTION * max(1.0, len(one))
-    above, below = ((drawn >= found - slack).sum(), (drawn <= found + slack).sum())
+    above, below = ((drawn >= observed - slack).sum(), (drawn <= observed + slack).sum())
     return float((1 + above) / (1 + DRAWS)), float((1 + below) / (1 + DRAWS))

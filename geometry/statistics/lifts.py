@@ -49,8 +49,8 @@ def _compare_one(shares: F64, chance: F64) -> tuple[float, ...]:
     whole = np.asarray(given.mean() / expected.mean())
     others = leave_one_out(expected)
     without = np.divide(leave_one_out(given), others, out=np.full(len(given), np.nan), where=others > 0)
-    found = estimate_jackknife(whole, without, POSITIVE)
+    estimate = estimate_jackknife(whole, without, POSITIVE)
     p = np.nan
     if len(given) >= LEAST_SEQUENCES:
         p = compare_with_threshold(given - expected, 0.0, above=True).p
-    return *(float(part) for part in (found.value, found.error, found.low, found.high)), p
+    return *(float(part) for part in (estimate.value, estimate.error, estimate.low, estimate.high)), p

@@ -62,15 +62,15 @@ def _draw_phases(fit: Row | None) -> list[alt.LayerChart]:
     if fit is None or fit["t_1"] is None or fit["variant"] == "plateau":
         return []
     ends = {fit["t_1"]: "T₁", fit["t_2"]: "T₂"} if fit["t_1"] < fit["t_2"] else {fit["t_1"]: "T₁ = T₂"}
-    found = []
+    charts = []
     for position, name in ends.items():
         base = alt.Chart(alt.InlineData(values=[{"position": position, "note": f"{name} = {position}"}]))
         base = base.encode(x="position:Q")
         side: Literal["left", "right"] = "left" if name == "T₂" else "right"
         label = base.mark_text(style="reference-label", align=side, baseline="bottom", dy=ABOVE)
         layers = [base.mark_rule(style="reference"), label.encode(y=alt.value(0), text=alt.Text("note:N"))]
-        found.append(alt.LayerChart(layer=layers))
-    return found
+        charts.append(alt.LayerChart(layer=layers))
+    return charts
 
 
 def _find_floor(rows: Sequence[Row]) -> float:
@@ -91,8 +91,8 @@ def sink_map(sinks: pa.Table) -> alt.LayerChart:
     sinks
         ``sink_by_head``: layer, head, sink_weight (share, or NULL: a blank cell).
     """
-    found = sinks.to_pylist()
-    base, height = head_grid(found)
+    rows = sinks.to_pylist()
+    base, height = head_grid(rows)
     legend = alt.Legend(format="~%", gradientLength=height)
     tooltip = [
         alt.Tooltip("layer:O", title="Layer"),
@@ -103,9 +103,9 @@ def sink_map(sinks: pa.Table) -> alt.LayerChart:
         color=alt.Color("sink_weight:Q", title=None, legend=legend, scale=alt.Scale(zero=True)), tooltip=tooltip
     )
     return layer_chart(
-        numbers.drop_nulls(found, "sink_weight"),
+        numbers.drop_nulls(rows, "sink_weight"),
         "Attention on the sink of every head",
-        f"Heat map of the weight of position 0, layers by heads. {findings.describe_sink_by_layer(found)}",
+        f"Heat map of the weight of position 0, layers by heads. {findings.describe_sink_by_layer(rows)}",
         cells,
         height=height,
     )
@@ -121,9 +121,9 @@ def sink_by_layer(sinks: pa.Table, profile: pa.Table) -> alt.LayerChart:
     profile
         ``layer_profiles``: quantity, layer, value, value_low, value_high (shares); only ``sink_weight`` is drawn.
     """
-    found = sinks.to_pylist()
+    records = sinks.to_pylist()
     means = [row for row in profile.to_pylist() if row["quantity"] == "sink_weight"]
-    rows, x = [*numbers.drop_nulls(found, "sink_weight"), *means], layer_axis(found)
+    rows, x = [*numbers.drop_nulls(records, "sink_weight"), *means], layer_axis(records)
     axis, scale = alt.Axis(format="~%"), alt.Scale(zero=True)
     y = partial(alt.Y, title="Attention weight of position 0 (share)", scale=scale, axis=axis)
     layer, head = alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")
@@ -137,8 +137,8 @@ def sink_by_layer(sinks: pa.Table, profile: pa.Table) -> alt.LayerChart:
     return layer_chart(
         rows,
         "Attention on the sink by layer",
-        f"Strip chart of the weight of position 0 in each head. {findings.describe_sink_by_layer(found)}",
-        level(min(row["uniform_weight"] for row in numbers.drop_nulls(found, "sink_weight")), "uniform"),
+        f"Strip chart of the weight of position 0 in each head. {findings.describe_sink_by_layer(records)}",
+        level(min(row["uniform_weight"] for row in numbers.drop_nulls(records, "sink_weight")), "uniform"),
         ticks.encode(tooltip=[layer, head, share(weight, title="Weight of position 0")]),
         *([spans] if any(row["value_low"] is not None for row in means) else []),
         points.encode(
@@ -149,7 +149,7 @@ def sink_by_layer(sinks: pa.Table, profile: pa.Table) -> alt.LayerChart:
                 share("value_high:Q", title="to"),
             ]
         ),
-        height=max(theme.HEIGHT, head_grid(found)[1]),
+        height=max(theme.HEIGHT, head_grid(records)[1]),
     )
 
 
@@ -161,13 +161,15 @@ def weight_variants(heads: pa.Table) -> alt.LayerChart:
     heads
         ``weights_fit_by_head``: variant (or NULL: no fit), status.
     """
-    found = heads.to_pylist()
-    counted = Counter(findings.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in found)
+    records = heads.to_pylist()
+    counted = Counter(findings.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in records)
     order = [*findings.VARIANTS.values(), *sorted(set(counted) - set(findings.VARIANTS.values()))]
     rows = [{"variant": name, "heads": counted[name]} for name in order]
     y = alt.Y("variant:N", sort=order, title="Variant").axis(labelLimit=240, grid=False)
     x = alt.X("heads:Q", **count_axis("Heads", max(counted.values())))
     tooltip = [alt.Tooltip("variant:N", title="Variant"), alt.Tooltip("heads:Q", title="Heads", format=",d")]
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, tooltip=tooltip)
-    description = f"Bar chart of the number of heads by variant of the fit. {findings.describe_weight_variants(found)}"
+    description = (
+        f"Bar chart of the number of heads by variant of the fit. {findings.describe_weight_variants(records)}"
+    )
     return layer_chart(rows, "Phases of the heads", description, bars, height=theme.HEIGHT)

@@ -133,7 +133,7 @@ def _mark_regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
     names: dict[int, list[str]] = {}
     for row in numbers.drop_nulls(regimes, "first_n"):
         names.setdefault(row["first_n"], []).append(row["regime"])
-    found, step, before = [], 0, -inf
+    marks, step, before = [], 0, -inf
     for n, named in sorted(names.items()):
         here = log10(n) / max(log10(last), 1e-9)
         step = (step + 1) % STEPS if here - before < NEAR else 0
@@ -141,8 +141,8 @@ def _mark_regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
         base = alt.Chart(alt.InlineData(values=[{"n": n, "note": ", ".join(named)}])).encode(x=alt.X("n:Q"))
         name = base.mark_text(style="reference-label", align="left", baseline="top", dx=5)
         layers = [base.mark_rule(style="reference"), name.encode(y=alt.value(15 * step), text=alt.Text("note:N"))]
-        found.append(alt.LayerChart(layer=layers))
-    return found
+        marks.append(alt.LayerChart(layer=layers))
+    return marks
 
 
 def _make_symlog_axis(rows: Sequence[Row]) -> dict[str, Any]:

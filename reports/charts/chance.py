@@ -54,19 +54,19 @@ def _build_rows(curves: pa.Table, measure: str) -> list[Row]:
     for row in curves.to_pylist():
         if row["measure"] == measure:
             by_n.setdefault(row["n"], {})[row["null_model"]] = row
-    found: list[Row] = []
+    pairs: list[Row] = []
     for n, nulls in by_n.items():
         value = next(iter(nulls.values()))["value"]
         same = {"n": n, "selected": value, **{null: row["null_value"] for null, row in nulls.items()}}
-        found.append({**same, "label": SELECTED, "mean": value, "band_low": None, "band_high": None})
+        pairs.append({**same, "label": SELECTED, "mean": value, "band_low": None, "band_high": None})
         for null, row in nulls.items():
             known = row["low"] is not None
             ends = {"band_low": value - row["high"], "band_high": value - row["low"]} if known else {}
-            found.append(
+            pairs.append(
                 {**same, "label": findings.NULLS[null], "mean": row["null_value"], "band_low": None, "band_high": None}
                 | ends
             )
-    return found
+    return pairs
 
 
 def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:

@@ -36,8 +36,8 @@ def context_metric(metrics: pa.Table, *, metric: str) -> alt.LayerChart:
     metric
         ``precision`` or ``recall``.
     """
-    found = [_add_context(row) for row in metrics.to_pylist() if row["metric"] == metric]
-    rows = _drop_trivial(found, metric)
+    rows_of_metric = [_add_context(row) for row in metrics.to_pylist() if row["metric"] == metric]
+    rows = _drop_trivial(rows_of_metric, metric)
     top = max(row["mean"] for row in rows) or 1
     scale = alt.Scale(domain=[0, top], nice=False)
     y = alt.Y("mean:Q", title=f"{numbers.NAMES[metric]} (ratio)", scale=scale)
@@ -56,7 +56,7 @@ def context_metric(metrics: pa.Table, *, metric: str) -> alt.LayerChart:
         rows,
         f"{numbers.NAMES[metric]} against context size",
         "Line chart against context size on a log axis, one line for each N. "
-        f"{findings.describe_metric(found, metric)}",
+        f"{findings.describe_metric(rows_of_metric, metric)}",
         *(_draw_floors(base, scale) if metric == "precision" else []),
         base.mark_line().encode(strokeDash=dash),
         base.mark_point(filled=True, size=45).encode(tooltip=tooltip),

@@ -118,8 +118,8 @@ def contributions(keys: pa.Table, *, title: str, largest: float) -> alt.LayerCha
     largest
         Largest absolute cosine of the other keys of all charts that are shown side by side.
     """
-    found = keys.to_pylist()
-    rows = [_build_row(row) for row in _select_contexts(findings.select_visible(found))]
+    records = keys.to_pylist()
+    rows = [_build_row(row) for row in _select_contexts(findings.select_visible(records))]
     decades = _list_decades([row["norm"] for row in rows])
     y = alt.Y("norm:Q", scale=alt.Scale(type="log", domain=[decades[0], decades[-1]]))
     base = alt.Chart().encode(
@@ -134,8 +134,8 @@ def contributions(keys: pa.Table, *, title: str, largest: float) -> alt.LayerCha
     if numbers.drop_nulls(rows, "cosine"):
         base = base.encode(color=_colour_cosines(largest))
     description = (
-        f"Scatter plot of contributions by context size. {findings.describe_contributions(found)} "
-        f"{findings.describe_similarity(found)}"
+        f"Scatter plot of contributions by context size. {findings.describe_contributions(records)} "
+        f"{findings.describe_similarity(records)}"
     )
     return layer_chart(
         rows,
@@ -154,9 +154,9 @@ def _list_decades(values: Sequence[float]) -> list[float]:
     return [10.0**power for power in range(low, high + step, step)]
 
 
-def _make_key_shapes(found: Collection[str]) -> alt.Shape:
+def _make_key_shapes(rows: Collection[str]) -> alt.Shape:
     """Shapes of the kinds of keys that are found."""
-    kinds = {kind: shape for kind, shape in _KINDS.items() if kind in found}
+    kinds = {kind: shape for kind, shape in _KINDS.items() if kind in rows}
     legend = alt.Legend(orient="top", columns=2, symbolSize=80, symbolStrokeWidth=1.5, symbolFillColor="transparent")
     scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
     return alt.Shape("kind:N", title=None, scale=scale, legend=legend)
@@ -219,14 +219,15 @@ def sphere(directions: pa.Table, *, title: str, of_kv_head: Row, n: int) -> alt.
     n
         Number of keys of the largest weight that are filled.
     """
-    found = directions.to_pylist()
-    heavy = {row["position"] for row in findings.select_heaviest(found, n)}
+    records = directions.to_pylist()
+    heavy = {row["position"] for row in findings.select_heaviest(records, n)}
     rows = sorted(
-        (_turn_key(row, heavy=row["position"] in heavy) for row in found), key=lambda row: (row["marked"], row["depth"])
+        (_turn_key(row, heavy=row["position"] in heavy) for row in records),
+        key=lambda row: (row["marked"], row["depth"]),
     )
     across, along = equal_scales((0, 0), ROOM)
     x, y = alt.X("x:Q", scale=across, axis=None), alt.Y("y:Q", scale=along, axis=None)
-    read = f"{findings.describe_directions(of_kv_head)} {findings.describe_closeness(found, n)}"
+    read = f"{findings.describe_directions(of_kv_head)} {findings.describe_closeness(records, n)}"
     description = f"A sphere seen from outside with one point per key. {read}"
     return layer_chart(
         rows,
@@ -358,12 +359,12 @@ def dimensions(heads: pa.Table) -> alt.LayerChart:
         ``principal_directions_by_head``: layer, kv_head, effective_dimension (number of directions, or NULL: left
         out), share_1, share_2, share_3 (shares of squared length), head_dim.
     """
-    found = heads.to_pylist()
-    rows = numbers.drop_nulls(found, "effective_dimension")
+    records = heads.to_pylist()
+    rows = numbers.drop_nulls(records, "effective_dimension")
     largest = max(row["effective_dimension"] for row in rows)
     sizes = {row["head_dim"] for row in rows}
     near = [size for size in sizes if size <= NEAR * largest] if len(sizes) == 1 else []
-    x = layer_axis(found)
+    x = layer_axis(records)
     y = partial(alt.Y, title="Effective dimension (number of directions)", scale=alt.Scale(zero=True))
     shares = [
         alt.Tooltip(f"share_{index}:Q", title=f"Share of the {name} direction", format=".3~p")
@@ -383,7 +384,7 @@ def dimensions(heads: pa.Table) -> alt.LayerChart:
     return layer_chart(
         rows,
         "Effective dimension by layer",
-        f"Strip chart of the effective dimension of each KV head. {findings.describe_dimensions(found)}",
+        f"Strip chart of the effective dimension of each KV head. {findings.describe_dimensions(records)}",
         *(level(size, f"all {size}") for size in near),
         ticks.encode(tooltip=tooltip),
         means.encode(tooltip=of_layer),

@@ -57,8 +57,8 @@ def head_map(heads: pa.Table, axes: pa.Table) -> alt.LayerChart:
     chart = chart.resolve_scale(color="independent", shape="independent")
     chosen = [alt.param(name, value=-1) for name in ("chosen_layer", "chosen_head")]  # set by the page
     chart = chart.properties(padding={"top": LEGEND + 8, "left": 4, "right": 4, "bottom": 4})
-    found: alt.LayerChart = chart.add_params(alt.param("quantity", value="label", bind=bind), *chosen)
-    return found
+    drawn: alt.LayerChart = chart.add_params(alt.param("quantity", value="label", bind=bind), *chosen)
+    return drawn
 
 
 def _shape_row(row: Row) -> Row:
@@ -132,7 +132,7 @@ def _draw_points(rows: Sequence[Row], offered: Mapping[str, str], axes: Mapping[
         return point
 
     drawn = [
-        _name_points(mark(filled=filled), "label", list(SHAPES), list(SHAPES.values()), told=filled).transform_filter(
+        _name_points(mark(filled=filled), "label", list(SHAPES), list(SHAPES.values()), named=filled).transform_filter(
             f"quantity == 'label' && datum.kept == {str(filled).lower()}"
         )
         for filled in (True, False)
@@ -162,11 +162,11 @@ def _find_extent(places: Sequence[float]) -> list[float]:
 
 
 def _name_points(
-    points: alt.Chart, column: str, names: Sequence[str], shapes: Sequence[str], *, told: bool = True
+    points: alt.Chart, column: str, names: Sequence[str], shapes: Sequence[str], *, named: bool = True
 ) -> alt.Chart:
     """Colour and shape by a name, with a legend that is visible while the dropdown asks for that column."""
     seen = alt.expr(f"quantity == '{column}' ? 1 : 0")
-    legend = told and alt.Legend(
+    legend = named and alt.Legend(
         **_place_legend(LEGEND, seen), symbolOpacity=seen, columns=3, symbolSize=90, rowPadding=3
     )
     domain = list(names)

@@ -38,12 +38,12 @@ def label_colour(*, symbol: str | None = None, letters: bool = False) -> alt.Col
     letters
         Whether the legend also shows the letter of each kind, for charts that write it.
     """
-    told = {label: f"{letter}: {label}" if letter else label for label, letter in WRITTEN.items()}
+    names = {label: f"{letter}: {label}" if letter else label for label, letter in WRITTEN.items()}
     named = alt.Legend(
         orient="top",
         symbolType=symbol or alt.Undefined,
         symbolSize=120 if symbol else alt.Undefined,
-        labelExpr=f"{told}[datum.value]" if letters else alt.Undefined,
+        labelExpr=f"{names}[datum.value]" if letters else alt.Undefined,
     )
     scale = alt.Scale(domain=list(findings.LABELS))
     return alt.Color("label:N", title=None, scale=scale, legend=named)

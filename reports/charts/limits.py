@@ -38,18 +38,22 @@ def distances(rows: pa.Table) -> alt.LayerChart:
         ``distances_by_n``: query, n_keys, n, heads, and over the norm of the output relative_distance, low, high,
         relative_random_distance, fitted (or NULL: a gap).
     """
-    found = findings.select_last_query(rows.to_pylist())
-    last = max(row["n"] for row in found)
+    last_rows = findings.select_last_query(rows.to_pylist())
+    last = max(row["n"] for row in last_rows)
     y = partial(alt.Y, title="Distance over the output’s norm (ratio)", scale=alt.Scale(zero=True))
     base = alt.Chart().encode(x=n_axis(last))
     shown = {"relative_distance": "Distance", "low": "95 % interval from", "high": "to"}
     shown |= {"relative_random_distance": "Random keys", "fitted": "LayerFits"}
-    drawn = {column: name for column, name in DISTANCES.items() if numbers.drop_nulls(found, column)}
+    drawn = {column: name for column, name in DISTANCES.items() if numbers.drop_nulls(last_rows, column)}
     return layer_chart(
-        found,
-        f"Against N, with {found[0]['n_keys']:,} keys",
-        f"Line chart against N on a log axis. {findings.describe_distance(found)}",
-        *([base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q")] if numbers.drop_nulls(found, "low") else []),
+        last_rows,
+        f"Against N, with {last_rows[0]['n_keys']:,} keys",
+        f"Line chart against N on a log axis. {findings.describe_distance(last_rows)}",
+        *(
+            [base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q")]
+            if numbers.drop_nulls(last_rows, "low")
+            else []
+        ),
         *(
             style_line(base.mark_line(point=last == 1).encode(y=y(f"{column}:Q")), list(drawn.values()), name)
             for column, name in reversed(drawn.items())
@@ -69,14 +73,14 @@ def distance_ratios(rows: pa.Table) -> alt.LayerChart:
     rows
         ``distances_by_n``: n_keys, n, beside_random (a ratio, or NULL: a gap).
     """
-    found = numbers.drop_nulls(rows.to_pylist(), "beside_random")
-    sizes = findings.list_sizes(found)
+    known = numbers.drop_nulls(rows.to_pylist(), "beside_random")
+    sizes = findings.list_sizes(known)
     scale = alt.Scale(domain=sizes)
     legend = alt.Legend(orient="top", title="Keys", format=",d")
     dashes = [list(_DASHES[index % len(_DASHES)]) for index in range(len(sizes))]
     y = alt.Y("beside_random:Q", title="Distance over that of random keys (ratio)", scale=alt.Scale(zero=False))
     base = alt.Chart().encode(
-        x=n_axis(max(row["n"] for row in found)), y=y, color=alt.Color("n_keys:O", scale=scale, legend=legend)
+        x=n_axis(max(row["n"] for row in known)), y=y, color=alt.Color("n_keys:O", scale=scale, legend=legend)
     )
     dash = alt.StrokeDash("n_keys:O", scale=alt.Scale(domain=sizes, range=dashes), legend=legend)
     tooltip = [
@@ -85,7 +89,7 @@ def distance_ratios(rows: pa.Table) -> alt.LayerChart:
         *_make_tooltips({"beside_random": "Ratio"}),
     ]
     return layer_chart(
-        found,
+        known,
         "Relative to random keys",
         "Line chart against N on a log axis, one line for each number of keys; below 1 the selected keys are nearer to "
         "the rest than random keys.",
@@ -103,8 +107,8 @@ def convergence(rows: pa.Table) -> alt.LayerChart:
     rows
         ``convergence_by_query``: n_keys, heads, and effective_share and n_90_share with their _p10 and _p90 (ratios).
     """
-    found = rows.to_pylist()
-    ticks = findings.list_sizes(found)
+    records = rows.to_pylist()
+    ticks = findings.list_sizes(records)
     x = alt.X("n_keys:Q", scale=alt.Scale(type="log", nice=False, padding=14)).title("Number of keys (log scale)")
     x = x.axis(values=ticks, format=",d", grid=False, labelOverlap="greedy", labelSeparation=SEPARATION)
     y = partial(alt.Y, title="Share of the keys (ratio)", scale=alt.Scale(domain=[0, 1]))
@@ -113,9 +117,9 @@ def convergence(rows: pa.Table) -> alt.LayerChart:
     tooltip = [alt.Tooltip("n_keys:Q", title="Keys", format=",d"), *_make_tooltips(shown)]
     base = alt.Chart().encode(x=x, tooltip=tooltip)
     return layer_chart(
-        found,
+        records,
         "Against the number of keys",
-        f"Line chart against the number of keys on a log axis. {findings.describe_convergence(found, [])}",
+        f"Line chart against the number of keys on a log axis. {findings.describe_convergence(records, [])}",
         level(1, "uniform"),
         base.mark_area(style="band").encode(y=y("effective_share_p10:Q"), y2="effective_share_p90:Q"),
         *(
@@ -134,17 +138,17 @@ def convergence_of_heads(heads: pa.Table) -> alt.LayerChart:
     heads
         ``convergence_by_head``: layer, head, n_keys, effective_share, n_90_share, largest_deviation.
     """
-    found = heads.to_pylist()
+    rows = heads.to_pylist()
     y = alt.Y("effective_share:Q", title="Effective keys over all (ratio)", scale=alt.Scale(domain=[0, 1]))
     shown = {"effective_share": "Effective keys over all", "n_90_share": "N₉₀ over all"}
     shown |= {"largest_deviation": "Largest |p − 1/n|"}
     tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head"), *_make_tooltips(shown)]
     return layer_chart(
-        found,
+        rows,
         "Head by head",
-        f"Dot plot, a dot for each head, layer by layer. {findings.describe_head_convergence(found)}",
+        f"Dot plot, a dot for each head, layer by layer. {findings.describe_head_convergence(rows)}",
         level(1, "uniform"),
-        alt.Chart().mark_point(style="head", filled=True, size=45).encode(x=layer_axis(found), y=y, tooltip=tooltip),
+        alt.Chart().mark_point(style="head", filled=True, size=45).encode(x=layer_axis(rows), y=y, tooltip=tooltip),
     )
 
 
@@ -157,24 +161,28 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
         ``distinguishable_by_n``: n, share, low, high (or NULL: no band), p10, p90, band_low, band_high,
         heads_within (ratios).
     """
-    found = rows.to_pylist()
-    last, low, high = found[-1]["n"], found[0]["band_low"], found[0]["band_high"]
+    records = rows.to_pylist()
+    last, low, high = records[-1]["n"], records[0]["band_low"], records[0]["band_high"]
     y = partial(alt.Y, title="Share told apart (Recall, ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last))
     band = base.mark_area(style="band")
     shown = {"share": "Share", "low": "95 % interval from", "high": "to", "p10": "10 % of heads below"}
     shown |= {"p90": "10 % of heads above", "heads_within": "Heads within the band"}
     return layer_chart(
-        found,
+        records,
         "Share of the selected keys that can be told apart",
-        f"Line chart against N on a log axis, with the reported band. {findings.describe_distinguishable(found)}",
+        f"Line chart against N on a log axis, with the reported band. {findings.describe_distinguishable(records)}",
         level(low, f"{low:.2f}"),
         level(high, f"{high:.2f}"),
         band.encode(y=y("p10:Q"), y2="p90:Q"),
-        *([base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q")] if numbers.drop_nulls(found, "low") else []),
+        *(
+            [base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q")]
+            if numbers.drop_nulls(records, "low")
+            else []
+        ),
         base.mark_line(style="mean").encode(y=y("share:Q")),
         points(
-            base.encode(y=y("share:Q"), tooltip=[_make_n_tooltip(), *_make_tooltips(shown)]), always=len(found) == 1
+            base.encode(y=y("share:Q"), tooltip=[_make_n_tooltip(), *_make_tooltips(shown)]), always=len(records) == 1
         ),
     )
 
@@ -188,9 +196,9 @@ def sensitivity(rows: pa.Table) -> alt.LayerChart:
         ``sensitivity_by_temperature``: temperature, spectral_norm, norm_p10, norm_p90, norm_max, quarter, half,
         closeness, reported_holds.
     """
-    found = [{**row, "lowest": max(row["norm_p10"], LOWEST)} for row in rows.to_pylist()]
+    floored = [{**row, "lowest": max(row["norm_p10"], LOWEST)} for row in rows.to_pylist()]
     powers = range(
-        floor(log10(min(row["lowest"] for row in found))), 1 + ceil(log10(max(row["half"] for row in found)))
+        floor(log10(min(row["lowest"] for row in floored))), 1 + ceil(log10(max(row["half"] for row in floored)))
     )
     y = partial(
         alt.Y,
@@ -200,11 +208,11 @@ def sensitivity(rows: pa.Table) -> alt.LayerChart:
     )
     shown = {"spectral_norm": "Mean norm", "norm_p10": "10 % below", "norm_p90": "10 % above", "norm_max": "Largest"}
     shown |= {"quarter": "1/(4T)", "half": "1/(2T)", "reported_holds": "Reported bound holds in"}
-    base = alt.Chart().encode(x=_make_temperature_axis(found), tooltip=[_make_t_tooltip(), *_make_tooltips(shown)])
+    base = alt.Chart().encode(x=_make_temperature_axis(floored), tooltip=[_make_t_tooltip(), *_make_tooltips(shown)])
     return layer_chart(
-        found,
+        floored,
         "Sensitivity of weights to their logits",
-        f"Line chart against the temperature, both axes logarithmic. {findings.describe_sensitivity(found)}",
+        f"Line chart against the temperature, both axes logarithmic. {findings.describe_sensitivity(floored)}",
         base.mark_area(style="band").encode(y=y("lowest:Q"), y2="norm_p90:Q"),
         *(
             style_line(mark.encode(y=y(f"{column}:Q")), list(NORMS.values()), name)
@@ -225,7 +233,7 @@ def best_temperatures(rows: pa.Table) -> alt.LayerChart:
     rows
         ``best_temperatures``: measure, temperature, n, heads, beyond_errors, mean_gain.
     """
-    found = [{**row, "line": findings.BEST_OF[row["measure"]]} for row in rows.to_pylist()]
+    labelled = [{**row, "line": findings.BEST_OF[row["measure"]]} for row in rows.to_pylist()]
     labels = list(findings.BEST_OF.values())
     legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
     tooltip = [
@@ -237,13 +245,13 @@ def best_temperatures(rows: pa.Table) -> alt.LayerChart:
     ]
     bars = alt.Chart().mark_bar()
     return layer_chart(
-        found,
-        f"Best temperature of heads, N = {max(row['n'] or 0 for row in found)}",
-        f"Bars of the number of heads by the temperature that is best. {findings.describe_best_temperatures(found)}",
+        labelled,
+        f"Best temperature of heads, N = {max(row['n'] or 0 for row in labelled)}",
+        f"Bars of the number of heads by the temperature that is best. {findings.describe_best_temperatures(labelled)}",
         bars.encode(
             x=alt.X("temperature:O", title="Temperature T").axis(labelAngle=0, grid=False, format=".3~g"),
             xOffset=alt.XOffset("line:N", sort=labels),
-            y=alt.Y("heads:Q", **count_axis("Heads", max(row["heads"] for row in found))),
+            y=alt.Y("heads:Q", **count_axis("Heads", max(row["heads"] for row in labelled))),
             color=alt.Color("line:N", title=None, scale=alt.Scale(domain=labels), legend=legend),
             tooltip=tooltip,
         ),

@@ -20,8 +20,8 @@ def label_differences(rows: Sequence[Row], *, quantity: str) -> alt.LayerChart:
     rows
         ``measures_by_label``: quantity, label, heads, value, value_low, value_high.
     """
-    found = [row for row in rows if row["quantity"] == quantity]
-    labels = [label for label in findings.LABELS if any(row["label"] == label for row in found)]
+    chosen = [row for row in rows if row["quantity"] == quantity]
+    labels = [label for label in findings.LABELS if any(row["label"] == label for row in chosen)]
     name, base = findings.QUANTITIES[quantity], alt.Chart().encode(y=alt.Y("label:N", sort=labels).title("Label"))
     zero = alt.Chart(alt.InlineData(values=[{"value": 0}])).mark_rule(style="reference").encode(x="value:Q")
     spans = base.mark_rule(style="average-span").encode(x="value_low:Q", x2="value_high:Q")
@@ -33,5 +33,5 @@ def label_differences(rows: Sequence[Row], *, quantity: str) -> alt.LayerChart:
         alt.Tooltip("value_high:Q", title="to", format=".3~g"),
     ]
     marks = points(base, always=True).encode(x=alt.X("value:Q").title("Difference to other heads"), tooltip=tooltip)
-    said = "; ".join(f"{row['label']} {findings.format_difference(row)}" for row in found)
-    return layer_chart(found, name, f"{name}, less that of other heads: {said}.", zero, spans, marks, height=7 * ROW)
+    said = "; ".join(f"{row['label']} {findings.format_difference(row)}" for row in chosen)
+    return layer_chart(chosen, name, f"{name}, less that of other heads: {said}.", zero, spans, marks, height=7 * ROW)

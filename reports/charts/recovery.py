@@ -21,8 +21,8 @@ def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
     parameter
         Name of the parameter, one of ``reports.findings.PARAMETERS``.
     """
-    found = findings.select_compared(heads.to_pylist())
-    rows = [{column: row[column] for column in SHOWN} for row in found]
+    compared = findings.select_compared(heads.to_pylist())
+    rows = [{column: row[column] for column in SHOWN} for row in compared]
     ends = [value for row in rows for value in (row["planted"], row["fitted"])]
     scale = alt.Scale(zero=False, nice=True, domain=[min(ends), max(ends)] if min(ends) < max(ends) else alt.Undefined)
     x = alt.X("planted:Q", scale=scale).title("planted").axis(format=".4~g", tickCount=4)
@@ -40,7 +40,7 @@ def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
     return layer_chart(
         rows,
         name,
-        f"Scatter plot of the fitted against the planted {name}. {findings.describe_parameter(found, parameter)}",
+        f"Scatter plot of the fitted against the planted {name}. {findings.describe_parameter(compared, parameter)}",
         diagonal.mark_line(style="reference").encode(x=x, y=y),
         alt.Chart().mark_point(style="head", filled=True, size=40).encode(x=x, y=y, tooltip=tooltip),
         height=theme.PANEL_HEIGHT,

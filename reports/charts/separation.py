@@ -90,15 +90,15 @@ def metric_curves(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, m
 
 def _build_others(nulls: pa.Table, twin: pa.Table | None, metric: str, last: int) -> list[Row]:
     """Build the curves to compare with, a row for each line and N up to the model's last."""
-    found = [
+    lines = [
         {"label": label, "n": row["n"], "mean": row["null_value"]}
         for null, label in chance_findings.NULLS.items()
         for row in nulls.to_pylist()
         if (row["measure"], row["null_model"]) == (metric, null)
     ]
     of_twin = [] if twin is None else [row for row in twin.to_pylist() if row["metric"] == metric]
-    found += [{"label": TWIN, "n": row["n"], "mean": row["mean"]} for row in of_twin if row["n"] <= last]
-    return [{**row, "mean": float(f"{row['mean']:.6g}")} for row in found if row["mean"] is not None]
+    lines += [{"label": TWIN, "n": row["n"], "mean": row["mean"]} for row in of_twin if row["n"] <= last]
+    return [{**row, "mean": float(f"{row['mean']:.6g}")} for row in lines if row["mean"] is not None]
 
 
 def _style_lines(labels: Sequence[str]) -> dict[str, Any]:

@@ -59,14 +59,14 @@ def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
         alt.Tooltip("heads:Q", title="Heads", format=",d"),
         alt.Tooltip("share:Q", title="Share of the layer", format=".3~p"),
     ]
-    found = heads.to_pylist()
-    x = layer_axis(found)
+    rows = heads.to_pylist()
+    x = layer_axis(rows)
     return layer_chart(
         stack_shares([row for row in shares.to_pylist() if row["heads"]], "layer"),
         "Share of each kind by layer",
-        f"Stacked bars of the share of each kind of head by layer. {findings.describe_depths(found)}",
+        f"Stacked bars of the share of each kind of head by layer. {findings.describe_depths(rows)}",
         *segments(x, tooltip),
-        height=max(theme.HEIGHT, head_grid(found)[1]),
+        height=max(theme.HEIGHT, head_grid(rows)[1]),
     )
 
 
@@ -140,7 +140,7 @@ def _find_extents(rows: Sequence[Row], values: Mapping[str, float]) -> list[tupl
     """Extents of both axes: all heads and all thresholds."""
     changes = [row["cos_last_change"] for row in rows] + [0, values["last_rises"]]
     levels = [row["cos_last_level"] for row in rows] + [values["last_weak"]]
-    return [(min(found) - 0.08, max(found) + 0.08) for found in (changes, levels)]
+    return [(min(numbers) - 0.08, max(numbers) + 0.08) for numbers in (changes, levels)]
 
 
 def _draw_borders(values: Mapping[str, float], left: float) -> list[alt.Chart]:

@@ -70,8 +70,8 @@ def norm_variation(heads: pa.Table) -> alt.LayerChart:
     heads
         ``norm_variation_by_head``: cv_of_mean_norm, cv_within_sequence (ratios, or NULL: left out).
     """
-    found = heads.to_pylist()
-    values = {column: [row[column] for row in numbers.drop_nulls(found, column)] for column in VARIATIONS}
+    records = heads.to_pylist()
+    values = {column: [row[column] for row in numbers.drop_nulls(records, column)] for column in VARIATIONS}
     positive = {column: [value for value in some if value > 0] for column, some in values.items()}
     marks = edges([value for some in positive.values() for value in some] or [1.0], log=True)
     rows = [
@@ -87,7 +87,7 @@ def norm_variation(heads: pa.Table) -> alt.LayerChart:
     x = alt.X("low:Q", scale=scale).title("Coefficient of variation (ratio, log scale)")
     bars = _draw_bars(rows, x.axis(format=".4~g", grid=False))
     description = (
-        f"Histogram of both coefficients of variation over KV heads. {findings.describe_norm_variation(found)}"
+        f"Histogram of both coefficients of variation over KV heads. {findings.describe_norm_variation(records)}"
     )
     return layer_chart(rows, "Variation of norms over KV heads", description, bars.encode(color=color))
 
@@ -100,8 +100,8 @@ def similarity_errors(heads: pa.Table) -> alt.LayerChart:
     heads
         ``similarity_fit_by_head``: mae (a cosine, or NULL: left out).
     """
-    found = heads.to_pylist()
-    values = [row["mae"] for row in numbers.drop_nulls(found, "mae")]
+    records = heads.to_pylist()
+    values = [row["mae"] for row in numbers.drop_nulls(records, "mae")]
     rows = histogram(values, edges([0.0, *values]))
     x = alt.X("low:Q").title("Mean absolute error of exp(−β k) (cosine)").axis(format=".4~g", grid=False)
     note = alt.InlineData(values=[{"mae": BOUNDARY, "note": "the paper’s mean"}])
@@ -110,7 +110,7 @@ def similarity_errors(heads: pa.Table) -> alt.LayerChart:
     return layer_chart(
         rows,
         "Error of the exponential over KV heads",
-        f"Histogram of the error of the exponential fit over KV heads. {findings.describe_similarity_errors(found)}",
+        f"Histogram of the error of the exponential fit over KV heads. {findings.describe_similarity_errors(records)}",
         _draw_bars(rows, x),
         alt.LayerChart(layer=[rule.mark_rule(style="reference"), label.encode(y=alt.value(0), text="note:N")]),
     )

@@ -57,5 +57,5 @@ BUILDERS: tuple[Callable[[Source], Section | tuple[Section, ...]], ...] = (
 
 def sections(source: Source) -> tuple[Section, ...]:
     """The figures of the report, in reading order; those of a section may all be absent."""
-    found = (build(source) for build in tqdm(BUILDERS, "page", unit="section", disable=None))
-    return tuple(section for several in found for section in (several if isinstance(several, tuple) else (several,)))
+    built = (build(source) for build in tqdm(BUILDERS, "page", unit="section", disable=None))
+    return tuple(section for several in built for section in (several if isinstance(several, tuple) else (several,)))

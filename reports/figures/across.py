@@ -52,18 +52,20 @@ def _build_side_by_side(
     key: str, title: str, paper: str, sources: Sequence[Source], figure_of: Callable[[Source], Figure]
 ) -> Figure:
     """Build one figure from the first chart of the same figure of every study; studies without one are named."""
-    found = {source.study: figure_of(source) for source in sources}
-    shown = {study: figure for study, figure in found.items() if not figure.empty}
-    answer = _combine_answers({study: (figure.answer, figure.table) for study, figure in found.items()})
-    told = [f"{study}: {'' if study in shown else 'no chart. '}{figure.finding}" for study, figure in found.items()]
+    figures = {source.study: figure_of(source) for source in sources}
+    shown = {study: figure for study, figure in figures.items() if not figure.empty}
+    answer = _combine_answers({study: (figure.answer, figure.table) for study, figure in figures.items()})
+    findings_of_studies = [
+        f"{study}: {'' if study in shown else 'no chart. '}{figure.finding}" for study, figure in figures.items()
+    ]
     if not shown:
-        return make_empty_figure(key, title, answer, "\n".join(told))
+        return make_empty_figure(key, title, answer, "\n".join(findings_of_studies))
     drawn = tuple(figure.charts[0].properties(title=study) for study, figure in shown.items())
     first = next(iter(shown.values()))
     return Figure(
         key,
         title,
-        "\n".join(told),
+        "\n".join(findings_of_studies),
         first.reading,
         answer.table,
         answer,
@@ -78,10 +80,10 @@ def _build_sink(sources: Sequence[Source]) -> Figure:
     """One line for each study."""
     key, title = "sink-effect", "Correlation of Recall and ρ₀"
     answers = {source.study: source.ask_query("sink_effect_by_n") for source in sources}
-    answer = _combine_answers({study: (found, found.table) for study, found in answers.items()})
+    answer = _combine_answers({study: (pair, pair.table) for study, pair in answers.items()})
     if not has_values(answer.table, "correlation"):
         return make_empty_figure(key, title, answer, "In no study do enough heads attend to the sink.")
-    without = [study for study, found in answers.items() if not has_values(found.table, "correlation")]
+    without = [study for study, pair in answers.items() if not has_values(pair.table, "correlation")]
     return Figure(
         key,
         title,
@@ -99,15 +101,17 @@ def _build_sink(sources: Sequence[Source]) -> Figure:
     )
 
 
-def _combine_answers(found: Mapping[str, tuple[Answer | None, pa.Table]]) -> Answer:
+def _combine_answers(answers: Mapping[str, tuple[Answer | None, pa.Table]]) -> Answer:
     """Combine the answers of several studies to one query, with the column study in front.
 
     The SQL is that of the first study; the other queries differ only in the name of the study.
     """
-    told = {study: table for study, (_, table) in found.items() if table.num_rows}  # an empty one may have more columns
+    tables = {
+        study: table for study, (_, table) in answers.items() if table.num_rows
+    }  # an empty one may have more columns
     named = [
         table.add_column(0, "study", pa.array([study] * table.num_rows, pa.string()))
-        for study, table in (told or {study: table for study, (_, table) in [*found.items()][:1]}).items()
+        for study, table in (tables or {study: table for study, (_, table) in [*answers.items()][:1]}).items()
     ]
-    asked = next(answer for answer, _ in found.values() if answer is not None)
-    return replace(asked, table=pa.concat_tables(named))
+    first = next(answer for answer, _ in answers.values() if answer is not None)
+    return replace(first, table=pa.concat_tables(named))

@@ -46,14 +46,14 @@ def _build_figures(source: Source) -> tuple[Figure, ...]:
         Figure(
             key,
             name,
-            told,
+            text,
             reading,
             table,
             answer,
             listing=listings.tabulate_claims(table.to_pylist(), places),
             folded=key == UNTESTED,
         )
-        for key, name, told, table in (
+        for key, name, text, table in (
             (TABLE, title, findings.summarise_claims(rows), answer.table.filter(pc.invert(untested))),
             (UNTESTED, "Claims that this study cannot test", LACKING, answer.table.filter(untested)),
         )

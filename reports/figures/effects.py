@@ -15,8 +15,8 @@ ROWS = 48
 
 def build_sections(source: Source) -> tuple[Section, ...]:
     """What heads do; no section for a study that does not ask for effects."""
-    found = (*_build_ablation(source), *_build_budgets(source))
-    if not found:
+    drawn = (*_build_ablation(source), *_build_budgets(source))
+    if not drawn:
         return ()
     lead = (
         "Geometry describes heads; how much does the model depend on them? The model is run again with the output of "
@@ -24,7 +24,7 @@ def build_sections(source: Source) -> tuple[Section, ...]:
         "cross entropy in nats, compared with the same sequences without intervention; budgets are computed on the "
         "study’s sequences, and their losses on others."
     )
-    return (Section("effects", "What heads do", lead, found),)
+    return (Section("effects", "What heads do", lead, drawn),)
 
 
 def _build_ablation(source: Source) -> tuple[Figure, ...]:

@@ -149,13 +149,13 @@ def _build_kinds(answer: Answer) -> Figure:
 
 def _build_layers(source: FamilySource) -> Figure:
     answers = {name: source.ask("family_layers", quantity=name) for name in BY_HEAD}
-    found = {name: answer for name, answer in answers.items() if has_values(answer.table, "value")}
+    known = {name: answer for name, answer in answers.items() if has_values(answer.table, "value")}
     key, title = "layers-of-members", "Layers by members"
-    answer = next(iter((found or answers).values()))
-    if not found:
+    answer = next(iter((known or answers).values()))
+    if not known:
         return make_empty_figure(key, title, answer, NOT_MEASURED)
     reading = "Mean over the heads of each layer, and over sequences; ×: a member without results."
-    drawn = tuple(charts.layers(each.table, findings.title_quantity(name)) for name, each in found.items())
+    drawn = tuple(charts.layers(each.table, findings.title_quantity(name)) for name, each in known.items())
     return Figure(key, title, "", reading, answer.table, answer, charts=drawn)
 
 
@@ -172,8 +172,8 @@ def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered
 
     of_map = "Mean over sequences; the slider below chooses a member."
     of_traces = "A line for each head; named ones come to exceed the threshold."
-    found = build("map", f"{name}, map of heads", of_map, charts.heads)
-    return (found, build("traces", f"{name}, head by head", of_traces, charts.traces)) if ordered else (found,)
+    figure = build("map", f"{name}, map of heads", of_map, charts.heads)
+    return (figure, build("traces", f"{name}, head by head", of_traces, charts.traces)) if ordered else (figure,)
 
 
 def _build_onsets(answer: Answer) -> Figure:

@@ -20,14 +20,14 @@ def build_sections(source: Source) -> tuple[Section, ...]:
         _build_distinguishable,
         _build_temperature,
     )
-    found = tuple(figure for draw in drawn if (figure := draw(source)) is not None)
-    if not found:
+    figures = tuple(figure for draw in drawn if (figure := draw(source)) is not None)
+    if not figures:
         return ()
     lead = (
         "How well can a softmax select at all? These are the questions of the paper’s predecessor (arXiv 2508.17821), "
         "which is known here from its abstract and from accounts by others."
     )
-    return (Section("limits", "Limits of selection", lead, found),)
+    return (Section("limits", "Limits of selection", lead, figures),)
 
 
 def _build_distances(source: Source) -> Figure | None:

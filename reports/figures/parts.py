@@ -171,10 +171,10 @@ class Source:
 
     def ask_study(self, name: str, /, **parameters: Parameter) -> Answer:
         """Answer to the query of this name, which takes ``$study`` and these parameters."""
-        asked = (name, tuple(sorted(parameters.items())))
-        if asked not in self._answers:
-            self._answers[asked] = ask(self.connection, name, study=self.study, **parameters)
-        return self._answers[asked]
+        question = (name, tuple(sorted(parameters.items())))
+        if question not in self._answers:
+            self._answers[question] = ask(self.connection, name, study=self.study, **parameters)
+        return self._answers[question]
 
     def ask_query(self, name: str, /, **parameters: Parameter) -> Answer:
         """Answer to the query of this name, which takes ``$study``, ``$query`` and these parameters."""

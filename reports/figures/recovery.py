@@ -51,12 +51,12 @@ def build_sections(source: Source) -> tuple[Section, ...]:
 
 def _select_worst(table: pa.Table, parameters: list[str]) -> pa.Table:
     """The rows of each parameter with the largest errors, largest first."""
-    found = findings.select_compared(table.to_pylist())
+    compared = findings.select_compared(table.to_pylist())
     rows = [
         row
         for name in parameters
         for row in sorted(
-            (row for row in found if row["parameter"] == name), key=lambda row: abs(row["difference"]), reverse=True
+            (row for row in compared if row["parameter"] == name), key=lambda row: abs(row["difference"]), reverse=True
         )[:WORST]
     ]
     return pa.Table.from_pylist(rows, schema=table.schema)

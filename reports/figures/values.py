@@ -122,8 +122,8 @@ def _build_model(source: Source) -> Figure:
 def _build_curves(source: Source) -> Figure:
     key, title = "similarity-heads", "Similarity in single KV heads"
     answer = source.ask_study("similarity_curves")
-    found = {which: answer.table.filter(pc.equal(answer.table["which"], which)) for which in _WHICH}
-    curves = {which: table for which, table in found.items() if has_values(table, "mean_cosine")}
+    tables = {which: answer.table.filter(pc.equal(answer.table["which"], which)) for which in _WHICH}
+    curves = {which: table for which, table in tables.items() if has_values(table, "mean_cosine")}
     if not curves:
         return make_empty_figure(key, title, answer, _explain_no_fit(source))
     titles = {which: f"{_WHICH[which]}: {_name_kv_head(table.to_pylist()[0])}" for which, table in curves.items()}

@@ -21,8 +21,8 @@ def find_shown_kappa(kappas: Sequence[Row]) -> Row | None:
 
 def has_variation(kappas: Sequence[Row], columns: Iterable[str]) -> bool:
     """Whether any of some shares of the printed family differs visibly between two κ (``coverage_by_kappa``)."""
-    found = [[row[column] for row in drop_nulls(select_printed(kappas), column)] for column in columns]
-    return any(max(shares) - min(shares) >= VISIBLE for shares in found if shares)
+    columns_known = [[row[column] for row in drop_nulls(select_printed(kappas), column)] for column in columns]
+    return any(max(shares) - min(shares) >= VISIBLE for shares in columns_known if shares)
 
 
 def describe_coverage(kappas: Sequence[Row]) -> str:
@@ -116,13 +116,13 @@ def describe_margins(curve: Sequence[Row]) -> str:
 def describe_regimes(model: Sequence[Row], counts: Sequence[Row]) -> str:
     """Where the regimes of the model begin (``regimes_of_model``), and where heads have Δ > 0 (``regime_counts``)."""
     starts = {row["regime"]: row["first_n"] for row in drop_nulls(model, "first_n")}
-    found = [f"{name} = {starts[regime]}" for regime, name in _STARTS.items() if regime in starts]
+    places = [f"{name} = {starts[regime]}" for regime, name in _STARTS.items() if regime in starts]
     absent = [row["regime"] for row in model if row["first_n"] is None]
     positive = [
         f"{row['mostly_positive']} of {row['heads']} in {row['regime']}" for row in counts if row["regime"] != "I"
     ]
     return join_sentences(
-        f"Medians over the heads and sequences that have a regime: {', '.join(found)}." if found else "",
+        f"Medians over the heads and sequences that have a regime: {', '.join(places)}." if places else "",
         f"Regimes without any N: {', '.join(absent)}." if starts and absent else "",
         f"Heads with Δ > 0 at more than half of a regime’s N: {', '.join(positive)}." if positive else "",
     )
@@ -175,11 +175,11 @@ def _describe_untested(rows: Sequence[Row]) -> str:
 
 def _describe_unmoved(rows: Sequence[Row]) -> str:
     """List the parameters that move the log miss, but hardly a bound."""
-    found = [
+    unmoved = [
         row for row in rows if row["effect"] and not any(_is_moved(row, metric) for metric in ("precision", "recall"))
     ]
-    names = ", ".join(EFFECTS[row["parameter"]] for row in found)
-    return f"The bounds themselves move by less than 1 % with {names}." if found else ""
+    names = ", ".join(EFFECTS[row["parameter"]] for row in unmoved)
+    return f"The bounds themselves move by less than 1 % with {names}." if unmoved else ""
 
 
 def _is_moved(row: Row, metric: str) -> bool:
@@ -194,9 +194,9 @@ FAMILIES = {"printed": "printed", "scale_free": "scale-free", "correlated": "wit
 
 def describe_monte_carlo(rows: Sequence[Row]) -> str:
     """Share of the grid at which each family's bounds hold in expectation (``monte_carlo_summary``)."""
-    found = {family: [row for row in rows if row["family"] == family] for family in FAMILIES}
+    by_family = {family: [row for row in rows if row["family"] == family] for family in FAMILIES}
     return join_sentences(
-        *(_describe_expectation(FAMILIES[family], some, side) for family, some in found.items() for side in _SIDES)
+        *(_describe_expectation(FAMILIES[family], some, side) for family, some in by_family.items() for side in _SIDES)
     )
 
 

@@ -29,21 +29,21 @@ def summarise_claims(rows: Sequence[Row]) -> str:
 
 def _compare_with_twin(rows: Sequence[Row]) -> str:
     """Compare the supported claims with random weights; empty if none is supported."""
-    found = Counter(row["beyond_twin"] for row in rows if row["verdict"] == "supported")
-    if not found:
+    counts = Counter(row["beyond_twin"] for row in rows if row["verdict"] == "supported")
+    if not counts:
         return ""
-    told = {
-        True: f"{found[True]} of them beyond random weights",
-        False: f"{found[False]} not beyond random weights and so not a finding",
-        None: f"{found[None]} with no result for random weights",
+    phrases = {
+        True: f"{counts[True]} of them beyond random weights",
+        False: f"{counts[False]} not beyond random weights and so not a finding",
+        None: f"{counts[None]} with no result for random weights",
     }
-    return f" ({', '.join(text for beyond, text in told.items() if found[beyond])})"
+    return f" ({', '.join(text for beyond, text in phrases.items() if counts[beyond])})"
 
 
 def describe_agreement(rows: Mapping[str, Sequence[Row]]) -> str:
     """Number of claims on which several studies agree (``claims`` of each)."""
-    found = [[row["verdict"] for row in of_study] for of_study in rows.values()]
-    decided = [same for same in zip(*found, strict=True) if set(same) <= {"supported", "not supported"}]
+    verdicts_of = [[row["verdict"] for row in of_study] for of_study in rows.values()]
+    decided = [same for same in zip(*verdicts_of, strict=True) if set(same) <= {"supported", "not supported"}]
     same = sum(len(set(verdicts)) == 1 for verdicts in decided)
     return f"Of the {count(len(decided), 'claim')} that are decided in every study, the studies agree on {same}."
 

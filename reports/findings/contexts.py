@@ -33,12 +33,12 @@ def describe_metric(rows: Sequence[Row], metric: str) -> str:
         "falls": [n for n in shared if after[n] < before[n]],
         "rises": [n for n in shared if after[n] > before[n]],
     }
-    told = [f"{way} at N = {format_spans(found, shared)}" for way, found in ways.items() if found]
+    clauses = [f"{way} at N = {format_spans(numbers, shared)}" for way, numbers in ways.items() if numbers]
     sizes = f"From {first + 1:,} to {last + 1:,} tokens"
-    if not told:
+    if not clauses:
         return f"{sizes}, {NAMES[metric]} does not change."
     return (
-        f"{sizes}, {NAMES[metric]} {' and '.join(told)}; the largest change is at N = {most}, from "
+        f"{sizes}, {NAMES[metric]} {' and '.join(clauses)}; the largest change is at N = {most}, from "
         f"{number(before[most])} to {number(after[most])}."
     )
 
@@ -75,7 +75,8 @@ def describe_labels(shares: Sequence[Row], changes: Sequence[Row]) -> str:
         if before.get(label) != after.get(label)
     ]
     shift = f"From {first + 1:,} to {last + 1:,} tokens: {', '.join(moved) or 'as many heads of each kind'}."
-    told = [f"{row['changed']:,} from {count_tokens(row):,} to {row['next_query'] + 1:,}" for row in changes]
+    changed = [f"{row['changed']:,} from {count_tokens(row):,} to {row['next_query'] + 1:,}" for row in changes]
     return join_sentences(
-        shift, f"Heads that change their kind, of {changes[0]['heads']:,}: {', '.join(told)} tokens." if told else ""
+        shift,
+        f"Heads that change their kind, of {changes[0]['heads']:,}: {', '.join(changed)} tokens." if changed else "",
     )

@@ -68,11 +68,11 @@ def describe_onsets(rows: Sequence[Row], quantity: str) -> str:
     first = own[0]
     head = f"layer {first['layer']} head {first['head']}"
     between = f"between {first['last_below']} and {first['first_above']}"
-    found = (
+    rows_of = (
         f"{count(len(own), 'head')} {'comes' if len(own) == 1 else 'come'} to exceed {first['threshold']:g} "
         f"({name_quantity(quantity)}), first {head}, {between}."
     )
-    return join_sentences(found, undecided)
+    return join_sentences(rows_of, undecided)
 
 
 def describe_differences(rows: Sequence[Row]) -> str:

@@ -80,13 +80,13 @@ def describe_cosines(curve: Sequence[Row]) -> str:
         "cos_sink": "a window hides the sink, or its value state has norm 0",
     }
     names = {"cos_last": "cos(s_N, v_L)", "cos_sink": "cos(s_N, v₀)"}
-    told = [
+    clauses = [
         f"{name} {_describe_course(rows, column)}."
         if (rows := drop_nulls(curve, column))
         else f"No {name}: {absence[column]}."
         for column, name in names.items()
     ]
-    return join_sentences(*told)
+    return join_sentences(*clauses)
 
 
 def _describe_course(curve: Sequence[Row], column: str) -> str:
@@ -118,11 +118,11 @@ def describe_contributions(keys: Sequence[Row]) -> str:
     of_query = {query: _group_by_role(keys, query) for query in sorted({row["query"] for row in keys})}
     query, last = of_query.popitem()
     smaller = [query for query, of_role in of_query.items() if of_role.keys() == last.keys()]
-    told = f"With {count(query + 1, 'token')} of context {_join_parts(_list_contributions(last, with_verb=True))}"
+    text = f"With {count(query + 1, 'token')} of context {_join_parts(_list_contributions(last, with_verb=True))}"
     if smaller:
         numbers = _join_parts(_list_contributions(of_query[smaller[0]], with_verb=False))
-        told += f"; with {count(smaller[0] + 1, 'token')}: {numbers}"
-    return f"{told}.{' A window hides the sink.' if query and 'sink' not in last else ''}"
+        text += f"; with {count(smaller[0] + 1, 'token')}: {numbers}"
+    return f"{text}.{' A window hides the sink.' if query and 'sink' not in last else ''}"
 
 
 _ROLES = {"last": "the last token", "sink": "the sink", "other": "the largest other key"}

@@ -24,8 +24,8 @@ def describe_separation(rows: Sequence[Row], twins: Sequence[Row], nulls: Sequen
         "of keys at random": of_nulls.get(("recall", "random_selection", shown)),
         "with random weights": of_twins.get(("recall", shown)),
     }
-    told = [f"{percent(other)} {what}" for what, other in others.items() if other is not None]
-    beside = f", against {' and '.join(told)}" if told else ""
+    clauses = [f"{percent(other)} {what}" for what, other in others.items() if other is not None]
+    beside = f", against {' and '.join(clauses)}" if clauses else ""
     ends = "" if of_model.get("low") is None else f" ({percents(of_model['low'], of_model['high'])})"
     return (
         f"Of the {shown} keys that a head gives most weight, {percent(of_model['mean'])}{ends} lie nearer to their "
@@ -42,7 +42,7 @@ def select_facts(facts: Sequence[Row], claims: Sequence[Row]) -> list[tuple[str,
 
     From ``facts``; without any, how many claims have each verdict (``claims``).
     """
-    told = [(row["sentence"], row["shown_by"]) for row in facts[:MOST_FACTS]]
-    if told or not claims:
-        return told
+    sentences = [(row["sentence"], row["shown_by"]) for row in facts[:MOST_FACTS]]
+    if sentences or not claims:
+        return sentences
     return [(f"Nothing differs from chance and random weights. {summarise_claims(claims)}", "claims-table")]

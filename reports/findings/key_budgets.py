@@ -15,10 +15,10 @@ def describe_key_budgets(rows: Sequence[Row], measures: Sequence[Row]) -> str:
         return ""
     (row,) = rows
     kept = format_interval(row, "n_90")
-    told = f"To keep 90 % of its weight, the mean head keeps {kept} of {number(row['n_keys'])} keys"
+    text = f"To keep 90 % of its weight, the mean head keeps {kept} of {number(row['n_keys'])} keys"
     if row["heads"] > 1:
         ends = (f"{format_interval(row[end], 'n_90')} in {name_head(row[end])}" for end in ("fewest", "most"))
-        told += f", from {' to '.join(ends)}"
+        text += f", from {' to '.join(ends)}"
     known = {measure["measure"]: measure for measure in measures if measure["value"] is not None}
     compared = [
         f"with {words} {format_interval(known[name], low='value_low', high='value_high')}"
@@ -26,4 +26,4 @@ def describe_key_budgets(rows: Sequence[Row], measures: Sequence[Row]) -> str:
         if name in known
     ]
     differences = f"At equal cost the loss, less that with N in proportion to these, is {' and '.join(compared)} nats."
-    return join_sentences(f"{told}.", differences if compared else "")
+    return join_sentences(f"{text}.", differences if compared else "")

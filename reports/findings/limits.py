@@ -40,13 +40,13 @@ def describe_distance(rows: Sequence[Row]) -> str:
 
 def describe_critical_n(heads: Sequence[Row]) -> str:
     """First N at which heads are as near to the rest as random keys, and the last (``critical_n_by_head``)."""
-    found = drop_nulls(heads, "critical_n")
-    if not found:
+    known = drop_nulls(heads, "critical_n")
+    if not known:
         return "In no head do the selected keys come as near to the rest as keys at random."
-    of_heads = f"{len(found):,} of {count(len(heads), 'head')}"
-    first = median(row["critical_n"] for row in found)
-    ones = sum(row["critical_n"] == 1 for row in found)
-    told = (
+    of_heads = f"{len(known):,} of {count(len(heads), 'head')}"
+    first = median(row["critical_n"] for row in known)
+    ones = sum(row["critical_n"] == 1 for row in known)
+    text = (
         f"In {ones:,} of {count(len(heads), 'head')} the key of largest weight is already nearer to the rest than a "
         "key at random."
         if 2 * ones > len(heads)
@@ -55,10 +55,10 @@ def describe_critical_n(heads: Sequence[Row]) -> str:
     )
     until = drop_nulls(heads, "last_nearer_n")
     if not until:
-        return told
+        return text
     longest = max(until, key=lambda row: (row["last_nearer_n"], -row["layer"], -row["head"]))
     return join_sentences(
-        told,
+        text,
         "The last N, up to half of the keys, at which the selected keys are nearer is "
         f"{number(median(row['last_nearer_n'] for row in until))} in the median head, and "
         f"{longest['last_nearer_n']:,} in {name_head(longest)}.",
@@ -69,18 +69,18 @@ def describe_distance_fits(fits: Sequence[Row]) -> str:
     """Exponents of the distance in N and in the number of keys (``limit_exponents_of_model``)."""
     mine = [row for row in fits if row["measure"] == "distance"]
     against_n = [row for row in mine if row["axis"] == "n"]
-    told: list[str] = []
+    clauses: list[str] = []
     if against_n:
         last = max(against_n, key=lambda row: row["query"])
         explained = "" if last["r2"] is None else f", which explains {percent(last['r2'])} of its variation"
-        told.append(f"The distance scales as N to the power of {format_exponent(last)}{explained}.")
+        clauses.append(f"The distance scales as N to the power of {format_exponent(last)}{explained}.")
     against_keys = [row for row in mine if row["axis"] == "n_keys"]
     if against_keys:
         least, most = (pick(against_keys, key=lambda row: row["exponent"]) for pick in (min, max))
         ends = [least] if least is most else [least, most]
         powers = " and ".join(f"{format_exponent(row)} at N = {row['n']}" for row in ends)
-        told.append(f"In the number of keys the power is {'between ' if len(ends) > 1 else ''}{powers}.")
-    return join_sentences(*told)
+        clauses.append(f"In the number of keys the power is {'between ' if len(ends) > 1 else ''}{powers}.")
+    return join_sentences(*clauses)
 
 
 def format_exponent(row: Row) -> str:
@@ -101,12 +101,12 @@ def describe_convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
         )
     slope = {row["measure"]: row for row in fits}.get("effective_share")
     way = "rise" if last["effective_share"] > first["effective_share"] else "fall"
-    told = (
+    text = (
         f"From {first['n_keys']:,} to {last['n_keys']:,} keys, effective keys {way} from "
         f"{percent(first['effective_share'])} to {percent(last['effective_share'])} of all in the mean head; for "
         "weights that converge to uniform ones they would rise to 100 %."
     )
-    return join_sentences(told, f"Exponent in the number of keys: {format_exponent(slope)}." if slope else "")
+    return join_sentences(text, f"Exponent in the number of keys: {format_exponent(slope)}." if slope else "")
 
 
 def describe_head_convergence(heads: Sequence[Row]) -> str:
@@ -138,16 +138,16 @@ def describe_sensitivity(rows: Sequence[Row]) -> str:
     """Whether the bounds of the Jacobian's norm hold, and how close it comes (``sensitivity_by_temperature``)."""
     mine = min(rows, key=lambda row: (abs(row["temperature"] - 1), row["temperature"]))
     broken = [row for row in rows if row["reported_holds"] < 1]
-    told = (
+    text = (
         f"At T = {number(mine['temperature'])} the mean norm is {number(mine['spectral_norm'])}, "
         f"{percent(mine['closeness'])} of 1/(2T), which bounds all of them; the largest reaches "
         f"{percent(mine['closest'])}."
     )
     if not broken:
-        return join_sentences(told, "The bound as reported, the lesser of 1/(4T) and √2, holds at every T.")
+        return join_sentences(text, "The bound as reported, the lesser of 1/(4T) and √2, holds at every T.")
     worst = min(broken, key=lambda row: row["reported_holds"])
     return join_sentences(
-        told,
+        text,
         f"The bound as reported, the lesser of 1/(4T) and √2, is exceeded by {percent(1 - worst['reported_holds'])} of "
         f"the rows at T = {number(worst['temperature'])}: 1/(4T) bounds the Jacobian’s entries, not its norm.",
     )
@@ -155,18 +155,18 @@ def describe_sensitivity(rows: Sequence[Row]) -> str:
 
 def describe_best_temperatures(rows: Sequence[Row]) -> str:
     """The temperature at which heads would separate best (``best_temperatures``)."""
-    told = []
+    clauses = []
     for measure, name in BEST_OF.items():
         mine = [row for row in rows if row["measure"] == measure]
         if mine:
             most, heads = max(mine, key=lambda row: row["heads"]), sum(row["heads"] for row in mine)
             clear = sum(row["beyond_errors"] for row in mine if row["temperature"] != 1)
-            told.append(
+            clauses.append(
                 f"{name} at N = {max(row['n'] or 0 for row in mine)} is most often largest at "
                 f"T = {number(most['temperature'])}, in {most['heads']:,} of {count(heads, 'head')}; it is larger at "
                 f"another T than at T = 1, with an interval above 0, in {clear:,}."
             )
     return join_sentences(
-        *told,
-        "The best of several temperatures exceeds that margin more often than a single one would." if told else "",
+        *clauses,
+        "The best of several temperatures exceeds that margin more often than a single one would." if clauses else "",
     )

@@ -52,7 +52,7 @@ def describe_envelope(rows: Sequence[Row], metric: str) -> str:
         "above": [row["n"] for row in enclosed if row["mean"] > row["upper"]],
         "below": [row["n"] for row in enclosed if row["mean"] < row["lower"]],
     }
-    outside = [f"{side} it at N = {format_spans(found, order)}" for side, found in sides.items() if found]
+    outside = [f"{side} it at N = {format_spans(numbers, order)}" for side, numbers in sides.items() if numbers]
     inside = len(enclosed) - sum(map(len, sides.values()))
     text = f"The mean of {NAMES[metric]} lies inside the printed envelope at {inside} of the {len(enclosed)} N shown"
     return join_sentences(f"{', '.join([text, *outside])}.", _describe_scale_free(rows))
@@ -140,14 +140,14 @@ def describe_blanks(heads: Sequence[Row], metric: str, n: int) -> str:
 
 def describe_elbows(heads: Sequence[Row]) -> str:
     """Elbows of the heads (``elbow_by_head``)."""
-    found = [row["elbow_n"] for row in drop_nulls(heads, "elbow_n")]
-    without = len(heads) - len(found)
-    if not found:
+    elbows = [row["elbow_n"] for row in drop_nulls(heads, "elbow_n")]
+    without = len(heads) - len(elbows)
+    if not elbows:
         return f"No head has an elbow: {_explain_no_elbow(heads)}."
-    small = sum(n <= 4 for n in found)
+    small = sum(n <= 4 for n in elbows)
     return join_sentences(
-        f"Of {count(len(found), 'head')} with an elbow, {small} {'has' if small == 1 else 'have'} it at N = 3 or 4; "
-        f"the median is N = {number(median(found))}, the largest N = {max(found)}.",
+        f"Of {count(len(elbows), 'head')} with an elbow, {small} {'has' if small == 1 else 'have'} it at N = 3 or 4; "
+        f"the median is N = {number(median(elbows))}, the largest N = {max(elbows)}.",
         f"{count(without, 'head')} {'has' if without == 1 else 'have'} none." if without else "",
     )
 
@@ -157,7 +157,11 @@ def _explain_no_elbow(heads: Sequence[Row]) -> str:
     reasons: dict[str | None, str] = {None: "there is no N"}
     reasons.update(WITHOUT_ELBOW.items())
     numbers = {status: sum(row["status"] == status for row in heads) for status in reasons}
-    return "; ".join(f"in {count(found, 'head')} {reasons[status]}" for status, found in numbers.items() if found)
+    return "; ".join(
+        f"in {count(heads_of_status, 'head')} {reasons[status]}"
+        for status, heads_of_status in numbers.items()
+        if heads_of_status
+    )
 
 
 def describe_model_elbow(model: Row | None) -> str:

@@ -18,7 +18,7 @@ def list_facts(study: Row) -> dict[str, str]:
     provenance, (heads, values) = json.loads(study["provenance"]), _describe_sizes(study)
     least, most = study["least_keys"], study["most_keys"]
     keys = f"{most}" if least == most else f"{least} to {most}, by layer"
-    told = {
+    facts = {
         "Model": study["model"],
         "Name in its metadata": study["model_name"] if study["model_name"] != study["model"] else None,
         "Architecture": study["architecture"],
@@ -38,7 +38,7 @@ def list_facts(study: Row) -> dict[str, str]:
         "Device": study["device"],
         "Versions": _format_versions(provenance),
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in facts.items() if value}
 
 
 def _name_corpus(study: Row) -> str:
@@ -74,11 +74,11 @@ def _describe_layer_kinds(kinds: Sequence[str] | None, analysed: Collection[int]
     layers: dict[str, list[int]] = {}
     for layer, kind in enumerate(kinds or ()):
         layers.setdefault(kind.replace("_", " ") + ("" if layer in analysed else ", not analysed"), []).append(layer)
-    told = [
+    clauses = [
         f"layer{'s' if len(numbers) > 1 else ''} {format_spans(numbers, range(len(kinds or ())))}: {kind}"
         for kind, numbers in layers.items()
     ]
-    return "; ".join(told) if len(told) > 1 else ""
+    return "; ".join(clauses) if len(clauses) > 1 else ""
 
 
 def _find_entry(provenance: Any, *names: str) -> Any:

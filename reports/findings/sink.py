@@ -28,12 +28,12 @@ def format_correlation(row: Row) -> str:
 def describe_sink_effect(curve: Sequence[Row]) -> str:
     """The correlation at the paper's peak, and at the last N (``sink_effect_by_n``)."""
     shown, last = select_shown(curve), drop_nulls(curve, "correlation")[-1]
-    told = (
+    text = (
         f"Over all {count(shown['heads'], 'head')}, the correlation of mean Recall and ρ₀ is "
         f"{format_correlation(shown)} at N = {shown['n']}"
         f"{', where the paper finds its peak' if shown['n'] == PAPERS_PEAK else ''}"
     )
-    return f"{told}." if last is shown else f"{told}, and {format_correlation(last)} at N = {last['n']:,}."
+    return f"{text}." if last is shown else f"{text}, and {format_correlation(last)} at N = {last['n']:,}."
 
 
 def describe_sink_effects(curves: Sequence[Row]) -> str:
@@ -42,8 +42,8 @@ def describe_sink_effects(curves: Sequence[Row]) -> str:
         study: select_shown([row for row in curves if row["study"] == study])
         for study in dict.fromkeys(row["study"] for row in drop_nulls(curves, "correlation"))
     }
-    told = [f"{study} {format_correlation(row)} at N = {row['n']}" for study, row in shown.items()]
-    return f"Correlation over all heads: {'; '.join(told)}." if told else ""
+    clauses = [f"{study} {format_correlation(row)} at N = {row['n']}" for study, row in shown.items()]
+    return f"Correlation over all heads: {'; '.join(clauses)}." if clauses else ""
 
 
 def explain_no_sink_effect(curve: Sequence[Row]) -> str:

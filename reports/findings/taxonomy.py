@@ -33,10 +33,10 @@ _NOUNS = {
 def describe_kinds(heads: Sequence[Row]) -> str:
     """Number of heads of each kind, and the agreement of sequences (``taxonomy_of_heads``)."""
     numbers = Counter(row["label"] for row in heads)
-    told = [count(numbers[label], *_NOUNS[label]) if numbers[label] else f"no {_NOUNS[label][0]}" for label in KINDS]
+    counts = [count(numbers[label], *_NOUNS[label]) if numbers[label] else f"no {_NOUNS[label][0]}" for label in KINDS]
     agreement = fmean(row["agreement"] for row in heads)
     return join_sentences(
-        f"Of {count(len(heads), 'head')}: {', '.join(told)}.",
+        f"Of {count(len(heads), 'head')}: {', '.join(counts)}.",
         _describe_others([row for row in heads if row["label"] == OTHER]),
         f"By themselves {percent(agreement)} of the sequences give a head the same label.",
     )
@@ -61,7 +61,7 @@ def _describe_others(heads: Sequence[Row]) -> str:
 def describe_depths(heads: Sequence[Row]) -> str:
     """Mean layer of each kind (``taxonomy_of_heads``)."""
     layers = {label: [row["layer"] for row in heads if row["label"] == label] for label in KINDS}
-    means = {label: fmean(found) for label, found in layers.items() if found}
+    means = {label: fmean(places) for label, places in layers.items() if places}
     if len({row["layer"] for row in heads}) == 1:
         return "With one layer there is no depth to compare."
     if not means:
@@ -72,16 +72,16 @@ def describe_depths(heads: Sequence[Row]) -> str:
 def describe_planes(heads: Sequence[Row]) -> str:
     """Cosine of the heads of each kind with the last token (``taxonomy_of_heads``)."""
     rows = drop_nulls(heads, "cos_last_level")
-    told = []
+    clauses = []
     for label in LABELS:
         own = [row for row in rows if row["label"] == label]
         if own:
             level, change = (fmean(row[name] for row in own) for name in ("cos_last_level", "cos_last_change"))
             moving = f"{'rising' if change > 0 else 'falling'} by {number(abs(change))}" if change else "not changing"
-            told.append(f"{number(level)}, {moving}, in {count(len(own), *_NOUNS[label])}")
+            clauses.append(f"{number(level)}, {moving}, in {count(len(own), *_NOUNS[label])}")
     hidden = len(heads) - len(rows)
     return join_sentences(
-        f"cos(s, v_L) lies on average at {'; at '.join(told)}.",
+        f"cos(s, v_L) lies on average at {'; at '.join(clauses)}.",
         f"{count(hidden, 'head')} without such a cosine {'is' if hidden == 1 else 'are'} not drawn." if hidden else "",
     )
 
@@ -90,8 +90,8 @@ def describe_sensitivity(thresholds: Sequence[Row]) -> str:
     """The threshold on which the labels depend most, and the range of Other (``taxonomy_thresholds``)."""
     most = max(thresholds, key=_count_changed)
     if not _count_changed(most):
-        told = f"No threshold changes a label of {count(most['heads'], 'head')} when it moves by 10 %."
-        return f"{told} {describe_other_range(thresholds)}"
+        text = f"No threshold changes a label of {count(most['heads'], 'head')} when it moves by 10 %."
+        return f"{text} {describe_other_range(thresholds)}"
     still = sum(not _count_changed(row) for row in thresholds)
     return join_sentences(
         f"The labels depend most on {most['threshold']}: lowering it by 10 % changes {most['changed_below']:,}, and "
@@ -147,13 +147,13 @@ def _format_halfway(curves: Sequence[Row]) -> str:
 def _describe_each(curves: Sequence[Row], metric: str) -> str:
     """Means of the kinds halfway."""
     means = _select_means(curves, metric, find_halfway(curves))
-    told = ", ".join(f"{number(mean)} in {_NOUNS[label][1]}" for label, mean in means.items())
-    return f"{NAMES[metric]} is {told}"
+    text = ", ".join(f"{number(mean)} in {_NOUNS[label][1]}" for label, mean in means.items())
+    return f"{NAMES[metric]} is {text}"
 
 
 def _select_means(curves: Sequence[Row], metric: str, n: int) -> dict[str, float]:
-    found = {row["label"]: row["mean"] for row in curves if (row["metric"], row["n"]) == (metric, n)}
-    return {label: found[label] for label in LABELS if label in found}
+    means = {row["label"]: row["mean"] for row in curves if (row["metric"], row["n"]) == (metric, n)}
+    return {label: means[label] for label in LABELS if label in means}
 
 
 def _describe_resets(curves: Sequence[Row], metric: str) -> str:

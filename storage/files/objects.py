@@ -161,8 +161,8 @@ def remove(url: str) -> None:
     client = _open_client(url)
     with translate_errors(url):
         for rank in range(4):
-            for found in obstore.list(client):
-                if names := [entry["path"] for entry in found if _compute_removal_rank(entry["path"]) == rank]:
+            for page in obstore.list(client):
+                if names := [entry["path"] for entry in page if _compute_removal_rank(entry["path"]) == rank]:
                     obstore.delete(client, names)
 
 
@@ -178,7 +178,7 @@ def _compute_removal_rank(name: str) -> int:
 def measure_size(url: str) -> int:
     """Bytes of all objects below ``url``."""
     with translate_errors(url):
-        return sum(entry["size"] for found in obstore.list(_open_client(url)) for entry in found)
+        return sum(entry["size"] for page in obstore.list(_open_client(url)) for entry in page)
 
 
 def _open_client(url: str) -> Client:
@@ -237,7 +237,7 @@ def _describe_failure(answer: str) -> str:
     """Describe what is wrong and what to do, without quoting the response."""
     status = re.search(r"status code: (\d{3})", answer)
     code = re.search(r"<Code>(\w{1,64})</Code>", answer)
-    said = " ".join(found.group(1) for found in (status, code) if found)
+    said = " ".join(match.group(1) for match in (status, code) if match)
     detail = f" ({said})" if said else ""
     for pattern, reason in _REASONS:
         if re.search(pattern, answer):

@@ -119,7 +119,7 @@ class Place(Protocol):
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalPlace:
     """A folder of this machine, or a file."""
 
     path: Path
@@ -137,13 +137,13 @@ class Local:
         return self.path.name
 
     @property
-    def parent(self) -> "Local":
+    def parent(self) -> "LocalPlace":
         """The folder above it."""
-        return Local(self.path.parent)
+        return LocalPlace(self.path.parent)
 
-    def join(self, *parts: str) -> "Local":
+    def join(self, *parts: str) -> "LocalPlace":
         """The folder ``parts`` below this one."""
-        return Local(self.path.joinpath(*parts))
+        return LocalPlace(self.path.joinpath(*parts))
 
     def exists(self) -> bool:
         """Whether the folder or file exists."""
@@ -235,7 +235,7 @@ class Local:
     def is_on_same_disk(self, other: Place) -> bool:
         """Whether the other is a folder on the same disk."""
         return (
-            isinstance(other, Local)
+            isinstance(other, LocalPlace)
             and self._find_nearest_folder().stat().st_dev == other._find_nearest_folder().stat().st_dev
         )
 
@@ -254,7 +254,7 @@ class Local:
 
 
 @dataclass(frozen=True)
-class Remote:
+class RemotePlace:
     """A prefix of an object store; its credentials come from the environment and are not part of it."""
 
     url: str
@@ -270,13 +270,13 @@ class Remote:
         return self.url.rsplit("/", 1)[-1]
 
     @property
-    def parent(self) -> "Remote":
+    def parent(self) -> "RemotePlace":
         """The prefix above it."""
-        return Remote(self.url.rsplit("/", 1)[0])
+        return RemotePlace(self.url.rsplit("/", 1)[0])
 
-    def join(self, *parts: str) -> "Remote":
+    def join(self, *parts: str) -> "RemotePlace":
         """The prefix ``parts`` below this one."""
-        return Remote("/".join((self.url, *parts)))
+        return RemotePlace("/".join((self.url, *parts)))
 
     def exists(self) -> bool:
         """Whether the document of the group exists; it is written last."""
@@ -355,7 +355,7 @@ class Remote:
         """Return None, because listing a prefix may take long."""
 
 
-def parse_place(text: str) -> Local | Remote:
+def parse_place(text: str) -> LocalPlace | RemotePlace:
     """The place that ``text`` names: a URL of one of the ``SCHEMES``, or a path.
 
     Raises
@@ -365,7 +365,7 @@ def parse_place(text: str) -> Local | Remote:
         a query, which the message does not repeat.
     """
     if "://" not in text:
-        return Local(resolve_path(text))
+        return LocalPlace(resolve_path(text))
     scheme, _, rest = text.partition("://")
     if scheme not in SCHEMES:
         known = ", ".join(f"{name}://" for name in SCHEMES)
@@ -380,7 +380,7 @@ def parse_place(text: str) -> Local | Remote:
     if not urlsplit(text).netloc:
         msg = f"The URL '{text}' names no bucket; write {scheme}://BUCKET/PREFIX"
         raise UserError(msg)
-    return Remote(text.rstrip("/"))
+    return RemotePlace(text.rstrip("/"))
 
 
 def _flush(file: BinaryIO, size: int) -> None:

@@ -34,8 +34,8 @@ def _make_unique_suffix() -> str:
 
 def is_being_written(path: Path) -> bool:
     """Whether a process of this machine that is still running made the unfinished file or folder at ``path``."""
-    found = UNFINISHED.search(path.name)
-    return found is not None and _is_running(int(found["process"], 16))
+    match = UNFINISHED.search(path.name)
+    return match is not None and _is_running(int(match["process"], 16))
 
 
 def _is_running(process: int) -> bool:

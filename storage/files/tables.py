@@ -92,10 +92,10 @@ def _create_writer(path: Path, schema: pa.Schema) -> parquet.ParquetWriter:
 def _seal(path: Path) -> None:
     """Write the digests of a file that was just written into its footer, in place of the placeholder."""
     start, footer = _read_footer(path)
-    found = _hash_rows(path, start) + hashlib.sha256(footer).hexdigest()
+    digest = _hash_rows(path, start) + hashlib.sha256(footer).hexdigest()
     with path.open("r+b") as file:
         file.seek(start + footer.index(_BLANK.encode()))
-        file.write(found.encode())
+        file.write(digest.encode())
 
 
 def _read_footer(path: Path) -> tuple[int, bytes]:
@@ -158,10 +158,10 @@ def read_table_libraries(path: Path) -> dict[str, Any] | None:
 def _read_metadata(path: Path, key: bytes) -> dict[str, Any] | None:
     try:
         _check_digests(path, rows=False)
-        found = json.loads((parquet.read_schema(path).metadata or {})[key])
+        document = json.loads((parquet.read_schema(path).metadata or {})[key])
     except (OSError, KeyError, ValueError, pa.ArrowException):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def count_rows(path: Path) -> int:

@@ -89,5 +89,5 @@ def _replace(path: Path, study: str, table: str, rows: pa.Table) -> None:
 
 def _select_checks(table: str) -> Iterable[sql.Statement]:
     """The checks that read a table."""
-    found = (sql.read_statement("checks", name) for name in sql.list_names("checks"))
-    return [check for check in found if table in find_tables_read(check)]
+    statements = (sql.read_statement("checks", name) for name in sql.list_names("checks"))
+    return [check for check in statements if table in find_tables_read(check)]

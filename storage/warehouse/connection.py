@@ -200,9 +200,9 @@ def refuse_newer_database(folder: Path, study: str) -> None:
 
 def _read_attached_provenance(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:
     """The provenance in the database ``it``; None if it is missing or cannot be parsed."""
-    found = connection.execute("SELECT provenance FROM it.studies").fetchall()
+    rows = connection.execute("SELECT provenance FROM it.studies").fetchall()
     try:
-        landed = json.loads(found[0][0]) if found else None
+        landed = json.loads(rows[0][0]) if rows else None
     except ValueError:
         return None
     return landed if isinstance(landed, dict) else None
@@ -457,8 +457,8 @@ def _read_format_version(connection: duckdb.DuckDBPyConnection) -> int:
     """The version of the tables of the database ``it``; 0 if its file states none."""
     if "format_version" not in _list_tables(connection).get("studies", {}):
         return 0
-    found = connection.execute("SELECT max(format_version) FROM it.studies").fetchall()
-    return int(found[0][0] or 0)
+    rows = connection.execute("SELECT max(format_version) FROM it.studies").fetchall()
+    return int(rows[0][0] or 0)
 
 
 def _build_unions(stored: Stored, studies: Mapping[str, Path]) -> dict[str, str]:
@@ -489,16 +489,16 @@ def _build_script(folder: Path) -> str:
 
     A shell stops at the first file that it cannot attach, so the script names such files only in a comment.
     """
-    found = list_published(folder)
+    names = list_published(folder)
     with duckdb.connect() as connection:
-        attached, stored = _attach_all(connection, found)
+        attached, stored = _attach_all(connection, names)
         studies = {study: path for study, path in attached.items() if _is_old(connection, study)}
         unions = _build_unions(stored, studies)
     left_out = (
         "-- Left out, because the shell could not read it: "
         + " ".join(f"{study}; {_describe_rebuild(study)}".split())
         + "\n"
-        for study in sorted(found.keys() - studies.keys())
+        for study in sorted(names.keys() - studies.keys())
     )
     relations = (relation.text for relation in sql.sort_statements("macros", "views"))
     statements = [*_build_attachments(studies), *unions.values(), *relations, *_build_comments()]
@@ -585,13 +585,13 @@ def _read_layout() -> Mapping[str, Mapping[str, str]]:
 
 def _read_columns(connection: duckdb.DuckDBPyConnection) -> Stored:
     """Type of each column of each table of each database of a connection, in order."""
-    found: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
+    columns: dict[str, dict[str, dict[str, str]]] = defaultdict(lambda: defaultdict(dict))
     for alias, table, column, kind in connection.execute(
         "SELECT database_name, table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal "
         "ORDER BY table_name, column_index"
     ).fetchall():
-        found[alias][table][column] = kind
-    return found
+        columns[alias][table][column] = kind
+    return columns
 
 
 def _read_versions(folder: Path) -> dict[str, tuple[int, int]]:

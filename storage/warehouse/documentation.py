@@ -63,8 +63,8 @@ def list_relations() -> tuple[Relation, ...]:
         ).fetchall()
     kinds: tuple[sql.StatementKind, ...] = ("schema", "families", "views", "macros")
     statements = [sql.read_statement(kind, name) for kind in kinds for name in sql.list_names(kind)]
-    found = [_describe_relation(statement, stored) for statement in statements]
-    return tuple(sorted(found, key=lambda relation: (list(HEADINGS).index(relation.kind), relation.name)))
+    relations = [_describe_relation(statement, stored) for statement in statements]
+    return tuple(sorted(relations, key=lambda relation: (list(HEADINGS).index(relation.kind), relation.name)))
 
 
 def render_schema_page() -> str:
@@ -125,16 +125,17 @@ def _describe_relation(statement: sql.Statement, stored: Sequence[tuple[str, str
 def _build_overview(of_kind: Sequence[Relation]) -> list[list[str]]:
     """A row for each relation."""
     return [
-        [f"[{found.name}](#{found.name})", format_cell(found.grain), format_cell(found.meaning)] for found in of_kind
+        [f"[{relation.name}](#{relation.name})", format_cell(relation.grain), format_cell(relation.meaning)]
+        for relation in of_kind
     ]
 
 
-def _render_section(found: Relation) -> list[str]:
+def _render_section(relation: Relation) -> list[str]:
     """Section of the page on one relation: its columns, or how to call the macro."""
-    lines = ["", f"### {found.name}", "", f"{format_cell(found.grain)}: {format_cell(found.meaning)}.", ""]
-    if not found.columns:
-        return [*lines, "```sql", found.signature, "```"]
-    rows = [[f"`{name}`", kind, format_cell(comment)] for name, kind, comment in found.columns]
+    lines = ["", f"### {relation.name}", "", f"{format_cell(relation.grain)}: {format_cell(relation.meaning)}.", ""]
+    if not relation.columns:
+        return [*lines, "```sql", relation.signature, "```"]
+    rows = [[f"`{name}`", kind, format_cell(comment)] for name, kind, comment in relation.columns]
     return [*lines, *_render_table(["column", "type", "meaning"], rows)]
 
 

@@ -11,7 +11,7 @@ from storage.files.locks import hold_lock
 from storage.files.staging import make_staging_path, remove_leftovers
 from storage.warehouse.connection import locate_database
 from storage.warehouse.declared import list_conditions
-from storage.warehouse.landing import LOCK_WAIT, Aside, publish, renew_script, translate_space_errors
+from storage.warehouse.landing import LOCK_WAIT, DraftDatabase, publish, renew_script, translate_space_errors
 from storage.warehouse.relations import create_tables, describe_table
 
 
@@ -53,7 +53,7 @@ def land_family(folder: Path, family: str, rows: Iterable[tuple[str, pa.RecordBa
 def _build(path: Path, family: str, rows: Iterable[tuple[str, pa.RecordBatch]]) -> dict[str, int]:
     """Write the database of a family to ``path``; return the number of rows of each table."""
     counts = dict.fromkeys(sql.list_names("families"), 0)
-    with Aside.create(path) as aside, aside.cursor() as cursor:
+    with DraftDatabase.create(path) as aside, aside.cursor() as cursor:
         create_tables(cursor, "families")
         for table, batch in rows:
             cursor.register("incoming", batch)

@@ -26,5 +26,5 @@ def read_finding(asset: str, tables: Mapping[str, Path]) -> str | None:
     with duckdb.connect() as connection:
         for table, path in tables.items():
             connection.read_parquet(str(path)).create_view(table)
-        found = connection.execute(statement.text).fetchone()
-    return None if found is None else found[0]
+        rows = connection.execute(statement.text).fetchone()
+    return None if rows is None else rows[0]

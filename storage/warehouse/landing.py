@@ -199,7 +199,7 @@ def _build(
     path: Path, study: str, tables: Mapping[str, Batches], computed: DerivedTables | None
 ) -> tuple[dict[str, int], dict[str, list[tuple[Any, ...]]]]:
     """Write a study's database to ``path``; return its row counts and what breaks its checks."""
-    with Aside.create(path) as aside:
+    with DraftDatabase.create(path) as aside:
         with aside.cursor() as cursor:
             create_tables(cursor)
         jobs, after = _build_jobs(aside, study, tables, computed)
@@ -208,11 +208,13 @@ def _build(
     rows = {name: done[name] for name in (*tables, *sql.list_names("derived"))} | done.get(COMPUTED, {})
     violations = {name: done[_make_job_name(name)] for name in sql.list_names("checks")}
     of_tables = [done[_make_job_name(name)] for name in sql.list_names("schema")]
-    return rows, violations | {name: [row for found in of_tables for row in found.get(name, [])] for name in DECLARED}
+    return rows, violations | {
+        name: [row for violated in of_tables for row in violated.get(name, [])] for name in DECLARED
+    }
 
 
 def _build_jobs(
-    aside: "Aside", study: str, tables: Mapping[str, Batches], computed: DerivedTables | None
+    aside: "DraftDatabase", study: str, tables: Mapping[str, Batches], computed: DerivedTables | None
 ) -> tuple[dict[str, Callable[[], Any]], dict[str, frozenset[str]]]:
     """Jobs by name, and the jobs that each waits for: a table is filled, or a check run, after the tables it reads.
 
@@ -246,7 +248,7 @@ def _build_jobs(
     return jobs, after
 
 
-def _find_undeclared(aside: "Aside", table: sql.Statement, study: str) -> dict[str, list[tuple[Any, ...]]]:
+def _find_undeclared(aside: "DraftDatabase", table: sql.Statement, study: str) -> dict[str, list[tuple[Any, ...]]]:
     """The first rows of a table that its declaration excludes, by the name of the check."""
     with aside.cursor() as cursor:
         return {
@@ -260,7 +262,7 @@ def _make_job_name(name: str) -> str:
     return f"check {name}"
 
 
-class Aside:
+class DraftDatabase:
     """A database that is being built under a temporary name, with a separate cursor for each of several threads.
 
     It needs no write-ahead log, because it is not read after a crash.
@@ -343,7 +345,7 @@ def _join_batches(batches: list[pa.RecordBatch]) -> Batches:
     yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
-def _insert(aside: Aside, table: str, study: str, batches: Batches) -> int:
+def _insert(aside: DraftDatabase, table: str, study: str, batches: Batches) -> int:
     """Insert all batches into a table of ``sql/schema``, and describe it; return the number of rows."""
     stream = _Stream(batches)
     groups = _group_rows(stream)
@@ -363,7 +365,7 @@ def _insert(aside: Aside, table: str, study: str, batches: Batches) -> int:
     return int(inserted[0]) if inserted else 0
 
 
-def _compute(aside: Aside, computed: DerivedTables, study: str) -> dict[str, int]:
+def _compute(aside: DraftDatabase, computed: DerivedTables, study: str) -> dict[str, int]:
     """Fill the tables that are computed from the others; return their numbers of rows."""
     with aside.cursor() as cursor:
         parts: dict[str, list[pa.RecordBatch]] = {table: [] for table in computed.tables}
@@ -372,13 +374,13 @@ def _compute(aside: Aside, computed: DerivedTables, study: str) -> dict[str, int
     return {table: _insert(aside, table, study, batches) for table, batches in parts.items()}
 
 
-def _create_relations(aside: Aside) -> None:
+def _create_relations(aside: DraftDatabase) -> None:
     """Create macros and views."""
     with aside.cursor() as cursor:
         create_relations(cursor)
 
 
-def _derive(aside: Aside, table: sql.Statement, study: str) -> int:
+def _derive(aside: DraftDatabase, table: sql.Statement, study: str) -> int:
     """Fill a table of ``sql/derived``, and describe it; return the number of rows."""
     with aside.cursor() as cursor:
         rows = fill(cursor, table, study)
@@ -386,7 +388,7 @@ def _derive(aside: Aside, table: sql.Statement, study: str) -> int:
     return rows
 
 
-def _find_violations(aside: Aside, check: sql.Statement, study: str) -> list[tuple[Any, ...]]:
+def _find_violations(aside: DraftDatabase, check: sql.Statement, study: str) -> list[tuple[Any, ...]]:
     """The first rows that break a check."""
     with aside.cursor() as cursor:
         return cursor.execute(check.text, {"study": study}).fetchmany(SHOWN)

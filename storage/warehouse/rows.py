@@ -294,7 +294,7 @@ def build_position_rows(
 
 
 def build_top_key_rows(
-    found: Mapping[str, NDArray[Any]], *, layer: int, first: int, n: int, **constant: int
+    ranked: Mapping[str, NDArray[Any]], *, layer: int, first: int, n: int, **constant: int
 ) -> pa.RecordBatch:
     """The rows of ``top_keys`` of one query of a layer.
 
@@ -307,14 +307,14 @@ def build_top_key_rows(
     constant
         Columns that have one value in all rows.
     """
-    keys = found["key"].shape[-1]
-    head, rank = (axis.ravel() for axis in np.indices((found["key"].size // keys, keys), np.int16))
+    keys = ranked["key"].shape[-1]
+    head, rank = (axis.ravel() for axis in np.indices((ranked["key"].size // keys, keys), np.int16))
     return build_batch(
         _make_constant_columns(rank.size, n=n, **constant)
         | {"layer": np.full(rank.size, layer, np.int16), "head": head, "rank": rank + np.int16(1)}
-        | {"position": found["key"].ravel() + np.int32(first)}
-        | {name: found[name].ravel() for name in ("weight", "contribution", "relative_distance", "within_r_min")}
-        | {"within_r_min_at": _pack_bits(found["within_r_min_at"][..., :TOP_KEYS])}
+        | {"position": ranked["key"].ravel() + np.int32(first)}
+        | {name: ranked[name].ravel() for name in ("weight", "contribution", "relative_distance", "within_r_min")}
+        | {"within_r_min_at": _pack_bits(ranked["within_r_min_at"][..., :TOP_KEYS])}
     )
 
 

@@ -224,11 +224,11 @@ def build_tensor_specs(
     """
     widened = np.dtype(values).itemsize > 2 and computed != "float32"
     compression: Compression = "blosclz" if widened else "none"
-    asked = {"received_attention": sink_measure, "probe_patterns": probe, "probe_chance": probe}
+    requested = {"received_attention": sink_measure, "probe_patterns": probe, "probe_chance": probe}
     return tuple(
         replace(spec, dtype=values, compression=compression) if spec.name == "values" else spec
         for spec in TENSORS
-        if asked.get(spec.name, True)
+        if requested.get(spec.name, True)
     )
 
 

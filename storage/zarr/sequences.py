@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from storage.errors import DerivedDamageError, UserError, refuse_newer
 from storage.files.differences import find_differences
-from storage.files.places import Local, Place
+from storage.files.places import LocalPlace, Place
 from storage.zarr import shards
 from storage.zarr.arrays import FORMAT_VERSION, ArraySpec, LayerSize
 
@@ -66,16 +66,16 @@ class SequenceStore:
             raise UserError(msg)
         try:
             group = zarr.open_group(path.open_zarr(), mode="r+")
-            found = group.attrs.get("format_version")
+            value = group.attrs.get("format_version")
         except UserError:
             raise
         except Exception as error:  # what a wrong document raises is up to Zarr
             raise _make_damage_error(path, " ".join(str(error).split())) from error
-        if isinstance(found, int) and found > FORMAT_VERSION:
-            refuse_newer(f"The store {path}", found, FORMAT_VERSION, path.name.removesuffix(".zarr"))
-        if found != FORMAT_VERSION:
+        if isinstance(value, int) and value > FORMAT_VERSION:
+            refuse_newer(f"The store {path}", value, FORMAT_VERSION, path.name.removesuffix(".zarr"))
+        if value != FORMAT_VERSION:
             msg = (
-                f"The store {path} has format version {found}, this program reads {FORMAT_VERSION}; "
+                f"The store {path} has format version {value}, this program reads {FORMAT_VERSION}; "
                 "run the study again with --fresh to rebuild it"
             )
             raise UserError(msg)
@@ -151,9 +151,9 @@ class SequenceStore:
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """The fields that must be equal, of this store and of the requested one."""
         types = {name: str(self._require_array(name).dtype) for name in self._present}
-        asked = {spec.name: spec.dtype for spec in specs if spec.name not in self.absent}
+        requested = {spec.name: spec.dtype for spec in specs if spec.name not in self.absent}
         old = self.provenance | {"sizes": self.sizes, "types": types}
-        new = dict(provenance) | {"sizes": dict(sizes), "types": asked}
+        new = dict(provenance) | {"sizes": dict(sizes), "types": requested}
         stored = self.layers if self.sizes == dict(sizes) else layers
         if unlike := [number for number, layer in enumerate(layers) if layer != stored[number]]:
             number = unlike[0]
@@ -171,10 +171,10 @@ class SequenceStore:
             array = self._require_array(spec.name)
             fill = np.array([array.fill_value, spec.fill], array.dtype)
             wanted = (spec.shape(sizes), spec.dtype, str(fill[1]))
-            found = (array.shape, str(array.dtype), str(fill[0]))
-            if found[::2] != wanted[::2] or found[1] not in spec.types:
+            actual = (array.shape, str(array.dtype), str(fill[0]))
+            if actual[::2] != wanted[::2] or actual[1] not in spec.types:
                 which = f"The array '{spec.name}' of {self.path}"
-                msg = f"{which} is {found}, but {wanted} is declared; run again with --fresh"
+                msg = f"{which} is {actual}, but {wanted} is declared; run again with --fresh"
                 raise UserError(msg)
 
     def _read_documents(self) -> None:
@@ -212,20 +212,20 @@ class SequenceStore:
     @property
     def provenance(self) -> dict[str, Any]:
         """What this store was made from."""
-        found: Any = self._group.attrs["provenance"]
-        return dict(found)
+        value: Any = self._group.attrs["provenance"]
+        return dict(value)
 
     @property
     def sizes(self) -> dict[str, int]:
         """Size of each axis by name."""
-        found: Any = self._group.attrs["sizes"]
-        return {str(name): int(size) for name, size in found.items()}
+        value: Any = self._group.attrs["sizes"]
+        return {str(name): int(size) for name, size in value.items()}
 
     @property
     def layers(self) -> tuple[LayerSize, ...]:
         """Sizes of each layer of the model, by layer number; 0 along axes that the store does not have."""
-        found: Any = self._group.attrs["layers"]
-        return tuple(LayerSize(**layer) for layer in found)
+        value: Any = self._group.attrs["layers"]
+        return tuple(LayerSize(**layer) for layer in value)
 
     def groups(self) -> dict[LayerSize, list[int]]:
         """The layers with softmax attention by their sizes, layer numbers ascending."""
@@ -314,15 +314,15 @@ class SequenceStore:
         """
         if name in self.absent:
             return np.array(self._make_fill(name)[index])
-        readable = _Readable(self, name, self.array(name))
+        readable = _CheckedArray(self, name, self.array(name))
         sequence, *others = index if isinstance(index, tuple) else (index,)
         if self._is_whole and isinstance(sequence, int) and self._keep_sequence(readable, sequence):
-            found = np.array(self._kept[name, sequence][tuple(others)])
+            part = np.array(self._kept[name, sequence][tuple(others)])
         else:
-            found = readable[index]
-        return found.astype(np.float32) if found.dtype == np.float16 else found
+            part = readable[index]
+        return part.astype(np.float32) if part.dtype == np.float16 else part
 
-    def _keep_sequence(self, readable: "_Readable", sequence: int) -> bool:
+    def _keep_sequence(self, readable: "_CheckedArray", sequence: int) -> bool:
         """Whether one sequence of an array is in memory, after keeping it there if it is small and there is room."""
         key = readable.name, sequence
         if key not in self._kept:
@@ -398,9 +398,9 @@ class SequenceStore:
         wanted = {name: spec.shape(self.sizes)[1:] for name, spec in self._present.items() if name != LEDGER}
         left_out = {name: self._make_fill(name)[0] for name in wanted if self.specs[name].optional}
         arrays = left_out | {name: array for name, array in arrays.items() if name not in self.absent}
-        found = {name: array.shape for name, array in arrays.items()}
-        if wanted != found:
-            msg = f"one sequence of {self.path.name} needs the shapes {wanted}, got {found}"
+        shapes = {name: array.shape for name, array in arrays.items()}
+        if wanted != shapes:
+            msg = f"one sequence of {self.path.name} needs the shapes {wanted}, got {shapes}"
             raise ValueError(msg)
         with shards.start_workers() as pool:
             for name, array in arrays.items():
@@ -461,7 +461,7 @@ class SequenceStore:
         return self.path.measure_size()
 
 
-class _Readable:
+class _CheckedArray:
     """An array of a store as ``read`` indexes it; damage is a UserError that names the sequence.
 
     Zarr detects wrong bytes by their checksums, but reads a missing or empty shard as fill. The shard of a finished
@@ -479,27 +479,27 @@ class _Readable:
             first, others = slice(None), [Ellipsis, *others]
         sequences = np.arange(self.shape[0])[first]
         try:
-            found = self._read((first, *others))
+            part = self._read((first, *others))
         except ValueError as error:
             for sequence in sequences if sequences.ndim else []:
                 self[(int(sequence), *others)]  # which raises for the first that is damaged
             raise self._make_sequence_error(sequences) from error
-        for sequence, numbers in zip(sequences.flat, found if sequences.ndim else [found], strict=True):
+        for sequence, numbers in zip(sequences.flat, part if sequences.ndim else [part], strict=True):
             if shards.is_fill(np.asarray(numbers), self._require_array.fill_value) and self._is_lost(int(sequence)):
                 raise self._make_sequence_error(sequence)
-        return found
+        return part
 
     def _read(self, index: tuple[Any, ...]) -> NDArray[Any]:
         """What an index selects: through Zarr, unless it is a part of shards in a folder."""
         array, place = self._require_array, self._store.path
         parts = _list_parts(index, self.shape)
-        if parts is None or not isinstance(place, Local):
+        if parts is None or not isinstance(place, LocalPlace):
             return np.asarray(array[index])
-        found = np.full([part.stop - part.start for part in parts], array.fill_value, self.dtype)
+        selected = np.full([part.stop - part.start for part in parts], array.fill_value, self.dtype)
         for row, sequence in enumerate(range(parts[0].start, parts[0].stop)):
             file = place.path / _build_shard_name(array, sequence)
-            shards.read_shard(array, file, (slice(0, 1), *parts[1:]), found[row : row + 1])
-        return found[tuple(0 if isinstance(part, int) else slice(None) for part in index)]
+            shards.read_shard(array, file, (slice(0, 1), *parts[1:]), selected[row : row + 1])
+        return selected[tuple(0 if isinstance(part, int) else slice(None) for part in index)]
 
     def _is_lost(self, sequence: int) -> bool:
         """Whether a sequence is finished but its shard is missing or empty."""

@@ -19,7 +19,7 @@ from dagster_project.upkeep.doctor import verify
 from storage.errors import UserError
 from storage.files import staging
 from storage.files.locks import hold_lock
-from storage.files.places import Local, Place, Remote
+from storage.files.places import LocalPlace, Place, RemotePlace
 from storage.warehouse.connection import connect, read_provenance
 from storage.warehouse.connection import verify as verify_database
 from tests.dagster_project import making
@@ -121,12 +121,17 @@ FOREIGN = (
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
-    home = Home(tmp_path / "data", tensor_root=Local(tmp_path / "scratch"), metric_root=Local(tmp_path / "more"))
+    home = Home(
+        tmp_path / "data", tensor_root=LocalPlace(tmp_path / "scratch"), metric_root=LocalPlace(tmp_path / "more")
+    )
     ours = (f"scratch/mine.zarr.{HEX}.partial/zarr.json", f"more/mine.zarr/k_in/c/0/0.{HEX}.partial")
     shutil.rmtree(home.root, ignore_errors=True)
     litter(tmp_path, *ours, *(f"{folder}/{name}" for folder in ("data", "scratch", "more") for name in FOREIGN))
     before = set(files(tmp_path))
-    assert {removed.path for removed in clean(home)} == {Local((tmp_path / ours[0]).parent), Local(tmp_path / ours[1])}
+    assert {removed.path for removed in clean(home)} == {
+        LocalPlace((tmp_path / ours[0]).parent),
+        LocalPlace(tmp_path / ours[1]),
+    }
     assert list(clear_study(home, "mine"))
     gone = before - set(files(tmp_path))
     assert all(name.startswith(("scratch/mine.zarr", "more/mine.zarr")) for name in gone)
@@ -321,18 +326,18 @@ def test_what_is_being_replaced_is_in_work_and_not_damaged(tmp_path: Path, name:
 
 def test_what_was_replaced_between_two_looks_is_not_damaged(tmp_path: Path) -> None:
     looks = iter(["damaged", None])
-    found = doctor._verify_place(Home(tmp_path), "small", Local(tmp_path), lambda: next(looks))
-    assert found == doctor.Verdict(Local(tmp_path), None)
+    found = doctor._verify_place(Home(tmp_path), "small", LocalPlace(tmp_path), lambda: next(looks))
+    assert found == doctor.Verdict(LocalPlace(tmp_path), None)
 
 
 def test_an_object_store_that_does_not_answer_is_not_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def silent(_: Remote) -> bool:
+    def silent(_: RemotePlace) -> bool:
         msg = "does not answer"
         raise UserError(msg)
 
-    monkeypatch.setattr(Remote, "exists", silent)
+    monkeypatch.setattr(RemotePlace, "exists", silent)
     with pytest.raises(UserError, match="does not answer"):
-        doctor._verify_place(Home(tmp_path), "small", Remote("s3://b/small.zarr"), lambda: "damaged")
+        doctor._verify_place(Home(tmp_path), "small", RemotePlace("s3://b/small.zarr"), lambda: "damaged")
 
 
 @pytest.mark.one_case
@@ -453,7 +458,7 @@ def test_scratch_of_a_killed_local_cluster_is_removed_and_of_a_living_one_kept(
     home = Home(tmp_path / "data")
     with hold_lock(folder / "worker-alive.dirlock", "it", wait=0):
         assert find_leftovers(home) == [folder / "worker-dead"]
-        assert [(removed.path, removed.bytes) for removed in clean(home)] == [(Local(folder / "worker-dead"), 100)]
+        assert [(removed.path, removed.bytes) for removed in clean(home)] == [(LocalPlace(folder / "worker-dead"), 100)]
     assert sorted(path.name for path in folder.iterdir()) == ["global.lock", "worker-alive", "worker-alive.dirlock"]
 
 

@@ -26,7 +26,7 @@ from dagster_project.study.home import METRICS_VARIABLE, Home
 from dagster_project.study.settings import DaskSettings, Study
 from dagster_project.study.studies import parse_study
 from storage.errors import UserError
-from storage.files.places import Local, Place, Remote
+from storage.files.places import LocalPlace, Place, RemotePlace
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.blas import blas_threads, two_blas_threads
@@ -209,7 +209,7 @@ def test_metrics_in_an_object_store_are_written_by_the_workers(
         monkeypatch.setenv(METRICS_VARIABLE, str(remote))
         monkeypatch.setenv("ATTENTION_GEOMETRY_HOME", str(tmp_path / "data"))
         home = with_tensors(Home.from_environment(), 2)
-        assert home.metrics(NAME) == Remote(f"{remote}/{NAME}.zarr")
+        assert home.metrics(NAME) == RemotePlace(f"{remote}/{NAME}.zarr")
         assert making.measured(making.measure(home, NAME, on(dask.address))) == 2
         made = SequenceStore.open(home.metrics(NAME), SELECTION).require_complete()
         wanted = SequenceStore.open(threads.metrics(NAME), SELECTION)
@@ -288,22 +288,22 @@ def test_a_run_waits_for_workers_of_one_that_was_killed(
 def test_workers_that_cannot_do_it_are_refused(tmp_path: Path, dask: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     with cluster.use_scheduler(dask.address) as client:
         assert client is not None
-        with cluster.place_probes(client, [Local(tmp_path)]) as probes:
+        with cluster.place_probes(client, [LocalPlace(tmp_path)]) as probes:
             cluster.check_probes(probes)
-            assert {Local(path) for path in tmp_path.iterdir()} == set(probes)
+            assert {LocalPlace(path) for path in tmp_path.iterdir()} == set(probes)
         assert not list(tmp_path.iterdir())
         with monkeypatch.context() as patched:
-            patched.setattr(Local, "write", lambda *_: None)
+            patched.setattr(LocalPlace, "write", lambda *_: None)
             with (
                 pytest.raises(UserError, match=f"The Dask worker tcp://[^ ]+ does not see {tmp_path}; put tensors and"),
-                cluster.place_probes(client, [Local(tmp_path)]),
+                cluster.place_probes(client, [LocalPlace(tmp_path)]),
             ):
                 pass
         with monkeypatch.context() as patched:  # as a worker that joins after those that were there have been asked
             patched.setattr(cluster, "find_versions", lambda _: {cluster.PYTHON: get_python_version(), "numpy": "0.1"})
             for compute in (
                 lambda: cluster.run_in_parallel([os.getpid]),
-                lambda: list(cluster.compute_each(client, abs, [1], what="number", of=Local(tmp_path))),
+                lambda: list(cluster.compute_each(client, abs, [1], what="number", of=LocalPlace(tmp_path))),
             ):
                 with pytest.raises(
                     UserError, match=r"worker tcp://.* has version [^ ]+ of numpy; install version 0\.1 "
@@ -362,7 +362,7 @@ def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
         client.run_on_scheduler(allow, 0)
         others = tmp_path / "others"
         results = cluster.compute_each(
-            client, deadly, [0, 1, 3], what="sequence", of=Local(tmp_path), others=str(others)
+            client, deadly, [0, 1, 3], what="sequence", of=LocalPlace(tmp_path), others=str(others)
         )
         assert {next(results), next(results)} == {(0, 0), (1, 1)}
         others.touch()
@@ -373,7 +373,9 @@ def test_a_number_that_ends_its_workers_is_named_and_so_is_their_absence(
             kill(worker)
         monkeypatch.setattr(cluster, "PATIENCE", 1.0)
         with pytest.raises(UserError, match=r"has no workers; start some \(dask worker tcp://[\d.:]+\)"):
-            list(cluster.compute_each(client, deadly, [0], what="sequence", of=Local(tmp_path), others=str(others)))
+            list(
+                cluster.compute_each(client, deadly, [0], what="sequence", of=LocalPlace(tmp_path), others=str(others))
+            )
 
 
 @pytest.mark.slow
@@ -436,7 +438,7 @@ def test_a_store_that_was_replaced_is_not_written_to(tmp_path: Path, monkeypatch
 def test_a_worker_that_does_not_share_the_stores_writes_nothing(tmp_path: Path) -> None:
     _, metrics, stores = begun(tmp_path)
     with pytest.raises(UserError, match=rf"The Dask worker on .* does not see {tmp_path}; put tensors and metrics on"):
-        measuring._measure_one(0, stores=replace(stores, probes=(*stores.probes, Local(tmp_path / "probe"))))
+        measuring._measure_one(0, stores=replace(stores, probes=(*stores.probes, LocalPlace(tmp_path / "probe"))))
     assert metrics.find_missing() == [0]
 
 
@@ -573,14 +575,14 @@ def test_memory_of_a_sequence_is_bounded(tmp_path: Path) -> None:
     sizes = SIZES | {"sequence": 2, "key": 400}
     queries = [14, 35, 399]
     store = SequenceStore.resume(
-        Local(tmp_path / "tensors"), TENSORS, sizes, {"study": NAME, "versions": {"device": "cpu"}}
+        LocalPlace(tmp_path / "tensors"), TENSORS, sizes, {"study": NAME, "versions": {"device": "cpu"}}
     )
     drawn = several(2, keys=400)
     for index, tensors in enumerate(drawn):
         store.write(index, tensors)
     assert drawn[0]["query_position"].tolist() == queries
     metrics = metrics_store.prepare_metrics_store(
-        Local(tmp_path / "metrics"), metrics_store.MetricsInputs(NAME, store, STUDY.analysis, None)
+        LocalPlace(tmp_path / "metrics"), metrics_store.MetricsInputs(NAME, store, STUDY.analysis, None)
     )
     stores = measuring._Stores(
         store.path, metrics.path, metrics_store.compute_provenance_digest(metrics), STUDY.analysis, ()

@@ -146,7 +146,7 @@ def test_a_full_disk_is_not_called_damage(copied: Path, monkeypatch: pytest.Monk
     full = f"Dagster's records in {copied}/dagster cannot be written: the disk is full; free space and run again"
     assert attention_geometry(*AGAIN, home=copied).complaint == full
     monkeypatch.undo()
-    monkeypatch.setattr(opening.Local, "measure_free_space", lambda _: 0)
+    monkeypatch.setattr(opening.LocalPlace, "measure_free_space", lambda _: 0)
     assert attention_geometry(*AGAIN, home=copied).complaint == full
 
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from dagster_project.study.home import Home
 from extract.hub import silence_libraries
 from geometry import Scale, selection_profile
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making, recorded
@@ -152,7 +152,7 @@ def test_the_comparison_would_notice(mine: Path, inputs: Path, mutation: dict[st
 @pytest.mark.one_case
 def test_counts_are_exactly_those_of_the_stored_tensors(case: tuple[Path, Path, int]) -> None:
     home, _, first = case
-    tensors, landed = SequenceStore.open(Local(home / "tensors" / "mine.zarr"), TENSORS), selection(home)
+    tensors, landed = SequenceStore.open(LocalPlace(home / "tensors" / "mine.zarr"), TENSORS), selection(home)
     sequence, layer = 1, 1
     weights, values = tensors.array("attention")[sequence, 0, layer], tensors.array("values")[sequence, layer]
     for head in range(HEADS):
@@ -242,7 +242,7 @@ def upper_bounds(home: Path, sequence: int, layer: int) -> np.ndarray:
 def test_upper_bounds_are_those_of_the_stored_tensors(case: tuple[Path, Path, int], scale: Scale) -> None:
     """And not those of another scale."""
     home, _, first = case
-    tensors = SequenceStore.open(Local(home / "tensors" / "mine.zarr"), TENSORS)
+    tensors = SequenceStore.open(LocalPlace(home / "tensors" / "mine.zarr"), TENSORS)
     sequence, layer = 1, 1
     weights, values = tensors.array("attention")[sequence, 0, layer], tensors.array("values")[sequence, layer]
     grouped = weights[:, first:].reshape(KV_HEADS, HEADS // KV_HEADS, -1)

@@ -23,7 +23,7 @@ from dagster_project.assets.catalogue import find_asset
 from dagster_project.assets.landing import _stream_position_tables
 from dagster_project.study.settings import Study
 from geometry.assumptions.directions import DirectionMoments
-from storage.files.places import Local, Place
+from storage.files.places import LocalPlace, Place
 from storage.files.tables import read_table, write_tables
 from storage.warehouse.relations import create_tables
 from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
@@ -114,9 +114,9 @@ def drawn(
     """The stores of a drawn study."""
     rng = np.random.default_rng(3)
     provenance = {"study": "drawn", "settings": {}, "inputs": {}, "versions": {}}
-    tensors = SequenceStore.resume(Local(root / "tensors"), TENSORS, sizes, provenance)
+    tensors = SequenceStore.resume(LocalPlace(root / "tensors"), TENSORS, sizes, provenance)
     sizes = sizes | {"kappa": 1, "n": sizes["key"] - 1}
-    metrics = SequenceStore.resume(Local(root / "metrics"), SELECTION, sizes, provenance)
+    metrics = SequenceStore.resume(LocalPlace(root / "metrics"), SELECTION, sizes, provenance)
     for sequence in range(sizes["sequence"]):
         arrays = tensors_of(rng, sequence, sizes, queries)
         tensors.write(sequence, arrays)

@@ -22,7 +22,7 @@ from dagster_project.study.settings import AnalysisSettings, Study
 from extract.settings import Shard
 from storage.errors import UserError
 from storage.files.locks import hold_lock
-from storage.files.places import Local, Remote
+from storage.files.places import LocalPlace, RemotePlace
 from storage.warehouse.declared import count_rows
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.layers import count_keys, list_sizes
@@ -95,7 +95,7 @@ def test_a_replacement_that_fails_half_way_loses_nothing(tmp_path: Path, monkeyp
     with pytest.raises(UserError, match="keeps 1 of 3 sequences"):
         making.extract(home, "drawn", OTHER, replace=True)
     assert replaced(home) == ["summaries", "tensors"]
-    assert SequenceStore.open(Local(next(home.root.glob("tensors/*.replaced"))), TENSORS).find_missing() == []
+    assert SequenceStore.open(LocalPlace(next(home.root.glob("tensors/*.replaced"))), TENSORS).find_missing() == []
     monkeypatch.undo()
     assert making.extract(home, "drawn", OTHER, replace=True).written == 2
     home.discard_replaced("drawn")
@@ -117,14 +117,14 @@ def test_what_is_replaced_is_decided_while_nobody_else_works_on_it(
 
 def test_folders_come_back_if_an_object_store_does_not_take_part(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     class Silent(Home):
-        def metrics(self, study: str) -> Remote:
-            return Remote(f"s3://bucket/{study}.zarr")
+        def metrics(self, study: str) -> RemotePlace:
+            return RemotePlace(f"s3://bucket/{study}.zarr")
 
-    def silent(_: Remote) -> None:
+    def silent(_: RemotePlace) -> None:
         msg = "does not answer"
         raise UserError(msg)
 
-    monkeypatch.setattr(Remote, "remove", silent)
+    monkeypatch.setattr(RemotePlace, "remove", silent)
     with pytest.raises(UserError, match="does not answer"), Silent(home.root).set_stores_aside("small"):
         pass
     assert home.tensors("small").exists()
@@ -338,7 +338,7 @@ def test_measuring_uses_the_settings_and_the_device(tmp_path: Path, monkeypatch:
 def test_new_roots_are_for_their_owner_only(
     tmp_path: Path, enter: Callable[[Home], AbstractContextManager[None]] | None
 ) -> None:
-    home = Home(tmp_path / "deep" / "root", Local(tmp_path / "tensors"), Local(tmp_path / "metrics"))
+    home = Home(tmp_path / "deep" / "root", LocalPlace(tmp_path / "tensors"), LocalPlace(tmp_path / "metrics"))
     with nullcontext(home.prepare()) if enter is None else enter(home):
         for folder in (home.root, tmp_path / "tensors", tmp_path / "metrics"):
             assert stat.S_IMODE(folder.stat().st_mode) == 0o700

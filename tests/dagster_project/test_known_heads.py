@@ -15,7 +15,7 @@ from dagster_project.analysis.sources import Sources
 from dagster_project.study.settings import Study
 from extract.extraction import extract
 from extract.hub import silence_libraries
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer
@@ -78,8 +78,8 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDB
     (folder / "book.txt").write_text(text(2000), encoding="utf-8")
     given = {"model": str(folder / "model"), "corpus": str(folder / "book.txt"), "probe": "repeated"}
     study = Study.model_validate(given | {"context_length": CONTEXT, "sequences": 8, "batch_size": 8})
-    extract(study.select_extraction(), study="known", path=Local(folder / "store"))
-    store = SequenceStore.open(Local(folder / "store"), TENSORS)
+    extract(study.select_extraction(), study="known", path=LocalPlace(folder / "store"))
+    store = SequenceStore.open(LocalPlace(folder / "store"), TENSORS)
     with closing(duckdb.connect()) as connection:
         for name, batch in compute_head_patterns(Sources("known", store, store, folder, study)):
             connection.execute(sql.read_statement("schema", name).text)

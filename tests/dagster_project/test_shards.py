@@ -10,7 +10,7 @@ import yaml
 from dagster_project.study.home import HOME_VARIABLE, TENSORS_VARIABLE, Home
 from extract.settings import Shard
 from storage.errors import UserError
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
@@ -109,7 +109,7 @@ def test_of_two_that_overlap_and_claim_at_the_same_time_one_is_refused(
 
 
 def test_data_roots_that_share_tensors_exclude_each_other(tmp_path: Path) -> None:
-    homes = [Home(tmp_path / name, Local(tmp_path / "tensors")) for name in ("one", "other")]
+    homes = [Home(tmp_path / name, LocalPlace(tmp_path / "tensors")) for name in ("one", "other")]
     with (
         homes[0].claim("mine", Shard(1, 2)),
         pytest.raises(UserError, match="shard 1/2 of study 'mine'"),
@@ -125,7 +125,7 @@ def test_the_place_of_tensors_does_not_depend_on_the_current_folder(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(TENSORS_VARIABLE, given)
-    assert Home.from_environment().tensors("mine") == Local(tmp_path / "tensors" / "mine.zarr")
+    assert Home.from_environment().tensors("mine") == LocalPlace(tmp_path / "tensors" / "mine.zarr")
 
 
 @pytest.mark.parametrize("given", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2"])

@@ -14,7 +14,7 @@ from dagster_project.study.home import TENSORS_VARIABLE, Home
 from dagster_project.study.settings import Study
 from extract.settings import Shard
 from storage.errors import UserError
-from storage.files.places import Local, Place
+from storage.files.places import LocalPlace, Place
 from tests.dagster_project import making
 
 SEQUENCES = 6
@@ -29,7 +29,7 @@ def study(inputs: Path, **others: object) -> Study:
 
 def with_free(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
     """Let every disk have so many bytes on top of those that are always left free."""
-    monkeypatch.setattr(Local, "measure_free_space", lambda _: space.SPARE + free)
+    monkeypatch.setattr(LocalPlace, "measure_free_space", lambda _: space.SPARE + free)
 
 
 def needs(home: Home, asked: Study, missing: int) -> dict[str, int]:
@@ -69,7 +69,7 @@ def test_a_study_says_beforehand_what_it_takes_and_takes_no_more(
     places = {
         "tensors": [home.tensors("mine")],
         "selection metrics": [home.metrics("mine")],
-        "warehouse": [Local(home.warehouse), Local(home.summaries("mine"))],
+        "warehouse": [LocalPlace(home.warehouse), LocalPlace(home.summaries("mine"))],
     }
     assert said.keys() == places.keys()
     for what, folders in places.items():
@@ -111,17 +111,17 @@ def test_of_a_study_begun_only_the_rest_counts_and_its_settings_are_not_to_be_ch
 
 
 def test_tensors_elsewhere_are_counted_there(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home, asked = Home(tmp_path / "root", Local(tmp_path / "tensors")), study(inputs)
+    home, asked = Home(tmp_path / "root", LocalPlace(tmp_path / "tensors")), study(inputs)
     home.prepare()
 
-    def on_one_disk(place: Local, other: Place) -> bool:
+    def on_one_disk(place: LocalPlace, other: Place) -> bool:
         return (place == home.tensor_root) == (other == home.tensor_root)
 
-    def free(place: Local) -> int:
+    def free(place: LocalPlace) -> int:
         return space.SPARE + (0 if place == home.tensor_root else 10**12)
 
-    monkeypatch.setattr(Local, "is_on_same_disk", on_one_disk)
-    monkeypatch.setattr(Local, "measure_free_space", free)
+    monkeypatch.setattr(LocalPlace, "is_on_same_disk", on_one_disk)
+    monkeypatch.setattr(LocalPlace, "measure_free_space", free)
     with pytest.raises(
         UserError, match=f"in {tmp_path / 'tensors'} .* another place with {TENSORS_VARIABLE}"
     ) as caught:

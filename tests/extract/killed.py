@@ -14,7 +14,7 @@ import zarr
 from extract import batches
 from extract.extraction import extract
 from extract.settings import ExtractionSettings, Shard
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.zarr.sequences import SequenceStore
 
 create_array, write, capture = zarr.Group.create_array, SequenceStore.write, batches.capture
@@ -67,7 +67,7 @@ def _extract(
     zarr.Group.create_array, SequenceStore.write = slow_create, slow_write
     if most is not None:
         batches.capture = narrow(most)
-    extract(settings, study="tiny", path=Local(path), shard=shard)
+    extract(settings, study="tiny", path=LocalPlace(path), shard=shard)
 
 
 def narrow(most: int) -> object:

@@ -21,7 +21,7 @@ from extract.ablation import (
 )
 from extract.capture import Attention, probe
 from extract.interventions import REPLACEMENTS, Replacement, intervene
-from extract.resuming import Resumable
+from extract.resuming import ResumableModel
 from storage.errors import UserError
 from tests.extract.families import Family, attention_of, ids, model_of, through_the_interface
 from tests.extract.memory import Held
@@ -53,7 +53,7 @@ def ablated(name: str, **asked: object) -> list[LayerEffects]:
     model, attention = model_of(name), attention_of(name)
     means = compute_mean_outputs(model, attention, ids(2))
     given = {"kinds": REPLACEMENTS, "means": compute_mean_of_others(means, 0)} | asked
-    return list(ablate(Resumable(model, probe(model, ids(1)), sequence()), attention, sequence(), **given))
+    return list(ablate(ResumableModel(model, probe(model, ids(1)), sequence()), attention, sequence(), **given))
 
 
 @pytest.mark.one_case
@@ -116,7 +116,7 @@ def test_the_head_that_matters_is_found() -> None:
     attention = model.model.layers[1].self_attn
     attention.o_proj.weight.data[:, 2 * 16 : 3 * 16] *= 20
     known = probe(model, ids(1))
-    found = list(ablate(Resumable(model, probe(model, ids(1)), sequence()), known, sequence(), kinds=("zero",)))
+    found = list(ablate(ResumableModel(model, probe(model, ids(1)), sequence()), known, sequence(), kinds=("zero",)))
     largest = np.stack([effects.kl[0] for effects in found])
     assert np.unravel_index(largest.argmax(), largest.shape) == (1, 2)
 
@@ -161,7 +161,7 @@ def test_the_one_head_that_copies_is_found_by_what_the_loss_rises_by() -> None:
     for pair in pairs:
         ids = pair.repeat(8)
         known = probe(model, ids[None])
-        effects = list(ablate(Resumable(model, known, ids), known, ids, kinds=("zero",)))
+        effects = list(ablate(ResumableModel(model, known, ids), known, ids, kinds=("zero",)))
         found.append(np.stack([one.loss[0] - one.plain_loss for one in effects]))
         assert effects[0].plain_loss < 0.5
     others = np.ones(found[0].shape, bool)
@@ -188,7 +188,7 @@ def test_attention_of_the_layer_is_computed_once(monkeypatch: pytest.MonkeyPatch
         return attend(query, *rest, **others)
 
     name = "Llama 2, Llama 3"
-    resumable = Resumable(model_of(name), attention_of(name), sequence())
+    resumable = ResumableModel(model_of(name), attention_of(name), sequence())
     monkeypatch.setattr(module, "count_rows_per_pass", lambda *_: 2)
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", recorder)
     list(ablate(resumable, attention_of(name), sequence(), kinds=("zero",), layers=[1]))
@@ -213,7 +213,7 @@ def test_the_mean_is_that_of_other_sequences() -> None:
 @pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss"])
 def test_half_precision(family: str, dtype: torch.dtype) -> None:
     model = tiny_model(family).to(dtype)
-    attention, resumable = probe(model, ids(1)), Resumable(model, probe(model, ids(1)), sequence())
+    attention, resumable = probe(model, ids(1)), ResumableModel(model, probe(model, ids(1)), sequence())
     assert resumable.resumes == (False, True, True)
     for effects in ablate(resumable, attention, sequence(), kinds=("zero",)):
         for head in range(4):
@@ -232,7 +232,7 @@ def test_layers_on_several_devices(tmp_path: Path) -> None:
     found, expected = (
         list(
             ablate(
-                Resumable(model, probe(model, ids(1)), sequence()),
+                ResumableModel(model, probe(model, ids(1)), sequence()),
                 probe(model, ids(1)),
                 sequence(),
                 kinds=("zero", "sink"),
@@ -250,7 +250,7 @@ def test_layers_on_several_devices(tmp_path: Path) -> None:
 )
 def test_memory_is_bounded_by_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, attention = model_of(name), attention_of(name)
-    one, resumable = estimate_row_bytes(model, len(sequence())), Resumable(model, probe(model, ids(1)), sequence())
+    one, resumable = estimate_row_bytes(model, len(sequence())), ResumableModel(model, probe(model, ids(1)), sequence())
     monkeypatch.setattr(module, "ROW_BYTES", {"cpu": 3 * one})
     assert count_rows_per_pass(model, len(sequence())) == 3
     with Held() as held:
@@ -277,6 +277,6 @@ def test_what_does_not_exist_is_refused(asked: dict[str, object], said: str) -> 
 def test_a_model_read_in_two_passes_is_refused() -> None:
     model, attention = model_of("GPT-J"), attention_of("GPT-J")
     with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):
-        list(ablate(Resumable(model, probe(model, ids(1)), sequence()), attention, sequence(), kinds=("zero",)))
+        list(ablate(ResumableModel(model, probe(model, ids(1)), sequence()), attention, sequence(), kinds=("zero",)))
     with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):
         compute_mean_outputs(model, attention, ids())

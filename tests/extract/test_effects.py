@@ -14,11 +14,11 @@ from extract.budgets import SHARES, build_policies
 from extract.effects import OpenedModel, ablate_heads, measure_heads, measure_sparse_losses, open_study
 from extract.extraction import extract
 from extract.interventions import REPLACEMENTS, intervene
-from extract.policies import Largest
+from extract.policies import LargestWeights
 from extract.settings import ExtractionSettings
 from extract.sparsity import measure_policy_losses
 from storage.errors import UserError
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.extract.families import model_of
@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("effects")
     write_checkpoint(folder / "qwen3", "qwen3")
     (folder / "book.txt").write_text(text(400), encoding="utf-8")
-    extract(settings(folder), study="tiny", path=Local(folder / "store"))
+    extract(settings(folder), study="tiny", path=LocalPlace(folder / "store"))
     return folder
 
 
@@ -45,7 +45,7 @@ def settings(folder: Path, **others: object) -> ExtractionSettings:
 
 
 def store(folder: Path) -> SequenceStore:
-    return SequenceStore.open(Local(folder / "store"), TENSORS)
+    return SequenceStore.open(LocalPlace(folder / "store"), TENSORS)
 
 
 @pytest.fixture(scope="module")
@@ -158,8 +158,8 @@ def test_policies_lose_on_held_out_sequences(opened: OpenedModel) -> None:
 
 def test_a_model_of_random_weights_can_be_measured(folder: Path, tmp_path: Path) -> None:
     asked = settings(folder, model={"id": str(folder / "qwen3"), "weights": "random"})
-    extract(asked, study="twin", path=Local(tmp_path / "store"))
-    twin = open_study(asked, SequenceStore.open(Local(tmp_path / "store"), TENSORS))
+    extract(asked, study="twin", path=LocalPlace(tmp_path / "store"))
+    twin = open_study(asked, SequenceStore.open(LocalPlace(tmp_path / "store"), TENSORS))
     found = list(ablate_heads(twin, sequences=1, kinds=("zero",)))
     assert all((piece.kl > 0).all() for _, piece in found)
 
@@ -169,16 +169,16 @@ def test_a_model_of_random_weights_can_be_measured(folder: Path, tmp_path: Path)
 
 def refusal(folder: Path, path: Path | None = None, **others: object) -> str:
     with pytest.raises(UserError) as caught:
-        open_study(settings(folder, **others), SequenceStore.open(Local(path or folder / "store"), TENSORS))
+        open_study(settings(folder, **others), SequenceStore.open(LocalPlace(path or folder / "store"), TENSORS))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_a_synthetic_study_has_no_model(tmp_path: Path) -> None:
     asked = ExtractionSettings(model="synthetic", context_length=KEYS, sequences=1)
-    extract(asked, study="drawn", path=Local(tmp_path / "store"))
+    extract(asked, study="drawn", path=LocalPlace(tmp_path / "store"))
     with pytest.raises(UserError, match="A synthetic study has no model whose heads could be changed"):
-        open_study(asked, SequenceStore.open(Local(tmp_path / "store"), TENSORS))
+        open_study(asked, SequenceStore.open(LocalPlace(tmp_path / "store"), TENSORS))
 
 
 def test_a_model_that_has_changed(folder: Path, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_model_read_in_two_passes(tmp_path: Path) -> None:
     model_of("GPT-J").save_pretrained(tmp_path / "qwen3")
     tiny_tokenizer().save_pretrained(tmp_path / "qwen3")
     (tmp_path / "book.txt").write_text(text(400), encoding="utf-8")
-    extract(settings(tmp_path), study="two", path=Local(tmp_path / "store"))
+    extract(settings(tmp_path), study="two", path=LocalPlace(tmp_path / "store"))
     assert "computes attention in its own code (it is read in two passes)" in refusal(tmp_path)
 
 
@@ -241,7 +241,7 @@ def test_lack_of_memory_is_one_line(opened: OpenedModel, monkeypatch: pytest.Mon
     def full(*_: object, **__: object) -> object:
         raise torch.OutOfMemoryError
 
-    policies = [Largest("same_n", "N=2", np.full((3, 4), 2))]
+    policies = [LargestWeights("same_n", "N=2", np.full((3, 4), 2))]
     held_out = opened.select_held_out(1)
     monkeypatch.setattr(opened.model.model.norm, "forward", full)
     with pytest.raises(UserError, match="There is not enough memory for a forward pass of Qwen3ForCausalLM"):

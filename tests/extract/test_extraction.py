@@ -35,7 +35,7 @@ from extract.corpora import Windows
 from extract.extraction import ExtractionReport, extract
 from extract.settings import CorpusSettings, ExtractionSettings, Shard
 from storage.errors import UserError
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS, LayerSize
 from storage.zarr.sequences import SequenceStore
 from tests.extract.families import attention_of, model_of
@@ -73,7 +73,7 @@ def settings(inputs: Path, **others: object) -> ExtractionSettings:
 
 
 def run(inputs: Path, path: Path, **others: object) -> ExtractionReport:
-    return extract(settings(inputs, **others), study="tiny", path=Local(path))
+    return extract(settings(inputs, **others), study="tiny", path=LocalPlace(path))
 
 
 def tree(path: Path) -> dict[str, bytes]:
@@ -98,7 +98,7 @@ def uninterrupted(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def test_the_store_holds_what_eager_attention_computes(inputs: Path, uninterrupted: Path) -> None:
-    store = SequenceStore.open(Local(uninterrupted), TENSORS)
+    store = SequenceStore.open(LocalPlace(uninterrupted), TENSORS)
     tokens = torch.from_numpy(store.array("tokens")[:]).long()
     model = AutoModelForCausalLM.from_pretrained(inputs / "tiny", attn_implementation="eager")
     with torch.inference_mode():
@@ -117,7 +117,7 @@ def test_the_store_holds_what_eager_attention_computes(inputs: Path, uninterrupt
 def test_without_queries_the_last_position_is_stored(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
     run(inputs, path, queries=None)
-    alone, store = SequenceStore.open(Local(path), TENSORS), SequenceStore.open(Local(uninterrupted), TENSORS)
+    alone, store = SequenceStore.open(LocalPlace(path), TENSORS), SequenceStore.open(LocalPlace(uninterrupted), TENSORS)
     assert alone.sizes == store.sizes | {"query": 1}
     assert (alone.array("query_position")[:] == KEYS - 1).all()
     assert alone.provenance["settings"]["queries"] is None
@@ -144,7 +144,7 @@ def test_every_batch_takes_one_forward_pass(
 
 def test_the_report_and_the_provenance(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     report = run(inputs, tmp_path / "store")
-    assert (report.sequences, report.written, report.path) == (SEQUENCES, SEQUENCES, Local(tmp_path / "store"))
+    assert (report.sequences, report.written, report.path) == (SEQUENCES, SEQUENCES, LocalPlace(tmp_path / "store"))
     assert (report.documents_read, report.documents_skipped) == (1, 0)
     assert report.bytes == sum(file.stat().st_size for file in Path(report.path).rglob("*") if file.is_file())
     assert 0 <= report.row_sum_deviation < ROUNDED
@@ -162,7 +162,7 @@ def test_nothing_is_printed_without_a_terminal(inputs: Path, tmp_path: Path, cap
 
 
 def finished(path: Path) -> int:
-    return int(SequenceStore.open(Local(path), TENSORS).read_ledger().sum()) if path.exists() else 0
+    return int(SequenceStore.open(LocalPlace(path), TENSORS).read_ledger().sum()) if path.exists() else 0
 
 
 @pytest.mark.slow
@@ -215,7 +215,7 @@ def test_a_batch_is_computed_whole_and_only_what_is_missing_is_written(
 ) -> None:
     path = tmp_path / "store"
     shutil.copytree(uninterrupted, path)
-    store = SequenceStore.open(Local(path), TENSORS)
+    store = SequenceStore.open(LocalPlace(path), TENSORS)
     for name in store.specs.keys() - store.absent:
         store.array(name)[5] = store.specs[name].fill
     computed: list[torch.Tensor] = []
@@ -282,11 +282,11 @@ def test_a_model_and_a_text_that_have_been_moved_are_the_same(
 ) -> None:
     moved, before = shutil.copytree(inputs, tmp_path / "moved"), tree(uninterrupted)
     monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
-    assert standing.explain_staleness(settings(moved), study="tiny", path=Local(uninterrupted)) is None
+    assert standing.explain_staleness(settings(moved), study="tiny", path=LocalPlace(uninterrupted)) is None
     assert run(moved, uninterrupted).written == 0
     assert tree(uninterrupted) == before
     (moved / "book.txt").write_text(text(2001), encoding="utf-8")
-    why = standing.explain_staleness(settings(moved), study="tiny", path=Local(uninterrupted))
+    why = standing.explain_staleness(settings(moved), study="tiny", path=LocalPlace(uninterrupted))
     assert why == f"setting 'corpus.id' is '{moved}/book.txt', was '{inputs}/book.txt'"
     assert "settings.corpus.id" in refusal(moved, uninterrupted)
 
@@ -298,13 +298,13 @@ def test_a_study_of_random_weights_says_so_and_knows_when_it_is_stale(
     (folder / "tiny" / "model.safetensors").unlink()
     drawn = {"model": {"id": str(folder / "tiny"), "weights": "random"}}
     run(folder, path, **drawn)
-    provenance = SequenceStore.open(Local(path), TENSORS).provenance
+    provenance = SequenceStore.open(LocalPlace(path), TENSORS).provenance
     assert provenance["settings"]["model"]["weights"] == "random"
     assert provenance["inputs"]["model"]["weights_seed"] == 0
     assert run(folder, path, **drawn).written == 0
 
     def why(**others: object) -> str | None:
-        return standing.explain_staleness(settings(folder, **drawn | others), study="tiny", path=Local(path))
+        return standing.explain_staleness(settings(folder, **drawn | others), study="tiny", path=LocalPlace(path))
 
     assert why() is None
     assert why(seed=1) == "setting 'seed' is 1, was 0"
@@ -319,16 +319,16 @@ def test_random_weights_of_a_hub_id_are_stale_with_other_libraries(
     path, asked = tmp_path / "store", {"model": {"id": str(inputs / "tiny"), "weights": "random"}}
     run(inputs, path, **asked)
     monkeypatch.setattr(standing, "is_local_model", lambda _: False)  # as if it were one
-    assert standing.explain_staleness(settings(inputs, **asked), study="tiny", path=Local(path)) is None
+    assert standing.explain_staleness(settings(inputs, **asked), study="tiny", path=LocalPlace(path)) is None
     monkeypatch.setattr(identity, "version", lambda _: "9.9")
-    why = standing.explain_staleness(settings(inputs, **asked), study="tiny", path=Local(path))
+    why = standing.explain_staleness(settings(inputs, **asked), study="tiny", path=LocalPlace(path))
     assert why == "the libraries that draw the model's random weights have changed"
 
 
 @pytest.mark.parametrize("part", ["model", "corpus"])
 def test_what_has_a_hub_id_now_is_another(part: str, inputs: Path, uninterrupted: Path) -> None:
     asked = settings(inputs, **{part: "someone/something"})
-    why = standing.explain_staleness(asked, study="tiny", path=Local(uninterrupted))
+    why = standing.explain_staleness(asked, study="tiny", path=LocalPlace(uninterrupted))
     assert why == f"setting '{part}.id' is 'someone/something', was '{getattr(settings(inputs), part).id}'"
 
 
@@ -374,7 +374,7 @@ def test_writing_overlaps_computing_and_holds_at_most_two_batches(
     monkeypatch.setattr(Capture, "__hash__", object.__hash__)
     monkeypatch.setattr(Capture, "__eq__", object.__eq__)
     run(inputs, tmp_path / "store")
-    stored = SequenceStore.open(Local(tmp_path / "store"), TENSORS).read("attention", ...)
+    stored = SequenceStore.open(LocalPlace(tmp_path / "store"), TENSORS).read("attention", ...)
     np.testing.assert_array_equal(stored, torch.cat(seen, dim=1).permute(1, 2, 0, 3, 4))  # none was captured over
     assert captures == 5
     assert most == 2
@@ -400,7 +400,7 @@ def test_batch_bytes_are_those_of_the_captured_tensors(
 
     monkeypatch.setattr(batches, "capture", measured)
     run(inputs, tmp_path / "store", dtype="bfloat16", sink_measure=received)
-    layers = SequenceStore.open(Local(uninterrupted), TENSORS).layers
+    layers = SequenceStore.open(LocalPlace(uninterrupted), TENSORS).layers
     room = {"batch": BATCH, "queries": len(QUERIES), "keys": KEYS, "dtype": torch.bfloat16}
     stated = estimate_batch_bytes(layers, **room, received=received)
     assert taken == [stated] * 5  # the last batch, of one sequence, in the same memory
@@ -460,7 +460,7 @@ def test_nan_from_the_start_is_refused_by_its_layer(family: str, inputs: Path, t
 def test_nan_in_mid_study_is_refused_by_its_layer_and_what_is_written_stays(
     family: str, inputs: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
-    tokens = SequenceStore.open(Local(uninterrupted), TENSORS).read("tokens", ...)
+    tokens = SequenceStore.open(LocalPlace(uninterrupted), TENSORS).read("tokens", ...)
     sequence, position = next(place for place in np.argwhere(~np.isin(tokens, tokens[: 2 * BATCH])) if place[1] < KEYS)
     model = copy.deepcopy(model_of(family))
     model.get_input_embeddings().weight.data[tokens[sequence, position]] = torch.nan
@@ -542,7 +542,7 @@ def test_a_hub_dataset_is_read_on_at_the_commit_where_it_was_begun(
     run(inputs, path)
     assert asked == [None, "commit-1"]
     assert (
-        SequenceStore.open(Local(path), TENSORS).require_complete().provenance["inputs"]["corpus"]["revision"]
+        SequenceStore.open(LocalPlace(path), TENSORS).require_complete().provenance["inputs"]["corpus"]["revision"]
         == "commit-1"
     )
 
@@ -568,7 +568,7 @@ def test_other_errors_of_the_system_keep_their_traceback(
 def test_the_row_sums_of_every_query_are_checked(query: int, inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
     shutil.copytree(uninterrupted, path)
-    attention = SequenceStore.open(Local(path), TENSORS).array("attention")
+    attention = SequenceStore.open(LocalPlace(path), TENSORS).array("attention")
     attention[4, query] = np.asarray(attention[4, query]) * np.float32(0.5)
     assert run(inputs, path).row_sum_deviation == pytest.approx(0.5, abs=ROUNDED)
 
@@ -599,7 +599,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(
     path = tmp_path / "store"
     assert run(inputs, path, batch_size="auto").written == SEQUENCES
     assert [record.message for record in caplog.records] == [SAID.format(9, 4), SAID.format(4, 2)]
-    store, plain = SequenceStore.open(Local(path), TENSORS), SequenceStore.open(Local(uninterrupted), TENSORS)
+    store, plain = SequenceStore.open(LocalPlace(path), TENSORS), SequenceStore.open(LocalPlace(uninterrupted), TENSORS)
     for name in store.specs:
         np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
     assert (store.read("batch", ...) == BATCH).all()
@@ -620,7 +620,7 @@ def test_out_of_memory_later_begins_again_at_the_sequence_where_it_happened(
     monkeypatch.setattr(batches, "capture", fails)
     run(inputs, tmp_path / "store", batch_size=4)
     assert computed == [4, 4, 2, 2, 1]
-    assert SequenceStore.open(Local(tmp_path / "store"), TENSORS).read("batch", ...).tolist() == [4] * 4 + [2] * 5
+    assert SequenceStore.open(LocalPlace(tmp_path / "store"), TENSORS).read("batch", ...).tolist() == [4] * 4 + [2] * 5
 
 
 LONGER = 14
@@ -663,7 +663,7 @@ def test_halving_inside_a_batch_writes_nothing_twice_and_restarts_end_bit_identi
     monkeypatch.setattr(batches, "capture", roomy_at_first(most))
     whole = tmp_path / "whole"
     assert written(inputs, whole, size) == list(range(LONGER))
-    assert SequenceStore.open(Local(whole), TENSORS).read("batch", ...).tolist() == stored
+    assert SequenceStore.open(LocalPlace(whole), TENSORS).read("batch", ...).tolist() == stored
     for stop in (2, size - 1, size, size + 1):
         path = tmp_path / str(stop)
         assert written(inputs, path, size, stop=stop) == list(range(stop))
@@ -697,7 +697,7 @@ def test_sequences_lost_before_and_after_a_halving_are_computed_as_before(
     monkeypatch.setattr(batches, "capture", roomy_at_first(4))
     path = tmp_path / "store"
     written(inputs, path, 5)
-    before, store, lost = tree(path), SequenceStore.open(Local(path), TENSORS), [2, 4, 5, 9]
+    before, store, lost = tree(path), SequenceStore.open(LocalPlace(path), TENSORS), [2, 4, 5, 9]
     for name in store.specs.keys() - store.absent:
         for sequence in lost:
             store.array(name)[sequence] = store.specs[name].fill
@@ -783,7 +783,7 @@ def test_a_shard_does_its_own_sequences_and_says_what_is_missing(
         return extract(
             settings(inputs),
             study="tiny",
-            path=Local(path),
+            path=LocalPlace(path),
             shard=Shard(index, count),
             before=lambda sizes, layers, missing: asked.append((sizes["sequence"], len(layers), missing)),
         )
@@ -792,7 +792,7 @@ def test_a_shard_does_its_own_sequences_and_says_what_is_missing(
     assert (first.sequences, first.written, first.missing) == (SEQUENCES, 4, 5)
     assert first.row_sum_deviation is not None
     assert 0 <= first.row_sum_deviation < ROUNDED
-    assert SequenceStore.open(Local(path), TENSORS).find_missing() == [4, 5, 6, 7, 8]
+    assert SequenceStore.open(LocalPlace(path), TENSORS).find_missing() == [4, 5, 6, 7, 8]
     with monkeypatch.context() as patched:
         patched.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
         assert one(1).written == 0
@@ -804,16 +804,16 @@ def test_a_shard_does_its_own_sequences_and_says_what_is_missing(
 
 
 def test_a_shard_without_sequences_makes_the_store_and_no_more(inputs: Path, tmp_path: Path) -> None:
-    report = extract(settings(inputs), study="tiny", path=Local(tmp_path / "store"), shard=Shard(1, 99))
+    report = extract(settings(inputs), study="tiny", path=LocalPlace(tmp_path / "store"), shard=Shard(1, 99))
     assert (report.written, report.missing, report.row_sum_deviation) == (0, SEQUENCES, 0)
 
 
 def test_a_shard_leaves_alone_what_another_is_writing(inputs: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
-    extract(settings(inputs), study="tiny", path=Local(path), shard=Shard(1, 2))
+    extract(settings(inputs), study="tiny", path=LocalPlace(path), shard=Shard(1, 2))
     others = path / "values" / f"0.{'0' * 32}.partial"
     others.write_text("half")
-    extract(settings(inputs), study="tiny", path=Local(path), shard=Shard(2, 2))
+    extract(settings(inputs), study="tiny", path=LocalPlace(path), shard=Shard(2, 2))
     assert others.exists()
     run(inputs, path)
     assert not others.exists()
@@ -826,7 +826,7 @@ def test_who_is_asked_before_may_refuse(inputs: Path, tmp_path: Path) -> None:
 
     path = tmp_path / "data" / "store"
     with pytest.raises(UserError, match="no room"):
-        extract(settings(inputs), study="tiny", path=Local(path), before=refuse)
+        extract(settings(inputs), study="tiny", path=LocalPlace(path), before=refuse)
     assert not path.parent.exists()
 
 
@@ -838,7 +838,7 @@ def test_who_is_asked_before_may_refuse(inputs: Path, tmp_path: Path) -> None:
 def test_value_states_may_be_stored_in_float16(dtype: str, inputs: Path, tmp_path: Path) -> None:
     run(inputs, tmp_path / "full", dtype=dtype)
     run(inputs, tmp_path / "half", dtype=dtype, values="float16")
-    full, half = (SequenceStore.open(Local(tmp_path / name), TENSORS) for name in ("full", "half"))
+    full, half = (SequenceStore.open(LocalPlace(tmp_path / name), TENSORS) for name in ("full", "half"))
     assert (full.array("values").dtype, half.array("values").dtype) == (np.float32, np.float16)
     np.testing.assert_array_equal(half.array("values")[:], full.array("values")[:].astype(np.float16))
     np.testing.assert_array_equal(half.read("attention", ...), full.read("attention", ...))
@@ -860,7 +860,7 @@ def test_value_states_beyond_float16_are_refused(inputs: Path, tmp_path: Path) -
 def test_the_sink_measure_is_stored_where_it_is_asked_for(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
     run(inputs, path, sink_measure=True)
-    store, plain = SequenceStore.open(Local(path), TENSORS), SequenceStore.open(Local(uninterrupted), TENSORS)
+    store, plain = SequenceStore.open(LocalPlace(path), TENSORS), SequenceStore.open(LocalPlace(uninterrupted), TENSORS)
     assert store.absent == {"probe_patterns", "probe_chance"}
     for name in plain.specs.keys() - plain.absent:
         np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
@@ -875,7 +875,7 @@ def test_the_sink_measure_is_stored_where_it_is_asked_for(inputs: Path, uninterr
 
 def test_a_probe_adds_what_heads_look_at_in_repeated_tokens(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     run(inputs, path := tmp_path / "store", probe="repeated")
-    store, plain = SequenceStore.open(Local(path), TENSORS), SequenceStore.open(Local(uninterrupted), TENSORS)
+    store, plain = SequenceStore.open(LocalPlace(path), TENSORS), SequenceStore.open(LocalPlace(uninterrupted), TENSORS)
     assert plain.absent - store.absent == {"probe_patterns", "probe_chance"}
     for name in plain.specs.keys() - plain.absent:
         np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
@@ -901,7 +901,7 @@ def earlier(store: Path, *, version: int | None = None, lost: Sequence[int] = ()
     provenance |= {} if version is None else {"extraction_version": version}
     rewrite(store, provenance=provenance)
     shutil.copytree(store / "learned_sink", store / GONE)
-    found = SequenceStore.open(Local(store), TENSORS)
+    found = SequenceStore.open(LocalPlace(store), TENSORS)
     for name in found.specs.keys() - found.absent:
         for sequence in lost:
             found.array(name)[sequence] = found.specs[name].fill
@@ -915,7 +915,7 @@ def test_a_store_of_the_version_before_is_kept_with_what_is_gone(
     store = earlier(path)
     before = tree(path)
     monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
-    assert standing.explain_staleness(settings(inputs), study="tiny", path=Local(path)) is None
+    assert standing.explain_staleness(settings(inputs), study="tiny", path=LocalPlace(path)) is None
     assert run(inputs, path).written == 0
     assert tree(path) == before
     assert store.absent == {"received_attention"}
@@ -929,7 +929,7 @@ def test_an_unfinished_store_of_the_version_before_is_continued_as_it_was(
     earlier(whole)
     earlier(path, lost=[4, 5, 8])
     assert (
-        standing.explain_staleness(settings(inputs), study="tiny", path=Local(path))
+        standing.explain_staleness(settings(inputs), study="tiny", path=LocalPlace(path))
         == f"3 of {SEQUENCES} sequences missing"
     )
     assert run(inputs, path).written == 3
@@ -941,13 +941,13 @@ def test_a_store_of_a_version_that_computed_otherwise_is_stale(
 ) -> None:
     path = Path(shutil.copytree(uninterrupted, tmp_path / "store"))
     earlier(path, version=2)
-    why = standing.explain_staleness(settings(inputs), study="tiny", path=Local(path))
+    why = standing.explain_staleness(settings(inputs), study="tiny", path=LocalPlace(path))
     assert why == "made by version 2 of its code, now 4"
     assert "extraction_version (stored 2, requested 4)" in refusal(inputs, path)
 
 
 def test_how_attention_was_read_stands_in_the_provenance(uninterrupted: Path) -> None:
-    stored = SequenceStore.open(Local(uninterrupted), TENSORS).provenance["inputs"]
+    stored = SequenceStore.open(LocalPlace(uninterrupted), TENSORS).provenance["inputs"]
     assert stored["model"]["attention"] == "AttentionInterface"
     assert stored["model"]["layer_kinds"] == ["sliding_attention"] * 3
     assert stored["tokenizer"]["bos"] is True
@@ -977,7 +977,7 @@ def test_every_layer_is_stored_by_its_number_and_size(
     report = run(folder, place)
     assert report.row_sum_deviation is not None
     assert report.row_sum_deviation < ROUNDED
-    store = SequenceStore.open(Local(place), TENSORS)
+    store = SequenceStore.open(LocalPlace(place), TENSORS)
     assert store.layers == tuple(LayerSize(*size) for size in sizes)
     assert store.provenance["inputs"]["model"]["attention"] == path
     tokens = torch.from_numpy(store.read("tokens", slice(4, 6)))
@@ -999,7 +999,7 @@ def test_learned_sinks_are_stored_beside_the_weights(inputs: Path, tmp_path: Pat
     report = run(folder, path)
     assert report.row_sum_deviation is not None
     assert report.row_sum_deviation < ROUNDED
-    store = SequenceStore.open(Local(path), TENSORS)
+    store = SequenceStore.open(LocalPlace(path), TENSORS)
     sinks, sums = store.read("learned_sink", ...), store.read("attention", ...).sum(axis=-1)
     assert sinks.min() > 0
     assert sinks.max() > 0.05
@@ -1013,7 +1013,7 @@ def test_learned_sinks_are_stored_beside_the_weights(inputs: Path, tmp_path: Pat
 def test_dropped_weights_are_not_looked_at(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
     shutil.copytree(uninterrupted, path)
-    SequenceStore.open(Local(path), TENSORS).drop(["attention", "values"])
+    SequenceStore.open(LocalPlace(path), TENSORS).drop(["attention", "values"])
     report = run(inputs, path)
     assert (report.written, report.row_sum_deviation) == (0, None)
 
@@ -1025,4 +1025,4 @@ def test_a_tokenizer_without_bos_is_said_once(inputs: Path, tmp_path: Path, capl
     run(folder, path)
     (record,) = caplog.records
     assert "has no BOS: the first key of every sequence is an ordinary token" in record.message
-    assert SequenceStore.open(Local(path), TENSORS).provenance["inputs"]["tokenizer"]["bos"] is False
+    assert SequenceStore.open(LocalPlace(path), TENSORS).provenance["inputs"]["tokenizer"]["bos"] is False

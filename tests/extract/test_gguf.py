@@ -19,7 +19,7 @@ from extract.models import decode_tokens, describe, load
 from extract.settings import ExtractionSettings, ModelSettings
 from extract.standing import explain_staleness
 from storage.errors import UserError
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.extract.fake_hub import COMMIT, ask_hub, serve
@@ -214,7 +214,7 @@ def test_a_study_of_a_file_is_current_until_the_file_changes(file: Path, tmp_pat
     here, moved = tmp_path / "here.gguf", tmp_path / "moved.gguf"
     here.write_bytes(file.read_bytes())
     asked, elsewhere = (settings(path, context_length=40, sequences=2) for path in (here, moved))
-    path = Local(tmp_path / "store.zarr")
+    path = LocalPlace(tmp_path / "store.zarr")
     assert extraction.extract(asked, study="small", path=path).missing == 0
     assert SequenceStore.open(path, TENSORS).provenance["inputs"]["model"]["attention"] == "AttentionInterface"
     assert explain_staleness(asked, study="small", path=path) is None

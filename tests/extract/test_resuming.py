@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from extract import resuming as module
 from extract.capture import probe
-from extract.resuming import Resumable
+from extract.resuming import ResumableModel
 from tests.extract.families import Family, attention_of, ids, model_of, through_the_interface
 from tests.extract.tiny import tiny_model, write_checkpoint
 
@@ -32,7 +32,10 @@ def plain(model: PreTrainedModel, rows: int = 1) -> Tensor:
 @through_the_interface
 def test_a_pass_that_begins_at_a_layer_is_the_plain_pass_to_the_last_bit(family: Family) -> None:
     model = model_of(family.name)
-    resumable, count = Resumable(model, attention_of(family.name), sequence()), len(attention_of(family.name).layers)
+    resumable, count = (
+        ResumableModel(model, attention_of(family.name), sequence()),
+        len(attention_of(family.name).layers),
+    )
     if family.name in SHARING:
         assert resumable.resumes == (False,) * count
     else:
@@ -47,14 +50,14 @@ def test_a_pass_that_begins_at_a_layer_is_the_plain_pass_to_the_last_bit(family:
     assert torch.equal(plain(model)[0], passed.logits)  # nothing is left behind
 
 
-def resumable_llama() -> Resumable:
+def resumable_llama() -> ResumableModel:
     model = tiny_model("llama")
-    return Resumable(model, probe(model, ids(1)), sequence())
+    return ResumableModel(model, probe(model, ids(1)), sequence())
 
 
 def test_layers_before_it_do_nothing() -> None:
     model = tiny_model("llama")
-    resumable, calls = Resumable(model, probe(model, ids(1)), sequence()), Counter[int]()
+    resumable, calls = ResumableModel(model, probe(model, ids(1)), sequence()), Counter[int]()
     passed = resumable.run_plain(sequence(), (1, 2))
     for layer, part in enumerate(model.model.layers):
         part.mlp.register_forward_pre_hook(lambda *_, layer=layer: calls.update([layer]))
@@ -78,14 +81,14 @@ def test_a_layer_with_a_memory_of_earlier_ones_is_found_out() -> None:
     model, made = tiny_model("llama"), []
     model.model.layers[0].register_forward_hook(lambda *given: made.append(given[-1]))
     model.model.layers[2].register_forward_hook(lambda *given: given[-1] + made[-1].mean())
-    assert Resumable(model, probe(model, ids(1)), sequence()).resumes == (False, False, False)
+    assert ResumableModel(model, probe(model, ids(1)), sequence()).resumes == (False, False, False)
 
 
 def test_a_model_whose_layers_are_not_found_begins_at_the_first() -> None:
     model = tiny_model("llama")
     model.model.layers = torch.nn.Sequential(*model.model.layers)  # no ModuleList
     model.model.layers.__class__.__getitem__ = torch.nn.Sequential.__getitem__
-    resumable = Resumable(model, probe(model, ids(1)), sequence())
+    resumable = ResumableModel(model, probe(model, ids(1)), sequence())
     assert resumable.resumes == (False, False, False)
     assert torch.equal(resumable.run(resumable.run_plain(sequence(), (1,)), 1, 1), plain(model))
 
@@ -96,7 +99,7 @@ def test_layers_on_several_devices(tmp_path: Path) -> None:
     places = {"model.embed_tokens": "cpu", "model.rotary_emb": "cpu", "model.layers.0": "cpu", "model.norm": "disk"}
     places |= {"model.layers.1": "disk", "model.layers.2": "disk", "lm_head": "cpu"}
     spread = AutoModelForCausalLM.from_pretrained(checkpoint, device_map=places, offload_folder=tmp_path / "offloaded")
-    resumable = Resumable(spread, probe(spread, ids(1)), sequence())
+    resumable = ResumableModel(spread, probe(spread, ids(1)), sequence())
     assert resumable.resumes == (False, True, True)
     expected = plain(spread)
     passed = resumable.run_plain(sequence(), (1, 2))
@@ -107,7 +110,7 @@ def test_layers_on_several_devices(tmp_path: Path) -> None:
 
 def test_an_error_leaves_the_model_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("llama")
-    resumable = Resumable(model, probe(model, ids(1)), sequence())
+    resumable = ResumableModel(model, probe(model, ids(1)), sequence())
     passed, expected = resumable.run_plain(sequence(), (2,)), plain(model)
     with monkeypatch.context() as patched:
         patched.setattr(model.model.norm, "forward", lambda _: 1 / 0)

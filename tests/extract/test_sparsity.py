@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from extract import sparsity as module
 from extract.capture import Attention, probe
 from extract.interventions import Call, Edit, intervene
-from extract.policies import Block, Largest, Mass, Policy, SinkAndRecent, count_fewest, select_largest
+from extract.policies import Block, LargestWeights, Mass, Policy, SinkAndRecent, count_fewest, select_largest
 from extract.sparsity import SparseEdit, count_mass_keys, estimate_policy_bytes, measure_policy_losses
 from storage.errors import UserError
 from tests.extract.families import (
@@ -123,7 +123,7 @@ class Slow:
 def chosen(policy: Policy, layer: int, head: int, query: int, weights: dict[int, float]) -> list[int]:
     """The keys that a policy keeps, by its definition."""
     by_weight = sorted(weights, key=lambda j: (-weights[j], j))
-    if isinstance(policy, Largest):
+    if isinstance(policy, LargestWeights):
         return by_weight[: int(policy.budgets[layer, head])]
     if isinstance(policy, Mass):
         count = next(
@@ -141,7 +141,7 @@ def chosen(policy: Policy, layer: int, head: int, query: int, weights: dict[int,
 BUDGETS = np.array([[1, 3, 8, 100], [5, 2, 30, 1], [7, 7, 2, 12]])
 FULL = np.array([[True, False, False, True], [False] * 4, [True] * 4])
 POLICIES: dict[str, Policy] = {
-    "largest": Largest("same_n", "", BUDGETS),
+    "largest": LargestWeights("same_n", "", BUDGETS),
     "mass": Mass(0.7),
     "sink and recent": SinkAndRecent(2, 5),
     "recent alone": SinkAndRecent(0, 1),
@@ -274,7 +274,7 @@ def test_losses_of_policies() -> None:
 
 def test_more_keys_of_the_same_order_lose_less() -> None:
     model, attention = model_of("GPT-2"), attention_of("GPT-2")
-    policies = [Largest("same_n", "", np.full((3, 4), count)) for count in (1, 4, 16, 47)]
+    policies = [LargestWeights("same_n", "", np.full((3, 4), count)) for count in (1, 4, 16, 47)]
     found = measure_policy_losses(model, attention, sequence(), policies)
     assert (np.diff(found.kl) < 0).all()
     assert (np.diff(found.keys_kept) > 0).all()

@@ -17,7 +17,7 @@ from extract.extraction import extract
 from extract.settings import ExtractionSettings
 from extract.standing import explain_replacement, explain_staleness
 from extract.versions import list_versions
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
@@ -56,7 +56,7 @@ def settings(inputs: Path, **others: object) -> ExtractionSettings:
 @pytest.fixture(scope="module")
 def made(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("made") / "store"
-    extract(settings(inputs), study="tiny", path=Local(path))
+    extract(settings(inputs), study="tiny", path=LocalPlace(path))
     return path
 
 
@@ -71,7 +71,7 @@ def copied(inputs: Path, tmp_path: Path) -> Path:
 
 
 def stale(inputs: Path, store: Path, **others: object) -> str | None:
-    return explain_staleness(settings(inputs, **others), study="tiny", path=Local(store))
+    return explain_staleness(settings(inputs, **others), study="tiny", path=LocalPlace(store))
 
 
 def rewrite_provenance(store: Path, provenance: dict[str, Any]) -> None:
@@ -79,14 +79,14 @@ def rewrite_provenance(store: Path, provenance: dict[str, Any]) -> None:
 
 
 def provenance(store: Path) -> dict[str, Any]:
-    return SequenceStore.open(Local(store), TENSORS).provenance
+    return SequenceStore.open(LocalPlace(store), TENSORS).provenance
 
 
 def test_what_was_made_of_these_inputs_is_current_wherever_they_are(inputs: Path, copied: Path, store: Path) -> None:
     assert stale(inputs, store) is None
     assert stale(copied, store) is None
     assert stale(copied, store.with_name("none")) == "missing"
-    assert explain_replacement(settings(copied), study="tiny", path=Local(store.with_name("none"))) is None
+    assert explain_replacement(settings(copied), study="tiny", path=LocalPlace(store.with_name("none"))) is None
 
 
 CHANGES = {
@@ -154,7 +154,7 @@ def test_a_store_without_the_newer_hashes_is_compared_by_those_it_has(
     without_other_files(store)
     assert stale(copied, store) is None
     monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
-    assert extract(settings(copied), study="tiny", path=Local(store)).written == 0
+    assert extract(settings(copied), study="tiny", path=LocalPlace(store)).written == 0
     for name in ("chat_template.jinja", "generation_config.json"):  # of which it knows nothing
         (copied / "tiny" / name).write_text("{}")
     assert stale(copied, store) is None
@@ -164,10 +164,10 @@ def test_a_store_without_the_newer_hashes_is_compared_by_those_it_has(
 
 def test_an_unfinished_store_without_the_newer_hashes_is_continued(inputs: Path, store: Path) -> None:
     without_other_files(store)
-    opened = SequenceStore.open(Local(store), TENSORS)
+    opened = SequenceStore.open(LocalPlace(store), TENSORS)
     opened.array("finished")[1] = 0
     assert stale(inputs, store) == "1 of 2 sequences missing"
-    assert extract(settings(inputs), study="tiny", path=Local(store)).written == 1
+    assert extract(settings(inputs), study="tiny", path=LocalPlace(store)).written == 1
     assert stale(inputs, store) is None
 
 
@@ -191,7 +191,7 @@ def test_asking_loads_nothing_heavy(inputs: Path, made: Path, tmp_path: Path) ->
     synthetic = settings(inputs, model="synthetic", corpus=None, synthetic={"layers": 1, "heads": 2, "kv_heads": 1})
     cases = [(local.model_dump(mode="json"), str(made))]
     for name, asked in (("embedded", embedded), ("synthetic", synthetic)):
-        extract(asked, study="tiny", path=Local(tmp_path / name))
+        extract(asked, study="tiny", path=LocalPlace(tmp_path / name))
         cases.append((asked.model_dump(mode="json"), str(tmp_path / name)))
     cases.append((settings(inputs, seed=1).model_dump(mode="json"), str(made)))
     command = [sys.executable, "-c", WATCHED, json.dumps(cases)]

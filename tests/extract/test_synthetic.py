@@ -18,7 +18,7 @@ from extract.models import decode_tokens
 from extract.settings import SYNTHETIC, ExtractionSettings, Shard
 from extract.synthetic import OF_VALUES, OF_WEIGHTS, PlantedHead, draw_sequence, plant_heads
 from storage.errors import UserError
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS, LayerSize
 from storage.zarr.sequences import SequenceStore
 
@@ -33,7 +33,7 @@ def settings(part: dict[str, object] | None = None, **others: object) -> Extract
 
 
 def run(path: Path, **others: object) -> ExtractionReport:
-    return extract(settings(**others), study="drawn", path=Local(path))
+    return extract(settings(**others), study="drawn", path=LocalPlace(path))
 
 
 def tree(path: Path) -> dict[str, bytes]:
@@ -152,7 +152,7 @@ def norms_are_those_of(heads: list[PlantedHead], values: np.ndarray) -> bool:
 
 
 def test_the_store_holds_weights_and_norms_as_planted(uninterrupted: Path) -> None:
-    store, heads = SequenceStore.open(Local(uninterrupted), TENSORS), plant_heads(settings())
+    store, heads = SequenceStore.open(LocalPlace(uninterrupted), TENSORS), plant_heads(settings())
     assert weights_are_those_of(heads, store.array("attention")[:])
     assert norms_are_those_of(heads, store.array("values")[:])
 
@@ -160,14 +160,20 @@ def test_the_store_holds_weights_and_norms_as_planted(uninterrupted: Path) -> No
 @pytest.mark.parametrize("first", [0, 12], ids=["early query", "last query"])
 @pytest.mark.parametrize("name", OF_WEIGHTS)
 def test_a_weight_drawn_with_another_parameter_is_noticed(name: str, first: int, uninterrupted: Path) -> None:
-    attention, heads = SequenceStore.open(Local(uninterrupted), TENSORS).array("attention")[:], plant_heads(settings())
+    attention, heads = (
+        SequenceStore.open(LocalPlace(uninterrupted), TENSORS).array("attention")[:],
+        plant_heads(settings()),
+    )
     known, step = heads[first].assumed, 1 if name in {"t_1", "t_2"} else 0.001
     heads[first] = replace(heads[first], assumed=replace(known, **{name: getattr(known, name) + step}))
     assert not weights_are_those_of(heads, attention)
 
 
 def test_queries_taken_for_one_another_are_noticed(uninterrupted: Path) -> None:
-    attention, heads = SequenceStore.open(Local(uninterrupted), TENSORS).array("attention")[:], plant_heads(settings())
+    attention, heads = (
+        SequenceStore.open(LocalPlace(uninterrupted), TENSORS).array("attention")[:],
+        plant_heads(settings()),
+    )
     assert not weights_are_those_of(heads, attention[:, ::-1])
     spread = attention.copy()
     spread[:, 0, ..., 41:] = 1e-9  # what a query that looks ahead would have
@@ -188,7 +194,7 @@ def test_a_sequence_is_the_same_whichever_queries_it_has() -> None:
 
 
 def test_heads_drawn_from_one_another_are_noticed(uninterrupted: Path) -> None:
-    store, heads = SequenceStore.open(Local(uninterrupted), TENSORS), plant_heads(settings())
+    store, heads = SequenceStore.open(LocalPlace(uninterrupted), TENSORS), plant_heads(settings())
     mixed = [replace(head, assumed=other.assumed) for head, other in zip(heads, heads[2:] + heads[:2], strict=True)]
     assert not weights_are_those_of(mixed, store.array("attention")[:])
     assert not norms_are_those_of(mixed, store.array("values")[:])
@@ -253,7 +259,7 @@ def test_nothing_is_printed_without_a_terminal(tmp_path: Path, capfd: pytest.Cap
 
 
 def test_every_sequence_is_drawn_alone_and_no_head_has_a_learned_sink(uninterrupted: Path) -> None:
-    store = SequenceStore.open(Local(uninterrupted), TENSORS)
+    store = SequenceStore.open(LocalPlace(uninterrupted), TENSORS)
     assert store.layers == (LayerSize(6, 3, 48),) * 2
     assert (store.read("batch", ...) == 1).all()
     assert (store.read("learned_sink", ...) == 0).all()
@@ -262,8 +268,8 @@ def test_every_sequence_is_drawn_alone_and_no_head_has_a_learned_sink(uninterrup
 def test_value_states_may_be_stored_in_float16(uninterrupted: Path, tmp_path: Path) -> None:
     run(tmp_path / "half", values="float16")
     full, half = (
-        SequenceStore.open(Local(uninterrupted), TENSORS),
-        SequenceStore.open(Local(tmp_path / "half"), TENSORS),
+        SequenceStore.open(LocalPlace(uninterrupted), TENSORS),
+        SequenceStore.open(LocalPlace(tmp_path / "half"), TENSORS),
     )
     np.testing.assert_array_equal(half.array("values")[:], full.array("values")[:].astype(np.float16))
     with pytest.raises(UserError, match="in layer 0, too large for float16; set values: float32"):
@@ -282,7 +288,9 @@ def test_shards_draw_what_one_process_does(uninterrupted: Path, tmp_path: Path) 
     path = tmp_path / "store"
     for index in (2, 1, 3):
         part = Shard(index, 3)
-        extract(settings(), study="drawn", path=Local(path), shard=part, before=lambda *sizes: asked.append(sizes[1:]))
+        extract(
+            settings(), study="drawn", path=LocalPlace(path), shard=part, before=lambda *sizes: asked.append(sizes[1:])
+        )
     assert tree(path) == tree(uninterrupted)
     second, third = (len(Shard(index, 3).select_sequences(SEQUENCES)) for index in (2, 3))
     assert asked == [((LayerSize(6, 3, 48),) * 2, missing) for missing in (SEQUENCES, SEQUENCES - second, third)]
@@ -319,7 +327,7 @@ def test_killed_it_ends_bit_identical_and_draws_only_what_is_missing(
     python = [sys.executable, "-c", IN_ANOTHER_PROCESS, settings().model_dump_json(), str(path)]
     environment = {**os.environ, "PYTHONPATH": str(Path(extraction.__file__).parents[1])}
     assert subprocess.run(python, env=environment, timeout=120, check=False).returncode == -signal.SIGKILL
-    assert SequenceStore.open(Local(path), TENSORS).find_missing() == [2, 3, 4]
+    assert SequenceStore.open(LocalPlace(path), TENSORS).find_missing() == [2, 3, 4]
     drawn, original = [], synthetic.draw_sequence
 
     def recorder(chosen: ExtractionSettings, heads: list[PlantedHead], index: int) -> dict[str, np.ndarray]:

@@ -8,7 +8,7 @@ import pytest
 from extract.extraction import extract
 from extract.settings import ExtractionSettings
 from extract.terminal import escape_unprintable
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
 
 ACTING = "\x1b]0;title\x07\n\r\t\x7f\x9b2J\u200e\u202e\u2028\u2066\ufeff"
@@ -31,7 +31,7 @@ def test_names_in_the_log_are_harmless(tmp_path: Path, caplog: pytest.LogCapture
     (folder / "book.txt").write_text(text(200), encoding="utf-8")
     asked = ExtractionSettings(model=str(folder), corpus=str(folder / "book.txt"), context_length=16, sequences=1)
     with caplog.at_level(logging.DEBUG, logger="extract"):
-        extract(asked, study="tiny", path=Local(tmp_path / "store"))
+        extract(asked, study="tiny", path=LocalPlace(tmp_path / "store"))
     (said,) = (record.getMessage() for record in caplog.records if record.name.startswith("extract"))
     assert said.startswith(f"the tokenizer of '{escape_unprintable(str(folder), keep='')}' has no BOS: ")
     assert said.isprintable()

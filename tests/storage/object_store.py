@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import pytest
 
-from storage.files.places import Remote
+from storage.files.places import RemotePlace
 
 KEY_ID, SECRET = "AKIALOOPBACKTEST", "a-secret-of-the-test"  # of no one
 
 
 @contextmanager
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[RemotePlace]:
     """A place in a new bucket of an S3 server on loopback; the environment leads there."""
     server = pytest.importorskip("moto.server", reason="moto, an S3 server for tests, is not installed")
     pytest.importorskip("obstore", reason="obstore, the client of object stores, is not installed")
@@ -35,6 +35,6 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
         monkeypatch.setenv(variable, value)
     try:
         with urlopen(Request(f"{endpoint}/{name}", method="PUT")):
-            yield Remote(f"s3://{name}/studies")
+            yield RemotePlace(f"s3://{name}/studies")
     finally:
         started.stop()

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.warehouse.landing import land
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -55,18 +55,18 @@ def one_sequence(index: int) -> dict[str, np.ndarray]:
     }
 
 
-def tensor_store(path: Path | Local) -> SequenceStore:
-    store = SequenceStore.resume(Local(Path(path)), TENSORS, SIZES, provenance())
+def tensor_store(path: Path | LocalPlace) -> SequenceStore:
+    store = SequenceStore.resume(LocalPlace(Path(path)), TENSORS, SIZES, provenance())
     for index in store.find_missing():
         store.write(index, one_sequence(index))
     return store
 
 
-def metrics_store(path: Path | Local, tensors: SequenceStore, kappas: tuple[float, ...] = KAPPAS) -> SequenceStore:
+def metrics_store(path: Path | LocalPlace, tensors: SequenceStore, kappas: tuple[float, ...] = KAPPAS) -> SequenceStore:
     sizes = {name: size for name, size in tensors.sizes.items() if name != "head_dim"}
     sizes |= {"kappa": len(kappas), "n": QUERIES[-1]}
     analysis = {"kappas": list(kappas), "scale": "unit"}
-    store = SequenceStore.resume(Local(Path(path)), SELECTION, sizes, provenance() | {"analysis": analysis})
+    store = SequenceStore.resume(LocalPlace(Path(path)), SELECTION, sizes, provenance() | {"analysis": analysis})
     attention, values, first_key = (np.asarray(tensors.array(name)[:]) for name in ("attention", "values", "first_key"))
     computed = measure_study(attention, values, first_key, QUERIES, kappas=kappas, scale="unit")
     computed["learned_sink"] = np.asarray(tensors.array("learned_sink")[:])

@@ -134,7 +134,7 @@ def test_a_study_that_is_published_has_landed_even_without_its_script(
 
 
 def test_what_is_stopped_runs_no_other_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with landing.Aside.create(tmp_path / "small.partial") as aside:
+    with landing.DraftDatabase.create(tmp_path / "small.partial") as aside:
         with aside.cursor() as running:
             closed = running.cursor()
             closed.close()
@@ -161,7 +161,7 @@ def test_rows_are_inserted_by_row_groups_in_their_order(sizes: list[int]) -> Non
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def limit() -> str:
-        with landing.Aside.create(tmp_path / "small.partial") as aside, aside.cursor() as cursor:
+        with landing.DraftDatabase.create(tmp_path / "small.partial") as aside, aside.cursor() as cursor:
             return str(cursor.execute("SELECT current_setting('memory_limit')").fetchall()[0][0])
 
     with duckdb.connect() as connection:
@@ -180,7 +180,7 @@ def test_what_memory_has_no_room_for_lies_beside_the_database_until_it_is_publis
     spilled: list[Path] = []
     derive = landing._derive
 
-    def derive_and_sort(aside: landing.Aside, table: sql.Statement, study: str) -> int:
+    def derive_and_sort(aside: landing.DraftDatabase, table: sql.Statement, study: str) -> int:
         if table.name == "diagnostics":
             with aside.cursor() as cursor:
                 cursor.execute(

@@ -14,7 +14,7 @@ import zarr
 import storage.files
 from storage.errors import UserError
 from storage.files import objects
-from storage.files.places import Local, Place, Remote, parse_place
+from storage.files.places import LocalPlace, Place, RemotePlace, parse_place
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.storage import writer
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
+def remote(monkeypatch: pytest.MonkeyPatch) -> Iterator[RemotePlace]:
     monkeypatch.setattr(objects, "MOST_RETRIES", 1)
     with bucket(monkeypatch) as found:
         yield found
@@ -46,7 +46,7 @@ def _started(where: object, processes: int, go: Path) -> list[subprocess.Popen[b
 
 def _files(store: SequenceStore, folder: Path) -> dict[str, bytes]:
     """Chunks of a store in a folder, or of one in an object store, by name."""
-    if isinstance(store.path, Local):
+    if isinstance(store.path, LocalPlace):
         return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("c/**/*") if file.is_file()}
     import obstore
 
@@ -63,15 +63,15 @@ def _slow_down() -> Exception:
 
 
 def test_a_place_is_a_path_or_a_url() -> None:
-    assert parse_place("data/tensors") == Local(Path("data/tensors").resolve())
-    assert parse_place("s3://bucket/a/b/") == Remote("s3://bucket/a/b")
+    assert parse_place("data/tensors") == LocalPlace(Path("data/tensors").resolve())
+    assert parse_place("s3://bucket/a/b/") == RemotePlace("s3://bucket/a/b")
     assert str(parse_place("gs://bucket").join("a", "b.zarr")) == "gs://bucket/a/b.zarr"
     assert parse_place("gs://bucket").join("a", "b.zarr").name == "b.zarr"
-    assert parse_place("gs://bucket/a/b.zarr").parent == Remote("gs://bucket/a")
-    assert Local(Path("data")).join("a", "b.zarr") == Local(Path("data/a/b.zarr"))
-    assert Local(Path("data/a/b.zarr")).parent == Local(Path("data/a"))
-    assert not Local(Path("data")).is_remote
-    assert Remote("s3://bucket/a").is_remote
+    assert parse_place("gs://bucket/a/b.zarr").parent == RemotePlace("gs://bucket/a")
+    assert LocalPlace(Path("data")).join("a", "b.zarr") == LocalPlace(Path("data/a/b.zarr"))
+    assert LocalPlace(Path("data/a/b.zarr")).parent == LocalPlace(Path("data/a"))
+    assert not LocalPlace(Path("data")).is_remote
+    assert RemotePlace("s3://bucket/a").is_remote
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_urls_that_cannot_be_used_are_refused_without_their_secrets(url: str, sa
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    Local(tmp_path).write("a/b", iter([b"one", b"two"]), 6)
+    LocalPlace(tmp_path).write("a/b", iter([b"one", b"two"]), 6)
     assert (tmp_path / "a" / "b").read_bytes() == b"onetwo"
 
     def breaking() -> Iterator[bytes]:
@@ -99,7 +99,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(OSError, match="No space"):
-        Local(tmp_path).write("a/b", breaking(), 6)
+        LocalPlace(tmp_path).write("a/b", breaking(), 6)
     assert [file.name for file in (tmp_path / "a").iterdir()] == ["b"]
     assert (tmp_path / "a" / "b").read_bytes() == b"onetwo"
 
@@ -111,12 +111,12 @@ def test_a_file_that_is_swept_while_it_is_written_is_said_to_be(tmp_path: Path) 
         yield b"two"
 
     with pytest.raises(UserError, match=rf"^Another process has removed files of {tmp_path} that [^\n]*run again$"):
-        Local(tmp_path).write("b", swept(), 6)
+        LocalPlace(tmp_path).write("b", swept(), 6)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_removed_folder_is_gone(tmp_path: Path) -> None:
-    store = _resume(Local(tmp_path / "s.zarr"))
+    store = _resume(LocalPlace(tmp_path / "s.zarr"))
     store.path.remove()
     store.path.remove()
     assert list(tmp_path.iterdir()) == []
@@ -126,7 +126,7 @@ def test_a_removed_folder_is_gone(tmp_path: Path) -> None:
 @pytest.mark.one_case
 @pytest.mark.parametrize("where", ["folder", "object store"])
 def test_processes_write_one_store_at_the_same_time(tmp_path: Path, where: str, request: pytest.FixtureRequest) -> None:
-    root = Local(tmp_path) if where == "folder" else request.getfixturevalue("remote")
+    root = LocalPlace(tmp_path) if where == "folder" else request.getfixturevalue("remote")
     path = root.join("s.zarr")
     processes = _started(path, 4 if where == "folder" else 2, tmp_path / "go")
     for process in processes:  # once all are up, they race for the creation
@@ -144,8 +144,8 @@ def test_processes_write_one_store_at_the_same_time(tmp_path: Path, where: str, 
     assert not list(tmp_path.rglob("*.partial"))
 
 
-def test_a_store_in_an_object_store_has_the_bytes_of_one_in_a_folder(remote: Remote, tmp_path: Path) -> None:
-    stores = [_resume(Local(tmp_path / "s.zarr")), _resume(remote.join("s.zarr"))]
+def test_a_store_in_an_object_store_has_the_bytes_of_one_in_a_folder(remote: RemotePlace, tmp_path: Path) -> None:
+    stores = [_resume(LocalPlace(tmp_path / "s.zarr")), _resume(remote.join("s.zarr"))]
     for store in stores:
         assert store.find_missing() == list(range(12))
         store.write(3, writer.arrays(3))
@@ -156,7 +156,7 @@ def test_a_store_in_an_object_store_has_the_bytes_of_one_in_a_folder(remote: Rem
     np.testing.assert_array_equal(stores[1].read("values", (3, 1)), writer.arrays(3)["values"][1])
 
 
-def test_a_store_in_an_object_store_is_continued_dropped_and_removed(remote: Remote) -> None:
+def test_a_store_in_an_object_store_is_continued_dropped_and_removed(remote: RemotePlace) -> None:
     path = remote.join("s.zarr")
     assert not path.exists()
     _resume(path).write(0, writer.arrays(0))
@@ -176,7 +176,7 @@ def test_a_store_in_an_object_store_is_continued_dropped_and_removed(remote: Rem
 
 
 def test_a_drop_in_an_object_store_that_is_killed_is_ended_by_another(
-    remote: Remote, monkeypatch: pytest.MonkeyPatch
+    remote: RemotePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import obstore
 
@@ -203,7 +203,7 @@ def test_a_drop_in_an_object_store_that_is_killed_is_ended_by_another(
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("how", ["missing", "empty", "flipped"])
-def test_damage_in_an_object_store_names_its_sequence(remote: Remote, how: str) -> None:
+def test_damage_in_an_object_store_names_its_sequence(remote: RemotePlace, how: str) -> None:
     import obstore
 
     path, name = remote.join("s.zarr"), "values/c/1/0/0/0/0"
@@ -222,13 +222,13 @@ def test_damage_in_an_object_store_names_its_sequence(remote: Remote, how: str) 
     assert np.isnan(store.read("values", 2)).all()
 
 
-def test_a_missing_bucket_is_said_by_who_looks_for_a_store(remote: Remote) -> None:
+def test_a_missing_bucket_is_said_by_who_looks_for_a_store(remote: RemotePlace) -> None:
     assert not remote.join("s.zarr").exists()
     with pytest.raises(UserError, match="has no such bucket"):
         parse_place("s3://no-such-bucket/s.zarr").exists()
 
 
-def test_a_store_half_made_is_none_and_made_anew(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_half_made_is_none_and_made_anew(remote: RemotePlace, monkeypatch: pytest.MonkeyPatch) -> None:
     import obstore
 
     path, put = remote.join("s.zarr"), obstore.put
@@ -249,20 +249,22 @@ def test_a_store_half_made_is_none_and_made_anew(remote: Remote, monkeypatch: py
     assert _resume(path).find_missing() == list(range(12))
 
 
-def test_who_comes_second_takes_the_store_of_who_was_first(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_comes_second_takes_the_store_of_who_was_first(
+    remote: RemotePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both have seen that there is none."""
     path = remote.join("s.zarr")
     _resume(path).write(7, writer.arrays(7))
-    exists, answers = Remote.exists, iter([False, True] * 2)
+    exists, answers = RemotePlace.exists, iter([False, True] * 2)
     with monkeypatch.context() as patched:
-        patched.setattr(Remote, "exists", lambda _place: next(answers))
+        patched.setattr(RemotePlace, "exists", lambda _place: next(answers))
         assert 7 not in _resume(path).find_missing()
         with pytest.raises(UserError, match=r"study \(stored 'shared', requested 'mine'\)"):
             SequenceStore.resume(path, TENSORS, writer.SIZES, {"study": "mine"})
     assert exists(path)
 
 
-def test_a_removal_that_is_interrupted_leaves_no_sequence(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_that_is_interrupted_leaves_no_sequence(remote: RemotePlace, monkeypatch: pytest.MonkeyPatch) -> None:
     import obstore
 
     path, delete = remote.join("s.zarr"), obstore.delete
@@ -285,7 +287,7 @@ def test_a_removal_that_is_interrupted_leaves_no_sequence(remote: Remote, monkey
 
 
 def test_a_write_that_fails_in_the_middle_leaves_the_sequence_missing(
-    remote: Remote, monkeypatch: pytest.MonkeyPatch
+    remote: RemotePlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import obstore
 
@@ -307,7 +309,7 @@ def test_a_write_that_fails_in_the_middle_leaves_the_sequence_missing(
     assert 1 not in store.find_missing()
 
 
-def test_a_large_object_is_sent_in_pieces_whole_or_not_at_all(remote: Remote) -> None:
+def test_a_large_object_is_sent_in_pieces_whole_or_not_at_all(remote: RemotePlace) -> None:
     piece = bytes(range(256)) * 2**14
 
     def breaking() -> Iterator[bytes]:
@@ -334,7 +336,7 @@ def test_a_large_object_is_sent_in_pieces_whole_or_not_at_all(remote: Remote) ->
     ids=["endpoint", "credentials", "bucket"],
 )
 def test_what_goes_wrong_is_said_in_one_line_without_secrets(
-    remote: Remote, monkeypatch: pytest.MonkeyPatch, change: dict[str, str | None], said: str
+    remote: RemotePlace, monkeypatch: pytest.MonkeyPatch, change: dict[str, str | None], said: str
 ) -> None:
     for variable, value in change.items():
         monkeypatch.delenv(variable) if value is None else monkeypatch.setenv(variable, value)
@@ -374,7 +376,7 @@ def test_a_client_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_folder_that_is_a_link_is_not_replaced(tmp_path: Path) -> None:
-    there, link = tmp_path / "there", Local(tmp_path / "link")
+    there, link = tmp_path / "there", LocalPlace(tmp_path / "link")
     (there / "c").mkdir(parents=True)
     link.path.symlink_to(there)
     for change in (link.remove, link.set_aside, lambda: link.create(Path.mkdir)):

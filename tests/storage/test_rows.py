@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from geometry.quantities import Concentration, list_declared
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.warehouse import rows
 from storage.warehouse.rows import BY_HEAD, BY_N, SPREAD, build_attention_rows, build_concentration_rows
 from storage.zarr.arrays import SELECTION
@@ -156,7 +156,7 @@ def test_concentration(metrics: SequenceStore, tables: Tables) -> None:
 
 
 def test_what_contributes_nothing_has_no_top_contributor(metrics: SequenceStore, tmp_path: Path) -> None:
-    nothing = SequenceStore.resume(Local(tmp_path / "nothing.zarr"), SELECTION, metrics.sizes, metrics.provenance)
+    nothing = SequenceStore.resume(LocalPlace(tmp_path / "nothing.zarr"), SELECTION, metrics.sizes, metrics.provenance)
     missing = {name: quantity.fill for name, quantity in list_declared(Concentration).items() if quantity.missing}
     for sequence in range(3):
         arrays = {spec.name: np.asarray(metrics.array(spec.name)[sequence]) for spec in SELECTION[:-1]}

@@ -15,7 +15,7 @@ import zarr
 from zarr.storage import LocalStore
 
 from storage.errors import UserError
-from storage.files.places import Local, Place
+from storage.files.places import LocalPlace, Place
 from storage.zarr import sequences
 from storage.zarr.arrays import CHUNK_BYTES, SELECTION, TENSORS, ArraySpec, Compression, LayerSize, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
@@ -56,11 +56,11 @@ def test_arrays_are_described_and_compressed_where_it_pays(tmp_path: Path) -> No
     assert "value state" in array.attrs["meaning"]
     assert compressors(tmp_path / "plain.zarr") == [None]
     SequenceStore.resume(
-        Local(tmp_path / "wide.zarr"), build_tensor_specs(values="float32", computed="bfloat16"), SIZES, {}
+        LocalPlace(tmp_path / "wide.zarr"), build_tensor_specs(values="float32", computed="bfloat16"), SIZES, {}
     )
     assert compressors(tmp_path / "wide.zarr") == ["blosclz", None]
     SequenceStore.resume(
-        Local(tmp_path / "half.zarr"), build_tensor_specs(values="float16", computed="bfloat16"), SIZES, {}
+        LocalPlace(tmp_path / "half.zarr"), build_tensor_specs(values="float16", computed="bfloat16"), SIZES, {}
     )
     assert compressors(tmp_path / "half.zarr") == [None]
     assert {spec.compression for spec in SELECTION} == {"zstd"}
@@ -69,7 +69,7 @@ def test_arrays_are_described_and_compressed_where_it_pays(tmp_path: Path) -> No
 @pytest.mark.parametrize("compression", ["none", "blosclz", "zstd"])
 def test_shards_are_what_zarr_writes(tmp_path: Path, compression: Compression) -> None:
     specs = [replace(spec, compression=compression) for spec in TENSORS]
-    store, theirs = (SequenceStore.resume(Local(tmp_path / name), specs, SIZES, {}) for name in ("ours", "theirs"))
+    store, theirs = (SequenceStore.resume(LocalPlace(tmp_path / name), specs, SIZES, {}) for name in ("ours", "theirs"))
     arrays = one_sequence(1)
     arrays["values"][1, 0] = np.nan  # a chunk of nothing but fill
     arrays["values"][1, 1] = np.nan
@@ -104,7 +104,7 @@ BLOCKS: list[Any] = [
 def test_parts_of_shards_are_read_as_zarr_reads_them(tmp_path: Path, compression: Compression, index: Any) -> None:
     """In several chunks, of which one is fill and not stored; only sequence 1 is written."""
     specs = [replace(spec, compression=compression) for spec in TENSORS]
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), specs, SIZES, {})
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), specs, SIZES, {})
     arrays = one_sequence(1)
     arrays["values"][1, 0] = np.nan
     store.write(1, arrays)
@@ -115,14 +115,14 @@ def test_parts_of_shards_are_read_as_zarr_reads_them(tmp_path: Path, compression
 
 
 def test_an_unwritten_sequence_is_missing_and_reads_as_nan(tmp_path: Path) -> None:
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     store.write(1, one_sequence(1))
     assert store.find_missing() == [0, 2]
     assert np.isnan(store.array("attention")[0]).all()
 
 
 def test_the_ledger_is_written_after_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     array = store.array
 
     def failing(name: str) -> zarr.Array:
@@ -139,7 +139,7 @@ def test_the_ledger_is_written_after_the_data(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize("change", ["shape", "missing", "extra"])
 def test_a_sequence_of_another_shape_is_refused(tmp_path: Path, change: str) -> None:
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     arrays = one_sequence(0)
     if change == "shape":
         arrays["tokens"] = arrays["tokens"][1:]
@@ -155,23 +155,23 @@ def test_a_sequence_of_another_shape_is_refused(tmp_path: Path, change: str) -> 
 def test_another_provenance_is_refused_with_its_fields(tmp_path: Path) -> None:
     tensor_store(tmp_path / "s.zarr")
     with pytest.raises(UserError, match=r"settings\.dtype \(stored 'float32', requested 'bfloat16'\).*--fresh"):
-        SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance(dtype="bfloat16"))
+        SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance(dtype="bfloat16"))
     with pytest.raises(UserError, match=r"sizes\.key \(stored 12, requested 13\)"):
-        SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES | {"key": 13}, provenance())
+        SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES | {"key": 13}, provenance())
 
 
 def test_other_library_versions_matter_only_while_unfinished(tmp_path: Path) -> None:
     newer = provenance() | {"versions": {"torch": "9.9"}}
     tensor_store(tmp_path / "whole.zarr")
-    assert SequenceStore.resume(Local(tmp_path / "whole.zarr"), TENSORS, SIZES, newer).find_missing() == []
-    SequenceStore.resume(Local(tmp_path / "part.zarr"), TENSORS, SIZES, provenance()).write(0, one_sequence(0))
+    assert SequenceStore.resume(LocalPlace(tmp_path / "whole.zarr"), TENSORS, SIZES, newer).find_missing() == []
+    SequenceStore.resume(LocalPlace(tmp_path / "part.zarr"), TENSORS, SIZES, provenance()).write(0, one_sequence(0))
     with pytest.raises(UserError, match=r"versions\.torch"):
-        SequenceStore.resume(Local(tmp_path / "part.zarr"), TENSORS, SIZES, newer)
+        SequenceStore.resume(LocalPlace(tmp_path / "part.zarr"), TENSORS, SIZES, newer)
 
 
 def test_foreign_and_older_stores_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="There is no store at"):
-        SequenceStore.open(Local(tmp_path / "none.zarr"), TENSORS)
+        SequenceStore.open(LocalPlace(tmp_path / "none.zarr"), TENSORS)
     store = tensor_store(tmp_path / "s.zarr")
     with pytest.raises(UserError, match="has no array 'k_in'"):
         SequenceStore.open(store.path, SELECTION)
@@ -186,7 +186,7 @@ def test_a_failed_creation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(ArraySpec, "shard", broken)
     with pytest.raises(OSError, match="No space"):
-        SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
+        SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -216,16 +216,16 @@ def test_leftovers_of_a_killed_writer_are_removed_by_who_is_alone(tmp_path: Path
     _leave_half_written(store, tmp_path)
     store.path.remove_leftovers()
     assert not list(tmp_path.rglob("*.partial"))
-    Local(tmp_path / "none.zarr").remove_leftovers()
+    LocalPlace(tmp_path / "none.zarr").remove_leftovers()
 
 
 def test_who_comes_second_takes_the_store_of_who_was_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both have seen that there is none."""
     first = tensor_store(tmp_path / "s.zarr")
     answers = iter([False])
-    exists = Local.exists
+    exists = LocalPlace.exists
     monkeypatch.setattr(
-        Local, "exists", lambda place: exists(place) if place != first.path else next(answers, exists(place))
+        LocalPlace, "exists", lambda place: exists(place) if place != first.path else next(answers, exists(place))
     )
     second = SequenceStore.resume(first.path, TENSORS, SIZES, provenance(), alone=False)
     assert second.find_missing() == []
@@ -269,7 +269,7 @@ def test_damage_is_said_in_a_line_that_names_the_sequence(tmp_path: Path, how: s
 
 def test_what_is_derived_is_computed_anew_where_it_is_damaged(tmp_path: Path) -> None:
     made = provenance() | {"tensors": provenance()}
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, made)
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, made)
     store.write(0, one_sequence(0))
     _damage(Path(store.path) / "tokens" / "c" / "0" / "0", "flipped")
     with pytest.raises(UserError, match=r"'tokens' of .*in sequence 0; delete .*s\.zarr and run the study again"):
@@ -285,8 +285,8 @@ def accesses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
         found.append((readable.name, index))
         return plain(readable, index)
 
-    plain = sequences._Readable.__getitem__
-    monkeypatch.setattr(sequences._Readable, "__getitem__", read)
+    plain = sequences._CheckedArray.__getitem__
+    monkeypatch.setattr(sequences._CheckedArray, "__getitem__", read)
     return found
 
 
@@ -299,7 +299,7 @@ def test_one_sequence_of_a_complete_store_is_read_once(
     tmp_path: Path, name: str, index: Any, accesses: list[tuple[str, Any]]
 ) -> None:
     specs = build_tensor_specs(values="float16", computed="float16")
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), specs, SIZES, provenance())
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), specs, SIZES, provenance())
     for sequence in range(SIZES["sequence"]):
         store.write(sequence, one_sequence(sequence))
     if name == "first_key" and isinstance(index, tuple):
@@ -341,7 +341,7 @@ def test_what_many_tiny_sequences_take_is_bounded(tmp_path: Path, monkeypatch: p
     """Beside its few bytes each takes an array and an entry of its own."""
     monkeypatch.setattr(sequences, "KEPT", 2**17)
     sizes, few = SIZES | {"sequence": 100}, ("first_key", "query_position", "learned_sink", "batch")
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, sizes, provenance())
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, sizes, provenance())
     for sequence in range(100):
         store.write(sequence, one_sequence(0))
     store.require_complete()
@@ -359,7 +359,7 @@ def test_what_many_tiny_sequences_take_is_bounded(tmp_path: Path, monkeypatch: p
 
 
 def test_nothing_is_kept_of_a_store_that_is_being_written(tmp_path: Path, accesses: list[tuple[str, Any]]) -> None:
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     assert np.isnan(store.read("attention", 0)).all()
     store.write(0, one_sequence(0))
     np.testing.assert_array_equal(store.read("attention", 0), one_sequence(0)["attention"])
@@ -384,7 +384,7 @@ def test_a_damaged_ledger_is_named(tmp_path: Path) -> None:
 
 def test_nothing_but_fill_is_no_damage(tmp_path: Path) -> None:
     """Layers without attention, and sequences that are not finished; a killed writer leaves some of their arrays."""
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     arrays = one_sequence(1)
     for name in ("attention", "values", "first_key"):
         arrays[name][:] = store.specs[name].fill
@@ -432,8 +432,8 @@ def test_an_array_that_a_store_lacks_reads_as_fill(tmp_path: Path) -> None:
     """An optional one: any other is refused (``test_foreign_and_older_stores_are_refused``)."""
     optional = {spec.name: spec for spec in TENSORS if spec.optional}
     earlier = [spec for spec in TENSORS if not spec.optional]
-    SequenceStore.resume(Local(tmp_path / "s.zarr"), earlier, SIZES, provenance()).write(1, one_sequence(1))
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
+    SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), earlier, SIZES, provenance()).write(1, one_sequence(1))
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     patterns = {"head_patterns", "pattern_chance", "probe_patterns", "probe_chance"}
     assert store.absent == optional.keys() == {"received_attention", *patterns}
     assert store.dropped == ()
@@ -456,7 +456,7 @@ def test_an_array_that_a_store_lacks_reads_as_fill(tmp_path: Path) -> None:
 
 
 def test_an_optional_array_left_out_of_a_sequence_is_fill_there(tmp_path: Path) -> None:
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     spec = next(spec for spec in TENSORS if spec.name == "received_attention")
     received = np.full(spec.shape(SIZES)[1:], 0.5, np.float32)
     store.write(0, one_sequence(0) | {spec.name: received})
@@ -472,21 +472,21 @@ LAYERS = (LayerSize(4, 2, 4), LayerSize(0, 0, 0), LayerSize(2, 1, 2), LayerSize(
 
 def test_layers_are_kept_and_grouped_by_their_sizes(tmp_path: Path) -> None:
     sizes = SIZES | {"layer": 4}
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), TENSORS, sizes, provenance(), LAYERS)
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, sizes, provenance(), LAYERS)
     assert SequenceStore.open(store.path, TENSORS).layers == LAYERS
     assert store.groups() == {LAYERS[0]: [0, 3], LAYERS[2]: [2]}
     SequenceStore.resume(store.path, TENSORS, sizes, provenance(), LAYERS)
     changed = (*LAYERS[:2], LayerSize(2, 2, 2), LAYERS[3])
     with pytest.raises(UserError, match=r"layer 2\.kv_heads \(stored 1, requested 2\)\. Run"):
         SequenceStore.resume(store.path, TENSORS, sizes, provenance(), changed)
-    alike = SequenceStore.resume(Local(tmp_path / "alike.zarr"), TENSORS, SIZES, provenance())
+    alike = SequenceStore.resume(LocalPlace(tmp_path / "alike.zarr"), TENSORS, SIZES, provenance())
     assert alike.layers == (LayerSize(4, 2, 4),) * 2
     assert _plain(store.path).attrs["layers"][2] == asdict(LAYERS[2])
 
 
 def test_value_states_are_stored_in_half_and_read_as_float32(tmp_path: Path) -> None:
     specs = build_tensor_specs(values="float16", computed="float32")
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), specs, SIZES, provenance())
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), specs, SIZES, provenance())
     arrays = one_sequence(0)
     store.write(0, arrays)
     half = arrays["values"].astype(np.float16)
@@ -503,7 +503,7 @@ def test_value_states_are_stored_in_half_and_read_as_float32(tmp_path: Path) -> 
 
 def test_numbers_too_large_for_their_type_are_refused(tmp_path: Path) -> None:
     store = SequenceStore.resume(
-        Local(tmp_path / "s.zarr"), build_tensor_specs(values="float16", computed="bfloat16"), SIZES, provenance()
+        LocalPlace(tmp_path / "s.zarr"), build_tensor_specs(values="float16", computed="bfloat16"), SIZES, provenance()
     )
     arrays = one_sequence(2)
     arrays["values"][1, 1, 3, 2] = 7e4
@@ -605,7 +605,7 @@ def test_lost_chunks_are_no_data(tmp_path: Path) -> None:
     for read in READS.values():
         with pytest.raises(UserError, match=r"'tokens' of .*s\.zarr .*or is lost; run again with --fresh"):
             read(store, "tokens")
-    assert SequenceStore.resume(Local(tmp_path / "new.zarr"), TENSORS, SIZES, provenance()).dropped == ()
+    assert SequenceStore.resume(LocalPlace(tmp_path / "new.zarr"), TENSORS, SIZES, provenance()).dropped == ()
 
 
 @pytest.mark.one_case
@@ -617,7 +617,7 @@ def test_strided_views_are_written_within_a_bound_of_memory(
     monkeypatch.setattr("storage.zarr.shards.REUSED", 0)  # never touched, but traced
     sizes = {"sequence": 2, "query": 1, "layer": 64, "head": 2, "kv_head": 2, "key": 1024, "head_dim": 128}
     specs = [replace(spec, compression=compression) for spec in TENSORS]
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), specs, sizes, provenance())
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), specs, sizes, provenance())
     batch = np.random.default_rng(0).standard_normal((64, 2, 1024, 3, 128), dtype=np.float32)
     arrays = {spec.name: np.ones(spec.shape(sizes)[1:], spec.dtype) for spec in specs if spec.name != "finished"}
     arrays["values"] = batch[:, :, :, 1]

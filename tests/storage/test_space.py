@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from storage.files.places import Local, Place, Remote
+from storage.files.places import LocalPlace, Place, RemotePlace
 from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
 from storage.zarr.sequences import SequenceStore
 from storage.zarr.space import estimate_sequence_bytes
@@ -33,7 +33,7 @@ def test_a_store_takes_no_more_than_said_and_nearly_as_much(
     tmp_path: Path, specs: tuple[ArraySpec, ...], *, compressed: bool
 ) -> None:
     specs = tuple(replace(spec, compression="zstd" if compressed else "none") for spec in specs)
-    store = SequenceStore.resume(Local(tmp_path / "s.zarr"), specs, SIZES, {})
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), specs, SIZES, {})
     for sequence in range(2):
         store.write(sequence, {spec.name: _random(spec, sequence) for spec in specs if spec.name != "finished"})
     bound = 2 * estimate_sequence_bytes(specs, SIZES)
@@ -50,16 +50,16 @@ def test_types_and_sizes_count() -> None:
 
 
 def test_free_bytes_of_a_place_that_is_not_there_yet(tmp_path: Path) -> None:
-    free = Local(tmp_path / "not" / "there").measure_free_space()
-    assert free == pytest.approx(Local(tmp_path).measure_free_space(), rel=0.2)
-    assert Remote("s3://bucket/folder").measure_free_space() is None
+    free = LocalPlace(tmp_path / "not" / "there").measure_free_space()
+    assert free == pytest.approx(LocalPlace(tmp_path).measure_free_space(), rel=0.2)
+    assert RemotePlace("s3://bucket/folder").measure_free_space() is None
 
 
 def test_folders_on_one_disk_are_told_from_object_stores(tmp_path: Path) -> None:
-    here, remote = Local(tmp_path), Remote("s3://bucket/folder")
-    assert here.is_on_same_disk(Local(tmp_path / "not" / "there"))
+    here, remote = LocalPlace(tmp_path), RemotePlace("s3://bucket/folder")
+    assert here.is_on_same_disk(LocalPlace(tmp_path / "not" / "there"))
     assert not here.is_on_same_disk(remote)
     if Path("/proc/self").exists():
-        assert not here.is_on_same_disk(Local(Path("/proc")))
+        assert not here.is_on_same_disk(LocalPlace(Path("/proc")))
     assert not remote.is_on_same_disk(here)
     assert not remote.is_on_same_disk(remote)

@@ -64,7 +64,7 @@ def measure(evidence: Evidence) -> Samples:
     columns = evidence.ask_columns(
         "SELECT * FROM coverage_by_sequence ORDER BY kappa, metric, without_sequence NULLS FIRST"
     )
-    found = dict(premise)
+    samples = dict(premise)
     for kappa in np.unique(columns["kappa"]):
         of_kappa = {
             metric: {
@@ -73,26 +73,26 @@ def measure(evidence: Evidence) -> Samples:
             }
             for metric in METRICS
         }
-        found |= _measure_kappa(of_kappa, f"[{kappa:g}]")
-    return found
+        samples |= _measure_kappa(of_kappa, f"[{kappa:g}]")
+    return samples
 
 
 def _measure_kappa(of_metrics: dict[str, dict[str, np.ndarray]], at: str) -> Samples:
     """The measures at one κ."""
-    found = {}
+    samples = {}
     for metric, columns in of_metrics.items():
         for share, least in LEAST.items():
             if columns[f"{share}_rows"][0] >= least:
-                found[f"{metric}_{share}{at}"] = _make_sample(columns[share], int(columns[f"{share}_rows"][0]))
+                samples[f"{metric}_{share}{at}"] = _make_sample(columns[share], int(columns[f"{share}_rows"][0]))
     upper, lower = (
         np.mean([columns[f"{side}_distance"] for columns in of_metrics.values()], axis=0) for side in ("upper", "lower")
     )
     rows = int(sum(columns["enveloped_rows"][0] for columns in of_metrics.values()))
     if not np.isnan(upper[0]):
-        found[f"upper_distance{at}"] = _make_sample(upper, rows)
+        samples[f"upper_distance{at}"] = _make_sample(upper, rows)
         if rows >= LEAST["enveloped"]:
-            found[f"lower_excess{at}"] = _make_sample(lower - upper, rows)
-    return found
+            samples[f"lower_excess{at}"] = _make_sample(lower - upper, rows)
+    return samples
 
 
 def _make_sample(values: np.ndarray, rows: int) -> Sample:
@@ -102,8 +102,8 @@ def _make_sample(values: np.ndarray, rows: int) -> Sample:
 
 def _explain_no_bounds(evidence: Evidence, share: str, metric: str | None = None) -> str | None:
     chosen = f"WHERE metric = '{metric}'" if metric else ""
-    found = evidence.ask_columns(f"SELECT max({share}_rows) AS rows FROM coverage_by_sequence {chosen}")["rows"]
-    rows = int(np.nan_to_num(found[0])) if found.size else 0
+    columns = evidence.ask_columns(f"SELECT max({share}_rows) AS rows FROM coverage_by_sequence {chosen}")["rows"]
+    rows = int(np.nan_to_num(columns[0])) if columns.size else 0
     if rows >= LEAST[share]:
         return None
     if share == "covered":

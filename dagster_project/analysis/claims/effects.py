@@ -87,18 +87,18 @@ def measure(evidence: Evidence) -> Samples:
 
 def _measure_prediction(evidence: Evidence) -> Samples:
     """The association of Recall with the loss, in the sequences in which heads were replaced."""
-    found = evidence.ask_heads(
+    columns = evidence.ask_heads(
         f"""
         SELECT sequence, layer, head, delta_loss, recall
         FROM ({LOSSES})
         JOIN (SELECT sequence, layer, head, recall FROM head_levels WHERE query = $query) USING (sequence, layer, head)
         """
     )
-    known = ~np.isnan(found["delta_loss"]).all(axis=1)
+    known = ~np.isnan(columns["delta_loss"]).all(axis=1)
     if not known.any():
         return {}
     layer, group = evidence.heads["layer"], evidence.heads["group"]
-    recall, loss = (rank_within(found[name][known], layer) for name in ("recall", "delta_loss"))
+    recall, loss = (rank_within(columns[name][known], layer) for name in ("recall", "delta_loss"))
     association = associate(recall, loss, layer, group)
     z = np.full(evidence.sequences, np.nan)
     z[known] = association.of_sequences
@@ -141,10 +141,10 @@ def correlate_losses(evidence: Evidence) -> pa.RecordBatch:
 def _correlate_measure(evidence: Evidence, name: str, values: F64, losses: F64) -> dict[str, Any]:
     """One row of ``loss_associations``; empty if there is no correlation."""
     layer, group = evidence.heads["layer"], evidence.heads["group"]
-    found = associate(rank_within(values, layer), rank_within(losses, layer), layer, group)
-    if np.isnan(found.of_sequences).any():
+    association = associate(rank_within(values, layer), rank_within(losses, layer), layer, group)
+    if np.isnan(association.of_sequences).any():
         return {}
-    z = estimate_mean(found.of_sequences)
+    z = estimate_mean(association.of_sequences)
     everywhere = np.zeros_like(layer)
     over_all = correlate_heads(
         rank_within(values[:1], everywhere), rank_within(losses.mean(axis=0, keepdims=True), everywhere)
@@ -152,19 +152,19 @@ def _correlate_measure(evidence: Evidence, name: str, values: F64, losses: F64) 
     ends = {"correlation": z.value, "correlation_low": z.low, "correlation_high": z.high}
     return {
         "measure": name,
-        "heads": found.heads,
+        "heads": association.heads,
         "sequences": len(losses),
         **{end: None if np.isnan(value) else float(np.tanh(value)) for end, value in ends.items()},
-        "p": min(1.0, 2 * min(found.p_above, found.p_below)),
+        "p": min(1.0, 2 * min(association.p_above, association.p_below)),
         "correlation_over_all": None if np.isnan(over_all[0]) else float(over_all[0]),
     }
 
 
 def _explain_no_effects(evidence: Evidence, table: str) -> str | None:
-    found = evidence.ask_columns(f"SELECT count(*) AS rows, max(delta_loss) AS most FROM {table}")
-    if not found["rows"][0]:
+    columns = evidence.ask_columns(f"SELECT count(*) AS rows, max(delta_loss) AS most FROM {table}")
+    if not columns["rows"][0]:
         return NO_EFFECTS
-    most = float(found["most"][0])
+    most = float(columns["most"][0])
     if not most >= LEAST_LOSS:
         what = "head" if table == "head_ablation" else "policy"
         return f"no {what} costs {LEAST_LOSS} nats"

@@ -52,9 +52,9 @@ class Evidence:
     @cached_property
     def heads(self) -> Mapping[str, I64]:
         """Layer, head and index of the KV group of every head, (heads,) each, in the order of all arrays by head."""
-        found = self._ask("SELECT layer, head, kv_head FROM heads ORDER BY layer, head")
-        groups = np.unique(np.stack([found["layer"], found["kv_head"]]), axis=1, return_inverse=True)[1]
-        return {**found, "group": groups.ravel().astype(np.int64)}
+        columns = self._ask("SELECT layer, head, kv_head FROM heads ORDER BY layer, head")
+        groups = np.unique(np.stack([columns["layer"], columns["kv_head"]]), axis=1, return_inverse=True)[1]
+        return {**columns, "group": groups.ravel().astype(np.int64)}
 
     @cached_property
     def layers(self) -> int:
@@ -78,14 +78,14 @@ class Evidence:
 
     def ask_means(self, statement: str) -> dict[str, Sample]:
         """Measures from an answer with the columns sequence, measure, value and rows."""
-        found = self.ask_columns(f"SELECT * FROM ({statement}) WHERE value IS NOT NULL")
+        columns = self.ask_columns(f"SELECT * FROM ({statement}) WHERE value IS NOT NULL")
         samples = {}
-        for name in dict.fromkeys(found["measure"].tolist()):
-            own = found["measure"] == name
-            sequence = found["sequence"][own].astype(np.int64)
+        for name in dict.fromkeys(columns["measure"].tolist()):
+            own = columns["measure"] == name
+            sequence = columns["sequence"][own].astype(np.int64)
             values = np.full(max(self.sequences, int(sequence.max()) + 1), np.nan)  # losses are of other sequences
-            values[sequence] = found["value"][own]
-            samples[name] = Sample(values, int(found["rows"][own].max()))
+            values[sequence] = columns["value"][own]
+            samples[name] = Sample(values, int(columns["rows"][own].max()))
         return samples
 
     def ask_heads(self, statement: str) -> dict[str, F64]:
@@ -93,14 +93,14 @@ class Evidence:
 
         NaN where there is no row. Without the column sequence all sequences have the same.
         """
-        found = self.ask_columns(statement)
+        columns = self.ask_columns(statement)
         places = {place: index for index, place in enumerate(zip(self.heads["layer"], self.heads["head"], strict=True))}
-        keys = zip(found["layer"].astype(int), found["head"].astype(int), strict=True)
+        keys = zip(columns["layer"].astype(int), columns["head"].astype(int), strict=True)
         head = np.array([places[key] for key in keys], np.int64)
-        sequence = found.get("sequence")
+        sequence = columns.get("sequence")
         arrays = {}
-        for name in found.keys() - {"sequence", "layer", "head"}:
+        for name in columns.keys() - {"sequence", "layer", "head"}:
             values = np.full((self.sequences, len(places)), np.nan)
-            values[slice(None) if sequence is None else sequence.astype(np.int64), head] = found[name]
+            values[slice(None) if sequence is None else sequence.astype(np.int64), head] = columns[name]
             arrays[name] = values
         return arrays

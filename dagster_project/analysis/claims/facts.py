@@ -16,7 +16,7 @@ from reports.findings.numbers import number, percent, percents
 
 
 @dataclass(frozen=True)
-class Told:
+class FactSources:
     """What sentences are made of."""
 
     estimates: Mapping[str, Estimate]
@@ -41,8 +41,8 @@ class Told:
 
     def points(self, measure: str) -> str:
         """A difference of shares with its interval, without sign, in percentage points."""
-        found = self.estimates[measure]
-        value, *ends = (100 * abs(float(end)) for end in (found.value, found.low, found.high))
+        estimate = self.estimates[measure]
+        value, *ends = (100 * abs(float(end)) for end in (estimate.value, estimate.low, estimate.high))
         low, high = sorted(ends)
         return f"{number(value)} percentage points, {number(low)} to {number(high)}"
 
@@ -60,25 +60,25 @@ class Fact:
     """What it is about; a page tells one fact of each subject."""
     measure: str
     """The measure that is 0 if there is nothing to tell."""
-    write: Callable[[Told], str]
+    write: Callable[[FactSources], str]
     """Its sentence, if the measure is not 0."""
     shown_by: str
     """The figure of the report that shows it."""
 
 
-def _write_step(quantity: str, name: str) -> Callable[[Told], str]:
-    def write(told: Told) -> str:
-        profile, measure = told.profiles[quantity], f"{quantity}_step"
-        step, slope = profile.step, told.estimates.get(f"{quantity}_step_over_slope")
+def _write_step(quantity: str, name: str) -> Callable[[FactSources], str]:
+    def write(source: FactSources) -> str:
+        profile, measure = source.profiles[quantity], f"{quantity}_step"
+        step, slope = profile.step, source.estimates.get(f"{quantity}_step_over_slope")
         assert step is not None  # it has measures  # noqa: S101
         layers = profile.layers
         last, following = layers[step.place - 1], layers[step.place]
-        moves = "rises" if told.rises(measure) else "falls"
+        moves = "rises" if source.rises(measure) else "falls"
         how = "in a step" if slope is not None and slope.low > 0 else "by degrees"
         return (
-            f"{name} {moves} with depth {how}, from {told.share(f'{quantity}_before_step')} in "
-            f"{_name_layers(layers[0], last)} to {told.share(f'{quantity}_after_step')} in "
-            f"{_name_layers(following, layers[-1])} (by {told.points(measure)}); "
+            f"{name} {moves} with depth {how}, from {source.share(f'{quantity}_before_step')} in "
+            f"{_name_layers(layers[0], last)} to {source.share(f'{quantity}_after_step')} in "
+            f"{_name_layers(following, layers[-1])} (by {source.points(measure)}); "
             f"{percent(step.agreement)} of the sequences put the largest change there."
         )
 
@@ -89,55 +89,55 @@ def _name_layers(first: int, last: int) -> str:
     return f"layer {first}" if first == last else f"layers {first} to {last}"
 
 
-def _write_chance(measure: str, name: str, other: str) -> Callable[[Told], str]:
-    def write(told: Told) -> str:
-        moves = "above" if told.rises(measure) else "below"
-        size = number(abs(float(told.estimates[measure].value)))
-        return f"{name} of the keys of most weight is {size} ({told.ends(measure)}) {moves} that of {other}."
+def _write_chance(measure: str, name: str, other: str) -> Callable[[FactSources], str]:
+    def write(source: FactSources) -> str:
+        moves = "above" if source.rises(measure) else "below"
+        size = number(abs(float(source.estimates[measure].value)))
+        return f"{name} of the keys of most weight is {size} ({source.ends(measure)}) {moves} that of {other}."
 
     return write
 
 
-def _write_association(measure: str, name: str) -> Callable[[Told], str]:
-    def write(told: Told) -> str:
-        more = "more" if told.rises(measure) else "less"
-        found = told.estimates[measure]
-        ends = f"{number(float(found.low))} to {number(float(found.high))}"
+def _write_association(measure: str, name: str) -> Callable[[FactSources], str]:
+    def write(source: FactSources) -> str:
+        more = "more" if source.rises(measure) else "less"
+        estimate = source.estimates[measure]
+        ends = f"{number(float(estimate.low))} to {number(float(estimate.high))}"
         return (
             f"Of the heads of a layer, those whose sink is more similar to the other value states have {more} {name} "
-            f"(correlation {told.value(measure)}, {ends})."
+            f"(correlation {source.value(measure)}, {ends})."
         )
 
     return write
 
 
-def _write_focus(told: Told) -> str:
+def _write_focus(source: FactSources) -> str:
     return (
-        f"{told.share('focused_share')} of the heads ({_range(told, 'focused_share')}) give 90\u00a0% of their "
+        f"{source.share('focused_share')} of the heads ({_range(source, 'focused_share')}) give 90\u00a0% of their "
         "attention to at most a tenth of their keys."
     )
 
 
-def _range(told: Told, measure: str) -> str:
-    return percents(float(told.estimates[measure].low), float(told.estimates[measure].high))
+def _range(source: FactSources, measure: str) -> str:
+    return percents(float(source.estimates[measure].low), float(source.estimates[measure].high))
 
 
-def _write_context(told: Told) -> str:
-    first, last = told.queries
+def _write_context(source: FactSources) -> str:
+    first, last = source.queries
     measure = "recall_over_context"
-    moves = "higher" if told.rises(measure) else "lower"
-    size = number(abs(float(told.estimates[measure].value)))
+    moves = "higher" if source.rises(measure) else "lower"
+    size = number(abs(float(source.estimates[measure].value)))
     return (
-        f"Recall among {last + 1:,} keys is {size} ({told.ends(measure)}) {moves} than among {first + 1:,} "
+        f"Recall among {last + 1:,} keys is {size} ({source.ends(measure)}) {moves} than among {first + 1:,} "
         "(mean over heads and ln N)."
     )
 
 
-def _write_kinds(measure: str, kinds: str, one: str, other: str) -> Callable[[Told], str]:
-    def write(told: Told) -> str:
-        more = one if told.rises(measure) else other
-        less = other if told.rises(measure) else one
-        return f"{kinds} are commoner in the {more} than in the {less} (by {told.points(measure)})."
+def _write_kinds(measure: str, kinds: str, one: str, other: str) -> Callable[[FactSources], str]:
+    def write(source: FactSources) -> str:
+        more = one if source.rises(measure) else other
+        less = other if source.rises(measure) else one
+        return f"{kinds} are commoner in the {more} than in the {less} (by {source.points(measure)})."
 
     return write
 
@@ -202,8 +202,8 @@ def rank_facts(p_values: Mapping[str, float], effects: Mapping[str, float]) -> d
         How much of each is certain; a fact is told if that is above 0.
     """
     corrected = dict(zip(p_values, correct_holm(p_values.values()), strict=True))
-    told = [fact for fact in FACTS if corrected.get(fact.name, 1.0) <= ERROR_RATE and effects[fact.name] > 0]
+    significant = [fact for fact in FACTS if corrected.get(fact.name, 1.0) <= ERROR_RATE and effects[fact.name] > 0]
     first: dict[str, Fact] = {}
-    for fact in sorted(told, key=lambda fact: -effects[fact.name]):
+    for fact in sorted(significant, key=lambda fact: -effects[fact.name]):
         first.setdefault(fact.subject, fact)
     return {fact.name: rank for rank, fact in enumerate(first.values(), start=1)}

@@ -83,18 +83,18 @@ def _measure_weights(evidence: Evidence) -> Samples:
 
 
 def _explain_no_similarity(evidence: Evidence) -> str | None:
-    found = evidence.ask_columns(
+    columns = evidence.ask_columns(
         f"SELECT count(*) FILTER (WHERE mean_cosine >= {LEAST_SIMILARITY}) AS alike, count(*) AS of_all "
         "FROM cosine_by_distance WHERE distance = 1"
     )
-    similar, of_all = (int(found[name][0]) for name in ("alike", "of_all"))
-    told = f"neighbours have a mean cosine of {LEAST_SIMILARITY:g} in {similar} of {of_all} KV heads"
-    return None if similar else told
+    similar, of_all = (int(columns[name][0]) for name in ("alike", "of_all"))
+    condition = f"neighbours have a mean cosine of {LEAST_SIMILARITY:g} in {similar} of {of_all} KV heads"
+    return None if similar else condition
 
 
 def _explain_no_fit(evidence: Evidence) -> str | None:
-    found = evidence.ask_columns("SELECT status FROM assumption_weights_model WHERE query = $query")
-    return None if found["status"].size and found["status"][0] == "ok" else "the mean weights have no fit"
+    columns = evidence.ask_columns("SELECT status FROM assumption_weights_model WHERE query = $query")
+    return None if columns["status"].size and columns["status"][0] == "ok" else "the mean weights have no fit"
 
 
 _of_similarity = partial(

@@ -98,8 +98,8 @@ def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> 
     yield "measures", _build_measure_rows(samples, estimates, twin)
     profiles = layers.compute_profiles(evidence)
     yield "layer_profiles", _build_profile_rows(profiles)
-    told = facts.Told(estimates, profiles, evidence.ends)
-    yield "facts", _build_fact_rows(samples, told, twin)
+    source = facts.FactSources(estimates, profiles, evidence.ends)
+    yield "facts", _build_fact_rows(samples, source, twin)
     judged = [judge_claim(claim, evidence, samples) for claim in CLAIMS]
     yield "claim_parts", _build_part_rows(judged, estimates)
     yield "claims", _build_claim_rows(judged, estimates, evidence, twin)
@@ -117,11 +117,11 @@ def estimate_sample(sample: Sample, measure: Measure) -> Estimate:
     spread = estimate_mean(sample.of_sequences)
     counts = int((~np.isnan(sample.of_sequences)).sum())
     middle = float(spread.value) if sample.whole is None else sample.whole
-    found = make_estimate(middle, spread.error, counts)
+    estimate = make_estimate(middle, spread.error, counts)
     value, low, high = (
-        np.clip(measure.scale.back(end), *measure.domain) for end in (found.value, found.low, found.high)
+        np.clip(measure.scale.back(end), *measure.domain) for end in (estimate.value, estimate.low, estimate.high)
     )
-    return Estimate(value, found.error, low, high)
+    return Estimate(value, estimate.error, low, high)
 
 
 def judge_claim(claim: Claim, evidence: Evidence, samples: Mapping[str, Sample]) -> Judgement:
@@ -217,11 +217,11 @@ def _compare_with_twin(name: str, sample: Sample, twin: Twin | None) -> dict[str
     if twin is None or name not in twin.measures:
         return {}
     value, low, high = twin.measures[name]
-    found: dict[str, Any] = {"twin_value": value, "twin_low": low, "twin_high": high}
+    columns: dict[str, Any] = {"twin_value": value, "twin_low": low, "twin_high": high}
     apart = pair_sequences(sample.of_sequences, twin.values[name])
     difference = estimate_mean(apart)
     sides = compare_with_threshold(apart, 0.0, above=True)
-    return found | _name_ends("twin_difference", difference) | {"twin_p": sides.p}
+    return columns | _name_ends("twin_difference", difference) | {"twin_p": sides.p}
 
 
 def pair_sequences(one: F64, other: F64) -> F64:
@@ -230,9 +230,9 @@ def pair_sequences(one: F64, other: F64) -> F64:
     return one[:both] - other[:both]
 
 
-def _name_ends(name: str, found: Estimate) -> dict[str, float]:
+def _name_ends(name: str, estimate: Estimate) -> dict[str, float]:
     """Columns of an estimate and the ends of its interval."""
-    return {name: float(found.value), f"{name}_low": float(found.low), f"{name}_high": float(found.high)}
+    return {name: float(estimate.value), f"{name}_low": float(estimate.low), f"{name}_high": float(estimate.high)}
 
 
 def _drop_nan(row: dict[str, Any]) -> dict[str, Any]:
@@ -274,20 +274,20 @@ FACT_SCHEMA = pa.schema(
 """The columns of ``facts``."""
 
 
-def _build_fact_rows(samples: Mapping[str, Sample], told: facts.Told, twin: Twin | None) -> pa.RecordBatch:
+def _build_fact_rows(samples: Mapping[str, Sample], source: facts.FactSources, twin: Twin | None) -> pa.RecordBatch:
     """The rows of ``facts``: every fact that could be tested, with the place at which a page tells it."""
     tested = {fact.name: samples[fact.measure] for fact in facts.FACTS if _is_testable(samples.get(fact.measure))}
     measures = {fact.name: fact.measure for fact in facts.FACTS}
     p = {name: compare_part(Part(measures[name], ">"), sample).p for name, sample in tested.items()}
-    effects = {name: _compute_effect(measures[name], sample, told, twin) for name, sample in tested.items()}
+    effects = {name: _compute_effect(measures[name], sample, source, twin) for name, sample in tested.items()}
     places = facts.rank_facts(p, effects)
     rows = [
         {
             "fact": fact.name,
             "subject": fact.subject,
             "measure": fact.measure,
-            "sentence": fact.write(told) if fact.name in places else None,
-            **_name_ends("value", told.estimates[fact.measure]),
+            "sentence": fact.write(source) if fact.name in places else None,
+            **_name_ends("value", source.estimates[fact.measure]),
             "p": p[fact.name],
             "effect": effects[fact.name],
             "place": places.get(fact.name),
@@ -304,11 +304,11 @@ def _is_testable(sample: Sample | None) -> bool:
     return sample is not None and int((~np.isnan(sample.of_sequences)).sum()) >= LEAST_SEQUENCES
 
 
-def _compute_effect(measure: str, sample: Sample, told: facts.Told, twin: Twin | None) -> float:
+def _compute_effect(measure: str, sample: Sample, source: facts.FactSources, twin: Twin | None) -> float:
     """How far a measure is certain to be from 0 and from the twin's, in its direction; at most 0 if it may be there."""
-    found = told.estimates[measure]
-    sign = 1 if found.value > 0 else -1
-    ends = [sign * found.low, sign * found.high]
+    estimate = source.estimates[measure]
+    sign = 1 if estimate.value > 0 else -1
+    ends = [sign * estimate.low, sign * estimate.high]
     effect = float(min(ends))
     if twin is None or measure not in twin.values:
         return effect

@@ -91,10 +91,10 @@ def _explain_few_layers(evidence: Evidence, least: int) -> str | None:
 def _explain_no_kind(evidence: Evidence, kinds: tuple[str, ...], least: int) -> str | None:
     """Why shares of kinds do not differ: there are none."""
     few = _explain_few_layers(evidence, least)
-    found = evidence.ask_columns(
+    columns = evidence.ask_columns(
         "SELECT label, count(*) AS heads FROM kinds_by_sequence WHERE query = $query GROUP BY label"
     )
-    missing = [kind for kind in kinds if kind not in found["label"].tolist()]
+    missing = [kind for kind in kinds if kind not in columns["label"].tolist()]
     return few or (f"no head is {' or '.join(missing)} in any sequence" if missing else None)
 
 

@@ -60,7 +60,7 @@ def compute_profiles(evidence: Evidence) -> Mapping[str, Profile]:
 
 
 def _compute_profile(evidence: Evidence, quantity: str, table: str) -> Profile:
-    found = evidence.ask_columns(
+    columns = evidence.ask_columns(
         f"""
         SELECT sequence, layer, avg({quantity}) AS value
         FROM {table}
@@ -68,9 +68,9 @@ def _compute_profile(evidence: Evidence, quantity: str, table: str) -> Profile:
         GROUP BY sequence, layer
         """
     )
-    layers, places = np.unique(found["layer"].astype(np.int64), return_inverse=True)
+    layers, places = np.unique(columns["layer"].astype(np.int64), return_inverse=True)
     values = np.full((evidence.sequences, len(layers)), np.nan)
-    values[found["sequence"].astype(np.int64), places] = found["value"]
+    values[columns["sequence"].astype(np.int64), places] = columns["value"]
     known = ~np.isnan(values).any(axis=0)
     layers, values = layers[known], values[:, known]
     enough = len(layers) >= LEAST_LAYERS and len(values) > 1
@@ -80,16 +80,16 @@ def _compute_profile(evidence: Evidence, quantity: str, table: str) -> Profile:
 def measure(evidence: Evidence) -> Samples:
     """The measures of a study by name."""
     heads = len(evidence.heads["layer"])
-    found: dict[str, Sample] = {}
+    samples: dict[str, Sample] = {}
     for quantity, profile in compute_profiles(evidence).items():
         if profile.step is None:
             continue
         step = profile.step
-        found |= {
+        samples |= {
             f"{quantity}_before_step": Sample(step.before, heads),
             f"{quantity}_after_step": Sample(step.after, heads),
             f"{quantity}_step": Sample(step.after - step.before, heads),
         }
         if not np.isnan(step.over_slope).all():
-            found[f"{quantity}_step_over_slope"] = Sample(step.over_slope, heads)
-    return found
+            samples[f"{quantity}_step_over_slope"] = Sample(step.over_slope, heads)
+    return samples

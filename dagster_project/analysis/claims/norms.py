@@ -83,7 +83,7 @@ def _measure_expected(evidence: Evidence) -> Samples:
 
 
 def _explain_no_sink(evidence: Evidence) -> str | None:
-    found = evidence.ask_columns(
+    columns = evidence.ask_columns(
         f"""
         SELECT count(*) FILTER (WHERE times >= {SINK_TIMES}) AS sinks, count(*) AS of_all
         FROM (
@@ -94,7 +94,7 @@ def _explain_no_sink(evidence: Evidence) -> str | None:
         )
         """
     )
-    having, of_all = int(found["sinks"][0]), int(found["of_all"][0])
+    having, of_all = int(columns["sinks"][0]), int(columns["of_all"][0])
     return None if having else f"position 0 gets {SINK_TIMES:g} times the uniform share in 0 of {of_all} heads"
 
 

@@ -61,8 +61,8 @@ def measure(evidence: Evidence) -> Samples:
 
 
 def _explain_no_contrast(evidence: Evidence) -> str | None:
-    found = evidence.ask_columns("SELECT count(*) AS heads FROM head_labels WHERE label = 'sink'")
-    resting, every = int(found["heads"][0]), len(evidence.heads["layer"])
+    columns = evidence.ask_columns("SELECT count(*) AS heads FROM head_labels WHERE label = 'sink'")
+    resting, every = int(columns["heads"][0]), len(evidence.heads["layer"])
     if 0 < resting < every:
         return None
     return f"{'every' if resting else 'no'} head gives most of its weight to the sink"

@@ -73,14 +73,14 @@ def _build_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.Recor
 
 def _list_places(evidence: Evidence) -> list[tuple[int, int]]:
     """Layer and head of every head that selects at the last query."""
-    asked = "SELECT DISTINCT layer, head FROM selection_counts WHERE query = $query ORDER BY layer, head"
-    found = evidence.ask_columns(asked)
-    return list(zip(found["layer"].astype(int).tolist(), found["head"].astype(int).tolist(), strict=True))
+    statement = "SELECT DISTINCT layer, head FROM selection_counts WHERE query = $query ORDER BY layer, head"
+    columns = evidence.ask_columns(statement)
+    return list(zip(columns["layer"].astype(int).tolist(), columns["head"].astype(int).tolist(), strict=True))
 
 
 def _read_curves(evidence: Evidence) -> F64:
     """The curves of every sequence and head, (S, H, curves * points); NaN where a head has none."""
-    found = evidence.ask_columns(
+    columns = evidence.ask_columns(
         f"""
         WITH reaches AS (
             SELECT layer, head, max(n) AS last
@@ -100,8 +100,8 @@ def _read_curves(evidence: Evidence) -> F64:
         WHERE query = $query
         """
     )
-    sequence, place, point = (found[name].astype(np.int64) for name in ("sequence", "place", "point"))
+    sequence, place, point = (columns[name].astype(np.int64) for name in ("sequence", "place", "point"))
     curves = np.full((evidence.sequences, int(place.max(initial=-1)) + 1, len(CURVES), POINTS), np.nan)
     for index, name in enumerate(CURVES):
-        curves[sequence, place, index, point] = found[name]
+        curves[sequence, place, index, point] = columns[name]
     return curves.reshape(*curves.shape[:2], len(CURVES) * POINTS)

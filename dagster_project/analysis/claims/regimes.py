@@ -31,10 +31,10 @@ def measure(evidence: Evidence) -> Samples:
 
 
 def _explain_no_regime(evidence: Evidence) -> str | None:
-    found = evidence.ask_columns(
+    columns = evidence.ask_columns(
         "SELECT count(*) AS rows FROM regimes_by_sequence WHERE query = $query AND regime = 'II'"
     )
-    return None if found["rows"][0] else "no head has a regime II"
+    return None if columns["rows"][0] else "no head has a regime II"
 
 
 CLAIMS = (

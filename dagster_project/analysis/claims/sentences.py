@@ -37,8 +37,8 @@ def write_sentence(
     if verdict == "undecided":
         needed = f"; about {sequences_needed:,} sequences would decide" if sequences_needed else ""
         return f"Whether {claim.clause} is undecided ({numbers}{needed})."
-    told = claim.clause if verdict == "supported" else claim.denial
-    return f"{told[0].upper()}{told[1:]} ({numbers})."
+    clause = claim.clause if verdict == "supported" else claim.denial
+    return f"{clause[0].upper()}{clause[1:]} ({numbers})."
 
 
 def format_parts(parts: Sequence[Shown], *, alternatives: bool) -> str:
@@ -46,26 +46,26 @@ def format_parts(parts: Sequence[Shown], *, alternatives: bool) -> str:
     if alternatives:
         return (
             "; ".join(
-                f"κ = {part.measure.partition('[')[2].rstrip(']')}: {format_estimate(found)}"
-                for part, _, found in parts
+                f"κ = {part.measure.partition('[')[2].rstrip(']')}: {format_estimate(estimate)}"
+                for part, _, estimate in parts
             )
             + f"; {format_required(parts[0][0])} required at one"
         )
     if len(parts) == 1:
-        part, _, found = parts[0]
-        return f"{format_estimate(found)}, {format_required(part)} required"
+        part, _, estimate = parts[0]
+        return f"{format_estimate(estimate)}, {format_required(part)} required"
     required = {format_required(part) for part, _, _ in parts}
     shared = len(required) == 1
-    told = dict.fromkeys(
-        f"{measure.label} {format_estimate(found)}" + ("" if shared else f", {format_required(part)} required")
-        for part, measure, found in parts
+    texts = dict.fromkeys(
+        f"{measure.label} {format_estimate(estimate)}" + ("" if shared else f", {format_required(part)} required")
+        for part, measure, estimate in parts
     )
-    return "; ".join(told) + (f"; {required.pop()} required of each" if shared else "")
+    return "; ".join(texts) + (f"; {required.pop()} required of each" if shared else "")
 
 
-def format_estimate(found: Estimate) -> str:
+def format_estimate(estimate: Estimate) -> str:
     """An estimate with its interval, if it has one."""
-    value, low, high = (float(end) for end in (found.value, found.low, found.high))
+    value, low, high = (float(end) for end in (estimate.value, estimate.low, estimate.high))
     return number(value) if low != low else f"{number(value)} ({number(low)} to {number(high)})"  # noqa: PLR0124 (NaN)
 
 

@@ -142,13 +142,13 @@ def measure(evidence: Evidence) -> Samples:
 
 
 def _explain_no_thirds(evidence: Evidence) -> str | None:
-    found = evidence.ask_columns("SELECT count(recall_middle) AS known FROM head_levels WHERE query = $query")
-    return None if found["known"][0] else "there are fewer than three values of N from 2 on"
+    columns = evidence.ask_columns("SELECT count(recall_middle) AS known FROM head_levels WHERE query = $query")
+    return None if columns["known"][0] else "there are fewer than three values of N from 2 on"
 
 
 def _explain_no_nulls(evidence: Evidence) -> str | None:
-    found = evidence.ask_columns("SELECT count(*) AS known FROM separability_by_sequence")
-    return None if found["known"][0] else "the study computes no nulls"
+    columns = evidence.ask_columns("SELECT count(*) AS known FROM separability_by_sequence")
+    return None if columns["known"][0] else "the study computes no nulls"
 
 
 CLAIMS = (

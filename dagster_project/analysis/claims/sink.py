@@ -79,12 +79,12 @@ def _measure_associations(evidence: Evidence, levels: dict[str, F64]) -> Samples
         **{f"sink_and_recall_{third}": (levels[f"recall_{third}"], None) for third in ("first", "middle", "last")},
         "sink_and_recall_early": (levels["recall_first"], later),
     }
-    found = {}
+    samples = {}
     for name, (level, less) in pairs.items():
         association = associate(level, levels["rho_0"], evidence.heads["layer"], evidence.heads["group"], less=less)
         if not np.isnan(association.of_sequences).all():
-            found[name] = make_sample(association)
-    return found
+            samples[name] = make_sample(association)
+    return samples
 
 
 def make_sample(association: Association) -> Sample:
@@ -93,14 +93,14 @@ def make_sample(association: Association) -> Sample:
 
 
 def _explain_no_sinks(evidence: Evidence) -> str | None:
-    found = evidence.ask_columns(
+    columns = evidence.ask_columns(
         "SELECT avg(sink_weight * n_keys) AS times FROM attention_rows WHERE query = $query GROUP BY layer, head"
     )["times"]
-    sinks = int((found >= SINK_TIMES).sum())
-    if np.isnan(found).all():
+    sinks = int((columns >= SINK_TIMES).sum())
+    if np.isnan(columns).all():
         return "no head has a ρ_0: a window hides the sink"
-    if sinks < LEAST_SHARE * found.size:
-        return f"position 0 gets {SINK_TIMES:g} times the uniform share in {sinks} of {found.size} heads"
+    if sinks < LEAST_SHARE * columns.size:
+        return f"position 0 gets {SINK_TIMES:g} times the uniform share in {sinks} of {columns.size} heads"
     return explain_few_groups(evidence)
 
 
