@@ -45,7 +45,7 @@ ui: .venv/dev  ## start Dagster's web UI
 	$(BIN)/attention-geometry ui
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
-test test-ci test-slow test-long test-all: export OMP_NUM_THREADS = 1
+test test-slow test-long test-all: export OMP_NUM_THREADS = 1
 
 test: .venv/dev  ## run every behaviour once, in parallel by files
 	$(PYTEST) -m 'not slow'
@@ -61,9 +61,6 @@ test-anywhere: .venv/dev  ## repeat the fast tests on other processors, locales,
 
 test-all: .venv/dev  ## run all three
 	$(PYTEST)
-
-test-ci: .venv/dev  ## run the first two at once, which share their studies
-	$(PYTEST) -m 'not long'
 
 lint: .venv/dev  ## check style and types
 	$(BIN)/ruff check .

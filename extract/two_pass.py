@@ -83,7 +83,7 @@ def read(
     """
     keys, device = input_ids.shape[1], input_ids.device
     first_keys = torch.tensor([find_first_keys(model.config, query) for query in range(keys)], device=device)  # (K, L)
-    seen = _Seen(model, input_ids, torch.tensor(queries, device=device), first_keys)
+    seen = _SeenRows(model, input_ids, torch.tensor(queries, device=device), first_keys)
     one = sum(size.heads for size in layers) * len(input_ids) * keys * torch.float32.itemsize
     cache = _read_blocks(model, input_ids, max(1, BLOCK_BYTES // one), seen.add)
     by_layer = zip(seen.stack_weights(), seen.average_received(), seen.measure_patterns(), strict=True)
@@ -92,7 +92,7 @@ def read(
     return first_keys[list(queries)].T.tolist()
 
 
-class _Seen:
+class _SeenRows:
     """What blocks of queries of a batch (B, K) look at: the rows of some queries (Q,), and sums over all."""
 
     def __init__(self, model: PreTrainedModel, tokens: Tensor, queries: Tensor, first_keys: Tensor) -> None:
