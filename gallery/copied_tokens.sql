@@ -1,7 +1,7 @@
 WITH inducer AS (
     FROM head_pattern_means
     SELECT study, layer, head
-    WHERE study = $study AND pattern = 'induction' AND lift > 1 AND p_holm <= 0.05
+    WHERE study = $study AND text = 'corpus' AND pattern = 'induction' AND lift > 1 AND p_holm <= 0.05
     ORDER BY share DESC
     LIMIT 1
 ),
