@@ -75,26 +75,26 @@ TEXTS = {
 def read_tables(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, str]) -> dict[str, pa.Table]:
     """The tables of the warehouse behind the text, by name; ``studies`` has the study of each part."""
     own = {path.stem: path.read_text(encoding="utf-8") for path in sorted(SOURCES.glob("*.sql"))}
-    found = {
+    tables = {
         name: connection.sql(text, params={"study": studies["smollm2"]}).to_arrow_table() for name, text in own.items()
     }
     for part, study in studies.items():
-        found |= {f"{part}.{query}": ask(connection, query, study=study).table for query in PARTS[part].queries}
-        found[f"{part}.study"] = connection.sql(
+        tables |= {f"{part}.{query}": ask(connection, query, study=study).table for query in PARTS[part].queries}
+        tables[f"{part}.study"] = connection.sql(
             "SELECT * EXCLUDE (provenance) FROM studies WHERE study = $study", params={"study": study}
         ).to_arrow_table()
-    return found
+    return tables
 
 
 def inspect_texts() -> dict[str, pa.Table]:
     """The heads of most induction in each text, and the keys of the first of them."""
-    found: dict[str, pa.Table] = {}
+    tables: dict[str, pa.Table] = {}
     for name, (model, text) in TEXTS.items():
         heads = _inspect("--model", model, "--by", "induction", "--top", "3", text)["heads"]
         first = f"{heads[0]['layer']}.{heads[0]['head']}"
         keys = _inspect("--model", model, "--head", first, "--top", "4", text)["top_keys"]
-        found |= {f"{name}.heads": pa.Table.from_pylist(heads), f"{name}.keys": pa.Table.from_pylist(keys)}
-    return found
+        tables |= {f"{name}.heads": pa.Table.from_pylist(heads), f"{name}.keys": pa.Table.from_pylist(keys)}
+    return tables
 
 
 def _inspect(*arguments: str) -> Row:
@@ -102,8 +102,8 @@ def _inspect(*arguments: str) -> Row:
     program = Path(sys.executable).with_name("attention-geometry")
     command = [str(program), "inspect", "--json", *arguments]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)  # noqa: S603 (ours)
-    found: Row = json.loads(done.stdout)
-    return found
+    answer: Row = json.loads(done.stdout)
+    return answer
 
 
 def draw_figures(connection: duckdb.DuckDBPyConnection, part: str, study: str) -> dict[str, bytes]:

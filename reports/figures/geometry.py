@@ -81,11 +81,12 @@ def _build_diagnostics(source: Source) -> Figure:
         why = NOT_ANALYSED if source.last_n else NOTHING_SELECTED
         return make_empty_figure(key, title, source.ask_query("label_examples"), why)
     domain = _find_domain([row for example in shown for row in example.rows])
+    turning = [one for one in shown if any(has_values(one.answer.table, column) for column in findings.COSINES)]
     panels = []
     for example in shown:
         table = example.answer.table
         panels.append(charts.norms(table, title=example.title))
-        if any(has_values(table, column) for column in findings.COSINES):
+        if example in turning:
             panels.append(charts.cosines(table, title=f"Cosines: {numbers.name_head(example.head)}", domain=domain))
     return Figure(
         key,
@@ -93,6 +94,7 @@ def _build_diagnostics(source: Source) -> Figure:
         _join_paragraphs(
             findings.describe_examples([example.head for example in shown]),
             _explain_missing(examples, shown, "it attends to one key"),
+            *(f"{one.title}: {findings.describe_cosines(one.rows)}" for one in shown if one not in turning),
         ),
         "Means over sequences. In the paper a Retriever’s norm drops sharply without the "
         "last token, whose direction s_N keeps at every N; in a Mixer s_N turns from v₀ to v_L and the two norms "

@@ -3,7 +3,7 @@
 -- meaning: how heads with a label of head_labels differ from all others: the measures NAME_by_label[LABEL]
 SELECT
     regexp_extract(measure, '^(.*)_by_label', 1) AS quantity,
-    regexp_extract(measure, '\[(.*)\]$', 1) AS label,
+    regexp_extract(measure, '\[(.*)\]', 1) AS label,
     rows AS heads,
     sequences,
     value,

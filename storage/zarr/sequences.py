@@ -515,6 +515,8 @@ class _CheckedArray:
 
 def _list_parts(index: tuple[Any, ...], shape: tuple[int, ...]) -> list[slice] | None:
     """The start and stop along each axis of what an index selects; None if it is no block of the array."""
+    if any(part is Ellipsis for part in index):
+        return None
     whole = (*index, *[slice(None)] * (len(shape) - len(index)))
     parts = []
     for part, size in zip(whole, shape, strict=True):

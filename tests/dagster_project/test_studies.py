@@ -152,7 +152,9 @@ def test_the_shipped_studies_are_those_of_the_paper() -> None:
     assert shipped[RANDOM].model.weights == "random"
     members = [name for name in shipped if name.startswith(FAMILIES)]
     assert members[0] == "training-step0"
-    assert members[-4:] == ["precision-float32", "precision-bfloat16", "precision-q8_0", "precision-q4_1"]
+    of_embedded = [f"precision-{one}" for one in ("float32", "bfloat16", "q8_0", "q4_1")]
+    of_smollm2 = [f"precision-smollm2-{one}" for one in ("float32", "bfloat16", "q8_0")]
+    assert members[-7:] == [*of_embedded, *of_smollm2]
     assert [name for name in shipped if name not in members] == [*SMALL, *LARGE, RANDOM, SMALL_RANDOM, MORE_RANDOM]
     for name in LARGE:
         assert (shipped[name].context_length, shipped[name].corpus.id) == (1024, "Skylion007/openwebtext")

@@ -918,7 +918,7 @@ def test_a_store_of_the_version_before_is_kept_with_what_is_gone(
     assert standing.explain_staleness(settings(inputs), study="tiny", path=LocalPlace(path)) is None
     assert run(inputs, path).written == 0
     assert tree(path) == before
-    assert store.absent == {"received_attention"}
+    assert store.absent == {"received_attention", "probe_patterns", "probe_chance"}
     assert "settings.seed" in refusal(inputs, path, seed=1)
 
 

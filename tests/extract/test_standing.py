@@ -176,10 +176,10 @@ import json, sys
 from pathlib import Path
 from extract.settings import ExtractionSettings
 from extract.standing import explain_replacement, explain_staleness
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 said = []
 for given, path in json.loads(sys.argv[1]):
-    asked = {"settings": ExtractionSettings.model_validate(given), "study": "tiny", "path": Local(Path(path))}
+    asked = {"settings": ExtractionSettings.model_validate(given), "study": "tiny", "path": LocalPlace(Path(path))}
     said.append([explain_staleness(**asked), explain_replacement(**asked)])
 print(json.dumps([said, sorted(sys.modules)]))
 """

@@ -303,7 +303,7 @@ import os, signal, sys
 from pathlib import Path
 from extract.extraction import extract
 from extract.settings import ExtractionSettings
-from storage.files.places import Local
+from storage.files.places import LocalPlace
 from storage.zarr.sequences import SequenceStore
 
 write = SequenceStore.write
@@ -315,7 +315,7 @@ def half(self, sequence, arrays):
     write(self, sequence, arrays)
 
 SequenceStore.write = half
-extract(ExtractionSettings.model_validate_json(sys.argv[1]), study="drawn", path=Local(Path(sys.argv[2])))
+extract(ExtractionSettings.model_validate_json(sys.argv[1]), study="drawn", path=LocalPlace(Path(sys.argv[2])))
 """
 
 

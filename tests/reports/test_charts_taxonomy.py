@@ -296,9 +296,8 @@ def test_studies_side_by_side_look_different() -> None:
 
 def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
     asked = source(connection, study)
-    makers = (attention.build_section, sink.build_section, taxonomy.build_section, contexts.build_section)
-    found = [make(asked) for make in makers]
-    return {figure.key: figure for section in found for figure in section.figures}
+    found = [make(asked).figures for make in (attention.build_section, sink.build_section, taxonomy.build_section)]
+    return {figure.key: figure for of_one in (*found, contexts.build_figures(asked)) for figure in of_one}
 
 
 ALL = {

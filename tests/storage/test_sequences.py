@@ -96,6 +96,7 @@ BLOCKS: list[Any] = [
     (slice(None), slice(0, 1), 1, -1),
     (slice(3, 1), slice(None), 0),
     (slice(None, None, 2), 0),
+    (1, ...),
 ]
 
 
@@ -112,6 +113,7 @@ def test_parts_of_shards_are_read_as_zarr_reads_them(tmp_path: Path, compression
         wanted, found = np.asarray(store.array(name)[index]), store.read(name, index)
         assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
         np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(store.read("batch", (slice(None), ...)), np.asarray(store.array("batch")[:]))
 
 
 def test_an_unwritten_sequence_is_missing_and_reads_as_nan(tmp_path: Path) -> None:
