@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,9 +39,10 @@ def open_alone(model: GgufModel) -> Iterator[dict[str, Any]]:
 def parse_once() -> Iterator[None]:
     """Within it, transformers parses the entries of a file once, not again for its tokenizer and for its weights.
 
-    They stay in memory until it ends, up to some 1,400 bytes for each element of an array.
+    They stay in memory until it ends, up to some 1,400 bytes for each element of an array. The names of tensors are
+    listed once, too, not again for each module of the model.
     """
-    before, parsed = gguf.GGUFReader, {}
+    before, list_names, parsed = gguf.GGUFReader, gguf.get_tensor_name_map, {}
 
     def read(path: str) -> gguf.GGUFReader:
         place = Path(path).resolve()  # behind the links of ``open_alone``
@@ -49,10 +51,12 @@ def parse_once() -> Iterator[None]:
         return parsed[place]
 
     gguf.GGUFReader = read  # type: ignore[misc, assignment]
+    gguf.get_tensor_name_map = cache(list_names)
     try:
         yield
     finally:
         gguf.GGUFReader = before  # type: ignore[misc]
+        gguf.get_tensor_name_map = list_names
 
 
 @contextmanager

@@ -123,8 +123,9 @@ def write_report(
 
 def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, origin: str) -> str:
     """Render the page as text; a section without a figure to show is left out, unless it has the summary."""
-    study, reader = source.overview, collect_reader(source)
+    study = source.overview
     shown = tuple(section for section in parts if section.groups or section.key == "summary")
+    reader = collect_reader(source) if any(section.key == "explore" for section in shown) else None
     return render(
         "study.html.j2",
         shown,

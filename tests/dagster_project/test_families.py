@@ -255,7 +255,7 @@ def ask_sensor(home: Home, monkeypatch: pytest.MonkeyPatch, running: str = "") -
     return [str(request.partition_key) for request in tick.run_requests]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_family_follows_its_members_whatever_makes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = home_with(tmp_path, sizes=SIZES)
     assert plan_refresh(tmp_path)["sizes"] == "stale"

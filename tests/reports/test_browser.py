@@ -287,14 +287,14 @@ def test_tabs_are_chosen_by_pointer_keyboard_and_address(browser: Browser, repor
     browser.open(report.path)
     browser.wait(READY, 60)
     seen = "return [...document.querySelectorAll('#kinds [role=tabpanel]')].map(panel => panel.checkVisibility())"
-    assert browser.run(seen) == [True, False, False]
+    assert browser.run(seen) == [True, False, False, False]
     browser.run("document.querySelectorAll('#kinds [role=tab]')[1].click()")
-    assert browser.run(seen) == [False, True, False]
+    assert browser.run(seen) == [False, True, False, False]
     browser.wait("return document.querySelector('#chart-kinds-curves-1 svg.marks')")
     browser.run("document.querySelector('#kinds [aria-selected=true]').focus()")
     browser.press("\ue014")
-    assert browser.run(seen) == [False, False, True]
-    assert browser.run("return document.activeElement.id") == "tab-kinds-plane"
+    assert browser.run(seen) == [False, False, True, False]
+    assert browser.run("return document.activeElement.id") == "tab-kinds-patterns"
     browser.run("location.hash = '#kinds-by-layer'")
     browser.wait(f"{seen}[0]")
     browser.run("location.hash = '#separation-curves'")
