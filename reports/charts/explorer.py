@@ -25,6 +25,9 @@ MAP_WIDTH, CURVE_WIDTH, CURVE_HEIGHT = 380, 230, 120
 WRITTEN_HEADS = 16
 """Largest number of heads per row for which a map has values in its cells, and letters of full size."""
 
+WRITTEN_HEIGHT = 14
+"""Least height of a row in pixels with which values are written in cells."""
+
 SMALL_LETTER = 8
 """Size of the letters of kinds if there are more heads per row, in pixels."""
 
@@ -165,7 +168,8 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
     counted = [name for name in list_quantities(rows, n) if name != LABEL]
     cells = [_draw_kinds(base), *([_draw_numbers(base, counted)] if counted else [])]
     is_roomy = len({row["head"] for row in rows}) <= WRITTEN_HEADS
-    letters = [_draw_letters(base, is_roomy=is_roomy), *(_write_values(base) if counted and is_roomy else [])]
+    is_written = counted and is_roomy and height >= WRITTEN_HEIGHT * len({row["layer"] for row in rows})
+    letters = [_draw_letters(base, is_roomy=is_roomy), *(_write_values(base) if is_written else [])]
     frames = [base.mark_rect(style=style, filled=False, aria=False) for style in ("chosen", "chosen-inside")]
     frames = [frame.transform_filter(chosen) for frame in frames]
     touched = (

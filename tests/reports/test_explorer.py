@@ -118,6 +118,12 @@ def test_both_inputs_and_a_click_choose() -> None:
     assert chosen["select"]["clear"] is False
 
 
+def test_numbers_are_written_only_in_rows_that_hold_them() -> None:
+    written = '"style": "on-small"'
+    assert written in json.dumps(explorer(*made(2, 3)))
+    assert written not in json.dumps(explorer(*made(30, 3)))
+
+
 def test_blank_cells_are_counted_and_explained() -> None:
     heads, _ = made()
     heads[1] |= {"rho_0": None}
