@@ -58,87 +58,90 @@ MEASURES = {
 }
 
 
+_LEVELS = """
+WITH levels AS (
+    SELECT
+        sequence,
+        count(recall) AS rows,
+        avg(recall) AS recall_level,
+        avg(specificity) AS specificity_level,
+        avg(recall_first) AS recall_first,
+        avg(recall_middle) AS recall_middle,
+        avg(recall_last) AS recall_last,
+        avg(specificity_first) AS specificity_first,
+        avg(specificity_middle) AS specificity_middle,
+        avg(specificity_last) AS specificity_last,
+        avg(recall_first - recall_middle) AS recall_first_over_middle,
+        avg(recall_last - recall_middle) AS recall_last_over_middle,
+        avg(recall_first - recall_last) AS recall_first_over_last,
+        avg(specificity_first - specificity_middle) AS specificity_first_over_middle,
+        avg(specificity_last - specificity_middle) AS specificity_last_over_middle,
+        avg(specificity_first - specificity_last) AS specificity_first_over_last
+    FROM head_levels
+    WHERE query = $query
+    GROUP BY sequence
+)
+UNPIVOT levels ON COLUMNS(* EXCLUDE (sequence, rows)) INTO NAME measure VALUE value
+"""
+"""Means over heads of ``head_levels``, and differences of thirds of ln N."""
+
+_BESIDE_NULLS = """
+WITH points AS (
+    SELECT
+        *,
+        ln(coalesce(lead(n) OVER neighbours * n, (n + 0.5) ** 2)
+            / coalesce(lag(n) OVER neighbours * n, (n - 0.5) ** 2)) AS weight
+    FROM separability_by_sequence
+    WHERE query = $query AND n > 1
+    WINDOW neighbours AS (PARTITION BY sequence, measure, null_model ORDER BY n)
+),
+levels AS (
+    SELECT
+        sequence,
+        measure,
+        CASE null_model WHEN 'random_selection' THEN 'random' ELSE 'shuffled' END AS null_model,
+        sum(weight * value) / sum(weight) AS value,
+        sum(weight * null_value) / sum(weight) AS null_value,
+        sum(weight * (value - null_value)) / sum(weight) AS difference,
+        (SELECT max(heads) FROM separability_model WHERE query = $query) AS rows
+    FROM points
+    WHERE measure IN ('recall', 'specificity', 'auc')
+    GROUP BY ALL
+)
+SELECT sequence, measure || '_over_' || null_model AS measure, difference AS value, rows FROM levels
+UNION ALL
+SELECT sequence, measure || '_of_' || null_model, null_value, rows FROM levels WHERE measure <> 'specificity'
+UNION ALL
+SELECT sequence, measure || '_compared', value, rows
+FROM levels
+WHERE measure <> 'specificity' AND null_model = 'random'
+"""
+"""Means over heads and ln N beside those of the nulls."""
+
+_OTHERS = """
+SELECT sequence, 'focused_share' AS measure, avg((10 * n_90 <= n_keys)::INT) AS value, count(*) AS rows
+FROM concentration
+WHERE query = $query
+GROUP BY sequence
+UNION ALL
+SELECT
+    sequence,
+    'recall_over_context',
+    avg(recall) FILTER (WHERE query = $query)
+        - avg(recall) FILTER (WHERE query = (SELECT min(query) FROM attention_rows)),
+    count(recall) FILTER (WHERE query = $query)
+FROM head_levels
+WHERE (SELECT min(query) FROM attention_rows) < $query
+GROUP BY sequence
+"""
+"""Heads that give most weight to few keys, and Recall over context sizes."""
+
+
 def measure(evidence: Evidence) -> Samples:
     """The measures of a study by name."""
-    levels = evidence.ask_means(
-        """
-        WITH levels AS (
-            SELECT
-                sequence,
-                count(recall) AS rows,
-                avg(recall) AS recall_level,
-                avg(specificity) AS specificity_level,
-                avg(recall_first) AS recall_first,
-                avg(recall_middle) AS recall_middle,
-                avg(recall_last) AS recall_last,
-                avg(specificity_first) AS specificity_first,
-                avg(specificity_middle) AS specificity_middle,
-                avg(specificity_last) AS specificity_last,
-                avg(recall_first - recall_middle) AS recall_first_over_middle,
-                avg(recall_last - recall_middle) AS recall_last_over_middle,
-                avg(recall_first - recall_last) AS recall_first_over_last,
-                avg(specificity_first - specificity_middle) AS specificity_first_over_middle,
-                avg(specificity_last - specificity_middle) AS specificity_last_over_middle,
-                avg(specificity_first - specificity_last) AS specificity_first_over_last
-            FROM head_levels
-            WHERE query = $query
-            GROUP BY sequence
-        )
-        UNPIVOT levels ON COLUMNS(* EXCLUDE (sequence, rows)) INTO NAME measure VALUE value
-        """
-    )
-    beside = evidence.ask_means(
-        """
-        WITH points AS (
-            SELECT
-                *,
-                ln(coalesce(lead(n) OVER neighbours * n, (n + 0.5) ** 2)
-                    / coalesce(lag(n) OVER neighbours * n, (n - 0.5) ** 2)) AS weight
-            FROM separability_by_sequence
-            WHERE query = $query AND n > 1
-            WINDOW neighbours AS (PARTITION BY sequence, measure, null_model ORDER BY n)
-        ),
-        levels AS (
-            SELECT
-                sequence,
-                measure,
-                CASE null_model WHEN 'random_selection' THEN 'random' ELSE 'shuffled' END AS null_model,
-                sum(weight * value) / sum(weight) AS value,
-                sum(weight * null_value) / sum(weight) AS null_value,
-                sum(weight * (value - null_value)) / sum(weight) AS difference,
-                (SELECT max(heads) FROM separability_model WHERE query = $query) AS rows
-            FROM points
-            WHERE measure IN ('recall', 'specificity', 'auc')
-            GROUP BY ALL
-        )
-        SELECT sequence, measure || '_over_' || null_model AS measure, difference AS value, rows FROM levels
-        UNION ALL
-        SELECT sequence, measure || '_of_' || null_model, null_value, rows FROM levels WHERE measure <> 'specificity'
-        UNION ALL
-        SELECT sequence, measure || '_compared', value, rows
-        FROM levels
-        WHERE measure <> 'specificity' AND null_model = 'random'
-        """
-    )
-    others = evidence.ask_means(
-        """
-        SELECT sequence, 'focused_share' AS measure, avg((10 * n_90 <= n_keys)::INT) AS value, count(*) AS rows
-        FROM concentration
-        WHERE query = $query
-        GROUP BY sequence
-        UNION ALL
-        SELECT
-            sequence,
-            'recall_over_context',
-            avg(recall) FILTER (WHERE query = $query)
-                - avg(recall) FILTER (WHERE query = (SELECT min(query) FROM attention_rows)),
-            count(recall) FILTER (WHERE query = $query)
-        FROM head_levels
-        WHERE (SELECT min(query) FROM attention_rows) < $query
-        GROUP BY sequence
-        """
-    )
-    return {**levels, **beside, **others}
+    return {
+        name: sample for sql in (_LEVELS, _BESIDE_NULLS, _OTHERS) for name, sample in evidence.ask_means(sql).items()
+    }
 
 
 def _explain_no_thirds(evidence: Evidence) -> str | None:
