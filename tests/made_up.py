@@ -11,6 +11,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import duckdb
 import numpy as np
@@ -128,8 +129,25 @@ class MadeUp:
 
 
 def warehouse(*studies: MadeUp) -> duckdb.DuckDBPyConnection:
-    """An in-memory warehouse with these studies, whose tables a test may change."""
-    connection = duckdb.connect()
+    """A warehouse with these studies, whose tables a test may change: a copy of one that is made once."""
+    kinds: tuple[sql.StatementKind, ...] = ("schema", "families", "macros", "views", "derived")
+    texts = [sql.read_statement(kind, name).text for kind in kinds for name in sql.list_names(kind)]
+    made = _locate(repr((studies, texts)))  # with the statements: a test may break one
+    with FileLock(made.with_suffix(".lock")):
+        if not made.exists():
+            partial = made.with_suffix(".partial")
+            with duckdb.connect(partial, config={"default_block_size": "16384"}) as connection:
+                _fill(connection, studies)
+            partial.rename(made)
+    own = Path(shutil.copy(made, made.with_name(f"{uuid4().hex}.duckdb")))
+    try:
+        return duckdb.connect(own)
+    finally:
+        own.unlink()  # what the connection has open lives until it is closed
+
+
+def _fill(connection: duckdb.DuckDBPyConnection, studies: tuple[MadeUp, ...]) -> None:
+    """Create all relations, and insert the studies."""
     create_tables(connection)
     create_tables(connection, "families")
     create_relations(connection)
@@ -137,7 +155,6 @@ def warehouse(*studies: MadeUp) -> duckdb.DuckDBPyConnection:
         for table, rows in tables(study).items():
             insert(connection, table, rows)
         derive(connection, study.study)
-    return connection
 
 
 def insert(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
@@ -159,11 +176,18 @@ def tables(study: MadeUp) -> dict[str, pa.Table]:
 def _find_database(study: MadeUp) -> Path:
     """The database of a study of these sizes, made by the first process of a run of the tests that asks for it."""
     named = replace(study, study=study.study if study.twin or study.random else "made_up", without=())
-    path = (KEPT[0] if KEPT else Path(tempfile.mkdtemp())) / f"{sha256(repr(named).encode()).hexdigest()}.duckdb"
+    path = _locate(repr(named))
     with FileLock(path.with_suffix(".lock")), tempfile.TemporaryDirectory() as folder:
         if not path.exists():
             shutil.copy(make_up(Home(Path(folder)), named), path)
     return path
+
+
+def _locate(content: str) -> Path:
+    """Where a database is kept that all processes of a run of the tests use."""
+    if not KEPT:
+        KEPT.append(Path(tempfile.mkdtemp()))
+    return KEPT[0] / f"{sha256(content.encode()).hexdigest()}.duckdb"
 
 
 def _rename(rows: pa.Table, study: str) -> pa.Table:
