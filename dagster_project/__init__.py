@@ -3,3 +3,5 @@
 import os
 
 os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "yes")
+# PyTorch's threads sleep while they wait: spinning, they keep a busy machine from the thread that they wait for
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")

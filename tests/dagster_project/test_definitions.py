@@ -202,6 +202,15 @@ def test_loading_definitions_imports_nothing_heavy_and_turns_telemetry_off() -> 
     assert telemetry == "yes"
 
 
+@pytest.mark.parametrize(("given", "used"), [(None, "passive"), ("active", "active")])
+def test_threads_that_wait_sleep_unless_the_user_says_otherwise(given: str | None, used: str) -> None:
+    script = "import os, dagster_project; print(os.environ['OMP_WAIT_POLICY'])"
+    variables = {name: value for name, value in environment().items() if name != "OMP_WAIT_POLICY"}
+    variables |= {} if given is None else {"OMP_WAIT_POLICY": given}
+    out = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, check=True, timeout=120)
+    assert out.stdout.decode().strip() == used
+
+
 def test_the_instance_has_telemetry_off_and_one_step_a_pool(tmp_path: Path) -> None:
     with mock.patch.dict(os.environ, environment(), clear=True), use_instance(Home(tmp_path)) as instance:
         assert instance.telemetry_enabled is False
