@@ -160,6 +160,8 @@ def main(study: str) -> None:
     with connect(warehouse_of(data_root())) as connection:
         landed = {name for (name,) in connection.sql("SELECT study FROM studies").fetchall()}
         studies = {"smollm2": study, "embedded": "embedded", "effects": "effects-smollm2"}
+        for name in {study, "embedded"} - landed:
+            sys.exit(f"There is no study '{name}' in {data_root()}; run it first: attention-geometry run {name}")
         tables = read_tables(connection, studies) | inspect_texts()
         pictures = {
             name: picture

@@ -155,7 +155,7 @@ def loss_by_keys(policies: pa.Table, *, needs: str) -> alt.LayerChart:
     drawn = [name for name in findings.POLICIES if any(row["policy"] == name for row in rows)]
     labels = [findings.POLICIES[name] for name in drawn if name not in CONTROLS]
     x = _make_keys_axis(rows)
-    y = partial(alt.Y, title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS))
+    y = partial(alt.Y, title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS, nice=False))
     shown = {"keys_kept": "Keys kept", "delta_loss": "Loss increase", "low": "95 % interval from", "high": "to"}
     shown |= {"excess_loss": "Excess over the same N"}
     tooltip = [alt.Tooltip("name:N", title="Policy"), alt.Tooltip("draws:Q", title="Draws")]

@@ -26,8 +26,8 @@ BARS = 24
 """Approximate largest number of bars of a histogram."""
 
 SOLID, DOTTED, DASHED, DASH_DOT = (1, 0), (1, 5), (7, 4), (9, 4, 1, 4)
-DASHES = (SOLID, DOTTED, DASHED, DASH_DOT)
-"""Dashes of the lines of a chart, in the order of their legend."""
+DASHES = (SOLID, DOTTED, DASHED, DASH_DOT, (12, 4))
+"""Dashes of the lines of a chart, in the order of their legend: with four colours in turn, twenty look different."""
 
 
 class RowData(alt.InlineData):

@@ -7,7 +7,17 @@ from math import ceil, floor, log10
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import SEPARATION, count_axis, layer_axis, layer_chart, level, n_axis, points, style_line
+from reports.charts.elements import (
+    DASHES,
+    SEPARATION,
+    count_axis,
+    layer_axis,
+    layer_chart,
+    level,
+    n_axis,
+    points,
+    style_line,
+)
 from reports.findings import limits as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
@@ -24,9 +34,6 @@ NORMS = {"spectral_norm": "mean norm", "quarter": "1/(4T), reported", "half": "1
 
 LOWEST = 1e-4
 """Lower end of the band of norms: a norm of 0 has no place on a log axis."""
-
-_DASHES = ((1, 0), (1, 5), (7, 4), (9, 4, 1, 4), (3, 2), (12, 4))
-"""Dashes of lines that also differ in colour."""
 
 
 def distances(rows: pa.Table) -> alt.LayerChart:
@@ -77,7 +84,7 @@ def distance_ratios(rows: pa.Table) -> alt.LayerChart:
     sizes = findings.list_sizes(known)
     scale = alt.Scale(domain=sizes)
     legend = alt.Legend(orient="top", title="Keys", format=",d")
-    dashes = [list(_DASHES[index % len(_DASHES)]) for index in range(len(sizes))]
+    dashes = [list(DASHES[index % len(DASHES)]) for index in range(len(sizes))]
     y = alt.Y("beside_random:Q", title="Distance over that of random keys (ratio)", scale=alt.Scale(zero=False))
     base = alt.Chart().encode(
         x=n_axis(max(row["n"] for row in known)), y=y, color=alt.Color("n_keys:O", scale=scale, legend=legend)

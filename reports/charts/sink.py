@@ -5,14 +5,11 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import layer_chart, level, n_axis, points
+from reports.charts.elements import DASHES, layer_chart, level, n_axis, points
 from reports.charts.labels import dots
 from reports.findings import numbers
 from reports.findings import sink as findings
 from reports.findings.numbers import Row
-
-DASHES = ([1, 0], [7, 4], [2, 4], [9, 4, 1, 4], [12, 4])
-"""Dashes of studies in turn: with four colours in turn, twenty studies look different."""
 
 TITLE = "Correlation of Recall with ρ₀"
 

@@ -4,9 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 import vl_convert
 
+from reports.charts import effects
 from reports.figures import Figure, find_source
 from reports.figures.effects import build_sections
 from reports.findings import effects as findings
@@ -46,6 +48,16 @@ def test_they_draw_without_a_warning(small: duckdb.DuckDBPyConnection) -> None:
             picture = vl_convert.vegalite_to_svg(chart.properties(width=300).to_dict())
             assert "NaN" not in picture
             assert "undefined" not in picture
+
+
+def test_every_policy_has_a_line_of_its_own(small: duckdb.DuckDBPyConnection) -> None:
+    rows = ask(small, "loss_by_keys", study=SMALL.study).rows()
+    rows = [{**rows[0], "policy": name, "needs": "weights"} for name in ("same_n", "elbow", "recall", "n_90", "mass")]
+    chart = effects.loss_by_keys(pa.Table.from_pylist(rows), needs="weights").to_dict()
+    scale = next(
+        part["encoding"]["strokeDash"]["scale"] for part in chart["layer"] if "strokeDash" in part.get("encoding", {})
+    )
+    assert len(scale["domain"]) == len(scale["range"]) == len({str(dash) for dash in scale["range"]}) == len(rows)
 
 
 def test_a_study_without_effects_has_no_section() -> None:

@@ -24,8 +24,7 @@ def test_another_number_makes_another_page(name: str) -> None:
     tables = copy.deepcopy(TABLES)
     column = next(column for column in ("share", "weight", "induction") if column in tables[name][0])
     tables[name][0][column] = 0.123456
-    assert "0.123" in render_page(tables)
-    assert "0.123" not in TEXT
+    assert render_page(tables).count("0.123") > TEXT.count("0.123")
 
 
 def told(row: Row) -> set[str]:
