@@ -56,8 +56,8 @@ test-slow: .venv/dev  ## run all other cases: every model family, whole pages, f
 test-long: .venv/dev  ## run tests of whole runs that are killed, damaged, interrupted or repeated, of load and the daemon
 	$(PYTEST) -m long
 
-test-anywhere: .venv/dev  ## repeat the fast tests on other processors, locales, users, disks and loads: hours
-	$(BIN)/python -m tests.conditions
+test-anywhere: .venv/dev  ## repeat the fast tests on other processors, locales, users, disks and loads: an hour
+	$(BIN)/python -m tests.conditions --together
 
 test-all: .venv/dev  ## run all three
 	$(PYTEST)

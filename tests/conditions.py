@@ -1,7 +1,7 @@
 """The fast tests under conditions that no one has tuned them for: other processors, few cores, load, places, users.
 
-``make test-anywhere`` runs all of them under all conditions, which takes hours, and ends with a table of what failed;
-``python -m tests.conditions --only "one core" tests/storage`` runs some.
+``make test-anywhere`` runs all of them, under conditions that do not contradict one another together, and ends with a
+table of what failed; ``python -m tests.conditions --only "one core" tests/storage`` runs some under one.
 """
 
 import argparse
@@ -51,6 +51,26 @@ CONDITIONS = {
     "an unprivileged user": Condition(copy="copy", user=NOBODY),
 }
 
+TOGETHER = (
+    ("BLAS of an older processor", "Numba for any processor", "MKL without AVX", "one thread"),
+    ("one core", "TMPDIR in memory", "another locale and time zone", "a path with spaces"),
+    ("four threads", "a load of four"),
+    ("an unprivileged user",),
+)
+"""Conditions that are tried in one run; what fails there can be tried under each of them alone."""
+
+
+def combine(names: Sequence[str]) -> Condition:
+    """All of these conditions at once."""
+    conditions = [CONDITIONS[name] for name in names]
+    return Condition(
+        {name: value for each in conditions for name, value in each.variables.items()},
+        cores=next((each.cores for each in conditions if each.cores), None),
+        load=sum(each.load for each in conditions),
+        copy=next((each.copy for each in conditions if each.copy), ""),
+        user=next((each.user for each in conditions if each.user), None),
+    )
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -84,7 +104,14 @@ def run_tests(condition: Condition, tests: Sequence[str], marks: str = "not slow
         if condition.user is not None:
             variables |= {"HOME": str(scratch), "TMPDIR": str(scratch)}
         subprocess.run(
-            [*taskset, *pytest, *tests], cwd=place, env=variables, user=condition.user, check=False, stdout=sys.stderr
+            [*taskset, *pytest, *tests],
+            cwd=place,
+            env=variables,
+            user=condition.user,
+            group=condition.user,
+            extra_groups=None if condition.user is None else [],
+            check=False,
+            stdout=sys.stderr,
         )
         return read_report(report)
 
@@ -128,14 +155,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run tests under all or some conditions, and print what failed; 1 if anything did."""
     parser = argparse.ArgumentParser(prog="python -m tests.conditions", description=__doc__.splitlines()[0])
     parser.add_argument("tests", nargs="*", default=["tests"], help="files, folders or names of tests; else all")
-    parser.add_argument("--only", action="append", choices=CONDITIONS, help="a condition; may be repeated")
+    some = parser.add_mutually_exclusive_group()
+    some.add_argument("--only", action="append", choices=CONDITIONS, help="a condition; may be repeated")
+    some.add_argument("--together", action="store_true", help="what does not contradict one another in one run")
     parser.add_argument("--marks", default="not slow", help="which tests, as of pytest -m")
     parser.add_argument("--workers", default="auto", help="processes that run tests, as of pytest --numprocesses")
     given = parser.parse_args(arguments)
     table, failures = Table("condition", "passed", "failed", "which"), 0
-    for name in given.only or CONDITIONS:
+    runs = TOGETHER if given.together else [(name,) for name in given.only or CONDITIONS]
+    for names in runs:
+        name = ", ".join(names)
         try:
-            outcome = run_tests(CONDITIONS[name], given.tests, given.marks, given.workers)
+            outcome = run_tests(combine(names), given.tests, given.marks, given.workers)
         except OSError as error:
             table.add_row(name, "", "", f"not here: {error.strerror or error}")
             continue

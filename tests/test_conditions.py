@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import conditions
-from tests.conditions import CONDITIONS, NOBODY, Condition
+from tests.conditions import CONDITIONS, NOBODY, TOGETHER, Condition
 
 PROBE = """
 import os, tempfile, time
@@ -73,3 +73,16 @@ def test_what_fails_is_named_and_what_is_not_here_is_said(
     said = capsys.readouterr().out
     assert "not here: Permission denied" in said
     assert said.count("a::b") == 1
+
+
+@pytest.mark.parametrize("names", TOGETHER)
+def test_conditions_that_are_tried_together_leave_one_another_as_they_are(names: tuple[str, ...]) -> None:
+    together, plain = conditions.combine(names), Condition()
+    for one in map(CONDITIONS.__getitem__, names):
+        assert one.variables.items() <= together.variables.items()
+        for part in ("cores", "load", "copy", "user"):
+            assert getattr(one, part) in {getattr(plain, part), getattr(together, part)}
+
+
+def test_every_condition_is_tried_together_with_some_once() -> None:
+    assert sorted(name for names in TOGETHER for name in names) == sorted(CONDITIONS)

@@ -20,7 +20,7 @@ def test_bad():
 """
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize(("chosen", "code", "said"), [("bad", 1, "1 failed"), ("good", 0, "1 passed")])
 def test_nothing_follows_the_result(tmp_path: Path, chosen: str, code: int, said: str) -> None:
     (tmp_path / "test_both.py").write_text(TESTS, encoding="utf-8")

@@ -328,6 +328,7 @@ def test_a_full_disk_keeps_what_is_whole_and_the_next_run_continues(
     assert stores == {name: files(mine)[name] for name in stores}
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_at_once_leaves_no_study(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

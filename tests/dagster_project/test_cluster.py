@@ -242,6 +242,7 @@ def check_that_a_hiccup_loses_nothing(home: Home, monkeypatch: pytest.MonkeyPatc
     assert making.measured(making.measure(home, NAME, raw)) == 2
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_leaves_no_worker_at_work(
     tmp_path: Path, dask: Cluster, held: Held, when_in_hand: Callable[..., None]
 ) -> None:

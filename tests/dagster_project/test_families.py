@@ -36,7 +36,8 @@ DESCRIBED: dict[str, Any] = {"model": "embedded", "corpus": "embedded", "context
 SIZES = {**TINY, "family": {"context_length": [16, 24, 20]}}
 """A family whose members take a moment; the order is that of the list."""
 
-MEMBERS = ("sizes-16", "sizes-24", "sizes-20")
+PAIR = {**TINY, "family": {"context_length": [16, 12]}}
+PAIR_MEMBERS = ("sizes-16", "sizes-12")
 
 
 def home_with(folder: Path, **entries: object) -> Home:
@@ -201,29 +202,29 @@ def test_members_run_in_order_and_one_that_fails_stops_no_other(
 @pytest.mark.slow
 def test_a_family_runs_and_is_listed_refreshed_and_cleared(tmp_path: Path) -> None:
     home = home_with(
-        tmp_path, sizes={**SIZES, "keep_tensors": False}, lost={**SIZES, "family": {"context_length": [8, 40]}}
+        tmp_path, sizes={**PAIR, "keep_tensors": False}, lost={**TINY, "family": {"context_length": [8, 40]}}
     )
     done = attention_geometry("run", "sizes", home=tmp_path)
     assert done.code == 0, done.errors
-    assert all(home.report(name).exists() for name in ("sizes-16", "sizes-24", "sizes-20"))
+    assert all(home.report(name).exists() for name in PAIR_MEMBERS)
     assert not any(path.name.endswith(".npy") for path in (tmp_path / "tensors").rglob("*"))
     before = files(tmp_path)
     again = attention_geometry("run", "sizes", home=tmp_path)
-    assert again.errors.count("assets are current") == 3
+    assert again.errors.count("assets are current") == 2
     assert files(tmp_path) == before
     listed = attention_geometry("studies", home=tmp_path, COLUMNS="200").text
-    assert "3 members by context_length: 3 reported" in listed
+    assert "2 members by context_length: 2 reported" in listed
     assert "2 members by context_length: 2 not run" in listed
     assert "sizes-16" not in listed
     assert "sizes-16" in attention_geometry("studies", "sizes", home=tmp_path).text
     rows = [json.loads(line) for line in attention_geometry("studies", "--json", home=tmp_path).text.splitlines()]
-    assert [row["study"] for row in rows if row["family"] == "sizes"] == ["sizes-16", "sizes-24", "sizes-20"]
+    assert [row["study"] for row in rows if row["family"] == "sizes"] == [*PAIR_MEMBERS]
     assert "no family 'embedded'" in attention_geometry("studies", "embedded", home=tmp_path).complaint.lower()
-    assert plan_refresh(tmp_path, "sizes") == dict.fromkeys([*MEMBERS, "sizes"], "fresh")
-    assert describe(tmp_path, "sizes").startswith("family of 3 members, current")
+    assert plan_refresh(tmp_path, "sizes") == dict.fromkeys([*PAIR_MEMBERS, "sizes"], "fresh")
+    assert describe(tmp_path, "sizes").startswith("family of 2 members, current")
     assert attention_geometry("clear", "sizes", "--yes", home=tmp_path).code == 0
     assert not list((tmp_path / "warehouse").glob("*.duckdb"))
-    assert {"sizes-16", "sizes-24", "sizes-20"} <= set(list_studies(home))
+    assert {*PAIR_MEMBERS} <= set(list_studies(home))
 
 
 def plan_refresh(home: Path, *names: str) -> dict[str, str]:

@@ -259,6 +259,7 @@ def test_the_tour_answers_questions_about_families(tmp_path: Path, monkeypatch: 
         assert row["sequences_with_others"] == sum(map(bool, new))
 
 
+@pytest.mark.slow
 def test_a_page_of_many_members_shows_some_of_them_and_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,6 +270,7 @@ def test_a_page_of_many_members_shows_some_of_them_and_the_last(
     assert len(every) == 36
 
 
+@pytest.mark.slow
 def test_a_member_without_results_has_its_place_among_lines_of_heads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

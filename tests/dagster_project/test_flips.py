@@ -39,6 +39,9 @@ KINDS = {
 CHECKED = {"chunks", "ledgers", "documents", "tables", "footers", "pieces"}
 """Kinds of which nearly every bit is in a checksum or digest."""
 
+OFTEN = ("chunks", "tables", "databases")
+"""What results are read from; all other kinds are flipped in long tests."""
+
 
 def flip(path: Path, draw: random.Random, kind: str) -> None:
     content = bytearray(path.read_bytes())
@@ -60,7 +63,9 @@ def plant_pieces(home: Home) -> None:
         pieces.write(f"{sequence}-0", {"plain_loss": 2.5 + sequence, "zero": [0.125, 1 / 3]})
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in OFTEN else pytest.mark.long) for kind in KINDS]
+)
 def test_flipped_bits_are_harmless_or_named(mine: Path, copied: Path, tmp_path: Path, kind: str) -> None:
     home, draw, named, whole = Home(copied), random.Random(FLIPS), 0, mine
     if kind == "pieces":

@@ -130,6 +130,7 @@ def test_an_option_that_is_left_out_has_its_default() -> None:
         parse_inspection(by="sink", head=None, top=1, n=0, query=None, as_json=False)
 
 
+@pytest.mark.slow
 def test_the_first_line_comes_before_any_heavy_library(tmp_path: Path) -> None:
     """The share of the time until the result that passes before the first line, which loads no library."""
     started = time.monotonic()

@@ -131,6 +131,7 @@ def test_a_command_is_given_less_than_the_two_seconds_that_are_promised() -> Non
     assert GRACE < 2
 
 
+@pytest.mark.slow
 def test_a_command_that_obeys_no_interrupt_is_ended() -> None:
     checkout = Path(__file__).parents[2]
     check(*interrupted([sys.executable, "-c", STUBBORN.format(checkout=checkout)], begun="begun"))
@@ -144,6 +145,7 @@ def test_a_command_without_standard_error_ends_as_well() -> None:
     assert seconds < PATIENCE
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_an_interrupt_that_meets_a_destructor() -> None:
     checkout = Path(__file__).parents[2]
     check(*interrupted([sys.executable, "-c", DESTROYED.format(checkout=checkout)], begun="begun"))

@@ -116,6 +116,7 @@ sys.exit(serve([sys.executable, "-c", child + "; print('serving', flush=True); t
 """A server with a process of its own, which does not end that when it is asked to end."""
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_all_processes_of_the_web_ui_end_with_it(number: int) -> None:
     process = subprocess.Popen(

@@ -31,6 +31,7 @@ def test_a_terminal_without_greek_letters_gets_their_names() -> None:
     assert "rho_0" in shown.decode("ascii")
 
 
+@pytest.mark.slow
 def test_a_terminal_of_latin_1_keeps_what_it_has(tmp_path: Path) -> None:
     query = "SELECT 'é ρ' AS a"
     code, shown, errors = through_shell(f'AG sql "{query}" --home {tmp_path}', PYTHONIOENCODING="latin-1")

@@ -53,6 +53,7 @@ def index(several: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathF
     return write_index(several, tmp_path_factory.mktemp("index") / "index.html", **links)
 
 
+@pytest.mark.slow
 def test_a_study_of_an_earlier_version_can_be_compared(tmp_path: Path) -> None:
     """It has no kinds of heads, so that its table of them is empty and has columns of its own."""
     with warehouse(SMALL, THREE) as connection:
@@ -159,6 +160,7 @@ def test_the_index_shows_every_study_with_its_numbers(index: Path, several: duck
     assert len(labels) > 1
 
 
+@pytest.mark.slow
 def test_the_index_has_a_picture_of_the_sinks_and_no_card_of_a_twin(tmp_path: Path) -> None:
     reports = {study.study: f"reports/{study.study}.html" for study in (TRAINED, TWIN)}
     with warehouse(TRAINED, TWIN) as connection:

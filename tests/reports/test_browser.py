@@ -29,6 +29,16 @@ def report(written: Writer) -> ReportSummary:
     return written(SMALL, 4)
 
 
+@pytest.fixture
+def unfolded(browser: Browser, report: ReportSummary) -> Browser:
+    """The page with every chart drawn; opened once for tests that follow one another and only look."""
+    if not browser.run("return window.unfolded ?? false"):
+        browser.open(report.path)
+        unfold(browser, report)
+        browser.run("window.unfolded = true")
+    return browser
+
+
 @pytest.mark.slow
 def test_opened_by_hand_every_chart_is_drawn(chromium: str, report: ReportSummary, tmp_path: Path) -> None:
     """Without a driver: what ``chromium FILE`` shows once scripts have run; the rest waits until it is unfolded."""
@@ -103,6 +113,115 @@ def test_the_policy_refuses_other_scripts(browser: Browser, report: ReportSummar
 
 
 @pytest.mark.slow
+def test_pointing_at_a_curve_shows_its_numbers(unfolded: Browser) -> None:
+    for key in (
+        *(
+            "precision-bounds",
+            "f-r-min-bounds",
+            "precision-recall",
+            "recall-map",
+            "value-norm",
+            "attention-by-position",
+        ),
+        *("similarity-model", "similarity-heads-2", "margins"),
+    ):
+        unfolded.run(
+            f"document.getElementById('chart-{key}').scrollIntoView({{block: 'center', behavior: 'instant'}});"
+            "document.getElementById('vg-tooltip-element')?.replaceChildren()"
+        )
+        x, y = unfolded.run(
+            f"const box = document.querySelector('#chart-{key} .marks path.background').getBoundingClientRect();"
+            "return [box.x + box.width * 0.44, box.y + box.height * 0.46]"
+        )
+        unfolded.point_at(x, y)
+        shown = unfolded.wait("return document.getElementById('vg-tooltip-element')?.textContent")
+        assert re.search(r"\d", shown)
+        assert "undefined" not in shown
+        assert "NaN" not in shown
+
+
+@pytest.mark.slow
+def test_keyboard_reaches_tables(unfolded: Browser) -> None:
+    focusable = "[...document.querySelectorAll('summary, a, [tabindex]:not([role=tab])')]"
+    reachable = f"return {focusable}.every(element => element.tabIndex >= 0)"
+    assert unfolded.run(reachable)
+    names = unfolded.run(
+        "return [...document.querySelectorAll('.chart svg.marks')].map(svg => svg.parentElement.ariaLabel)"
+    )
+    assert all(name and len(name) > 30 for name in names)
+
+
+@pytest.mark.slow
+def test_the_contents_stand_beside_the_text_and_follow_it(unfolded: Browser) -> None:
+    current = "return [...document.querySelectorAll('.contents [aria-current]')].map(link => link.hash)"
+    unfolded.run("scrollTo({top: 0, behavior: 'instant'})")
+    unfolded.wait(f"{current}.join() == '#summary'")
+    left, right = unfolded.run(
+        "return [document.querySelector('.contents').getBoundingClientRect().right,"
+        "document.querySelector('main').getBoundingClientRect().left]"
+    )
+    assert left < right
+    for section in ("kinds", "appendix", "explore"):
+        unfolded.run(f"document.getElementById('{section}').scrollIntoView({{behavior: 'instant'}})")
+        unfolded.wait(f"{current}.join() == '#{section}'")
+        top, bottom = unfolded.run(
+            "const box = document.querySelector('.contents [aria-current]').getBoundingClientRect();"
+            "return [box.top, box.bottom]"
+        )
+        assert 0 <= top < bottom <= unfolded.run("return innerHeight")
+
+
+@pytest.mark.slow
+def test_the_keyboard_reaches_figures_through_the_contents(unfolded: Browser) -> None:
+    unfolded.run("document.querySelector('.contents a[href=\"#kinds\"]').focus()")
+    unfolded.press("\ue004")
+    assert unfolded.run("return document.activeElement.hash") == "#kinds-by-layer"
+    unfolded.press("\ue007")
+    unfolded.wait("return location.hash == '#kinds-by-layer'")
+    unfolded.wait("return Math.abs(document.getElementById('kinds-by-layer').getBoundingClientRect().top) < 40")
+
+
+@pytest.mark.slow
+def test_headings_and_cells_of_tables_are_whole(unfolded: Browser) -> None:
+    try:
+        for width in (1280, 768, 390):
+            unfolded.wide(width, 900)
+            assert broken_headings(unfolded) == [], width
+        assert cells_beyond(unfolded) == []
+        unfolded.run(
+            "window.unfolded = false; document.querySelector('.listing').innerHTML ="
+            '\'<table><tr><th style="display: block; width: 2em; word-break: break-all">parameter</th></tr>'
+            '<tr><td style="position: absolute; left: 2000px">far</td></tr></table>\''
+        )
+        assert set(broken_headings(unfolded)) == {"parameter"}
+        assert "far" in cells_beyond(unfolded)
+    finally:
+        unfolded.as_opened()
+
+
+@pytest.mark.slow
+def test_labels_can_be_read_and_a_fault_is_noticed(unfolded: Browser) -> None:
+    assert flaws(unfolded) == []
+    move = "const [one, other] = document.querySelectorAll('#chart-recall-map svg.marks text');"
+    unfolded.run(f"{move} one.textContent = 'cut'; one.setAttribute('transform', 'translate(-500, 0)')")
+    assert [flaw for flaw in flaws(unfolded) if "'cut' is cut" in flaw] == ["chart-recall-map: 'cut' is cut"]
+    unfolded.run(f"{move} one.textContent = other.textContent; other.replaceWith(one.cloneNode(true), one)")
+    unfolded.run(
+        "document.querySelectorAll('#chart-recall-map svg.marks text').forEach(text => { text.textContent = 'x' })"
+    )
+    assert any("'x'" in flaw for flaw in flaws(unfolded))
+    unfolded.run(
+        "const label = document.querySelector('#chart-similarity-errors .mark-text.role-mark text');"
+        "const bar = document.querySelector('#chart-similarity-errors .mark-rect path').getBoundingClientRect();"
+        "const own = label.getBoundingClientRect();"
+        "label.setAttribute('transform', `${label.getAttribute('transform')}"
+        " translate(${bar.left - own.left - own.width / 2}, ${bar.top - own.top})`)"
+    )
+    assert [flaw for flaw in flaws(unfolded) if "similarity-errors: 'the paper’s mean' crosses" in flaw]
+    unfolded.run("window.unfolded = false")
+
+
+@pytest.mark.slow
 def test_light_and_dark_follow_the_reader(browser: Browser, report: ReportSummary) -> None:
     browser.prefer("light")
     browser.open(report.path)
@@ -119,49 +238,6 @@ def test_light_and_dark_follow_the_reader(browser: Browser, report: ReportSummar
 
 
 @pytest.mark.slow
-def test_pointing_at_a_curve_shows_its_numbers(browser: Browser, report: ReportSummary) -> None:
-    browser.open(report.path)
-    unfold(browser, report)
-    for key in (
-        *(
-            "precision-bounds",
-            "f-r-min-bounds",
-            "precision-recall",
-            "recall-map",
-            "value-norm",
-            "attention-by-position",
-        ),
-        *("similarity-model", "similarity-heads-2", "margins"),
-    ):
-        browser.run(
-            f"document.getElementById('chart-{key}').scrollIntoView({{block: 'center', behavior: 'instant'}});"
-            "document.getElementById('vg-tooltip-element')?.replaceChildren()"
-        )
-        x, y = browser.run(
-            f"const box = document.querySelector('#chart-{key} .marks path.background').getBoundingClientRect();"
-            "return [box.x + box.width * 0.44, box.y + box.height * 0.46]"
-        )
-        browser.point_at(x, y)
-        shown = browser.wait("return document.getElementById('vg-tooltip-element')?.textContent")
-        assert re.search(r"\d", shown)
-        assert "undefined" not in shown
-        assert "NaN" not in shown
-
-
-@pytest.mark.slow
-def test_keyboard_reaches_tables(browser: Browser, report: ReportSummary) -> None:
-    browser.open(report.path)
-    unfold(browser, report)
-    focusable = "[...document.querySelectorAll('summary, a, [tabindex]:not([role=tab])')]"
-    reachable = f"return {focusable}.every(element => element.tabIndex >= 0)"
-    assert browser.run(reachable)
-    names = browser.run(
-        "return [...document.querySelectorAll('.chart svg.marks')].map(svg => svg.parentElement.ariaLabel)"
-    )
-    assert all(name and len(name) > 30 for name in names)
-
-
-@pytest.mark.slow
 def test_what_is_far_away_is_drawn_before_it_is_printed(browser: Browser, report: ReportSummary) -> None:
     """Printing begins as soon as the handlers of ``beforeprint`` and what they promised are done."""
     browser.open(report.path)
@@ -175,40 +251,6 @@ def test_what_is_far_away_is_drawn_before_it_is_printed(browser: Browser, report
     browser.run("dispatchEvent(new Event('afterprint'))")
     browser.wait(READY, 60)
     assert browser.log("browser") == []
-
-
-@pytest.mark.slow
-def test_the_contents_stand_beside_the_text_and_follow_it(browser: Browser, report: ReportSummary) -> None:
-    browser.open(report.path)
-    unfold(browser, report)
-    current = "return [...document.querySelectorAll('.contents [aria-current]')].map(link => link.hash)"
-    browser.run("scrollTo({top: 0, behavior: 'instant'})")
-    browser.wait(f"{current}.join() == '#summary'")
-    left, right = browser.run(
-        "return [document.querySelector('.contents').getBoundingClientRect().right,"
-        "document.querySelector('main').getBoundingClientRect().left]"
-    )
-    assert left < right
-    for section in ("kinds", "appendix", "explore"):
-        browser.run(f"document.getElementById('{section}').scrollIntoView({{behavior: 'instant'}})")
-        browser.wait(f"{current}.join() == '#{section}'")
-        top, bottom = browser.run(
-            "const box = document.querySelector('.contents [aria-current]').getBoundingClientRect();"
-            "return [box.top, box.bottom]"
-        )
-        assert 0 <= top < bottom <= browser.run("return innerHeight")
-
-
-@pytest.mark.slow
-def test_the_keyboard_reaches_figures_through_the_contents(browser: Browser, report: ReportSummary) -> None:
-    browser.open(report.path)
-    unfold(browser, report)
-    browser.run("document.querySelector('.contents a[href=\"#kinds\"]').focus()")
-    browser.press("\ue004")
-    assert browser.run("return document.activeElement.hash") == "#kinds-by-layer"
-    browser.press("\ue007")
-    browser.wait("return location.hash == '#kinds-by-layer'")
-    browser.wait("return Math.abs(document.getElementById('kinds-by-layer').getBoundingClientRect().top) < 40")
 
 
 @pytest.mark.slow
@@ -229,30 +271,7 @@ def test_on_a_phone_the_contents_are_folded_and_nothing_overflows(browser: Brows
         browser.as_opened()
 
 
-@pytest.mark.slow
-def test_labels_can_be_read_and_a_fault_is_noticed(browser: Browser, report: ReportSummary) -> None:
-    browser.open(report.path)
-    unfold(browser, report)
-    assert flaws(browser) == []
-    move = "const [one, other] = document.querySelectorAll('#chart-recall-map svg.marks text');"
-    browser.run(f"{move} one.textContent = 'cut'; one.setAttribute('transform', 'translate(-500, 0)')")
-    assert [flaw for flaw in flaws(browser) if "'cut' is cut" in flaw] == ["chart-recall-map: 'cut' is cut"]
-    browser.run(f"{move} one.textContent = other.textContent; other.replaceWith(one.cloneNode(true), one)")
-    browser.run(
-        "document.querySelectorAll('#chart-recall-map svg.marks text').forEach(text => { text.textContent = 'x' })"
-    )
-    assert any("'x'" in flaw for flaw in flaws(browser))
-    browser.run(
-        "const label = document.querySelector('#chart-similarity-errors .mark-text.role-mark text');"
-        "const bar = document.querySelector('#chart-similarity-errors .mark-rect path').getBoundingClientRect();"
-        "const own = label.getBoundingClientRect();"
-        "label.setAttribute('transform', `${label.getAttribute('transform')}"
-        " translate(${bar.left - own.left - own.width / 2}, ${bar.top - own.top})`)"
-    )
-    assert [flaw for flaw in flaws(browser) if "similarity-errors: 'the paper’s mean' crosses" in flaw]
-
-
-@pytest.mark.slow
+@pytest.mark.long
 def test_labels_of_a_long_context_can_be_read(browser: Browser, tmp_path: Path) -> None:
     """Numbers of four digits at the ends of axes."""
     with warehouse(LONG) as connection:
@@ -260,26 +279,6 @@ def test_labels_of_a_long_context_can_be_read(browser: Browser, tmp_path: Path) 
     browser.open(report.path)
     unfold(browser, report)
     assert flaws(browser) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [390, 768, 1280])
-def test_headings_and_cells_of_tables_are_whole(browser: Browser, report: ReportSummary, width: int) -> None:
-    browser.wide(width, 900)
-    try:
-        browser.open(report.path)
-        unfold(browser, report)
-        assert broken_headings(browser) == []
-        assert width > 390 or cells_beyond(browser) == []
-        browser.run(
-            "document.querySelector('.listing').innerHTML ="
-            '\'<table><tr><th style="display: block; width: 2em; word-break: break-all">parameter</th></tr>'
-            '<tr><td style="position: absolute; left: 2000px">far</td></tr></table>\''
-        )
-        assert set(broken_headings(browser)) == {"parameter"}
-        assert "far" in cells_beyond(browser)
-    finally:
-        browser.as_opened()
 
 
 @pytest.mark.slow

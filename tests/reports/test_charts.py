@@ -124,7 +124,7 @@ def test_a_chart_says_what_it_shows_each_time_in_colours_of_the_theme(
     assert_described(lambda: CHARTS[name](small, SMALL))
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["least", "one head"])
 def test_charts_of_very_little_are_valid(key: str) -> None:
     study = DEGENERATE[key]

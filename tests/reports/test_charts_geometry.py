@@ -400,6 +400,7 @@ def test_little_is_drawn_or_told(key: str) -> None:
         assert figure.empty or all(spec["description"] for spec in specs(figure))
 
 
+@pytest.mark.slow
 def test_a_hidden_sink_leaves_its_lines_out_and_is_told() -> None:
     found = degenerate("hidden sink")
     figure = found["diagnostics"]

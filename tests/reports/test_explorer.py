@@ -78,6 +78,7 @@ def test_one_row_for_each_head_with_three_digits_of_every_number() -> None:
             assert row[column] == pytest.approx([three_digits(value) for value in of_curve[column]], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_what_no_head_has_is_no_choice() -> None:
     heads, curves = made()
     assert param(explorer(heads, curves), "quantity")["bind"]["options"] == [

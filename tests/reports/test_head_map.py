@@ -148,6 +148,7 @@ def report(connection: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempP
     return write_report(connection, THREE.study, tmp_path_factory.mktemp("map") / "three.html", map_n=4)
 
 
+@pytest.mark.slow
 def test_a_click_on_a_point_chooses_its_head_everywhere(browser: Browser, report: ReportSummary) -> None:
     browser.open(report.path)
     browser.wait(READY, 60)

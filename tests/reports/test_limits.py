@@ -87,6 +87,7 @@ def test_every_study_has_what_it_can_show(study: MadeUp) -> None:
             assert figure.finding
 
 
+@pytest.mark.slow
 def test_a_study_without_the_tables_has_no_section() -> None:
     with warehouse(replace(SMALL, study="older", without=(*TABLES, "selection_means_model"))) as found:
         assert limits(found, "older") == {}

@@ -581,6 +581,7 @@ def test_changed_rows_change_the_findings(page: Page, tmp_path: Path, changes: d
         assert "None" not in after
 
 
+@pytest.mark.slow
 def test_planted_parameters_take_little_room_and_files_have_them_all(small: duckdb.DuckDBPyConnection) -> None:
     assert not recovery.build_sections(find_source(small, SMALL.study, map_n=4))
     with warehouse(SYNTHETIC) as connection:

@@ -115,6 +115,7 @@ def test_a_parameter_that_is_missing_or_too_many_is_refused(small: duckdb.DuckDB
         ask(small, "no_such_query")
 
 
+@pytest.mark.slow
 def test_long_contexts_stay_small(long: duckdb.DuckDBPyConnection) -> None:
     """The rows of a chart grow with the logarithm of the context, or stop growing."""
     asked = {"study": "long", "query": LONG.query}

@@ -187,22 +187,29 @@ def shown(opened: Browser) -> dict[int, bool]:
     return {int(at): within for at, within in opened.run(keys)}
 
 
-@pytest.mark.parametrize("query", [11, 23])
-@pytest.mark.parametrize("n", [2, 7])
 def test_the_keys_of_the_head_that_is_chosen_are_shaded(
-    opened: Browser, connection: duckdb.DuckDBPyConnection, query: int, n: int
+    opened: Browser, connection: duckdb.DuckDBPyConnection
 ) -> None:
-    """With outlines for the N of the slider, of which there are as many as K_in counts."""
-    choose(opened, sequence=2, query=query, layer=1, head=4, shown=n)
-    place = f"study = 'three' AND sequence = 2 AND layer = 1 AND head = 4 AND query = {query}"
-    rows = connection.sql(f"SELECT position FROM top_keys WHERE {place} AND rank <= {n}").fetchall()
-    ((k_in,),) = connection.sql(f"SELECT k_in FROM selection_counts WHERE {place} AND n = {n}").fetchall()
-    found = shown(opened)
-    assert [*found] == sorted(position for (position,) in rows)
-    assert sum(found.values()) == k_in
-    assert opened.run("return document.querySelectorAll('.reader tbody tr').length") == n
-    asked = "return [...document.querySelectorAll('.reader .token')].findIndex(one => one.classList.contains('query'))"
-    assert opened.run(asked) == query
+    """With outlines for the N of the slider, of which there are as many as K_in counts; the query is in view."""
+    for query, n in ((11, 7), (11, 2), (23, 2), (23, 7)):
+        choose(opened, sequence=2, query=query, layer=1, head=4, shown=n)
+        place = f"study = 'three' AND sequence = 2 AND layer = 1 AND head = 4 AND query = {query}"
+        rows = connection.sql(f"SELECT position FROM top_keys WHERE {place} AND rank <= {n}").fetchall()
+        ((k_in,),) = connection.sql(f"SELECT k_in FROM selection_counts WHERE {place} AND n = {n}").fetchall()
+        found = shown(opened)
+        assert [*found] == sorted(position for (position,) in rows)
+        assert sum(found.values()) == k_in
+        assert opened.run("return document.querySelectorAll('.reader tbody tr').length") == n
+        at = "return [...document.querySelectorAll('.reader .token')].findIndex(one => one.classList.contains('query'))"
+        assert opened.run(at) == query
+        assert opened.run(IN_VIEW)
+
+
+IN_VIEW = """
+const text = document.querySelector('.reader .tokens').getBoundingClientRect();
+const query = document.querySelector('.reader .query').getBoundingClientRect();
+return query.top >= text.top - 1 && query.bottom <= text.bottom + 1
+"""
 
 
 def test_the_head_of_the_explorer_is_chosen_here_too(opened: Browser) -> None:
@@ -234,16 +241,6 @@ def test_an_example_of_a_label_leads_to_its_head_and_place(opened: Browser) -> N
     assert "looks at: " in opened.wait(f"return {told}")
 
 
-def test_the_query_is_in_view(opened: Browser) -> None:
-    choose(opened, query=23)
-    inside = opened.run(
-        "const text = document.querySelector('.reader .tokens').getBoundingClientRect();"
-        "const query = document.querySelector('.reader .query').getBoundingClientRect();"
-        "return query.top >= text.top - 1 && query.bottom <= text.bottom + 1"
-    )
-    assert inside
-
-
 def test_keys_are_reached_by_keyboard_and_read_aloud(opened: Browser) -> None:
     choose(opened, sequence=0, query=23, layer=0, head=0, shown=3)
     opened.run("document.querySelector('.reader [name=shown]').focus()")
@@ -254,6 +251,7 @@ def test_keys_are_reached_by_keyboard_and_read_aloud(opened: Browser) -> None:
     assert opened.run("return document.querySelectorAll('.reader .chosen[role=status]').length") == 1
 
 
+@pytest.mark.slow
 def test_it_fits_a_phone(opened: Browser) -> None:
     opened.wide(390, 844)
     assert opened.run("return document.documentElement.scrollWidth") <= 390

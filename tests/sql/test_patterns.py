@@ -66,6 +66,7 @@ def test_thresholds_decide(both: duckdb.DuckDBPyConnection) -> None:
     assert "diffuse" not in read_labels(both, "trained", "label_patterns(least_entropy := 1.01)")
 
 
+@pytest.mark.slow
 def test_too_few_sequences_give_no_labels() -> None:
     with warehouse(MadeUp("few", sequences=3)) as connection:
         assert read_labels(connection, "few") == {}

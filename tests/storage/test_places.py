@@ -228,6 +228,7 @@ def test_a_missing_bucket_is_said_by_who_looks_for_a_store(remote: RemotePlace) 
         parse_place("s3://no-such-bucket/s.zarr").exists()
 
 
+@pytest.mark.slow
 def test_a_store_half_made_is_none_and_made_anew(remote: RemotePlace, monkeypatch: pytest.MonkeyPatch) -> None:
     import obstore
 
@@ -264,6 +265,7 @@ def test_who_comes_second_takes_the_store_of_who_was_first(
     assert exists(path)
 
 
+@pytest.mark.slow
 def test_a_removal_that_is_interrupted_leaves_no_sequence(remote: RemotePlace, monkeypatch: pytest.MonkeyPatch) -> None:
     import obstore
 
@@ -309,6 +311,7 @@ def test_a_write_that_fails_in_the_middle_leaves_the_sequence_missing(
     assert 1 not in store.find_missing()
 
 
+@pytest.mark.slow
 def test_a_large_object_is_sent_in_pieces_whole_or_not_at_all(remote: RemotePlace) -> None:
     piece = bytes(range(256)) * 2**14
 

@@ -610,6 +610,7 @@ def test_lost_chunks_are_no_data(tmp_path: Path) -> None:
     assert SequenceStore.resume(LocalPlace(tmp_path / "new.zarr"), TENSORS, SIZES, provenance()).dropped == ()
 
 
+@pytest.mark.slow
 @pytest.mark.one_case
 @pytest.mark.parametrize("compression", ["none", "blosclz"])
 def test_strided_views_are_written_within_a_bound_of_memory(

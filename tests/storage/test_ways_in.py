@@ -339,7 +339,7 @@ def test_what_only_cannot_be_opened_here_is_not_to_be_rebuilt(folder: Path, capl
     assert line.endswith("so study 'odd' is left out; make the file readable, or move it away")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_flipped_byte_is_noticed_or_changes_nothing(folder: Path) -> None:
     """One in each block of the file, and in its three headers; the reader had opened it, or opens it damaged."""
     path = locate_database(folder, "small")
@@ -465,6 +465,7 @@ def test_the_script_opens_the_warehouse_in_the_plain_shell(folder: Path, tmp_pat
         assert in_shell(folder, digest).strip() == connection.execute(digest).fetchall()[0][0]
 
 
+@pytest.mark.slow
 def test_the_shell_reads_the_script_again(landed: Path, folder: Path) -> None:
     write_entry(folder)
     process = subprocess.Popen(
@@ -496,6 +497,7 @@ def test_the_shell_reads_the_script_again(landed: Path, folder: Path) -> None:
         process.stdout.close()
 
 
+@pytest.mark.slow
 def test_what_the_shell_cannot_attach_does_not_keep_it_from_the_rest(folder: Path) -> None:
     with duckdb.connect(locate_database(folder, "newer")) as connection:  # in the library's own format
         connection.execute("CREATE TABLE studies AS SELECT 'newer' AS study")
@@ -561,6 +563,7 @@ def test_looking_at_an_empty_or_protected_warehouse_writes_nothing(
     renew_entry(folder)
 
 
+@pytest.mark.slow
 def test_two_landings_at_once_leave_no_stale_script(landed: Path, folder: Path) -> None:
     names = [f"s{index}" for index in range(6)]
 
@@ -624,6 +627,7 @@ def test_a_log_of_writes_beside_a_database_is_not_applied(
     assert "there is a write-ahead log next to it, strange.duckdb.wal, which no landing creates" in line
 
 
+@pytest.mark.slow
 def test_a_database_that_is_a_link_is_read(landed: Path, folder: Path, tmp_path: Path) -> None:
     there = publish(landed, tmp_path / "disk", "linked")
     locate_database(folder, "linked").symlink_to(there)
