@@ -23,8 +23,8 @@ BLOCK_BYTES = 2**26
 """Bytes of the float32 weights of a block of queries, if the weights of all queries are needed."""
 
 PATTERN_BYTES = {"cpu": 2**21}
-"""Bytes of the numbers of a block of queries whose patterns are measured, on a CPU few enough for its cache; elsewhere
-``BLOCK_BYTES``. A block has two numbers for each query, key and head."""
+"""Bytes of the logits of a block of queries whose patterns are measured, on a CPU few enough for the cache of each of
+PyTorch's threads; at most, and elsewhere, half of ``BLOCK_BYTES``, because a GPU needs as much again."""
 
 
 def compute_query_weights(
@@ -91,10 +91,10 @@ def compute_head_patterns(
     sinks = None if s_aux is None else pad(s_aux.float(), (0, 1), value=float("-inf"))
     sums = query.new_zeros((len(query), heads + 1, len(PATTERNS)), dtype=torch.float32)
     blocks = torch.arange(1, keys, device=key.device).split(count_pattern_rows(query))
-    memory = sums.new_empty((2, (heads + 1) * len(blocks[0]) * keys))
+    memory = sums.new_empty((heads + 1) * len(blocks[0]) * keys)
     for rows in blocks:
         end = int(rows[-1]) + 1
-        logits, scratch = memory[:, : (heads + 1) * len(rows) * end].view(2, heads + 1, len(rows), end)
+        logits = memory[: (heads + 1) * len(rows) * end].view(heads + 1, len(rows), end)
         for index, text in enumerate(tokens[:, :end]):
             grouped = group_by_kv_head(query[index, None, :, rows].float() * scale, key)[0]
             torch.bmm(grouped, float_key[index, :, :end].mT, out=logits[:heads].view(len(grouped), -1, end))
@@ -102,7 +102,7 @@ def compute_head_patterns(
                 logits.div_(softcap).tanh_().mul_(softcap)
             logits[heads] = 0
             hide_keys(logits, None if mask is None else mask[min(index, len(mask) - 1)], rows)
-            sums[index] += sum_patterns(logits, text, rows, sinks, scratch)
+            sums[index] += sum_patterns(logits, text, rows, sinks)
     means = sums / count_rows(tokens)[:, None]
     return means[:, :heads], means[:, heads]
 
@@ -124,8 +124,9 @@ def hide_keys(logits: Tensor, mask: Tensor | None, rows: Tensor) -> None:
 def count_pattern_rows(query: Tensor) -> int:
     """Number of queries of (B, H, K, D) whose patterns are measured together, at least one."""
     _, heads, keys, _ = query.shape
-    each = 2 * (heads + 1) * keys * torch.float32.itemsize
-    return max(1, PATTERN_BYTES.get(query.device.type, BLOCK_BYTES) // each)
+    each, most = (heads + 1) * keys * torch.float32.itemsize, BLOCK_BYTES // 2
+    for_threads = PATTERN_BYTES.get(query.device.type, most) * torch.get_num_threads()
+    return max(1, min(for_threads, most) // each)
 
 
 def count_block_rows(query: Tensor) -> int:

@@ -14,24 +14,29 @@ and ``entropy``, −Σ α ln α over ln(q + 1). The definitions of ``duplicate``
 ``detect_head`` in TransformerLens. Chance is what uniform weights over the keys that a query sees give on the same
 tokens: the same function, called with a head whose logits are all equal.
 
-Rows are added in blocks, on the device of the logits, so that no matrix of all queries and keys is needed. Of a
-softmax, only the weights that are added are divided by its sum. H is a number of heads, P the length of
-``geometry.quantities.PATTERNS``, in whose order the patterns are.
+Rows are added in blocks, on the device of the logits, so that no matrix of all queries and keys is needed: on the CPU
+by ``geometry.pattern_kernels``, elsewhere by PyTorch. Of a softmax, only the weights that are added are divided by its
+sum. H is a number of heads, P the length of ``geometry.quantities.PATTERNS``, in whose order the patterns are.
 """
 
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
 import torch
 from torch import Tensor
 
+from geometry.arrays import I64
+from geometry.pattern_kernels import add_rows
 from geometry.quantities import LOCAL_KEYS, PATTERNS
 
 HIDDEN = -1e30
 """Logit of a key that a row does not see: finite, because 0 times infinity is not a number."""
 
 
-def sum_patterns(
-    logits: Tensor, tokens: Tensor, rows: Tensor, sinks: Tensor | None = None, scratch: Tensor | None = None
-) -> Tensor:
+def sum_patterns(logits: Tensor, tokens: Tensor, rows: Tensor, sinks: Tensor | None = None) -> Tensor:
     """Sums of the patterns over some query rows of one sequence, float32 (H, P).
+
+    On the CPU, heads are divided among as many threads as PyTorch uses.
 
     Parameters
     ----------
@@ -43,15 +48,39 @@ def sum_patterns(
         Positions of the rows, ascending by 1, (R,), from 1 to K - 1.
     sinks
         Logits of the heads' learned sinks, (H,), which take a part of the weight; -inf for a head without.
-    scratch
-        Memory for as many numbers as ``logits`` has, float32 (H, R, K); by default it is allocated.
     """
-    largest = logits.amax(dim=-1, keepdim=True)
-    if sinks is not None:
-        largest = largest.maximum(sinks[:, None, None])
-    exponentials = torch.exp(logits.sub_(largest), out=scratch)
+    if sinks is None:
+        sinks = logits.new_full(logits.shape[:1], -torch.inf)
+    if logits.device.type != "cpu":
+        return sum_in_passes(logits, tokens, rows, sinks)
+    first, earlier = int(rows[0]), find_earlier_copies(tokens)
+    sums = torch.zeros(len(logits), len(PATTERNS), dtype=torch.float64)
+    parts = [tensor.tensor_split(threads := torch.get_num_threads()) for tensor in (logits, sinks, sums)]
+    tasks = [(heads.numpy(), first, earlier, of.numpy(), to.numpy()) for heads, of, to in zip(*parts, strict=True)]
+    if threads == 1:
+        add_rows(*tasks[0])
+    else:
+        with ThreadPoolExecutor(threads) as workers:
+            list(workers.map(add_rows, *zip(*tasks, strict=True)))
+    return sums.float()
+
+
+def find_earlier_copies(tokens: Tensor) -> I64:
+    """The position of the last earlier copy of each token of a text (K,), -1 if there is none, (K,)."""
+    text = tokens.numpy()
+    order = text.argsort(kind="stable")
+    same = text[order[1:]] == text[order[:-1]]
+    earlier = np.full(len(text), -1)
+    earlier[order[1:][same]] = order[:-1][same]
+    return earlier
+
+
+def sum_in_passes(logits: Tensor, tokens: Tensor, rows: Tensor, sinks: Tensor) -> Tensor:
+    """``sum_patterns`` by operations of PyTorch, which a GPU runs; as much memory again as that of the logits."""
+    largest = logits.amax(dim=-1, keepdim=True).maximum(sinks[:, None, None])
+    exponentials = logits.sub_(largest).exp()
     total = exponentials.sum(dim=-1)
-    norm = total if sinks is None else total + (sinks[:, None] - largest[..., 0]).exp()
+    norm = total + (sinks[:, None] - largest[..., 0]).exp()
     entropy = (total * norm.log() - logits.mul_(exponentials).sum(dim=-1)) / norm  # the sum of -a (l - ln norm)
     sums = _sum_keys(exponentials, 1 / norm, tokens, rows)
     sums["entropy"] = (entropy / torch.log1p(rows)).sum(dim=-1)

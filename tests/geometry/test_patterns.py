@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from geometry.patterns import HIDDEN, count_rows, sum_patterns
+from geometry.patterns import HIDDEN, count_rows, sum_in_passes, sum_patterns
 from geometry.quantities import PATTERNS
 from tests.geometry.patterns_oracle import measure_all
 
@@ -103,6 +103,30 @@ def test_a_learned_sink_takes_weight_from_every_key() -> None:
     expected = measure_all(longer, tokens)
     np.testing.assert_allclose(found / count_rows(tokens)[:, None], expected, atol=TOLERANCE)
     assert np.abs(measure_all(weights, tokens) - expected)[:, ::2].min(axis=(0, 1)).min() > 100 * TOLERANCE
+
+
+def draw_long_rows() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Logits of rows of thousands of keys, the first 100 hidden from one head; tokens, rows and learned sinks."""
+    generator, rows = torch.Generator().manual_seed(1), torch.arange(2500, 2503)
+    logits = 3 * torch.randn(5, len(rows), 2503, generator=generator)
+    logits[1, :, :100] = HIDDEN
+    logits.masked_fill_(torch.arange(2503) > rows[:, None], HIDDEN)
+    return logits, torch.randint(300, (2503,), generator=generator), rows, torch.tensor([1.0, -math.inf, 9, 0, 30])
+
+
+@pytest.mark.parametrize("threads", [1, 3, 16])
+def test_long_rows_agree_with_float64_passes_in_any_number_of_threads(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a GPU runs is the reference, in float64; the same operations in float32 agree as well."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    logits, tokens, rows, sinks = draw_long_rows()
+    exact = sum_in_passes(logits.double(), tokens, rows, sinks.double())
+    assert (exact[1, [PATTERNS.index(name) for name in ("sink", "sink_matched")]] == 0).all()
+    for measure in (sum_patterns, sum_in_passes):
+        np.testing.assert_allclose(measure(logits.clone(), tokens, rows, sinks), exact, atol=TOLERANCE, rtol=TOLERANCE)
+    fewer = sum_in_passes(logits[..., 1:].double(), tokens[1:], rows - 1, sinks.double())
+    assert (fewer - exact).abs().max() > 10 * TOLERANCE
 
 
 def test_another_entropy_is_noticed() -> None:
