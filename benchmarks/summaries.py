@@ -36,7 +36,7 @@ AVERAGES = ("assumption_norms", "attention_by_position", "selection_means", "sin
 TARGET = 1.5
 """Most times of reading its input that a step should take that only averages."""
 
-Read = tuple[SequenceStore, str]
+Read = tuple[SequenceStore, list[str]]
 
 
 def measure_summaries(
@@ -79,7 +79,7 @@ def _measure_step(work: Work, name: str, sizes: Mapping[str, int], repeats: int)
     for row in seconds:
         row[0] = _time(lambda: find_asset(name).make(forced))
         row[1] = _time(lambda: _read_all(read))
-    arrays = ", ".join(sorted({array for _, array in read}))
+    arrays = ", ".join(sorted({array for _, arrays in read for array in arrays}))
     return compare(
         f"summaries.{name}",
         "cost",
@@ -92,11 +92,12 @@ def _measure_step(work: Work, name: str, sizes: Mapping[str, int], repeats: int)
 
 def _find_reads(work: Work, name: str) -> list[Read]:
     """Make a step, and find which arrays of which stores it reads."""
-    reads: dict[tuple[str, str], Read] = {}
+    reads: dict[str, Read] = {}
     read = SequenceStore.read
 
     def follow(store: SequenceStore, array: str, *index: Any, **how: Any) -> Any:
-        reads.setdefault((str(store.path), array), (store, array))
+        arrays = reads.setdefault(str(store.path), (store, []))[1]
+        arrays += [] if array in arrays else [array]
         return read(store, array, *index, **how)
 
     with patch.object(SequenceStore, "read", follow):
@@ -105,10 +106,12 @@ def _find_reads(work: Work, name: str) -> list[Read]:
 
 
 def _read_all(read: Sequence[Read]) -> None:
-    """Read arrays whole, a sequence at a time."""
-    for store, array in read:
-        for sequence in range(store.sizes["sequence"]):
-            store.read(array, sequence)
+    """Read arrays whole, a sequence at a time, from stores opened anew, because an open store keeps what it reads."""
+    for store, arrays in read:
+        opened = SequenceStore.open(store.path, list(store.specs.values())).require_complete()
+        for array in arrays:
+            for sequence in range(opened.sizes["sequence"]):
+                opened.read(array, sequence)
 
 
 def _measure_claims(work: Work, sizes: Mapping[str, int], repeats: int) -> Result:

@@ -61,7 +61,7 @@ def measure_sequence(
     sequence: int,
     *,
     device: str | None = None,
-    scheduler: str | None = None,
+    scheduler: str = "threads",
     go_on: Callable[[], None] = lambda: None,
 ) -> "dict[str, NDArray[Any]]":
     """The arrays of one sequence, by name and without the axis ``sequence``.
@@ -73,7 +73,7 @@ def measure_sequence(
     device
         Where blocks are computed: None for the CPU, or a CUDA device.
     scheduler
-        One of Dask's for a single process, or None for the configured one.
+        One of Dask's for a single process.
     go_on
         Called before each block; an error that it raises ends the computation.
     """

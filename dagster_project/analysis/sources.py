@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ class Sources:
     """Folder of the tables of other assets."""
     study: Study
 
-    @property
+    @cached_property
     def queries(self) -> tuple[int, ...]:
         """Position of each query, in the order of the stores' axis ``query``, which ascends."""
         return read_query_positions(self.tensors)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -185,7 +185,10 @@ def _materialise(
 ) -> None:
     """Run some assets of the job ``study`` for one partition, and wait; inputs are refused before a run is recorded."""
     check_start()
-    with check_inputs(home, name) if TENSOR_STORE.name in assets else nullcontext():
+    with ExitStack() as stack:
+        if TENSOR_STORE.name in assets:
+            with suspend_gc():  # it imports PyTorch
+                stack.enter_context(check_inputs(home, name))
         _execute(home, name, assets, config=partial(_configure, assets, force), tags=tags)
 
 

@@ -43,8 +43,7 @@ def open_records(home: Home) -> Iterator[dg.DagsterInstance]:
         If they are damaged or cannot be written, on opening or inside the context; the message has the remedy.
     """
     with ExitStack() as stack:
-        event.listen(Engine, "connect", _sync_at_checkpoints)
-        stack.callback(event.remove, Engine, "connect", _sync_at_checkpoints)
+        stack.enter_context(_write_quickly())
         try:
             instance = stack.enter_context(use_instance(home, in_process=True))
             register_studies(instance, home)
@@ -59,13 +58,30 @@ def open_records(home: Home) -> Iterator[dg.DagsterInstance]:
             raise UserError(_describe_error(home, error)) from error
 
 
-def _sync_at_checkpoints(connection: object, _record: object) -> None:
-    """Let SQLite wait for the disk at checkpoints only, and not twice for each of the hundreds of events of a run.
+@contextmanager
+def _write_quickly() -> Iterator[None]:
+    """Let SQLite wait for the disk at checkpoints only, and make none for each of the hundreds of events of a run.
 
+    Dagster opens a connection for every event, and closing the last one is a checkpoint: one of each database is kept.
     Records stay intact when power fails, and may lack the last events: https://sqlite.org/wal.html#performance.
     """
-    if isinstance(connection, sqlite3.Connection):
-        connection.execute("PRAGMA synchronous = NORMAL").close()
+    with ExitStack() as stack:
+        kept: set[str] = set()
+
+        def prepare(connection: object, _record: object) -> None:
+            if not isinstance(connection, sqlite3.Connection):
+                return
+            connection.execute("PRAGMA synchronous = NORMAL").close()
+            file = connection.execute("PRAGMA database_list").fetchone()[2]
+            if file in {"", *kept} or connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+                return
+            kept.add(file)
+            held = stack.enter_context(closing(sqlite3.connect(file, check_same_thread=False)))
+            held.execute("SELECT count(*) FROM sqlite_master").close()  # opens the log
+
+        event.listen(Engine, "connect", prepare)
+        stack.callback(event.remove, Engine, "connect", prepare)
+        yield
 
 
 def examine_databases(home: Home) -> Iterator[tuple[Path, str | None]]:

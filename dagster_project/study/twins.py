@@ -10,7 +10,7 @@ from typing import Any
 from dagster_project.study.settings import RANDOM, Study
 
 SEQUENCES = 8
-"""Most sequences of a generated twin; it measures only the last query, so that it costs little."""
+"""Most sequences of a generated twin; it measures the last query alone, at one temperature, so that it costs little."""
 
 SUFFIX = "-random"
 
@@ -31,7 +31,7 @@ def make_random_twin(study: Study) -> Study:
         "model": given["model"] | {"weights": "random", "quantised": None},
         "sequences": min(study.sequences, SEQUENCES),
         "queries": None if last == study.context_length - 1 else (last,),
-        "analysis": given["analysis"] | {"monte_carlo": None, "effects": effects},
+        "analysis": given["analysis"] | {"monte_carlo": None, "temperatures": (1.0,), "effects": effects},
     }
     return type(study).model_validate(given | changed)
 

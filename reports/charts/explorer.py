@@ -89,16 +89,26 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
     """
     rows = _join_rows(heads.to_pylist(), curves.to_pylist())
     chosen = _make_choice(rows)
-    curves_of_one = alt.concat(*(_draw_curves(rows, name, chosen) for name in LINES), columns=2, spacing=12)
-    curves_of_one = curves_of_one.resolve_scale(color="independent", strokeDash="independent")
+    curves_of_one = alt.concat(
+        *(_draw_curves(rows, name, chosen) for name in LINES),
+        columns=2,
+        spacing=12,
+        resolve=alt.Resolve(scale={"color": "independent", "strokeDash": "independent"}),
+    )
     overview = alt.vconcat(_draw_map(rows, chosen, n), _describe_head(chosen), spacing=16)
-    chart = alt.concat(overview, curves_of_one, columns=2, spacing=20, data=_encode_rows(rows))
     description = (
         f"A map of {numbers.count(len(rows), 'head')}, layers by heads, beside four line charts of the head that is "
         "chosen, against N: Precision and Recall with their bounds, norms of the sum, cosines of the sum."
     )
-    title = alt.Title("Heads, one by one", offset=28)
-    return chart.properties(title=title, description=description).add_params(_make_dropdown(rows, n))
+    return alt.concat(  # in one step: Altair copies all parts several times in each
+        overview,
+        curves_of_one,
+        columns=2,
+        spacing=20,
+        data=_encode_rows(rows),
+        title=alt.Title("Heads, one by one", offset=28),
+        description=description,
+    )
 
 
 def list_quantities(heads: Sequence[Row], n: int) -> dict[str, str]:
@@ -177,7 +187,7 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
         .encode(tooltip=_make_tooltip())
         .transform_calculate(looks=_LOOKS, shown=_SHOWN)
         .properties(name="cells")
-        .add_params(chosen)
+        .add_params(chosen, _make_dropdown(rows, n))
     )
     chart = alt.LayerChart(layer=[*cells, *letters, *frames, touched]).resolve_scale(color="independent")
     sized: alt.LayerChart = chart.properties(width=MAP_WIDTH, height=height)

@@ -21,6 +21,9 @@ from storage.files.user_paths import open_regular_file
 
 _PROVENANCE, _LIBRARIES, _DIGESTS = b"provenance", b"libraries", b"digests"
 
+_ROW_GROUP = 2**15
+"""Rows from which on batches are written, as one group: small groups take twice as long to write and to read."""
+
 _BLANK = "0" * 128
 """Placeholder in the metadata for two SHA-256 digests, of the rows and of the footer, until the file is written."""
 
@@ -73,14 +76,24 @@ def write_tables(
                     writers[table] = open_files.enter_context(_create_writer(partial[table], described))
                 return writers[table]
 
-            for table, batch in rows:
-                open_writer(table, batch.schema).write_batch(batch.replace_schema_metadata(metadata))
-                counts[table] += batch.num_rows
+            for table, group in _group_rows(rows):
+                open_writer(table, group.schema).write_table(group)
+                counts[table] += group.num_rows
             for table in paths:
                 open_writer(table, pa.schema([])).add_key_value_metadata({_DIGESTS: _BLANK})
         for path in partial.values():
             _seal(path)
     return counts
+
+
+def _group_rows(rows: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[tuple[str, pa.Table]]:
+    """The same rows, those of each table in the same order, at least ``_ROW_GROUP`` of it together but for the last."""
+    held: dict[str, list[pa.RecordBatch]] = {}
+    for table, batch in rows:
+        held.setdefault(table, []).append(batch)
+        if sum(map(len, held[table])) >= _ROW_GROUP:
+            yield table, pa.Table.from_batches(held.pop(table))
+    yield from ((table, pa.Table.from_batches(batches)) for table, batches in held.items())
 
 
 def _create_writer(path: Path, schema: pa.Schema) -> parquet.ParquetWriter:

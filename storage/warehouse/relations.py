@@ -21,14 +21,15 @@ def describe_table(connection: duckdb.DuckDBPyConnection, name: str, kind: sql.S
     comment(connection, "TABLE", sql.read_statement(kind, name))
 
 
-def create_relations(connection: duckdb.DuckDBPyConnection) -> None:
-    """Create the macros of ``sql/macros`` and the views of ``sql/views``, with their comments.
+def create_relations(connection: duckdb.DuckDBPyConnection, *, described: bool = True) -> None:
+    """Create the macros of ``sql/macros`` and the views of ``sql/views``, if ``described`` with their comments.
 
     The connection must have the tables of ``sql/schema``, or views of these names: DuckDB looks them up immediately.
     """
     for relation in sql.sort_statements("macros", "views"):
         connection.execute(relation.text)
-        comment(connection, classify_relation(relation), relation)
+        if described:
+            comment(connection, classify_relation(relation), relation)
 
 
 def derive(connection: duckdb.DuckDBPyConnection, study: str) -> dict[str, int]:

@@ -163,3 +163,27 @@ def test_records_wait_for_the_disk_at_checkpoints_only_while_a_command_writes_th
     with open_records(home):
         assert ask() == 1  # NORMAL
     assert ask() == before == 2  # FULL
+
+
+def test_no_event_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:
+    """Closing the last connection to a database is one; Dagster opens and closes one for each event."""
+    home, path = Home(tmp_path), tmp_path / "any.db"
+    home.prepare()
+    engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)
+
+    def write_event() -> bool:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("INSERT INTO events VALUES (1)")
+        return (tmp_path / "any.db-wal").exists()
+
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE events (number INTEGER)")
+    with engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+    assert not write_event()
+    with open_records(home):
+        assert write_event()
+        assert write_event()
+    assert not (tmp_path / "any.db-wal").exists()
+    with closing(sqlite3.connect(path)) as alone:
+        assert alone.execute("SELECT count(*) FROM events").fetchone() == (3,)

@@ -62,6 +62,16 @@ def test_batches_of_several_tables_come_in_any_order(tmp_path: Path, order: tupl
     assert {read_table_provenance(path)["step"] for path in paths.values()} == {"norms"}
 
 
+def test_many_small_batches_are_written_as_few_groups(tmp_path: Path) -> None:
+    """One group for each batch took twice as long to write and to read."""
+    paths = {name: tmp_path / f"{name}.parquet" for name in ("first", "second")}
+    rows = [(name, build_batch({"n": np.arange(at, at + 1000)})) for at in range(0, 100_000, 1000) for name in paths]
+    assert write_tables(paths, rows, {}, {}) == {"first": 100_000, "second": 100_000}
+    for path in paths.values():
+        assert pyarrow.parquet.read_metadata(path).num_row_groups == 4
+        assert np.array_equal(pa.Table.from_batches(read_table(path))["n"], np.arange(100_000))
+
+
 def test_rows_of_a_table_that_was_not_asked_for_are_refused(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="other"):
         write_tables({"norms": tmp_path / "norms.parquet"}, batches("other"), MADE, LIBRARIES)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import get_args
 
@@ -194,6 +195,14 @@ def test_every_table_view_and_column_has_a_comment(landed: Path) -> None:
                 "UNION ALL SELECT table_name, comment FROM duckdb_tables()"
             ).fetchall()
             assert {name for name, comment in relations if comment} == set(names)
+
+
+def test_a_connection_without_comments_has_the_same_relations(landed: Path) -> None:
+    named = "SELECT view_name, column_count FROM duckdb_views() WHERE NOT internal ORDER BY ALL"
+    with closing(connect(landed)) as described, closing(connect(landed, described=False)) as bare:
+        assert bare.execute(named).fetchall() == described.execute(named).fetchall()
+        comments = "SELECT count(comment) > 0 FROM duckdb_columns() WHERE database_name = current_database()"
+        assert (described.execute(comments).fetchone(), bare.execute(comments).fetchone()) == ((True,), (False,))
 
 
 def test_an_empty_warehouse_has_empty_tables(tmp_path: Path) -> None:
