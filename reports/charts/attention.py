@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from math import log10
-from typing import Literal
 
 import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import ABOVE, count_axis, head_grid, layer_axis, layer_chart, level
+from reports.charts.elements import HEAD, count_axis, head_grid, layer_axis, layer_chart, level, rule_at, tooltips
 from reports.charts.positions import POSITIONS, draw_positions, label_positions, spread_tooltip
 from reports.findings import attention as findings
 from reports.findings import numbers
@@ -40,8 +39,8 @@ def attention(weights: pa.Table, fitted: pa.Table, *, query: int, fit: Row | Non
     scale = alt.Scale(type="log", nice=False, clamp=True, domain=[floor, 1])
     axis = alt.Axis(format="~%", values=[10.0**-power for power in range(1 + int(-log10(floor)))])
     y = partial(alt.Y, title="Attention weight of one key (share, log scale)", scale=scale, axis=axis)
-    fit_of = alt.Tooltip("fitted:Q", title="Fit", format=".3~p")
-    tooltip = [*POSITIONS, *spread_tooltip(".3~p"), fit_of, alt.Tooltip("heads:Q", title="Heads that see it")]
+    fit_of = tooltips(".3~p", fitted="Fit")
+    tooltip = [*POSITIONS, *spread_tooltip(".3~p"), *fit_of, alt.Tooltip("heads:Q", title="Heads that see it")]
     line = alt.Chart().mark_line(style="fit").encode(x=x, y=y("fitted:Q")).transform_filter("datum.label == ''")
     description = (
         f"Line chart of the mean attention weight against position. {findings.describe_attention(rows, query)}"
@@ -62,15 +61,10 @@ def _draw_phases(fit: Row | None) -> list[alt.LayerChart]:
     if fit is None or fit["t_1"] is None or fit["variant"] == "plateau":
         return []
     ends = {fit["t_1"]: "T₁", fit["t_2"]: "T₂"} if fit["t_1"] < fit["t_2"] else {fit["t_1"]: "T₁ = T₂"}
-    charts = []
-    for position, name in ends.items():
-        base = alt.Chart(alt.InlineData(values=[{"position": position, "note": f"{name} = {position}"}]))
-        base = base.encode(x="position:Q")
-        side: Literal["left", "right"] = "left" if name == "T₂" else "right"
-        label = base.mark_text(style="reference-label", align=side, baseline="bottom", dy=ABOVE)
-        layers = [base.mark_rule(style="reference"), label.encode(y=alt.value(0), text=alt.Text("note:N"))]
-        charts.append(alt.LayerChart(layer=layers))
-    return charts
+    return [
+        rule_at("position", position, f"{name} = {position}", align="left" if name == "T₂" else "right")
+        for position, name in ends.items()
+    ]
 
 
 def _find_floor(rows: Sequence[Row]) -> float:
@@ -94,13 +88,9 @@ def sink_map(sinks: pa.Table) -> alt.LayerChart:
     rows = sinks.to_pylist()
     base, height = head_grid(rows)
     legend = alt.Legend(format="~%", gradientLength=height)
-    tooltip = [
-        alt.Tooltip("layer:O", title="Layer"),
-        alt.Tooltip("head:O", title="Head"),
-        alt.Tooltip("sink_weight:Q", title="Weight of position 0", format=".3~p"),
-    ]
     cells = base.mark_rect().encode(
-        color=alt.Color("sink_weight:Q", title=None, legend=legend, scale=alt.Scale(zero=True)), tooltip=tooltip
+        color=alt.Color("sink_weight:Q", title=None, legend=legend, scale=alt.Scale(zero=True)),
+        tooltip=[*HEAD, *tooltips(".3~p", sink_weight="Weight of position 0")],
     )
     return layer_chart(
         numbers.drop_nulls(rows, "sink_weight"),
@@ -126,28 +116,20 @@ def sink_by_layer(sinks: pa.Table, profile: pa.Table) -> alt.LayerChart:
     rows, x = [*numbers.drop_nulls(records, "sink_weight"), *means], layer_axis(records)
     axis, scale = alt.Axis(format="~%"), alt.Scale(zero=True)
     y = partial(alt.Y, title="Attention weight of position 0 (share)", scale=scale, axis=axis)
-    layer, head = alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")
-    share = partial(alt.Tooltip, format=".3~p")
-    weight, mean = "sink_weight:Q", "value:Q"
     heads = alt.Chart().transform_filter("isValid(datum.sink_weight)")
-    ticks = heads.mark_tick(style="head", orient="horizontal", thickness=1.5).encode(x=x, y=y(weight))
+    ticks = heads.mark_tick(style="head", orient="horizontal", thickness=1.5).encode(x=x, y=y("sink_weight:Q"))
     of_layers = alt.Chart().transform_filter("isValid(datum.value)").encode(x=x)
     spans = of_layers.mark_rule(style="average-span").encode(y=y("value_low:Q"), y2=alt.Y2("value_high:Q"))
-    points = of_layers.mark_point(style="average", filled=True).encode(y=y(mean))
+    points = of_layers.mark_point(style="average", filled=True).encode(y=y("value:Q"))
     return layer_chart(
         rows,
         "Attention on the sink by layer",
         f"Strip chart of the weight of position 0 in each head. {findings.describe_sink_by_layer(records)}",
         level(min(row["uniform_weight"] for row in numbers.drop_nulls(records, "sink_weight")), "uniform"),
-        ticks.encode(tooltip=[layer, head, share(weight, title="Weight of position 0")]),
+        ticks.encode(tooltip=[*HEAD, *tooltips(".3~p", sink_weight="Weight of position 0")]),
         *([spans] if any(row["value_low"] is not None for row in means) else []),
         points.encode(
-            tooltip=[
-                layer,
-                share(mean, title="Mean over its heads"),
-                share("value_low:Q", title="from"),
-                share("value_high:Q", title="to"),
-            ]
+            tooltip=[HEAD[0], *tooltips(".3~p", value="Mean over its heads", value_low="from", value_high="to")]
         ),
         height=max(theme.HEIGHT, head_grid(records)[1]),
     )
@@ -167,7 +149,7 @@ def weight_variants(heads: pa.Table) -> alt.LayerChart:
     rows = [{"variant": name, "heads": counted[name]} for name in order]
     y = alt.Y("variant:N", sort=order, title="Variant").axis(labelLimit=240, grid=False)
     x = alt.X("heads:Q", **count_axis("Heads", max(counted.values())))
-    tooltip = [alt.Tooltip("variant:N", title="Variant"), alt.Tooltip("heads:Q", title="Heads", format=",d")]
+    tooltip = [*tooltips(variant="Variant"), *tooltips(",d", heads="Heads")]
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, tooltip=tooltip)
     description = (
         f"Bar chart of the number of heads by variant of the fit. {findings.describe_weight_variants(records)}"

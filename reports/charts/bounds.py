@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import ABOVE, layer_chart, level, n_axis, points, style_line
+from reports.charts.elements import dotted_lines, layer_chart, level, log_axis, n_axis, points, rule_at, tooltips
 from reports.findings import bounds as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
@@ -66,33 +66,15 @@ def _draw_by_kappa(
     rows = findings.select_printed(kappas.to_pylist())
     drawn = {column: name for column, name in lines.items() if numbers.drop_nulls(rows, column)}
     ticks = [row["kappa"] for row in rows]
-    x = alt.X("kappa:Q", scale=alt.Scale(type="log", nice=False, padding=14)).title("κ (log scale)")
-    x = x.axis(values=ticks, format=".4~g", grid=False)
+    x = log_axis("kappa", "κ (log scale)", ticks, written=".4~g", thinned=False, padding=14)
     y = partial(alt.Y, title=y_title, scale=alt.Scale(domain=[0, 1]))
-    tooltip = [
-        alt.Tooltip("kappa:Q", title="κ", format=".4~g"),
-        *(alt.Tooltip(f"{column}:Q", title=name, format=".3~f") for column, name in drawn.items()),
-    ]
-    base, labels = alt.Chart().encode(x=x, tooltip=tooltip), list(drawn.values())
-    marks = [
-        style_line(mark.encode(y=y(f"{column}:Q")), labels, name)
-        for column, name in drawn.items()
-        for mark in (base.mark_line(), base.mark_point(filled=True, size=50))
+    base = alt.Chart().encode(x=x, tooltip=[*tooltips(".4~g", kappa="κ"), *tooltips(".3~f", **drawn)])
+    best = [
+        rule_at("kappa", kappa, f"tightest: κ = {kappa:g}", align="right" if kappa == max(ticks) else "left")
+        for kappa in (row["kappa"] for row in rows if row["serves_best"])
     ]
     description = f"Line chart against κ on a log axis. {finding}"
-    return layer_chart(rows, title, description, *_mark_best_kappa(rows), *others, *marks)
-
-
-def _mark_best_kappa(rows: Sequence[Row]) -> list[alt.LayerChart]:
-    """Mark the best κ by a rule; no layer if there is none, since an empty axis has no extent."""
-    best = [{"kappa": row["kappa"], "note": f"tightest: κ = {row['kappa']:g}"} for row in rows if row["serves_best"]]
-    if not best:
-        return []
-    base = alt.Chart(alt.InlineData(values=best)).encode(x=alt.X("kappa:Q"))
-    last = best[0]["kappa"] == max(row["kappa"] for row in rows)
-    label = base.mark_text(style="reference-label", align="right" if last else "left", baseline="bottom", dy=ABOVE)
-    label = label.encode(y=alt.value(0), text=alt.Text("note:N"))
-    return [alt.LayerChart(layer=[base.mark_rule(style="reference"), label])]
+    return layer_chart(rows, title, description, *best, *others, *dotted_lines(base, y, drawn))
 
 
 def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
@@ -112,9 +94,9 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
     y = alt.Y("margin:Q", title="Δ/B, mean over heads (symlog)", **_make_symlog_axis(rows))
     zero = alt.Chart(alt.InlineData(values=[{"margin": 0}])).mark_rule(style="reference").encode(y=alt.Y("margin:Q"))
     tooltip = [
-        alt.Tooltip("n:Q", title="N", format=",d"),
-        alt.Tooltip("margin:Q", title="Δ/B", format=".3~g"),
-        alt.Tooltip("premise_share:Q", title="Share with Δ > 0", format=".3~p"),
+        *tooltips(",d", n="N"),
+        *tooltips(".3~g", margin="Δ/B"),
+        *tooltips(".3~p", premise_share="Share with Δ > 0"),
     ]
     line = alt.Chart().encode(x=x, y=y)
     return layer_chart(
@@ -138,10 +120,7 @@ def _mark_regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
         here = log10(n) / max(log10(last), 1e-9)
         step = (step + 1) % STEPS if here - before < NEAR else 0
         before = here
-        base = alt.Chart(alt.InlineData(values=[{"n": n, "note": ", ".join(named)}])).encode(x=alt.X("n:Q"))
-        name = base.mark_text(style="reference-label", align="left", baseline="top", dx=5)
-        layers = [base.mark_rule(style="reference"), name.encode(y=alt.value(15 * step), text=alt.Text("note:N"))]
-        marks.append(alt.LayerChart(layer=layers))
+        marks.append(rule_at("n", n, ", ".join(named), beside=15 * step))
     return marks
 
 
@@ -186,13 +165,11 @@ def gaps(grid: pa.Table, *, metric: str, title: str) -> alt.LayerChart:
         "verdict:N", title=None, scale=alt.Scale(domain=list(findings.VERDICTS), range=["circle", "cross"])
     )
     tooltip = [
-        alt.Tooltip("head_dim:Q", title="d", format=",d"),
-        alt.Tooltip("n_keys:Q", title="Keys", format=",d"),
-        alt.Tooltip("n:Q", title="N", format=",d"),
-        alt.Tooltip("decay:N", title="β"),
-        alt.Tooltip("kappa:Q", title="κ", format=".4~g"),
-        alt.Tooltip("gap:Q", title="Mean minus bound", format=".3~g"),
-        alt.Tooltip("verdict:N", title="Inequality"),
+        *tooltips(",d", head_dim="d", n_keys="Keys", n="N"),
+        *tooltips(decay="β"),
+        *tooltips(".4~g", kappa="κ"),
+        *tooltips(".3~g", gap="Mean minus bound"),
+        *tooltips(verdict="Inequality"),
     ]
     marks = alt.Chart().mark_point(filled=True, size=70, opacity=0.8)
     zero = alt.Chart(alt.InlineData(values=[{"gap": 0}])).mark_rule(style="reference").encode(y="gap:Q")

@@ -5,7 +5,16 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import DASHES, head_grid, layer_chart, n_axis, points
+from reports.charts.elements import (
+    HEAD,
+    distinguish_lines,
+    head_grid,
+    layer_chart,
+    n_axis,
+    points,
+    tooltips,
+    write_in_cells,
+)
 from reports.findings import chance as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
@@ -31,19 +40,16 @@ def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
     last = max(row["n"] for row in rows)
     name = findings.MEASURES[measure]
     y = partial(alt.Y, title=f"{name} (ratio)", scale=alt.Scale(domain=[0, 1]))
-    scale = alt.Scale(domain=_LABELS)
-    color = alt.Color("label:N", title=None, scale=scale, legend=alt.Legend(orient="top", columns=2))
-    dashes = alt.Scale(domain=_LABELS, range=[list(dash) for dash in DASHES[: len(_LABELS)]])
+    color, dash = distinguish_lines("label", _LABELS)
     base = alt.Chart().encode(x=n_axis(last), color=color)
-    shown = {"random_selection": "Random selections", "shuffled_values": "Shuffled value states", "selected": name}
-    tooltip = [alt.Tooltip("n:Q", title="N", format=",d")]
-    tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
+    nulls = {"random_selection": "Random selections", "shuffled_values": "Shuffled value states"}
+    tooltip = [*tooltips(",d", n="N"), *tooltips(".3~f", **nulls, selected=name)]
     return layer_chart(
         rows,
         f"{name} and chance",
         f"Line chart against N on a log axis. {findings.describe_nulls(curves.to_pylist(), measure)}",
         base.mark_area(clip=True).encode(y=y("band_low:Q"), y2="band_high:Q"),
-        base.mark_line().encode(y=y("mean:Q"), strokeDash=alt.StrokeDash("label:N", title=None, scale=dashes)),
+        base.mark_line().encode(y=y("mean:Q"), strokeDash=dash),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
     )
 
@@ -89,24 +95,13 @@ def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
         scale=alt.Scale(domain=[-reach, reach], range="diverging"),
         legend=alt.Legend(format=".2~f", gradientLength=height),
     )
-    shown = {
-        "value": "AUC",
-        "null_value": "by chance",
-        "difference": "Difference",
-        "low": "95 % from",
-        "high": "to",
-    }
-    tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")]
-    tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
+    shown = {"value": "AUC", "null_value": "by chance", "difference": "Difference", "low": "95 % from", "high": "to"}
     return layer_chart(
         rows,
         f"Minus {findings.NULLS[null]}",
         f"Heat map, layers by heads. {findings.describe_heads(rows, null)}",
-        base.mark_rect().encode(color=color, tooltip=tooltip),
-        *(
-            base.mark_text(style=style).encode(text="clear:N").transform_filter(f"abs(datum.difference) {which}")
-            for style, which in (("on-small", f"<= {reach / 2}"), ("on-large", f"> {reach / 2}"))
-        ),
+        base.mark_rect().encode(color=color, tooltip=[*HEAD, *tooltips(".3~f", **shown)]),
+        *write_in_cells(base, alt.Text("clear:N"), "abs(datum.difference)", reach / 2),
         height=height,
     )
 
@@ -129,20 +124,16 @@ def separation_curves(curves: pa.Table) -> alt.LayerChart:
     """
     rows = [{**row, "label": f"{row['auc_rank']} mean AUC: {numbers.name_head(row)}"} for row in curves.to_pylist()]
     labels = list(dict.fromkeys(row["label"] for row in rows))
-    scale = alt.Scale(domain=labels)
-    dashes = alt.Scale(domain=labels, range=[list(dash) for dash in DASHES[: len(labels)]])
-    color = alt.Color("label:N", title=None, scale=scale, legend=alt.Legend(orient="top", columns=1))
+    color, dash = distinguish_lines("label", labels, columns=1)
     share = alt.X("false_positive_share:Q", title="Share of the keys left out within r")
     x = share.scale(domain=[0, 1]).axis(tickCount=6, grid=False)
     y = alt.Y("recall:Q", title="Recall R(r, N) (ratio)", scale=alt.Scale(domain=[0, 1]))
-    shown = {"radius": "r", "recall": "Recall", "precision": "Precision", "auc": "AUC"}
-    tooltip = [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()]
+    tooltip = tooltips(".3~g", radius="r", recall="Recall", precision="Precision", auc="AUC")
     base = alt.Chart().encode(x=x, y=y, color=color)
-    stroke = alt.StrokeDash("label:N", title=None, scale=dashes)
     return layer_chart(
         rows,
         f"Recall over all radii at N = {rows[0]['n']}",
         f"Line chart. {findings.describe_radii(rows)}",
-        base.mark_line().encode(order="point:Q", strokeDash=stroke),
+        base.mark_line().encode(order="point:Q", strokeDash=dash),
         points(base.encode(tooltip=tooltip)),
     )

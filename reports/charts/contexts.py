@@ -7,7 +7,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import DASHES, layer_chart, style_line
+from reports.charts.elements import DASHES, dotted_lines, layer_chart, log_axis, tooltips
 from reports.charts.labels import segments, stack_shares
 from reports.findings import contexts as findings
 from reports.findings import numbers
@@ -47,10 +47,9 @@ def context_metric(metrics: pa.Table, *, metric: str) -> alt.LayerChart:
     dash = alt.StrokeDash("n:O", legend=None, scale=alt.Scale(domain=order, range=dashes))
     base = alt.Chart().encode(x=_make_axis(rows), y=y, color=color)
     tooltip = [
-        _CONTEXT,
-        alt.Tooltip("n:Q", title="N", format=",d"),
-        alt.Tooltip("mean:Q", title=f"Mean {numbers.NAMES[metric]}", format=".3~f"),
-        alt.Tooltip("heads:Q", title="Heads", format=",d"),
+        *tooltips(",d", context=_CONTEXT, n="N"),
+        *tooltips(".3~f", mean=f"Mean {numbers.NAMES[metric]}"),
+        *tooltips(",d", heads="Heads"),
     ]
     return layer_chart(
         rows,
@@ -79,14 +78,13 @@ def _add_context(row: Row) -> Row:
     return {**row, "context": findings.count_tokens(row)}
 
 
-_CONTEXT = alt.Tooltip("context:Q", title="Tokens up to the query", format=",d")
+_CONTEXT = "Tokens up to the query"
 
 
 def _make_axis(rows: Sequence[Row]) -> alt.X:
     """Sizes of contexts on a log axis, each with its label."""
     sizes = sorted({row["context"] for row in rows})
-    x = alt.X("context:Q", scale=alt.Scale(type="log", nice=False, padding=INSIDE))
-    return x.title("Context size, tokens (log scale)").axis(values=sizes, format=",d", grid=False)
+    return log_axis("context", "Context size, tokens (log scale)", sizes, thinned=False, padding=INSIDE)
 
 
 def _name_ends(rows: Sequence[Row], top: float, color: alt.Color) -> list[alt.Chart]:
@@ -129,27 +127,20 @@ def context_elbows(elbows: pa.Table) -> alt.LayerChart:
     """
     rows = [_add_context(row) for row in elbows.to_pylist()]
     y = partial(alt.Y, title="N of the elbow", scale=alt.Scale(zero=True, nice=True))
+    quarters = {"p25_elbow_n": "A quarter of heads below", "p75_elbow_n": "A quarter of heads above"}
     tooltip = [
-        _CONTEXT,
-        alt.Tooltip("model_elbow_n:Q", title="Elbow of the model", format=",d"),
-        alt.Tooltip("median_elbow_n:Q", title="Median of heads", format=".3~g"),
-        alt.Tooltip("p25_elbow_n:Q", title="A quarter of heads below", format=".3~g"),
-        alt.Tooltip("p75_elbow_n:Q", title="A quarter of heads above", format=".3~g"),
-        alt.Tooltip("heads:Q", title="Heads with an elbow", format=",d"),
+        *tooltips(",d", context=_CONTEXT, model_elbow_n="Elbow of the model"),
+        *tooltips(".3~g", median_elbow_n="Median of heads", **quarters),
+        *tooltips(",d", heads="Heads with an elbow"),
     ]
     base = alt.Chart().encode(x=_make_axis(rows), tooltip=tooltip)
     drawn = {column: name for column, name in ELBOWS.items() if numbers.drop_nulls(rows, column)}
-    marks = [
-        style_line(mark.encode(y=y(f"{column}:Q")), list(drawn.values()), name)
-        for column, name in drawn.items()
-        for mark in (base.mark_line(), base.mark_point(filled=True, size=50))
-    ]
     return layer_chart(
         rows,
         "Elbow against context size",
         f"Line chart against context size on a log axis. {findings.describe_elbows(rows)}",
         base.mark_area(style="band").encode(y=y("p25_elbow_n:Q"), y2=alt.Y2("p75_elbow_n:Q")),
-        *marks,
+        *dotted_lines(base, y, drawn),
     )
 
 
@@ -166,10 +157,10 @@ def context_labels(shares: pa.Table, changes: pa.Table) -> alt.LayerChart:
     rows = [_add_context(row) for row in shares.to_pylist()]
     x = alt.X("context:O").title("Context size, tokens").axis(labelAngle=0, format=",d", labelOverlap=True)
     tooltip = [
-        _CONTEXT,
-        alt.Tooltip("label:N", title="Kind"),
-        alt.Tooltip("heads:Q", title="Heads", format=",d"),
-        alt.Tooltip("share:Q", title="Share of heads", format=".3~p"),
+        *tooltips(",d", context=_CONTEXT),
+        *tooltips(label="Kind"),
+        *tooltips(",d", heads="Heads"),
+        *tooltips(".3~p", share="Share of heads"),
     ]
     return layer_chart(
         stack_shares(rows, "context"),

@@ -7,7 +7,17 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import SEPARATION, head_grid, layer_chart, level, log_ticks, style_line
+from reports.charts.elements import (
+    HEAD,
+    head_grid,
+    layer_chart,
+    level,
+    log_axis,
+    log_ticks,
+    style_line,
+    tooltips,
+    write_in_cells,
+)
 from reports.charts.labels import WRITTEN, dots, label_colour
 from reports.findings import effects as findings
 from reports.findings import numbers
@@ -69,12 +79,8 @@ def _draw_map(heads: pa.Table, column: str, title: str, says: str, *, log: bool)
     cells = base.mark_rect().encode(color=alt.Color(f"{column}:Q", title=None, scale=scale, legend=legend))
     written = len({row["head"] for row in rows}) <= WRITTEN_HEADS
     middle = max(values) * (0.1 if log else 0.5)
-    texts = [
-        base.mark_text(style=style)
-        .encode(text=alt.Text(f"{column}:Q", format=".3~g" if column == "effective_keys" else ".2~f"))
-        .transform_filter(f"isValid(datum.{column}) && datum.{column} {which} {middle:.6g}")
-        for style, which in (("on-small", "<="), ("on-large", ">"))
-    ]
+    text = alt.Text(f"{column}:Q", format=".3~g" if column == "effective_keys" else ".2~f")
+    texts = write_in_cells(base, text, f"isValid(datum.{column}) && datum.{column}", middle)
     described = f"Heat map, layers by heads. {says}"
     return layer_chart(
         rows, title, described, cells.encode(tooltip=_make_tooltip()), *(texts if written else []), height=height
@@ -99,12 +105,7 @@ def _select_rows(heads: pa.Table, *columns: str) -> list[Row]:
 
 
 def _make_tooltip() -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("layer:O", title="Layer"),
-        alt.Tooltip("head:O", title="Head"),
-        alt.Tooltip("label:N", title="Kind"),
-        *(alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in SHOWN.items()),
-    ]
+    return [*HEAD, *tooltips(label="Kind"), *tooltips(".3~g", **SHOWN)]
 
 
 def loss_scatter(heads: pa.Table, *, measure: str, correlation: Row) -> alt.LayerChart:
@@ -125,7 +126,7 @@ def loss_scatter(heads: pa.Table, *, measure: str, correlation: Row) -> alt.Laye
     scale = alt.Scale(type="log", nice=False, padding=6) if log else alt.Scale(zero=False, padding=6)
     x = alt.X(f"{measure}:Q", scale=scale)
     y = alt.Y("delta_loss:Q", title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS))
-    tooltip = [*_make_tooltip(), alt.Tooltip(f"{measure}:Q", title=name, format=".3~g")]
+    tooltip = [*_make_tooltip(), *tooltips(".3~g", **{measure: name})]
     return layer_chart(
         rows,
         f"{name}: {numbers.number(round(correlation['correlation'], 2))}",
@@ -158,8 +159,7 @@ def loss_by_keys(policies: pa.Table, *, needs: str) -> alt.LayerChart:
     y = partial(alt.Y, title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS, nice=False))
     shown = {"keys_kept": "Keys kept", "delta_loss": "Loss increase", "low": "95 % interval from", "high": "to"}
     shown |= {"excess_loss": "Excess over the same N"}
-    tooltip = [alt.Tooltip("name:N", title="Policy"), alt.Tooltip("draws:Q", title="Draws")]
-    tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()]
+    tooltip = [*tooltips(name="Policy"), alt.Tooltip("draws:Q", title="Draws"), *tooltips(".3~g", **shown)]
     base = alt.Chart().encode(x=x, tooltip=tooltip)
     marks = []
     for policy in drawn:
@@ -192,5 +192,4 @@ def _make_keys_axis(rows: Sequence[Row]) -> alt.X:
     """Keys kept, on a log axis."""
     kept = [row["keys_kept"] for row in rows]
     ticks = [tick for tick in log_ticks(int(max(kept)) + 1) if tick >= min(kept) / 2]
-    x = alt.X("keys_kept:Q", scale=alt.Scale(type="log", nice=False, padding=12)).title("Keys kept, mean (log scale)")
-    return x.axis(values=ticks, format=",d", grid=False, labelOverlap="greedy", labelSeparation=SEPARATION)
+    return log_axis("keys_kept", "Keys kept, mean (log scale)", ticks, padding=12)

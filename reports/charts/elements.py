@@ -1,11 +1,11 @@
-"""Elements of several charts: layers over rows, axes, points with tooltips, rules, bars of a histogram.
+"""Elements of several charts: layers over rows, axes, tooltips, lines, rules, values in cells, bars of a histogram.
 
 Channels are objects rather than shorthands, for which Altair compares the class of each with all that it has.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil, floor, isfinite, log10
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import altair as alt
 import numpy as np
@@ -28,6 +28,9 @@ BARS = 24
 SOLID, DOTTED, DASHED, DASH_DOT = (1, 0), (1, 5), (7, 4), (9, 4, 1, 4)
 DASHES = (SOLID, DOTTED, DASHED, DASH_DOT, (12, 4))
 """Dashes of the lines of a chart, in the order of their legend: with four colours in turn, twenty look different."""
+
+HEAD = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")]
+"""Tooltip lines for the place of a head."""
 
 
 class RowData(alt.InlineData):
@@ -89,18 +92,35 @@ def count_axis(things: str, largest: int) -> dict[str, Any]:
     return {"title": f"{things} (number)", "axis": axis, "scale": alt.Scale(zero=True)}
 
 
+def log_axis(
+    column: str, title: str, labels: Sequence[float], *, written: str = ",d", thinned: bool = True, **scale: Any
+) -> alt.X:
+    """A column on a log axis with these labels, in the format ``written``; ``thinned``: where they would touch."""
+    x = alt.X(f"{column}:Q", scale=alt.Scale(type="log", nice=False, **scale)).title(title)
+    thin: dict[str, Any] = {"labelOverlap": "greedy", "labelSeparation": SEPARATION} if thinned else {}
+    return x.axis(format=written, values=list(labels), grid=False, **thin)
+
+
 def n_axis(last: int) -> alt.X:
     """N on a log axis from 1 to ``last``."""
-    scale = alt.Scale(type="log", nice=False, domain=[1, max(last, 2)], padding=6)
-    x = alt.X("n:Q", scale=scale).title("N, number of selected keys (log scale)")
-    return x.axis(format=",d", values=log_ticks(last), grid=False, labelOverlap="greedy", labelSeparation=SEPARATION)
+    title = "N, number of selected keys (log scale)"
+    return log_axis("n", title, log_ticks(last), domain=[1, max(last, 2)], padding=6)
 
 
-def rule_at_n(n: int, note: str) -> alt.LayerChart:
-    """A rule at one N, with its name above the plotting area, where there are no lines."""
-    base = alt.Chart(alt.InlineData(values=[{"n": n, "note": note}])).encode(x=alt.X("n:Q"))
-    label = base.mark_text(style="reference-label", align="left", baseline="bottom", dy=ABOVE)
-    label = label.encode(y=alt.value(0), text=alt.Text("note:N"))
+def tooltips(written: str = "", /, **titles: str) -> list[alt.Tooltip]:
+    """Tooltip lines of columns, by their titles: numbers in the format ``written``, or text without one."""
+    kind, number_format = ("Q", written) if written else ("N", alt.Undefined)
+    return [alt.Tooltip(f"{column}:{kind}", title=title, format=number_format) for column, title in titles.items()]
+
+
+def rule_at(
+    column: str, place: float, note: str, *, align: Literal["left", "right"] = "left", beside: int | None = None
+) -> alt.LayerChart:
+    """A vertical rule with its name above the plotting area, where there are no lines, or ``beside`` pixels below."""
+    base = alt.Chart(alt.InlineData(values=[{column: place, "note": note}])).encode(x=alt.X(f"{column}:Q"))
+    put: dict[str, Any] = {"baseline": "bottom", "dy": ABOVE} if beside is None else {"baseline": "top", "dx": 5}
+    label = base.mark_text(style="reference-label", align=align, **put)
+    label = label.encode(y=alt.value(beside or 0), text=alt.Text("note:N"))
     return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
 
 
@@ -144,6 +164,33 @@ def style_line(
     dash = alt.StrokeDash("line:N", title=None, scale=alt.Scale(domain=domain, range=drawn))
     named: alt.Chart = chart.transform_calculate(line=f"'{label}'")
     return named.encode(color=color, strokeDash=dash)
+
+
+def dotted_lines(base: alt.Chart, y: Callable[[str], alt.Y], names: Mapping[str, str]) -> list[alt.Chart]:
+    """A line with points for each column, in the colour and dashes of its name."""
+    return [
+        style_line(mark.encode(y=y(f"{column}:Q")), list(names.values()), name)
+        for column, name in names.items()
+        for mark in (base.mark_line(), base.mark_point(filled=True, size=50))
+    ]
+
+
+def distinguish_lines(column: str, labels: Sequence[str], *, columns: int = 2) -> tuple[alt.Color, alt.StrokeDash]:
+    """Colour and dashes of lines by the labels in a column, with a legend of so many columns; both repeat."""
+    domain, drawn = list(labels), [list(DASHES[index % len(DASHES)]) for index in range(len(labels))]
+    legend = alt.Legend(orient="top", columns=columns)
+    return (
+        alt.Color(f"{column}:N", title=None, scale=alt.Scale(domain=domain), legend=legend),
+        alt.StrokeDash(f"{column}:N", title=None, scale=alt.Scale(domain=domain, range=drawn)),
+    )
+
+
+def write_in_cells(base: alt.Chart, text: alt.Text, value: str, middle: float) -> list[alt.Chart]:
+    """Text in the cells of a map, light where ``value``, an expression of Vega, is above the middle, else dark."""
+    return [
+        base.mark_text(style=style).encode(text=text).transform_filter(f"{value} {which} {middle:.6g}")
+        for style, which in (("on-small", "<="), ("on-large", ">"))
+    ]
 
 
 def list_layers(rows: Sequence[Row]) -> list[int]:

@@ -6,7 +6,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import head_grid, layer_chart, list_layers, style_line
+from reports.charts.elements import HEAD, head_grid, layer_chart, list_layers, style_line, tooltips
 from reports.charts.labels import segments, stack_shares
 from reports.findings import families as findings
 from reports.findings.claims import VERDICTS
@@ -113,11 +113,7 @@ def kinds(table: pa.Table) -> alt.LayerChart:
         if row["value"] is not None
     ]
     labels = list(dict.fromkeys(row["label"] for row in sorted(rows, key=lambda row: row["member"])))
-    tooltip = [
-        alt.Tooltip("name:N", title="Member"),
-        alt.Tooltip("label:N", title="Kind"),
-        alt.Tooltip("share:Q", title="Share of heads", format=".3~p"),
-    ]
+    tooltip = [*tooltips(name="Member", label="Kind"), *tooltips(".3~p", share="Share of heads")]
     x = alt.X("name:O", sort=None, scale=alt.Scale(domain=labels)).title("Member")
     x = x.axis(labelAngle=-40, labelOverlap=True, grid=False)
     lacking = [{"name": label} for label in labels if label not in {row["name"] for row in given}]
@@ -136,7 +132,7 @@ def layers(table: pa.Table, title: str) -> alt.LayerChart:
     there = list_layers([row for row in rows if row["layer"] is not None])
     y = alt.Y("layer:O", scale=alt.Scale(domain=there)).title("Layer")
     colour = alt.Color("value:Q", title=None, scale=alt.Scale(domainMin=0))
-    tooltip = [alt.Tooltip("layer:O", title="Layer"), *_list_tooltips()]
+    tooltip = [HEAD[0], *_list_tooltips()]
     base = alt.Chart().encode(x=member_axis(rows), tooltip=tooltip)
     return layer_chart(
         rows,
@@ -162,7 +158,7 @@ def heads(table: pa.Table, title: str) -> alt.LayerChart:
     colour = alt.Color(
         "value:Q", title=None, scale=alt.Scale(domain=[0, max(1.0, *(row["value"] or 0 for row in rows))])
     )
-    tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head"), *_list_tooltips()]
+    tooltip = [*HEAD, *_list_tooltips()]
     shown = base.transform_filter("datum.place == member")
     first = min((row["layer"], row["head"]) for row in rows)
     named = shown.transform_filter(f"datum.layer == {first[0]} && datum.head == {first[1]}").mark_text(
@@ -186,7 +182,7 @@ def traces(table: pa.Table, title: str) -> alt.LayerChart:
         x=member_axis(rows),
         y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=True)),
         detail="name:N",
-        tooltip=[alt.Tooltip("name:N", title="Layer.head"), *_list_tooltips()],
+        tooltip=[*tooltips(name="Layer.head"), *_list_tooltips()],
     )
     ended = base.transform_filter(
         f"datum.appears && datum.member == {max(row['member'] for row in drop_nulls(rows, 'value'))}"
@@ -210,10 +206,8 @@ def verdicts(table: pa.Table) -> alt.LayerChart:
         x=member_axis(rows),
         y=alt.Y("claim:O", scale=alt.Scale(domain=claims)).title(None).axis(labelLimit=260),
         tooltip=[
-            alt.Tooltip("statement:N", title="Claim"),
-            alt.Tooltip("label:N", title="Member"),
-            alt.Tooltip("verdict:N", title="Verdict"),
-            alt.Tooltip("p_holm:Q", title="p after correction", format=".3~g"),
+            *tooltips(statement="Claim", label="Member", verdict="Verdict"),
+            *tooltips(".3~g", p_holm="p after correction"),
         ],
     )
     colour = alt.Color("verdict:N", title=None, scale=alt.Scale(domain=list(VERDICTS)), legend=alt.Legend(orient="top"))
@@ -229,6 +223,5 @@ def verdicts(table: pa.Table) -> alt.LayerChart:
 
 def _list_tooltips() -> list[alt.Tooltip]:
     """Member, value and interval of a row."""
-    shown = {"value": "Value", "value_low": "95 % interval from", "value_high": "to"}
-    numbers = [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
-    return [alt.Tooltip("label:N", title="Member"), *numbers]
+    interval = tooltips(".3~f", value="Value", value_low="95 % interval from", value_high="to")
+    return [*tooltips(label="Member"), *interval]

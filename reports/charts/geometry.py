@@ -12,6 +12,7 @@ import pyarrow as pa
 from reports.charts.elements import (
     DASH_DOT,
     DASHED,
+    HEAD,
     SOLID,
     RowData,
     layer_axis,
@@ -20,6 +21,7 @@ from reports.charts.elements import (
     n_axis,
     points,
     style_line,
+    tooltips,
 )
 from reports.charts.plane import KEY, LAST, SINK, STEPS, equal_scales, note, ring
 from reports.findings import geometry as findings
@@ -100,8 +102,7 @@ def _draw_lines(
         style_line(base.mark_line(point=single).encode(y=y(f"{column}:Q")), list(shown.values()), name, dashes=styles)
         for column, name in shown.items()
     ]
-    measures = [alt.Tooltip(f"{column}:Q", title=name, format=".3~g") for column, name in shown.items()]
-    tooltip = [alt.Tooltip("n:Q", title="N", format=",d"), *measures]
+    tooltip = [*tooltips(",d", n="N"), *tooltips(".3~g", **shown)]
     return [*lines, points(base.encode(y=y(f"{next(iter(shown))}:Q"), tooltip=tooltip), always=single)]
 
 
@@ -189,11 +190,10 @@ def _build_row(row: Row) -> Row:
 
 def _make_tooltip() -> list[alt.Tooltip]:
     return [
-        alt.Tooltip("kind:N", title="Key"),
-        alt.Tooltip("position:Q", title="Position", format=",d"),
-        alt.Tooltip("context:Q", title="Context (tokens)", format=",d"),
-        alt.Tooltip("norm:Q", title="Mean ‖αᵢ vᵢ‖ (model units)", format=".3~g"),
-        alt.Tooltip("cosine:Q", title="Cosine, last token", format=".3~f"),
+        *tooltips(kind="Key"),
+        *tooltips(",d", position="Position", context="Context (tokens)"),
+        *tooltips(".3~g", norm="Mean ‖αᵢ vᵢ‖ (model units)"),
+        *tooltips(".3~f", cosine="Cosine, last token"),
     ]
 
 
@@ -287,10 +287,10 @@ def _draw_keys() -> alt.Chart:
         size=alt.Size("size:Q", scale=None),
         opacity=alt.Opacity("strength:Q", scale=None),
         tooltip=[
-            alt.Tooltip("key:N", title="Key"),
-            alt.Tooltip("position:Q", title="Position in sequence 0", format=",d"),
-            alt.Tooltip("mean_weight:Q", title="Mean attention weight (share)", format=".3~p"),
-            alt.Tooltip("length:Q", title="Length in the three directions", format=".3~f"),
+            *tooltips(key="Key"),
+            *tooltips(",d", position="Position in sequence 0"),
+            *tooltips(".3~p", mean_weight="Mean attention weight (share)"),
+            *tooltips(".3~f", length="Length in the three directions"),
         ],
     )
 
@@ -366,26 +366,26 @@ def dimensions(heads: pa.Table) -> alt.LayerChart:
     near = [size for size in sizes if size <= NEAR * largest] if len(sizes) == 1 else []
     x = layer_axis(records)
     y = partial(alt.Y, title="Effective dimension (number of directions)", scale=alt.Scale(zero=True))
-    shares = [
-        alt.Tooltip(f"share_{index}:Q", title=f"Share of the {name} direction", format=".3~p")
+    shares = {
+        f"share_{index}": f"Share of the {name} direction"
         for index, name in enumerate(("first", "second", "third"), start=1)
-    ]
-    dimension, mean = "effective_dimension:Q", "mean(effective_dimension):Q"
+    }
     tooltip = [
-        alt.Tooltip("layer:O", title="Layer"),
+        HEAD[0],
         alt.Tooltip("kv_head:O", title="KV head"),
-        alt.Tooltip(dimension, title="Effective dimension", format=".3~g"),
-        alt.Tooltip("head_dim:Q", title="Components of a value state", format=",d"),
-        *shares,
+        *tooltips(".3~g", effective_dimension="Effective dimension"),
+        *tooltips(",d", head_dim="Components of a value state"),
+        *tooltips(".3~p", **shares),
     ]
-    ticks = alt.Chart().mark_tick(style="head", orient="horizontal", thickness=1.5).encode(x=x, y=y(dimension))
+    mean = "mean(effective_dimension):Q"
+    ticks = alt.Chart().mark_tick(style="head", orient="horizontal", thickness=1.5)
     means = alt.Chart().mark_point(style="average", filled=True).encode(x=x, y=y(mean))
-    of_layer = [tooltip[0], alt.Tooltip(mean, title="Mean over its KV heads", format=".3~g")]
+    of_layer = [HEAD[0], alt.Tooltip(mean, title="Mean over its KV heads", format=".3~g")]
     return layer_chart(
         rows,
         "Effective dimension by layer",
         f"Strip chart of the effective dimension of each KV head. {findings.describe_dimensions(records)}",
         *(level(size, f"all {size}") for size in near),
-        ticks.encode(tooltip=tooltip),
+        ticks.encode(x=x, y=y("effective_dimension:Q"), tooltip=tooltip),
         means.encode(tooltip=of_layer),
     )

@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import layer_chart
+from reports.charts.elements import HEAD, layer_chart, tooltips
 from reports.charts.labels import MANY, SHAPES
 from reports.findings import head_map as findings
 from reports.findings import taxonomy as taxonomy_findings
@@ -191,10 +191,8 @@ def _name_axis(place: str, row: Row) -> str:
 
 def _make_tooltip(offered: Mapping[str, str]) -> list[alt.Tooltip]:
     return [
-        alt.Tooltip("layer:O", title="Layer"),
-        alt.Tooltip("head:O", title="Head"),
-        alt.Tooltip("label:N", title="Kind"),
-        alt.Tooltip("nearest:N", title="Nearest kind"),
-        *([alt.Tooltip("patterns:N", title="Looks at")] if "pattern" in offered else []),
-        *([alt.Tooltip("delta_loss:Q", title=COLOURS["delta_loss"], format=".3~g")] if "delta_loss" in offered else []),
+        *HEAD,
+        *tooltips(label="Kind", nearest="Nearest kind"),
+        *(tooltips(patterns="Looks at") if "pattern" in offered else []),
+        *(tooltips(".3~g", delta_loss=COLOURS["delta_loss"]) if "delta_loss" in offered else []),
     ]

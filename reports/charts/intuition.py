@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import layer_chart
+from reports.charts.elements import layer_chart, tooltips
 from reports.charts.plane import KEY, STAR, equal_scales, note, ring
 from reports.findings import intuition as findings
 from reports.findings import numbers
@@ -176,8 +176,8 @@ def _number_keys(plane: Plane) -> alt.Chart:
 def _make_tooltip() -> list[alt.Tooltip]:
     return [
         alt.Tooltip("key:Q", title="Key"),
-        alt.Tooltip("kind:N", title="Key is"),
-        alt.Tooltip("weight:Q", title="Weight (share)", format=".3~p"),
-        alt.Tooltip("distance:Q", title="Distance from s (model units)", format=".3~f"),
-        alt.Tooltip("counts:N", title="Lies"),
+        *tooltips(kind="Key is"),
+        *tooltips(".3~p", weight="Weight (share)"),
+        *tooltips(".3~f", distance="Distance from s (model units)"),
+        *tooltips(counts="Lies"),
     ]

@@ -1,6 +1,5 @@
 """Charts of the limits of selection: distances from the rest, uniform weights, shares told apart, temperature."""
 
-from collections.abc import Sequence
 from functools import partial
 from math import ceil, floor, log10
 
@@ -9,18 +8,20 @@ import pyarrow as pa
 
 from reports.charts.elements import (
     DASHES,
-    SEPARATION,
+    HEAD,
     count_axis,
+    dotted_lines,
     layer_axis,
     layer_chart,
     level,
+    log_axis,
     n_axis,
     points,
     style_line,
+    tooltips,
 )
 from reports.findings import limits as findings
 from reports.findings import numbers
-from reports.findings.numbers import Row
 
 DISTANCES = {
     "relative_distance": "largest weights",
@@ -50,7 +51,8 @@ def distances(rows: pa.Table) -> alt.LayerChart:
     y = partial(alt.Y, title="Distance over the output’s norm (ratio)", scale=alt.Scale(zero=True))
     base = alt.Chart().encode(x=n_axis(last))
     shown = {"relative_distance": "Distance", "low": "95 % interval from", "high": "to"}
-    shown |= {"relative_random_distance": "Random keys", "fitted": "LayerFits"}
+    shown |= {"relative_random_distance": "Random keys", "fitted": "Fit"}
+    tooltip = [*tooltips(",d", n="N"), *tooltips(".3~g", **shown)]
     drawn = {column: name for column, name in DISTANCES.items() if numbers.drop_nulls(last_rows, column)}
     return layer_chart(
         last_rows,
@@ -65,10 +67,7 @@ def distances(rows: pa.Table) -> alt.LayerChart:
             style_line(base.mark_line(point=last == 1).encode(y=y(f"{column}:Q")), list(drawn.values()), name)
             for column, name in reversed(drawn.items())
         ),
-        points(
-            base.encode(y=y("relative_distance:Q"), tooltip=[_make_n_tooltip(), *_make_tooltips(shown)]),
-            always=last == 1,
-        ),
+        points(base.encode(y=y("relative_distance:Q"), tooltip=tooltip), always=last == 1),
     )
 
 
@@ -90,11 +89,7 @@ def distance_ratios(rows: pa.Table) -> alt.LayerChart:
         x=n_axis(max(row["n"] for row in known)), y=y, color=alt.Color("n_keys:O", scale=scale, legend=legend)
     )
     dash = alt.StrokeDash("n_keys:O", scale=alt.Scale(domain=sizes, range=dashes), legend=legend)
-    tooltip = [
-        _make_n_tooltip(),
-        alt.Tooltip("n_keys:Q", title="Keys", format=",d"),
-        *_make_tooltips({"beside_random": "Ratio"}),
-    ]
+    tooltip = [*tooltips(",d", n="N", n_keys="Keys"), *tooltips(".3~g", beside_random="Ratio")]
     return layer_chart(
         known,
         "Relative to random keys",
@@ -115,13 +110,11 @@ def convergence(rows: pa.Table) -> alt.LayerChart:
         ``convergence_by_query``: n_keys, heads, and effective_share and n_90_share with their _p10 and _p90 (ratios).
     """
     records = rows.to_pylist()
-    ticks = findings.list_sizes(records)
-    x = alt.X("n_keys:Q", scale=alt.Scale(type="log", nice=False, padding=14)).title("Number of keys (log scale)")
-    x = x.axis(values=ticks, format=",d", grid=False, labelOverlap="greedy", labelSeparation=SEPARATION)
+    x = log_axis("n_keys", "Number of keys (log scale)", findings.list_sizes(records), padding=14)
     y = partial(alt.Y, title="Share of the keys (ratio)", scale=alt.Scale(domain=[0, 1]))
     shown = {"effective_share": "Effective keys", "effective_share_p10": "10 % of heads below"}
     shown |= {"effective_share_p90": "10 % of heads above", "n_90_share": "N₉₀"}
-    tooltip = [alt.Tooltip("n_keys:Q", title="Keys", format=",d"), *_make_tooltips(shown)]
+    tooltip = [*tooltips(",d", n_keys="Keys"), *tooltips(".3~g", **shown)]
     base = alt.Chart().encode(x=x, tooltip=tooltip)
     return layer_chart(
         records,
@@ -129,11 +122,7 @@ def convergence(rows: pa.Table) -> alt.LayerChart:
         f"Line chart against the number of keys on a log axis. {findings.describe_convergence(records, [])}",
         level(1, "uniform"),
         base.mark_area(style="band").encode(y=y("effective_share_p10:Q"), y2="effective_share_p90:Q"),
-        *(
-            style_line(mark.encode(y=y(f"{column}:Q")), list(findings.SHARES.values()), name)
-            for column, name in findings.SHARES.items()
-            for mark in (base.mark_line(), base.mark_point(filled=True, size=50))
-        ),
+        *dotted_lines(base, y, findings.SHARES),
     )
 
 
@@ -149,7 +138,7 @@ def convergence_of_heads(heads: pa.Table) -> alt.LayerChart:
     y = alt.Y("effective_share:Q", title="Effective keys over all (ratio)", scale=alt.Scale(domain=[0, 1]))
     shown = {"effective_share": "Effective keys over all", "n_90_share": "N₉₀ over all"}
     shown |= {"largest_deviation": "Largest |p − 1/n|"}
-    tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head"), *_make_tooltips(shown)]
+    tooltip = [*HEAD, *tooltips(".3~g", **shown)]
     return layer_chart(
         rows,
         "Head by head",
@@ -172,25 +161,23 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
     last, low, high = records[-1]["n"], records[0]["band_low"], records[0]["band_high"]
     y = partial(alt.Y, title="Share told apart (Recall, ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last))
-    band = base.mark_area(style="band")
     shown = {"share": "Share", "low": "95 % interval from", "high": "to", "p10": "10 % of heads below"}
     shown |= {"p90": "10 % of heads above", "heads_within": "Heads within the band"}
+    tooltip = [*tooltips(",d", n="N"), *tooltips(".3~g", **shown)]
     return layer_chart(
         records,
         "Share of the selected keys that can be told apart",
         f"Line chart against N on a log axis, with the reported band. {findings.describe_distinguishable(records)}",
         level(low, f"{low:.2f}"),
         level(high, f"{high:.2f}"),
-        band.encode(y=y("p10:Q"), y2="p90:Q"),
+        base.mark_area(style="band").encode(y=y("p10:Q"), y2="p90:Q"),
         *(
             [base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q")]
             if numbers.drop_nulls(records, "low")
             else []
         ),
         base.mark_line(style="mean").encode(y=y("share:Q")),
-        points(
-            base.encode(y=y("share:Q"), tooltip=[_make_n_tooltip(), *_make_tooltips(shown)]), always=len(records) == 1
-        ),
+        points(base.encode(y=y("share:Q"), tooltip=tooltip), always=len(records) == 1),
     )
 
 
@@ -215,7 +202,9 @@ def sensitivity(rows: pa.Table) -> alt.LayerChart:
     )
     shown = {"spectral_norm": "Mean norm", "norm_p10": "10 % below", "norm_p90": "10 % above", "norm_max": "Largest"}
     shown |= {"quarter": "1/(4T)", "half": "1/(2T)", "reported_holds": "Reported bound holds in"}
-    base = alt.Chart().encode(x=_make_temperature_axis(floored), tooltip=[_make_t_tooltip(), *_make_tooltips(shown)])
+    temperatures = sorted(row["temperature"] for row in floored)
+    x = log_axis("temperature", "Temperature T (log scale)", temperatures, written=".3~g", padding=14)
+    base = alt.Chart().encode(x=x, tooltip=tooltips(".3~g", temperature="T", **shown))
     return layer_chart(
         floored,
         "Sensitivity of weights to their logits",
@@ -244,11 +233,10 @@ def best_temperatures(rows: pa.Table) -> alt.LayerChart:
     labels = list(findings.BEST_OF.values())
     legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
     tooltip = [
-        _make_t_tooltip(),
-        alt.Tooltip("line:N", title="Measure"),
-        alt.Tooltip("heads:Q", title="Heads", format=",d"),
-        alt.Tooltip("beyond_errors:Q", title="Gain beyond two errors", format=",d"),
-        alt.Tooltip("mean_gain:Q", title="Mean gain", format=".3~g"),
+        *tooltips(".3~g", temperature="T"),
+        *tooltips(line="Measure"),
+        *tooltips(",d", heads="Heads", beyond_errors="Gain beyond two errors"),
+        *tooltips(".3~g", mean_gain="Mean gain"),
     ]
     bars = alt.Chart().mark_bar()
     return layer_chart(
@@ -263,22 +251,3 @@ def best_temperatures(rows: pa.Table) -> alt.LayerChart:
             tooltip=tooltip,
         ),
     )
-
-
-def _make_temperature_axis(rows: Sequence[Row]) -> alt.X:
-    """Temperatures on a log axis, each with its label."""
-    values = sorted(row["temperature"] for row in rows)
-    x = alt.X("temperature:Q", scale=alt.Scale(type="log", nice=False, padding=14)).title("Temperature T (log scale)")
-    return x.axis(values=values, format=".3~g", grid=False, labelOverlap="greedy", labelSeparation=SEPARATION)
-
-
-def _make_t_tooltip() -> alt.Tooltip:
-    return alt.Tooltip("temperature:Q", title="T", format=".3~g")
-
-
-def _make_n_tooltip() -> alt.Tooltip:
-    return alt.Tooltip("n:Q", title="N", format=",d")
-
-
-def _make_tooltips(shown: dict[str, str]) -> list[alt.Tooltip]:
-    return [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()]

@@ -5,26 +5,19 @@ from collections.abc import Callable, Sequence
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import points
+from reports.charts.elements import points, tooltips
 from reports.findings.numbers import Row
 
 ASIDE = 9
 """Pixels by which the upper of two names is above its mark, and the other one below."""
 
-POSITIONS = [
-    alt.Tooltip("first_position:Q", title="From position", format=",d"),
-    alt.Tooltip("last_position:Q", title="to", format=",d"),
-]
+POSITIONS = tooltips(",d", first_position="From position", last_position="to")
 """Tooltip lines for a run of positions."""
 
 
 def spread_tooltip(number_format: str) -> list[alt.Tooltip]:
     """Tooltip lines for a mean and the quantiles around it."""
-    return [
-        alt.Tooltip("mean:Q", title="Mean over heads", format=number_format),
-        alt.Tooltip("p10:Q", title="10 % of heads below", format=number_format),
-        alt.Tooltip("p90:Q", title="10 % of heads above", format=number_format),
-    ]
+    return tooltips(number_format, mean="Mean over heads", p10="10 % of heads below", p90="10 % of heads above")
 
 
 def label_positions(table: pa.Table, marked: dict[int, str]) -> list[Row]:

@@ -4,7 +4,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import layer_chart
+from reports.charts.elements import HEAD, layer_chart, tooltips
 from reports.findings import recovery as findings
 
 SHOWN = ("layer", "head", "planted", "fitted", "low", "high")
@@ -29,12 +29,9 @@ def recovery(heads: pa.Table, *, parameter: str) -> alt.LayerChart:
     y = alt.Y("fitted:Q", scale=scale).title("fitted").axis(format=".4~g", tickCount=4)
     diagonal = alt.Chart(alt.InlineData(values=[{"planted": end, "fitted": end} for end in (min(ends), max(ends))]))
     tooltip = [
-        alt.Tooltip("layer:O", title="Layer"),
-        alt.Tooltip("head:O", title="Head"),
-        alt.Tooltip("planted:Q", title="PlantedHead", format=".4~g"),
-        alt.Tooltip("fitted:Q", title="LayerFits", format=".4~g"),
-        alt.Tooltip("low:Q", title="95 % interval from", format=".3~g"),
-        alt.Tooltip("high:Q", title="to", format=".3~g"),
+        *HEAD,
+        *tooltips(".4~g", planted="Planted", fitted="Fitted"),
+        *tooltips(".3~g", low="95 % interval from", high="to"),
     ]
     name = findings.PARAMETERS[parameter]
     return layer_chart(

@@ -3,22 +3,24 @@
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import altair as alt
 import pyarrow as pa
 
 from reports.charts.elements import (
-    DASHES,
+    HEAD,
     count_axis,
+    distinguish_lines,
     floor_of_precision,
     head_grid,
     layer_chart,
     list_layers,
     n_axis,
     points,
-    rule_at_n,
+    rule_at,
     style_line,
+    tooltips,
+    write_in_cells,
 )
 from reports.findings import chance as chance_findings
 from reports.findings import numbers
@@ -28,12 +30,7 @@ from reports.findings.numbers import Row
 WRITTEN_HEADS, WRITTEN_HEIGHT = 12, 16
 """Largest number of heads per row, and least height of a row in pixels, with which values are written in cells."""
 
-BOUNDED = {
-    "precision": f"{numbers.NAMES['precision']} against N, with bounds",
-    "recall": f"{numbers.NAMES['recall']} against N, with bounds",
-    "f_r_max": f"{numbers.NAMES['f_r_max']} against N, with bounds",
-    "f_r_min": f"{numbers.NAMES['f_r_min']} against N, with bounds",
-}
+BOUNDED = {metric: f"{name} against N, with bounds" for metric, name in numbers.NAMES.items()}
 """Titles of charts with bounds; the paper draws no F."""
 
 LINES = {
@@ -70,11 +67,11 @@ def metric_curves(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, m
     labels = list(dict.fromkeys([MODEL, *(row["label"] for row in others)]))
     y = partial(alt.Y, title=f"{name} (ratio)", scale=alt.Scale(domain=[0, 1]))
     base, beside = alt.Chart().encode(x=n_axis(last)), alt.Chart(alt.InlineData(values=others)).encode(x=n_axis(last))
-    channels = _style_lines(labels)
-    tooltip = [alt.Tooltip("n:Q", title="N", format=",d")]
-    shown = {"mean": name, "low": "95 % interval from", "high": "to", "lower": "Lower bound", "upper": "Upper"}
-    tooltip += [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in shown.items()]
-    line = base.transform_calculate(label=f"'{MODEL}'").encode(y=y("mean:Q"), **channels)
+    color, dash = distinguish_lines("label", labels)
+    interval = {"mean": name, "low": "95 % interval from", "high": "to"}
+    tooltip = [*tooltips(",d", n="N"), *tooltips(".3~g", **interval, lower="Lower bound", upper="Upper")]
+    line = base.transform_calculate(label=f"'{MODEL}'").encode(y=y("mean:Q"), color=color, strokeDash=dash)
+    of_others = beside.mark_line(point=last == 1).encode(y=y("mean:Q"), color=color, strokeDash=dash)
     return layer_chart(
         rows,
         f"{name} against N",
@@ -82,7 +79,7 @@ def metric_curves(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, m
         base.mark_area(style="envelope").encode(y=y("lower:Q"), y2=alt.Y2("upper:Q")),
         *(floor_of_precision(base, y("precision_floor:Q"), rows) if metric == "precision" else []),
         base.mark_area(style="band").encode(y=y("low:Q"), y2=alt.Y2("high:Q")),
-        *([beside.mark_line(point=last == 1).encode(y=y("mean:Q"), **channels)] if others else []),
+        *([of_others] if others else []),
         line.mark_line(point=last == 1, strokeWidth=2.75),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
     )
@@ -99,16 +96,6 @@ def _build_others(nulls: pa.Table, twin: pa.Table | None, metric: str, last: int
     of_twin = [] if twin is None else [row for row in twin.to_pylist() if row["metric"] == metric]
     lines += [{"label": TWIN, "n": row["n"], "mean": row["mean"]} for row in of_twin if row["n"] <= last]
     return [{**row, "mean": float(f"{row['mean']:.6g}")} for row in lines if row["mean"] is not None]
-
-
-def _style_lines(labels: Sequence[str]) -> dict[str, Any]:
-    """Colour and dashes of lines by ``label``."""
-    legend = alt.Legend(orient="top", columns=2)
-    dashes = [list(dash) for dash in DASHES[: len(labels)]]
-    return {
-        "color": alt.Color("label:N", title=None, scale=alt.Scale(domain=list(labels)), legend=legend),
-        "strokeDash": alt.StrokeDash("label:N", title=None, scale=alt.Scale(domain=list(labels), range=dashes)),
-    }
 
 
 def metric_bounds(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.LayerChart:
@@ -129,31 +116,25 @@ def metric_bounds(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.
     y = partial(alt.Y, title=f"{numbers.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last))
     outside = base.mark_point(style="outside", shape="diamond").encode(y=y("mean:Q")).transform_filter("datum.outside")
+    bounds = {column: f"Bound: {name}" for column, name in LINES.items() if column != "mean"}
+    shown = {"mean": numbers.NAMES[metric], "low": "95 % interval from", "high": "to"} | bounds
+    tooltip = [*tooltips(",d", n="N"), *tooltips(".3~g", **shown)]
+    single = last == 1  # a point, since a line would show nothing
     return layer_chart(
         rows,
         BOUNDED[metric],
         f"Line chart against N on a log axis. {findings.describe_course(rows, metric)} "
         f"{findings.describe_envelope(rows, metric)}",
-        *([rule_at_n(elbow_n, f"elbow: N = {elbow_n}")] if elbow_n else []),
+        *([rule_at("n", elbow_n, f"elbow: N = {elbow_n}")] if elbow_n else []),
         *(floor_of_precision(base, y("precision_floor:Q"), rows) if metric == "precision" else []),
         base.mark_area(style="band").encode(y=y("low:Q"), y2=alt.Y2("high:Q")),
-        *(_draw_line(base, y, column, always=last == 1) for column in reversed(LINES)),
+        *(
+            style_line(base.mark_line(point=single).encode(y=y(f"{column}:Q")), list(LINES.values()), name)
+            for column, name in reversed(LINES.items())
+        ),
         outside,
-        points(base.encode(y=y("mean:Q"), tooltip=_make_bounds_tooltip(metric)), always=last == 1),
+        points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=single),
     )
-
-
-def _draw_line(base: alt.Chart, y: "partial[alt.Y]", column: str, *, always: bool) -> alt.Chart:
-    """One line of a chart with bounds; NULL leaves a gap. A single N is a point, since a line would show nothing."""
-    return style_line(base.mark_line(point=always).encode(y=y(f"{column}:Q")), list(LINES.values()), LINES[column])
-
-
-def _make_bounds_tooltip(metric: str) -> list[alt.Tooltip]:
-    lines = {"mean": numbers.NAMES[metric], "low": "95 % interval from", "high": "to"} | {
-        column: f"Bound: {name}" for column, name in LINES.items() if column != "mean"
-    }
-    shown = [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in lines.items()]
-    return [alt.Tooltip("n:Q", title="N", format=",d"), *shown]
 
 
 def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
@@ -174,14 +155,14 @@ def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
     color = alt.Color("label:N", title=None, scale=alt.Scale(domain=labels), legend=alt.Legend(orient="top"))
     dash = alt.StrokeDash("label:N", title=None, scale=alt.Scale(domain=labels, range=[[1, 0], [7, 4]]))
     base = alt.Chart().encode(x=n_axis(last), color=color)
-    means = [alt.Tooltip(f"{metric}:Q", title=numbers.NAMES[metric], format=".3~g") for metric in metrics]
-    tooltip = [alt.Tooltip("n:Q", title="N", format=",d"), *means, alt.Tooltip("heads:Q", title="Heads", format=",d")]
+    means = tooltips(".3~g", **{metric: numbers.NAMES[metric] for metric in metrics})
+    tooltip = [*tooltips(",d", n="N"), *means, *tooltips(",d", heads="Heads")]
     read = " ".join(findings.describe_course(rows, metric) for metric in metrics)
     return layer_chart(
         rows,
         "Precision and Recall over heads",
         f"Line chart against N on a log axis. {read}",
-        rule_at_n(marked_n, f"maps: N = {marked_n}"),
+        rule_at("n", marked_n, f"maps: N = {marked_n}"),
         *floor_of_precision(
             alt.Chart().transform_filter("datum.metric == 'precision'").encode(x=n_axis(last)),
             y("precision_floor:Q"),
@@ -234,38 +215,24 @@ def _draw_map(heads: pa.Table, metric: str, n: int) -> alt.LayerChart:
     """Layers by heads, coloured by one metric; the value is written where there is room."""
     rows: list[Row] = heads.to_pylist()
     columns = len({row["head"] for row in rows})
-    name, middle = numbers.NAMES[metric], _find_middle(rows, metric)
+    name, known = numbers.NAMES[metric], numbers.drop_nulls(rows, metric)
+    values: list[float] = [row[metric] for row in known]
     base, height = head_grid(rows)
     legend = alt.Legend(format=".2~f", gradientLength=height)
-    tooltip = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")]
     cells = base.mark_rect().encode(
         color=alt.Color(f"{metric}:Q", title=None, legend=legend),
-        tooltip=[*tooltip, alt.Tooltip(f"{metric}:Q", title=name, format=".4~f")],
+        tooltip=[*HEAD, *tooltips(".4~f", **{metric: name})],
     )
-    written = [
-        _write_values(base, metric, f"<= {middle}", "on-small"),
-        _write_values(base, metric, f"> {middle}", "on-large"),
-    ]
+    text, middle = alt.Text(f"{metric}:Q", format=".2f"), (min(values) + max(values)) / 2
+    written = write_in_cells(base, text, f"datum.{metric}", middle)
     return layer_chart(
-        numbers.drop_nulls(rows, metric),
+        known,
         f"{name} of every head at N = {n}",
         f"Heat map of {name}, layers by heads, at N = {n}. {findings.describe_extremes(rows, metric)}",
         cells,
         *(written if columns <= WRITTEN_HEADS and height >= WRITTEN_HEIGHT * len(list_layers(rows)) else []),
         height=height,
     )
-
-
-def _find_middle(rows: Sequence[Row], metric: str) -> float:
-    """The value whose colour lies in the middle of the ramp."""
-    values: list[float] = [row[metric] for row in numbers.drop_nulls(rows, metric)]
-    return (min(values) + max(values)) / 2
-
-
-def _write_values(base: alt.Chart, metric: str, which: str, style: str) -> alt.Chart:
-    """Write the values of some cells as text that contrasts with the colour below."""
-    text: alt.Chart = base.mark_text(style=style).encode(text=alt.Text(f"{metric}:Q", format=".2f"))
-    return text.transform_filter(f"datum.{metric} {which}")
 
 
 def elbows(heads: pa.Table) -> alt.LayerChart:
@@ -287,7 +254,7 @@ def elbows(heads: pa.Table) -> alt.LayerChart:
     y = alt.Y("heads:Q", **count_axis("Heads", max(bins.values())))
     legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
     color = alt.Color("range:N", title=None, scale=alt.Scale(domain=[inside, beyond]), legend=legend)
-    tooltip = [alt.Tooltip("bin:N", title="Elbow at N"), alt.Tooltip("heads:Q", title="Heads", format=",d")]
+    tooltip = [*tooltips(bin="Elbow at N"), *tooltips(",d", heads="Heads")]
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, color=color, tooltip=tooltip)
     description = f"Bar chart of the number of heads by N of their elbow. {findings.describe_elbows(heads.to_pylist())}"
     return layer_chart(rows, "Elbow of every head", description, bars)

@@ -5,7 +5,7 @@ from functools import partial
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import DASHES, layer_chart, level, n_axis, points
+from reports.charts.elements import HEAD, distinguish_lines, layer_chart, level, n_axis, points, tooltips
 from reports.charts.labels import dots
 from reports.findings import numbers
 from reports.findings import sink as findings
@@ -48,11 +48,7 @@ def sink_effects(curves: pa.Table) -> alt.LayerChart:
     """
     rows: list[Row] = numbers.drop_nulls(curves.to_pylist(), "correlation")
     studies = list(dict.fromkeys(row["study"] for row in rows))
-    color = alt.Color(
-        "study:N", title=None, scale=alt.Scale(domain=studies), legend=alt.Legend(orient="top", columns=2)
-    )
-    cycle = [list(DASHES[index % len(DASHES)]) for index in range(len(studies))]
-    dash = alt.StrokeDash("study:N", title=None, scale=alt.Scale(domain=studies, range=cycle))
+    color, dash = distinguish_lines("study", studies)
     base = alt.Chart().encode(x=n_axis(max(row["n"] for row in rows)), color=color)
     return layer_chart(
         rows,
@@ -61,18 +57,15 @@ def sink_effects(curves: pa.Table) -> alt.LayerChart:
         level(0, ""),
         base.mark_area().encode(y=_y("correlation_low:Q"), y2=alt.Y2("correlation_high:Q")),
         base.mark_line().encode(y=_y("correlation:Q"), strokeDash=dash),
-        points(_add_tooltip(base, alt.Tooltip("study:N", title="Study")), always=len(rows) == len(studies)),
+        points(_add_tooltip(base, *tooltips(study="Study")), always=len(rows) == len(studies)),
     )
 
 
 def _add_tooltip(base: alt.Chart, *first: alt.Tooltip) -> alt.Chart:
     """Add the tooltip of correlations."""
     shown = {"correlation": "Correlation", "correlation_low": "95 % interval from", "correlation_high": "to"}
-    measures = [alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in shown.items()]
-    n, heads = (
-        alt.Tooltip(f"{column}:Q", title=title, format=",d") for column, title in (("n", "N"), ("heads", "Heads"))
-    )
-    return base.encode(y=_y("correlation:Q"), tooltip=[*first, n, *measures, heads])
+    lines = [*tooltips(",d", n="N"), *tooltips(".3~f", **shown), *tooltips(",d", heads="Heads")]
+    return base.encode(y=_y("correlation:Q"), tooltip=[*first, *lines])
 
 
 def sink_heads(heads: pa.Table, *, n: int) -> alt.LayerChart:
@@ -93,13 +86,7 @@ def sink_heads(heads: pa.Table, *, n: int) -> alt.LayerChart:
         .axis(tickCount=4)
     )
     y = alt.Y("recall:Q", scale=alt.Scale(domain=[0, 1])).title(f"Recall at N = {n} (ratio)")
-    tooltip = [
-        alt.Tooltip("layer:O", title="Layer"),
-        alt.Tooltip("head:O", title="Head"),
-        alt.Tooltip("label:N", title="Kind"),
-        alt.Tooltip("rho_0:Q", title="ρ₀", format=".3~f"),
-        alt.Tooltip("recall:Q", title="Recall", format=".3~f"),
-    ]
+    tooltip = [*HEAD, *tooltips(label="Kind"), *tooltips(".3~f", rho_0="ρ₀", recall="Recall")]
     return layer_chart(
         rows,
         f"Recall at N = {n} against ρ₀",

@@ -8,7 +8,17 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import ABOVE, head_grid, layer_axis, layer_chart, list_layers, n_axis, points
+from reports.charts.elements import (
+    ABOVE,
+    HEAD,
+    head_grid,
+    layer_axis,
+    layer_chart,
+    list_layers,
+    n_axis,
+    points,
+    tooltips,
+)
 from reports.charts.labels import (
     WRITTEN,
     dots,
@@ -36,12 +46,6 @@ LETTERED_HEADS = 40
 SMALL = 12
 """Area of the shape in a cell without room for a letter, in square pixels."""
 
-_HEAD = [
-    alt.Tooltip("layer:O", title="Layer"),
-    alt.Tooltip("head:O", title="Head"),
-    alt.Tooltip("label:N", title="Kind"),
-]
-
 
 def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
     """Share of each kind of head, layer by layer (Figure 8), and of those that meet no rule.
@@ -54,10 +58,10 @@ def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
         ``taxonomy_of_heads``: layer, head, label, for the description and the height.
     """
     tooltip = [
-        alt.Tooltip("layer:O", title="Layer"),
-        alt.Tooltip("label:N", title="Kind"),
-        alt.Tooltip("heads:Q", title="Heads", format=",d"),
-        alt.Tooltip("share:Q", title="Share of the layer", format=".3~p"),
+        HEAD[0],
+        *tooltips(label="Kind"),
+        *tooltips(",d", heads="Heads"),
+        *tooltips(".3~p", share="Share of the layer"),
     ]
     rows = heads.to_pylist()
     x = layer_axis(rows)
@@ -92,21 +96,20 @@ def kinds_map(heads: pa.Table) -> alt.LayerChart:
         rows,
         "Kind of every head",
         f"Map of the kind of every head, layers by heads. {findings.describe_kinds(heads.to_pylist())}",
-        base.mark_rect().encode(color=color, tooltip=[*_HEAD, *_make_score_tooltips()]),
+        base.mark_rect().encode(color=color, tooltip=_make_score_tooltips()),
         sign,
         height=height,
     )
 
 
 def _make_score_tooltips() -> list[alt.Tooltip]:
-    """Tooltip lines of the scores of a head."""
+    """Tooltip lines of a head with its scores."""
     scores = {f"{label.lower()}_score": f"Score as {label}" for label in findings.KINDS}
-    counted = {"margin": "Margin"} | scores
     return [
-        alt.Tooltip("nearest:N", title="Nearest kind"),
-        alt.Tooltip("single_key:N", title="Single key"),
-        *(alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in counted.items()),
-        alt.Tooltip("agreement:Q", title="Sequences that agree", format=".3~p"),
+        *HEAD,
+        *tooltips(label="Kind", nearest="Nearest kind", single_key="Single key"),
+        *tooltips(".3~f", margin="Margin", **scores),
+        *tooltips(".3~p", agreement="Sequences that agree"),
     ]
 
 
@@ -132,7 +135,7 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
         "Dot plot of the level of cos(s, v_L) against its change, one mark for each head. "
         f"{findings.describe_planes(rows)}",
         *_draw_borders(values, left),
-        *dots(rows, x("cos_last_change:Q"), y("cos_last_level:Q"), [*_HEAD, *_make_signature_tooltips()]),
+        *dots(rows, x("cos_last_change:Q"), y("cos_last_level:Q"), _make_signature_tooltips()),
     )
 
 
@@ -164,7 +167,7 @@ def _name_border(place: alt.Chart, name: str, *, baseline: Literal["top", "botto
 
 
 def _make_signature_tooltips() -> list[alt.Tooltip]:
-    """Tooltip lines of the quantities that the taxonomy uses."""
+    """Tooltip lines of a head with the quantities that the taxonomy uses."""
     cosines = {
         "cos_last_level": "Cosine with the last token",
         "cos_last_change": "Change of that cosine",
@@ -178,10 +181,7 @@ def _make_signature_tooltips() -> list[alt.Tooltip]:
         "rest_share": "Share of the rest",
         "effective_contributors": "Effective contributors",
     }
-    return [
-        alt.Tooltip("nearest:N", title="Nearest kind"),
-        *(alt.Tooltip(f"{column}:Q", title=title, format=".3~f") for column, title in (cosines | shares).items()),
-    ]
+    return [*HEAD, *tooltips(label="Kind", nearest="Nearest kind"), *tooltips(".3~f", **cosines, **shares)]
 
 
 def kind_curves(curves: pa.Table, *, metric: str) -> alt.LayerChart:
@@ -198,13 +198,12 @@ def kind_curves(curves: pa.Table, *, metric: str) -> alt.LayerChart:
     last = max(row["n"] for row in rows)
     y = partial(alt.Y, title=f"{numbers.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last), color=label_colour())
+    shown = {"mean": f"Mean {numbers.NAMES[metric]}", "p10": "10 % of heads below", "p90": "10 % of heads above"}
     tooltip = [
-        alt.Tooltip("label:N", title="Kind"),
-        alt.Tooltip("n:Q", title="N", format=",d"),
-        alt.Tooltip("mean:Q", title=f"Mean {numbers.NAMES[metric]}", format=".3~f"),
-        alt.Tooltip("p10:Q", title="10 % of heads below", format=".3~f"),
-        alt.Tooltip("p90:Q", title="10 % of heads above", format=".3~f"),
-        alt.Tooltip("heads:Q", title="Heads", format=",d"),
+        *tooltips(label="Kind"),
+        *tooltips(",d", n="N"),
+        *tooltips(".3~f", **shown),
+        *tooltips(",d", heads="Heads"),
     ]
     return layer_chart(
         rows,

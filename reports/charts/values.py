@@ -7,15 +7,16 @@ import altair as alt
 import pyarrow as pa
 
 from reports.charts.elements import (
-    ABOVE,
-    SEPARATION,
     count_axis,
     edges,
     histogram,
     layer_chart,
+    log_axis,
     log_ticks,
     points,
+    rule_at,
     style_line,
+    tooltips,
 )
 from reports.charts.positions import POSITIONS, draw_positions, label_positions, spread_tooltip
 from reports.findings import numbers
@@ -104,25 +105,18 @@ def similarity_errors(heads: pa.Table) -> alt.LayerChart:
     values = [row["mae"] for row in numbers.drop_nulls(records, "mae")]
     rows = histogram(values, edges([0.0, *values]))
     x = alt.X("low:Q").title("Mean absolute error of exp(−β k) (cosine)").axis(format=".4~g", grid=False)
-    note = alt.InlineData(values=[{"mae": BOUNDARY, "note": "the paper’s mean"}])
-    rule = alt.Chart(note).encode(x="mae:Q")
-    label = rule.mark_text(style="reference-label", align="left", baseline="bottom", dy=ABOVE)
     return layer_chart(
         rows,
         "Error of the exponential over KV heads",
         f"Histogram of the error of the exponential fit over KV heads. {findings.describe_similarity_errors(records)}",
         _draw_bars(rows, x),
-        alt.LayerChart(layer=[rule.mark_rule(style="reference"), label.encode(y=alt.value(0), text="note:N")]),
+        rule_at("mae", BOUNDARY, "the paper’s mean"),
     )
 
 
 def _draw_bars(rows: Sequence[Row], x: alt.X) -> alt.Chart:
     """Bars from low to high, as high as the number of KV heads between."""
-    tooltip = [
-        alt.Tooltip("low:Q", title="From", format=".3~g"),
-        alt.Tooltip("high:Q", title="to", format=".3~g"),
-        alt.Tooltip("number:Q", title="KV heads", format=",d"),
-    ]
+    tooltip = [*tooltips(".3~g", low="From", high="to"), *tooltips(",d", number="KV heads")]
     y = alt.Y("number:Q", **count_axis("KV heads", max(row["number"] for row in rows)))
     bars: alt.Chart = alt.Chart().mark_rect(style="bar")
     return bars.encode(x=x, x2="high:Q", y=y, y2=alt.datum(0), tooltip=tooltip)
@@ -143,18 +137,15 @@ def similarity(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> a
     """
     rows = curve.to_pylist()
     last = max(row["distance"] for row in rows)
-    scale = alt.Scale(type="log", nice=False, domain=[1, max(last, 2)], padding=6)
-    x = alt.X("distance:Q", scale=scale).title("Distance k (tokens, log scale)")
-    x = x.axis(format=",d", values=log_ticks(last), grid=False, labelOverlap="greedy", labelSeparation=SEPARATION)
+    labels_of_x = log_ticks(last)
+    x = log_axis("distance", "Distance k (tokens, log scale)", labels_of_x, domain=[1, max(last, 2)], padding=6)
     y = partial(alt.Y, title="Mean cosine", scale=alt.Scale(domain=list(domain)))
     base, labels = alt.Chart().encode(x=x), list(SIMILARITIES.values())
     lines = [
         style_line(base.mark_line().encode(y=y(f"{column}:Q")), labels, name) for column, name in SIMILARITIES.items()
     ]
-    tooltip = [
-        alt.Tooltip("distance:Q", title="Distance", format=",d"),
-        *(alt.Tooltip(f"{column}:Q", title=name.capitalize(), format=".3~f") for column, name in SIMILARITIES.items()),
-    ]
+    names = {column: name.capitalize() for column, name in SIMILARITIES.items()}
+    tooltip = [*tooltips(",d", distance="Distance"), *tooltips(".3~f", **names)]
     dots = points(base.encode(y=y("mean_cosine:Q"), tooltip=tooltip), always=len(rows) == 1)
     description = f"Line chart of the mean cosine against distance. {findings.describe_similarity_curve(rows, title)}"
     return layer_chart(rows, title, description, *lines, dots)

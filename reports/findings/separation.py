@@ -20,55 +20,53 @@ WITHOUT_ELBOW = {
 
 
 def join_bounds(curves: Sequence[Row], metric: str) -> list[Row]:
-    """One row per N of a metric (``bounds_by_n``): mean, interval, printed bounds, scale-free bound, ``outside``.
+    """One row per N of a metric (``bounds_by_n``): mean, interval, printed bounds, scale-free bound, and verdicts.
 
-    ``outside`` is true if the mean lies beyond any of the existing bounds.
+    ``inside`` and ``free_inside`` say whether the mean lies within the printed bounds and the scale-free one, up to
+    rounding, as the warehouse decides it (NULL: there are none); ``outside``, whether it lies beyond either.
     """
     families = {
         family: {row["n"]: row for row in curves if (row["metric"], row["family"]) == (metric, family)}
         for family in ("printed", "scale_free")
     }
-    none = {"lower": None, "upper": None}
+    none = {"lower": None, "upper": None, "inside": None}
     rows = []
     for n in sorted({*families["printed"], *families["scale_free"]}):
         printed, free = (families[family].get(n, none) for family in families)
         of_mean = families["printed"].get(n) or families["scale_free"][n]
-        lowers = [bound for bound in (printed["lower"], free["lower"]) if bound is not None]
-        row = {"metric": metric, **{name: of_mean[name] for name in ("n", "mean", "low", "high")}}
-        row["precision_floor"] = of_mean["precision_floor"]
+        row = {"metric": metric, **{name: of_mean[name] for name in ("n", "mean", "low", "high", "precision_floor")}}
         row |= {"lower": printed["lower"], "upper": printed["upper"], "scale_free_lower": free["lower"]}
-        above = printed["upper"] is not None and row["mean"] > printed["upper"]
-        rows.append({**row, "outside": above or row["mean"] < max(lowers, default=0)})
+        row |= {"inside": printed["inside"], "free_inside": free["inside"]}
+        rows.append({**row, "outside": False in (printed["inside"], free["inside"])})
     return rows
 
 
 def describe_envelope(rows: Sequence[Row], metric: str) -> str:
     """The N at which the mean of a metric lies inside its bounds, and outside (rows joined with their bounds)."""
-    enclosed = [row for row in rows if row["lower"] is not None and row["upper"] is not None]
+    enclosed = drop_nulls(rows, "inside")
     if not enclosed:
         return "No N has printed bounds to compare it with."
-    order = [row["n"] for row in rows]
+    order, beyond = [row["n"] for row in rows], [row for row in enclosed if not row["inside"]]
     sides = {
-        "above": [row["n"] for row in enclosed if row["mean"] > row["upper"]],
-        "below": [row["n"] for row in enclosed if row["mean"] < row["lower"]],
+        "above": [row["n"] for row in beyond if row["mean"] > row["upper"]],
+        "below": [row["n"] for row in beyond if row["mean"] < row["lower"]],
     }
     outside = [f"{side} it at N = {format_spans(numbers, order)}" for side, numbers in sides.items() if numbers]
-    inside = len(enclosed) - sum(map(len, sides.values()))
+    inside = len(enclosed) - len(beyond)
     text = f"The mean of {NAMES[metric]} lies inside the printed envelope at {inside} of the {len(enclosed)} N shown"
     return join_sentences(f"{', '.join([text, *outside])}.", _describe_scale_free(rows))
 
 
 def _describe_scale_free(rows: Sequence[Row]) -> str:
-    bounded = drop_nulls(rows, "scale_free_lower")
-    below = [row["n"] for row in bounded if row["mean"] < row["scale_free_lower"]]
+    bounded = drop_nulls(rows, "free_inside")
     if not bounded:
         return ""
-    if below:
+    if below := [row["n"] for row in bounded if not row["free_inside"]]:
         return f"It lies below the scale-free lower bound at N = {format_spans(below, [row['n'] for row in rows])}."
     beyond = [row for row in bounded if row["n"] > 1]
-    highest = max(beyond, key=lambda row: row["scale_free_lower"], default=None)
-    if highest is None:
+    if not beyond:
         return ""
+    highest = max(beyond, key=lambda row: row["scale_free_lower"])
     if not highest["scale_free_lower"]:
         return "The scale-free lower bound is 0 at every N above 1."
     return (

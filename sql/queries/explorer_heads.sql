@@ -7,22 +7,7 @@
 --          if hidden or of norm 0; effective_share: effective number of keys divided by their number; spectral_norm: of
 --          the softmax Jacobian at T = 1; delta_loss: increase of the loss without the head; patterns: what the head is known
 --          to look at, NULL if nothing
-WITH labelled AS (
-    SELECT layer, head, label, nearest, margin, agreement
-    FROM head_taxonomy
-    WHERE study = $study AND query = $query
-),
-of_elbows AS (
-    SELECT layer, head, elbow_n
-    FROM elbows
-    WHERE study = $study AND query = $query
-),
-at_n AS (
-    SELECT layer, head, precision, recall
-    FROM selection_means
-    WHERE study = $study AND query = $query AND n = $n
-),
-of_ranks AS (
+WITH of_ranks AS (
     SELECT layer, head, any_value(value) AS auc
     FROM separability
     WHERE
@@ -32,47 +17,17 @@ of_ranks AS (
         AND n = (SELECT max(n) FROM separability WHERE study = $study AND query = $query AND n <= $n)
     GROUP BY layer, head
 ),
-rests AS (
-    SELECT layer, head, mean_weight AS sink_weight
-    FROM attention_by_position
-    WHERE study = $study AND query = $query AND position = 0
-),
 sinks AS (
     SELECT layer, kv_head, avg(rho_0::DOUBLE) AS rho_0
     FROM value_scales
     WHERE study = $study AND query = $query
     GROUP BY layer, kv_head
 ),
-spread AS (
-    SELECT layer, head, effective_share
-    FROM convergence
-    WHERE study = $study AND query = $query
-),
-distances AS (
-    SELECT layer, head, relative_distance AS distance
-    FROM distance_means
-    WHERE study = $study AND query = $query AND n = $n
-),
-nearness AS (
-    SELECT layer, head, last_nearer_n
-    FROM critical_n
-    WHERE study = $study AND query = $query
-),
-sensitive AS (
-    SELECT layer, head, spectral_norm
-    FROM sensitivity_bounds
-    WHERE study = $study AND query = $query AND temperature = 1
-),
 looked AS (
     SELECT layer, head, string_agg(label, ', ' ORDER BY lift DESC NULLS LAST, label) AS patterns
     FROM head_labels
     WHERE study = $study
     GROUP BY layer, head
-),
-ablated AS (
-    SELECT layer, head, delta_loss
-    FROM head_ablation
-    WHERE study = $study AND kind = 'zero'
 )
 SELECT
     layer,
@@ -87,25 +42,29 @@ SELECT
     precision,
     recall,
     auc,
-    sink_weight,
+    mean_weight AS sink_weight,
     rho_0,
     effective_share,
-    distance,
+    relative_distance AS distance,
     last_nearer_n,
     spectral_norm,
     delta_loss
 FROM heads
-LEFT JOIN labelled USING (layer, head)
+LEFT JOIN (FROM head_taxonomy WHERE study = $study AND query = $query) AS labelled USING (layer, head)
 LEFT JOIN looked USING (layer, head)
-LEFT JOIN of_elbows USING (layer, head)
-LEFT JOIN at_n USING (layer, head)
+LEFT JOIN (FROM elbows WHERE study = $study AND query = $query) AS bent USING (layer, head)
+LEFT JOIN (FROM selection_means WHERE study = $study AND query = $query AND n = $n) AS at_n USING (layer, head)
 LEFT JOIN of_ranks USING (layer, head)
-LEFT JOIN rests USING (layer, head)
+LEFT JOIN (
+    FROM attention_by_position WHERE study = $study AND query = $query AND position = 0
+) AS rests USING (layer, head)
 LEFT JOIN sinks USING (layer, kv_head)
-LEFT JOIN spread USING (layer, head)
-LEFT JOIN distances USING (layer, head)
-LEFT JOIN nearness USING (layer, head)
-LEFT JOIN sensitive USING (layer, head)
-LEFT JOIN ablated USING (layer, head)
-WHERE study = $study
+LEFT JOIN (FROM convergence WHERE study = $study AND query = $query) AS spread USING (layer, head)
+LEFT JOIN (FROM distance_means WHERE study = $study AND query = $query AND n = $n) AS distances USING (layer, head)
+LEFT JOIN (FROM critical_n WHERE study = $study AND query = $query) AS nearness USING (layer, head)
+LEFT JOIN (
+    FROM sensitivity_bounds WHERE study = $study AND query = $query AND temperature = 1
+) AS sensitive USING (layer, head)
+LEFT JOIN (FROM head_ablation WHERE study = $study AND kind = 'zero') AS ablated USING (layer, head)
+WHERE heads.study = $study
 ORDER BY layer, head

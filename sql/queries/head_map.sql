@@ -22,11 +22,6 @@ looked AS (
     FROM head_labels
     WHERE study = $study
     GROUP BY layer, head
-),
-ablated AS (
-    SELECT layer, head, delta_loss
-    FROM head_ablation
-    WHERE study = $study AND kind = 'zero'
 )
 SELECT
     layer,
@@ -43,6 +38,6 @@ FROM head_plane
 JOIN head_taxonomy USING (study, layer, head)
 LEFT JOIN moved USING (layer, head)
 LEFT JOIN looked USING (layer, head)
-LEFT JOIN ablated USING (layer, head)
-WHERE study = $study AND query = $query
+LEFT JOIN (FROM head_ablation WHERE study = $study AND kind = 'zero') AS ablated USING (layer, head)
+WHERE head_plane.study = $study AND query = $query
 ORDER BY layer, head

@@ -239,13 +239,13 @@ def test_weights_that_underflow_stay_on_the_log_axis(small: duckdb.DuckDBPyConne
 
 def test_a_mean_outside_its_bounds_is_marked(small: duckdb.DuckDBPyConnection) -> None:
     table = of_query(small, SMALL, "bounds_by_n")
-    rows = [row | {"lower": 0.0, "upper": 1.0 if row["upper"] is not None else None} for row in table.to_pylist()]
+    rows = [row | {"inside": None if row["inside"] is None else True} for row in table.to_pylist()]
     assert not any(
         row["outside"]
         for row in drawn(separation_charts.metric_bounds(pa.Table.from_pylist(rows), metric="recall", elbow_n=1))
     )
-    for family, bound, value in (("printed", "upper", 0.0), ("printed", "lower", 1.0), ("scale_free", "lower", 1.0)):
-        moved = [row | {bound: value} if (row["family"], row["n"]) == (family, 6) else row for row in rows]
+    for family in ("printed", "scale_free"):
+        moved = [row | {"inside": False} if (row["family"], row["n"]) == (family, 6) else row for row in rows]
         chart = separation_charts.metric_bounds(pa.Table.from_pylist(moved), metric="recall", elbow_n=1)
         assert [row["n"] for row in drawn(chart) if row["outside"]] == [6]
         filters = [part["filter"] for part in parts(chart.to_dict()) if "filter" in part]
@@ -320,6 +320,12 @@ def test_labels_of_a_log_axis_stay_apart(small: duckdb.DuckDBPyConnection, name:
     axes = [part["x"]["axis"] for part in parts(CHARTS[name](small, SMALL).to_dict()) if "axis" in part.get("x", {})]
     assert axes
     assert {(axis["labelOverlap"], axis["labelSeparation"]) for axis in axes} == {("greedy", SEPARATION)}
+
+
+def test_tooltips_of_fits_are_titled_in_words() -> None:
+    chart = recovery_charts.recovery(pa.Table.from_pylist([PLANTED]), parameter="beta").to_dict()
+    (tooltip,) = [part["tooltip"] for part in parts(chart) if "tooltip" in part]
+    assert {line["field"]: line["title"] for line in tooltip}.items() >= {("planted", "Planted"), ("fitted", "Fitted")}
 
 
 def test_numbers_that_are_not_finite_are_left_out() -> None:

@@ -48,13 +48,19 @@ def test_runs_are_written_from_end_to_end() -> None:
     assert numbers.format_spans(range(1, 13, 2), range(13)) == "1, 3, 5, 7, 9 and more"
 
 
+ROUNDING = 1e-6
+"""What the warehouse forgives a mean beside its bounds."""
+
+
 def bounds(n: int, mean: float, lower: float | None, upper: float | None, free: float | None) -> list[Row]:
     """Rows of ``bounds_by_n`` for Recall at one N."""
     row = {"metric": "recall", "n": n, "mean": mean, "low": None, "high": None, "precision_floor": n / 6}
+    within = None if lower is None or upper is None else lower - ROUNDING <= mean <= upper + ROUNDING
+    above = None if free is None else mean >= free - ROUNDING
     return [
-        row | {"family": "printed", "lower": lower, "upper": upper},
-        row | {"family": "scale_free", "lower": free, "upper": None},
-        row | {"family": "printed", "metric": "precision", "lower": 1.0, "upper": 1.0},
+        row | {"family": "printed", "lower": lower, "upper": upper, "inside": within},
+        row | {"family": "scale_free", "lower": free, "upper": None, "inside": above},
+        row | {"family": "printed", "metric": "precision", "lower": 1.0, "upper": 1.0, "inside": mean == 1},
     ]
 
 
@@ -115,6 +121,18 @@ def test_the_envelope_is_told_with_what_lies_outside() -> None:
     text = separation_findings.describe_envelope(separation_findings.join_bounds(CURVE, "recall"), "recall")
     assert "inside the printed envelope at 2 of the 4 N shown, above it at N = 3, below it at N = 4." in text
     assert "below the scale-free lower bound at N = 5." in text
+
+
+def test_rounding_puts_no_mean_outside_its_bounds() -> None:
+    rounded = [*bounds(1, 1.0, 0.9, 1 - 1e-9, None), *bounds(2, 0.5, 0.1, 0.9, 0.5 + 1e-9)]
+    rows = separation_findings.join_bounds(rounded, "recall")
+    assert not any(row["outside"] for row in rows)
+    text = separation_findings.describe_envelope(rows, "recall")
+    assert "at 2 of the 2 N shown." in text
+    assert "never above it" in text
+    beyond = separation_findings.join_bounds(bounds(2, 0.5, 0.1, 0.9, 0.5 + 1e-5), "recall")
+    assert beyond[0]["outside"]
+    assert "below the scale-free lower bound at N = 2." in separation_findings.describe_envelope(beyond, "recall")
 
 
 def test_a_bound_of_nothing_but_zero_is_told_so() -> None:
