@@ -11,7 +11,6 @@ values.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from itertools import accumulate, repeat, takewhile
 from typing import Any
 
@@ -231,19 +230,13 @@ def measure_parameter_effects(
     _check(draws, [size], n)
     base = Setting(assumed, n, head_dim, size)
     random = _make_seed(assumed, n, head_dim, seed)
-
-    @cache
-    def ingredients(assumed: AssumedHead, n: int, head_dim: int, size: int) -> Ingredients:
-        return draw(assumed, n, head_dim, draws=draws, random=random, sizes=[size]).ingredients
-
-    def end(setting: Setting) -> End:
-        parts = ingredients(setting.assumed, setting.n, setting.head_dim, setting.size)
-        return _evaluate_end(parts, setting, kappa, scale)
-
+    changes = list(iterate_changes(base))
+    parts = _draw_ingredients([end for change in changes for end in (change.at_low, change.at_high)], draws, random)
+    ends = {setting: _evaluate_end(of_end, setting, kappa, scale) for setting, of_end in parts.items()}
     given = {"n": size, "kappa": kappa, "scale": scale, "draws": draws}
     return [
-        {"parameter": change.parameter} | given | _compare_ends(change, end(change.at_low), end(change.at_high))
-        for change in iterate_changes(base)
+        {"parameter": change.parameter} | given | _compare_ends(change, ends[change.at_low], ends[change.at_high])
+        for change in changes
     ]
 
 
@@ -499,6 +492,29 @@ class End:
         """Whether the mean ρ_out is above √(2 ln(n)/d), which independent directions reach by chance."""
         noise = np.sqrt(2 * np.log(self.setting.n) / self.setting.head_dim)
         return bool(np.asarray(self.parts.rho_out).mean() > noise)
+
+
+def _draw_ingredients(
+    settings: Sequence[Setting], draws: int, random: np.random.SeedSequence
+) -> dict[Setting, Ingredients]:
+    """Ingredients of the heads drawn at each setting, (draws, 1); settings of the same value states share the draws."""
+    groups: dict[tuple[AssumedHead, int, int], list[Setting]] = {}
+    for setting in dict.fromkeys(settings):
+        values_only = replace(setting.assumed, **PARAMETERS_OF_WEIGHTS)
+        groups.setdefault((values_only, setting.n, setting.head_dim), []).append(setting)
+    parts: dict[Setting, list[list[F64]]] = {}
+    for (assumed, n, head_dim), alike in groups.items():
+        rng, heads = np.random.default_rng(random), list(dict.fromkeys(setting.assumed for setting in alike))
+        weights = np.stack([weight_profile(head, n) for head in heads])
+        for _ in range(draws):
+            profile = selection_profile(weights, draw_values(assumed, n, head_dim, rng), kappas=(), scale="raw")
+            for setting in alike:
+                at = heads.index(setting.assumed), [setting.size - 1]
+                parts.setdefault(setting, []).append([getattr(profile, name)[at] for name in INGREDIENTS])
+    return {
+        setting: Ingredients(**dict(zip(INGREDIENTS, map(np.stack, zip(*drawn, strict=True)), strict=True)))
+        for setting, drawn in parts.items()
+    }
 
 
 def _evaluate_end(parts: Ingredients, setting: Setting, kappa: float, scale: Scale) -> End:

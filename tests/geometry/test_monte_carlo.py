@@ -6,6 +6,7 @@ from decimal import Context, Decimal, localcontext
 from functools import cache
 from itertools import product
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -318,6 +319,29 @@ def test_ends_of_what_is_changed() -> None:
     limited = effects(replace(TABLE, eta=0.8, omega=2.0))
     assert limited["eta"]["high"] == pytest.approx(0.9)
     assert limited["omega"]["high"] == math.pi
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_value_states_drawn_once_are_those_of_separate_draws(monkeypatch: pytest.MonkeyPatch, *, broken: bool) -> None:
+    """Each end as if it were drawn alone; not so if settings with another decay of cosines shared their draws."""
+    if broken:
+        monkeypatch.setattr(module, "PARAMETERS_OF_WEIGHTS", {**module.PARAMETERS_OF_WEIGHTS, "beta": 1.0})
+    drawn = Mock(wraps=draw_values)
+    monkeypatch.setattr(module, "draw_values", drawn)
+    changes = list(module.iterate_changes(module.Setting(TABLE, 56, 16, 3)))
+    settings = [end for change in changes for end in (change.at_low, change.at_high)]
+    random = np.random.SeedSequence(5)
+    together = module._draw_ingredients(settings, 3, random)
+    assert drawn.call_count == 3 * (5 if broken else 7)  # the base, two lengths d, two contexts, and two decays
+    assert together.keys() == {*settings}
+    same = []
+    for setting, parts in together.items():
+        alone = draw(setting.assumed, setting.n, setting.head_dim, draws=3, random=random, sizes=[setting.size])
+        same += [
+            np.array_equal(getattr(parts, name), getattr(alone.ingredients, name), equal_nan=True)
+            for name in INGREDIENTS
+        ]
+    assert all(same) is not broken
 
 
 def test_an_ingredient_is_changed_and_nothing_else() -> None:
