@@ -187,9 +187,7 @@ def shown(opened: Browser) -> dict[int, bool]:
     return {int(at): within for at, within in opened.run(keys)}
 
 
-def test_the_keys_of_the_head_that_is_chosen_are_shaded(
-    opened: Browser, connection: duckdb.DuckDBPyConnection
-) -> None:
+def test_the_keys_of_the_head_that_is_chosen_are_shaded(opened: Browser, connection: duckdb.DuckDBPyConnection) -> None:
     """With outlines for the N of the slider, of which there are as many as K_in counts; the query is in view."""
     for query, n in ((11, 7), (11, 2), (23, 2), (23, 7)):
         choose(opened, sequence=2, query=query, layer=1, head=4, shown=n)
