@@ -5,10 +5,10 @@ Holds statistics over sequences of ‖α_i v_i‖ and of cosines of value states
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagster_project.analysis.curves import BLOCK_BYTES
@@ -46,7 +46,7 @@ def compute_contributions(sources: Sources) -> Rows:
             if sources.metrics.layers[run.start].heads:
                 first = int(first_key[index, run.start])
                 layers = _measure_run(sources, index, run, slice(first, query + 1))
-                yield from zip(repeat("contributions"), map(build_batch, layers))  # no batch is held while one is made
+                yield from map(_build_rows, layers)  # which holds none while the next is made, unlike `zip` and `for`
 
 
 def estimate_contributions_bytes(sizes: Mapping[str, int]) -> int:
@@ -101,6 +101,11 @@ def _build_columns(sources: Sources, layer: int, seen: slice, moments: _LayerMom
         "mean_cos_last": _flatten(moments.last.mean.repeat(group, axis=0)),
         "mean_cos_sink": _flatten(cos_sink),
     }
+
+
+def _build_rows(columns: dict[str, Any]) -> tuple[str, pa.RecordBatch]:
+    """Rows of ``contributions`` with the name of their table."""
+    return "contributions", build_batch(columns)
 
 
 def _flatten(statistic: F64) -> NDArray[np.float32]:

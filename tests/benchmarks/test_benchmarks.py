@@ -75,8 +75,14 @@ TINY: dict[str, Callable[[], list[Result]]] = {
 }
 
 
+WHOLE = ("cluster", "landing", "queries")
+"""Subjects that measure whole studies, and take ten seconds however small these are."""
+
+
 @pytest.mark.one_case
-@pytest.mark.parametrize("subject", TINY)
+@pytest.mark.parametrize(
+    "subject", [pytest.param(name, marks=pytest.mark.long if name in WHOLE else ()) for name in TINY]
+)
 def test_every_subject_gives_positive_finite_ratios(subject: str) -> None:
     results = TINY[subject]()
     assert results

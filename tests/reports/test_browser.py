@@ -182,43 +182,46 @@ def test_the_keyboard_reaches_figures_through_the_contents(unfolded: Browser) ->
 
 
 @pytest.mark.slow
-def test_headings_and_cells_of_tables_are_whole(unfolded: Browser) -> None:
+def test_headings_and_cells_of_tables_are_whole(browser: Browser, report: ReportSummary) -> None:
+    browser.open(report.path)
+    unfold(browser, report)
     try:
         for width in (1280, 768, 390):
-            unfolded.wide(width, 900)
-            assert broken_headings(unfolded) == [], width
-        assert cells_beyond(unfolded) == []
-        unfolded.run(
-            "window.unfolded = false; document.querySelector('.listing').innerHTML ="
+            browser.wide(width, 900)
+            assert broken_headings(browser) == [], width
+        assert cells_beyond(browser) == []
+        browser.run(
+            "document.querySelector('.listing').innerHTML ="
             '\'<table><tr><th style="display: block; width: 2em; word-break: break-all">parameter</th></tr>'
             '<tr><td style="position: absolute; left: 2000px">far</td></tr></table>\''
         )
-        assert set(broken_headings(unfolded)) == {"parameter"}
-        assert "far" in cells_beyond(unfolded)
+        assert set(broken_headings(browser)) == {"parameter"}
+        assert "far" in cells_beyond(browser)
     finally:
-        unfolded.as_opened()
+        browser.as_opened()
 
 
 @pytest.mark.slow
-def test_labels_can_be_read_and_a_fault_is_noticed(unfolded: Browser) -> None:
-    assert flaws(unfolded) == []
+def test_labels_can_be_read_and_a_fault_is_noticed(browser: Browser, report: ReportSummary) -> None:
+    browser.open(report.path)
+    unfold(browser, report)
+    assert flaws(browser) == []
     move = "const [one, other] = document.querySelectorAll('#chart-recall-map svg.marks text');"
-    unfolded.run(f"{move} one.textContent = 'cut'; one.setAttribute('transform', 'translate(-500, 0)')")
-    assert [flaw for flaw in flaws(unfolded) if "'cut' is cut" in flaw] == ["chart-recall-map: 'cut' is cut"]
-    unfolded.run(f"{move} one.textContent = other.textContent; other.replaceWith(one.cloneNode(true), one)")
-    unfolded.run(
+    browser.run(f"{move} one.textContent = 'cut'; one.setAttribute('transform', 'translate(-500, 0)')")
+    assert [flaw for flaw in flaws(browser) if "'cut' is cut" in flaw] == ["chart-recall-map: 'cut' is cut"]
+    browser.run(f"{move} one.textContent = other.textContent; other.replaceWith(one.cloneNode(true), one)")
+    browser.run(
         "document.querySelectorAll('#chart-recall-map svg.marks text').forEach(text => { text.textContent = 'x' })"
     )
-    assert any("'x'" in flaw for flaw in flaws(unfolded))
-    unfolded.run(
+    assert any("'x'" in flaw for flaw in flaws(browser))
+    browser.run(
         "const label = document.querySelector('#chart-similarity-errors .mark-text.role-mark text');"
         "const bar = document.querySelector('#chart-similarity-errors .mark-rect path').getBoundingClientRect();"
         "const own = label.getBoundingClientRect();"
         "label.setAttribute('transform', `${label.getAttribute('transform')}"
         " translate(${bar.left - own.left - own.width / 2}, ${bar.top - own.top})`)"
     )
-    assert [flaw for flaw in flaws(unfolded) if "similarity-errors: 'the paper’s mean' crosses" in flaw]
-    unfolded.run("window.unfolded = false")
+    assert [flaw for flaw in flaws(browser) if "similarity-errors: 'the paper’s mean' crosses" in flaw]
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """One number under one name: wherever a page shows a measure of the model, its value and interval are the same."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -67,22 +66,21 @@ def test_a_page_says_each_number_once(study: MadeUp, written: Writer) -> None:
         assert disagreements(Page(written(study, 4).path), connection, study.study) == []
 
 
+CHANGES = {
+    "upper_tight": "UPDATE claim_parts SET value = value + 0.125 WHERE claim = 'upper_tight'",
+    "resets_early": "UPDATE measures SET value_low = value_low - 0.25 WHERE measure = 'reset_share_early'",
+    "lower_conservative": "UPDATE claims SET sentence = 'Lower bounds.' WHERE claim = 'lower_conservative'",
+    "sink_weight": "UPDATE attention_by_position SET mean_weight = mean_weight / 2 WHERE position = 0",
+    "": "UPDATE claims SET shown_by = 'value-norm' WHERE claim = 'norms_stable'",
+}
+"""What makes a part, a measure, a sentence and a finding say another number, and what changes only a place."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("changes", "noticed"),
-    [
-        (["UPDATE claim_parts SET value = value + 0.125 WHERE claim = 'upper_tight'"], ["upper_tight"]),
-        (["UPDATE measures SET value_low = value_low - 0.25 WHERE measure = 'upper_distance[0.5]'"], ["upper_tight"]),
-        (["UPDATE claims SET sentence = 'Upper bounds are tight.' WHERE claim = 'upper_tight'"], ["upper_tight"]),
-        (["UPDATE claims SET shown_by = 'value-norm' WHERE claim = 'upper_tight'"], []),
-        (["UPDATE attention_by_position SET mean_weight = mean_weight / 2 WHERE position = 0"], ["sink_weight"]),
-    ],
-    ids=["part", "measure", "sentence", "moved", "finding"],
-)
-def test_a_second_number_of_one_name_is_noticed(changes: Sequence[str], noticed: list[str], tmp_path: Path) -> None:
+def test_a_second_number_of_one_name_is_noticed(tmp_path: Path) -> None:
     with warehouse(SMALL) as connection:
-        for change in changes:
+        for change in CHANGES.values():
             assert connection.execute(change).fetchall()[0][0] > 0
         page = Page(write_report(connection, SMALL.study, tmp_path / "report.html", map_n=4).path)
         found = disagreements(page, connection, SMALL.study)
-    assert sorted({said.split(":")[0] for said in found}) == noticed
+    assert {said.split(":")[0] for said in found} == CHANGES.keys() - {""}
