@@ -3,7 +3,6 @@
 Holds the benchmark ``cluster``.
 """
 
-from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,22 +10,14 @@ from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import dask
-import numpy as np
 
 from benchmarks.fits import F64, WORKERS, draw
 from benchmarks.measure import Benchmark, Result, alternate, compare
+from benchmarks.metrics import make_again, write_tensors
 from dagster_project.analysis.cluster import use_scheduler
 from dagster_project.analysis.curves import fit_heads
-from dagster_project.assets import metrics as measuring
-from dagster_project.assets.asset import Work
-from dagster_project.assets.catalogue import ASSETS
 from dagster_project.study.home import Home
-from dagster_project.study.settings import Study
 from geometry.assumptions.phases import fit_phases
-from storage.zarr.arrays import TENSORS
-from storage.zarr.sequences import SequenceStore
-
-NAME = "cluster"
 
 TARGET = 0.85
 """Speed of a cluster relative to the same number of threads, connecting included."""
@@ -47,9 +38,9 @@ def measure_cluster(
         LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
     ):
         home, address = Home(Path(folder)), cluster.scheduler_address
-        _write_tensors(home, sizes | {"head_dim": 64})
+        write_tensors(home, sizes | {"head_dim": 64}, [context - 1])
         seconds = alternate(
-            *(partial(_measure, home, scheduler) for scheduler in (address, "threads")),
+            *(partial(make_again, home, scheduler) for scheduler in (address, "threads")),
             *(partial(_fit, weights, scheduler) for scheduler in (address, "threads")),
             repeats=repeats,
         )
@@ -73,34 +64,6 @@ def measure_cluster(
             target=TARGET,
         ),
     ]
-
-
-def _write_tensors(home: Home, sizes: Mapping[str, int]) -> None:
-    """Write the tensor store of an artificial study."""
-    provenance = {"study": NAME, "settings": {}, "inputs": {}, "versions": {"device": "cpu"}}
-    store = SequenceStore.resume(home.tensors(NAME), TENSORS, sizes, provenance)
-    layers, heads, context = sizes["layer"], sizes["head"], sizes["key"]
-    for sequence in range(sizes["sequence"]):
-        rng = np.random.default_rng(sequence)
-        weights = rng.dirichlet(np.ones(context), size=(1, layers, heads)).astype(np.float32)
-        tensors = {
-            "attention": weights,
-            "values": rng.standard_normal((layers, heads, context, sizes["head_dim"])).astype(np.float32),
-            "tokens": np.arange(context, dtype=np.int32),
-            "first_key": np.zeros((1, layers), np.int32),
-            "query_position": np.array([context - 1], np.int32),
-            "learned_sink": np.zeros(weights.shape[:-1], np.float32),
-            "batch": np.array(1, np.int32),
-        }
-        store.write(sequence, tensors)
-
-
-def _measure(home: Home, scheduler: str) -> None:
-    """Remove and recompute all metrics."""
-    home.metrics(NAME).remove()
-    settings = {"model": "made-up", "corpus": "made-up", "context_length": 2, "sequences": 1}
-    study = Study.model_validate(settings | {"dask": {"scheduler": scheduler}})
-    measuring.make_metrics(Work(home, NAME, study, ASSETS))
 
 
 def _fit(weights: F64, scheduler: str) -> None:

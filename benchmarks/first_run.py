@@ -4,16 +4,12 @@ Both are compared with the import of PyTorch, Dagster and Altair in a separate p
 the study's sequences.
 """
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from benchmarks.startup import PROGRAM, STUDY
+from benchmarks.startup import PROGRAM, STUDY, run_python
 
 IMPORTS = "import torch, dagster, altair"
 FORWARD = """
@@ -48,8 +44,8 @@ def measure_first_run(study: Sequence[str], sequences: int, tokens: int, repeats
         seconds = alternate(
             partial(_run_cold, study),
             partial(_run, study, compiled),
-            partial(_run_python, "-c", IMPORTS),
-            partial(_run_python, "-c", forward),
+            partial(run_python, "-c", IMPORTS),
+            partial(run_python, "-c", forward),
             repeats=repeats,
         )
     shown = f"attention-geometry run {' '.join(study)}"
@@ -70,13 +66,7 @@ def _run_cold(study: Sequence[str]) -> None:
 def _run(study: Sequence[str], compiled: str) -> None:
     """Run a study in an empty data root, with the compiled kernels cached in the folder ``compiled``."""
     with TemporaryDirectory() as home:
-        _run_python(*PROGRAM, "run", *study, ATTENTION_GEOMETRY_HOME=home, NUMBA_CACHE_DIR=compiled)
-
-
-def _run_python(*arguments: str, **variables: str) -> None:
-    root = Path(__file__).parents[1]
-    command = [sys.executable, *arguments]
-    subprocess.run(command, env={**os.environ, **variables}, cwd=root, check=True, capture_output=True)
+        run_python(*PROGRAM, "run", *study, ATTENTION_GEOMETRY_HOME=home, NUMBA_CACHE_DIR=compiled)
 
 
 BENCHMARK = Benchmark(

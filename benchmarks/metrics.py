@@ -42,10 +42,10 @@ def measure_asset(
     with TemporaryDirectory() as folder:
         home = Home(Path(folder))
         states = write_tensors(home, sizes, queries)
-        _measure(home)  # compiles the kernels
+        make_again(home)  # compiles the kernels
         for row in seconds:
             started = time.perf_counter(), time.process_time()
-            _measure(home)
+            make_again(home)
             row[0], row[1] = time.perf_counter() - started[0], time.process_time() - started[1]
             row[2] = multiply_heads(states, queries, sequences * layers * heads)
     cores = os.cpu_count() or 1
@@ -95,11 +95,12 @@ def write_tensors(home: Home, sizes: Mapping[str, int], queries: Sequence[int]) 
     return states
 
 
-def _measure(home: Home) -> None:
-    """Remove and recompute all metrics."""
+def make_again(home: Home, scheduler: str = "threads") -> None:
+    """Remove the metrics of the study of ``write_tensors``, and compute them on a scheduler of Dask."""
     home.metrics(NAME).remove()
     settings = {"model": "made-up", "corpus": "made-up", "context_length": 2, "sequences": 1}
-    make_metrics(Work(home, NAME, Study.model_validate(settings), ASSETS))
+    study = Study.model_validate(settings | {"dask": {"scheduler": scheduler}})
+    make_metrics(Work(home, NAME, study, ASSETS))
 
 
 def multiply_heads(states: F32, queries: Sequence[int], heads: int) -> float:

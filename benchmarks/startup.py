@@ -41,32 +41,28 @@ def measure_startup(name: str, study: Sequence[str], repeats: int) -> list[Resul
         If a command fails.
     """
     with TemporaryDirectory() as folder:
-        call = partial(_run_command, folder)
+        call = partial(run_python, *PROGRAM, ATTENTION_GEOMETRY_HOME=folder)
         call("run", *study)
         commands = {"no-op run": ("run", name), **COMMANDS}
         contenders = [partial(call, *arguments) for arguments in commands.values()]
-        seconds = alternate(*contenders, partial(_run_python, folder, "-c", "import duckdb"), repeats=repeats)
+        seconds = alternate(*contenders, partial(run_python, "-c", "import duckdb"), repeats=repeats)
     bare = ("python -c 'import duckdb'", seconds[:, -1])
     return [
-        compare(f"startup.{what.replace(' ', '_')}", "cost", (_format_command(arguments), column), bare, sizes={})
+        compare(
+            f"startup.{what.replace(' ', '_')}",
+            "cost",
+            (f"attention-geometry {' '.join(arguments)}", column),
+            bare,
+            sizes={},
+        )
         for (what, arguments), column in zip(commands.items(), seconds.T, strict=False)
     ]
 
 
-def _format_command(arguments: Sequence[str]) -> str:
-    return f"attention-geometry {' '.join(arguments)}"
-
-
-def _run_command(home: str, *arguments: str) -> None:
-    """Run the command line in a separate process."""
-    _run_python(home, *PROGRAM, *arguments)
-
-
-def _run_python(home: str, *arguments: str) -> None:
-    environment = {**os.environ, "ATTENTION_GEOMETRY_HOME": home}
-    command = [sys.executable, *arguments]
-    root = Path(__file__).parents[1]
-    subprocess.run(command, env=environment, cwd=root, check=True, capture_output=True)
+def run_python(*arguments: str, **variables: str) -> None:
+    """Run Python in a separate process with these variables of the environment; its output is not shown."""
+    root, command = Path(__file__).parents[1], [sys.executable, *arguments]
+    subprocess.run(command, env={**os.environ, **variables}, cwd=root, check=True, capture_output=True)
 
 
 BENCHMARK = Benchmark(

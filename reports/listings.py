@@ -4,9 +4,11 @@ One function per table takes rows and returns headings and cells. A verdict is a
 alone; NULL is a dash.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from math import isinf
+from operator import itemgetter
 from statistics import median
 
 from reports.findings.bounds import EFFECTS, FAMILIES
@@ -31,6 +33,15 @@ class Listing:
     """For each row the key of the figure to which its first cell links; no links if empty."""
 
 
+Cell = Callable[[Row], str]
+"""Writes one cell of a row."""
+
+
+def _tabulate(rows: Iterable[Row], columns: Mapping[str, Cell]) -> Listing:
+    """A table of these columns, by heading."""
+    return Listing(tuple(columns), tuple(tuple(write(row) for write in columns.values()) for row in rows))
+
+
 def tabulate_claims(rows: Sequence[Row], shown_by: Mapping[str, str]) -> Listing:
     """Claims of the paper with what this study shows, by verdict (``claims``).
 
@@ -41,23 +52,15 @@ def tabulate_claims(rows: Sequence[Row], shown_by: Mapping[str, str]) -> Listing
     shown_by
         For each claim, the key of the figure that shows it.
     """
-    ordered, compared = (
-        sorted(rows, key=lambda row: list(VERDICTS).index(row["verdict"])),
-        any(row["twin"] for row in rows),
-    )
-    return Listing(
-        ("In the paper", "Verdict", *(["Random weights"] if compared else []), "This study"),
-        tuple(
-            (
-                row["source"],
-                _format_verdict(row["verdict"]),
-                *([_format_verdict(row["twin_verdict"])] if compared else []),
-                row["sentence"],
-            )
-            for row in ordered
-        ),
-        tuple(shown_by[row["claim"]] for row in ordered),
-    )
+    ordered = sorted(rows, key=lambda row: list(VERDICTS).index(row["verdict"]))
+    of_twin: dict[str, Cell] = {"Random weights": lambda row: _format_verdict(row["twin_verdict"])}
+    columns: dict[str, Cell] = {
+        "In the paper": itemgetter("source"),
+        "Verdict": lambda row: _format_verdict(row["verdict"]),
+        **(of_twin if any(row["twin"] for row in rows) else {}),
+        "This study": itemgetter("sentence"),
+    }
+    return replace(_tabulate(ordered, columns), links=tuple(shown_by[row["claim"]] for row in ordered))
 
 
 def tabulate_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
@@ -78,35 +81,32 @@ def tabulate_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
 
 def tabulate_correlations(rows: Iterable[Row], names: Mapping[str, str]) -> Listing:
     """Rank correlations within layers, and over all heads (``loss_associations``, with names of the measures)."""
-    return Listing(
-        ("Measure", "Within layers (interval)", "p", "Over all heads", "Heads"),
-        tuple(
-            (
-                names[row["measure"]],
-                format_interval(row, "correlation", low="correlation_low", high="correlation_high"),
-                number(row["p"]),
-                DASH if row["correlation_over_all"] is None else number(row["correlation_over_all"]),
-                f"{row['heads']:,}",
-            )
-            for row in rows
-        ),
+    return _tabulate(
+        rows,
+        {
+            "Measure": lambda row: names[row["measure"]],
+            "Within layers (interval)": lambda row: format_interval(
+                row, "correlation", low="correlation_low", high="correlation_high"
+            ),
+            "p": lambda row: number(row["p"]),
+            "Over all heads": lambda row: _format_number(row["correlation_over_all"]),
+            "Heads": lambda row: f"{row['heads']:,}",
+        },
     )
 
 
 def tabulate_patterns(rows: Sequence[Row]) -> Listing:
     """How much more often heads of each label are of each kind than all other heads (``measures_by_label``)."""
     row_of = {(row["label"], row["quantity"]): row for row in rows}
+
+    def write(label: str, kind: str) -> str:
+        row = row_of.get((label, kind.lower()))
+        return DASH if row is None else format_difference(row)
+
     return Listing(
         ("Label", "Heads", *KINDS),
         tuple(
-            (
-                label,
-                f"{row_of[label, 'recall']['heads']:,}",
-                *(
-                    format_difference(row_of[label, kind.lower()]) if (label, kind.lower()) in row_of else DASH
-                    for kind in KINDS
-                ),
-            )
+            (label, f"{row_of[label, 'recall']['heads']:,}", *(write(label, kind) for kind in KINDS))
             for label in LABELS
             if (label, "recall") in row_of
         ),
@@ -242,19 +242,20 @@ _INEQUALITIES = {
 
 def tabulate_monte_carlo(rows: Iterable[Row]) -> Listing:
     """Share of the grid at which each inequality holds in expectation, with its worst gap (``monte_carlo_summary``)."""
-    return Listing(
-        ("Family", "κ", "Scale", "Points", *_INEQUALITIES.values()),
-        tuple(
-            (
-                FAMILIES[row["family"]],
-                _format_number(row["kappa"]),
-                row["scale"] or DASH,
-                str(row["points"]),
-                *(_format_expectation(row, inequality) for inequality in _INEQUALITIES),
-            )
-            for row in sorted(rows, key=lambda row: list(FAMILIES).index(row["family"]))
-        ),
+    return _tabulate(
+        sorted(rows, key=lambda row: list(FAMILIES).index(row["family"])),
+        _OF_BOUND
+        | {"Points": lambda row: str(row["points"])}
+        | {name: partial(_format_expectation, inequality=key) for key, name in _INEQUALITIES.items()},
     )
+
+
+_OF_BOUND: dict[str, Cell] = {
+    "Family": lambda row: FAMILIES[row["family"]],
+    "κ": lambda row: _format_number(row["kappa"]),
+    "Scale": lambda row: row["scale"] or DASH,
+}
+"""Columns that identify a family of bounds."""
 
 
 def _format_expectation(row: Row, inequality: str) -> str:
@@ -277,26 +278,20 @@ def _format_share_of(share: float | None, points: int) -> str:
 
 def tabulate_failures(rows: Sequence[Row]) -> Listing:
     """Inequalities that fail, at how many points, and their worst point (``monte_carlo_failures``)."""
-    kinds = ("Bound", "Family", "κ", "Scale", "Fails at", "Fails where met")
-    worst = ("Worst at", "Share with Δ > 0", "Mean", "Its bound", "Gap")
-    return Listing(
-        (*kinds, *worst),
-        tuple(
-            (
-                _INEQUALITIES[row["inequality"]],
-                FAMILIES[row["family"]],
-                _format_number(row["kappa"]),
-                row["scale"] or DASH,
-                f"{row['failing']:,} of\u00a0{row['points']:,}",
-                f"{row['failing_meeting']:,} of\u00a0{row['points_meeting']:,}",
-                _format_point(row),
-                _format_share(row["premise_share"]),
-                number(row["mean"]),
-                number(row["bound"]),
-                number(row["gap"]),
-            )
-            for row in rows
-        ),
+    bound: dict[str, Cell] = {"Bound": lambda row: _INEQUALITIES[row["inequality"]]}
+    return _tabulate(
+        rows,
+        bound
+        | _OF_BOUND
+        | {
+            "Fails at": lambda row: f"{row['failing']:,} of\u00a0{row['points']:,}",
+            "Fails where met": lambda row: f"{row['failing_meeting']:,} of\u00a0{row['points_meeting']:,}",
+            "Worst at": _format_point,
+            "Share with Δ > 0": lambda row: _format_share(row["premise_share"]),
+            "Mean": lambda row: number(row["mean"]),
+            "Its bound": lambda row: number(row["bound"]),
+            "Gap": lambda row: number(row["gap"]),
+        },
     )
 
 
@@ -311,17 +306,15 @@ def _format_point(row: Row) -> str:
 
 def tabulate_sensitivity(rows: Iterable[Row]) -> Listing:
     """Number of labels that depend on each threshold of the taxonomy (``taxonomy_thresholds``)."""
-    return Listing(
-        ("Threshold", "What it decides", "Value", "Labels changed at −10\u00a0%", "Labels changed at +10\u00a0%"),
-        tuple(
-            (
-                row["threshold"],
-                row["meaning"],
-                number(row["value"]),
-                *(f"{row[column]:,}\u00a0of\u00a0{row['heads']:,}" for column in ("changed_below", "changed_above")),
-            )
-            for row in rows
-        ),
+    return _tabulate(
+        rows,
+        {
+            "Threshold": itemgetter("threshold"),
+            "What it decides": itemgetter("meaning"),
+            "Value": lambda row: number(row["value"]),
+            "Labels changed at −10\u00a0%": lambda row: f"{row['changed_below']:,}\u00a0of\u00a0{row['heads']:,}",
+            "Labels changed at +10\u00a0%": lambda row: f"{row['changed_above']:,}\u00a0of\u00a0{row['heads']:,}",
+        },
     )
 
 
@@ -370,35 +363,33 @@ def _format_difference(first: float | None, last: float | None) -> str:
 
 def tabulate_members(rows: Sequence[Row], links: Mapping[str, str]) -> Listing:
     """The members of a family (``family_members``), and whether each has landed and has a page."""
-    return Listing(
-        (rows[0]["axis"] or "Member", "Study", "Sequences", "Results"),
-        tuple(
-            (
-                row["value"],
-                row["study"],
-                DASH if row["sequences"] is None else str(row["sequences"]),
-                "missing" if not row["landed"] else "page" if row["study"] in links else "tables",
-            )
-            for row in rows
-        ),
+
+    def describe_results(row: Row) -> str:
+        return "missing" if not row["landed"] else "page" if row["study"] in links else "tables"
+
+    return _tabulate(
+        rows,
+        {
+            rows[0]["axis"] or "Member": itemgetter("value"),
+            "Study": itemgetter("study"),
+            "Sequences": lambda row: DASH if row["sequences"] is None else str(row["sequences"]),
+            "Results": describe_results,
+        },
     )
 
 
 def tabulate_onsets(rows: Sequence[Row]) -> Listing:
     """The quantities that come to exceed a threshold over the members of a family (``family_onsets``)."""
-    return Listing(
-        ("Quantity", "Where", "Threshold", "From", "Last below", "First above"),
-        tuple(
-            (
-                name_quantity(row["quantity"]),
-                _name_place(row),
-                number(row["threshold"]),
-                row["onset"],
-                row["last_below"],
-                row["first_above"],
-            )
-            for row in rows
-        ),
+    return _tabulate(
+        rows,
+        {
+            "Quantity": lambda row: name_quantity(row["quantity"]),
+            "Where": _name_place,
+            "Threshold": lambda row: number(row["threshold"]),
+            "From": itemgetter("onset"),
+            "Last below": itemgetter("last_below"),
+            "First above": itemgetter("first_above"),
+        },
     )
 
 
@@ -411,32 +402,28 @@ def _name_place(row: Row) -> str:
 
 def tabulate_family_differences(rows: Sequence[Row]) -> Listing:
     """Differences of quantities of the model between two members of a family (``family_differences``)."""
-    return Listing(
-        ("Quantity", "Difference (interval)", "Pairs"),
-        tuple(
-            (
-                name_quantity(row["quantity"]),
-                format_interval(row, "difference", low="difference_low", high="difference_high") or DASH,
-                "same sequences" if row["paired"] else "other sequences",
-            )
-            for row in rows
-        ),
+    return _tabulate(
+        rows,
+        {
+            "Quantity": lambda row: name_quantity(row["quantity"]),
+            "Difference (interval)": lambda row: (
+                format_interval(row, "difference", low="difference_low", high="difference_high") or DASH
+            ),
+            "Pairs": lambda row: "same sequences" if row["paired"] else "other sequences",
+        },
     )
 
 
 def tabulate_overlaps(rows: Sequence[Row]) -> Listing:
     """The heads of each member that share the fewest selected keys with the member before (``family_overlaps``)."""
-    return Listing(
-        ("Member", "Compared with", "Head", "N", "Shared (interval)", "Sequences alike"),
-        tuple(
-            (
-                row["label"],
-                row["reference"],
-                _name_place(row),
-                str(row["n"]),
-                format_interval(row, "shared", low="shared_low", high="shared_high"),
-                f"{row['alike']} of {row['sequences']}",
-            )
-            for row in rows
-        ),
+    return _tabulate(
+        rows,
+        {
+            "Member": itemgetter("label"),
+            "Compared with": itemgetter("reference"),
+            "Head": _name_place,
+            "N": lambda row: str(row["n"]),
+            "Shared (interval)": lambda row: format_interval(row, "shared", low="shared_low", high="shared_high"),
+            "Sequences alike": lambda row: f"{row['alike']} of {row['sequences']}",
+        },
     )

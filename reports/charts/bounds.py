@@ -8,7 +8,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import dotted_lines, layer_chart, level, log_axis, n_axis, points, rule_at, tooltips
+from reports.charts.elements import draw_dotted_lines, layer_chart, level, log_axis, n_axis, points, rule_at, tooltips
 from reports.findings import bounds as findings
 from reports.findings import numbers
 from reports.findings.numbers import Row
@@ -74,7 +74,7 @@ def _draw_by_kappa(
         for kappa in (row["kappa"] for row in rows if row["serves_best"])
     ]
     description = f"Line chart against κ on a log axis. {finding}"
-    return layer_chart(rows, title, description, *best, *others, *dotted_lines(base, y, drawn))
+    return layer_chart(rows, title, description, *best, *others, *draw_dotted_lines(base, y, drawn))
 
 
 def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:

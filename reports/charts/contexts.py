@@ -7,7 +7,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import DASHES, dotted_lines, layer_chart, log_axis, tooltips
+from reports.charts.elements import DASHES, draw_dotted_lines, layer_chart, log_axis, tooltips
 from reports.charts.labels import segments, stack_shares
 from reports.findings import contexts as findings
 from reports.findings import numbers
@@ -140,7 +140,7 @@ def context_elbows(elbows: pa.Table) -> alt.LayerChart:
         "Elbow against context size",
         f"Line chart against context size on a log axis. {findings.describe_elbows(rows)}",
         base.mark_area(style="band").encode(y=y("p25_elbow_n:Q"), y2=alt.Y2("p75_elbow_n:Q")),
-        *dotted_lines(base, y, drawn),
+        *draw_dotted_lines(base, y, drawn),
     )
 
 

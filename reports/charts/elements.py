@@ -166,7 +166,7 @@ def style_line(
     return named.encode(color=color, strokeDash=dash)
 
 
-def dotted_lines(base: alt.Chart, y: Callable[[str], alt.Y], names: Mapping[str, str]) -> list[alt.Chart]:
+def draw_dotted_lines(base: alt.Chart, y: Callable[[str], alt.Y], names: Mapping[str, str]) -> list[alt.Chart]:
     """A line with points for each column, in the colour and dashes of its name."""
     return [
         style_line(mark.encode(y=y(f"{column}:Q")), list(names.values()), name)

@@ -10,7 +10,7 @@ from reports.charts.elements import (
     DASHES,
     HEAD,
     count_axis,
-    dotted_lines,
+    draw_dotted_lines,
     layer_axis,
     layer_chart,
     level,
@@ -122,7 +122,7 @@ def convergence(rows: pa.Table) -> alt.LayerChart:
         f"Line chart against the number of keys on a log axis. {findings.describe_convergence(records, [])}",
         level(1, "uniform"),
         base.mark_area(style="band").encode(y=y("effective_share_p10:Q"), y2="effective_share_p90:Q"),
-        *dotted_lines(base, y, findings.SHARES),
+        *draw_dotted_lines(base, y, findings.SHARES),
     )
 
 

@@ -67,7 +67,6 @@ def _build_side_by_side(
         title,
         "\n".join(findings_of_studies),
         first.reading,
-        answer.table,
         answer,
         charts=drawn,
         titled=True,
@@ -93,7 +92,6 @@ def _build_sink(sources: Sequence[Source]) -> Figure:
         ),
         "Pearson correlation over heads, each first averaged over sequences, with its 95 % bootstrap interval over "
         "sequences. In the paper it peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
-        answer.table,
         answer,
         charts=(charts.sink_effects(answer.table).properties(title=title),),
         paper="Figure 6",

@@ -47,7 +47,6 @@ def _build_attention(source: Source) -> Figure:
         "Each head is first averaged over sequences; the fit is to the log of the weight. In the paper the weight of "
         "the sink is two orders of magnitude above that of other keys, the plateau extends to position 100, the "
         "oscillation to 800, and growth to the end.",
-        answer.table,
         answer,
         paper="Figure 4",
         tab="3: weights",
@@ -66,8 +65,8 @@ def _build_variants(source: Source) -> Figure:
         findings.describe_weight_variants(answer.rows()),
         "Four variants of the phases are fitted to each head’s mean weight over sequences, and BIC chooses one. As "
         "printed in the paper, oscillation and growth share one η. The paper does not fit single heads.",
-        answer.table.select(FITTED),
         answer,
+        part=answer.table.select(FITTED),
         tab="3: weights",
         charts=(charts.weight_variants(answer.table),),
     )
@@ -97,8 +96,8 @@ def _build_sinks(source: Source) -> Figure:
             findings.describe_learned_sinks(source.ask_query("learned_sinks").rows()),
         ),
         reading,
-        table,
         answer,
+        part=table,
         marks="Left: every head. Right: stroke, one head; dot, mean of the layer with its 95 % interval over "
         "sequences; dashed, an equal share for every key.",
         charts=(charts.sink_map(table), charts.sink_by_layer(table, source.ask_study("layer_profiles").table)),

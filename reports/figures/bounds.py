@@ -96,7 +96,6 @@ def _build_coverage(source: Source) -> Figure:
         "Rows with Δ > 0 are those with N > 1 where it holds in most sequences; at N = 1 Precision and Recall are 1 by "
         "definition. In Figure 5 of the paper the means of the model lie within the bounds at every N; it states "
         "neither κ nor the share of heads.",
-        answer.table,
         answer,
         marks="Dashed, horizontal: share of selections of N > 1 with Δ > 0.",
         charts=(charts.coverage(answer.table),),
@@ -116,7 +115,6 @@ def _build_width(source: Source) -> Figure:
         findings.describe_width(rows),
         "Mean over rows of the upper minus the lower bound. In Figure 5 of the paper the upper bounds are tight at "
         "small and at large N, and the lower ones are conservative in between; it gives no width.",
-        answer.table,
         answer,
         charts=(charts.width(answer.table),),
     )
@@ -141,7 +139,6 @@ def _build_effects(source: Source) -> Figure:
         "are raised until one has, since few parameters matter otherwise. One parameter goes from low to high; the "
         "others are fixed. The miss is the bound on 1 − Recall; its log shows how the bounds move if they are close "
         "to 0. For N and the profile of weights the paper states a mixed effect.",
-        answer.table,
         answer,
         paper="Table 1",
         tab="Parameters",
@@ -168,7 +165,6 @@ def _build_regimes(source: Source) -> Figure:
         "(first valley or key of the plateau) and m₃ (all but the rest of the plateau). Trend: sign of the slope of "
         "mean Δ/B over log N. In the paper Δ/B rises while only the tail is selected, and falls from the first peak "
         "on.",
-        answer.table,
         answer,
         paper="Table 2",
         tab="Regimes",
@@ -187,8 +183,8 @@ def _build_margins(source: Source) -> Figure:
         title,
         findings.describe_margins(table.to_pylist()),
         "Mean over heads and sequences; Δ keeps its sign (equation 8 of the paper).",
-        table,
         answer,
+        part=table,
         marks="Dashed: 0, above which the theorems apply, and the first N of each regime of the selection.",
         tab="Δ/B against N",
         charts=(charts.margins(table, source.ask_query("regimes_of_model").table),),
@@ -211,7 +207,6 @@ def _build_summary(source: Source) -> Figure:
         "more than three standard errors. Met: points that meet the family’s assumptions; for the printed bounds, "
         "Δ > 0 in every draw, as Theorems 1 and 2 require. Of draws: share of single draws on the right side of their "
         "bound. The paper shows no such test.",
-        answer.table,
         answer,
         listing=listings.tabulate_monte_carlo(rows),
         tab="Where they hold",
@@ -230,7 +225,6 @@ def _build_failures(source: Source) -> Figure:
         "One row per bound that fails at some point of the grid, with the point where it fails worst. Gap: mean minus "
         "lower bound, or upper bound minus mean; if it is below 0, the inequality fails by this amount. The paper "
         "prints its inequalities without such a test.",
-        answer.table,
         answer,
         listing=listings.tabulate_failures(rows),
         tab="Which fail",
@@ -252,8 +246,8 @@ def _build_gaps(source: Source, family: str) -> Figure:
         title,
         numbers.join_sentences(*(findings.describe_gaps(points[metric], panel) for metric, panel in panels.items())),
         _GAPS[family],
-        table,
         answer,
+        part=table,
         charts=tuple(charts.gaps(table, metric=metric, title=panel) for metric, panel in panels.items()),
         titled=True,
         tab=f"Gaps, {name}",

@@ -33,7 +33,6 @@ def _build_model(source: Source) -> Figure:
         f"Mean over heads and the first {numbers.count(first['sequences'], 'sequence')}, with "
         f"{numbers.count(first['draws'], 'draw')} of each null. Shuffled value states show what the weights alone "
         "give. The paper draws no such figure and compares with no null.",
-        answer.table,
         answer,
         marks="AUC: probability that a selected key is nearer to s_N than one left out. Specificity: share of the keys "
         "left out that lie beyond r_max. Within a band the selections would not differ clearly from its null.",
@@ -55,7 +54,6 @@ def build_heads(source: Source) -> Figure:
         title,
         numbers.join_sentences(*(findings.describe_heads(rows, null) for null in findings.NULLS)),
         "About one in twenty heads that do not differ from chance has a mark. The paper draws no such figure.",
-        answer.table,
         answer,
         marks="Blue: AUC above chance; orange: below. + and −: the whole 95 % interval over sequences lies on that "
         "side of 0.",
@@ -76,7 +74,6 @@ def _build_curves(source: Source) -> Figure:
         "Share of the selected keys inside the ball of radius r around s_N (R(r, N), equations 3 and 32 of the paper) "
         "against the share of the other keys inside it, as r grows; AUC is the area under the curve. Heads with the "
         "highest, median and lowest mean AUC at N = 4.",
-        answer.table,
         answer,
         tab="Over all radii",
         broad=True,

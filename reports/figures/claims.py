@@ -48,8 +48,8 @@ def _build_figures(source: Source) -> tuple[Figure, ...]:
             name,
             text,
             reading,
-            table,
             answer,
+            part=table,
             listing=listings.tabulate_claims(table.to_pylist(), places),
             folded=key == UNTESTED,
         )

@@ -35,7 +35,6 @@ def _build_metrics(source: Source) -> Figure:
         "Each point is a mean over heads, each first averaged over sequences, which are the same for every size: a "
         "query selects among the tokens up to its own. Recall at N = 1 is 1 by definition and "
         f"is left out. {FLOOR} The paper measures only at 1024 tokens.",
-        answer.table,
         answer,
         marks="Stronger lines: larger N; ticks: the floor N/n of Precision.",
         tab="Context size",
@@ -54,7 +53,6 @@ def _build_elbows(source: Source) -> Figure:
         title,
         contexts_findings.describe_elbows(answer.rows()),
         "In the paper the strongest non-trivial separability lies at N from 1 to 4, at 1024 tokens.",
-        answer.table,
         answer,
         marks="Band: middle half of the heads that have an elbow.",
         tab="Elbows, kinds by context",
@@ -70,7 +68,6 @@ def _build_labels(source: Source) -> Figure:
         title,
         contexts_findings.describe_labels(answer.rows(), changes.rows()),
         "Heads are labelled at each query, so those near a threshold may change. The paper labels at one context size.",
-        answer.table,
         answer,
         tab="Elbows, kinds by context",
         charts=(charts.context_labels(answer.table, changes.table),),

@@ -41,7 +41,6 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
         f"Mean over {sequences} of the study; the colours of losses and effective keys are on a log scale. The other "
         "maps show the kind, the effective number of keys and the Recall (mean over ln N) of the same heads. The "
         "paper removes no head.",
-        answer.table,
         answer,
         charts=(
             charts.loss_map(answer.table),
@@ -64,8 +63,8 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
         "depth moves both, with intervals over sequences and the p value of exchanging KV groups within layers. The "
         f"table has the {ROWS} heads of largest increase; its SQL returns all of them. The paper hopes for such a "
         "relation but does not test it.",
-        answer.table.sort_by([("delta_loss", "descending")]).slice(0, ROWS),
         answer,
+        part=answer.table.sort_by([("delta_loss", "descending")]).slice(0, ROWS),
         whole=answer.table,
         charts=tuple(
             charts.loss_scatter(answer.table, measure=row["measure"], correlation=row) for row in correlations
@@ -92,7 +91,6 @@ def _build_budgets(source: Source) -> tuple[Figure, ...]:
             "Grey with crosses: random controls, with shuffled budgets or random heads. Bands: 95 % intervals over "
             f"{numbers.count(rows[0]['sequences'], 'sequence')}. The paper names "
             "sparse attention as a use, without a figure.",
-            answer.table,
             answer,
             charts=tuple(charts.loss_by_keys(answer.table, needs=need) for need in needs),
             titled=True,

@@ -36,7 +36,6 @@ def _build_explorer(source: Source) -> Figure:
         "middle one; scale-free: the lower bound that needs no κ. Norms and cosines, as in Figure 7 of the paper: "
         "norms of the sum s_N, also without the value state of the sink, v_0, or of the last token, v_L, and cosines "
         f"of s_N with both. {separation.FLOOR} The curves come from sql/queries/explorer_curves.sql.",
-        answer.table,
         answer,
         marks=f"{taxonomy_findings.EXPLAINED}. Grey dashes: the floor N/n of Precision. The elbow is the N where "
         "the harmonic mean of Precision and Recall bends most; ρ_0 is the mean cosine of the sink’s value state with "
@@ -61,7 +60,6 @@ def _build_map(source: Source) -> Figure:
         "of the paper are regions of this plane, not clusters: a region is the smallest convex one that holds all "
         "heads of a kind, and may hold others. What a head looks at is the pattern of largest lift among those that it "
         "has.",
-        answer.table,
         answer,
         marks="Lines: where the rule of a kind holds; dotted: where it holds if one threshold is halved, doubled or "
         "changed by 10 %. Hollow: such a change gives the head another kind. Ring: the head that is chosen.",

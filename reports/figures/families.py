@@ -114,7 +114,7 @@ def _build_trends(answer: Answer, *, ordered: bool) -> Figure:
         "results."
     )
     drawn = tuple(charts.trend(answer.table, name, ordered=ordered) for name in there)
-    return Figure(key, title, "", reading, answer.table, answer, charts=drawn)
+    return Figure(key, title, "", reading, answer, charts=drawn)
 
 
 def _build_beside_chance(answer: Answer, name: str, *, ordered: bool) -> Figure:
@@ -126,7 +126,7 @@ def _build_beside_chance(answer: Answer, name: str, *, ordered: bool) -> Figure:
         "architecture with random weights; members without one have no such point."
     )
     drawn = (charts.separation_and_chance(answer.table, name, BESIDE_CHANCE[name], ordered=ordered),)
-    return Figure(key, title, "", reading, answer.table, answer, charts=drawn)
+    return Figure(key, title, "", reading, answer, charts=drawn)
 
 
 def _select_quantity(answer: Answer, quantity: str) -> pa.Table:
@@ -144,7 +144,7 @@ def _build_kinds(answer: Answer) -> Figure:
     if not _select_quantity(answer, "other_share").num_rows:
         return make_empty_figure(key, title, answer, NOT_MEASURED)
     reading = "Shares of heads and sequences that meet the rule of each kind."
-    return Figure(key, title, "", reading, answer.table, answer, charts=(charts.kinds(answer.table),))
+    return Figure(key, title, "", reading, answer, charts=(charts.kinds(answer.table),))
 
 
 def _build_layers(source: FamilySource) -> Figure:
@@ -156,7 +156,7 @@ def _build_layers(source: FamilySource) -> Figure:
         return make_empty_figure(key, title, answer, NOT_MEASURED)
     reading = "Mean over the heads of each layer, and over sequences; ×: a member without results."
     drawn = tuple(charts.layers(each.table, findings.title_quantity(name)) for name, each in known.items())
-    return Figure(key, title, "", reading, answer.table, answer, charts=drawn)
+    return Figure(key, title, "", reading, answer, charts=drawn)
 
 
 def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered: bool) -> tuple[Figure, ...]:
@@ -168,7 +168,7 @@ def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered
         if not has_values(answer.table, "value"):
             return make_empty_figure(f"{part}-{key}", title, answer, NOT_MEASURED)
         drawn = (draw(answer.table, title),)
-        return Figure(f"{part}-{key}", title, finding, reading, answer.table, answer, charts=drawn, tab=name)
+        return Figure(f"{part}-{key}", title, finding, reading, answer, charts=drawn, tab=name)
 
     of_map = "Mean over sequences; the slider below chooses a member."
     of_traces = "A line for each head; named ones come to exceed the threshold."
@@ -185,7 +185,7 @@ def _build_onsets(answer: Answer) -> Figure:
         "The onset lies between the last member whose whole interval is at or below the threshold and the first whose "
         "whole interval is above it. Intervals are not adjusted for the number of heads."
     )
-    return Figure(key, title, "", reading, table, answer, listing=tabulate_onsets(table.to_pylist()))
+    return Figure(key, title, "", reading, answer, part=table, listing=tabulate_onsets(table.to_pylist()))
 
 
 def _build_differences(source: FamilySource) -> Figure:
@@ -198,7 +198,7 @@ def _build_differences(source: FamilySource) -> Figure:
         "are not adjusted for the number of quantities."
     )
     finding, listing = findings.describe_differences(rows), tabulate_family_differences(rows)
-    return Figure(key, title, finding, reading, answer.table, answer, listing=listing)
+    return Figure(key, title, finding, reading, answer, listing=listing)
 
 
 def _build_overlaps(source: FamilySource) -> Figure:
@@ -212,7 +212,7 @@ def _build_overlaps(source: FamilySource) -> Figure:
         "Exact; a key counts if it is among the N keys of largest weight of both. The three heads that share least."
     )
     finding, listing = findings.describe_overlaps(rows), tabulate_overlaps(rows)
-    return Figure(key, title, finding, reading, answer.table, answer, listing=listing)
+    return Figure(key, title, finding, reading, answer, listing=listing)
 
 
 def _build_claims(source: FamilySource) -> Figure:
@@ -223,4 +223,4 @@ def _build_claims(source: FamilySource) -> Figure:
         "✓ supported, ✗ not supported, ~ undecided, ? not testable, × no results; corrected for the claims of each "
         "member."
     )
-    return Figure(key, title, "", reading, answer.table, answer, charts=(charts.verdicts(answer.table),), broad=True)
+    return Figure(key, title, "", reading, answer, charts=(charts.verdicts(answer.table),), broad=True)

@@ -100,8 +100,8 @@ def _build_diagnostics(source: Source) -> Figure:
         "last token, whose direction s_N keeps at every N; in a Mixer s_N turns from v₀ to v_L and the two norms "
         "converge; in a Reset head the sink’s part is the larger one and cos(s_N, v_L) stays low until N is very "
         "large.",
-        _combine_tables(shown),
         shown[0].answer,
+        part=_combine_tables(shown),
         paper="Figure 7",
         marks="Above: norm of s_N, and without the sink or the last token; below: its cosines with their value states.",
         tab="The sum",
@@ -142,8 +142,8 @@ def _build_contributions(source: Source) -> Figure:
         "A column has at most about 200 keys besides the sink and the last token: the largest, and an even selection "
         "of the others. In the paper the last token dominates in a Retriever, lies between sink and content in a "
         "Mixer, and does not stand out in a Reset head, whose mass is spread broadly.",
-        _combine_tables(shown),
         shown[0].answer,
+        part=_combine_tables(shown),
         paper="Figure 10",
         marks="Each mark is a key: mean over sequences of the norm of its weighted value state, in columns from the "
         "first key to the last token. Colour: cosine of its value state with the last token’s.",
@@ -188,8 +188,8 @@ def _build_spheres(source: Source) -> Figure:
         "directions lies on the sphere; the others lie inside, the deeper the more they point elsewhere. The dashed "
         "circle is the typical length (root mean square). Keys nearer to the reader are larger and stronger. The paper "
         "draws heads as spheres in three dimensions, without data.",
-        _combine_tables([example for example, _ in shown]),
         shown[0][0].answer,
+        part=_combine_tables([example for example, _ in shown]),
         paper="Figure 9",
         marks="Value states of sequence 0, divided by their norm, along the first three principal directions of their "
         "KV head; filled: keys of the largest mean weight.",
@@ -210,7 +210,6 @@ def _build_dimensions(source: Source) -> Figure:
         findings.describe_dimensions(rows),
         "One over the sum of the squared shares of all principal directions: 1 if all value states lie along one line, "
         "and the number of their components if they spread evenly. The paper has no such figure.",
-        answer.table,
         answer,
         charts=(charts.dimensions(answer.table),),
         broad=True,

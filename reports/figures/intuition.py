@@ -34,8 +34,8 @@ def _build_example() -> Figure:
         "Left: value states of norm 1. Middle: each times its weight, which moves it towards the origin. Right: the "
         "same, enlarged; lines lead to the keys that set the radii. In Figure 1 of the paper Precision is 3/8 and "
         "Recall 2/3; it prints no coordinates, so these are chosen to give the same values.",
-        table,
         None,
+        part=table,
         paper="Figure 1",
         folded=True,
         marks="An example, not this study. Right: the cross is s; the solid circle has radius r_min, the dashed one "

@@ -48,7 +48,6 @@ def _build_distances(source: Source) -> Figure | None:
         "over heads and sequences; band: 95 % interval over sequences. Random keys: root mean square over all "
         "selections of N keys, in closed form. At N = n the distance is the norm itself. The paper draws no such "
         "figure.",
-        answer.table,
         answer,
         charts=(charts.distances(answer.table), *([charts.distance_ratios(answer.table)] if several else [])),
         tab="Distance",
@@ -73,7 +72,6 @@ def _build_convergence(source: Source) -> Figure | None:
         "Effective keys: exponential of the entropy of the weights. N₉₀: smallest number of keys that hold 90 % of the "
         "weight. Both are divided by the number of keys and averaged over sequences; band: 10 % to 90 % quantile of "
         "heads. The paper draws no such figure.",
-        answer.table,
         answer,
         charts=(
             *([charts.convergence(answer.table)] if several else []),
@@ -96,7 +94,6 @@ def _build_distinguishable(source: Source) -> Figure | None:
         "Share of the selected keys that are nearer to s_N than every key left out, R(rₘᵢₙ, N), from N = 2 on, since "
         "at N = 1 it is 1 by definition. Bands: 95 % interval over sequences, and 10 % to 90 % quantile of heads. "
         "Horizontal lines: range reported for GPT-2. The paper draws Recall without such a range.",
-        answer.table,
         answer,
         charts=(charts.distinguishable(answer.table),),
         tab="Told apart",
@@ -119,7 +116,6 @@ def _build_temperature(source: Source) -> Figure | None:
         "Exact spectral norm of the Jacobian of softmax(l/T), for the weights that the same logits l give at T; band: "
         "10 % to 90 % quantile of heads and sequences. Right: number of heads by the T of the grid at which their AUC, "
         "or Recall, is largest. The paper uses the weights as they are.",
-        answer.table,
         answer,
         charts=(charts.sensitivity(answer.table), *([charts.best_temperatures(best.table)] if known else [])),
         tab="Temperature",

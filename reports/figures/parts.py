@@ -31,10 +31,10 @@ class Figure:
     """The result for this study, a paragraph on each line; for an empty figure, why it is empty."""
     reading: str
     """What is drawn, where the paper has it, and what the paper found."""
-    table: pa.Table
-    """Rows behind the figure."""
     answer: Answer | None
-    """The query that returned them; ``None`` if they are computed without the warehouse."""
+    """The query behind it; ``None`` if it is computed without the warehouse."""
+    part: pa.Table | None = None
+    """Rows behind the figure, if they are not those that the query returned."""
     charts: tuple[Chart, ...] = ()
     """Charts, shown side by side."""
     listing: Listing | None = None
@@ -54,6 +54,11 @@ class Figure:
     """Name of its tab among the adjacent figures with tabs, which share a place; empty if it has its own place."""
     folded: bool = False
     """Whether it is folded, together with adjacent folded figures, until a reader opens it."""
+
+    @property
+    def table(self) -> pa.Table:
+        """Rows behind the figure."""
+        return self.part if self.answer is None or self.part is not None else self.answer.table
 
     @property
     def empty(self) -> bool:
@@ -198,7 +203,7 @@ def find_source(connection: duckdb.DuckDBPyConnection, study: str, *, map_n: int
 
 def make_empty_figure(key: str, title: str, answer: Answer, why: str) -> Figure:
     """Make a figure that keeps its place and says why it is empty."""
-    return Figure(key, title, why, "", answer.table.slice(0, 0), answer)
+    return Figure(key, title, why, "", answer, part=answer.table.slice(0, 0))
 
 
 def only_row(answer: Answer) -> Row | None:

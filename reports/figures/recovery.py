@@ -29,8 +29,8 @@ def build_sections(source: Source) -> tuple[Section, ...]:
         f"{WORST} heads with the largest error of each parameter; its SQL returns all of them. The tensors of this "
         "study are drawn from Assumptions 1 to 3 with the planted parameters, so any difference is an error of the "
         "fits. The paper has no such test.",
-        _select_worst(answer.table, panels),
         answer,
+        part=_select_worst(answer.table, panels),
         whole=answer.table,
         charts=tuple(
             charts.recovery(answer.table.filter(pc.equal(answer.table["parameter"], name)), parameter=name)

@@ -84,8 +84,8 @@ def _build_metric(source: Source, metric: str) -> Figure:
             f"Random weights: the study {source.twin.study}." if twin is not None and source.twin else "",
             _PAPER[metric],
         ),
-        table,
         answer,
+        part=table,
         paper=_PAPERS[metric],
         marks=numbers.join_sentences(
             "Line: mean over heads; blue band: its 95 % interval over sequences; grey: between the paper’s bounds.",
@@ -133,8 +133,8 @@ def build_bounded(source: Source, metric: str) -> Figure:
         separation_findings.describe_envelope(rows, metric),
         "Line: mean over heads, each first averaged over sequences; band: its 95 % bootstrap interval over sequences. "
         f"{_describe_settings(source)} {FLOOR + ' ' if metric == 'precision' else ''}{_PAPER[metric]}",
-        table,
         answer,
+        part=table,
         marks="Diamonds: N where the mean lies outside a bound.",
         tab=numbers.NAMES[metric],
         broad=True,
@@ -167,7 +167,6 @@ def _build_elbows(source: Source) -> Figure:
         "The elbow of the harmonic mean of mean Precision and mean Recall is the N where it lies "
         "highest above the straight line, over log N, from N = 2 to its minimum. In the paper the strongest "
         "non-trivial separability lies at N from 1 to 4.",
-        answer.table,
         answer,
         tab="Over N",
         charts=(charts.elbows(answer.table),),
@@ -190,8 +189,8 @@ def _build_spread(source: Source) -> Figure:
             separation_findings.describe_fewer_heads(rows),
         ),
         f"Each head is first averaged over sequences. {FLOOR} The paper draws only means.",
-        table,
         answer,
+        part=table,
         marks=f"Line: mean of {heads}; band: middle 80 % of them.",
         tab="Over N",
         charts=(charts.precision_recall(table, marked_n=source.n),),
@@ -218,8 +217,8 @@ def _build_map(source: Source, metric: str, draw: Callable[..., alt.LayerChart])
             FLOOR.replace(" (dashed)", "") if metric == "precision" else "",
             fallback if source.asked_n > source.n else "",
         ),
-        table,
         answer,
+        part=table,
         tab="At one N",
         charts=(draw(table, n=source.n),),
     )

@@ -36,7 +36,6 @@ def _build_effect(source: Source) -> Figure:
         "Left: Pearson correlation over all heads of Recall R(r_min, N) and ρ_0, each a mean over sequences. Depth "
         "moves both, so that random weights show it too: claims are judged within layers. Right: the "
         "heads near the paper’s peak, N = 3, where it finds about 0.6 for Gemma-7B and Mistral-7B.",
-        answer.table,
         answer,
         paper="Figure 6",
         marks="Band: 95 % interval over sequences.",

@@ -50,8 +50,8 @@ def build_depth(source: Source) -> Figure:
         "Each head has exactly one label (a shape if cells are small); its tooltip gives the nearest kind. In the "
         "paper (LLaMA-2-7B) Retrievers occur mostly in the first two layers, Reset heads prevail in the next few, and "
         "Mixers from the lower middle on.",
-        answer.table.select(VERDICT),
         answer,
+        part=answer.table.select(VERDICT),
         paper="Figure 8",
         tab="Over depth",
         charts=(charts.kinds_by_layer(shares, answer.table), charts.kinds_map(answer.table)),
@@ -74,8 +74,8 @@ def _build_plane(source: Source) -> Figure:
         "Dashed: thresholds of change and level of cos(s, v_L) alone; Mixers lie right of the vertical line and Reset "
         "heads below the horizontal one. Tooltips give the quantities of the other conditions; the table "
         "head_conditions has all conditions with their thresholds. Hollow marks: heads that meet no rule.",
-        answer.table.select(SIGNATURE),
         answer,
+        part=answer.table.select(SIGNATURE),
         charts=(charts.kinds_plane(answer.table, thresholds),),
         broad=True,
         tab="Thresholds",
@@ -98,7 +98,6 @@ def _build_patterns(source: Source) -> Figure:
         "above chance; diffuse: nearly uniform weights. Each number is the mean over the heads of a label less that "
         "over all others; in the table, the share of a kind among them less that among all others. The paper has no "
         "such labels.",
-        answer.table,
         answer,
         marks="Dots: differences; lines: 95 % intervals over sequences.",
         tab="What heads look at",
@@ -119,7 +118,6 @@ def _build_sensitivity(source: Source) -> Figure:
         taxonomy_findings.describe_sensitivity(rows),
         "One threshold changes by 10 % and all others are fixed. The paper gives no thresholds; these are parameters "
         'of one SQL macro, which can be run with others: attention-geometry sql "FROM taxonomy(last_high := 0.6)".',
-        answer.table,
         answer,
         listing=listings.tabulate_sensitivity(rows),
         tab="Thresholds",
@@ -138,7 +136,6 @@ def _build_curves(source: Source) -> Figure:
         f"Each head is first averaged over sequences. {FLOOR} In the paper Retrievers have relatively higher Recall at "
         "large N but lower Precision, Mixers moderate Recall and Precision that falls slowly, and Reset heads a "
         "U-shaped curve of both.",
-        answer.table,
         answer,
         paper="Figure 11",
         marks="Line: mean over the heads of a kind; band: middle 80 % of them.",

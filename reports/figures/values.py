@@ -33,7 +33,6 @@ def _build_value_norm(source: Source) -> Figure:
         findings.describe_value_norm(rows),
         "Each KV head is first averaged over sequences. In the paper norms are level over positions except for the "
         "sink’s, which is smaller.",
-        answer.table,
         answer,
         paper="Figure 2, left",
         tab="1: norms",
@@ -57,7 +56,6 @@ def _build_variation(source: Source) -> Figure:
         "The paper finds 0.02 to 0.03 and few above 0.05, which only the mean norm over sequences can show. Its "
         "variation shrinks with the square root of their number, so it reflects how many were averaged; only the "
         "variation within a sequence shows how stable norms are.",
-        answer.table,
         answer,
         paper="Figure 2, right",
         tab="1: norms",
@@ -78,7 +76,6 @@ def _build_errors(source: Source) -> Figure:
         findings.describe_similarity_errors(rows),
         "Least-squares fits over distances of the mean cosine over sequences. In the paper the error is 0.09 on "
         "average, 0.05 to 0.10 in most heads and 0.20 to 0.25 in a few.",
-        answer.table,
         answer,
         paper="Figure 3",
         tab="2: similarity",
@@ -111,8 +108,8 @@ def _build_model(source: Source) -> Figure:
         "Mean cosine over pairs at that distance, over sequences and over KV heads, with both fits; ± is the standard "
         "error over sequences. The fit with a floor, c + (1 − c) exp(−β k), is not from the paper. ρ_0 is the mean "
         "cosine of the sink’s value state with the others, which the paper assumes to be constant.",
-        table,
         answer,
+        part=table,
         paper="Figure 3",
         tab="2: similarity",
         charts=(charts.similarity(table, title=title, domain=_find_domain(answer.rows())),),
@@ -135,8 +132,8 @@ def _build_curves(source: Source) -> Figure:
         ),
         "KV heads are ranked by the mean absolute error of the exponential; the axes are the same for all. In Section "
         "3.2 of the paper the exponential follows the curves of most heads.",
-        answer.table.filter(pc.not_equal(answer.table["which"], "model")),
         answer,
+        part=answer.table.filter(pc.not_equal(answer.table["which"], "model")),
         paper="Figure 3",
         tab="2: similarity",
         charts=tuple(

@@ -2,17 +2,14 @@
 -- inputs:  selection_means, head_taxonomy, kinds, log_grid; $study, $query
 -- meaning: mean Precision and Recall over the heads of each kind (Figure 11), with 10 % and 90 % quantiles over them;
 --          n: at most 161 values, evenly spaced on a log axis; heads: those of the kind that attend to more than n keys
-WITH reach AS (
-    SELECT max(n) AS last_n
-    FROM selection_means
-    WHERE study = $study AND query = $query
+WITH means AS (
+    FROM selection_means WHERE study = $study AND query = $query
 ),
 of_heads AS (
     SELECT label, n, precision, recall
-    FROM selection_means
-    SEMI JOIN log_grid((SELECT last_n FROM reach)) AS grid ON n = point
+    FROM means
+    SEMI JOIN log_grid((SELECT max(n) FROM means)) AS grid ON n = point
     JOIN head_taxonomy USING (study, query, layer, head)
-    WHERE study = $study AND query = $query
 ),
 by_metric AS (
     UNPIVOT of_heads ON precision, recall INTO NAME metric VALUE value

@@ -3,13 +3,8 @@
 -- meaning: the curves of every head over n as lists of equal length, mean over sequences; printed bounds at the κ that
 --          coverage marks as shown; n: at most 24 values, evenly spaced on a log axis, up to the number of keys of the
 --          head; NULL if there is no bound or no cosine; precision_floor: N/n, below which Precision cannot lie
-WITH reach AS (
-    SELECT max(n) AS last_n
-    FROM selection_means
-    WHERE study = $study AND query = $query
-),
-grid AS (
-    FROM log_grid((SELECT last_n FROM reach), points := 24)
+WITH grid AS (
+    FROM log_grid((SELECT max(n) FROM selection_means WHERE study = $study AND query = $query), points := 24)
 ),
 best AS (
     SELECT kappa

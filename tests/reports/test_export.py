@@ -74,7 +74,7 @@ def test_every_table_becomes_csv_and_parquet(
 
 def test_lists_and_awkward_texts_survive(tmp_path: Path) -> None:
     table = pa.table({"text": ['a "b",\n', None], "list": [[1, None, 3], None]})
-    figure = Figure("made", "Made", "", "", table, Answer("claims", {}, table))
+    figure = Figure("made", "Made", "", "", Answer("claims", {}, table))
     write_tables([Section("s", "S", "", (figure,))], tmp_path)
     with (tmp_path / "made.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
