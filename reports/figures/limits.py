@@ -106,7 +106,7 @@ def _build_temperature(source: Source) -> Figure | None:
     rows, best = answer.rows(), source.ask_query("best_temperatures", n=max(source.n, 1))
     if not rows:
         return None
-    known = has_values(best.table, "n")
+    known = len(rows) > 1 and has_values(best.table, "n")  # the best of several
     return Figure(
         "temperature",
         "Sensitivity and temperature",

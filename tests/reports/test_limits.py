@@ -87,6 +87,18 @@ def test_every_study_has_what_it_can_show(study: MadeUp) -> None:
             assert figure.finding
 
 
+def test_the_best_of_one_temperature_is_not_told() -> None:
+    """A twin is measured at T = 1 alone; its page said that AUC is most often largest there, in all heads."""
+    with warehouse(replace(SMALL, study="twin")) as found:
+        several = limits(found, "twin")["temperature"]
+        for table in ("sensitivity", "temperature_means"):
+            found.execute(f"DELETE FROM {table} WHERE temperature <> 1")
+        alone = limits(found, "twin")["temperature"]
+    assert (len(several.charts), len(alone.charts)) == (2, 1)
+    assert "most often largest" in several.finding
+    assert "most often largest" not in alone.finding
+
+
 @pytest.mark.slow
 def test_a_study_without_the_tables_has_no_section() -> None:
     with warehouse(replace(SMALL, study="older", without=(*TABLES, "selection_means_model"))) as found:
