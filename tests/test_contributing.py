@@ -46,9 +46,9 @@ with storage.connect("data") as connection:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """A copy of the packages."""
+    """A copy of the packages with the kernels compiled so far, as a contributor has them."""
     for package in PACKAGES:
-        shutil.copytree(CHECKOUT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(CHECKOUT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.pyc*", "*.tmp*"))
     shutil.copy(CHECKOUT / "studies.yaml", tmp_path)
     return tmp_path
 

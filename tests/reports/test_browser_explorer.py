@@ -245,7 +245,9 @@ def test_the_address_leads_to_a_head(browser: Browser, report: ReportSummary, sm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["least", "window", "hidden sink"])
+@pytest.mark.parametrize(
+    "name", ["hidden sink", *(pytest.param(name, marks=pytest.mark.long) for name in ("least", "window"))]
+)
 def test_little_to_choose_from_works_too(browser: Browser, name: str, written: Writer) -> None:
     study = DEGENERATE[name]
     with warehouse(study) as connection:
