@@ -31,6 +31,9 @@ WRITTEN_HEIGHT = 14
 SMALL_LETTER = 8
 """Size of the letters of kinds if there are more heads per row, in pixels."""
 
+GRADIENT, LEGEND_HEIGHT = 140, 34
+"""Length and height of the legend of numbers, in pixels."""
+
 LABEL = "label"
 """The quantity whose values are names, not numbers."""
 
@@ -175,7 +178,8 @@ def _make_dropdown(rows: Sequence[Row], n: int) -> alt.Parameter:
 def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerChart:
     """Draw layers by heads: two layers of cells, one visible at a time, letters or values, and the choice."""
     base, height = head_grid(rows)
-    counted = [name for name in list_quantities(rows, n) if name != LABEL]
+    named = list_quantities(rows, n)
+    counted = [name for name in named if name != LABEL]
     cells = [_draw_kinds(base), *([_draw_numbers(base, counted)] if counted else [])]
     is_roomy = len({row["head"] for row in rows}) <= WRITTEN_HEADS
     is_written = counted and is_roomy and height >= WRITTEN_HEIGHT * len({row["layer"] for row in rows})
@@ -189,7 +193,9 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
         .properties(name="cells")
         .add_params(chosen, _make_dropdown(rows, n))
     )
-    chart = alt.LayerChart(layer=[*cells, *letters, *frames, touched]).resolve_scale(color="independent")
+    chart = alt.LayerChart(layer=[*cells, *letters, *frames, _name_legend(named), touched]).resolve_scale(
+        color="independent"
+    )
     sized: alt.LayerChart = chart.properties(width=MAP_WIDTH, height=height)
     return sized
 
@@ -217,11 +223,21 @@ def _draw_kinds(base: alt.Chart) -> alt.Chart:
 def _draw_numbers(base: alt.Chart, names: Sequence[str]) -> alt.Chart:
     """Cells coloured by a number; while the dropdown names none, the first one is present but invisible."""
     seen = alt.expr(f"{_IS_LABEL} ? 0 : 1")
-    legend = alt.Legend(**_place_legend(34, seen), format=".2~f", gradientLength=140, gradientOpacity=seen)
+    legend = alt.Legend(
+        **_place_legend(LEGEND_HEIGHT, seen), format=".2~f", gradientLength=GRADIENT, gradientOpacity=seen
+    )
     cells = _compute_value(
         base.mark_rect(opacity=seen, aria=False), f"{_IS_LABEL} ? datum['{names[0]}'] : datum[quantity]"
     )
     return cells.encode(color=alt.Color("value:Q", title=None, legend=legend))
+
+
+def _name_legend(named: dict[str, str]) -> alt.Chart:
+    """What colours mean, beside the legend of numbers: a picture has no dropdown."""
+    text = alt.expr(f"{_IS_LABEL} ? '' : {named}[quantity]")
+    mark = alt.Chart(alt.InlineData(values=[{}])).mark_text(text=text, style="chosen-facts", align="left", aria=False)
+    named_beside: alt.Chart = mark.encode(x=alt.value(GRADIENT + 10), y=alt.value(-LEGEND_HEIGHT + 6))
+    return named_beside
 
 
 def _place_legend(height: int, seen: alt.ExprRef) -> dict[str, Any]:

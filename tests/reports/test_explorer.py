@@ -102,6 +102,16 @@ def test_the_map_begins_with_attention_on_the_sink() -> None:
     assert param(explorer(heads, curves), "quantity")["value"] == "precision_at_n"
 
 
+def test_a_picture_says_what_colours_mean() -> None:
+    """Beside the legend of numbers; the legend of kinds names its colours itself."""
+    spec = explorer(*made())
+    assert ">Precision at N = 4<" in vl_convert.vegalite_to_svg(spec)
+    spec["params"] = [row | ({"value": "label"} if row["name"] == "quantity" else {}) for row in spec["params"]]
+    drawn = vl_convert.vegalite_to_svg(spec)
+    assert ">Precision at N = 4<" not in drawn
+    assert ">Kind of head<" not in drawn
+
+
 def test_it_begins_with_the_clearest_head() -> None:
     heads, curves = made()
     heads[0] |= {"margin": 9.0, "label": "Other"}
