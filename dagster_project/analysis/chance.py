@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dagster_project.analysis.cluster import run_in_parallel, select_scheduler
 from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, translate_device_errors
 from dagster_project.analysis.sources import Rows, Sources
-from geometry.grids import half_octave_grid
+from geometry.grids import compute_log_weights, half_octave_grid
 from geometry.separation.chance import estimate_scratch_bytes, separability
 from geometry.separation.comparisons import MEASURES
 from geometry.separation.curves import SeparationCurve, separation_curve
@@ -67,6 +67,8 @@ class Layer:
     """Of each head, (head, null, measure, N), N as far as the layer's keys go."""
     over_heads: NDArray[np.float64]
     """Sums over heads, (sequence, 1 + nulls, measure, N), the selections first."""
+    auc: NDArray[np.float64]
+    """Mean AUC of the selections over ln N, N from 2 on, (sequence, head); NaN if there is no such N."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ def compute_separability(sources: Sources) -> Rows:
         by_layer = dict(zip(layers, _measure_query(sources.name, sample, index, layers), strict=True))
         for layer, measured in by_layer.items():
             yield "separability", build_batch(_build_head_columns(sample, query, layer, measured.heads))
+            yield "head_auc", build_batch(_build_auc_columns(query, layer, measured.auc))
         means, heads = _average_heads(sample, by_layer)
         yield "separability_by_sequence", build_batch(_build_sequence_columns(sample, query, means))
         yield "separability_model", build_batch(_build_model_columns(sample, query, means, heads))
@@ -148,7 +151,16 @@ def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
     keys = sample.queries[index] + 1 - int(read_layer(sample.tensors, "first_key", layer, **place).max())
     n = sample.grid[sample.grid < keys]
     measures = np.stack([_measure_sequence(sample, index, layer, n, at) for at in range(sample.sequences)])
-    return Layer(Differences.of(measures), measures.sum(axis=1, dtype=np.float64))
+    auc = average_over_ln_n(measures[:, :, 0, MEASURES.index("auc")], n)
+    return Layer(Differences.of(measures), measures.sum(axis=1, dtype=np.float64), auc)
+
+
+def average_over_ln_n(curves: NDArray[np.floating], n: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Means over ln N of curves (…, N) at the numbers ``n`` of a grid, N from 2 on; NaN without such a number."""
+    if not (n > 1).any():
+        return np.full(curves.shape[:-1], np.nan)
+    means: NDArray[np.float64] = curves @ compute_log_weights(n, 2, int(n[-1]))
+    return means
 
 
 def _measure_sequence(
@@ -208,7 +220,8 @@ def estimate_query_bytes(layers: int, heads: int, grid: int, sequences: int) -> 
         As for ``estimate_layer_bytes``, of the largest layer.
     """
     of_head = (1 + len(NULLS)) * len(MEASURES) * grid
-    return of_head * (layers * (40 * heads + 8 * sequences) + 64 * sequences + 200 * heads)
+    of_layer = 40 * of_head * heads + 8 * sequences * (of_head + heads)
+    return layers * of_layer + of_head * (64 * sequences + 200 * heads) + 32 * sequences * heads
 
 
 def _build_head_columns(sample: Sample, query: int, layer: int, differences: Differences) -> dict[str, Any]:
@@ -216,6 +229,14 @@ def _build_head_columns(sample: Sample, query: int, layer: int, differences: Dif
     head, null, measure, n = (axis.ravel() for axis in np.indices(differences.value.shape, dtype=np.int16))
     place = {"layer": np.full(head.size, layer, np.int16), "head": head}
     return _build_columns(sample, query, (null, measure, n), differences) | place
+
+
+def _build_auc_columns(query: int, layer: int, auc: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+    """Columns of ``head_auc`` for one layer of one query."""
+    sequence, head = (axis.ravel() for axis in np.indices(auc.shape))
+    place = {"sequence": sequence.astype(np.int32), "query": np.full(head.size, query, np.int32)}
+    place |= {"layer": np.full(head.size, layer, np.int16), "head": head.astype(np.int16)}
+    return place | {"auc": auc.ravel()}
 
 
 def _average_heads(sample: Sample, layers: Mapping[int, Layer]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:

@@ -59,6 +59,7 @@ def count_units(keys: I64, layers: "Sequence[LayerSize]", sizes: Mapping[str, in
         "head_keys": int((keys * heads).sum()),
         "head_top_keys": int((np.minimum(keys, TOP_KEYS) * heads).sum()),
         "head_nulls": int((below * heads).sum()),
+        "null_sequences": min(analysis.nulls.sequences, sizes["sequence"]) if analysis.nulls.draws else 0,
         "query_nulls": int(below.max(axis=1).sum()),
         "kappas": len(analysis.kappas),
         "families": len(analysis.kappas) + 1,

@@ -11,6 +11,7 @@ LABELS = ("sink", "self", "previous", "local", "duplicate", "induction", "diffus
 QUANTITIES = {
     "recall": "Recall (mean over ln N)",
     "specificity": "Specificity (mean over ln N)",
+    "auc": "AUC (mean over ln N)",
     "rho_0": "ρ₀",
     "effective_keys": "Effective keys",
     "loss": "Loss without the head (nats)",

@@ -12,6 +12,7 @@ import pytest
 from dagster_project.analysis import chance
 from dagster_project.analysis.chance import (
     CURVE_POINTS,
+    average_over_ln_n,
     choose_heads,
     compute_separability,
     estimate_layer_bytes,
@@ -180,6 +181,29 @@ def test_intervals_of_the_model_are_over_sequences_of_means_over_its_heads(home:
             assert high - low != pytest.approx(row["difference_high"] - row["difference_low"], rel=0.05)
 
 
+def test_auc_of_heads_by_sequence_is_the_mean_over_ln_n_of_their_curves(
+    home: Home, exact: dict[tuple[int, int, int], dict[str, np.ndarray]]
+) -> None:
+    found = rows(home, "head_auc")
+    places = [(row["sequence"], row["query"], row["layer"], row["head"]) for row in found]
+    assert len(places) == len(set(places)) == SEQUENCES * len(QUERIES) * 2 * 4
+    by_place = dict(zip(places, found, strict=True))
+    for place in HEADS:
+        query, layer, head = place
+        curves = exact[place]["observed"][:, MEASURES.index("auc")]
+        n = np.array(GRID[: curves.shape[-1]], float)
+        edges = np.log([1.5, *np.sqrt(n[1:-1] * n[2:]), n[-1] + 0.5])
+        wanted = [curve[1:] @ np.diff(edges) / (edges[-1] - edges[0]) for curve in curves]
+        of_head = [by_place[sequence, QUERIES[query], layer, head]["auc"] for sequence in range(SEQUENCES)]
+        np.testing.assert_allclose(of_head, wanted, atol=1e-6)
+        assert np.abs(curves.mean(axis=1) - of_head).max() > 1e-3  # control: a mean over N
+
+
+def test_a_head_of_two_keys_has_no_auc_over_ln_n() -> None:
+    assert np.isnan(average_over_ln_n(np.full((2, 3, 1), 0.5, np.float32), np.array([1]))).all()
+    assert average_over_ln_n(np.array([[0.0, 0.5]]), np.array([1, 2])).tolist() == [0.5]
+
+
 @pytest.mark.slow
 def test_settings_say_how_many_sequences_and_draws(tmp_path: Path) -> None:
     home = measured(tmp_path, several())
@@ -203,7 +227,7 @@ def test_settings_say_how_many_sequences_and_draws(tmp_path: Path) -> None:
 def test_a_study_without_nulls_has_no_rows_and_its_setting_decides_the_tables(tmp_path: Path) -> None:
     home = measured(tmp_path, several(1))
     making.summarise(home, NAME, with_nulls(), ["separability"])
-    for table in ("separability", "separability_model", "separability_by_sequence", "separation_curves"):
+    for table in ("separability", "separability_model", "separability_by_sequence", "head_auc", "separation_curves"):
         assert rows(home, table) == []
     making.summarise(home, NAME, STUDY, ["separability"])
     found = rows(home)

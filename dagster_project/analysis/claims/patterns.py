@@ -8,6 +8,7 @@ from geometry.statistics.intervals import DIFFERENCE, UNBOUNDED
 QUANTITIES = {
     "recall": ("mean over ln N of Recall", DIFFERENCE),
     "specificity": ("mean over ln N of specificity", DIFFERENCE),
+    "auc": ("mean over ln N of AUC", DIFFERENCE),
     "rho_0": ("ρ_0 of the head's KV head", UNBOUNDED),
     "effective_keys": ("effective keys", UNBOUNDED),
     "loss": ("the loss that removing the head costs, in nats", UNBOUNDED),
@@ -32,12 +33,13 @@ def measure(evidence: Evidence) -> Samples:
         f"""
         WITH numbers AS (
             SELECT
-                sequence, layer, head, recall, specificity, rho_0::DOUBLE AS rho_0, effective_keys::DOUBLE AS
-                effective_keys, delta_loss AS loss,
+                sequence, layer, head, recall, specificity, auc, rho_0::DOUBLE AS rho_0,
+                effective_keys::DOUBLE AS effective_keys, delta_loss AS loss,
                 {", ".join(f"(kind = '{name.title()}')::DOUBLE AS {name}" for name in list(QUANTITIES)[-4:])}
             FROM head_levels
             JOIN heads USING (layer, head)
             JOIN value_scales USING (sequence, query, layer, kv_head)
+            LEFT JOIN head_auc USING (sequence, query, layer, head)
             LEFT JOIN concentration USING (sequence, query, layer, head)
             LEFT JOIN (SELECT * EXCLUDE (label), label AS kind FROM kinds_by_sequence)
                 USING (sequence, query, layer, head)

@@ -118,6 +118,7 @@ def make_tables(
             BY_HEAD, heads, query=QUERY, n_keys=100, n_90=np.where(rng.random(heads) < focused, 10, 11)
         ),
         "head_levels": fill(BY_HEAD, heads, query=QUERY, **levels),
+        "head_auc": fill(BY_HEAD, heads, query=QUERY, auc=recall**2),
         "selection_counts": _make_counts(sequences, layers, recall),
         "value_scales": fill(BY_GROUP, grouped, query=QUERY, rho_0=rho_0),
         "assumption_norms": fill(("layer", "kv_head"), (layers, groups), cv_of_expected_norm=variation),

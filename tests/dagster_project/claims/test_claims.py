@@ -213,7 +213,7 @@ def test_measures_are_those_of_the_arrays() -> None:
         expected[name] = sign * (shares[0] - shares[1])
     resting = np.reshape(tables["head_pattern_means"]["share_low"], (LAYERS, HEADS)) >= 0.4
     recall = by_sequence(tables, "head_levels", "recall").reshape(label.shape)
-    for name, of_heads in {"reset": label == "Reset", "recall": recall}.items():
+    for name, of_heads in {"reset": label == "Reset", "recall": recall, "auc": recall**2}.items():
         expected[f"{name}_by_label[sink]"] = of_heads[:, resting].mean(axis=1) - of_heads[:, ~resting].mean(axis=1)
     expected["other_share"] = (label == "Other").mean(axis=(1, 2))
     of_policies = by_sequence(tables, "sparsified_loss_by_sequence", "loss").reshape(SEQUENCES, len(POLICIES), 2)
