@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dagster_project.analysis.cluster import run_in_parallel, select_scheduler
+from dagster_project.analysis.cluster import limit_threads, run_in_parallel, select_scheduler
 from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, translate_device_errors
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.grids import compute_log_weights, half_octave_grid
@@ -141,7 +141,7 @@ def _measure_query(study: str, sample: Sample, index: int, layers: list[int]) ->
         return run_in_parallel(
             (partial(measure_layer, sample, index, layer) for layer in layers),
             reads=(sample.tensors.path,),
-            threads=CUDA_WORKERS if sample.device else None,
+            threads=CUDA_WORKERS if sample.device else limit_threads(sample.queries[index] + 1),
         )
 
 

@@ -57,6 +57,9 @@ MALLOC = {"MALLOC_TRIM_THRESHOLD_": 2**28, "MALLOC_MMAP_THRESHOLD_": 2**27}
 Dask's own trim threshold, 64 KiB, gives every array back to the system, which then has to clear its pages again.
 """
 
+FEW_KEYS = 768
+"""Below so many keys the steps of a task are so short that two threads wait for Python's lock longer than they compute."""
+
 TICK = 0.05
 """Seconds between two polls for results."""
 
@@ -434,6 +437,11 @@ def _iterate_completed(client: "Client", futures: "Sequence[Future[T]]") -> "Ite
             latest = time.monotonic()
         else:
             time.sleep(TICK)
+
+
+def limit_threads(keys: int) -> int | None:
+    """How many threads compute tasks over so many keys: one below ``FEW_KEYS``, else all (None)."""
+    return 1 if keys < FEW_KEYS else None
 
 
 def run_in_parallel(

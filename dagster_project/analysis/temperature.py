@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dagster_project.analysis.cluster import run_in_parallel
+from dagster_project.analysis.cluster import limit_threads, run_in_parallel
 from dagster_project.analysis.metrics_store import compute_provenance_digest
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
@@ -46,7 +46,7 @@ def compute_temperature(sources: Sources) -> Rows:
             partial(_compute_sequence, task, sequence, whole=sequence < sources.study.analysis.temperature_sequences)
             for sequence in range(first.size)
         ]
-        yield from _build_rows(task, run_in_parallel(tasks))
+        yield from _build_rows(task, run_in_parallel(tasks, threads=limit_threads(task.position + 1)))
 
 
 def estimate_temperature_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, temperatures: int) -> int:

@@ -11,7 +11,7 @@ from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from sysconfig import get_python_version
-from threading import Timer
+from threading import Barrier, BrokenBarrierError, Timer
 from typing import Any
 
 import pytest
@@ -592,3 +592,20 @@ def test_memory_of_a_sequence_is_bounded(tmp_path: Path) -> None:
     _, taken = trace(lambda: measuring._measure_one(1, stores=stores))
     bound = measurement.estimate_sequence_memory(store, STUDY.analysis)
     assert 0.2 * bound < taken < bound
+
+
+@pytest.mark.parametrize(("keys", "threads"), [(cluster.FEW_KEYS - 1, 1), (cluster.FEW_KEYS, 2)])
+def test_tasks_of_few_keys_are_computed_one_after_another(keys: int, threads: int) -> None:
+    """Two tasks that wait for each other end only if they run at once."""
+    together = Barrier(2)
+
+    def meet() -> bool:
+        try:
+            together.wait(timeout=5 if threads > 1 else 0.2)
+        except BrokenBarrierError:
+            return False
+        return True
+
+    with dask_config.set(num_workers=2):
+        met = cluster.run_in_parallel([meet, meet], threads=cluster.limit_threads(keys))
+    assert met == [threads > 1] * 2
