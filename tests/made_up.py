@@ -136,6 +136,7 @@ def warehouse(*studies: MadeUp) -> duckdb.DuckDBPyConnection:
     with FileLock(made.with_suffix(".lock")):
         if not made.exists():
             partial = made.with_suffix(".partial")
+            partial.unlink(missing_ok=True)  # of an attempt that failed
             with duckdb.connect(partial, config={"default_block_size": "16384"}) as connection:
                 _fill(connection, studies)
             partial.rename(made)

@@ -111,7 +111,8 @@ def compute_separability(sources: Sources) -> Rows:
         by_layer = dict(zip(layers, _measure_query(sources.name, sample, index, layers), strict=True))
         for layer, measured in by_layer.items():
             yield "separability", build_batch(_build_head_columns(sample, query, layer, measured.heads))
-            yield "head_auc", build_batch(_build_auc_columns(query, layer, measured.auc))
+            if measured.over_heads.shape[-1]:  # a head of one key selects nothing
+                yield "head_auc", build_batch(_build_auc_columns(query, layer, measured.auc))
         means, heads = _average_heads(sample, by_layer)
         yield "separability_by_sequence", build_batch(_build_sequence_columns(sample, query, means))
         yield "separability_model", build_batch(_build_model_columns(sample, query, means, heads))
