@@ -193,7 +193,7 @@ def test_what_a_table_must_hold_follows_from_the_tensors_alone(home: Home) -> No
     assert {name: found[name] for name in expected} == expected
     without = count_declared(tensors, nulls=None)
     changed = {name for name, rows in found.items() if rows != without[name]}
-    assert changed == {"separability", "separability_model"}
+    assert changed == {"head_auc", "separability", "separability_model"}
     assert without["separability"] == 0
 
 

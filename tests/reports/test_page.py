@@ -43,7 +43,7 @@ FIGURES = {
     "chance-heads": 2,
     "kinds-by-layer": 2,
     "kinds-curves": 2,
-    "kinds-patterns": 5,
+    "kinds-patterns": 6,
     "kinds-plane": 1,
     "kinds-sensitivity": 0,
     "diagnostics": 4,
