@@ -56,7 +56,7 @@ test-slow: .venv/dev  ## run all other cases: every model family, whole pages, f
 test-long: .venv/dev  ## run tests of whole runs that are killed, damaged, interrupted or repeated, of load and the daemon
 	$(PYTEST) -m long
 
-test-anywhere: .venv/dev  ## repeat the fast tests on other processors, locales, users, disks and loads: an hour
+test-anywhere: .venv/dev  ## repeat the fast tests on other processors, locales, users, disks and loads: an hour or two
 	$(BIN)/python -m tests.conditions --together
 
 test-all: .venv/dev  ## run all three

@@ -1,9 +1,10 @@
 """AUC and the nulls on a grid of N against one matrix product.
 
 Holds the benchmarks ``separation.*``. Heads are those of ``benchmarks.heads``. All contenders run on one thread and
-are measured in process time.
+are measured in process time, but for ``separation.threads_*``: the same heads on two threads and on one, in seconds.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 from time import process_time
@@ -14,10 +15,13 @@ from benchmarks.heads import SATURATED, draw_head
 from benchmarks.measure import Benchmark, Result, alternate, compare, make_product
 from benchmarks.selection import limit_threads
 from geometry.arrays import I64
-from geometry.grids import log_grid
+from geometry.grids import half_octave_grid, log_grid
 from geometry.separation.chance import separability, separation
 from geometry.separation.comparisons import arrange_keys
 from geometry.separation.nulls import make_key, measure_random_selection, measure_shuffled_values
+
+HEADS = 64
+"""Heads that are computed on two threads and on one."""
 
 DRAWS = 8
 """Draws of each null for the separability of a head."""
@@ -27,6 +31,35 @@ def make_grid(n: int, length: int) -> I64:
     """``length`` values of N, evenly spaced on a log axis: the coarsest ``log_grid`` with enough values, shortened."""
     grid = next(grid for points in count(2) if len(grid := log_grid(n, points)) >= length)
     return np.delete(grid, np.arange(length - 1, len(grid) - 1))
+
+
+def measure_separation(
+    *, n: int, head_dim: int, length: int, repeats: int, few_and_many: tuple[int, int]
+) -> list[Result]:
+    """AUC and the nulls against a matrix product; heads of few and of many keys on two threads against one."""
+    threads = [compare_threads(keys, head_dim=64, repeats=max(3, repeats // 5)) for keys in few_and_many]
+    return compare_with_product(n=n, head_dim=head_dim, length=length, repeats=repeats) + threads
+
+
+def compare_threads(n: int, *, head_dim: int, repeats: int) -> Result:
+    """Separability of ``HEADS`` heads of n keys on two threads, as tasks of ``separability`` run, against one."""
+    weights, values = draw_head(n, head_dim)
+    grid = half_octave_grid(n)
+
+    def run(threads: int) -> None:
+        with ThreadPoolExecutor(threads) as pool:
+            tasks = (partial(separability, weights, values, grid, draws=4, seed=seed) for seed in range(HEADS))
+            list(pool.map(lambda task: task(), tasks))
+
+    with limit_threads():
+        seconds = alternate(partial(run, 2), partial(run, 1), repeats=repeats)
+    return compare(
+        f"separation.threads_{n}",
+        "cost",
+        (f"separability of {HEADS} heads of {n} keys, two threads", seconds[:, 0]),
+        ("one thread", seconds[:, 1]),
+        sizes={"n": n, "head_dim": head_dim},
+    )
 
 
 def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) -> list[Result]:
@@ -62,6 +95,6 @@ def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) ->
 
 BENCHMARK = Benchmark(
     "separation",
-    full=partial(compare_with_product, n=1024, head_dim=128, length=48, repeats=51),
-    small=partial(compare_with_product, n=256, head_dim=64, length=24, repeats=5),
+    full=partial(measure_separation, n=1024, head_dim=128, length=48, repeats=51, few_and_many=(128, 2048)),
+    small=partial(measure_separation, n=256, head_dim=64, length=24, repeats=5, few_and_many=(16, 32)),
 )

@@ -110,6 +110,27 @@ def compute_log_weights(n: ArrayLike, first: int, last: int) -> F64:
     return weights
 
 
+def average_over_ln_n(curves: NDArray[np.floating], n: I64) -> F64:
+    """Means of curves over ln N, N from 2 on, since at N = 1 every selection separates (``compute_log_weights``).
+
+    Parameters
+    ----------
+    curves
+        (…, grid), in any unit.
+    n
+        Ascending numbers of selected keys, (grid,).
+
+    Returns
+    -------
+    ndarray
+        float64 (…), in the unit of the curves; NaN if no number is above 1.
+    """
+    if not (n > 1).any():
+        return np.full(curves.shape[:-1], np.nan)
+    means: F64 = curves @ compute_log_weights(n, 2, int(n[-1]))
+    return means
+
+
 def quantile_over_ln_n(curves: NDArray[np.floating], probability: float) -> NDArray[np.floating]:
     """The value that a curve against N reaches or exceeds over at least a share 1 − probability of ln N.
 

@@ -55,7 +55,8 @@ def sum_patterns(logits: Tensor, tokens: Tensor, rows: Tensor, sinks: Tensor | N
         return sum_in_passes(logits, tokens, rows, sinks)
     first, earlier = int(rows[0]), find_earlier_copies(tokens)
     sums = torch.zeros(len(logits), len(PATTERNS), dtype=torch.float64)
-    parts = [tensor.tensor_split(threads := torch.get_num_threads()) for tensor in (logits, sinks, sums)]
+    threads = torch.get_num_threads()
+    parts = [tensor.tensor_split(threads) for tensor in (logits, sinks, sums)]
     tasks = [(heads.numpy(), first, earlier, of.numpy(), to.numpy()) for heads, of, to in zip(*parts, strict=True)]
     if threads == 1:
         add_rows(*tasks[0])

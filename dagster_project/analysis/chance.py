@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dagster_project.analysis.cluster import limit_threads, run_in_parallel, select_scheduler
 from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, translate_device_errors
 from dagster_project.analysis.sources import Rows, Sources
-from geometry.grids import compute_log_weights, half_octave_grid
+from geometry.grids import average_over_ln_n, half_octave_grid
 from geometry.separation.chance import estimate_scratch_bytes, separability
 from geometry.separation.comparisons import MEASURES
 from geometry.separation.curves import SeparationCurve, separation_curve
@@ -154,14 +154,6 @@ def measure_layer(sample: Sample, index: int, layer: int) -> Layer:
     measures = np.stack([_measure_sequence(sample, index, layer, n, at) for at in range(sample.sequences)])
     auc = average_over_ln_n(measures[:, :, 0, MEASURES.index("auc")], n)
     return Layer(Differences.of(measures), measures.sum(axis=1, dtype=np.float64), auc)
-
-
-def average_over_ln_n(curves: NDArray[np.floating], n: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Means over ln N of curves (…, N) at the numbers ``n`` of a grid, N from 2 on; NaN without such a number."""
-    if not (n > 1).any():
-        return np.full(curves.shape[:-1], np.nan)
-    means: NDArray[np.float64] = curves @ compute_log_weights(n, 2, int(n[-1]))
-    return means
 
 
 def _measure_sequence(

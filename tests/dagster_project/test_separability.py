@@ -12,7 +12,6 @@ import pytest
 from dagster_project.analysis import chance
 from dagster_project.analysis.chance import (
     CURVE_POINTS,
-    average_over_ln_n,
     choose_heads,
     compute_separability,
     estimate_layer_bytes,
@@ -197,11 +196,6 @@ def test_auc_of_heads_by_sequence_is_the_mean_over_ln_n_of_their_curves(
         of_head = [by_place[sequence, QUERIES[query], layer, head]["auc"] for sequence in range(SEQUENCES)]
         np.testing.assert_allclose(of_head, wanted, atol=1e-6)
         assert np.abs(curves.mean(axis=1) - of_head).max() > 1e-3  # control: a mean over N
-
-
-def test_a_head_of_two_keys_has_no_auc_over_ln_n() -> None:
-    assert np.isnan(average_over_ln_n(np.full((2, 3, 1), 0.5, np.float32), np.array([1]))).all()
-    assert average_over_ln_n(np.array([[0.0, 0.5]]), np.array([1, 2])).tolist() == [0.5]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from geometry.grids import (
     BANDS,
+    average_over_ln_n,
     compute_band_weights,
     compute_log_weights,
     half_octave_grid,
@@ -74,6 +75,20 @@ class TestBands:
         weights = compute_band_weights(n_keys)
         assert np.isnan(weights[:, 1:]).all()
         assert np.isnan(weights[:, 0]).all() == (n_keys == 2)
+
+
+class TestMeans:
+    def test_a_grid_without_a_number_above_1_has_no_mean(self) -> None:
+        assert (
+            np.isnan(average_over_ln_n(np.full((2, 3, 1), 0.5, np.float32), np.array([1]))).tolist() == [[True] * 3] * 2
+        )
+
+    def test_they_begin_at_2_and_weigh_by_ln_n(self) -> None:
+        assert average_over_ln_n(np.array([[9.0, 0.5]]), np.array([1, 2])).tolist() == [0.5]
+        wanted = (np.log(np.sqrt(8) / 1.5) * 1 + np.log(4.5 / np.sqrt(8)) * 3) / np.log(4.5 / 1.5)
+        found = average_over_ln_n(np.array([9.0, 1.0, 3.0], np.float32), np.array([1, 2, 4]))
+        assert found == pytest.approx(wanted)
+        assert found != pytest.approx(2, abs=0.01)  # control: a mean over the numbers
 
 
 def quantile_by_sets(curve: list[float], probability: Fraction) -> float:

@@ -2,12 +2,14 @@
 
 import copy
 import re
+from pathlib import Path
 
 import duckdb
 import pytest
 
-from gallery.__main__ import FOLDER, PAGE, PARTS, SOURCES, draw_figures, load_tables, read_tables, render_page
+from gallery.__main__ import FOLDER, PAGE, PARTS, SOURCES, draw_figures, load_tables, main, read_tables, render_page
 from reports.findings.numbers import Row, number
+from storage.files.root import HOME_VARIABLE, warehouse_of
 from tests.reports.conftest import SMALL
 
 TABLES = load_tables(FOLDER)
@@ -57,6 +59,17 @@ def test_every_picture_is_shown_and_small() -> None:
     pictures = [*FOLDER.glob("*.png"), *DOCS.glob("*.png")]
     assert [path.name for path in pictures if path.stat().st_size > 500_000] == []
     assert sum(path.stat().st_size for path in FOLDER.glob("*.parquet")) < 200_000
+
+
+def test_a_study_that_is_not_there_is_named_and_nothing_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    warehouse_of(tmp_path).mkdir()
+    kept = sorted(FOLDER.iterdir())
+    with pytest.raises(SystemExit, match=r"There is no study '\w+' in .*; run it first: attention-geometry run \w+"):
+        main("nowhere")
+    assert sorted(FOLDER.iterdir()) == kept
 
 
 def test_a_study_with_effects_is_told_whole(small: duckdb.DuckDBPyConnection) -> None:
