@@ -41,7 +41,7 @@ BENCHMARKS: tuple[Benchmark, ...] = (
     *selection.BENCHMARKS,
     metrics.BENCHMARK,
     large.BENCHMARK,
-    separation.BENCHMARK,
+    *separation.BENCHMARKS,
     gpu.BENCHMARK,
     *extraction.BENCHMARKS,
     *effects.BENCHMARKS,

@@ -4,6 +4,7 @@ Holds the benchmarks ``separation.*``. Heads are those of ``benchmarks.heads``. 
 are measured in process time, but for ``separation.threads_*``: the same heads on two threads and on one, in seconds.
 """
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -33,16 +34,12 @@ def make_grid(n: int, length: int) -> I64:
     return np.delete(grid, np.arange(length - 1, len(grid) - 1))
 
 
-def measure_separation(
-    *, n: int, head_dim: int, length: int, repeats: int, few_and_many: tuple[int, int]
-) -> list[Result]:
-    """AUC and the nulls against a matrix product; heads of few and of many keys on two threads against one."""
-    threads = [compare_threads(keys, head_dim=64, repeats=max(3, repeats // 5)) for keys in few_and_many]
-    return compare_with_product(n=n, head_dim=head_dim, length=length, repeats=repeats) + threads
+def compare_threads(*, sizes: Sequence[int], head_dim: int, repeats: int) -> list[Result]:
+    """Separability of heads of few and of many keys on two threads, one BLAS thread each, against one."""
+    return [_compare_threads(n, head_dim, repeats) for n in sizes]
 
 
-def compare_threads(n: int, *, head_dim: int, repeats: int) -> Result:
-    """Separability of ``HEADS`` heads of n keys on two threads, as tasks of ``separability`` run, against one."""
+def _compare_threads(n: int, head_dim: int, repeats: int) -> Result:
     weights, values = draw_head(n, head_dim)
     grid = half_octave_grid(n)
 
@@ -93,8 +90,15 @@ def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) ->
     ]
 
 
-BENCHMARK = Benchmark(
-    "separation",
-    full=partial(measure_separation, n=1024, head_dim=128, length=48, repeats=51, few_and_many=(128, 2048)),
-    small=partial(measure_separation, n=256, head_dim=64, length=24, repeats=5, few_and_many=(16, 32)),
+BENCHMARKS = (
+    Benchmark(
+        "separation.product",
+        full=partial(compare_with_product, n=1024, head_dim=128, length=48, repeats=51),
+        small=partial(compare_with_product, n=256, head_dim=64, length=24, repeats=5),
+    ),
+    Benchmark(
+        "separation.threads",
+        full=partial(compare_threads, sizes=(128, 256, 512, 1024, 2048), head_dim=64, repeats=7),
+        small=partial(compare_threads, sizes=(16, 32), head_dim=8, repeats=3),
+    ),
 )

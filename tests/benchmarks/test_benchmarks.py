@@ -55,6 +55,7 @@ TINY: dict[str, Callable[[], list[Result]]] = {
     "queries": lambda: queries.measure_queries(layers=2, heads=2, kv_heads=1, context=8, sequences=2, repeats=2),
     "product": lambda: selection.compare_with_product(n=16, head_dim=4, repeats=2),
     "separation": lambda: separation.compare_with_product(n=16, head_dim=4, length=5, repeats=2),
+    "separation threads": lambda: separation.compare_threads(sizes=(8, 16), head_dim=4, repeats=2),
     "beside": lambda: selection.compare_extras(n=16, head_dim=4, repeats=2),
     "pytorch": lambda: selection.compare_with_pytorch(n=16, head_dim=4, repeats=2),
     "growth": lambda: selection.measure_growth(
