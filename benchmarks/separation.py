@@ -19,7 +19,13 @@ from geometry.arrays import I64
 from geometry.grids import half_octave_grid, log_grid
 from geometry.separation.chance import separability, separation
 from geometry.separation.comparisons import arrange_keys
-from geometry.separation.nulls import make_key, measure_random_selection, measure_shuffled_values
+from geometry.separation.nulls import (
+    draw_order,
+    make_key,
+    measure_random_selections,
+    measure_shuffled_values,
+    shuffle_places,
+)
 
 HEADS = 64
 """Heads that are computed on two threads and on one."""
@@ -68,8 +74,8 @@ def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) ->
         seconds = alternate(
             lambda: separation(weights, values, grid),
             lambda: separation(saturated, values, grid),
-            lambda: measure_random_selection(keys, key, 0, grid),
-            lambda: measure_shuffled_values(weights, values, key, 0, grid, sink=True),
+            lambda: measure_random_selections(keys, draw_order(key, 0, n)[None], grid),
+            lambda: measure_shuffled_values(weights, values, shuffle_places(key, 0, n, sink=True)[None], grid),
             lambda: separability(weights, values, grid, draws=DRAWS, seed=0),
             make_product(values),
             repeats=repeats,

@@ -15,7 +15,14 @@ from numpy.typing import ArrayLike
 from geometry.arrays import F64, I64
 from geometry.grids import choose_grid
 from geometry.inputs import broadcast_lead, check_heads, choose_device, convert_array, convert_tensor, iterate_heads
-from geometry.separation.comparisons import MEASURES, arrange_keys, compare, compute_auc, count_tile_rows
+from geometry.separation.comparisons import (
+    MEASURES,
+    arrange_keys,
+    compare,
+    compute_auc,
+    count_selections,
+    count_tile_rows,
+)
 from geometry.separation.nulls import NULLS, separability_of_head
 
 __all__ = ["MEASURES", "NULLS", "Separability", "estimate_scratch_bytes", "separability", "separation"]
@@ -89,7 +96,7 @@ def separation(
         return separation_of_heads(alpha, states, sizes)
     auc = np.empty((*broadcast_lead(alpha, states), len(sizes)))
     for head, row, of_keys in iterate_heads(alpha, states):
-        auc[head] = compute_auc(compare(arrange_keys(row, of_keys), sizes), sizes, keys)
+        auc[head] = compute_auc(compare(arrange_keys(row, of_keys), sizes), sizes, keys)[0]
     return auc
 
 
@@ -156,12 +163,13 @@ def separability(
 def estimate_scratch_bytes(n: int, head_dim: int, grid: int) -> int:
     """Upper bound of the memory of ``separation`` and ``separability`` without inputs and results, in bytes.
 
-    It does not depend on the number of heads and draws. Per component of a value state: y in float64 and, of shuffled
-    keys, the value states in the given dtype, sorted, scaled and in float32 (40 bytes at most). One tile of intervals,
-    and of inner products or orders; s_N; vectors of n.
+    It does not depend on the number of heads and draws. y in float64 of the head and of shuffled value states, which
+    are given as float64 and scaled; s_N. One tile of inner products, intervals and orders; vectors of n.
     """
-    rows = min(grid, count_tile_rows(n))
-    return 40 * n * head_dim + rows * 24 * n + 16 * grid * head_dim + 512 * n + 512 * grid + 2**16
+    selections = count_selections(n, head_dim, grid)
+    rows = min(count_tile_rows(n), selections * grid)
+    arrangements = 8 * (2 + selections) * n * head_dim
+    return arrangements + 32 * rows * n + (16 * grid * head_dim + 64 * n) * selections + 512 * (n + grid) + 2**16
 
 
 def _check_input(weights: Any, values: Any, device: str | None) -> tuple[Any, Any, bool]:

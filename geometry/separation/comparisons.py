@@ -12,7 +12,14 @@ import numpy as np
 
 from geometry.arrays import F64, I64, Floats
 from geometry.selection import host
-from geometry.separation.kernels import compare_rows, enclose_energies, error_factors, sum_selected
+from geometry.separation.kernels import (
+    compare_rows,
+    enclose_energies,
+    error_factors,
+    measure_norms,
+    sum_selected,
+    weigh,
+)
 
 TILE_BYTES, TILE_ROWS = 2**20, 32
 """Size of a tile of energies, in float32, that stays in the cache of a core; and the least number of its rows."""
@@ -23,49 +30,62 @@ MEASURES = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "auc")
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of one head in order of falling weight, value states divided by 2^exponent."""
+    """The keys of one head in order of falling weight, value states divided by 2^exponent.
+
+    The value states may be arranged in several ways, such as shuffled ones, with the same weights.
+    """
 
     y: F64
-    """αv, (n, d)."""
+    """αv, (arrangement, n, d)."""
     a: F64
-    """‖y‖, (n,)."""
+    """‖y‖, (arrangement, n)."""
     exponent: int
 
 
-def arrange_keys(weights: Floats, values: Floats) -> Keys:
-    """Sort the keys of a head, weights (n,) and values (n, d), and multiply their value states by the weights."""
-    head = host.arrange(weights, host.prepare_keys(values), sink=False)
-    return Keys(head.alpha[:, None] * head.states, head.alpha * head.norm, head.exponent)
+def arrange_keys(weights: Floats, values: Floats, places: I64 | None = None) -> Keys:
+    """Sort the keys of a head, weights (n,) and values (n, d), and multiply their value states by the weights.
+
+    places: for each arrangement the position whose value state every position gets, (arrangement, n); by default one,
+    in which every position has its own.
+    """
+    states, exponent = host.scale_states(values)
+    order, norms = host.sort_keys(weights), np.empty(len(weights))
+    measure_norms(states, norms)
+    origins = order[None] if places is None else np.ascontiguousarray(places[:, order])
+    keys = Keys(np.empty((*origins.shape, values.shape[1])), np.empty(origins.shape), exponent)
+    weigh(weights[order], states, norms, origins, keys.y, keys.a)
+    return keys
 
 
-def compare(keys: Keys, sizes: I64, order: I64 | None = None) -> I64:
-    """(2 W, K_in, K_out) for every N of ``sizes``, int64 (3, grid).
+def compare(keys: Keys, sizes: I64, orders: I64 | None = None) -> I64:
+    """(2 W, K_in, K_out) of some selections for every N of ``sizes``, int64 (3, selection, grid).
 
     Parameters
     ----------
     keys
-        The keys of a head.
+        The keys of a head: in one arrangement for all selections, or in one for each of them.
     sizes
         N, ascending, from 1 to n − 1, (grid,).
-    order
-        Ranks of the keys in the order in which they are selected, (n,); by default that of falling weight.
+    orders
+        For each selection the ranks of the keys in the order in which they are selected, (selection, n); by default
+        that of falling weight for each arrangement.
 
     Notes
     -----
-    One float64 matrix product (grid × d × n), a sort of n keys for each N, and O(n) after the sort. A group of m keys
-    of different y that are equally far, up to float64 rounding, takes O(m² d).
+    One float64 matrix product (selection · grid × d × n), a sort of n keys for each selection and N, and O(n) after the
+    sort. A group of m keys of different y that are equally far, up to float64 rounding, takes O(m² d).
     """
-    n, d = keys.y.shape
-    order = np.arange(n) if order is None else order
-    rank = np.empty_like(order)
-    rank[order] = np.arange(n)
-    s = np.empty((len(sizes), d))
-    sum_selected(order, keys.y, sizes, s)
-    counts = np.empty((3, len(sizes)), np.int64)
-    rows = count_tile_rows(n)
+    arrangements, n, d = keys.y.shape
+    if orders is None:
+        orders = ranks = np.broadcast_to(np.arange(n), (arrangements, n)).copy()
+    else:
+        ranks = np.argsort(orders, axis=-1)
+    s, counts = np.empty((len(orders), len(sizes), d)), np.empty((3, len(orders), len(sizes)), np.int64)
+    sum_selected(orders, keys.y, sizes, s)
+    rows = max(1, count_tile_rows(n) // len(orders))
     for first in range(0, len(sizes), rows):
         part = slice(first, first + rows)
-        compare_tile(keys, rank, sizes[part], s[part], counts[:, part])
+        compare_tile(keys, ranks, sizes[part], np.ascontiguousarray(s[:, part]), counts[..., part])
     return counts
 
 
@@ -74,12 +94,19 @@ def count_tile_rows(n: int) -> int:
     return min(n - 1, max(TILE_ROWS, TILE_BYTES // (4 * n)))
 
 
-def compare_tile(keys: Keys, rank: I64, sizes: I64, s: F64, counts: I64) -> None:
-    """Compare the keys for some rows, given their s, (t, d); output (3, t)."""
-    low, high = np.empty((2, len(sizes), len(rank)))
-    norms = np.sqrt(np.einsum("td,td->t", s, s))
-    enclose_energies(s @ keys.y.T, keys.a, norms, *error_factors(s.shape[1]), low, high)
-    compare_rows(np.argsort(low, axis=-1), low, high, rank, sizes, s, keys.y, keys.a, counts)
+def count_selections(n: int, head_dim: int, grid: int) -> int:
+    """How many selections of ``grid`` values of N are compared together: as many as make one tile, at least 1."""
+    return max(1, min(count_tile_rows(n) // grid, TILE_BYTES // (8 * n * head_dim)))
+
+
+def compare_tile(keys: Keys, ranks: I64, sizes: I64, s: F64, counts: I64) -> None:
+    """Compare the keys for some N of some selections.
+
+    ranks: place of every key in the order of selection, (selection, n); s: (selection, t, d); output (3, selection, t).
+    """
+    low, high = np.empty((2, *s.shape[:2], ranks.shape[1]))
+    enclose_energies(s @ keys.y.swapaxes(1, 2), keys.a, s, *error_factors(s.shape[2]), low, high)
+    compare_rows(np.argsort(low, axis=-1), low, high, ranks, sizes, s, keys.y, keys.a, counts)
 
 
 def compute_auc(counts: I64, sizes: I64, n: int) -> F64:

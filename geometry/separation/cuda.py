@@ -144,10 +144,10 @@ def _settle(y: Tensor, norms: Tensor, s: Tensor, sizes: I64, ranks: I64, flags: 
     """Compare the flagged rows of a tile (head, row) on the host, into ``counts`` (3, head, row)."""
     for head in np.flatnonzero(flags.any(axis=-1)):
         rows = np.flatnonzero(flags[head])
-        keys = Keys(y[head].cpu().numpy(), norms[head].cpu().numpy(), 0)
-        settled = np.empty((3, len(rows)), np.int64)
-        compare_tile(keys, ranks[head], sizes[rows], s[head].cpu().numpy()[rows], settled)
-        counts[:, head, rows] = settled
+        keys = Keys(y[head, None].cpu().numpy(), norms[head, None].cpu().numpy(), 0)
+        settled = np.empty((3, 1, len(rows)), np.int64)
+        compare_tile(keys, ranks[head, None], sizes[rows], s[head, None].cpu().numpy()[:, rows], settled)
+        counts[:, head, rows] = settled[:, 0]
 
 
 def _import_kernels() -> Any:

@@ -15,7 +15,7 @@ from geometry.arrays import F64
 from geometry.inputs import check_heads, convert_array, convert_dtype
 from geometry.selection.kernels import compare_distances, distance
 from geometry.separation.chance import separation
-from geometry.separation.comparisons import arrange_keys
+from geometry.separation.comparisons import Keys, arrange_keys
 from geometry.separation.kernels import enclose_energies, error_factors, find_group, sum_selected
 
 
@@ -77,13 +77,13 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
         raise ValueError(msg)
     auc = separation(alpha, states, [n])
     keys = arrange_keys(convert_dtype(alpha), convert_dtype(states))
-    s = np.empty((1, states.shape[1]))
-    sum_selected(np.arange(len(alpha)), keys.y, np.array([n]), s)
-    ends = list(_iterate_by_distance(keys.y, keys.a, s))
+    y, s = keys.y[0], np.empty((1, 1, states.shape[1]))
+    sum_selected(np.arange(len(alpha))[None], keys.y, np.array([n]), s)
+    ends = list(_iterate_by_distance(keys, s))
     order, last = np.array([key for key, _ in ends]), np.array([is_last for _, is_last in ends])
     selected, left_out = (np.cumsum(part)[last] for part in (order < n, order >= n))
     ones = np.ones(len(alpha))
-    radius = np.array([distance(s[0], ones, keys.y, key) for key in order[last]])
+    radius = np.array([distance(s[0, 0], ones, y, key) for key in order[last]])
     return SeparationCurve(
         radius=np.maximum.accumulate(np.ldexp(radius, keys.exponent)),
         precision=selected / (selected + left_out),
@@ -93,18 +93,18 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
     )
 
 
-def _iterate_by_distance(y: F64, a: F64, s: F64) -> Iterator[tuple[int, bool]]:
-    """Iterate over the keys by distance from s, (1, d): each key, and whether the next one is farther."""
-    low, high = np.empty((2, 1, len(a)))
-    enclose_energies(s @ y.T, a, np.linalg.norm(s, axis=1), *error_factors(s.shape[1]), low, high)
-    order, ones, start = np.argsort(low[0]), np.ones(len(a)), 0
+def _iterate_by_distance(keys: Keys, s: F64) -> Iterator[tuple[int, bool]]:
+    """Iterate over the keys by distance from s, (1, 1, d): each key, and whether the next one is farther."""
+    y, (low, high) = keys.y[0], np.empty((2, 1, *keys.a.shape))
+    enclose_energies(s @ y.T, keys.a, s, *error_factors(s.shape[2]), low, high)
+    order, ones, start = np.argsort(low[0, 0]), np.ones(len(y)), 0
     rank = np.zeros_like(order)
 
     def farther(key: int, other: int) -> int:
-        return int(np.sign(compare_distances(s[0], ones, y, key, other)))
+        return int(np.sign(compare_distances(s[0, 0], ones, y, key, other)))
 
     while start < len(order):
-        stop, _ = find_group(start, order, low[0], high[0], rank, 0)
+        stop, _ = find_group(start, order, low[0, 0], high[0, 0], rank, 0)
         group = sorted(map(int, order[start:stop]), key=cmp_to_key(farther))
         for key, following in pairwise(group):
             yield key, farther(following, key) > 0

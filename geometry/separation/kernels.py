@@ -21,8 +21,9 @@ would not be faster.
 import numpy as np
 
 from geometry.accelerate import compile_kernel
-from geometry.arrays import F64, I64
-from geometry.selection.kernels import compare_distances, error_slope
+from geometry.arrays import F64, I64, Floats
+from geometry.selection.host import length
+from geometry.selection.kernels import compare_distances, error_slope, inner
 
 UNIT_ROUNDOFF = 2.0**-53
 """Largest relative error of one float64 rounding."""
@@ -45,28 +46,61 @@ def error_factors(head_dim: int) -> tuple[float, float]:
 
 
 @compile_kernel
-def sum_selected(order: I64, y: F64, sizes: I64, s: F64) -> None:
-    """The sum of y over the first N keys of ``order`` for every N of ``sizes``, ascending; output (grid, d)."""
-    running, taken = np.zeros(y.shape[1]), 0
-    for row in range(sizes.size):
-        while taken < sizes[row]:
-            running += y[order[taken]]
-            taken += 1
-        s[row] = running
+def measure_norms(states: Floats, norms: F64) -> None:
+    """‖v‖ of every value state, (n, d); output (n,)."""
+    for key in range(states.shape[0]):
+        norms[key] = length(states[key])
 
 
 @compile_kernel
-def enclose_energies(products: F64, a: F64, size: F64, slope: float, bend: float, low: F64, high: F64) -> None:
+def weigh(weights: Floats, states: Floats, norms: F64, origins: I64, y: F64, a: F64) -> None:
+    """αv and ‖αv‖ of every key in some arrangements of the value states.
+
+    weights: α, (n,); states, norms: v and ‖v‖ by position, (n, d) and (n,); origins: the position whose value state a
+    key has, (arrangement, n); outputs (arrangement, n, d) and (arrangement, n).
+    """
+    for arrangement in range(origins.shape[0]):
+        for key in range(weights.size):
+            alpha, origin = np.float64(weights[key]), origins[arrangement, key]
+            a[arrangement, key] = alpha * norms[origin]
+            for k in range(states.shape[1]):
+                y[arrangement, key, k] = alpha * states[origin, k]
+
+
+@compile_kernel
+def sum_selected(orders: I64, y: F64, sizes: I64, s: F64) -> None:
+    """The sum of y over the first N keys of every order, for every N of ``sizes``, ascending.
+
+    orders: (selection, n); y: (arrangement, n, d), of one arrangement or one for each selection; output (selection,
+    grid, d).
+    """
+    running = np.empty(y.shape[2])
+    for selection in range(orders.shape[0]):
+        running[:], taken, of_selection = 0.0, 0, y[selection % y.shape[0]]
+        for row in range(sizes.size):
+            while taken < sizes[row]:
+                key = orders[selection, taken]
+                for k in range(running.size):
+                    running[k] += of_selection[key, k]
+                taken += 1
+            s[selection, row] = running
+
+
+@compile_kernel
+def enclose_energies(products: F64, a: F64, s: F64, slope: float, bend: float, low: F64, high: F64) -> None:
     """The ends E − δ and E + δ of every key for the rows of a tile.
 
-    products: ⟨s, y⟩, (t, n); a: ‖y‖, (n,); size: ‖s‖, (t,); outputs (t, n).
+    products: ⟨s, y⟩, (selection, t, n); a: ‖y‖, (arrangement, n); s: (selection, t, d); outputs (selection, t, n).
     """
-    for row in range(products.shape[0]):
-        for key in range(products.shape[1]):
-            lifted = max(a[key], SMALLEST_NORM) if a[key] > 0.0 else 0.0
-            energy = a[key] * a[key] - 2.0 * products[row, key]
-            error = lifted * (slope * size[row] + bend * lifted)
-            low[row, key], high[row, key] = energy - error, energy + error
+    for selection in range(products.shape[0]):
+        norms = a[selection % a.shape[0]]
+        for row in range(products.shape[1]):
+            size = np.sqrt(inner(s[selection, row], s[selection, row]))
+            for key in range(norms.size):
+                lifted = max(norms[key], SMALLEST_NORM) if norms[key] > 0.0 else 0.0
+                energy = norms[key] * norms[key] - 2.0 * products[selection, row, key]
+                error = lifted * (slope * size + bend * lifted)
+                low[selection, row, key], high[selection, row, key] = energy - error, energy + error
 
 
 @compile_kernel
@@ -177,28 +211,31 @@ def compare_row(
 
 
 @compile_kernel
-def compare_rows(order: I64, low: F64, high: F64, rank: I64, splits: I64, s: F64, y: F64, a: F64, counts: I64) -> None:
+def compare_rows(order: I64, low: F64, high: F64, ranks: I64, splits: I64, s: F64, y: F64, a: F64, counts: I64) -> None:
     """Compare all pairs of a selected key and one left out, for every row of a tile.
 
     Parameters
     ----------
     order
-        Keys by the lower end of their interval, (t, n); reordered within groups.
+        Keys by the lower end of their interval, (selection, t, n); reordered within groups.
     low, high
-        The ends of the intervals, by key, (t, n).
-    rank
-        Place of every key in the order of selection, (n,).
+        The ends of the intervals, by key, (selection, t, n).
+    ranks
+        Place of every key in the order of selection, (selection, n).
     splits
         N of each row, (t,).
     s
-        The sum of the selected y, (t, d).
+        The sum of the selected y, (selection, t, d).
     y, a
-        αv (n, d) and its norm (n,).
+        αv (arrangement, n, d) and its norm (arrangement, n), of one arrangement or one for each selection.
     counts
-        Output, the three numbers of ``Comparison``, (3, t).
+        Output, the three numbers of ``Comparison``, (3, selection, t).
     """
-    ones = np.ones(a.size)
-    for row in range(splits.size):
-        counts[0, row], counts[1, row], counts[2, row] = compare_row(
-            order[row], low[row], high[row], rank, splits[row], s[row], y, a, ones
-        )
+    ones = np.ones(a.shape[1])
+    for selection in range(ranks.shape[0]):
+        rank, at = ranks[selection], selection % y.shape[0]
+        for row in range(splits.size):
+            ends = low[selection, row], high[selection, row]
+            counts[0, selection, row], counts[1, selection, row], counts[2, selection, row] = compare_row(
+                order[selection, row], ends[0], ends[1], rank, splits[row], s[selection, row], y[at], a[at], ones
+            )

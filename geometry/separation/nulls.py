@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geometry.arrays import F64, I64, Floats
-from geometry.separation.comparisons import MEASURES, Keys, arrange_keys, compare, compute_measures
+from geometry.separation.comparisons import MEASURES, Keys, arrange_keys, compare, compute_measures, count_selections
 
 U64 = NDArray[np.uint64]
 
@@ -48,17 +48,14 @@ def _make_generator(key: U64, null: str, draw: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key, counter=(0, 0, draw, NULLS.index(null))))
 
 
-def measure_random_selection(keys: Keys, key: U64, draw: int, sizes: I64) -> F64:
-    """The measures of one random selection of the keys of a head, (measure, grid)."""
-    n = len(keys.a)
-    return compute_measures(compare(keys, sizes, draw_order(key, draw, n)), sizes, n)
+def measure_random_selections(keys: Keys, orders: I64, sizes: I64) -> F64:
+    """The measures of selections of a head in some orders, (selection, n): (selection, measure, grid)."""
+    return compute_measures(compare(keys, sizes, orders), sizes, keys.a.shape[1])
 
 
-def measure_shuffled_values(weights: Floats, values: Floats, key: U64, draw: int, sizes: I64, *, sink: bool) -> F64:
-    """The measures of a head after one shuffle of its value states, (measure, grid); weights (n,), values (n, d)."""
-    n = len(weights)
-    keys = arrange_keys(weights, values[shuffle_places(key, draw, n, sink=sink)])
-    return compute_measures(compare(keys, sizes), sizes, n)
+def measure_shuffled_values(weights: Floats, values: Floats, places: I64, sizes: I64) -> F64:
+    """The measures of a head with its value states in other places, (arrangement, n): (arrangement, measure, grid)."""
+    return compute_measures(compare(arrange_keys(weights, values, places), sizes), sizes, len(weights))
 
 
 def separability_of_head(weights: Floats, values: Floats, words: I64, sizes: I64, *, draws: int, sink: bool) -> F64:
@@ -66,11 +63,15 @@ def separability_of_head(weights: Floats, values: Floats, words: I64, sizes: I64
 
     Weights (n,), values (n, d), words (words,), sizes (grid,); means over no draws are NaN.
     """
-    keys, key = arrange_keys(weights, values), make_key(words)
+    (n, d), keys, key = values.shape, arrange_keys(weights, values), make_key(words)
     measures = np.zeros((1 + len(NULLS), len(MEASURES), len(sizes)))
-    measures[0] = compute_measures(compare(keys, sizes), sizes, len(weights))
-    for draw in range(draws):
-        measures[1] += measure_random_selection(keys, key, draw, sizes)
-        measures[2] += measure_shuffled_values(weights, values, key, draw, sizes, sink=sink)
+    measures[0] = compute_measures(compare(keys, sizes), sizes, n)[0]
+    together = count_selections(n, d, len(sizes))
+    for first in range(0, draws, together):
+        some = range(first, min(first + together, draws))
+        orders = np.stack([draw_order(key, draw, n) for draw in some])
+        places = np.stack([shuffle_places(key, draw, n, sink=sink) for draw in some])
+        measures[1] += measure_random_selections(keys, orders, sizes).sum(axis=0)
+        measures[2] += measure_shuffled_values(weights, values, places, sizes).sum(axis=0)
     measures[1:] = measures[1:] / draws if draws else np.nan
     return measures

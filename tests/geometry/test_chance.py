@@ -342,10 +342,10 @@ class TestIntervals:
         for _ in range(200):
             n, d = int(rng.integers(2, 6)), int(rng.choice([1, 2, 5, 32]))
             y = rng.standard_normal((n, d)) * np.exp2(rng.uniform(-500 if rng.random() < 0.5 else -20, 0, (n, 1)))
-            s, a, (low, high) = y[: n // 2 + 1].sum(axis=0), np.linalg.norm(y, axis=1), np.empty((2, 1, n))
-            enclose_energies(s[None] @ y.T, a, np.linalg.norm(s[None], axis=1), *factors(d), low, high)
+            s, a, (low, high) = y[: n // 2 + 1].sum(axis=0), np.linalg.norm(y, axis=1), np.empty((2, 1, 1, n))
+            enclose_energies((s @ y.T)[None, None], a[None], s[None, None], *factors(d), low, high)
             exact = oracle.energies(list(map(Fraction, s)), [list(map(Fraction, key)) for key in y])
-            for energy, lower, upper in zip(exact, low[0], high[0], strict=True):
+            for energy, lower, upper in zip(exact, low[0, 0], high[0, 0], strict=True):
                 middle, error = (Fraction(upper) + Fraction(lower)) / 2, (Fraction(upper) - Fraction(lower)) / 2
                 found.append(float(abs(energy - middle) / error) if error else float(energy != middle) * 9)
         return found
@@ -411,11 +411,11 @@ def test_inputs_are_left_as_they_are() -> None:
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 @pytest.mark.parametrize(("n", "d", "grid"), [(2, 8, 48), (64, 256, 63), (1500, 8, 48), (3000, 64, 48), (400, 4, 399)])
 def test_the_stated_memory_is_enough(n: int, d: int, grid: int, dtype: type) -> None:
-    """However many heads: scratch is that of one."""
+    """However many heads and draws: scratch is that of one head, and of the draws that make one tile."""
     weights, values = random_head(n, d, 0)
     values, sizes = np.tile(values.astype(dtype), (3, 1, 1)), log_grid(n) if grid == 48 else np.arange(1, grid + 1)
     separability(weights[:9], values[:, :9], draws=1, seed=0)  # compiled before memory is recorder
-    found, peak = trace(lambda: separability(weights, values, sizes, draws=2, seed=0))
+    found, peak = trace(lambda: separability(weights, values, sizes, draws=9, seed=0))
     results = sum(getattr(found, name).nbytes for name in ("observed", *NULLS))
     assert peak - results <= estimate_scratch_bytes(n, d, len(sizes))
 
