@@ -95,6 +95,11 @@ class GgufModel:
         model.check()
         return model
 
+    def identify(self) -> tuple[int, ...]:
+        """Numbers that differ if another file is in its place, or the file was changed."""
+        state = self.path.stat()
+        return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+
     @property
     def architecture(self) -> str:
         """The architecture's name in GGUF."""

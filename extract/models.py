@@ -47,7 +47,14 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, list_first_weights, list_shards
 from extract.checks import check_checkpoint, check_model, check_positions
-from extract.gguf_loading import check_architecture, dequantise, open_alone, remove_unused_bos
+from extract.gguf_loading import (
+    check_architecture,
+    dequantise,
+    load_config,
+    load_tokenizer,
+    open_alone,
+    parse_once,
+)
 from extract.gguf_models import GgufModel
 from extract.hub import is_hub_reachable, silence_libraries, summarise_error
 from extract.identity import describe_changed_weights, describe_model, is_local_model, open_model
@@ -118,7 +125,7 @@ class Source:
     def open(self) -> Iterator[dict[str, Any]]:
         """The arguments by which ``from_pretrained`` reads from here."""
         if self.gguf:
-            with open_alone(self.gguf) as where:
+            with open_alone(self.gguf.path) as where:
                 yield where
         else:
             yield {"pretrained_model_name_or_path": self.location, "revision": self.commit, "trust_remote_code": False}
@@ -163,10 +170,11 @@ def describe(settings: ExtractionSettings, *, identify: bool = True) -> Descript
     source = _locate(settings.model)
     if source.files:
         check_model(source.files, settings.context_length)
-    config = _load_config(source)
-    most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
-    check_positions(source.name, most, settings.context_length)
-    tokenizer = _load_tokenizer(source)
+    with parse_once() if source.gguf else nullcontext():
+        config = _load_config(source)
+        most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+        check_positions(source.name, most, settings.context_length)
+        tokenizer = _load_tokenizer(source)
     provenance = _describe_provenance(settings, source, config, tokenizer) if identify else {}
     dtype = getattr(torch, settings.dtype)
     return Description(
@@ -222,9 +230,10 @@ def _load_trained(description: Description) -> PreTrainedModel:
     """The model with the checkpoint's weights."""
     source = description.source
     _check_size(description, source.files or _download(source))
+    parsing: AbstractContextManager[None] = parse_once() if source.gguf else nullcontext()
     expanded: AbstractContextManager[dict[str, Any]] = dequantise() if source.gguf else nullcontext({})
     try:
-        with source.open() as where, expanded as how:
+        with source.open() as where, parsing, expanded as how:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 **where,
                 **how,
@@ -474,14 +483,15 @@ def _fetch_first(model: ModelSettings) -> Path:
 def _load_config(source: Source) -> PreTrainedConfig:
     """The configuration of a causal language model that is part of transformers."""
     try:
-        with source.open() as where:
-            if source.gguf:
-                check_architecture(source.gguf)
-            else:
+        if source.gguf:
+            check_architecture(source.gguf)
+            config = load_config(source.gguf)
+        else:
+            with source.open() as where:
                 raw = PreTrainedConfig.get_config_dict(**where)[0]
                 check_sizes(source.name, raw, None)
                 _check_model_type(source, raw)
-            config: PreTrainedConfig = AutoConfig.from_pretrained(**where)
+                config = AutoConfig.from_pretrained(**where)
     except LOADING_ERRORS as error:
         msg = f"The {source.config_name} of the model '{source.name}' is not valid: {summarise_error(error)}"
         raise UserError(msg) from error
@@ -517,10 +527,11 @@ def _check_model_type(source: Source, raw: Mapping[str, Any]) -> None:
 def _load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
     """The model's tokenizer."""
     try:
-        with source.open() as where:
-            tokenizer = AutoTokenizer.from_pretrained(**where)
         if source.gguf:
-            remove_unused_bos(tokenizer, source.gguf)
+            tokenizer = load_tokenizer(source.gguf)
+        else:
+            with source.open() as where:
+                tokenizer = AutoTokenizer.from_pretrained(**where)
         knows = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
     except Exception as error:
         remedy = "get the file again" if source.gguf else "save one in its directory with tokenizer.save_pretrained"

@@ -60,23 +60,52 @@ def compute_logits(model: PreTrainedModel) -> torch.Tensor:
         return model(TOKENS).logits
 
 
-def test_a_file_is_parsed_once_for_configuration_tokenizer_and_weights(
-    file: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that were parsed."""
+    paths: list[str] = []
+    initialise = gguf.GGUFReader.__init__
+
+    def count(reader: gguf.GGUFReader, path: str) -> None:
+        paths.append(path)
+        initialise(reader, path)
+
+    monkeypatch.setattr(gguf.GGUFReader, "__init__", count)
+    return paths
+
+
+def test_a_file_is_parsed_once_for_configuration_and_tokenizer_and_once_for_weights(
+    tmp_path: Path, parsed: list[str]
 ) -> None:
-    parsed: list[str] = []
-
-    class Counted(gguf.GGUFReader):
-        def __init__(self, path: str) -> None:
-            parsed.append(path)
-            super().__init__(path)
-
-    monkeypatch.setattr(gguf, "GGUFReader", Counted)
-    expected = compute_logits(read(file))
+    own = write_gguf(tmp_path / "own.gguf")
+    expected = compute_logits(read(own))
+    assert len(parsed) == 2
+    described = describe(settings(own))
+    decode_tokens(ModelSettings(id=str(own)), [5])
+    assert len(parsed) == 2, "configuration or tokenizer are read again"
+    assert torch.equal(compute_logits(load(described)), expected)
     assert len(parsed) == 3
+    other, reader = write_gguf(tmp_path / "other.gguf"), gguf.GGUFReader
     with parse_once():
-        assert torch.equal(compute_logits(read(file)), expected)
+        read(other)
     assert len(parsed) == 4
-    assert gguf.GGUFReader is Counted
+    assert gguf.GGUFReader is reader
+
+
+def test_a_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:
+    own = write_gguf(tmp_path / "own.gguf")
+    before = describe(settings(own)).config
+    write_gguf(tmp_path / "new.gguf", model=make_model("llama", num_hidden_layers=1)).replace(own)
+    assert (before.num_hidden_layers, describe(settings(own)).config.num_hidden_layers) == (3, 1)
+
+
+def test_what_a_caller_changes_is_not_given_to_the_next(tmp_path: Path) -> None:
+    own = write_gguf(tmp_path / "own.gguf")
+    first = describe(settings(own))
+    first.config.vocab_size, first.tokenizer.bos_token = 1, "x"
+    second = describe(settings(own))
+    assert second.config.vocab_size != 1
+    assert second.tokenizer.bos_token != "x"
 
 
 CASES = [
