@@ -134,7 +134,6 @@ def _compute_sequence(task: _Task, sequence: int, *, whole: bool) -> tuple[F64, 
         task.temperatures,
         task.grid[task.grid < weights.shape[-1]],
         learned_sink=learned.reshape(by_kv_head),
-        sink=first == 0,
     )
     beyond = len(task.grid) - len(by_temperature.n)
     lengths = np.stack([by_temperature.distance, by_temperature.random_distance], axis=-2)

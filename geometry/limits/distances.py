@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike
 from geometry.arrays import F64, I64
 from geometry.grids import choose_grid
 from geometry.inputs import check_heads, convert_array, iterate_heads
+from geometry.separation.comparisons import Keys, arrange_keys
+from geometry.separation.kernels import sum_selected
 
 SLACK = 1e-6
 """Relative difference below which distances are equal: they may have been stored in float32."""
@@ -51,11 +53,17 @@ def rest_distance(weights: ArrayLike, values: ArrayLike, n: Sequence[int] | I64 
     sizes = choose_grid(n, alpha.shape[-1])
     distance = np.empty((*np.broadcast_shapes(alpha.shape[:-1], states.shape[:-2]), sizes.size))
     for head, row, of_keys in iterate_heads(alpha, states):
-        order = np.argsort(-row, kind="stable")
-        contributions = row[order, None].astype(np.float64) * of_keys[order]
-        sums = np.cumsum(np.add.reduceat(contributions, np.append(0, sizes), axis=0), axis=0)  # the last one is s_n
-        distance[head] = np.linalg.norm(sums[-1] - 2 * sums[:-1], axis=1)
+        keys = arrange_keys(row, of_keys)
+        distance[head] = np.ldexp(np.linalg.norm(subtract_selected(keys, sizes)[0], axis=-1), keys.exponent)
     return distance
+
+
+def subtract_selected(keys: Keys, sizes: I64) -> F64:
+    """s_n − 2 s_N for every N of ``sizes``, for each arrangement of the keys of a head, (arrangement, grid, d)."""
+    arrangements, n, d = keys.y.shape
+    sums = np.empty((arrangements, len(sizes) + 1, d))
+    sum_selected(keys.orders, keys.y, np.append(sizes, n), sums)
+    return sums[:, -1:] - 2 * sums[:, :-1]
 
 
 def random_subset_distance(

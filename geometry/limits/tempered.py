@@ -11,16 +11,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from geometry.arrays import F64, I64
+from geometry.arrays import F64, I64, Floats
 from geometry.grids import choose_grid
-from geometry.inputs import check_heads, convert_array
-from geometry.limits.distances import random_subset_distance, rest_distance
+from geometry.inputs import broadcast_lead, check_heads, convert_array, convert_dtype
+from geometry.limits.distances import random_subset_distance, subtract_selected
 from geometry.limits.temperature import TEMPERATURES, temper
-from geometry.selection.parts import output_parts
 from geometry.separation import chance
+from geometry.separation.comparisons import arrange_keys, compare, compute_measures, count_selections
 
 MEASURES = ("precision", "recall", "specificity", "auc")
 """The measures of ``geometry.separation.chance`` that are computed at every temperature."""
+
+COLUMNS = [chance.MEASURES.index(name) for name in MEASURES]
+"""Where they are among those."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,6 @@ def selection_by_temperature(
     n: Sequence[int] | I64 | None = None,
     *,
     learned_sink: ArrayLike | None = None,
-    sink: bool = True,
 ) -> SelectionByTemperature:
     """Separation of a selection and its distance from the rest, by temperature.
 
@@ -63,8 +65,6 @@ def selection_by_temperature(
         for n = 1: one key leaves nothing to select, so there is no N.
     learned_sink
         Weight of a learned sink in every row, (…); its logit is divided by T as well.
-    sink
-        Whether the first key is position 0 of the sequence.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def selection_by_temperature(
 
     Notes
     -----
-    Temperatures are computed one by one, each O(grid · n d) per head, with ``estimate_scratch_bytes`` of memory.
+    O(grid · n d) per temperature and head, with ``estimate_scratch_bytes`` of memory.
 
     References
     ----------
@@ -87,12 +87,13 @@ def selection_by_temperature(
     alpha, states = convert_array(weights), convert_array(values)
     check_heads(alpha, states, least_keys=1)
     sizes = choose_grid(n, alpha.shape[-1]) if alpha.shape[-1] > 1 else np.empty(0, np.int64)
-    lead = np.broadcast_shapes(alpha.shape[:-1], states.shape[:-2])
-    selections = [
-        _measure_at_temperature(temper(alpha, temperature), states, sizes, lead, sink=sink)
-        for temperature in temperatures
-    ]
-    measures, distance, random_distance = (np.stack(parts, axis=len(lead)) for parts in zip(*selections, strict=True))
+    lead, shape = broadcast_lead(alpha, states), (len(temperatures), len(MEASURES) + 2, sizes.size)
+    tempered = np.stack([temper(alpha, temperature) for temperature in temperatures], axis=-2)
+    tempered = np.broadcast_to(tempered, (*lead, *tempered.shape[-2:]))
+    states, selections = np.broadcast_to(states, (*lead, *states.shape[-2:])), np.empty((*lead, *shape))
+    for head in np.ndindex(lead) if sizes.size else ():
+        _measure_head(tempered[head], convert_dtype(states[head]), sizes, selections[head])
+    measures, distance, random_distance = selections[..., :-2, :], selections[..., -2, :], selections[..., -1, :]
     if learned_sink is not None:  # it takes the same share from every key, which changes only lengths
         shares = [_compute_kept_share(alpha, temperature, learned_sink) for temperature in temperatures]
         kept = np.broadcast_to(np.stack(shares, axis=-1), (*lead, len(shares)))[..., None]
@@ -103,8 +104,7 @@ def selection_by_temperature(
 def estimate_scratch_bytes(heads: int, n: int, head_dim: int, grid: int, temperatures: int) -> int:
     """Upper bound of the memory of ``selection_by_temperature`` without its inputs, results included, in bytes.
 
-    It includes the weights at one temperature and their temporaries, the numbers of every temperature, twice while they
-    are stacked, and the largest of the memory of the parts.
+    It includes the weights at every temperature, twice while they are stacked, and the temporaries of one head.
 
     Parameters
     ----------
@@ -115,12 +115,10 @@ def estimate_scratch_bytes(heads: int, n: int, head_dim: int, grid: int, tempera
     grid, temperatures
         Numbers of N and of T.
     """
-    weights = 5 * 8 * heads * n
-    results = 2 * 8 * heads * temperatures * (len(MEASURES) + 2) * grid
-    distances = 4 * 8 * n * head_dim + 3 * 8 * grid * head_dim
-    norms = 8 * heads * n * (1 + head_dim)
-    measured = 8 * heads * len(chance.MEASURES) * 3 * grid + chance.estimate_scratch_bytes(n, head_dim, grid)
-    return weights + results + max(distances, norms, measured) + 2**16
+    weights = 8 * heads * n * (2 * temperatures + 4)
+    results = 8 * heads * temperatures * (len(MEASURES) + 6) * grid
+    sums = 3 * 8 * count_selections(n, head_dim, grid) * (grid + 1) * head_dim
+    return weights + results + sums + chance.estimate_scratch_bytes(n, head_dim, grid) + 2**16
 
 
 def _compute_kept_share(alpha: NDArray[Any], temperature: float, learned_sink: ArrayLike) -> F64:
@@ -131,18 +129,18 @@ def _compute_kept_share(alpha: NDArray[Any], temperature: float, learned_sink: A
     return kept
 
 
-def _measure_at_temperature(
-    alpha: F64, states: NDArray[Any], sizes: I64, lead: tuple[int, ...], *, sink: bool
-) -> tuple[F64, F64, F64]:
-    """The results for one temperature with weights ``alpha`` (…, n), in the order of the fields."""
-    measures, distance, random_distance = (
-        np.empty((*lead, *shape, sizes.size)) for shape in ((len(MEASURES),), (), ())
-    )
-    if sizes.size:
-        observed = chance.separability(alpha, states, sizes, draws=0, seed=0, sink=sink).observed
-        measures = observed[..., [chance.MEASURES.index(name) for name in MEASURES], :]
-        distance = rest_distance(alpha, states, sizes)
-        parts = output_parts(alpha, states, sink=sink)
-        norms = (np.broadcast_to(norm, lead)[..., None] for norm in (parts.norm_output, parts.norm_contributions))
-        random_distance = random_subset_distance(*norms, size=sizes, n_keys=alpha.shape[-1])
-    return measures, distance, random_distance
+def _measure_head(weights: F64, states: Floats, sizes: I64, selections: F64) -> None:
+    """Fill in the measures of a head at every temperature, distances from the rest and random ones.
+
+    weights: (temperature, n); states: (n, d); output (temperature, measures and both distances, grid).
+    """
+    n, d = states.shape
+    together = count_selections(n, d, sizes.size)
+    for first in range(0, len(weights), together):
+        some = slice(first, first + together)
+        keys = arrange_keys(weights[some], states)
+        selections[some, :-2] = compute_measures(compare(keys, sizes), sizes, n)[:, COLUMNS]
+        distance = np.linalg.norm(subtract_selected(keys, sizes), axis=-1)
+        norms = np.linalg.norm(keys.y.sum(axis=1), axis=-1)[:, None], np.linalg.norm(keys.a, axis=-1)[:, None]
+        lengths = distance, random_subset_distance(*norms, size=sizes, n_keys=n)
+        selections[some, -2:] = np.ldexp(np.stack(lengths, axis=1), keys.exponent)

@@ -32,7 +32,7 @@ MEASURES = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "auc")
 class Keys:
     """The keys of one head in order of falling weight, value states divided by 2^exponent.
 
-    The value states may be arranged in several ways, such as shuffled ones, with the same weights.
+    There may be several arrangements of them: shuffled value states, or other weights.
     """
 
     y: F64
@@ -41,19 +41,32 @@ class Keys:
     """‖y‖, (arrangement, n)."""
     exponent: int
 
+    @property
+    def orders(self) -> I64:
+        """The ranks of the keys in order of falling weight, for each arrangement, (arrangement, n)."""
+        return np.broadcast_to(np.arange(self.a.shape[1]), self.a.shape).copy()
+
 
 def arrange_keys(weights: Floats, values: Floats, places: I64 | None = None) -> Keys:
-    """Sort the keys of a head, weights (n,) and values (n, d), and multiply their value states by the weights.
+    """Sort the keys of a head by their weights, and multiply their value states, (n, d), by these.
 
-    places: for each arrangement the position whose value state every position gets, (arrangement, n); by default one,
-    in which every position has its own.
+    Parameters
+    ----------
+    weights
+        α of every position, (n,), or of several arrangements, (arrangement, n).
+    values
+        The value state of every position, (n, d).
+    places
+        For each arrangement the position whose value state every position gets, (arrangement, n), if the weights are
+        those of one; by default every position has its own.
     """
     states, exponent = host.scale_states(values)
-    order, norms = host.sort_keys(weights), np.empty(len(weights))
+    rows, norms = np.atleast_2d(weights), np.empty(len(values))
+    orders = np.stack([host.sort_keys(row) for row in rows])
     measure_norms(states, norms)
-    origins = order[None] if places is None else np.ascontiguousarray(places[:, order])
+    origins = orders if places is None else np.ascontiguousarray(places[:, orders[0]])
     keys = Keys(np.empty((*origins.shape, values.shape[1])), np.empty(origins.shape), exponent)
-    weigh(weights[order], states, norms, origins, keys.y, keys.a)
+    weigh(np.take_along_axis(rows, orders, axis=-1), states, norms, origins, keys.y, keys.a)
     return keys
 
 
@@ -75,11 +88,9 @@ def compare(keys: Keys, sizes: I64, orders: I64 | None = None) -> I64:
     One float64 matrix product (selection · grid × d × n), a sort of n keys for each selection and N, and O(n) after the
     sort. A group of m keys of different y that are equally far, up to float64 rounding, takes O(m² d).
     """
-    arrangements, n, d = keys.y.shape
-    if orders is None:
-        orders = ranks = np.broadcast_to(np.arange(n), (arrangements, n)).copy()
-    else:
-        ranks = np.argsort(orders, axis=-1)
+    _, n, d = keys.y.shape
+    orders = keys.orders if orders is None else orders
+    ranks = np.argsort(orders, axis=-1)
     s, counts = np.empty((len(orders), len(sizes), d)), np.empty((3, len(orders), len(sizes)), np.int64)
     sum_selected(orders, keys.y, sizes, s)
     rows = max(1, count_tile_rows(n) // len(orders))

@@ -54,14 +54,15 @@ def measure_norms(states: Floats, norms: F64) -> None:
 
 @compile_kernel
 def weigh(weights: Floats, states: Floats, norms: F64, origins: I64, y: F64, a: F64) -> None:
-    """αv and ‖αv‖ of every key in some arrangements of the value states.
+    """αv and ‖αv‖ of every key in some arrangements.
 
-    weights: α, (n,); states, norms: v and ‖v‖ by position, (n, d) and (n,); origins: the position whose value state a
-    key has, (arrangement, n); outputs (arrangement, n, d) and (arrangement, n).
+    weights: α by key, of one arrangement or of each, (arrangement, n); states, norms: v and ‖v‖ by position, (n, d) and
+    (n,); origins: the position whose value state a key has, (arrangement, n); outputs (arrangement, n, d) and
+    (arrangement, n).
     """
     for arrangement in range(origins.shape[0]):
-        for key in range(weights.size):
-            alpha, origin = np.float64(weights[key]), origins[arrangement, key]
+        for key in range(origins.shape[1]):
+            alpha, origin = np.float64(weights[arrangement % weights.shape[0], key]), origins[arrangement, key]
             a[arrangement, key] = alpha * norms[origin]
             for k in range(states.shape[1]):
                 y[arrangement, key, k] = alpha * states[origin, k]
