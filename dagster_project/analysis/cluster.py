@@ -57,7 +57,7 @@ MALLOC = {"MALLOC_TRIM_THRESHOLD_": 2**28, "MALLOC_MMAP_THRESHOLD_": 2**27}
 Dask's own trim threshold, 64 KiB, gives every array back to the system, which then has to clear its pages again.
 """
 
-FEW_KEYS = 768
+FEW_KEYS = 384
 """Below so many keys steps of a task are so short that two threads wait for Python's lock longer than they compute:
 ``python -m benchmarks --only separation.threads``."""
 

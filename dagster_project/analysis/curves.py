@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dagster_project.analysis.cluster import run_in_parallel
+from dagster_project.analysis.cluster import limit_threads, run_in_parallel
 from geometry.arrays import F64
 from geometry.statistics.moments import Moments
 from storage.zarr.layers import list_attending_layers, list_runs, read_layer, read_layers, split_run
@@ -118,7 +118,8 @@ def _fit_parts(curves: Curves, layer: int | None, parts: F64, model: F64) -> Lay
 def fit_heads(fit: Callable[[F64], Any], curves: F64) -> list[Any]:
     """Fit every row of ``curves``, (head, key), through Dask, ``HEADS_PER_TASK`` to a task; results in order."""
     starts = range(0, len(curves), HEADS_PER_TASK)
-    fits = run_in_parallel(partial(_fit_all, fit, curves[start : start + HEADS_PER_TASK]) for start in starts)
+    tasks = (partial(_fit_all, fit, curves[start : start + HEADS_PER_TASK]) for start in starts)
+    fits = run_in_parallel(tasks, threads=limit_threads(curves.shape[1]))
     return [result for part in fits for result in part]
 
 

@@ -17,6 +17,7 @@ positions from the first fitted one; an *edge* k stands for the T with k of the 
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import Literal, NamedTuple, get_args
 
@@ -164,6 +165,17 @@ class _Search:
     def count(self) -> float:
         """Number of positions with weight."""
         return float(self.sums[0, 0])
+
+    @cached_property
+    def free_growth(self) -> "_ReducedSum":
+        """The sum of squares with a free rate of growth."""
+        total, u, u_squares, _, u_z = self.sums
+        grows = u_squares > 0
+        squares = np.where(grows, u_squares, 1.0)
+        count = total[0] - u**2 / squares
+        grows &= count > math.sqrt(np.finfo(np.float64).eps) * total[0]
+        base = np.where(grows, self.square - u_z**2 / squares, np.inf)
+        return _ReducedSum(base, -u * u_z / squares, np.where(grows, count, 1.0))
 
 
 class _Fit(NamedTuple):
@@ -401,18 +413,6 @@ class _ReducedSum:
         return values
 
 
-def _reduce_free_growth(search: _Search) -> _ReducedSum:
-    """The sum of squares with a free rate of growth."""
-    total, u, u_squares, _, u_z = search.sums
-    grows = u_squares > 0
-    squares = np.where(grows, u_squares, 1.0)
-    count = total[0] - u**2 / squares
-    grows &= count > math.sqrt(np.finfo(np.float64).eps) * total[0]
-    return _ReducedSum(
-        np.where(grows, search.square - u_z**2 / squares, np.inf), -u * u_z / squares, np.where(grows, count, 1.0)
-    )
-
-
 def _reduce_given_growth(search: _Search, rate: float) -> _ReducedSum:
     """The sum of squares with a given rate of growth."""
     total, u, u_squares, _, u_z = search.sums
@@ -421,7 +421,7 @@ def _reduce_given_growth(search: _Search, rate: float) -> _ReducedSum:
 
 def _fit_growth(search: _Search) -> _Fit | None:
     """The best fit of the variant growth over all T_1 = T_2."""
-    reduced = _reduce_free_growth(search)
+    reduced = search.free_growth
     rss = reduced.rss()
     rss[: search.least_edge] = np.inf
     edge = int(np.argmin(rss))
@@ -477,7 +477,7 @@ def _make_columns(search: _Search, variant: PhaseVariant) -> F64:
     if variant == "tied":
         _, u, u_squares, _, u_z = search.sums
         return np.stack([none + search.square, u_z, u, u_squares, none, none + search.count])
-    reduced = _reduce_free_growth(search)
+    reduced = search.free_growth
     return np.stack([reduced.rss(), none, none, none, reduced.slack / reduced.count, reduced.count])
 
 
@@ -508,9 +508,10 @@ def _follow_start(search: _Search, variant: PhaseVariant, eta: float, omega: flo
 def _find_best_edges(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> Edges | None:
     """The best pair of edges for an oscillation; None if there are too few positions."""
     wave = np.log1p(eta * np.cos(omega * search.position)) * search.known
-    waves = np.append(0.0, np.cumsum(wave))
-    gains = np.append(0.0, np.cumsum((2 * search.z - wave) * wave))
-    reduced = _reduce_given_growth(search, eta) if variant == "tied" else _reduce_free_growth(search)
+    waves, gains = np.zeros((2, wave.size + 1))
+    np.cumsum(wave, out=waves[1:])
+    np.cumsum((2 * search.z - wave) * wave, out=gains[1:])
+    reduced = _reduce_given_growth(search, eta) if variant == "tied" else search.free_growth
     shortest = max(LEAST_OSCILLATION, math.ceil(2 * math.pi / omega))
     low, high = find_best_edges(waves, gains, reduced.base, reduced.slack, reduced.count, search.least_edge, shortest)
     if low < 0:
