@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from extract.threads import run_on_threads
 from geometry.patterns import HIDDEN, count_rows, sum_patterns
 from geometry.quantities import PATTERNS
 
@@ -84,27 +85,48 @@ def compute_head_patterns(
 ) -> tuple[Tensor, Tensor]:
     """Means of ``geometry.patterns`` over all queries but the first, and their chance, float32 (B, H, P) and (B, P).
 
-    NaN where a sequence has no row of a pattern. ``tokens`` are the ids of the keys, (B, K). The numbers of a block of
-    queries of one sequence are in memory at a time; its last head is that of chance, all of whose logits are 0.
+    NaN where a sequence has no row of a pattern. ``tokens`` are the ids of the keys, (B, K). On the CPU, sequences are
+    divided among PyTorch's threads. The numbers of a block of queries of a sequence are in memory at a time.
     """
-    float_key, heads, keys = key.float(), query.shape[1], key.shape[2]
     sinks = None if s_aux is None else pad(s_aux.float(), (0, 1), value=float("-inf"))
-    sums = query.new_zeros((len(query), heads + 1, len(PATTERNS)), dtype=torch.float32)
+
+    def sum_sequence(index: int) -> Tensor:
+        of_mask = None if mask is None else mask[min(index, len(mask) - 1)]
+        return _sum_sequence(query[index], key[index].float(), of_mask, tokens[index], scale, softcap, sinks)
+
+    sums = torch.stack(run_on_threads(sum_sequence, len(query), query.device))
+    means = sums / count_rows(tokens)[:, None]
+    return means[:, :-1], means[:, -1]
+
+
+def _sum_sequence(
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    tokens: Tensor,
+    scale: float,
+    softcap: float | None,
+    sinks: Tensor | None,
+) -> Tensor:
+    """Sums of the patterns of one sequence, float32 (H + 1, P): a last head is that of chance, with logits of 0.
+
+    ``query`` is (H, K, D), ``key`` float32 (Hkv, K, D), ``mask`` (1 or H, K, K), ``sinks`` (H + 1,).
+    """
+    heads, keys, _ = query.shape
+    sums = query.new_zeros((heads + 1, len(PATTERNS)), dtype=torch.float32)
     blocks = torch.arange(1, keys, device=key.device).split(count_pattern_rows(query))
     memory = sums.new_empty((heads + 1) * len(blocks[0]) * keys)
     for rows in blocks:
         end = int(rows[-1]) + 1
         logits = memory[: (heads + 1) * len(rows) * end].view(heads + 1, len(rows), end)
-        for index, text in enumerate(tokens[:, :end]):
-            grouped = group_by_kv_head(query[index, None, :, rows].float() * scale, key)[0]
-            torch.bmm(grouped, float_key[index, :, :end].mT, out=logits[:heads].view(len(grouped), -1, end))
-            if softcap is not None:
-                logits.div_(softcap).tanh_().mul_(softcap)
-            logits[heads] = 0
-            hide_keys(logits, None if mask is None else mask[min(index, len(mask) - 1)], rows)
-            sums[index] += sum_patterns(logits, text, rows, sinks)
-    means = sums / count_rows(tokens)[:, None]
-    return means[:, :heads], means[:, heads]
+        grouped = group_by_kv_head(query[None, :, rows].float() * scale, key[None])[0]
+        torch.bmm(grouped, key[:, :end].mT, out=logits[:heads].view(len(grouped), -1, end))
+        if softcap is not None:
+            logits.div_(softcap).tanh_().mul_(softcap)
+        logits[heads] = 0
+        hide_keys(logits, mask, rows)
+        sums += sum_patterns(logits, tokens[:end], rows, sinks)
+    return sums
 
 
 def hide_keys(logits: Tensor, mask: Tensor | None, rows: Tensor) -> None:
@@ -122,8 +144,8 @@ def hide_keys(logits: Tensor, mask: Tensor | None, rows: Tensor) -> None:
 
 
 def count_pattern_rows(query: Tensor) -> int:
-    """Number of queries of (B, H, K, D) whose patterns are measured together, at least one."""
-    _, heads, keys, _ = query.shape
+    """Number of queries of (H, K, D) whose patterns are measured together, at least one."""
+    heads, keys, _ = query.shape
     each, most = (heads + 1) * keys * torch.float32.itemsize, BLOCK_BYTES // 2
     for_threads = PATTERN_BYTES.get(query.device.type, most) * torch.get_num_threads()
     return max(1, min(for_threads, most) // each)
