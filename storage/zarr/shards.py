@@ -37,6 +37,9 @@ REUSED = 31 * 2**20
 of up to this size for the next chunk; otherwise each is mapped into the process again, which takes longer than
 compressing it."""
 
+SMALL = 2**17
+"""Bytes of a chunk that is encoded at once: to hand a smaller one to a thread takes about as long as to encode it."""
+
 CHECKSUM = 4
 """Bytes of a checksum."""
 
@@ -92,7 +95,9 @@ def encode_shard(array: zarr.Array[Any], data: NDArray[Any], pool: Executor) -> 
     blocks = (data[_slice_block(position, array.chunks)] for position in np.ndindex(counts))
     encode = partial(_encode_block, dtype=array.dtype, fill=array.fill_value, compressor=_read_compressor(array))
     offset = 0
-    for position, encoded in zip(np.ndindex(counts), _encode_ahead(pool, encode, blocks), strict=True):
+    small = prod(array.chunks) * array.dtype.itemsize < SMALL
+    parts = map(encode, blocks) if small else _encode_ahead(pool, encode, blocks)
+    for position, encoded in zip(np.ndindex(counts), parts, strict=True):
         if length := sum(len(part) for part in encoded):
             index[position] = offset, length
             offset += length
