@@ -240,8 +240,7 @@ def export(home: Home, name: str, *, images: Path | None, tables: Path | None, o
 
 @contextmanager
 def _open_connection(home: Home) -> "Iterator[duckdb.DuckDBPyConnection]":
-
-    with closing(connect(home.warehouse)) as connection:
+    with closing(connect(home.warehouse, described=False)) as connection:
         yield connection
 
 

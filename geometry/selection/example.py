@@ -1,6 +1,7 @@
 """A selection small enough to see: keys on a circle, their weights, and the two balls around the representative vector.
 
-Holds the example of Figure 1. It is drawn in ``reports.charts``.
+Holds the example of Figure 1. It is drawn in ``reports.charts``. It is computed by the definitions, without the kernels,
+whose loading takes a page's process a second.
 """
 
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geometry.arrays import F64
-from geometry.selection.profile import selection_counts
 
 ANGLES = (4, 33, 56, 95, 113, 145, 183, 212, 238, 276, 296, 336)
 """Direction of each value state, in degrees."""
@@ -58,18 +58,20 @@ def build_intuition() -> Intuition:
     values = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     weights = np.exp(scores) / np.exp(scores).sum()
     scaled = weights[:, None] * values
-    counts = selection_counts(weights, values)
-    k_in, k_out = int(counts.k_in[SELECTED - 1]), int(counts.k_out[SELECTED - 1])
     selected = np.zeros(len(weights), bool)
     selected[np.argsort(-weights, kind="stable")[:SELECTED]] = True
+    s = scaled[selected].sum(axis=0)
+    distances = np.linalg.norm(scaled - s, axis=1)
+    r_min, r_max = float(distances[~selected].min()), float(distances[selected].max())
+    k_in, k_out = int((distances[selected] <= r_min).sum()), int((distances[~selected] <= r_max).sum())
     return Intuition(
         values=values,
         weights=weights,
         scaled=scaled,
         selected=selected,
-        s=scaled[selected].sum(axis=0),
-        r_min=float(counts.r_min[SELECTED - 1]),
-        r_max=float(counts.r_max[SELECTED - 1]),
+        s=s,
+        r_min=r_min,
+        r_max=r_max,
         k_in=k_in,
         k_out=k_out,
         precision=SELECTED / (SELECTED + k_out),

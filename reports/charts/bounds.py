@@ -172,7 +172,7 @@ def gaps(grid: pa.Table, *, metric: str, title: str) -> alt.LayerChart:
         *tooltips(verdict="Inequality"),
     ]
     marks = alt.Chart().mark_point(filled=True, size=70, opacity=0.8)
-    zero = alt.Chart(alt.InlineData(values=[{"gap": 0}])).mark_rule(style="reference").encode(y="gap:Q")
+    zero = alt.Chart(alt.InlineData(values=[{"gap": 0}])).mark_rule(style="reference").encode(y=alt.Y("gap:Q"))
     x = alt.X("decay:N", sort=order).title("β; within each, N from small to large").axis(labelAngle=0)
     y = alt.Y("gap:Q").title("Mean minus lower bound (ratio)")
     dots = marks.encode(x=x, xOffset=alt.XOffset("n:O", sort=sizes), y=y, color=color, shape=shape, tooltip=tooltip)

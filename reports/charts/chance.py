@@ -48,7 +48,7 @@ def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
         rows,
         f"{name} and chance",
         f"Line chart against N on a log axis. {findings.describe_nulls(curves.to_pylist(), measure)}",
-        base.mark_area(clip=True).encode(y=y("band_low:Q"), y2="band_high:Q"),
+        base.mark_area(clip=True).encode(y=y("band_low:Q"), y2=alt.Y2("band_high:Q")),
         base.mark_line().encode(y=y("mean:Q"), strokeDash=dash),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),
     )
@@ -134,6 +134,6 @@ def separation_curves(curves: pa.Table) -> alt.LayerChart:
         rows,
         f"Recall over all radii at N = {rows[0]['n']}",
         f"Line chart. {findings.describe_radii(rows)}",
-        base.mark_line().encode(order="point:Q", strokeDash=dash),
+        base.mark_line().encode(order=alt.Order("point:Q"), strokeDash=dash),
         points(base.encode(tooltip=tooltip)),
     )

@@ -99,10 +99,10 @@ def _name_ends(rows: Sequence[Row], top: float, color: alt.Color) -> list[alt.Ch
     base = alt.Chart(alt.InlineData(values=names)).encode(y=alt.Y("place:Q"))
     x, x2 = ({"expr": f"width {shift}"} for shift in (f"- {INSIDE}", f"+ {LEADER}"))
     leaders = base.mark_rule(strokeWidth=1).encode(
-        x=alt.value(x), x2=alt.value(x2), y=alt.Y("end:Q"), y2=alt.Y2("place:Q"), color=color
+        x=alt.XValue(x), x2=alt.X2Value(x2), y=alt.Y("end:Q"), y2=alt.Y2("place:Q"), color=color
     )
     named = base.mark_text(style="reference-label", align="left", dx=LEADER + 4)
-    return [leaders, named.encode(x=alt.value("width"), text=alt.Text("note:N"))]
+    return [leaders, named.encode(x=alt.XValue("width"), text=alt.Text("note:N"))]
 
 
 def _space_apart(places: Sequence[float], step: float) -> list[float]:

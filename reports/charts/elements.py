@@ -41,6 +41,18 @@ class RowData(alt.InlineData):
         return self
 
 
+class WrittenEncoding(alt.FacetedEncoding):
+    """Channels as a page holds them, which the copies of a layer share, since nothing changes them."""
+
+    def __deepcopy__(self, memo: object) -> Self:
+        """The same channels."""
+        return self
+
+    def to_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """The channels by name."""
+        return {name: channel for name, channel in self._kwds.items() if channel is not alt.Undefined}
+
+
 def layer_chart(
     rows: Sequence[Row],
     title: str,
@@ -54,7 +66,7 @@ def layer_chart(
     NULL, since JSON has none.
     """
     return alt.LayerChart(  # in one step: Altair copies all layers twice in each
-        layer=[_write_encoding(layer) for layer in layers],
+        layer=[write_layer(layer) for layer in layers],
         data=RowData(values=[{name: _shorten(value) for name, value in row.items()} for row in rows]),
         title=title,
         description=description,
@@ -63,13 +75,16 @@ def layer_chart(
     )
 
 
-def _write_encoding(layer: Any) -> Any:
-    """A finished layer with its channels as they are written: an object of Altair takes ten times as long to copy."""
+def write_layer(layer: Any) -> Any:
+    """A finished layer, its mark and channels as they are written: objects of Altair take ten times as long to copy."""
     written = layer.copy(deep=False)
     if isinstance(written, alt.LayerChart):
-        written.layer = [_write_encoding(inner) for inner in written.layer]
-    elif isinstance(written.encoding, alt.FacetedEncoding):
-        written.encoding = alt.FacetedEncoding(**written.encoding.to_dict(validate=False, context={}))
+        written.layer = [write_layer(inner) for inner in written.layer]
+        return written
+    if isinstance(written.mark, alt.MarkDef):
+        written.mark = written.mark.to_dict(validate=False)
+    if isinstance(written.encoding, alt.FacetedEncoding):
+        written.encoding = WrittenEncoding(**written.encoding.to_dict(validate=False, context={}))
     return written
 
 
@@ -96,9 +111,9 @@ def log_axis(
     column: str, title: str, labels: Sequence[float], *, written: str = ",d", thinned: bool = True, **scale: Any
 ) -> alt.X:
     """A column on a log axis with these labels, in the format ``written``; ``thinned``: where they would touch."""
-    x = alt.X(f"{column}:Q", scale=alt.Scale(type="log", nice=False, **scale)).title(title)
     thin: dict[str, Any] = {"labelOverlap": "greedy", "labelSeparation": SEPARATION} if thinned else {}
-    return x.axis(format=written, values=list(labels), grid=False, **thin)
+    axis = alt.Axis(format=written, values=list(labels), grid=False, **thin)
+    return alt.X(f"{column}:Q", title=title, axis=axis, scale=alt.Scale(type="log", nice=False, **scale))
 
 
 def n_axis(last: int) -> alt.X:
@@ -120,7 +135,7 @@ def rule_at(
     base = alt.Chart(alt.InlineData(values=[{column: place, "note": note}])).encode(x=alt.X(f"{column}:Q"))
     put: dict[str, Any] = {"baseline": "bottom", "dy": ABOVE} if beside is None else {"baseline": "top", "dx": 5}
     label = base.mark_text(style="reference-label", align=align, **put)
-    label = label.encode(y=alt.value(beside or 0), text=alt.Text("note:N"))
+    label = label.encode(y=alt.YValue(beside or 0), text=alt.Text("note:N"))
     return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
 
 
@@ -128,7 +143,7 @@ def level(share: float, note: str) -> alt.LayerChart:
     """A rule at one value of the vertical axis, with its name next to the plotting area."""
     base = alt.Chart(alt.InlineData(values=[{"share": share, "note": note}])).encode(y=alt.Y("share:Q"))
     label = base.mark_text(style="reference-label", align="left", dx=6)
-    label = label.encode(x=alt.value("width"), text=alt.Text("note:N"))
+    label = label.encode(x=alt.XValue("width"), text=alt.Text("note:N"))
     return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
 
 
@@ -200,17 +215,18 @@ def list_layers(rows: Sequence[Row]) -> list[int]:
 
 def layer_axis(rows: Sequence[Row]) -> alt.X:
     """Layers from left to right."""
-    x = alt.X("layer:O", scale=alt.Scale(domain=list_layers(rows))).title("Layer")
-    return x.axis(grid=False, labelAngle=0, labelOverlap=True, labelSeparation=SEPARATION)
+    axis = alt.Axis(grid=False, labelAngle=0, labelOverlap=True, labelSeparation=SEPARATION)
+    return alt.X("layer:O", title="Layer", axis=axis, scale=alt.Scale(domain=list_layers(rows)))
 
 
 def head_grid(rows: Sequence[Row]) -> tuple[alt.Chart, int]:
     """Layers by heads: a chart with these axes, and its height in pixels."""
     layers, columns = list_layers(rows), sorted({row["head"] for row in rows})
     least, most = theme.ROW_HEIGHTS
+    turned = alt.Axis(labelAngle=0, labelOverlap=True)
     grid = alt.Chart().encode(
-        x=alt.X("head:O", scale=alt.Scale(domain=columns)).title("Head").axis(labelAngle=0, labelOverlap=True),
-        y=alt.Y("layer:O", scale=alt.Scale(domain=layers)).title("Layer").axis(labelOverlap=True),
+        x=alt.X("head:O", title="Head", axis=turned, scale=alt.Scale(domain=columns)),
+        y=alt.Y("layer:O", title="Layer", axis=alt.Axis(labelOverlap=True), scale=alt.Scale(domain=layers)),
     )
     return grid, len(layers) * max(least, min(most, theme.MAP_HEIGHT // len(layers)))
 

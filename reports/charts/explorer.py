@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import head_grid, log_ticks
+from reports.charts.elements import head_grid, log_ticks, write_layer
 from reports.charts.labels import label_colour
 from reports.findings import explorer as explorer_findings
 from reports.findings import numbers
@@ -193,11 +193,9 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
         .properties(name="cells")
         .add_params(chosen, _make_dropdown(rows, n))
     )
-    chart = alt.LayerChart(layer=[*cells, *letters, *frames, _name_legend(named), touched]).resolve_scale(
-        color="independent"
-    )
-    sized: alt.LayerChart = chart.properties(width=MAP_WIDTH, height=height)
-    return sized
+    layers = [*cells, *letters, *frames, _name_legend(named), touched]
+    resolve = alt.Resolve(scale={"color": "independent"})
+    return alt.LayerChart(layer=list(map(write_layer, layers)), resolve=resolve, width=MAP_WIDTH, height=height)
 
 
 def _make_tooltip() -> list[alt.Tooltip]:
@@ -236,7 +234,7 @@ def _name_legend(named: dict[str, str]) -> alt.Chart:
     """What colours mean, beside the legend of numbers: a picture has no dropdown."""
     text = alt.expr(f"{_IS_LABEL} ? '' : {named}[quantity]")
     mark = alt.Chart(alt.InlineData(values=[{}])).mark_text(text=text, style="chosen-facts", align="left", aria=False)
-    named_beside: alt.Chart = mark.encode(x=alt.value(GRADIENT + 10), y=alt.value(-LEGEND_HEIGHT + 6))
+    named_beside: alt.Chart = mark.encode(x=alt.XValue(GRADIENT + 10), y=alt.YValue(-LEGEND_HEIGHT + 6))
     return named_beside
 
 
@@ -252,7 +250,7 @@ def _compute_value(chart: alt.Chart, expression: str) -> alt.Chart:
 def _draw_letters(base: alt.Chart, *, is_roomy: bool) -> alt.Chart:
     """The letter of each head's kind, which can be read without colours."""
     size = alt.Undefined if is_roomy else SMALL_LETTER
-    letters: alt.Chart = base.mark_text(style="on-large", aria=False, fontSize=size).encode(text="letter:N")
+    letters: alt.Chart = base.mark_text(style="on-large", aria=False, fontSize=size).encode(text=alt.Text("letter:N"))
     letters = letters.transform_filter(_IS_LABEL)
     return letters.transform_calculate(letter=f"{dict(taxonomy_findings.LETTERS)}[datum.label]")
 
@@ -282,13 +280,17 @@ def _describe_head(chosen: alt.Parameter) -> alt.LayerChart:
     base = alt.Chart(height=48, width=MAP_WIDTH).transform_filter(chosen)
     base = base.transform_calculate(name=name, facts=" + ' · ' + ".join(parts), looks=looks)
     lines = [
-        base.mark_text(style="chosen-name", align="left").encode(x=alt.value(0), y=alt.value(6), text="name:N"),
+        base.mark_text(style="chosen-name", align="left").encode(
+            x=alt.XValue(0), y=alt.YValue(6), text=alt.Text("name:N")
+        ),
         *(
-            base.mark_text(style="chosen-facts", align="left").encode(x=alt.value(0), y=alt.value(y), text=f"{text}:N")
+            base.mark_text(style="chosen-facts", align="left").encode(
+                x=alt.XValue(0), y=alt.YValue(y), text=alt.Text(f"{text}:N")
+            )
             for y, text in ((24, "facts"), (42, "looks"))
         ),
     ]
-    return alt.LayerChart(layer=lines)
+    return alt.LayerChart(layer=list(map(write_layer, lines)))
 
 
 def _draw_curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.LayerChart:
@@ -314,11 +316,10 @@ def _draw_curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.L
         strokeDash=alt.StrokeDash("line:N", title=None, scale=dashes)
     )
     points = base.mark_point(filled=True).encode(
-        size=alt.when("datum.bound").then(alt.value(8)).otherwise(alt.value(28))
+        size=alt.SizeValue(**alt.when("datum.bound").then(alt.value(8)).otherwise(alt.value(28)))
     )
     layers = [*_draw_floor(rows, name, chosen), line, points.transform_filter("isValid(datum.value)")]
-    chart: alt.LayerChart = alt.LayerChart(layer=layers).properties(width=CURVE_WIDTH, height=CURVE_HEIGHT, name=name)
-    return chart
+    return alt.LayerChart(layer=list(map(write_layer, layers)), width=CURVE_WIDTH, height=CURVE_HEIGHT, name=name)
 
 
 def _draw_floor(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> list[alt.Chart]:

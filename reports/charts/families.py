@@ -52,7 +52,7 @@ def trend(table: pa.Table, quantity: str, *, ordered: bool = True) -> alt.LayerC
         rows,
         title,
         f"Chart of a quantity over the members: {title}.",
-        base.mark_rule(style="mean").encode(y=alt.Y("value_low:Q", title=None), y2="value_high:Q"),
+        base.mark_rule(style="mean").encode(y=alt.Y("value_low:Q", title=None), y2=alt.Y2("value_high:Q")),
         *lines,
         base.mark_point(filled=True, size=50, opacity=1).encode(y=y),
         mark_missing(base, "value"),
@@ -65,7 +65,7 @@ def mark_missing(base: alt.Chart, column: str) -> alt.Chart:
     marks: alt.Chart = base.transform_filter(f"!isValid(datum.{column})").mark_text(
         style="reference-label", text="×", baseline="bottom", fontSize=14
     )
-    return marks.encode(y=alt.value("height"))
+    return marks.encode(y=alt.YValue("height"))
 
 
 def separation_and_chance(table: pa.Table, name: str, title: str, *, ordered: bool = True) -> alt.LayerChart:
@@ -93,7 +93,9 @@ def separation_and_chance(table: pa.Table, name: str, title: str, *, ordered: bo
         if label in there:
             drawn = own.mark_line(point=True) if ordered else own.mark_point(filled=True)
             layers.append(style_line(drawn.encode(y=y), there, label))
-            layers.append(style_line(own.mark_rule().encode(y="value_low:Q", y2="value_high:Q"), there, label))
+            layers.append(
+                style_line(own.mark_rule().encode(y=alt.Y("value_low:Q"), y2=alt.Y2("value_high:Q")), there, label)
+            )
     return layer_chart(
         rows,
         title,
@@ -169,7 +171,7 @@ def heads(table: pa.Table, title: str) -> alt.LayerChart:
         title,
         f"Map of heads, layers by heads, of the member that the slider chooses: {title}.",
         shown.mark_rect().encode(color=colour, tooltip=tooltip),
-        named.encode(x=alt.value("width"), y=alt.value(0), text="label:N"),
+        named.encode(x=alt.XValue("width"), y=alt.YValue(0), text=alt.Text("label:N")),
         height=height,
     )
     return chart.add_params(slider)
@@ -181,7 +183,7 @@ def traces(table: pa.Table, title: str) -> alt.LayerChart:
     base = alt.Chart().encode(
         x=member_axis(rows),
         y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=True)),
-        detail="name:N",
+        detail=alt.Detail("name:N"),
         tooltip=[*tooltips(name="Layer.head"), *_list_tooltips()],
     )
     ended = base.transform_filter(
@@ -193,7 +195,7 @@ def traces(table: pa.Table, title: str) -> alt.LayerChart:
         f"A line for each head over the members: {title}.",
         base.mark_line(strokeWidth=0.6, opacity=0.35).transform_filter("isValid(datum.value) && !datum.appears"),
         base.mark_line(style="mean").transform_filter("datum.appears"),
-        ended.mark_text(style="reference-label", align="left", dx=4).encode(text="name:N"),
+        ended.mark_text(style="reference-label", align="left", dx=4).encode(text=alt.Text("name:N")),
         mark_missing(base.transform_filter("!isValid(datum.layer)"), "value"),
     )
 
@@ -216,7 +218,7 @@ def verdicts(table: pa.Table) -> alt.LayerChart:
         "Verdicts on the claims",
         "Map of claims by members; each cell has the sign of the verdict.",
         base.transform_filter("isValid(datum.verdict)").mark_rect(opacity=0.55).encode(color=colour),
-        base.mark_text().encode(text="sign:N"),
+        base.mark_text().encode(text=alt.Text("sign:N")),
         height=16 * len(claims),
     )
 

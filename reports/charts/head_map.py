@@ -86,9 +86,9 @@ def _draw_regions(rows: Sequence[Row]) -> list[alt.Chart]:
         scale = alt.Scale(domain=list(taxonomy_findings.LABELS))
         drawn.append(
             line.encode(
-                x="x:Q",
-                y="y:Q",
-                order="order:Q",
+                x=alt.X("x:Q"),
+                y=alt.Y("y:Q"),
+                order=alt.Order("order:Q"),
                 color=alt.Color("label:N", scale=scale, legend=None),
             ).transform_filter("quantity == 'label'")
         )

@@ -161,7 +161,7 @@ def _draw_keys(plane: Plane, *, size: int = 110, hollow: bool = False) -> alt.Ch
         shape=alt.Shape("kind:N", title=None, scale=shapes, legend=legend),
         stroke=alt.Stroke("kind:N", **kind),
         fill=alt.Fill("kind:N", **kind),
-        fillOpacity=alt.FillOpacity("filled:Q", scale=None) if hollow else alt.value(1),
+        fillOpacity=alt.FillOpacity("filled:Q", scale=None) if hollow else alt.FillOpacityValue(1),
         tooltip=_make_tooltip(),
     )
 

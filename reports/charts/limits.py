@@ -59,7 +59,7 @@ def distances(rows: pa.Table) -> alt.LayerChart:
         f"Against N, with {last_rows[0]['n_keys']:,} keys",
         f"Line chart against N on a log axis. {findings.describe_distance(last_rows)}",
         *(
-            [base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q")]
+            [base.mark_area(style="band").encode(y=y("low:Q"), y2=alt.Y2("high:Q"))]
             if numbers.drop_nulls(last_rows, "low")
             else []
         ),
@@ -121,7 +121,7 @@ def convergence(rows: pa.Table) -> alt.LayerChart:
         "Against the number of keys",
         f"Line chart against the number of keys on a log axis. {findings.describe_convergence(records, [])}",
         level(1, "uniform"),
-        base.mark_area(style="band").encode(y=y("effective_share_p10:Q"), y2="effective_share_p90:Q"),
+        base.mark_area(style="band").encode(y=y("effective_share_p10:Q"), y2=alt.Y2("effective_share_p90:Q")),
         *draw_dotted_lines(base, y, findings.SHARES),
     )
 
@@ -170,9 +170,9 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
         f"Line chart against N on a log axis, with the reported band. {findings.describe_distinguishable(records)}",
         level(low, f"{low:.2f}"),
         level(high, f"{high:.2f}"),
-        base.mark_area(style="band").encode(y=y("p10:Q"), y2="p90:Q"),
+        base.mark_area(style="band").encode(y=y("p10:Q"), y2=alt.Y2("p90:Q")),
         *(
-            [base.mark_area(style="band").encode(y=y("low:Q"), y2="high:Q")]
+            [base.mark_area(style="band").encode(y=y("low:Q"), y2=alt.Y2("high:Q"))]
             if numbers.drop_nulls(records, "low")
             else []
         ),
@@ -209,7 +209,7 @@ def sensitivity(rows: pa.Table) -> alt.LayerChart:
         floored,
         "Sensitivity of weights to their logits",
         f"Line chart against the temperature, both axes logarithmic. {findings.describe_sensitivity(floored)}",
-        base.mark_area(style="band").encode(y=y("lowest:Q"), y2="norm_p90:Q"),
+        base.mark_area(style="band").encode(y=y("lowest:Q"), y2=alt.Y2("norm_p90:Q")),
         *(
             style_line(mark.encode(y=y(f"{column}:Q")), list(NORMS.values()), name)
             for column, name in NORMS.items()

@@ -23,8 +23,8 @@ def label_differences(rows: Sequence[Row], *, quantity: str) -> alt.LayerChart:
     chosen = [row for row in rows if row["quantity"] == quantity]
     labels = [label for label in findings.LABELS if any(row["label"] == label for row in chosen)]
     name, base = findings.QUANTITIES[quantity], alt.Chart().encode(y=alt.Y("label:N", sort=labels).title("Label"))
-    zero = alt.Chart(alt.InlineData(values=[{"value": 0}])).mark_rule(style="reference").encode(x="value:Q")
-    spans = base.mark_rule(style="average-span").encode(x="value_low:Q", x2="value_high:Q")
+    zero = alt.Chart(alt.InlineData(values=[{"value": 0}])).mark_rule(style="reference").encode(x=alt.X("value:Q"))
+    spans = base.mark_rule(style="average-span").encode(x=alt.X("value_low:Q"), x2=alt.X2("value_high:Q"))
     shown = tooltips(".3~g", value="Less other heads", value_low="from", value_high="to")
     tooltip = [*tooltips(label="Label"), *tooltips(",d", heads="Heads"), *shown]
     marks = points(base, always=True).encode(x=alt.X("value:Q").title("Difference to other heads"), tooltip=tooltip)

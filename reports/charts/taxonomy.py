@@ -150,19 +150,19 @@ def _draw_borders(values: Mapping[str, float], left: float) -> list[alt.Chart]:
     """Draw the thresholds of Mixers and of Reset heads on level and change of cos(s, v_L)."""
     weak, rises = [{"x": left, "y": values["last_weak"]}], [{"x": values["last_rises"]}]
     reset, mixer = (alt.Chart(alt.InlineData(values=data)) for data in (weak, rises))
-    reset, mixer = reset.encode(x="x:Q", y="y:Q"), mixer.encode(x="x:Q")
+    reset, mixer = reset.encode(x=alt.X("x:Q"), y=alt.Y("y:Q")), mixer.encode(x=alt.X("x:Q"))
     return [
-        reset.encode(x=alt.value(0), x2=alt.value("width")).mark_rule(style="reference"),
+        reset.encode(x=alt.XValue(0), x2=alt.X2Value("width")).mark_rule(style="reference"),
         mixer.mark_rule(style="reference"),
         _name_border(reset, "Reset: below", baseline="top", dx=5, dy=5),
-        _name_border(mixer.encode(y=alt.value(0)), "Mixer: right", baseline="bottom", dx=0, dy=ABOVE),
+        _name_border(mixer.encode(y=alt.YValue(0)), "Mixer: right", baseline="bottom", dx=0, dy=ABOVE),
     ]
 
 
 def _name_border(place: alt.Chart, name: str, *, baseline: Literal["top", "bottom"], dx: int, dy: int) -> alt.Chart:
     """Write the name of a border next to a place on it."""
     text = place.mark_text(style="reference-label", align="left", baseline=baseline, dx=dx, dy=dy)
-    named: alt.Chart = text.encode(text=alt.value(name))
+    named: alt.Chart = text.encode(text=alt.TextValue(name))
     return named
 
 

@@ -166,9 +166,7 @@ class Source:
     def twin(self) -> "Source | None":
         """The study of random weights with which this one is compared, if it has been landed."""
         name = self.overview["twin"]
-        if name is None or only_row(ask(self.connection, "study_overview", study=name)) is None:
-            return None
-        return find_source(self.connection, name, map_n=self.asked_n)
+        return None if name is None else _seek_source(self.connection, name, self.asked_n)
 
     def explain_empty(self, why: str) -> str:
         """Explain why something is empty: ``why``, unless the study was landed by a version without analyses."""
@@ -194,11 +192,21 @@ def find_source(connection: duckdb.DuckDBPyConnection, study: str, *, map_n: int
     UserError
         If the warehouse holds nothing of it.
     """
-    row = only_row(ask(connection, "study_overview", study=study))
-    if row is None:
+    source = _seek_source(connection, study, map_n)
+    if source is None:
         msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
         raise UserError(msg)
-    return Source(connection, study, query=row["query"] or 0, last_n=row["last_n"] or 0, asked_n=map_n)
+    return source
+
+
+def _seek_source(connection: duckdb.DuckDBPyConnection, study: str, map_n: int) -> Source | None:
+    """The study, if the warehouse holds it."""
+    overview = ask(connection, "study_overview", study=study)
+    row = only_row(overview)
+    if row is None:
+        return None
+    known = {("study_overview", ()): overview}
+    return Source(connection, study, row["query"] or 0, row["last_n"] or 0, map_n, known)
 
 
 def make_empty_figure(key: str, title: str, answer: Answer, why: str) -> Figure:
