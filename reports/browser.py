@@ -24,6 +24,9 @@ from storage.files.staging import write_atomically
 COMPILED = Path(__file__).parent / "__pycache__"
 """Folder of what is kept from one process to the next."""
 
+VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+"""Version of Vega-Lite whose charts Altair makes."""
+
 LEVEL = 6
 """How hard ``pack`` compresses: level 9 takes several times as long, for about a hundredth of the size."""
 
@@ -35,11 +38,10 @@ def bundle() -> str:
     Building it takes more than a second; the result is kept beside the compiled code of this package, if that can be
     written.
     """
-    major, minor, *_ = alt.SCHEMA_VERSION.removeprefix("v").split(".")
-    kept = COMPILED / f"vega-{metadata.version('vl-convert-python')}-{major}.{minor}.js.gz"
+    kept = COMPILED / f"vega-{metadata.version('vl-convert-python')}-{VEGA_LITE}.js.gz"
     with suppress(OSError, EOFError, zlib.error):  # there is none, or it is damaged
         return gzip.decompress(kept.read_bytes()).decode()
-    text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=f"{major}.{minor}")
+    text: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=VEGA_LITE)
     safe = text.replace("</script", "<\\/script")
     with suppress(UserError):
         write_atomically(kept, gzip.compress(safe.encode(), LEVEL), remedy="it is built again each time")

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import altair as alt
 import pyarrow as pa
+import vl_convert
 from pyarrow import csv, parquet
 from tqdm import tqdm
 
+from reports import browser
 from reports.figures import Chart, Figure, Section
 from reports.rendering import iterate_figures
 from storage.files.staging import write_atomically
@@ -60,9 +62,8 @@ def draw_previews(sections: Sequence[Section]) -> dict[str, Png]:
     pictures = {}
     for figure in iterate_figures(sections):
         for chart in figure.charts if figure.key in PREVIEWS else ():
-            png = BytesIO()
-            _set_width(figure, chart).save(png, format="png", engine="vl-convert")
-            pictures[figure.title] = png.getvalue()
+            spec = _set_width(figure, chart).to_dict(validate=False)
+            pictures[figure.title] = vl_convert.vegalite_to_png(spec, vl_version=browser.VEGA_LITE)
     return pictures
 
 

@@ -65,7 +65,12 @@ def _list_examples(source: Source, sequences: int) -> list[list[Any]]:
 
 def _shorten(row: Row) -> list[Any]:
     """Sequence, query, layer, head, N and lists of the keys of a head, without the names of the columns."""
-    return [[_round(item) for item in value] if isinstance(value, list) else value for value in row.values()]
+    return [_round_all(value) if isinstance(value, list) else value for value in row.values()]
+
+
+def _round_all(items: list[Any]) -> list[Any]:
+    """A list with its numbers rounded; one of whole numbers, such as positions, as it is."""
+    return items if items and isinstance(items[0], int) else [_round(item) for item in items]
 
 
 def _round(value: float | None) -> float | None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -20,6 +21,7 @@ from markupsafe import Markup, escape
 from reports import browser, theme
 from reports.figures import Figure, Section
 from reports.findings import numbers
+from sql.compiled import TemplateCache
 
 unvalidated = debug_mode(False)
 """Decorator of functions that write pages: Altair does not validate charts in them; the tests of charts do."""
@@ -91,7 +93,10 @@ def number_figures(sections: Sequence[Section]) -> dict[str, str]:
 @cache
 def _make_environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader(__package__), autoescape=True, undefined=jinja2.StrictUndefined
+        loader=jinja2.PackageLoader(__package__),
+        bytecode_cache=TemplateCache(Path(__file__)),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
     )
     environment.filters |= {
         "cells": _render_cells,

@@ -32,6 +32,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from importlib.resources import files
 from itertools import dropwhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sql.thresholds import KINDS, OTHER, SIGNATURE, THRESHOLDS, describe_conditions
@@ -145,7 +146,8 @@ def read_statement(kind: StatementKind, name: str) -> Statement:
     source = (files(__package__) / kind / templates[name]).read_text(encoding="utf-8")
     text = source
     if "{{" in source or "{%" in source:
-        text = _make_environment().from_string(source).render(model=f"{name}.sql" != templates[name])
+        template = _make_environment().get_template(f"{kind}/{templates[name]}")
+        text = template.render(model=f"{name}.sql" != templates[name])
     matches = [_HEADER.match(line) for line in _UNFINISHED.sub(" ", text).splitlines()]
     header = {match["key"]: match["text"] for match in matches if match}
     columns = _parse_columns(kind, text)
@@ -157,13 +159,19 @@ def read_statement(kind: StatementKind, name: str) -> Statement:
 @cache
 def _make_environment() -> "Environment":
     """The Jinja environment, with the globals that templates may use."""
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     from geometry import quantities
     from sql import columns
+    from sql.compiled import TemplateCache
 
     environment = Environment(  # noqa: S701 (SQL is not HTML; no user input is rendered)
-        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+        loader=PackageLoader(__package__, ""),
+        bytecode_cache=TemplateCache(Path(__file__)),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.globals |= {
         "thresholds": THRESHOLDS,

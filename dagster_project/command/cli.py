@@ -594,20 +594,22 @@ def sql_command(
 
     From Python: `storage.connect()`; from the plain DuckDB shell: `duckdb -init data/warehouse/open.sql`
     """
-    from storage.warehouse.connection import Reader, renew_entry
+    from storage.warehouse.connection import Reader, connect, renew_entry
     from storage.warehouse.query import query as run_query
+    from storage.warehouse.query import reads_comments
 
     check_format(form)
     folder = _use_home(home).warehouse
     renew_entry(folder)
-    with closing(Reader(folder, unlocked=unlocked)) as reader:
-        if query is None and sys.stdin.isatty():
-            interrupts.leave()
+    if query is None and sys.stdin.isatty():
+        interrupts.leave()
+        with closing(Reader(folder, unlocked=unlocked)) as reader:
             run_prompt(reader, form, unlocked=unlocked)
-        else:
-            text = query if query is not None else sys.stdin.read()
-            check_text(text)
-            write(run_query(reader.connection, text, unlocked=unlocked), form)
+        return
+    text = query if query is not None else sys.stdin.read()
+    check_text(text)
+    with closing(connect(folder, unlocked=unlocked, described=reads_comments(text))) as connection:
+        write(run_query(connection, text, unlocked=unlocked), form)
 
 
 @app.command()

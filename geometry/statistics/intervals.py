@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from geometry.arrays import F64
 
@@ -66,5 +65,7 @@ def make_estimate(
 
 def student_quantile(sequences: int | NDArray[np.integer] | F64, level: float = LEVEL) -> F64:
     """The t such that ± t encloses ``level`` of Student's distribution; NaN for fewer than two sequences."""
+    from scipy import special  # imported here because it is slow to import
+
     degrees = np.asarray(sequences, np.float64) - 1
     return np.where(degrees > 0, special.stdtrit(np.maximum(degrees, 1), (1 + level) / 2), np.nan)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import special
 
 from geometry.arrays import F64
 
@@ -68,6 +67,8 @@ def compare_with_threshold(
     -----
     Numbers that are the same in all sequences decide with certainty, unless they equal the threshold.
     """
+    from scipy import special  # imported here because it is slow to import
+
     known = _select_known(of_sequences)
     if len(known) < 2:
         return Sides(1.0, 1.0)
@@ -135,6 +136,8 @@ def count_sequences_needed(of_sequences: ArrayLike, threshold: float, claims: in
 
 def _compute_power(ratio: float, sequences: int, claims: int) -> float:
     """Probability of a verdict on the right side, for a distance of ``ratio`` standard deviations over sequences."""
+    from scipy import special  # imported here because it is slow to import
+
     degrees, centre = sequences - 1, ratio * math.sqrt(sequences)
     reach = float(special.stdtrit(degrees, 1 - ERROR_RATE / claims / 2))
     short = float(special.nctdtr(degrees, centre, reach))

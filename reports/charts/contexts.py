@@ -7,7 +7,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import DASHES, draw_dotted_lines, layer_chart, log_axis, tooltips
+from reports.charts.elements import DASHES, X2Value, XValue, draw_dotted_lines, layer_chart, log_axis, tooltips
 from reports.charts.labels import segments, stack_shares
 from reports.findings import contexts as findings
 from reports.findings import numbers
@@ -99,10 +99,10 @@ def _name_ends(rows: Sequence[Row], top: float, color: alt.Color) -> list[alt.Ch
     base = alt.Chart(alt.InlineData(values=names)).encode(y=alt.Y("place:Q"))
     x, x2 = ({"expr": f"width {shift}"} for shift in (f"- {INSIDE}", f"+ {LEADER}"))
     leaders = base.mark_rule(strokeWidth=1).encode(
-        x=alt.XValue(x), x2=alt.X2Value(x2), y=alt.Y("end:Q"), y2=alt.Y2("place:Q"), color=color
+        x=XValue(x), x2=X2Value(x2), y=alt.Y("end:Q"), y2=alt.Y2("place:Q"), color=color
     )
     named = base.mark_text(style="reference-label", align="left", dx=LEADER + 4)
-    return [leaders, named.encode(x=alt.XValue("width"), text=alt.Text("note:N"))]
+    return [leaders, named.encode(x=XValue("width"), text=alt.Text("note:N"))]
 
 
 def _space_apart(places: Sequence[float], step: float) -> list[float]:

@@ -29,6 +29,12 @@ SOLID, DOTTED, DASHED, DASH_DOT = (1, 0), (1, 5), (7, 4), (9, 4, 1, 4)
 DASHES = (SOLID, DOTTED, DASHED, DASH_DOT, (12, 4))
 """Dashes of the lines of a chart, in the order of their legend: with four colours in turn, twenty look different."""
 
+XValue: Any = alt.XValue
+YValue: Any = alt.YValue
+X2Value: Any = alt.X2Value
+Y2Datum: Any = alt.Y2Datum
+"""Channels of one value, which Altair declares without types."""
+
 HEAD = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")]
 """Tooltip lines for the place of a head."""
 
@@ -135,7 +141,7 @@ def rule_at(
     base = alt.Chart(alt.InlineData(values=[{column: place, "note": note}])).encode(x=alt.X(f"{column}:Q"))
     put: dict[str, Any] = {"baseline": "bottom", "dy": ABOVE} if beside is None else {"baseline": "top", "dx": 5}
     label = base.mark_text(style="reference-label", align=align, **put)
-    label = label.encode(y=alt.YValue(beside or 0), text=alt.Text("note:N"))
+    label = label.encode(y=YValue(beside or 0), text=alt.Text("note:N"))
     return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
 
 
@@ -143,7 +149,7 @@ def level(share: float, note: str) -> alt.LayerChart:
     """A rule at one value of the vertical axis, with its name next to the plotting area."""
     base = alt.Chart(alt.InlineData(values=[{"share": share, "note": note}])).encode(y=alt.Y("share:Q"))
     label = base.mark_text(style="reference-label", align="left", dx=6)
-    label = label.encode(x=alt.XValue("width"), text=alt.Text("note:N"))
+    label = label.encode(x=XValue("width"), text=alt.Text("note:N"))
     return alt.LayerChart(layer=[base.mark_rule(style="reference"), label])
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import head_grid, log_ticks, write_layer
+from reports.charts.elements import XValue, YValue, head_grid, log_ticks, write_layer
 from reports.charts.labels import label_colour
 from reports.findings import explorer as explorer_findings
 from reports.findings import numbers
@@ -234,7 +234,7 @@ def _name_legend(named: dict[str, str]) -> alt.Chart:
     """What colours mean, beside the legend of numbers: a picture has no dropdown."""
     text = alt.expr(f"{_IS_LABEL} ? '' : {named}[quantity]")
     mark = alt.Chart(alt.InlineData(values=[{}])).mark_text(text=text, style="chosen-facts", align="left", aria=False)
-    named_beside: alt.Chart = mark.encode(x=alt.XValue(GRADIENT + 10), y=alt.YValue(-LEGEND_HEIGHT + 6))
+    named_beside: alt.Chart = mark.encode(x=XValue(GRADIENT + 10), y=YValue(-LEGEND_HEIGHT + 6))
     return named_beside
 
 
@@ -280,12 +280,10 @@ def _describe_head(chosen: alt.Parameter) -> alt.LayerChart:
     base = alt.Chart(height=48, width=MAP_WIDTH).transform_filter(chosen)
     base = base.transform_calculate(name=name, facts=" + ' · ' + ".join(parts), looks=looks)
     lines = [
-        base.mark_text(style="chosen-name", align="left").encode(
-            x=alt.XValue(0), y=alt.YValue(6), text=alt.Text("name:N")
-        ),
+        base.mark_text(style="chosen-name", align="left").encode(x=XValue(0), y=YValue(6), text=alt.Text("name:N")),
         *(
             base.mark_text(style="chosen-facts", align="left").encode(
-                x=alt.XValue(0), y=alt.YValue(y), text=alt.Text(f"{text}:N")
+                x=XValue(0), y=YValue(y), text=alt.Text(f"{text}:N")
             )
             for y, text in ((24, "facts"), (42, "looks"))
         ),

@@ -6,7 +6,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import HEAD, head_grid, layer_chart, list_layers, style_line, tooltips
+from reports.charts.elements import HEAD, XValue, YValue, head_grid, layer_chart, list_layers, style_line, tooltips
 from reports.charts.labels import segments, stack_shares
 from reports.findings import families as findings
 from reports.findings.claims import VERDICTS
@@ -65,7 +65,7 @@ def mark_missing(base: alt.Chart, column: str) -> alt.Chart:
     marks: alt.Chart = base.transform_filter(f"!isValid(datum.{column})").mark_text(
         style="reference-label", text="×", baseline="bottom", fontSize=14
     )
-    return marks.encode(y=alt.YValue("height"))
+    return marks.encode(y=YValue("height"))
 
 
 def separation_and_chance(table: pa.Table, name: str, title: str, *, ordered: bool = True) -> alt.LayerChart:
@@ -171,7 +171,7 @@ def heads(table: pa.Table, title: str) -> alt.LayerChart:
         title,
         f"Map of heads, layers by heads, of the member that the slider chooses: {title}.",
         shown.mark_rect().encode(color=colour, tooltip=tooltip),
-        named.encode(x=alt.XValue("width"), y=alt.YValue(0), text=alt.Text("label:N")),
+        named.encode(x=XValue("width"), y=YValue(0), text=alt.Text("label:N")),
         height=height,
     )
     return chart.add_params(slider)

@@ -6,7 +6,7 @@ from typing import Literal
 
 import altair as alt
 
-from reports.charts.elements import RowData
+from reports.charts.elements import RowData, XValue, YValue
 from reports.findings.numbers import Row
 
 STEPS = 72
@@ -67,7 +67,7 @@ def note(text: str, side: Literal["left", "right"], *, upper: bool = False) -> a
     base = alt.Chart(alt.InlineData(values=[{"note": text}]))
     mark: alt.Chart = base.mark_text(style="reference-label", align=side, baseline="top" if upper else "bottom")
     return mark.encode(
-        x=alt.XValue(0 if side == "left" else "width"),
-        y=alt.YValue(0 if upper else "height"),
+        x=XValue(0 if side == "left" else "width"),
+        y=YValue(0 if upper else "height"),
         text=alt.Text("note:N"),
     )

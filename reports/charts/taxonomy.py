@@ -11,6 +11,9 @@ from reports import theme
 from reports.charts.elements import (
     ABOVE,
     HEAD,
+    X2Value,
+    XValue,
+    YValue,
     head_grid,
     layer_axis,
     layer_chart,
@@ -152,10 +155,10 @@ def _draw_borders(values: Mapping[str, float], left: float) -> list[alt.Chart]:
     reset, mixer = (alt.Chart(alt.InlineData(values=data)) for data in (weak, rises))
     reset, mixer = reset.encode(x=alt.X("x:Q"), y=alt.Y("y:Q")), mixer.encode(x=alt.X("x:Q"))
     return [
-        reset.encode(x=alt.XValue(0), x2=alt.X2Value("width")).mark_rule(style="reference"),
+        reset.encode(x=XValue(0), x2=X2Value("width")).mark_rule(style="reference"),
         mixer.mark_rule(style="reference"),
         _name_border(reset, "Reset: below", baseline="top", dx=5, dy=5),
-        _name_border(mixer.encode(y=alt.YValue(0)), "Mixer: right", baseline="bottom", dx=0, dy=ABOVE),
+        _name_border(mixer.encode(y=YValue(0)), "Mixer: right", baseline="bottom", dx=0, dy=ABOVE),
     ]
 
 

@@ -7,6 +7,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports.charts.elements import (
+    Y2Datum,
     count_axis,
     edges,
     histogram,
@@ -119,7 +120,7 @@ def _draw_bars(rows: Sequence[Row], x: alt.X) -> alt.Chart:
     tooltip = [*tooltips(".3~g", low="From", high="to"), *tooltips(",d", number="KV heads")]
     y = alt.Y("number:Q", **count_axis("KV heads", max(row["number"] for row in rows)))
     bars: alt.Chart = alt.Chart().mark_rect(style="bar")
-    return bars.encode(x=x, x2=alt.X2("high:Q"), y=y, y2=alt.Y2Datum(0), tooltip=tooltip)
+    return bars.encode(x=x, x2=alt.X2("high:Q"), y=y, y2=Y2Datum(0), tooltip=tooltip)
 
 
 def similarity(curve: pa.Table, *, title: str, domain: tuple[float, float]) -> alt.LayerChart:

@@ -205,8 +205,9 @@ def _seek_source(connection: duckdb.DuckDBPyConnection, study: str, map_n: int) 
     row = only_row(overview)
     if row is None:
         return None
-    known = {("study_overview", ()): overview}
-    return Source(connection, study, row["query"] or 0, row["last_n"] or 0, map_n, known)
+    source = Source(connection, study, row["query"] or 0, row["last_n"] or 0, map_n)
+    source._answers["study_overview", ()] = overview
+    return source
 
 
 def make_empty_figure(key: str, title: str, answer: Answer, why: str) -> Figure:

@@ -172,11 +172,12 @@ def read_provenance(folder: Path, study: str) -> dict[str, Any] | None:
 
     No other database is opened, so damage of another one does not matter.
     """
+    path = locate_database(folder, study)
     try:
-        with open_database(locate_database(folder, study)) as connection:
-            return _read_attached_provenance(connection)
-    except (duckdb.Error, ForeignError):
+        stated = _read_declaration(path, _read_version(path))
+    except (duckdb.Error, ForeignError, FileNotFoundError):
         return None
+    return None if stated.foreign else stated.parse_provenance()
 
 
 def refuse_newer_database(folder: Path, study: str) -> None:
@@ -188,24 +189,42 @@ def refuse_newer_database(folder: Path, study: str) -> None:
         If so; other faults of the database are ignored.
     """
     path, landing, version = locate_database(folder, study), None, 0
-    with suppress(duckdb.Error, ForeignError, FileNotFoundError), _attach_alone(path) as connection:
-        if "studies" in _list_tables(connection):  # a newer version may have other objects
-            landing, version = (
-                (_read_attached_provenance(connection) or {}).get("landing"),
-                _read_format_version(connection),
-            )
+    with suppress(duckdb.Error, ForeignError, FileNotFoundError):
+        stated = _read_declaration(path, _read_version(path))  # a newer version may have other objects
+        landing, version = (stated.parse_provenance() or {}).get("landing"), stated.version
     for was, now in ((version, FORMAT_VERSION), (landing, compute_landing_version())):
         refuse_newer(f"The database {path}", was, now, study)
 
 
-def _read_attached_provenance(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:
-    """The provenance in the database ``it``; None if it is missing or cannot be parsed."""
-    rows = connection.execute("SELECT provenance FROM it.studies").fetchall()
-    try:
-        landed = json.loads(rows[0][0]) if rows else None
-    except ValueError:
-        return None
-    return landed if isinstance(landed, dict) else None
+@dataclass(frozen=True)
+class _Declaration:
+    """What a database says of itself."""
+
+    foreign: str | None
+    """The first object that no version of this program creates."""
+    version: int
+    """The version of its format; 0 if it states none."""
+    provenance: str | None
+    """Its provenance as JSON."""
+
+    def parse_provenance(self) -> dict[str, Any] | None:
+        """The provenance; None if it is missing or cannot be parsed."""
+        try:
+            landed = json.loads(self.provenance or "null")
+        except ValueError:
+            return None
+        return landed if isinstance(landed, dict) else None
+
+
+@cache
+def _read_declaration(path: Path, _: tuple[int, int]) -> _Declaration:
+    """What a database says of itself in one version, read once; only foreign objects do not raise."""
+    with _attach_alone(path) as connection:
+        foreign = _find_foreign(connection)
+        if "studies" not in _list_tables(connection):
+            return _Declaration(foreign, 0, None)
+        rows = connection.execute("SELECT provenance FROM it.studies").fetchall()
+        return _Declaration(foreign, _read_format_version(connection), rows[0][0] if rows else None)
 
 
 class Reader:

@@ -25,11 +25,19 @@ WORDS = {
 UNLOCKED = READING | {StatementType.COPY}
 """Statements that read, or write a result to a file of the user's own."""
 
+_CATALOGUE = re.compile("comment|duckdb_|information_schema|pg_", re.IGNORECASE)
+"""What a statement names that reads the comments of tables and columns."""
+
 NO_SPILL = (
     "; a read-only connection cannot spill to disk: select less at a time, or allow it with "
     "attention-geometry sql --unlocked"
 )
 """What to do about a query that needs too much memory."""
+
+
+def reads_comments(text: str) -> bool:
+    """Whether statements may read comments, so that a connection to run them needs these."""
+    return _CATALOGUE.search(text) is not None
 
 
 def query(connection: duckdb.DuckDBPyConnection, text: str, *, unlocked: bool = False) -> pa.RecordBatchReader:

@@ -5,6 +5,7 @@ import pytest
 
 from geometry.selection import example
 from geometry.selection.example import Intuition, build_intuition
+from geometry.selection.profile import selection_counts
 
 MARGIN = 0.05
 """How far each decision is from turning, as a share of the radius it is about."""
@@ -55,3 +56,11 @@ def test_keys_lie_on_the_circle_and_weights_are_a_row_of_a_softmax() -> None:
     assert found.weights[found.selected].min() > found.weights[~found.selected].max()
     np.testing.assert_allclose(found.s, found.scaled[found.selected].sum(axis=0))
     assert {part.shape for part in (found.values, found.scaled)} == {(keys, 2)}
+
+
+def test_the_kernels_count_the_same() -> None:
+    found = build_intuition()
+    counts = selection_counts(found.weights, found.values)
+    at = example.SELECTED - 1
+    assert (counts.k_in[at], counts.k_out[at]) == (found.k_in, found.k_out)
+    assert (counts.r_min[at], counts.r_max[at]) == pytest.approx((found.r_min, found.r_max))

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from storage.errors import UserError
-from storage.warehouse.query import query
+from storage.warehouse.query import query, reads_comments
 
 FOREVER = {
     "before the first row": "SELECT count(*) FROM range(100000000) a, range(1000) b WHERE (a.range * b.range) % 7 = 3",
@@ -80,3 +80,34 @@ def test_an_error_shows_the_line_with_a_caret_under_the_place() -> None:
         query(connection, "SELECT 1,\n  FROM range(3) LIMITS 2")
     *_, line, caret = str(refused.value).splitlines()
     assert line[caret.index("^") :].startswith("2")
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("SELECT comment FROM duckdb_columns()", True),
+        ("FROM DuckDB_Views()", True),
+        ("SELECT * FROM information_schema.columns", True),
+        ("SELECT * FROM pg_catalog.pg_description", True),
+        ("SELECT study, avg(recall) FROM selection GROUP BY ALL", False),
+        ("DESCRIBE selection", False),
+    ],
+)
+def test_statements_that_may_read_comments_are_noticed(text: str, reads: bool) -> None:
+    assert reads_comments(text) is reads
+
+
+def test_statements_that_describe_show_no_comments() -> None:
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE t (a INT)")
+        connection.execute("COMMENT ON COLUMN t.a IS 'a remark'")
+        texts = (
+            "DESCRIBE t",
+            "SHOW ALL TABLES",
+            "SUMMARIZE t",
+            "PRAGMA table_info('t')",
+            "PRAGMA show_tables_expanded",
+        )
+        shown = [connection.execute(text).fetchall() for text in texts]
+        assert "a remark" in str(connection.execute("FROM duckdb_columns()").fetchall())
+    assert "a remark" not in str(shown)
