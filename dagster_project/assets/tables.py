@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -182,9 +183,8 @@ class _Step:
             if work.force or not self._is_current(snapshot):
                 check_tables(snapshot, self.after)
                 made_from = self.build_provenance(work.study.analysis, sources.metrics.provenance)
-                libraries = {library: metadata.version(library) for library in COMPUTED_BY}
                 with use_scheduler(select_scheduler(work.study) if self.parallel else "threads"):
-                    write_tables(paths, self._compute(sources), made_from, libraries)
+                    write_tables(paths, self._compute(sources), made_from, _list_libraries())
             rows = {table: count_rows(path) for table, path in paths.items()}
         seconds, what = time.monotonic() - started, self.name.replace("_", " ")
         logger.info("%s: %s, %s (%.1f s)", name, what, self._describe(paths, rows), seconds)
@@ -213,6 +213,12 @@ class _Step:
 
     def _is_current(self, snapshot: Snapshot) -> bool:
         return self.read_recorded(snapshot) == self.build_expected(snapshot)
+
+
+@cache
+def _list_libraries() -> dict[str, str]:
+    """The versions of the libraries that compute tables."""
+    return {library: metadata.version(library) for library in COMPUTED_BY}
 
 
 def check_tables(snapshot: Snapshot, assets: tuple[Asset, ...]) -> None:
