@@ -24,49 +24,47 @@ def compute_assumption_norms(sources: Sources) -> Rows:
     for run in list_runs(metrics):
         of_one = 8 * sizes["sequence"] * metrics.layers[run.start].kv_heads * sizes["key"]
         for layers, _ in split_run(run, 1, of_one, BLOCK_BYTES) if of_one else []:
-            norms = read_layers(metrics, "value_norm", layers).astype(np.float64)
-            for layer, of_layer in enumerate(np.moveaxis(norms, 1, 0), layers.start):
-                yield from _build_rows(of_layer, layer)
+            yield from _build_rows(read_layers(metrics, "value_norm", layers).astype(np.float64), layers)
 
 
-def _build_rows(norms: F64, layer: int) -> Rows:
-    """The rows of one layer, from its norms, (sequence, KV head, position)."""
-    sequences, kv_heads, _ = norms.shape
+def _build_rows(norms: F64, layers: slice) -> Rows:
+    """The rows of some layers, from their norms, (sequence, layer, KV head, position)."""
     sink, others = norms[..., 0], norms[..., 1:]
     lengths = np.median(others, axis=-1)
     ratios = np.divide(sink, lengths, out=np.full(sink.shape, np.nan), where=lengths > 0)
     usable = ~np.isnan(ratios).all(axis=0)
     parts = {"c": lengths, "lambda_sink": ratios, "cv_within_sequence": variation(others)}
     estimates = {name: estimate_mean(values, POSITIVE) for name, values in parts.items()}
-    expected = [estimate_variation(others[:, head]) for head in range(kv_heads)]
-    whole, left_out = (np.stack(of_heads, axis=-1) for of_heads in zip(*expected, strict=True))
+    whole, left_out = estimate_variation(others)
     estimates["cv_of_expected_norm"] = estimate_jackknife(whole, left_out, POSITIVE)
     ends = {"": "value", "_low": "low", "_high": "high"}
+    sequence, *place = np.indices(sink.shape, dtype=np.int32)
+    layer, kv_head = (axis.astype(np.int16) for axis in place)
+    layer += np.int16(layers.start)
     yield (
         "assumption_norms",
         build_batch(
             {
-                "layer": np.full(kv_heads, layer, np.int16),
-                "kv_head": np.arange(kv_heads, dtype=np.int16),
-                "sequences": np.full(kv_heads, sequences, np.int32),
-                "status": pa.array(np.where(usable, "ok", "zero").tolist(), pa.string()),
+                "layer": layer[0].ravel(),
+                "kv_head": kv_head[0].ravel(),
+                "sequences": np.full(usable.size, len(norms), np.int32),
+                "status": pa.array(np.where(usable, "ok", "zero").ravel().tolist(), pa.string()),
                 **{
-                    f"{name}{end}": getattr(one, field)
+                    f"{name}{end}": getattr(one, field).ravel()
                     for name, one in estimates.items()
                     for end, field in ends.items()
                 },
-                "cv_of_mean_norm": variation(others.mean(axis=0)),
+                "cv_of_mean_norm": variation(others.mean(axis=0)).ravel(),
             }
         ),
     )
-    sequence, kv_head = (axis.ravel() for axis in np.indices((sequences, kv_heads), dtype=np.int32))
     yield (
         "assumption_norms_by_sequence",
         build_batch(
             {
-                "sequence": sequence,
-                "layer": np.full(sequence.size, layer, np.int16),
-                "kv_head": kv_head.astype(np.int16),
+                "sequence": sequence.ravel(),
+                "layer": layer.ravel(),
+                "kv_head": kv_head.ravel(),
                 **{name: values.ravel() for name, values in parts.items()},
                 "cv_without_sequence": left_out.ravel(),
             }

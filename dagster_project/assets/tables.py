@@ -184,7 +184,7 @@ class _Step:
                 check_tables(snapshot, self.after)
                 made_from = self.build_provenance(work.study.analysis, sources.metrics.provenance)
                 with use_scheduler(select_scheduler(work.study) if self.parallel else "threads"):
-                    write_tables(paths, self._compute(sources), made_from, _list_libraries())
+                    write_tables(paths, self._compute(sources), made_from, read_versions())
             rows = {table: count_rows(path) for table, path in paths.items()}
         seconds, what = time.monotonic() - started, self.name.replace("_", " ")
         logger.info("%s: %s, %s (%.1f s)", name, what, self._describe(paths, rows), seconds)
@@ -216,8 +216,8 @@ class _Step:
 
 
 @cache
-def _list_libraries() -> dict[str, str]:
-    """The versions of the libraries that compute tables."""
+def read_versions() -> dict[str, str]:
+    """The versions of ``COMPUTED_BY``."""
     return {library: metadata.version(library) for library in COMPUTED_BY}
 
 

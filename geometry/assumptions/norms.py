@@ -24,25 +24,25 @@ def estimate_variation(norms: ArrayLike) -> tuple[F64, F64]:
     Parameters
     ----------
     norms
-        Of one KV head, (S, position).
+        Of some KV heads, (S, …, position).
 
     Returns
     -------
     whole, left_out
-        Of all sequences, (), and without each, (S,); 0 where the variance comes out below 0, NaN for one sequence or
+        Of all sequences, (…), and without each, (S, …); 0 where the variance comes out below 0, NaN for one sequence or
         one position.
     """
     given = np.asarray(norms, np.float64)
-    sequences, positions = given.shape
+    sequences, *heads, positions = given.shape
     if sequences < 2 or positions < 2:
-        return np.array(np.nan), np.full(sequences, np.nan)
-    levels = given.mean(axis=1)
-    apart = given - levels[:, None]
-    products = apart @ apart.T / positions
-    np.fill_diagonal(products, 0)
-    sums = np.append(products.sum(), products.sum() - 2 * products.sum(axis=1))
-    counts = np.append(sequences, np.full(sequences, sequences - 1))
-    middle = np.append(levels.mean(), (levels.sum() - levels) / (sequences - 1))
+        return np.full(heads, np.nan), np.full((sequences, *heads), np.nan)
+    levels = given.mean(axis=-1)
+    apart = np.moveaxis(given - levels[..., None], 0, -2)
+    products = apart @ apart.swapaxes(-1, -2) / positions * (1 - np.eye(sequences))
+    of_each, every = np.moveaxis(products.sum(axis=-1), -1, 0), products.sum(axis=(-2, -1))
+    sums = np.concatenate([every[None], every - 2 * of_each])
+    middle = np.concatenate([levels.mean(axis=0)[None], (levels.sum(axis=0) - levels) / (sequences - 1)])
+    counts = np.append(sequences, np.full(sequences, sequences - 1)).reshape(-1, *[1] * len(heads))
     pairs = counts * (counts - 1)
     known = (pairs > 0) & (middle > 0)
     variance = np.divide(sums, pairs, out=np.full(sums.shape, np.nan), where=known)

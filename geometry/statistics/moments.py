@@ -25,19 +25,26 @@ class Moments:
 
     def add(self, block: ArrayLike) -> None:
         """Add the next sequences: floats (sequences, …), NaN where there is no quantity."""
-        values = np.asarray(block, np.float64)
+        values = np.asarray(block)
         if not len(values):
             return
         known = ~np.isnan(values)
-        counts = known.sum(axis=0)
-        first = np.take_along_axis(values, known.argmax(axis=0)[None], axis=0)[0]
-        apart = np.where(known, values - first, 0.0)
+        counts: I64 | int = len(values) if (is_whole := bool(known.all())) else known.sum(axis=0)
+        first = values[0] if is_whole else np.take_along_axis(values, known.argmax(axis=0)[None], axis=0)[0]
+        apart = np.subtract(values, first, dtype=np.float64)
+        if not is_whole:
+            apart[~known] = 0
         middle = apart.sum(axis=0) / np.maximum(counts, 1)
-        squares = np.where(known, np.square(apart - middle), 0.0).sum(axis=0)
-        self.merge(counts, np.where(counts > 0, first, 0.0) + middle, squares)
+        apart -= middle
+        if not is_whole:
+            apart[~known] = 0
+        self.merge(counts, np.where(counts > 0, first, 0.0) + middle, np.einsum("s...,s...->...", apart, apart))
 
     def merge(self, counts: I64 | int, mean: F64, squares: F64) -> None:
         """Add sequences by their number, mean, and sum of squared differences to it, each (…)."""
+        if not self.counts.any():
+            self.counts, self._mean, self._squares = np.asarray(counts, np.int64), mean, squares
+            return
         total = self.counts + counts
         apart = mean - self._mean
         share = counts / np.maximum(total, 1)

@@ -97,9 +97,17 @@ def _group_rows(rows: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[tuple[st
 
 
 def _create_writer(path: Path, schema: pa.Schema) -> parquet.ParquetWriter:
-    """A new file; a dictionary of floats, which hardly repeat, would only take time and space."""
-    repeated = [field.name for field in schema if not pa.types.is_floating(field.type)]
-    return parquet.ParquetWriter(path, schema, compression="zstd", use_dictionary=repeated, write_page_checksum=True)
+    """A new file. A dictionary of floats, which hardly repeat, would only take time and space; their bytes compress
+    if those of one place stand together, with LZ4 better than as they are with Zstandard, and twice as fast."""
+    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+    return parquet.ParquetWriter(
+        path,
+        schema,
+        compression="lz4",
+        use_dictionary=[name for name in schema.names if name not in floats],
+        use_byte_stream_split=floats,
+        write_page_checksum=True,
+    )
 
 
 def _seal(path: Path) -> None:

@@ -1,6 +1,7 @@
 """Summaries of small tables, one sentence each."""
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import duckdb
@@ -23,8 +24,18 @@ def read_finding(asset: str, tables: Mapping[str, Path]) -> str | None:
     statement = sql.read_statement("findings", asset)
     if not tables.keys() >= {*statement.inputs.split(", ")}:
         return None
-    with duckdb.connect() as connection:
+    with _connect().cursor() as connection:
         for table, path in tables.items():
-            connection.read_parquet(str(path)).create_view(table)
+            place = str(path).replace("'", "''")
+            connection.execute(f"CREATE TEMP VIEW {table} AS FROM read_parquet('{place}')")
         rows = connection.execute(statement.text).fetchone()
     return None if rows is None else rows[0]
+
+
+@cache
+def _connect() -> duckdb.DuckDBPyConnection:
+    """The empty database of all summaries, opened once because that takes longer than a summary.
+
+    Each cursor has views of its own.
+    """
+    return duckdb.connect()

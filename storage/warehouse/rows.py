@@ -278,17 +278,16 @@ def build_position_rows(
         Columns that have one value in all rows.
     """
     for layer, ((mean, deviation), start) in enumerate(zip(layers, first, strict=True)):
-        heads, position = (axis.ravel() for axis in np.indices(mean.shape, dtype=np.int32))
-        seen = position >= start
-        rows = int(seen.sum())
+        seen = slice(start, None)
+        heads, position = (axis[:, seen].ravel() for axis in np.indices(mean.shape, dtype=np.int32))
         yield build_batch(
-            _make_constant_columns(rows, sequences=sequences, **constant)
+            _make_constant_columns(heads.size, sequences=sequences, **constant)
             | {
-                "layer": np.full(rows, layer, np.int16),
-                head: heads[seen].astype(np.int16),
-                "position": position[seen],
-                f"mean_{quantity}": mean.ravel()[seen].astype(np.float32),
-                f"sd_{quantity}": deviation.ravel()[seen].astype(np.float32),
+                "layer": np.full(heads.size, layer, np.int16),
+                head: heads.astype(np.int16),
+                "position": position,
+                f"mean_{quantity}": mean[:, seen].astype(np.float32).ravel(),
+                f"sd_{quantity}": deviation[:, seen].astype(np.float32).ravel(),
             }
         )
 

@@ -316,8 +316,11 @@ class SequenceStore:
             return np.array(self._make_fill(name)[index])
         readable = _CheckedArray(self, name, self.array(name))
         sequence, *others = index if isinstance(index, tuple) else (index,)
-        if self._is_whole and isinstance(sequence, int) and self._keep_sequence(readable, sequence):
-            part = np.array(self._kept[name, sequence][tuple(others)])
+        is_part = isinstance(sequence, int | slice)
+        numbers = np.arange(readable.shape[0])[sequence] if self._is_whole and is_part else np.empty(0, np.int64)
+        if numbers.size and all(self._keep_sequence(readable, int(number)) for number in numbers.flat):
+            kept = [self._kept[name, int(number)][tuple(others)] for number in numbers.flat]
+            part = np.array(kept if numbers.ndim else kept[0])
         else:
             part = readable[index]
         return part.astype(np.float32) if part.dtype == np.float16 else part

@@ -148,8 +148,9 @@ def read_shard(array: zarr.Array[Any], path: Path, where: Sequence[slice], out: 
     ValueError
         If the bytes of the file are not those that were written.
     """
-    counts = [size // chunk for size, chunk in zip(array.shards or array.shape, array.chunks, strict=True)]
-    needed = (range(part.start // size, -(-part.stop // size)) for part, size in zip(where, array.chunks, strict=True))
+    chunks, dtype = array.chunks, array.dtype  # which Zarr derives anew each time
+    counts = [size // chunk for size, chunk in zip(array.shards or array.shape, chunks, strict=True)]
+    needed = (range(part.start // size, -(-part.stop // size)) for part, size in zip(where, chunks, strict=True))
     try:
         file = path.open("rb", buffering=0)
     except FileNotFoundError:
@@ -162,8 +163,8 @@ def read_shard(array: zarr.Array[Any], path: Path, where: Sequence[slice], out: 
             offset, length = index[position].tolist()
             if length != EMPTY:
                 content = os.pread(file.fileno(), length, offset)
-                chunk = _decode_block(content, compressor, array.dtype).reshape(array.chunks)
-                inside, outside = _overlap(position, array.chunks, where)
+                chunk = _decode_block(content, compressor, dtype).reshape(chunks)
+                inside, outside = _overlap(position, chunks, where)
                 out[outside] = chunk[inside]
 
 
