@@ -70,11 +70,10 @@ def _measure_run(sources: Sources, index: int, run: slice, seen: slice) -> Itera
     moments = _LayerMoments()
     for layers, part in split_run(run, sequences, 8 * size.heads * (seen.stop - seen.start), BLOCK_BYTES):
         arrays = [read_layers(store, name, layers, sequence=part, query=index, key=seen) for store, name in places]
-        for layer, of_layer in enumerate(
-            zip(*(np.moveaxis(array, 1, 0) for array in arrays), strict=True), layers.start
-        ):
-            weight, cos_last, length, cos_sink = (array.astype(np.float64) for array in of_layer)
-            moments.norms.add(weight * length.repeat(size.heads // size.kv_heads, axis=1))
+        of_layers = zip(*(np.moveaxis(array, 1, 0) for array in arrays), strict=True)
+        for layer, (weight, cos_last, length, cos_sink) in enumerate(of_layers, layers.start):
+            of_heads = length.repeat(size.heads // size.kv_heads, axis=1)
+            moments.norms.add(np.multiply(weight, of_heads, dtype=np.float64))
             moments.last.add(cos_last)
             moments.sink.add(cos_sink)
             if part.stop == sequences:

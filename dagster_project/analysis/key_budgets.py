@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dagster_project.analysis.passes import Block, fill_columns
-from dagster_project.analysis.sources import Rows, Sources
+from dagster_project.analysis.sources import Rows
 from geometry.arrays import F64
 from geometry.statistics.intervals import Domain
 from geometry.statistics.moments import estimate_mean
@@ -23,45 +23,43 @@ AT_LEAST_ONE: Domain = (1.0, math.inf)
 class KeyBudgets:
     """The rows of ``key_budgets``, ``key_budgets_layer`` and ``key_budgets_model``.
 
-    In memory are the numbers of all sequences of one layer, and their sums over the heads of the model at each query.
+    In memory are the numbers of all heads of one query.
     """
 
-    def __init__(self, sources: Sources) -> None:
-        sequences = sources.metrics.sizes["sequence"]
+    def __init__(self) -> None:
         self._parts: list[F64] = []
-        self._sums: F64 = np.zeros((len(sources.queries), sequences, len(NUMBERS)))
-        self._heads = np.zeros(len(sources.queries), np.int32)
-        self._keys: F64 = np.zeros(len(sources.queries))
-        self._queries = sources.queries
+        self._layers: list[tuple[Block, F64]] = []
+        """The layers of a query, the first block of each with its numbers."""
 
     def measure(self, block: Block) -> F64:
         """The numbers of one block, (sequence, number, head)."""
         return np.stack([block.read(name).astype(np.float64) for name in NUMBERS], axis=1)
 
     def add(self, block: Block, measured: F64) -> Rows:
-        """Yield the rows of the layer, once all its sequences are there."""
+        """Yield the rows of a query, once the next begins."""
+        if self._layers and self._layers[0][0].index != block.index:
+            yield from self.finish()
         self._parts.append(measured)
-        self._sums[block.index, block.sequences] += measured.sum(axis=-1)
-        if not block.is_last:
-            return
-        counts, self._parts = np.concatenate(self._parts), []
-        self._heads[block.index] += block.heads
-        self._keys[block.index] += block.heads * block.n_keys
-        constant = {"query": block.query, "sequences": len(counts)}
-        layer = {"layer": np.full(block.heads, block.layer, np.int16)}
-        keys = np.full(block.heads, float(block.n_keys))
-        head = {"head": np.arange(block.heads, dtype=np.int16), "n_keys": keys}
-        yield "key_budgets", _build_rows(counts, layer | head, **constant)
-        of_layer = {name: column[:1] for name, column in (layer | {"n_keys": keys}).items()}
-        yield "key_budgets_layer", _build_rows(counts.mean(axis=-1)[..., None], of_layer, heads=block.heads, **constant)
+        if block.is_last:
+            self._layers.append((block, np.concatenate(self._parts)))
+            self._parts = []
 
     def finish(self) -> Rows:
-        """Yield the rows of the model."""
-        for index, heads in enumerate(self._heads.tolist()):
-            if heads:
-                constant = {"query": self._queries[index], "heads": heads, "sequences": self._sums.shape[1]}
-                keys = {"n_keys": self._keys[index : index + 1] / heads}
-                yield "key_budgets_model", _build_rows(self._sums[index][..., None] / heads, keys, **constant)
+        """Yield the rows of the last query."""
+        if not self._layers:
+            return
+        layers, self._layers = self._layers, []
+        query, blocks, parts = layers[0][0].query, [block for block, _ in layers], [part for _, part in layers]
+        constant, counts = {"query": query, "sequences": len(parts[0])}, np.concatenate(parts, axis=-1)
+        heads, keys = ([getattr(block, name) for block in blocks] for name in ("heads", "n_keys"))
+        layer = {"layer": np.array([block.layer for block in blocks], np.int16), "n_keys": np.array(keys, np.float64)}
+        of_head = {name: column.repeat(heads) for name, column in layer.items()}
+        of_head["head"] = np.concatenate([np.arange(number, dtype=np.int16) for number in heads])
+        yield "key_budgets", _build_rows(counts, of_head, **constant)
+        of_layers = np.stack([part.mean(axis=-1) for part in parts], axis=-1)
+        yield "key_budgets_layer", _build_rows(of_layers, layer | {"heads": np.array(heads, np.int32)}, **constant)
+        of_model = {"n_keys": of_head["n_keys"].mean(keepdims=True)}
+        yield "key_budgets_model", _build_rows(counts.mean(axis=-1)[..., None], of_model, heads=sum(heads), **constant)
 
 
 def _build_rows(mean: F64, columns: Mapping[str, Any], **constant: int) -> pa.RecordBatch:

@@ -10,8 +10,7 @@ from dagster_project.analysis.passes import Block, fill_columns, run_pass
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.bounds import lower
-from geometry.grids import BANDS, compute_band_weights
-from geometry.selection.metrics import METRICS, MetricMoments, average_metrics
+from geometry.selection.metrics import METRICS, MetricMoments, average_levels, average_metrics
 from geometry.statistics.intervals import SHARE, Estimate
 from geometry.statistics.moments import Moments, estimate_mean
 from storage.warehouse.rows import build_batch
@@ -23,7 +22,7 @@ def compute_selection_means(sources: Sources) -> Rows:
     With intervals, of heads and of the whole model. Means over heads of every sequence at one query are in memory, and
     the means of one layer.
     """
-    return run_pass(sources, [SelectionMeans(sources), HeadLevels(sources), KeyBudgets(sources)], what="means")
+    return run_pass(sources, [SelectionMeans(sources), HeadLevels(sources), KeyBudgets()], what="means")
 
 
 class SelectionMeans:
@@ -62,22 +61,12 @@ class HeadLevels:
 
     def measure(self, block: Block) -> dict[str, F64]:
         """Means over ln N of one block, (sequence, head) each."""
-        n, weights = np.arange(1, block.n_keys), compute_band_weights(block.n_keys)
-        k_in, k_out = block.read("k_in"), block.read("k_out")
-        floor = n / block.n_keys
-        curves = {"recall": k_in / n, "specificity": 1 - k_out / (block.n_keys - n)}
-        levels = {
-            f"{name}{band}": curve @ weights[:, index]
-            for name, curve in curves.items()
-            for index, band in enumerate(BANDS)
-        }
-        lengths = block.read("norm_s").astype(np.float64)
-        others = {
-            "precision_excess": (n / (n + k_out) - floor) / (1 - floor),
-            "r_min": np.divide(block.read("r_min"), lengths, out=np.full(lengths.shape, np.nan), where=lengths > 0),
-            "premise_share": np.where(np.isnan(margin := read_margin(block, self._scale)), np.nan, margin > 0),
-        }
-        return levels | {name: average_known(curve, weights[:, 0]) for name, curve in others.items()}
+        arrays = [block.read(name) for name in ("k_in", "k_out", "r_min", "norm_s")]
+        unit = np.ones(arrays[0].shape[:2])
+        if self._scale == "unit":
+            unit = block.read("value_scale").astype(np.float64).repeat(block.group, axis=1)
+        parts = lower.Ingredients(**{name: block.read(name) for name in lower.INGREDIENTS if name != "a_0"})
+        return average_levels(*arrays, parts, unit, block.n_keys)
 
     def add(self, block: Block, measured: dict[str, F64]) -> Rows:
         """Yield the rows of a block."""
@@ -98,23 +87,6 @@ class HeadLevels:
     def finish(self) -> Rows:
         """Nothing is left."""
         yield from ()
-
-
-def read_margin(block: Block, scale: str) -> F64:
-    """Δ/B of a block with the sign of Δ, (sequence, head, N); NaN where there is none."""
-    parts = {name: block.read(name) for name in lower.INGREDIENTS if name != "a_0"}
-    unit: Any = 1.0
-    if scale == "unit":
-        unit = block.read("value_scale").astype(np.float64).repeat(block.group, axis=1)[..., None]
-    return lower.margin(lower.Ingredients(**parts), unit)
-
-
-def average_known(curves: F64, weights: F64) -> F64:
-    """Weighted means over N without NaN, (…, N) → (…); NaN where there is none."""
-    known = ~np.isnan(curves)
-    total = known @ weights
-    means: F64 = np.divide(np.nan_to_num(curves) @ weights, total, out=np.full(total.shape, np.nan), where=total > 0)
-    return means
 
 
 class _Model:

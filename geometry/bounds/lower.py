@@ -45,7 +45,11 @@ INGREDIENTS = tuple(field.name for field in fields(Ingredients))
 
 def delta(parts: Ingredients) -> F64:
     """Δ = (a_min^in)² − 2 a_max^out S_in ρ_out, the margin of the selected keys except the sink (eq. 8)."""
-    least, most, total, cosine = _convert_arrays(parts.a_min_in, parts.a_max_out, parts.s_in, parts.rho_out)
+    return subtract_overlap(*_convert_arrays(parts.a_min_in, parts.a_max_out, parts.s_in, parts.rho_out))
+
+
+def subtract_overlap(least: F64, most: F64, total: F64, cosine: F64) -> F64:
+    """Δ from a_min^in, a_max^out, S_in and ρ_out, all float64 numbers or arrays."""
     return least * least - 2 * most * total * cosine
 
 

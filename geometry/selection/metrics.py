@@ -1,15 +1,21 @@
-"""Precision, Recall and the other metrics of a selection, averaged over sequences from its counts."""
+"""Precision, Recall and the other metrics of a selection, averaged over sequences from its counts, or over ln N."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import compile_sum_kernel
+from geometry.accelerate import compile_kernel, compile_sum_kernel
 from geometry.arrays import F64
+from geometry.bounds import lower
+from geometry.grids import BANDS, compute_band_weights
 
 METRICS = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "precision_excess")
 """The metrics that are averaged, in the order of arrays."""
+
+
+BANDED, LEVELS = ("recall", "specificity"), ("precision_excess", "r_min", "premise_share")
+"""What is averaged over ln N: in every band, and over all N from 2 on."""
 
 
 @dataclass(frozen=True)
@@ -77,3 +83,89 @@ def _sum_metrics(
                     mean[metric, head, at] += apart * share
                     squares[metric, head, at] += apart * (values[metric, at] - mean[metric, head, at])
                     over_heads[sequence, metric, at] += values[metric, at]
+
+
+def average_levels(
+    k_in: NDArray[np.integer],
+    k_out: NDArray[np.integer],
+    r_min: NDArray[np.floating],
+    norm_s: NDArray[np.floating],
+    parts: lower.Ingredients,
+    unit: F64,
+    n_keys: int,
+) -> dict[str, F64]:
+    """Means over ln N of every sequence and head of one layer, in one pass.
+
+    Parameters
+    ----------
+    k_in, k_out
+        Counts, integers (sequence, head, N), N from 1 to n − 1.
+    r_min, norm_s
+        Radius and ‖s_N‖, in the unit of the value states, (sequence, head, N).
+    parts
+        Ingredients of the margin, arrays (sequence, head, N).
+    unit
+        What the values are divided by for the margin, (sequence, head).
+    n_keys
+        n, the number of keys.
+
+    Returns
+    -------
+    dict
+        Float64 (sequence, head) each: Recall and specificity with each suffix of ``geometry.grids.BANDS``, and as
+        ``LEVELS`` Precision's excess above N/n, r_min relative to ‖s_N‖, and the share of N with Δ > 0; over the N that
+        have the quantity, NaN where none has.
+    """
+    banded, others = np.zeros((len(BANDED), len(BANDS), *unit.shape)), np.zeros((len(LEVELS), *unit.shape))
+    margins = (parts.a_min_in, parts.a_max_out, parts.s_in, parts.rho_out, parts.a_max_in)
+    _fill_levels(k_in, k_out, r_min, norm_s, *margins, unit, compute_band_weights(n_keys), banded, others)
+    levels = {f"{name}{band}": banded[i, j] for i, name in enumerate(BANDED) for j, band in enumerate(BANDS)}
+    return levels | dict(zip(LEVELS, others, strict=True))
+
+
+_subtract_overlap = compile_kernel(lower.subtract_overlap)
+
+
+@compile_kernel
+def _fill_levels(
+    k_in: NDArray[np.integer],
+    k_out: NDArray[np.integer],
+    r_min: NDArray[np.floating],
+    norm_s: NDArray[np.floating],
+    least: NDArray[np.floating],
+    most: NDArray[np.floating],
+    total: NDArray[np.floating],
+    cosine: NDArray[np.floating],
+    largest: NDArray[np.floating],
+    unit: F64,
+    weights: F64,
+    banded: F64,
+    others: F64,
+) -> None:
+    """Fill the means of ``average_levels``: ``banded`` (metric, band, sequence, head), others (metric, …)."""
+    sequences, heads, last = k_in.shape
+    for sequence in range(sequences):
+        for head in range(heads):
+            excess, radius, positive = 0.0, 0.0, 0.0
+            every, long, bounded = 0.0, 0.0, 0.0
+            for at in range(last):
+                n, floor, weight = at + 1, (at + 1) / (last + 1), weights[at, 0]
+                place = (sequence, head, at)
+                for band in range(weights.shape[1]):
+                    banded[0, band, sequence, head] += k_in[place] / n * weights[at, band]
+                    banded[1, band, sequence, head] += (1 - k_out[place] / (last + 1 - n)) * weights[at, band]
+                every += weight
+                excess += (n / (n + k_out[place]) - floor) / (1 - floor) * weight
+                length = np.float64(norm_s[place])
+                if length > 0 and not np.isnan(r_min[place]):
+                    long += weight
+                    radius += r_min[place] / length * weight
+                outside, inside = np.float64(most[place]), np.float64(total[place])
+                divisor = (largest[place] + outside + inside) * unit[sequence, head]
+                margin = _subtract_overlap(np.float64(least[place]), outside, inside, np.float64(cosine[place]))
+                if divisor > 0 and unit[sequence, head] > 0 and not np.isnan(margin):
+                    bounded += weight
+                    positive += weight * (margin / divisor > 0)
+            others[0, sequence, head] = excess / every if every > 0 else np.nan
+            others[1, sequence, head] = radius / long if long > 0 else np.nan
+            others[2, sequence, head] = positive / bounded if bounded > 0 else np.nan

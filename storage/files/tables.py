@@ -97,8 +97,10 @@ def _group_rows(rows: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[tuple[st
 
 
 def _create_writer(path: Path, schema: pa.Schema) -> parquet.ParquetWriter:
-    """A new file. A dictionary of floats, which hardly repeat, would only take time and space; their bytes compress
-    if those of one place stand together, with LZ4 better than as they are with Zstandard, and twice as fast."""
+    """A new file. A dictionary of floats, which hardly repeat, would only take time and space.
+
+    With the bytes of one place side by side, LZ4 makes them smaller than Zstandard does as they are, in half the time.
+    """
     floats = [field.name for field in schema if pa.types.is_floating(field.type)]
     return parquet.ParquetWriter(
         path,

@@ -22,11 +22,12 @@ def read_finding(asset: str, tables: Mapping[str, Path]) -> str | None:
     if asset not in sql.list_names("findings"):
         return None
     statement = sql.read_statement("findings", asset)
-    if not tables.keys() >= {*statement.inputs.split(", ")}:
+    inputs = statement.inputs.split(", ")
+    if not tables.keys() >= {*inputs}:
         return None
     with _connect().cursor() as connection:
-        for table, path in tables.items():
-            place = str(path).replace("'", "''")
+        for table in inputs:
+            place = str(tables[table]).replace("'", "''")
             connection.execute(f"CREATE TEMP VIEW {table} AS FROM read_parquet('{place}')")
         rows = connection.execute(statement.text).fetchone()
     return None if rows is None else rows[0]

@@ -1,4 +1,4 @@
-"""Metrics averaged over sequences in one pass, against the definitions in exact arithmetic."""
+"""Metrics averaged in one pass: over sequences in exact arithmetic, over ln N by a loop over the definitions."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -6,7 +6,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from geometry.selection.metrics import METRICS, average_metrics
+from geometry.bounds.lower import Ingredients
+from geometry.grids import compute_band_weights
+from geometry.selection.metrics import METRICS, average_levels, average_metrics
 
 KEYS = 17
 
@@ -65,3 +67,44 @@ def test_equal_the_definitions(dtype: type, sequences: int) -> None:
 def test_other_definitions_would_be_noticed(name: str, wrong: Definition) -> None:
     with pytest.raises(AssertionError, match=name):
         assert_right(DEFINITIONS | {name: wrong})
+
+
+def average_slowly(
+    given: dict[str, np.ndarray], unit: float, at: tuple[int, int], above: float = 0
+) -> dict[str, float]:
+    """Levels of one sequence and head; Δ counts as positive above ``above``."""
+    curve = {name: array[at].astype(float) for name, array in given.items()}
+    n, weights = np.arange(1, KEYS), compute_band_weights(KEYS)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        delta = curve["a_min_in"] ** 2 - 2 * curve["a_max_out"] * curve["s_in"] * curve["rho_out"]
+        breadth = curve["a_max_in"] + curve["a_max_out"] + curve["s_in"]
+        known = (breadth > 0) & (unit > 0) & ~np.isnan(delta)
+        curves = {
+            "recall_first": curve["k_in"] / n,
+            "specificity": 1 - curve["k_out"] / (KEYS - n),
+            "r_min": np.where(curve["norm_s"] > 0, curve["r_min"] / curve["norm_s"], np.nan),
+            "premise_share": np.where(known, delta > above, np.nan),
+        }
+    levels = {}
+    for name, values in curves.items():
+        there, share = ~np.isnan(values), weights[:, 1 if name.endswith("first") else 0]
+        levels[name] = sum(values[there] * share[there]) / sum(share[there]) if share[there].sum() else np.nan
+    return levels
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_levels_are_weighted_means_of_what_is_known(dtype: type) -> None:
+    rng, n = np.random.default_rng(5), np.arange(1, KEYS)
+    given = {name: rng.integers(0, end + 1, (3, 2, KEYS - 1)) for name, end in (("k_in", n), ("k_out", KEYS - n))}
+    names = ("r_min", "norm_s", "a_min_in", "a_max_out", "s_in", "rho_out", "a_max_in")
+    given |= {name: rng.uniform(0.2, 1, (3, 2, KEYS - 1)).astype(dtype) for name in names}
+    given["norm_s"][0, 0, 3:7], given["s_in"][1, 1, ::2], given["a_min_in"][2, 0] = 0, np.nan, np.nan
+    unit = np.array([[1.0, 0.5], [2.0, 1.0], [1.0, 0.0]])
+    parts = Ingredients(**{name: given[name] for name in names[2:]})
+    counts = (given[name] for name in ("k_in", "k_out", "r_min", "norm_s"))
+    levels = average_levels(*counts, parts, unit, KEYS)
+    for at in np.ndindex(3, 2):
+        for name, value in average_slowly(given, unit[at], at).items():
+            np.testing.assert_allclose(levels[name][at], value, rtol=1e-12, err_msg=f"{name} {at}")
+    assert np.isnan(levels["premise_share"][[2, 2], [0, 1]]).all()  # no margin; no unit
+    assert levels["premise_share"][0, 0] != average_slowly(given, 1, (0, 0), above=0.5)["premise_share"]  # control
