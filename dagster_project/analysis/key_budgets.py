@@ -52,7 +52,8 @@ class KeyBudgets:
         query, blocks, parts = layers[0][0].query, [block for block, _ in layers], [part for _, part in layers]
         constant, counts = {"query": query, "sequences": len(parts[0])}, np.concatenate(parts, axis=-1)
         heads, keys = ([getattr(block, name) for block in blocks] for name in ("heads", "n_keys"))
-        layer = {"layer": np.array([block.layer for block in blocks], np.int16), "n_keys": np.array(keys, np.float64)}
+        layer: dict[str, Any] = {"layer": np.array([block.layer for block in blocks], np.int16)}
+        layer["n_keys"] = np.array(keys, np.float64)
         of_head = {name: column.repeat(heads) for name, column in layer.items()}
         of_head["head"] = np.concatenate([np.arange(number, dtype=np.int16) for number in heads])
         yield "key_budgets", _build_rows(counts, of_head, **constant)

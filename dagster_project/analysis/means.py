@@ -61,12 +61,12 @@ class HeadLevels:
 
     def measure(self, block: Block) -> dict[str, F64]:
         """Means over ln N of one block, (sequence, head) each."""
-        arrays = [block.read(name) for name in ("k_in", "k_out", "r_min", "norm_s")]
-        unit = np.ones(arrays[0].shape[:2])
+        k_in, k_out, r_min, norm_s = (block.read(name) for name in ("k_in", "k_out", "r_min", "norm_s"))
+        unit = np.ones(k_in.shape[:2])
         if self._scale == "unit":
             unit = block.read("value_scale").astype(np.float64).repeat(block.group, axis=1)
         parts = lower.Ingredients(**{name: block.read(name) for name in lower.INGREDIENTS if name != "a_0"})
-        return average_levels(*arrays, parts, unit, block.n_keys)
+        return average_levels(k_in, k_out, r_min, norm_s, parts, unit, block.n_keys)
 
     def add(self, block: Block, measured: dict[str, F64]) -> Rows:
         """Yield the rows of a block."""

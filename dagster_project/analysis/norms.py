@@ -38,15 +38,13 @@ def _build_rows(norms: F64, layers: slice) -> Rows:
     whole, left_out = estimate_variation(others)
     estimates["cv_of_expected_norm"] = estimate_jackknife(whole, left_out, POSITIVE)
     ends = {"": "value", "_low": "low", "_high": "high"}
-    sequence, *place = np.indices(sink.shape, dtype=np.int32)
-    layer, kv_head = (axis.astype(np.int16) for axis in place)
-    layer += np.int16(layers.start)
+    sequence, layer, kv_head = np.indices(sink.shape, dtype=np.int32).reshape(3, -1)
+    place = {"layer": (layer + layers.start).astype(np.int16), "kv_head": kv_head.astype(np.int16)}
     yield (
         "assumption_norms",
         build_batch(
             {
-                "layer": layer[0].ravel(),
-                "kv_head": kv_head[0].ravel(),
+                **{name: column[: usable.size] for name, column in place.items()},
                 "sequences": np.full(usable.size, len(norms), np.int32),
                 "status": pa.array(np.where(usable, "ok", "zero").ravel().tolist(), pa.string()),
                 **{
@@ -62,9 +60,8 @@ def _build_rows(norms: F64, layers: slice) -> Rows:
         "assumption_norms_by_sequence",
         build_batch(
             {
-                "sequence": sequence.ravel(),
-                "layer": layer.ravel(),
-                "kv_head": kv_head.ravel(),
+                "sequence": sequence,
+                **place,
                 **{name: values.ravel() for name, values in parts.items()},
                 "cv_without_sequence": left_out.ravel(),
             }

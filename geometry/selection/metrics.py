@@ -1,6 +1,7 @@
 """Precision, Recall and the other metrics of a selection, averaged over sequences from its counts, or over ln N."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,13 +118,15 @@ def average_levels(
         have the quantity, NaN where none has.
     """
     banded, others = np.zeros((len(BANDED), len(BANDS), *unit.shape)), np.zeros((len(LEVELS), *unit.shape))
-    margins = (parts.a_min_in, parts.a_max_out, parts.s_in, parts.rho_out, parts.a_max_in)
-    _fill_levels(k_in, k_out, r_min, norm_s, *margins, unit, compute_band_weights(n_keys), banded, others)
+    names = ("a_min_in", "a_max_out", "s_in", "rho_out", "a_max_in")
+    least, most, total, cosine, largest = (np.asarray(getattr(parts, name)) for name in names)
+    weights = compute_band_weights(n_keys)
+    _fill_levels(k_in, k_out, r_min, norm_s, least, most, total, cosine, largest, unit, weights, banded, others)
     levels = {f"{name}{band}": banded[i, j] for i, name in enumerate(BANDED) for j, band in enumerate(BANDS)}
     return levels | dict(zip(LEVELS, others, strict=True))
 
 
-_subtract_overlap = compile_kernel(lower.subtract_overlap)
+_subtract_overlap: Any = compile_kernel(lower.subtract_overlap)
 
 
 @compile_kernel

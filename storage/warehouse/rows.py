@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+import sql
 from geometry.quantities import ROLES, TOP_KEYS
 from sql.columns import CONCENTRATION, OF_ATTENTION
 from storage.warehouse.connection import FORMAT_VERSION
@@ -279,7 +280,7 @@ def build_position_rows(
     """
     for layer, ((mean, deviation), start) in enumerate(zip(layers, first, strict=True)):
         seen = slice(start, None)
-        heads, position = (axis[:, seen].ravel() for axis in np.indices(mean.shape, dtype=np.int32))
+        heads, position = np.indices(mean.shape, dtype=np.int32)[:, :, seen].reshape(2, -1)
         yield build_batch(
             _make_constant_columns(heads.size, sequences=sequences, **constant)
             | {
@@ -368,3 +369,29 @@ def build_batch(columns: Mapping[str, NDArray[Any] | pa.Array], **texts: str) ->
     for name, text in texts.items():
         arrays[name] = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array([text]))
     return pa.RecordBatch.from_pydict(arrays)
+
+
+ARROW_TYPES: Mapping[str, pa.DataType] = {
+    "BOOLEAN": pa.bool_(),
+    "SMALLINT": pa.int16(),
+    "INTEGER": pa.int32(),
+    "DOUBLE": pa.float64(),
+    "VARCHAR": pa.string(),
+}
+"""The Arrow type of each type in ``sql/schema`` that listed rows have."""
+
+
+def build_listed(table: str, rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
+    """A record batch of a table from its rows one by one, NaN and what a row lacks becoming NULL.
+
+    Its columns are those of ``sql/schema``, but for the study.
+    """
+    schema = pa.schema(
+        [
+            (column.name, ARROW_TYPES[column.type])
+            for column in sql.read_statement("schema", table).typed
+            if column.name != "study"
+        ]
+    )
+    known = [{name: value for name, value in row.items() if value == value} for row in rows]  # noqa: PLR0124 (NaN)
+    return pa.RecordBatch.from_pylist(known, schema)

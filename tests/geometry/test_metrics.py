@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -95,16 +96,17 @@ def average_slowly(
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_levels_are_weighted_means_of_what_is_known(dtype: type) -> None:
     rng, n = np.random.default_rng(5), np.arange(1, KEYS)
-    given = {name: rng.integers(0, end + 1, (3, 2, KEYS - 1)) for name, end in (("k_in", n), ("k_out", KEYS - n))}
+    given: dict[str, Any] = {
+        name: rng.integers(0, end + 1, (3, 2, KEYS - 1)) for name, end in (("k_in", n), ("k_out", KEYS - n))
+    }
     names = ("r_min", "norm_s", "a_min_in", "a_max_out", "s_in", "rho_out", "a_max_in")
     given |= {name: rng.uniform(0.2, 1, (3, 2, KEYS - 1)).astype(dtype) for name in names}
     given["norm_s"][0, 0, 3:7], given["s_in"][1, 1, ::2], given["a_min_in"][2, 0] = 0, np.nan, np.nan
     unit = np.array([[1.0, 0.5], [2.0, 1.0], [1.0, 0.0]])
     parts = Ingredients(**{name: given[name] for name in names[2:]})
-    counts = (given[name] for name in ("k_in", "k_out", "r_min", "norm_s"))
-    levels = average_levels(*counts, parts, unit, KEYS)
+    levels = average_levels(given["k_in"], given["k_out"], given["r_min"], given["norm_s"], parts, unit, KEYS)
     for at in np.ndindex(3, 2):
-        for name, value in average_slowly(given, unit[at], at).items():
+        for name, value in average_slowly(given, float(unit[at]), at).items():
             np.testing.assert_allclose(levels[name][at], value, rtol=1e-12, err_msg=f"{name} {at}")
     assert np.isnan(levels["premise_share"][[2, 2], [0, 1]]).all()  # no margin; no unit
     assert levels["premise_share"][0, 0] != average_slowly(given, 1, (0, 0), above=0.5)["premise_share"]  # control

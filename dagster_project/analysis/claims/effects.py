@@ -13,6 +13,7 @@ from geometry.arrays import F64
 from geometry.statistics.associations import associate, correlate_heads, rank_within
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.moments import estimate_mean
+from storage.warehouse.rows import build_listed
 
 LEAST_LOSS = 0.01
 """Smallest mean increase of the loss, in nats, that is worth an explanation."""
@@ -109,16 +110,6 @@ def _measure_prediction(evidence: Evidence) -> Samples:
 GEOMETRY = ("recall", "elbow", "retriever_score", "mixer_score", "reset_score", "rho_0", "effective_keys")
 """Measures of heads, of ``head_measures``, that are correlated with the loss."""
 
-ASSOCIATION_SCHEMA = pa.schema(
-    [
-        ("measure", pa.string()),
-        *((name, pa.int32()) for name in ("heads", "sequences")),
-        *((name, pa.float64()) for name in ("correlation", "correlation_low", "correlation_high", "p")),
-        ("correlation_over_all", pa.float64()),
-    ]
-)
-"""The columns of ``loss_associations``."""
-
 
 def correlate_losses(evidence: Evidence) -> pa.RecordBatch:
     """The rows of ``loss_associations``: measures of heads and the loss without them, within layers."""
@@ -135,7 +126,7 @@ def correlate_losses(evidence: Evidence) -> pa.RecordBatch:
         if known.any()
         else []
     )
-    return pa.RecordBatch.from_pylist([row for row in rows if row], ASSOCIATION_SCHEMA)
+    return build_listed("loss_associations", filter(None, rows))
 
 
 def _correlate_measure(evidence: Evidence, name: str, values: F64, losses: F64) -> dict[str, Any]:
@@ -154,9 +145,9 @@ def _correlate_measure(evidence: Evidence, name: str, values: F64, losses: F64) 
         "measure": name,
         "heads": association.heads,
         "sequences": len(losses),
-        **{end: None if np.isnan(value) else float(np.tanh(value)) for end, value in ends.items()},
+        **{end: float(np.tanh(value)) for end, value in ends.items()},
         "p": min(1.0, 2 * min(association.p_above, association.p_below)),
-        "correlation_over_all": None if np.isnan(over_all[0]) else float(over_all[0]),
+        "correlation_over_all": float(over_all[0]),
     }
 
 

@@ -26,6 +26,11 @@ class Sample:
     arranged: tuple[float, float] | None = None
     """Of an association, the p values of random arrangements as high, and as low."""
 
+    @property
+    def sequences(self) -> int:
+        """Number of sequences that have a number."""
+        return int((~np.isnan(self.of_sequences)).sum())
+
 
 @dataclass(frozen=True)
 class Evidence:

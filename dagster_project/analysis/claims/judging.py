@@ -38,6 +38,7 @@ from geometry.statistics.verdicts import (
     join_alternatives,
     join_parts,
 )
+from storage.warehouse.rows import build_listed
 
 SUBJECTS = (separation, sink, layers, norms, fits, bounds, kinds, plane, patterns, regimes, effects)
 """The modules of measures and claims."""
@@ -115,9 +116,8 @@ def find_measure(name: str) -> Measure:
 def estimate_sample(sample: Sample, measure: Measure) -> Estimate:
     """The value of a measure with its interval, on its own scale."""
     spread = estimate_mean(sample.of_sequences)
-    counts = int((~np.isnan(sample.of_sequences)).sum())
     middle = float(spread.value) if sample.whole is None else sample.whole
-    estimate = make_estimate(middle, spread.error, counts)
+    estimate = make_estimate(middle, spread.error, sample.sequences)
     value, low, high = (
         np.clip(measure.scale.back(end), *measure.domain) for end in (estimate.value, estimate.low, estimate.high)
     )
@@ -165,7 +165,7 @@ def _find_reason(claim: Claim, parts: Sequence[tuple[Part, Sample, Sides]], evid
     rows = max(sample.rows for _, sample, _ in parts)
     if rows < claim.least_rows:
         return f"it rests on {rows} {claim.rows_of} and needs {claim.least_rows}"
-    sequences = min(int((~np.isnan(sample.of_sequences)).sum()) for _, sample, _ in parts)
+    sequences = min(sample.sequences for _, sample, _ in parts)
     if sequences < LEAST_SEQUENCES:
         return f"{sequences} sequence{'s' if sequences != 1 else ''} measured, {LEAST_SEQUENCES} are needed"
     return None
@@ -173,30 +173,13 @@ def _find_reason(claim: Claim, parts: Sequence[tuple[Part, Sample, Sides]], evid
 
 def _build_value_rows(samples: Mapping[str, Sample]) -> pa.RecordBatch:
     """The rows of ``measure_values``."""
-    parts = [
-        (name, sequence, value) for name, one in samples.items() for sequence, value in enumerate(one.of_sequences)
-    ]
-    known = [(name, sequence, float(value)) for name, sequence, value in parts if not math.isnan(value)]
-    names, sequences, values = zip(*known, strict=True) if known else ((), (), ())
-    return pa.RecordBatch.from_pydict(
-        {
-            "measure": pa.array(names, pa.string()),
-            "sequence": pa.array(sequences, pa.int32()),
-            "value": pa.array(values, pa.float64()),
-        }
+    rows = (
+        {"measure": name, "sequence": sequence, "value": value}
+        for name, one in samples.items()
+        for sequence, value in enumerate(one.of_sequences.tolist())
+        if not math.isnan(value)
     )
-
-
-MEASURE_SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("measure", "meaning")),
-        *((f"value{end}", pa.float64()) for end in ("", "_low", "_high")),
-        *((name, pa.int32()) for name in ("rows", "sequences")),
-        *((f"twin_{end}", pa.float64()) for end in ("value", "low", "high")),
-        *((f"twin_{end}", pa.float64()) for end in ("difference", "difference_low", "difference_high", "p")),
-    ]
-)
-"""The columns of ``measures``."""
+    return build_listed("measure_values", rows)
 
 
 def _build_measure_rows(
@@ -207,9 +190,9 @@ def _build_measure_rows(
     for name, sample in samples.items():
         row: dict[str, Any] = {"measure": name, "meaning": find_measure(name).meaning}
         row |= _name_ends("value", estimates[name])
-        row |= {"rows": sample.rows, "sequences": int((~np.isnan(sample.of_sequences)).sum())}
+        row |= {"rows": sample.rows, "sequences": sample.sequences}
         rows.append(row | _compare_with_twin(name, sample, twin))
-    return pa.RecordBatch.from_pylist([_drop_nan(row) for row in rows], MEASURE_SCHEMA)
+    return build_listed("measures", rows)
 
 
 def _compare_with_twin(name: str, sample: Sample, twin: Twin | None) -> dict[str, Any]:
@@ -235,22 +218,6 @@ def _name_ends(name: str, estimate: Estimate) -> dict[str, float]:
     return {name: float(estimate.value), f"{name}_low": float(estimate.low), f"{name}_high": float(estimate.high)}
 
 
-def _drop_nan(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with NULL for NaN."""
-    return {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in row.items()}
-
-
-PROFILE_SCHEMA = pa.schema(
-    [
-        ("quantity", pa.string()),
-        ("layer", pa.int32()),
-        *((f"value{end}", pa.float64()) for end in ("", "_low", "_high")),
-        ("is_after_step", pa.bool_()),
-    ]
-)
-"""The columns of ``layer_profiles``."""
-
-
 def _build_profile_rows(profiles: Mapping[str, layers.Profile]) -> pa.RecordBatch:
     """The rows of ``layer_profiles``."""
     rows = []
@@ -259,24 +226,14 @@ def _build_profile_rows(profiles: Mapping[str, layers.Profile]) -> pa.RecordBatc
             row: dict[str, Any] = {"quantity": quantity, "layer": layer}
             row |= _name_ends("value", estimate_mean(profile.values[:, place], SHARE))
             row["is_after_step"] = None if profile.step is None else place >= profile.step.place
-            rows.append(_drop_nan(row))
-    return pa.RecordBatch.from_pylist(rows, PROFILE_SCHEMA)
-
-
-FACT_SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("fact", "subject", "measure", "sentence")),
-        *((name, pa.float64()) for name in ("value", "value_low", "value_high", "p", "effect")),
-        ("place", pa.int32()),
-        ("shown_by", pa.string()),
-    ]
-)
-"""The columns of ``facts``."""
+            rows.append(row)
+    return build_listed("layer_profiles", rows)
 
 
 def _build_fact_rows(samples: Mapping[str, Sample], source: facts.FactSources, twin: Twin | None) -> pa.RecordBatch:
     """The rows of ``facts``: every fact that could be tested, with the place at which a page tells it."""
-    tested = {fact.name: samples[fact.measure] for fact in facts.FACTS if _is_testable(samples.get(fact.measure))}
+    known = {name for name, sample in samples.items() if sample.sequences >= LEAST_SEQUENCES}
+    tested = {fact.name: samples[fact.measure] for fact in facts.FACTS if fact.measure in known}
     measures = {fact.name: fact.measure for fact in facts.FACTS}
     p = {name: compare_part(Part(measures[name], ">"), sample).p for name, sample in tested.items()}
     effects = {name: _compute_effect(measures[name], sample, source, twin) for name, sample in tested.items()}
@@ -296,12 +253,7 @@ def _build_fact_rows(samples: Mapping[str, Sample], source: facts.FactSources, t
         for fact in facts.FACTS
         if fact.name in tested
     ]
-    return pa.RecordBatch.from_pylist([_drop_nan(row) for row in rows], FACT_SCHEMA)
-
-
-def _is_testable(sample: Sample | None) -> bool:
-    """Whether a measure exists in as many sequences as a test needs."""
-    return sample is not None and int((~np.isnan(sample.of_sequences)).sum()) >= LEAST_SEQUENCES
+    return build_listed("facts", rows)
 
 
 def _compute_effect(measure: str, sample: Sample, source: facts.FactSources, twin: Twin | None) -> float:
@@ -316,45 +268,19 @@ def _compute_effect(measure: str, sample: Sample, source: facts.FactSources, twi
     return float(np.nanmin([effect, sign * apart.low, sign * apart.high]))
 
 
-PART_SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("claim", "measure", "direction")),
-        ("threshold", pa.float64()),
-        ("part", pa.int16()),
-        ("is_alternative", pa.bool_()),
-        *((name, pa.float64()) for name in ("value", "value_low", "value_high", "p_supports", "p_opposes")),
-    ]
-)
-"""The columns of ``claim_parts``."""
-
-
 def _build_part_rows(judged: Sequence[Judgement], estimates: Mapping[str, Estimate]) -> pa.RecordBatch:
     """The rows of ``claim_parts``; parts whose measures do not exist have no value."""
     rows = []
     for one in judged:
-        tested = {part.measure: sides for part, _, sides in one.parts}
-        parts = [part for part, _, _ in one.parts] or one.claim.parts
-        for place, part in enumerate(parts):
+        tested = [(part, sides) for part, _, sides in one.parts]
+        for place, (part, sides) in enumerate(tested or [(part, None) for part in one.claim.parts]):
             row: dict[str, Any] = {"claim": one.claim.name, "part": place, **vars(part)}
             row["is_alternative"] = one.claim.alternatives
-            if part.measure in tested:
-                sides = compare_part(part, next(sample for other, sample, _ in one.parts if other == part))
+            if sides is not None:
                 row |= _name_ends("value", estimates[part.measure])
                 row |= {"p_supports": sides.supports, "p_opposes": sides.opposes}
-            rows.append(_drop_nan(row))
-    return pa.RecordBatch.from_pylist(rows, PART_SCHEMA)
-
-
-CLAIM_SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("claim", "source", "statement", "verdict", "sentence")),
-        *((name, pa.float64()) for name in ("p", "p_holm")),
-        *((name, pa.int32()) for name in ("sequences", "sequences_needed", "rows")),
-        *((name, pa.string()) for name in ("rows_of", "premise", "reason", "shown_by", "twin", "twin_verdict")),
-        ("beyond_twin", pa.bool_()),
-    ]
-)
-"""The columns of ``claims``."""
+            rows.append(row)
+    return build_listed("claim_parts", rows)
 
 
 def _build_claim_rows(
@@ -395,7 +321,7 @@ def _build_claim_rows(
                 "beyond_twin": _is_beyond(one, twin) if verdict == "supported" and twin is not None else None,
             }
         )
-    return pa.RecordBatch.from_pylist(rows, CLAIM_SCHEMA)
+    return build_listed("claims", rows)
 
 
 def _count_needed(one: Judgement, claims: int) -> int | None:

@@ -1,6 +1,6 @@
 """Heads as points of a plane: the first two principal components of their curves over ln N."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from geometry.arrays import F64
 from geometry.statistics.components import Plane, fit_plane
 from geometry.statistics.intervals import SHARE
 from geometry.statistics.jackknife import average_known, compute_pseudo_values, leave_one_out
+from storage.warehouse.rows import build_listed
 
 CURVES = ("cos_sink", "cos_last", "recall")
 """The curves of a head, one after the other."""
@@ -29,14 +30,6 @@ MEASURES = {
 }
 CLAIMS: tuple[Claim, ...] = ()
 
-HEAD_SCHEMA = pa.schema([*((name, pa.int32()) for name in ("layer", "head")), ("x", pa.float64()), ("y", pa.float64())])
-"""The columns of ``head_plane``."""
-
-AXIS_SCHEMA = pa.schema(
-    [("axis", pa.string()), ("curve", pa.string()), *((name, pa.float64()) for name in ("share", "direction"))]
-)
-"""The columns of ``head_plane_axes``."""
-
 
 def measure(evidence: Evidence) -> Samples:
     """The measures of a study by name."""
@@ -52,23 +45,22 @@ def compute_rows(evidence: Evidence) -> Iterator[tuple[str, pa.RecordBatch]]:
     curves, places = _read_curves(evidence), _list_places(evidence)
     if len(places) < 2 or np.isnan((plane := fit_plane(average_known(curves))).share):
         return
-    points = [(*place, *point) for place, point in zip(places, plane.points.tolist(), strict=True)]
-    yield "head_plane", _build_batch(points, HEAD_SCHEMA)
-    yield "head_plane_axes", _build_batch(_list_axes(plane), AXIS_SCHEMA)
+    points = (
+        {"layer": layer, "head": head, "x": x, "y": y}
+        for (layer, head), (x, y) in zip(places, plane.points.tolist(), strict=True)
+    )
+    yield "head_plane", build_listed("head_plane", points)
+    yield "head_plane_axes", build_listed("head_plane_axes", _list_axes(plane))
 
 
-def _list_axes(plane: Plane) -> list[tuple[Any, ...]]:
+def _list_axes(plane: Plane) -> list[dict[str, Any]]:
     """Rows of ``head_plane_axes``: how much of each axis every curve makes up, and which way it goes."""
     parts = plane.axes.reshape(2, len(CURVES), POINTS)
     return [
-        (axis, curve, float((part**2).sum()), float(np.sign(part.sum())))
+        {"axis": axis, "curve": curve, "share": float((part**2).sum()), "direction": float(np.sign(part.sum()))}
         for axis, of_axis in zip("xy", parts, strict=True)
         for curve, part in zip(CURVES, of_axis, strict=True)
     ]
-
-
-def _build_batch(rows: Sequence[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 
 
 def _list_places(evidence: Evidence) -> list[tuple[int, int]]:
