@@ -162,14 +162,22 @@ def _explain_no_effects(evidence: Evidence, table: str) -> str | None:
     return explain_few_groups(evidence) if table == "head_ablation" else None
 
 
-_of_budgets = partial(
-    Claim,
-    shown_by="loss-by-keys",
-    rows_of="budgets",
-    least_rows=1,
-    premise=f"effects (analysis.effects), and a policy that costs {LEAST_LOSS} nats",
-    explain_gap=partial(_explain_no_effects, table="sparsified_loss"),
-)
+def _compare_budgets(name: str, statement: str, measure: str, clause: str) -> Claim:
+    """A claim that budgets lose less, or heads need more; its denial says “no less”, “no more”."""
+    return Claim(
+        name,
+        "Abstract",
+        statement,
+        (Part(measure, "<"),),
+        clause,
+        clause.replace(" less than ", " no less than ").replace(" more than ", " no more than "),
+        "loss-by-keys",
+        rows_of="budgets",
+        least_rows=1,
+        premise=f"effects (analysis.effects), and a policy that costs {LEAST_LOSS} nats",
+        explain_gap=partial(_explain_no_effects, table="sparsified_loss"),
+    )
+
 
 CLAIMS = (
     Claim(
@@ -184,52 +192,40 @@ CLAIMS = (
         premise=f"effects (analysis.effects), and a head worth {LEAST_LOSS} nats",
         explain_gap=partial(_explain_no_effects, table="head_ablation"),
     ),
-    _of_budgets(
-        name="elbow_budgets_gain",
-        source="Abstract",
-        statement="Geometry informs sparse attention: N by elbow loses less than one N for all",
-        parts=(Part("elbow_less_same_n", "<"),),
-        clause="budgets by elbow lose less than the same N for all heads",
-        denial="budgets by elbow lose no less than the same N for all heads",
+    _compare_budgets(
+        "elbow_budgets_gain",
+        "Geometry informs sparse attention: N by elbow loses less than one N for all",
+        "elbow_less_same_n",
+        "budgets by elbow lose less than the same N for all heads",
     ),
-    _of_budgets(
-        name="recall_budgets_gain",
-        source="Abstract",
-        statement="Geometry informs sparse attention: N by Recall loses less than one N for all",
-        parts=(Part("recall_less_same_n", "<"),),
-        clause="budgets by Recall lose less than the same N for all heads",
-        denial="budgets by Recall lose no less than the same N for all heads",
+    _compare_budgets(
+        "recall_budgets_gain",
+        "Geometry informs sparse attention: N by Recall loses less than one N for all",
+        "recall_less_same_n",
+        "budgets by Recall lose less than the same N for all heads",
     ),
-    _of_budgets(
-        name="elbow_budgets_beat_mass",
-        source="Abstract",
-        statement="Geometry knows more than weights: N by elbow loses less than N by the keys of 90 % of the weight",
-        parts=(Part("elbow_less_n_90", "<"),),
-        clause="budgets by elbow lose less than budgets by the keys that hold 90 % of the weight",
-        denial="budgets by elbow lose no less than budgets by the keys that hold 90 % of the weight",
+    _compare_budgets(
+        "elbow_budgets_beat_mass",
+        "Geometry knows more than weights: N by elbow loses less than N by the keys of 90 % of the weight",
+        "elbow_less_n_90",
+        "budgets by elbow lose less than budgets by the keys that hold 90 % of the weight",
     ),
-    _of_budgets(
-        name="recall_budgets_beat_mass",
-        source="Abstract",
-        statement="Geometry knows more than weights: N by Recall loses less than N by the keys of 90 % of the weight",
-        parts=(Part("recall_less_n_90", "<"),),
-        clause="budgets by Recall lose less than budgets by the keys that hold 90 % of the weight",
-        denial="budgets by Recall lose no less than budgets by the keys that hold 90 % of the weight",
+    _compare_budgets(
+        "recall_budgets_beat_mass",
+        "Geometry knows more than weights: N by Recall loses less than N by the keys of 90 % of the weight",
+        "recall_less_n_90",
+        "budgets by Recall lose less than budgets by the keys that hold 90 % of the weight",
     ),
-    _of_budgets(
-        name="elbow_budgets_beat_random",
-        source="Abstract",
-        statement="N by elbow loses less than the same numbers given to heads at random",
-        parts=(Part("elbow_less_random", "<"),),
-        clause="budgets by elbow lose less than the same numbers given to heads at random",
-        denial="budgets by elbow lose no less than the same numbers given to heads at random",
+    _compare_budgets(
+        "elbow_budgets_beat_random",
+        "N by elbow loses less than the same numbers given to heads at random",
+        "elbow_less_random",
+        "budgets by elbow lose less than the same numbers given to heads at random",
     ),
-    _of_budgets(
-        name="elbow_chooses_full_heads",
-        source="Abstract",
-        statement="The elbow tells which heads need all keys",
-        parts=(Part("full_by_elbow_less_random", "<"),),
-        clause="heads of large elbows need all keys more than heads chosen at random",
-        denial="heads of large elbows need all keys no more than heads chosen at random",
+    _compare_budgets(
+        "elbow_chooses_full_heads",
+        "The elbow tells which heads need all keys",
+        "full_by_elbow_less_random",
+        "heads of large elbows need all keys more than heads chosen at random",
     ),
 )

@@ -1,5 +1,7 @@
 """How heads separate what they select: levels over ln N, compared with chance, and their course with N (Figure 5)."""
 
+from functools import partial
+
 from dagster_project.analysis.claims.evidence import Evidence
 from dagster_project.analysis.claims.records import Claim, Measure, Part, Samples
 from geometry.statistics.intervals import DIFFERENCE, SHARE
@@ -154,30 +156,29 @@ def _explain_no_nulls(evidence: Evidence) -> str | None:
     return None if columns["known"][0] else "the study computes no nulls"
 
 
+_over_nulls = partial(Claim, shown_by="chance-by-n", premise="nulls (analysis.nulls)", explain_gap=_explain_no_nulls)
+_by_thirds = partial(
+    Claim, shown_by="chance-by-n", premise="an N in every third of ln N", explain_gap=_explain_no_thirds
+)
+
 CLAIMS = (
-    Claim(
+    _over_nulls(
         "selection_sharpens",
         "Abstract",
         "Top-N selection sharpens separability",
         tuple(Part(f"{name}_over_random", ">") for name in LABELS),
         "top-N selection separates better than N keys at random",
         "top-N selection does not separate better than N keys at random",
-        "chance-by-n",
-        premise="nulls (analysis.nulls)",
-        explain_gap=_explain_no_nulls,
     ),
-    Claim(
+    _over_nulls(
         "values_sharpen",
         "Abstract",
         "Value states sharpen what the weights separate",
         tuple(Part(f"{name}_over_shuffled", ">") for name in LABELS),
         "value states separate the selected keys better than shuffled ones do",
         "value states do not separate the selected keys better than shuffled ones do",
-        "chance-by-n",
-        premise="nulls (analysis.nulls)",
-        explain_gap=_explain_no_nulls,
     ),
-    Claim(
+    _by_thirds(
         "small_n_strongest",
         "Figure 5",
         "Non-trivial separability is strongest at small N",
@@ -188,11 +189,8 @@ CLAIMS = (
         ),
         "separability is strongest at small N",
         "separability is not strongest at small N",
-        "chance-by-n",
-        premise="an N in every third of ln N",
-        explain_gap=_explain_no_thirds,
     ),
-    Claim(
+    _by_thirds(
         "intermediate_weakest",
         "Figure 5",
         "Separability is weakest at intermediate N",
@@ -201,11 +199,8 @@ CLAIMS = (
         ),
         "separability is weakest at intermediate N",
         "separability is not weakest at intermediate N",
-        "chance-by-n",
-        premise="an N in every third of ln N",
-        explain_gap=_explain_no_thirds,
     ),
-    Claim(
+    _by_thirds(
         "distinguishable_share_settles",
         "arXiv 2508.17821",
         "Of the selected keys, a share that settles at 0.70-0.85 can be told apart, being nearer than all others",
@@ -219,8 +214,6 @@ CLAIMS = (
         ),
         "the share of the selected keys that can be told apart settles at 0.70 to 0.85",
         "the share of the selected keys that can be told apart does not settle at 0.70 to 0.85",
-        "distinguishable-share",
-        premise="an N in every third of ln N",
-        explain_gap=_explain_no_thirds,
+        shown_by="distinguishable-share",
     ),
 )
