@@ -43,6 +43,17 @@ def test_nothing_is_said_of_what_was_not_measured(tmp_path: Path) -> None:
     assert read_finding("assumption_similarity", written(tmp_path, assumption_similarity=undefined)) is None
 
 
+def test_studies_one_after_the_other_do_not_see_each_other(tmp_path: Path) -> None:
+    """In one process, also in a folder whose name has a quote."""
+    sentences = []
+    for name, factor in (("one", 0.5), ("the reader's", 2.0)):
+        (folder := tmp_path / name).mkdir()
+        tables = written(folder, assumption_norms=[{"lambda_sink": factor}], assumption_norms_by_sequence=[{"c": 1.0}])
+        sentences.append(read_finding("assumption_norms", tables))
+    assert ["0.50" in str(said) for said in sentences] == [True, False]
+    assert ["2.00" in str(said) for said in sentences] == [False, True]
+
+
 def test_every_statement_gives_a_finding() -> None:
     for name in sql.list_names("findings"):
         text = sql.read_statement("findings", name).text

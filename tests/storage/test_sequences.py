@@ -338,6 +338,17 @@ def test_what_is_kept_of_a_store_is_bounded(
     assert [index for name, index in accesses if name == "attention"] == [(sequence, 0) for sequence in (0, 1, 2)] * 2
 
 
+def test_parts_of_several_sequences_come_from_what_is_kept(tmp_path: Path, accesses: list[tuple[str, Any]]) -> None:
+    store = SequenceStore.open(tensor_store(tmp_path / "s.zarr").path, TENSORS).require_complete()
+    accesses.clear()
+    for layer in range(2):
+        for part in (slice(1, 3), slice(None), slice(2, 0, -1)):
+            wanted = [one_sequence(sequence)["values"][layer] for sequence in range(3)[part]]
+            np.testing.assert_array_equal(store.read("values", (part, layer)), wanted)
+    assert sorted(accesses) == [("values", sequence) for sequence in range(3)]
+    assert store.read("values", (slice(1, 1), 0)).shape == (0, *one_sequence(0)["values"].shape[1:])
+
+
 @pytest.mark.slow
 def test_what_many_tiny_sequences_take_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside its few bytes each takes an array and an entry of its own."""
