@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from dagster_project.analysis.means import build_interval_columns
 from dagster_project.analysis.passes import Block, fill_columns, run_pass
@@ -18,19 +17,10 @@ from geometry.limits.distances import random_subset_distance
 from geometry.limits.exponents import fit_exponents
 from geometry.statistics.intervals import POSITIVE, SHARE
 from geometry.statistics.moments import Moments, estimate_mean
-from storage.warehouse.rows import build_batch
+from storage.warehouse.rows import build_batch, build_listed
 
 CONVERGENCE = ("effective_share", "n_90_share", "largest_deviation")
 """Measures of how near weights are to uniform ones."""
-
-EXPONENTS = pa.schema(
-    [
-        *((name, pa.string()) for name in ("measure", "axis")),
-        *((name, pa.int32()) for name in ("query", "n", "points")),
-        *((name, pa.float64()) for name in ("exponent", "exponent_low", "exponent_high", "level", "r2")),
-    ]
-)
-"""The columns of ``limit_exponents``."""
 
 
 def compute_distances(sources: Sources) -> Rows:
@@ -74,7 +64,7 @@ class Distances:
             yield "distance_means_model", build_batch(model.build_distance_columns())
             yield "convergence_model", build_batch(model.build_convergence_columns())
         if models:
-            yield "limit_exponents", pa.RecordBatch.from_pylist(list(_fit_model(models)), EXPONENTS)
+            yield "limit_exponents", build_listed("limit_exponents", _fit_model(models))
 
 
 class _Model:
@@ -161,8 +151,7 @@ def _fit_model(models: list[_Model]) -> Iterator[dict[str, Any]]:
 
 
 def _fit(x: I64, y: F64) -> dict[str, Any]:
-    """The columns of a fit to the mean of curves, (sequence, point); NaN as None."""
+    """The columns of a fit to the mean of curves, (sequence, point)."""
     fit = fit_exponents(x, y)
     columns = {"exponent": fit.exponent, "exponent_low": fit.low, "exponent_high": fit.high, "level": fit.level}
-    numbers = columns | {"r2": fit.r2}
-    return {"points": fit.points} | {name: None if np.isnan(value) else value for name, value in numbers.items()}
+    return {"points": fit.points, **columns, "r2": fit.r2}
