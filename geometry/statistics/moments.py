@@ -13,7 +13,7 @@ class Moments:
     A quantity that is the same in all sequences has exactly that mean and no spread. Blocks are joined by the formula
     of Chan, Golub & LeVeque (1979), so that digits that all sequences share do not reduce the precision.
 
-    Memory: 24 bytes for each element of the quantities of one sequence, and while a block is added 75 more and 34 for
+    Memory: 24 bytes for each element of the quantities of one sequence, and while a block is added 86 more and 12 for
     each element of the block.
     """
 

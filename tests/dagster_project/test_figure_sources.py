@@ -26,6 +26,7 @@ from geometry.assumptions.directions import DirectionMoments
 from storage.files.places import LocalPlace, Place
 from storage.files.tables import read_table, write_tables
 from storage.warehouse.relations import create_tables
+from storage.zarr import sequences as zarr_sequences
 from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
 from storage.zarr.sequences import SequenceStore
 from tests.blas import blas_threads, two_blas_threads
@@ -431,6 +432,7 @@ def test_memory_of_means_by_position_does_not_grow_with_sequences(
 def test_memory_does_not_grow_with_sequences_or_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside what a store knows of what it has read: a third of what the sequences more, or a layer's rows, take."""
     monkeypatch.setattr(contributions, "BLOCK_BYTES", 1)  # so that one sequence is read at once
+    monkeypatch.setattr(zarr_sequences, "KEPT", 0)  # which has a bound and a test of its own
     sizes = SIZES | {"query": 1, "key": 2000, "head": 8, "head_dim": 8}
     found: dict[str, list[int]] = {"contributions": [], "value_directions": []}
     for sequences, layers in ((4, 1), (24, 2)):
