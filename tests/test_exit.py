@@ -21,12 +21,11 @@ def test_bad():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("chosen", "code", "said"), [("bad", 1, "1 failed"), ("good", 0, "1 passed")])
-def test_nothing_follows_the_result(tmp_path: Path, chosen: str, code: int, said: str) -> None:
+def test_nothing_follows_the_result(tmp_path: Path) -> None:
     (tmp_path / "test_both.py").write_text(TESTS, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, "-k", chosen, tmp_path / "test_both.py"],
+        [*command, tmp_path / "test_both.py"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -34,5 +33,5 @@ def test_nothing_follows_the_result(tmp_path: Path, chosen: str, code: int, said
         timeout=120,
         check=False,
     )
-    assert done.returncode == code, done.stdout
-    assert re.match(rf"{said}, 1 deselected in ", done.stdout.splitlines()[-1]), done.stdout
+    assert done.returncode == 1, done.stdout
+    assert re.match("1 failed, 1 passed in ", done.stdout.splitlines()[-1]), done.stdout
