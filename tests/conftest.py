@@ -79,6 +79,14 @@ def made_up_studies(tmp_path_factory: pytest.TempPathFactory) -> None:
     made_up.KEPT[:] = [shared(tmp_path_factory, "made_up", lambda _: None)]
 
 
+@pytest.fixture(autouse=True)
+def _without_comments(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the comments of tables and views, half of what a connection takes, but in tests of them."""
+    if not request.node.get_closest_marker("comments"):
+        for module in ("connection", "relations"):
+            monkeypatch.setattr(f"storage.warehouse.{module}.comment", lambda *_: None)
+
+
 @pytest.fixture
 def changed(good: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
     """The database ``good`` of a module; what a test changes there is forgotten."""

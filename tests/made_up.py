@@ -151,7 +151,7 @@ def _fill(connection: duckdb.DuckDBPyConnection, studies: tuple[MadeUp, ...]) ->
     """Create all relations, and insert the studies."""
     create_tables(connection)
     create_tables(connection, "families")
-    create_relations(connection)
+    create_relations(connection, described=False)
     for study in studies:
         for table, rows in tables(study).items():
             insert(connection, table, rows)

@@ -169,6 +169,7 @@ def test_an_empty_data_root_has_empty_tables(tmp_path: Path) -> None:
     assert files(tmp_path) == {}
 
 
+@pytest.mark.comments
 def test_every_table_and_column_says_what_it_is(mine: Path) -> None:
     query = "SELECT table_name, column_name FROM duckdb_columns() WHERE comment IS NULL AND NOT internal"
     found = attention_geometry("sql", f"{query} AND database_name = 'memory'", "--format", "csv", home=mine)

@@ -31,11 +31,11 @@ def report(written: Writer) -> ReportSummary:
 
 @pytest.fixture
 def unfolded(browser: Browser, report: ReportSummary) -> Browser:
-    """The page with every chart drawn; opened once for tests that follow one another and only look."""
+    """The page ``small`` with every chart drawn; opened once for tests that follow one another and only look."""
     if not browser.run("return window.unfolded ?? false"):
         browser.open(report.path)
-        unfold(browser, report)
-        browser.run("window.unfolded = true")
+    unfold(browser, report)
+    browser.run("window.unfolded = true")
     return browser
 
 
@@ -80,6 +80,7 @@ def test_no_error_and_no_request(browser: Browser, study: MadeUp, written: Write
     assert browser.log("browser") == []
     assert browser.requests(report.path) == [report.path.as_uri()]
     assert browser.run("return document.querySelectorAll('.failed').length") == 0
+    browser.run(f"window.unfolded = {str(study is SMALL).lower()}")
 
 
 @pytest.mark.slow
@@ -96,7 +97,7 @@ def test_hostile_texts_do_nothing(browser: Browser, hostile: ReportSummary) -> N
 def test_the_policy_refuses_other_scripts(browser: Browser, report: ReportSummary) -> None:
     """The guard behind the escaping: even an element that gets into the page does not run, nor fetch."""
     browser.open(report.path)
-    unfold(browser, report)
+    browser.wait(READY)
     browser.run(
         "const script = document.createElement('script'); script.textContent = 'window.hacked = 1';"
         "const image = document.createElement('img'); image.src = 'https://example.org/x.png';"
@@ -182,62 +183,56 @@ def test_the_keyboard_reaches_figures_through_the_contents(unfolded: Browser) ->
 
 
 @pytest.mark.slow
-def test_headings_and_cells_of_tables_are_whole(browser: Browser, report: ReportSummary) -> None:
-    browser.open(report.path)
-    unfold(browser, report)
+def test_headings_cells_and_labels_are_whole(unfolded: Browser) -> None:
     try:
         for width in (1280, 768, 390):
-            browser.wide(width, 900)
-            assert broken_headings(browser) == [], width
-        assert cells_beyond(browser) == []
-        browser.run(
-            "document.querySelector('.listing').innerHTML ="
-            '\'<table><tr><th style="display: block; width: 2em; word-break: break-all">parameter</th></tr>'
-            '<tr><td style="position: absolute; left: 2000px">far</td></tr></table>\''
-        )
-        assert set(broken_headings(browser)) == {"parameter"}
-        assert "far" in cells_beyond(browser)
+            unfolded.wide(width, 900)
+            assert broken_headings(unfolded) == [], width
+        assert cells_beyond(unfolded) == []
     finally:
-        browser.as_opened()
+        unfolded.as_opened()
+    unfolded.wait(READY)
+    assert flaws(unfolded) == []
 
 
 @pytest.mark.slow
-def test_labels_can_be_read_and_a_fault_is_noticed(browser: Browser, report: ReportSummary) -> None:
-    browser.open(report.path)
-    unfold(browser, report)
-    assert flaws(browser) == []
+def test_headings_cells_and_labels_with_a_fault_are_noticed(unfolded: Browser) -> None:
+    unfolded.run("window.unfolded = false")
+    unfolded.run(
+        "document.querySelector('.listing').innerHTML ="
+        '\'<table><tr><th style="display: block; width: 2em; word-break: break-all">parameter</th></tr>'
+        '<tr><td style="position: absolute; left: 2000px">far</td></tr></table>\''
+    )
+    assert set(broken_headings(unfolded)) == {"parameter"}
+    assert "far" in cells_beyond(unfolded)
     move = "const [one, other] = document.querySelectorAll('#chart-recall-map svg.marks text');"
-    browser.run(f"{move} one.textContent = 'cut'; one.setAttribute('transform', 'translate(-500, 0)')")
-    assert [flaw for flaw in flaws(browser) if "'cut' is cut" in flaw] == ["chart-recall-map: 'cut' is cut"]
-    browser.run(f"{move} one.textContent = other.textContent; other.replaceWith(one.cloneNode(true), one)")
-    browser.run(
+    unfolded.run(f"{move} one.textContent = 'cut'; one.setAttribute('transform', 'translate(-500, 0)')")
+    assert [flaw for flaw in flaws(unfolded) if "'cut' is cut" in flaw] == ["chart-recall-map: 'cut' is cut"]
+    unfolded.run(f"{move} one.textContent = other.textContent; other.replaceWith(one.cloneNode(true), one)")
+    unfolded.run(
         "document.querySelectorAll('#chart-recall-map svg.marks text').forEach(text => { text.textContent = 'x' })"
     )
-    assert any("'x'" in flaw for flaw in flaws(browser))
-    browser.run(
+    assert any("'x'" in flaw for flaw in flaws(unfolded))
+    unfolded.run(
         "const label = document.querySelector('#chart-similarity-errors .mark-text.role-mark text');"
         "const bar = document.querySelector('#chart-similarity-errors .mark-rect path').getBoundingClientRect();"
         "const own = label.getBoundingClientRect();"
         "label.setAttribute('transform', `${label.getAttribute('transform')}"
         " translate(${bar.left - own.left - own.width / 2}, ${bar.top - own.top})`)"
     )
-    assert [flaw for flaw in flaws(browser) if "similarity-errors: 'the paper’s mean' crosses" in flaw]
+    assert [flaw for flaw in flaws(unfolded) if "similarity-errors: 'the paper’s mean' crosses" in flaw]
 
 
 @pytest.mark.slow
-def test_light_and_dark_follow_the_reader(browser: Browser, report: ReportSummary) -> None:
-    browser.prefer("light")
-    browser.open(report.path)
-    unfold(browser, report)
+def test_light_and_dark_follow_the_reader(unfolded: Browser, report: ReportSummary) -> None:
     surfaces = "return [...document.querySelectorAll('.chart svg.marks')].map(svg => svg.style.backgroundColor)"
-    light = browser.run(surfaces)
-    browser.prefer("dark")
-    browser.wait(f"{surfaces}.every(colour => colour && colour != {light[0]!r})")
-    assert set(light) == {"rgb(255, 255, 255)"}
-    assert set(browser.run(surfaces)) == {"rgb(23, 28, 35)"}
-    assert browser.run(DRAWN) == report.charts
-    browser.prefer("light")
-    browser.wait(f"{surfaces}.every(colour => colour == {light[0]!r})")
+    unfolded.prefer("light")
+    unfolded.wait(f"{surfaces}.every(colour => colour == 'rgb(255, 255, 255)')")
+    unfolded.prefer("dark")
+    unfolded.wait(f"{surfaces}.every(colour => colour == 'rgb(23, 28, 35)')")
+    assert unfolded.run(DRAWN) == report.charts
+    unfolded.prefer("light")
+    unfolded.wait(f"{surfaces}.every(colour => colour == 'rgb(255, 255, 255)')")
 
 
 @pytest.mark.slow
@@ -258,6 +253,7 @@ def test_what_is_far_away_is_drawn_before_it_is_printed(browser: Browser, report
 
 @pytest.mark.slow
 def test_on_a_phone_the_contents_are_folded_and_nothing_overflows(browser: Browser, report: ReportSummary) -> None:
+    browser.visit("about:blank")  # what is open would be drawn again at this width
     browser.wide(390, 800)
     try:
         browser.open(report.path)
@@ -304,11 +300,8 @@ def test_tabs_are_chosen_by_pointer_keyboard_and_address(browser: Browser, repor
     browser.wait("return document.querySelector('#chart-separation-curves svg.marks')")
 
 
-def test_sql_and_commands_have_a_button_that_copies(browser: Browser, report: ReportSummary) -> None:
-    browser.open(report.path)
-    browser.wait(READY, 60)
-    browser.run("document.querySelectorAll('details').forEach(details => { details.open = true })")
+def test_sql_and_commands_have_a_button_that_copies(unfolded: Browser) -> None:
     texts = "document.querySelectorAll('pre.sql, pre.command')"
-    assert browser.run(f"return [...{texts}].every(text => text.previousElementSibling.matches('button.copy'))")
-    browser.run("document.querySelector('button.copy').click()")
-    browser.wait("return document.querySelector('button.copy').textContent == 'Copied'")
+    assert unfolded.run(f"return [...{texts}].every(text => text.previousElementSibling.matches('button.copy'))")
+    unfolded.run("document.querySelector('button.copy').click()")
+    unfolded.wait("return document.querySelector('button.copy').textContent == 'Copied'")

@@ -14,7 +14,7 @@ from storage.files.root import warehouse_of
 from storage.warehouse.connection import READABLE_FROM, connect, write_entry
 from storage.warehouse.documentation import list_examples, render_example
 from storage.warehouse.query import query
-from storage.warehouse.relations import create_relations, create_tables, derive
+from storage.warehouse.relations import create_relations, create_tables, derive, describe_table
 from tests.made_up import MadeUp, insert, tables, warehouse
 from tests.reports.conftest import DEGENERATE
 from tests.sql.checking import STUDY
@@ -31,6 +31,7 @@ OTHER_TEXTS = "UPDATE tokens SET token = upper(token) WHERE study = 'second'"
 def two() -> Iterator[duckdb.DuckDBPyConnection]:
     with warehouse(FIRST, SECOND) as connection:
         connection.execute(OTHER_TEXTS)
+        describe_table(connection, "head_signatures")
         yield connection
 
 
@@ -38,6 +39,7 @@ def two() -> Iterator[duckdb.DuckDBPyConnection]:
 def alone() -> Iterator[duckdb.DuckDBPyConnection]:
     with warehouse(SECOND) as connection:
         connection.execute(OTHER_TEXTS)
+        describe_table(connection, "head_signatures")
         yield connection
 
 

@@ -176,6 +176,7 @@ def test_readers_keep_what_they_opened(folder: Path, tables: Tables) -> None:
         ).fetchall() == [("second", 3), ("small", 1)]
 
 
+@pytest.mark.comments
 def test_every_table_view_and_column_has_a_comment(landed: Path) -> None:
     united, alone = connect(landed), duckdb.connect(locate_database(landed, "small"), read_only=True)
     for connection, of_families in ((united, sql.list_names("families")), (alone, ())):
@@ -197,6 +198,7 @@ def test_every_table_view_and_column_has_a_comment(landed: Path) -> None:
             assert {name for name, comment in relations if comment} == set(names)
 
 
+@pytest.mark.comments
 def test_a_connection_without_comments_has_the_same_relations(landed: Path) -> None:
     named = "SELECT view_name, column_count FROM duckdb_views() WHERE NOT internal ORDER BY ALL"
     with closing(connect(landed)) as described, closing(connect(landed, described=False)) as bare:
@@ -268,6 +270,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("others", [["newer"], []], ids=["beside a newer one", "alone"])
+@pytest.mark.comments
 def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
     tmp_path: Path, tables: Tables, others: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -337,6 +340,7 @@ def test_landing_again_mends_a_study_of_an_earlier_version(
     assert caplog.messages == []
 
 
+@pytest.mark.comments
 def test_the_whole_meaning_is_in_the_comment(landed: Path) -> None:
     """Headers go on over several lines."""
     with connect(landed) as connection:

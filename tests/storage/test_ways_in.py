@@ -442,6 +442,7 @@ def test_a_user_s_mistake_is_no_damage(landed: Path, monkeypatch: pytest.MonkeyP
     assert "damaged" not in str(caught.value)
 
 
+@pytest.mark.comments
 def test_the_script_opens_the_warehouse_in_the_plain_shell(folder: Path, tmp_path: Path) -> None:
     write_entry(folder)
     counts = [
