@@ -46,6 +46,8 @@ ui: .venv/dev  ## start Dagster's web UI
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 test test-slow test-long test-all: export OMP_NUM_THREADS = 1
+# else every program that a test starts compiles all modules, and every run all tests
+test test-slow test-long test-all: export PYTHONDONTWRITEBYTECODE =
 
 test: .venv/dev  ## run every behaviour once, in parallel by files
 	$(PYTEST) -m 'not slow'
