@@ -104,13 +104,6 @@ def test_every_module_says_what_it_holds(package: str) -> None:
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("content", [b"\x1f\x8b\x08\x00"])
-def test_bytes_are_no_part_of_a_tests_name(content: bytes, request: pytest.FixtureRequest) -> None:
-    assert content
-    assert request.node.name.endswith("[content]")
-
-
 def test_every_pinned_version_has_digests_and_no_host() -> None:
     """If not: make hashes."""
     text = (ROOT / "hashes.txt").read_text(encoding="utf-8")

@@ -1,14 +1,14 @@
 """A study of a GGUF file from the command line to the page, with its twin, its effects and random tokens."""
 
-import csv
-import io
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
+import storage
 from tests.dagster_project.driver import attention_geometry
 from tests.extract.gguf_files import write_gguf
 
@@ -31,10 +31,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
-def ask(home: Path, query: str) -> list[dict[str, str]]:
-    done = attention_geometry("sql", query, "--format", "csv", home=home)
-    assert done.code == 0, done.errors
-    return list(csv.DictReader(io.StringIO(done.text)))
+def ask(home: Path, query: str) -> list[dict[str, Any]]:
+    with storage.connect(home) as connection:
+        return connection.sql(query).to_arrow_table().to_pylist()
 
 
 @pytest.mark.slow
@@ -64,13 +63,13 @@ def test_the_page_shows_the_name_of_the_file_as_text(home: Path) -> None:
 def test_effects_are_measured_on_the_same_weights(home: Path) -> None:
     assert len(ask(home, "FROM head_ablation WHERE study = 'prose'")) == 3 * 3 * 4  # replacements, layers, heads
     (row,) = ask(home, "SELECT count(*) AS n FROM sparsified_loss WHERE study = 'prose'")
-    assert int(row["n"]) > 0
+    assert row["n"] > 0
 
 
 @pytest.mark.slow
 def test_the_second_half_of_random_tokens_is_the_first(home: Path) -> None:
     rows = ask(home, "SELECT token_id FROM tokens WHERE study = 'twice' ORDER BY sequence, position")
-    tokens = np.array([int(row["token_id"]) for row in rows]).reshape(SEQUENCES, CONTEXT)
+    tokens = np.array([row["token_id"] for row in rows]).reshape(SEQUENCES, CONTEXT)
     assert (tokens[:, 0] == 0).all()  # BOS
     assert (tokens[:, 21:] == tokens[:, 1:20]).all()
 

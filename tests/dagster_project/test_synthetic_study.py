@@ -1,11 +1,13 @@
 """A synthetic study, run as a user would: its fits find what it was drawn from."""
 
-import json
-from pathlib import Path
+from collections.abc import Iterator
+from math import inf
 from typing import Any
 
+import duckdb
 import pytest
 
+import storage
 from tests.dagster_project.driver import attention_geometry
 
 GRID = """studies:
@@ -30,20 +32,18 @@ lognormal noise, which weights are divided by. T_1, T_2: an oscillation that end
 
 
 @pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with a finished synthetic study and a grid of drawn heads."""
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """The warehouse of a finished synthetic study and a grid of drawn heads."""
     home = tmp_path_factory.mktemp("planted")
     (home / "studies.yaml").write_text(GRID, encoding="utf-8")
     done = attention_geometry("run", "planted", home=home)
     assert done.code == 0, done.errors
-    return home
+    with storage.connect(home) as connection:
+        yield connection
 
 
-def ask(home: Path, query: str) -> list[dict[str, Any]]:
-    done = attention_geometry("sql", query, "--format", "json", home=home)
-    assert done.code == 0, done.errors
-    rows: list[dict[str, Any]] = json.loads(done.text)
-    return rows
+def ask(planted: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
+    return planted.sql(query).to_arrow_table().to_pylist()
 
 
 PARTS = {
@@ -88,7 +88,7 @@ def half(column: str) -> str:
     ],
 )
 def test_fits_find_what_was_planted(
-    planted: Path, parameter: str, part: str, planted_column: str, fitted: str, error: str
+    planted: duckdb.DuckDBPyConnection, parameter: str, part: str, planted_column: str, fitted: str, error: str
 ) -> None:
     rows = ask(planted, PARTS[part].format(planted=planted_column, fitted=fitted, error=error))
     assert len(rows) == 2 * 8
@@ -101,7 +101,7 @@ def test_fits_find_what_was_planted(
 
 
 @pytest.mark.slow
-def test_the_criterion_finds_the_oscillation_and_the_floor(planted: Path) -> None:
+def test_the_criterion_finds_the_oscillation_and_the_floor(planted: duckdb.DuckDBPyConnection) -> None:
     assert ask(planted, "SELECT DISTINCT variant, status FROM assumption_weights") == [
         {"variant": "untied", "status": "ok"}
     ]
@@ -112,9 +112,9 @@ def test_the_criterion_finds_the_oscillation_and_the_floor(planted: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_scale_free_bound_holds_where_directions_are_independent(planted: Path) -> None:
+def test_the_scale_free_bound_holds_where_directions_are_independent(planted: duckdb.DuckDBPyConnection) -> None:
     rows = ask(planted, "FROM monte_carlo WHERE family = 'scale_free'")
-    assert {row["beta"] for row in rows} == {0.1, None}  # JSON has no infinity
+    assert {row["beta"] for row in rows} == {0.1, inf}
     independent = [row for row in rows if row["meets_assumptions"]]
     assert [row["n"] for row in independent] == [1, 2, 8]
     assert all(row["precision_holds"] and row["recall_holds"] for row in independent)
@@ -123,7 +123,7 @@ def test_the_scale_free_bound_holds_where_directions_are_independent(planted: Pa
 
 
 @pytest.mark.slow
-def test_table_1_has_every_parameter(planted: Path) -> None:
+def test_table_1_has_every_parameter(planted: duckdb.DuckDBPyConnection) -> None:
     rows = ask(planted, "SELECT parameter, effect, paper_effect, agrees FROM parameter_effects")
     found = {row["parameter"]: row for row in rows}
     assert set(found) == {"d", "L", "N", "a_0", "a_min_in", "a_max_out", "beta", "eta", "omega", "T_1", "T_2"}

@@ -17,7 +17,7 @@ from extract.embedded.train import (
 )
 from extract.identity import find_embedded_folder
 
-pytestmark = pytest.mark.slow  # half a minute: 32 windows of 512 tokens, as the card has them
+pytestmark = pytest.mark.slow  # windows of 512 tokens; for the loss 32, as the card has it
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_it_has_learned_more_than_pairs_of_tokens(streams: dict[str, torch.Tenso
 
 
 def test_its_attention_is_ordinary(windows: torch.Tensor) -> None:
-    found = measure_attention(trained(), windows)
+    found = measure_attention(trained(), windows[:8])
     assert found["saturated"] < 0.05
     assert 5 < found["effective_keys"] < 200
     assert min(found["effective_keys_by_layer"]) > 2
@@ -59,8 +59,8 @@ def test_its_attention_is_ordinary(windows: torch.Tensor) -> None:
 def test_random_weights_have_none_of_that(windows: torch.Tensor) -> None:
     torch.manual_seed(0)
     model: Any = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(find_embedded_folder())).float().eval()
-    found = measure_attention(model, windows)
-    assert compute_held_out_loss(model, windows) > 8
+    found = measure_attention(model, windows[:8])
+    assert compute_held_out_loss(model, windows[:8]) > 8
     assert found["effective_keys"] > 400
     assert max(found["sink_weight_by_layer"]) < 0.01
     assert min(found["sink_norm_by_layer"]) > 0.8

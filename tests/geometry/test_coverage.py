@@ -61,7 +61,7 @@ def assert_told(rates: dict[Key, Rate], trials: int) -> None:
 
 @pytest.mark.slow
 def test_intervals_cover_as_often_as_the_page_says() -> None:
-    trials = 250
+    trials = 150
     rates = key(measure_coverage(trials=trials, seed=1))
     assert len(rates) == len(STATISTICS) * len(DRAWS) * 4
     assert_told(rates, trials=2000)

@@ -65,7 +65,7 @@ def test_opened_by_hand_every_chart_is_drawn(chromium: str, report: ReportSummar
 @pytest.mark.one_case
 @pytest.mark.parametrize(
     "study",
-    [SMALL, THREE, *(DEGENERATE[name] for name in ("least", "window", "only itself"))],
+    [SMALL, THREE, *(DEGENERATE[name] for name in ("least", "only itself"))],
     ids=lambda study: study.study,
 )
 def test_no_error_and_no_request(browser: Browser, study: MadeUp, written: Writer, tmp_path: Path) -> None:

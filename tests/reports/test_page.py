@@ -561,8 +561,8 @@ CHANGES = (
         "width": "UPDATE bound_means SET recall_lower = 0.1 WHERE family = 'printed'",
         "norm-variation": "UPDATE assumption_norms SET cv_within_sequence = 0.77",
         "failures": "UPDATE monte_carlo SET precision_gap = -0.9, precision_holds = false WHERE n = 4",
+        "margins": "UPDATE bound_means SET margin = margin + 0.1",
     },
-    {"margins": "UPDATE bound_means SET margin = margin + 0.1"},
 )
 """What changes the finding of which figure; statements of one round touch different tables, or columns."""
 

@@ -31,7 +31,7 @@ def database(**tables: Sequence[Row]) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect()
     create_tables(connection)
     create_tables(connection, "families")
-    create_relations(connection)
+    create_relations(connection, described=False)
     for table, rows in tables.items():
         insert(connection, table, rows)
     derive(connection, STUDY)
