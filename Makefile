@@ -18,14 +18,17 @@ help:  ## list the targets
 # every kernel compiles in the smallest of studies
 KERNELS := run --name kernels --model embedded --corpus embedded --context-length 64 --sequences 2 --queries 31,63
 
-.venv/product: .venv/pip pyproject.toml constraints.txt
+.venv/libraries: .venv/pip pyproject.toml constraints.txt
 	@echo 'Installing the product and its libraries, of which PyTorch is the largest: minutes'
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+.venv/product: .venv/libraries
 	@echo 'Compiling the kernels, so that no run has to: half a minute'
 	@root=$$(mktemp -d) && ATTENTION_GEOMETRY_HOME=$$root $(BIN)/attention-geometry --quiet $(KERNELS) >/dev/null && rm -r $$root
 	@touch $@
 
-.venv/dev: .venv/product
+.venv/dev: .venv/libraries
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
 	@touch $@
 
@@ -41,7 +44,7 @@ demo: .venv/product  ## run the embedded study and write its report
 smollm2: .venv/smollm2  ## run the study of SmolLM2-135M, a language model of 93 MB, with its twin of random weights
 	$(BIN)/attention-geometry run smollm2
 
-ui: .venv/dev  ## start Dagster's web UI
+ui: .venv/dev .venv/product  ## start Dagster's web UI
 	$(BIN)/attention-geometry ui
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
@@ -49,19 +52,19 @@ test test-slow test-long test-all: export OMP_NUM_THREADS = 1
 # else every program that a test starts compiles all modules, and every run all tests
 test test-slow test-long test-all: export PYTHONDONTWRITEBYTECODE =
 
-test: .venv/dev  ## run every behaviour once, in parallel by files
+test: .venv/dev .venv/product  ## run every behaviour once, in parallel by files
 	$(PYTEST) -m 'not slow'
 
-test-slow: .venv/dev  ## run all other cases: every model family, whole pages, flipped bits
+test-slow: .venv/dev .venv/product  ## run all other cases: every model family, whole pages, flipped bits
 	$(PYTEST) -m 'slow and not long'
 
-test-long: .venv/dev  ## run tests of whole runs that are killed, damaged, interrupted or repeated, of load and the daemon
+test-long: .venv/dev .venv/product  ## run tests of whole runs that are killed, damaged, interrupted or repeated, of load and the daemon
 	$(PYTEST) -m long
 
-test-anywhere: .venv/dev  ## repeat the fast tests on other processors, locales, users, disks and loads: an hour or two
+test-anywhere: .venv/dev .venv/product  ## repeat the fast tests on other processors, locales, users, disks and loads: an hour or two
 	$(BIN)/python -m tests.conditions --together
 
-test-all: .venv/dev  ## run all three
+test-all: .venv/dev .venv/product  ## run all three
 	$(PYTEST)
 
 lint: .venv/dev  ## check style and types
@@ -73,7 +76,7 @@ hashes: .venv/dev constraints.txt  ## write hashes.txt, the digests of all files
 	$(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--output-file hashes.txt constraints.txt
 
-bench: .venv/dev  ## measure performance, as ratios within one run
+bench: .venv/dev .venv/product  ## measure performance, as ratios within one run
 	$(BIN)/python -m benchmarks
 
 gallery: .venv/smollm2  ## run the studies of docs/gallery.md, an hour or more, as far as they are stale, and write it
