@@ -1,7 +1,6 @@
 """The map of heads: regions that hold their kinds, what colours the points, its sentence, and the choice of a head."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -15,7 +14,7 @@ from reports.findings.head_map import describe_map
 from reports.page import ReportSummary, write_report
 from reports.queries import ask
 from tests.made_up import warehouse
-from tests.reports.conftest import DEGENERATE, SMALL, THREE
+from tests.reports.conftest import DEGENERATE, SYNTHETIC, THREE
 from tests.reports.driver import Browser
 
 READY = "return document.documentElement.dataset.charts == 'drawn'"
@@ -109,7 +108,7 @@ def test_the_sentence_says_what_the_axes_are_and_how_firm_the_kinds_are() -> Non
 
 @pytest.fixture(scope="module")
 def connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    with warehouse(THREE, replace(SMALL, study="synthetic", model="synthetic")) as found:
+    with warehouse(THREE, SYNTHETIC) as found:
         yield found
 
 

@@ -298,6 +298,7 @@ def test_fitted_weights(small: duckdb.DuckDBPyConnection, inserted: dict[str, di
         assert row["fitted"] == pytest.approx(phase(position, fit))
 
 
+@pytest.mark.slow
 def test_runs_of_positions_average_the_fit(long: duckdb.DuckDBPyConnection) -> None:
     (fit,) = ask(long, "weights_fit_of_model", study="long", query=LONG.query).rows()
     rows = ask(long, "weights_fit_curve", study="long", query=LONG.query).rows()

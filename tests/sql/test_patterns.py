@@ -10,15 +10,16 @@ from scipy import stats
 
 from geometry.quantities import PATTERNS
 from tests.made_up import MadeUp, warehouse
+from tests.reports.conftest import TWIN
 
-TRAINED, RANDOM = MadeUp("trained"), MadeUp("random", random=True)
+TRAINED = MadeUp("trained")
 PREVIOUS = {(layer, 0) for layer in range(TRAINED.layers)}
 """The heads that are made to look at the token before."""
 
 
 @pytest.fixture(scope="module")
 def both() -> Iterator[duckdb.DuckDBPyConnection]:
-    with warehouse(TRAINED, RANDOM) as connection:
+    with warehouse(TRAINED, TWIN) as connection:
         yield connection
 
 
@@ -56,9 +57,9 @@ def test_heads_have_the_labels_they_were_made_for(both: duckdb.DuckDBPyConnectio
 
 
 def test_heads_at_chance_have_no_label_beyond_it(both: duckdb.DuckDBPyConnection) -> None:
-    assert read_labels(both, "random").keys() == {"diffuse"}
-    shares = "SELECT count(*) FROM head_pattern_means WHERE study = 'random' AND pattern = 'local' AND share >= 0.4"
-    assert both.execute(shares).fetchone() == (RANDOM.layers * RANDOM.heads,)  # by chance alone
+    assert read_labels(both, TWIN.study).keys() == {"diffuse"}
+    shares = "SELECT count(*) FROM head_pattern_means WHERE study = 'noise' AND pattern = 'local' AND share >= 0.4"
+    assert both.execute(shares).fetchone() == (TWIN.layers * TWIN.heads,)  # by chance alone
 
 
 def test_thresholds_decide(both: duckdb.DuckDBPyConnection) -> None:
