@@ -109,21 +109,23 @@ def test_a_data_root_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert not list((tmp_path / "empty").iterdir())
 
 
-@pytest.mark.parametrize("text", ["COPY (SELECT 42 AS i) TO '{}'", "FROM read_csv('{}')", "ATTACH '{}' AS x"])
-def test_only_an_unlocked_connection_reaches_files(folder: Path, tmp_path: Path, text: str) -> None:
-    statement = text.format(tmp_path / ("own.duckdb" if "ATTACH" in text else "own.csv"))
-    if "read_csv" in text:
-        (tmp_path / "own.csv").write_text("i\n42\n")
-    before = sorted(path.name for path in tmp_path.iterdir())
+def test_only_an_unlocked_connection_reaches_files(folder: Path, tmp_path: Path) -> None:
+    copied, read, attached = (tmp_path / name for name in ("copied.csv", "read.csv", "attached.duckdb"))
+    read.write_text("i\n42\n")
+    statements = f"COPY (SELECT 42 AS i) TO '{copied}'", f"FROM read_csv('{read}')", f"ATTACH '{attached}' AS x"
     with storage.connect(folder.parent) as locked:
-        with pytest.raises(duckdb.PermissionException, match="disabled"):
-            locked.execute(statement)
+        for statement in statements:
+            with pytest.raises(duckdb.PermissionException, match="disabled"):
+                locked.execute(statement)
         with pytest.raises(duckdb.Error, match="locked"):
             locked.execute("SET enable_external_access = true")
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert not copied.exists()
+    assert not attached.exists()
     with storage.connect(folder.parent, unlocked=True) as unlocked:
-        unlocked.execute(statement)
-    assert (tmp_path / ("own.duckdb" if "ATTACH" in text else "own.csv")).exists()
+        for statement in statements:
+            unlocked.execute(statement)
+    assert copied.exists()
+    assert attached.exists()
 
 
 TO = ["COPY (SELECT 42) TO '{}' (FORMAT csv)", "COPY (SELECT 42) TO '{}' (FORMAT csv, USE_TMP_FILE false)"]
@@ -424,22 +426,16 @@ def test_damage_far_into_a_stream_is_named(tmp_path: Path) -> None:
             stream.read_all()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "SELECT model::INTEGER FROM studies",
-        "SELECT checksum FROM studies",
-        "SELECT 'Corrupt database file'::INTEGER",
-        "SELECT error('Corrupt database file')",
-        "FROM 'corrupt.parquet'",
-    ],
-)
-def test_a_user_s_mistake_is_no_damage(landed: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+def test_a_user_s_mistake_is_no_damage(landed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warehouse, "verify", lambda _: pytest.fail("the files were read through"))
-    mistake = pytest.raises(UserError, match=r"^(Conversion|Binder|Invalid Input|IO) Error: ")
-    with storage.connect(landed, unlocked=True) as connection, mistake as caught:
-        query(connection, text).read_all()
-    assert "damaged" not in str(caught.value)
+    mistakes = ["SELECT model::INTEGER FROM studies", "SELECT checksum FROM studies", "FROM 'corrupt.parquet'"]
+    mistakes += ["SELECT 'Corrupt database file'::INTEGER", "SELECT error('Corrupt database file')"]
+    with storage.connect(landed, unlocked=True) as connection:
+        for text in mistakes:
+            mistake = pytest.raises(UserError, match=r"^(Conversion|Binder|Invalid Input|IO) Error: ")
+            with mistake as caught:
+                query(connection, text).read_all()
+            assert "damaged" not in str(caught.value)
 
 
 @pytest.mark.comments
@@ -594,24 +590,24 @@ FOREIGN = {
 """What somebody may put into a database, by what it is called."""
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("what", FOREIGN)
-def test_a_database_with_anything_that_nobody_landed_is_left_out(
-    landed: Path, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+def test_databases_with_anything_that_nobody_landed_are_left_out(
+    landed: Path, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = tmp_path / "secret.csv"
     secret.write_text("study,provenance,format_version\nevil,{},1\n", encoding="utf-8")
-    with duckdb.connect(publish(landed, folder, "strange", FORMAT_VERSION)) as connection:
-        connection.execute(FOREIGN[what].format(secret=secret))
-    path = locate_database(folder, "strange")
+    strange = {f"strange-{place}": what for place, what in enumerate(FOREIGN)}
+    for study, what in strange.items():
+        with duckdb.connect(publish(landed, folder, study, FORMAT_VERSION)) as connection:
+            connection.execute(FOREIGN[what].format(secret=secret))
     for unlocked in (False, True):
         with closing(connect(folder, unlocked=unlocked)) as connection:
             assert connection.execute(NAMED).fetchall() == [("small",)]
-    (line,) = warned(caplog)
-    assert f"{path} is left out: it contains the {what}, which no landing creates" in line
-    assert line.endswith("attention-geometry run strange")
-    assert read_provenance(folder, "strange") is None
-    assert verify(path) == f"it contains the {what}, which no landing creates"
+    for (study, what), line in zip(strange.items(), warned(caplog), strict=True):
+        path = locate_database(folder, study)
+        assert f"{path} is left out: it contains the {what}, which no landing creates" in line
+        assert line.endswith(f"attention-geometry run {study}")
+        assert read_provenance(folder, study) is None
+        assert verify(path) == f"it contains the {what}, which no landing creates"
     assert "strange" not in write_entry(folder).read_text(encoding="utf-8").split("ATTACH", 1)[-1]
 
 
