@@ -27,16 +27,6 @@ from storage.errors import UserError
 from tests.extract.tiny import write_checkpoint
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
-
-
-@pytest.fixture
-def checkpoint(original: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(original, tmp_path / "tiny"))
-
-
 @pytest.fixture
 def sharded(checkpoint: Path) -> Path:
     """The same checkpoint with its weights in two files, one of them in a folder, and an index."""

@@ -706,19 +706,20 @@ def test_sequences_lost_before_and_after_a_halving_are_computed_as_before(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sequence", [1, 5, 8])
 def test_after_a_kill_no_larger_batch_is_tried_than_memory_sufficed_for(
-    sequence: int, inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    chosen, whole, path = settings(inputs, batch_size="auto"), tmp_path / "whole", tmp_path / "store"
+    chosen, whole = settings(inputs, batch_size="auto"), tmp_path / "whole"
     start(chosen, whole, most=3).join()
-    process = start(chosen, path, most=3, half=sequence)
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
     monkeypatch.setattr(batches, "capture", narrow(3))
-    run(inputs, path, batch_size="auto")
-    assert caplog.records == []
-    assert tree(path) == tree(whole)
+    for sequence in (1, 8):
+        path = tmp_path / str(sequence)
+        process = start(chosen, path, most=3, half=sequence)
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        run(inputs, path, batch_size="auto")
+        assert caplog.records == []
+        assert tree(path) == tree(whole)
 
 
 def test_one_sequence_that_does_not_fit_is_refused(

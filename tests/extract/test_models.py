@@ -25,16 +25,6 @@ from tests.extract.families import Family, every_family
 from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer, write_checkpoint
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_checkpoint(tmp_path_factory.mktemp("models") / "tiny")
-
-
-@pytest.fixture
-def checkpoint(original: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(original, tmp_path / "tiny"))
-
-
 def settings(model: Path | str | dict[str, object], **others: object) -> ExtractionSettings:
     named = model if isinstance(model, dict) else str(model)
     return ExtractionSettings(model=named, corpus="embedded", **({"context_length": 32, "sequences": 1} | others))
