@@ -44,6 +44,7 @@ def alone() -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 @pytest.mark.slow
+@pytest.mark.comments
 def test_the_plain_shell_gives_as_many_rows(tmp_path: Path) -> None:
     """All of them in one process of an older DuckDB, and the macros that no question of the tour calls."""
     folder = warehouse_of(tmp_path)
