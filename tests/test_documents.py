@@ -46,6 +46,7 @@ def here(landed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.comments
 def test_the_notebook_runs_from_top_to_bottom(here: Path) -> None:
     assert NOTEBOOK["nbformat"] == 4
     cells = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
