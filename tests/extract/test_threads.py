@@ -46,7 +46,8 @@ def test_parts_run_at_the_same_time(threads: int) -> None:
     run_on_threads(lambda _: together.wait(), threads, CPU)
 
 
-def test_on_another_device_they_follow_one_another(threads: int) -> None:
+@pytest.mark.usefixtures("threads")
+def test_on_another_device_they_follow_one_another() -> None:
     places = run_on_threads(lambda _: threading.current_thread(), 4, torch.device("meta"))
     assert set(places) == {threading.current_thread()}
 
