@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from pathlib import Path
 from typing import Any, Self
@@ -221,7 +221,7 @@ class SequenceStore:
         value: Any = self._group.attrs["sizes"]
         return {str(name): int(size) for name, size in value.items()}
 
-    @property
+    @cached_property
     def layers(self) -> tuple[LayerSize, ...]:
         """Sizes of each layer of the model, by layer number; 0 along axes that the store does not have."""
         value: Any = self._group.attrs["layers"]
