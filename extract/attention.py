@@ -92,7 +92,7 @@ def compute_head_patterns(
 
     def sum_sequence(index: int) -> Tensor:
         of_mask = None if mask is None else mask[min(index, len(mask) - 1)]
-        return _sum_sequence(query[index], key[index].float(), of_mask, tokens[index], scale, softcap, sinks)
+        return _sum_sequence(query[index], key[index].float(), tokens[index], of_mask, sinks, (scale, softcap))
 
     sums = torch.stack(run_on_threads(sum_sequence, len(query), query.device))
     means = sums / count_rows(tokens)[:, None]
@@ -102,17 +102,17 @@ def compute_head_patterns(
 def _sum_sequence(
     query: Tensor,
     key: Tensor,
-    mask: Tensor | None,
     tokens: Tensor,
-    scale: float,
-    softcap: float | None,
+    mask: Tensor | None,
     sinks: Tensor | None,
+    scaling: tuple[float, float | None],
 ) -> Tensor:
     """Sums of the patterns of one sequence, float32 (H + 1, P): a last head is that of chance, with logits of 0.
 
-    ``query`` is (H, K, D), ``key`` float32 (Hkv, K, D), ``mask`` (1 or H, K, K), ``sinks`` (H + 1,).
+    ``query`` is (H, K, D), ``key`` float32 (Hkv, K, D), ``tokens`` (K,), ``mask`` (1 or H, K, K), ``sinks`` (H + 1,);
+    ``scaling`` is the factor of the products and their soft cap.
     """
-    heads, keys, _ = query.shape
+    (heads, keys, _), (scale, softcap) = query.shape, scaling
     sums = query.new_zeros((heads + 1, len(PATTERNS)), dtype=torch.float32)
     blocks = torch.arange(1, keys, device=key.device).split(count_pattern_rows(query))
     memory = sums.new_empty((heads + 1) * len(blocks[0]) * keys)
