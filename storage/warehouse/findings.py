@@ -7,6 +7,7 @@ from pathlib import Path
 import duckdb
 
 import sql
+from storage.warehouse.relations import quote_literal
 
 
 def read_finding(asset: str, tables: Mapping[str, Path]) -> str | None:
@@ -27,8 +28,8 @@ def read_finding(asset: str, tables: Mapping[str, Path]) -> str | None:
         return None
     with _connect().cursor() as connection:
         for table in inputs:
-            place = str(tables[table]).replace("'", "''")
-            connection.execute(f"CREATE TEMP VIEW {table} AS FROM read_parquet('{place}')")
+            place = quote_literal(str(tables[table]))  # no statement that creates takes parameters
+            connection.execute(f"CREATE TEMP VIEW {table} AS FROM read_parquet({place})")
         rows = connection.execute(statement.text).fetchone()
     return None if rows is None else rows[0]
 
