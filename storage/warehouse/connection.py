@@ -22,7 +22,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +216,7 @@ class _Declaration:
         return landed if isinstance(landed, dict) else None
 
 
-@cache
+@lru_cache(maxsize=64)  # a service would keep every version of every database
 def _read_declaration(path: Path, _: tuple[int, int]) -> _Declaration:
     """What a database says of itself in one version, read once; only foreign objects do not raise."""
     with _attach_alone(path) as connection:
