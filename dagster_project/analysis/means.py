@@ -19,8 +19,8 @@ from storage.warehouse.rows import build_batch
 def compute_selection_means(sources: Sources) -> Rows:
     """Mean Precision, Recall, F and specificity of every query, head and N, and keys for a share of the weight.
 
-    With intervals, of heads and of the whole model. Means over heads of every sequence at one query are in memory, and
-    the means of one layer.
+    With intervals, of heads and of the whole model. Means over heads of every sequence at one query are in memory, the
+    means of one layer, and 24 bytes for each head and sequence at one query (``KeyBudgets``).
     """
     return run_pass(sources, [SelectionMeans(sources), HeadLevels(sources), KeyBudgets()], what="means")
 
