@@ -8,6 +8,7 @@ sequence after the other), ``summaries.claims`` (all measures and claims, in tim
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,7 +54,7 @@ def measure_summaries(
         home = Home(Path(folder))
         home.prepare()
         write_tensors(home, sizes, queries)
-        work = Work(home, NAME, _describe(sizes, queries), ASSETS)
+        work = Work(home, NAME, describe_study(sizes, queries), ASSETS)
         make_metrics(work)
         results = [_measure_step(work, name, sizes, repeats) for name in AVERAGES]
         for asset in SUMMARIES:
@@ -61,7 +62,7 @@ def measure_summaries(
         return [*results, *_measure_claims(work, sizes, repeats)]
 
 
-def _describe(sizes: Mapping[str, int], queries: Sequence[int]) -> Study:
+def describe_study(sizes: Mapping[str, int], queries: Sequence[int]) -> Study:
     """The settings of the artificial study."""
     shape = {"layers": "layer", "heads": "head", "kv_heads": "kv_head", "head_dim": "head_dim"}
     return Study.model_validate(
@@ -76,13 +77,13 @@ def _describe(sizes: Mapping[str, int], queries: Sequence[int]) -> Study:
 
 
 def _measure_step(work: Work, name: str, sizes: Mapping[str, int], repeats: int) -> Result:
-    """One step, made anew, and reading its arrays."""
-    forced = Work(work.home, work.name, work.study, work.assets, force=True)
-    read = _find_reads(forced, name)  # compiles what is compiled, too
+    """One step, made anew, and reading its arrays; both from open stores, which the steps of a study share."""
+    read = _find_reads(_open_anew(work), name)  # compiles what is compiled, too
     seconds = np.empty((repeats, 2))
     for row in seconds:
-        row[0] = _time(lambda: find_asset(name).make(forced))
-        row[1] = _time(lambda: _read_all(read))
+        fresh, stores = _open_anew(work), _open_stores(read)
+        row[0] = _time(partial(find_asset(name).make, fresh))
+        row[1] = _time(partial(_read_all, stores))
     arrays = ", ".join(sorted({array for _, arrays in read for array in arrays}))
     return compare(
         f"summaries.{name}",
@@ -109,13 +110,27 @@ def _find_reads(work: Work, name: str) -> list[Read]:
     return list(reads.values())
 
 
+def _open_anew(work: Work) -> Work:
+    """The study with its stores opened anew, because an open store keeps what it reads."""
+    anew = replace(work, force=True)
+    assert anew.sources.queries
+    return anew
+
+
+def _open_stores(read: Sequence[Read]) -> list[Read]:
+    """The stores opened anew, with the names of their arrays."""
+    return [
+        (SequenceStore.open(store.path, list(store.specs.values())).require_complete(), arrays)
+        for store, arrays in read
+    ]
+
+
 def _read_all(read: Sequence[Read]) -> None:
-    """Read arrays whole, a sequence at a time, from stores opened anew, because an open store keeps what it reads."""
+    """Read arrays whole, a sequence at a time."""
     for store, arrays in read:
-        opened = SequenceStore.open(store.path, list(store.specs.values())).require_complete()
         for array in arrays:
-            for sequence in range(opened.sizes["sequence"]):
-                opened.read(array, sequence)
+            for sequence in range(store.sizes["sequence"]):
+                store.read(array, sequence)
 
 
 def _measure_claims(work: Work, sizes: Mapping[str, int], repeats: int) -> list[Result]:

@@ -168,7 +168,7 @@ def _provide_scheduler(scheduler: str) -> "Iterator[tuple[str, Security | None]]
     from distributed.security import Security
 
     malloc = {f"distributed.nanny.pre-spawn-environ.{name}": size for name, size in MALLOC.items()}
-    with dask.config.set(malloc), _block_interrupts():
+    with dask.config.set(malloc), block_interrupts():
         started = LocalCluster(
             n_workers=os.cpu_count() or 1,
             threads_per_worker=1,
@@ -182,7 +182,7 @@ def _provide_scheduler(scheduler: str) -> "Iterator[tuple[str, Security | None]]
 
 
 @contextmanager
-def _block_interrupts() -> Iterator[None]:
+def block_interrupts() -> Iterator[None]:
     """Keep Ctrl-C of the terminal from threads and processes that are started inside the context, and from theirs.
 
     They end with this process, whose other threads receive it, and print nothing about it themselves.
@@ -438,6 +438,14 @@ def _iterate_completed(client: "Client", futures: "Sequence[Future[T]]") -> "Ite
             latest = time.monotonic()
         else:
             time.sleep(TICK)
+
+
+def count_threads() -> int:
+    """How many threads compute: Dask's setting ``num_workers``, else one per core that this process may use."""
+    from dask import config
+    from dask.system import CPU_COUNT
+
+    return int(config.get("num_workers", None) or CPU_COUNT)
 
 
 def limit_threads(keys: int) -> int | None:

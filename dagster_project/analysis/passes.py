@@ -4,7 +4,6 @@ Holds the slabs that are read, their blocks, and the pass that gives these to su
 several threads, and adds what it measured in the order of the blocks.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dagster_project.analysis.cluster import count_threads
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.threads import one_blas_thread
 from storage.zarr.arrays import LayerSize
@@ -145,8 +145,8 @@ def run_pass(sources: Sources, summaries: Sequence[Summary], *, what: str, last_
     from tqdm import tqdm
 
     slabs = list(_list_slabs(sources, last_query=last_query))
-    with one_blas_thread, ThreadPoolExecutor(cores := os.cpu_count() or 1) as threads:
-        measured = _map_ahead(threads, partial(_measure_slab, summaries), slabs, cores)
+    with one_blas_thread, ThreadPoolExecutor(number := count_threads()) as threads:
+        measured = _map_ahead(threads, partial(_measure_slab, summaries), slabs, number)
         for slab, of_blocks in tqdm(measured, what, len(slabs), unit="block", disable=None):
             for block, parts in zip(slab.blocks, of_blocks, strict=True):
                 for summary, part in zip(summaries, parts, strict=True):

@@ -43,6 +43,11 @@ class Sources:
         """Position of the last query, which has the most keys."""
         return self.queries[-1]
 
+    def count_selections(self) -> int:
+        """Selections (query, sequence, head, N) if every query attends to all keys up to its own."""
+        heads = sum(layer.heads for layer in self.metrics.layers)
+        return self.metrics.sizes["sequence"] * heads * sum(query + 1 for query in self.queries)
+
     def read_rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table of another asset."""
         return [row for part in read_table(self.summaries / f"{table}.parquet") for row in part.to_pylist()]

@@ -8,6 +8,7 @@ derive from them.
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +19,13 @@ from dagster_project.study.settings import Study
 from dagster_project.study.twins import find_twin_name
 from extract.settings import describe_changes
 from storage.errors import NewerError, UserError, refuse_newer
+from storage.files.locks import hold_lock
 from storage.files.places import Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dagster_project.analysis.sources import Sources
     from storage.zarr.arrays import ArraySpec
     from storage.zarr.sequences import SequenceStore
 
@@ -141,6 +144,8 @@ class AssetResult:
     metadata: Mapping[str, Any]
     """Numbers, texts, paths and ``Markdown`` for Dagster's records."""
     checks: tuple[CheckResult, ...] = ()
+    message: str | None = None
+    """What is logged of it, in one line without the name of the study; None if it has logged that itself."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,33 @@ class Work:
     """Whether an expensive store that cannot be continued is replaced; if not, it is refused."""
     force: bool = False
     """Whether the asset is rebuilt even if it is current."""
+    is_locked: bool = False
+    """Whether the caller holds the lock of the study."""
+
+    @cached_property
+    def sources(self) -> "Sources":
+        """The complete stores of the study, opened once.
+
+        Raises
+        ------
+        UserError
+            As ``dagster_project.analysis.sources.open_sources``.
+        """
+        from dagster_project.analysis.sources import open_sources
+
+        return open_sources(self.home, self.name, self.study)
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Hold the lock of the study's stores inside the context, unless the caller does.
+
+        Raises
+        ------
+        UserError
+            If another process holds it.
+        """
+        if self.is_locked:
+            return nullcontext()
+        return hold_lock(self.home.lock(self.name), f"study '{self.name}'", wait=0)
 
     def take_snapshot(self) -> Snapshot:
         """The stores and the database of the study as they are now."""

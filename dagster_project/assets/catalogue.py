@@ -1,6 +1,6 @@
-"""All assets of a study, and the function that makes one of them."""
+"""All assets of a study, and what they are made for."""
 
-from dagster_project.assets.asset import Asset, AssetResult, Work
+from dagster_project.assets.asset import Asset, Work
 from dagster_project.assets.claims import CLAIMS
 from dagster_project.assets.landing import make_warehouse_asset
 from dagster_project.assets.metrics import SELECTION_METRICS
@@ -38,7 +38,7 @@ def find_asset(name: str) -> Asset:
     return {asset.name: asset for asset in ASSETS}[name]
 
 
-def prepare_work(home: Home, study: str, *, replace: bool = False, force: bool = False) -> Work:
+def prepare_work(home: Home, study: str, *, replace: bool = False) -> Work:
     """The study that an asset is made for, with its settings and all assets.
 
     Raises
@@ -46,15 +46,4 @@ def prepare_work(home: Home, study: str, *, replace: bool = False, force: bool =
     UserError
         If there is no such study.
     """
-    return Work(home, study, find_study(home, study), ASSETS, replace=replace, force=force)
-
-
-def make(home: Home, study: str, asset: Asset, *, replace: bool = False, force: bool = False) -> AssetResult:
-    """Make one asset of a study whose parents are current.
-
-    Raises
-    ------
-    UserError
-        As for ``Asset.make``, or if there is no such study.
-    """
-    return asset.make(prepare_work(home, study, replace=replace, force=force))
+    return Work(home, study, find_study(home, study), ASSETS, replace=replace)

@@ -37,7 +37,6 @@ from dagster_project.study.settings import Study
 from dagster_project.study.twins import find_twin_name
 from extract.settings import SYNTHETIC
 from storage.errors import UserError
-from storage.files.locks import hold_lock
 from storage.files.places import LocalPlace
 from storage.files.staging import remove_leftovers
 from storage.files.tables import read_table, read_table_libraries, read_table_provenance, write_tables
@@ -115,7 +114,7 @@ def land_study(work: Work) -> "Landing":
         If stores or tables are missing, or made from other settings, metrics or tensors; if the disk is full.
     """
     home, name, study = work.home, work.name, work.study
-    with hold_lock(home.lock(name), f"study '{name}'", wait=0):
+    with work.lock():
         if not work.force:
             refuse_newer_database(home.warehouse, name)
         landing = land(home.warehouse, name, *gather_tables(work), build_claims(home, name, study))

@@ -1,7 +1,6 @@
 """The asset ``selection_metrics``: from the tensor store to the metrics store, sequence by sequence."""
 
 import logging
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,6 +13,7 @@ from dagster_project.analysis.cluster import (
     await_idle,
     check_probes,
     compute_each,
+    count_threads,
     is_wanted,
     place_probes,
     select_scheduler,
@@ -51,7 +51,6 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import MEASURED, AnalysisSettings
 from geometry.threads import one_blas_thread
 from storage.errors import NewerError, UserError
-from storage.files.locks import hold_lock
 from storage.files.places import Place
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -88,7 +87,7 @@ def make_metrics(work: Work) -> AssetResult:
 
     home, name, study = work.home, work.name, work.study
     started, scheduler = time.monotonic(), select_scheduler(study)
-    with hold_lock(home.lock(name), f"study '{name}'", wait=0):
+    with work.lock():
         tensors = SequenceStore.open(home.tensors(name), TENSORS).require_complete()
         home.discard_replaced(name)
         device = find_cuda_device(tensors.provenance) if scheduler == "threads" else None
@@ -132,7 +131,7 @@ def _measure_locally(
     """Measure sequences one after the other, on all cores or on a device; return their violations."""
     import dask
 
-    threads, name, violations = CUDA_WORKERS if device else os.cpu_count() or 1, metrics.provenance["study"], 0
+    threads, name, violations = CUDA_WORKERS if device else count_threads(), metrics.provenance["study"], 0
     if missing:
         what, needed = f"Measuring one sequence of '{name}' in {threads} threads", (threads, min(WAITING, len(missing)))
         check_memory(what, estimate_sequence_memory(tensors, analysis, *needed), "use a machine with more memory")

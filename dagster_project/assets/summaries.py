@@ -47,6 +47,26 @@ MEANS = make_tables_asset(
 SUMMARIES: tuple[Asset, ...] = (
     *FITS,
     make_tables_asset(
+        "separability",
+        "chance",
+        "Precision, Recall, F, specificity and AUC of every head, random selections and shuffled value states.",
+        tables=("separability", "separability_model", "separability_by_sequence", "head_auc", "separation_curves"),
+        version=3,
+        settings=("nulls",),
+        reads=("attention", "values"),
+        parallel=True,
+    ),
+    make_tables_asset(
+        "temperature",
+        "temperature",
+        "Selections at other temperatures: Precision, Recall, AUC, distance, and sensitivity.",
+        tables=("temperature_means", "sensitivity"),
+        version=2,
+        settings=("temperatures", "temperature_sequences"),
+        reads=("attention", "values"),
+        parallel=True,
+    ),
+    make_tables_asset(
         "regimes_by_sequence",
         "regimes",
         "Table 2: where regimes begin and how Δ/B changes within them, for every query, sequence and head.",
@@ -86,16 +106,6 @@ SUMMARIES: tuple[Asset, ...] = (
         tables=("coverage_by_sequence",),
         version=1,
         settings=("kappas", "scale"),
-    ),
-    make_tables_asset(
-        "separability",
-        "chance",
-        "Precision, Recall, F, specificity and AUC of every head, random selections and shuffled value states.",
-        tables=("separability", "separability_model", "separability_by_sequence", "head_auc", "separation_curves"),
-        version=3,
-        settings=("nulls",),
-        reads=("attention", "values"),
-        parallel=True,
     ),
     make_tables_asset(
         "contributions",
@@ -171,15 +181,5 @@ SUMMARIES: tuple[Asset, ...] = (
         tables=("distance_means_model", "convergence_model", "limit_exponents"),
         version=2,
     ),
-    make_tables_asset(
-        "temperature",
-        "temperature",
-        "Selections at other temperatures: Precision, Recall, AUC, distance, and sensitivity.",
-        tables=("temperature_means", "sensitivity"),
-        version=2,
-        settings=("temperatures", "temperature_sequences"),
-        reads=("attention", "values"),
-        parallel=True,
-    ),
 )
-"""The records of these assets, in an order in which they can be made."""
+"""The records of these assets, each after its parents; those that take longest begin the lists."""

@@ -1,6 +1,5 @@
 """Assets between metrics and warehouse: each computes a few small tables from the stores of a study."""
 
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,14 +22,11 @@ from dagster_project.assets.asset import (
 from dagster_project.study.home import Home
 from dagster_project.study.settings import AnalysisSettings
 from storage.errors import UserError
-from storage.files.locks import hold_lock
 from storage.files.places import LocalPlace
 from storage.files.staging import remove_leftovers
 
 if TYPE_CHECKING:
     from dagster_project.analysis.sources import Rows, Sources
-
-logger = logging.getLogger(__name__)
 
 COMPUTED_BY = ("dask", "numba", "numpy", "scipy")
 """The libraries whose versions are recorded with the tables."""
@@ -168,14 +164,13 @@ class _Step:
             If another process works on the study, or inputs are incomplete or stale; or as for
             ``dagster_project.analysis.cluster.use_scheduler``.
         """
-        from dagster_project.analysis.sources import open_sources
         from storage.files.tables import count_rows, write_tables
 
         started, home, name = time.monotonic(), work.home, work.name
         if not self.is_wanted(work.study.analysis):
             return AssetResult({"dagster/row_count": 0})
-        with hold_lock(home.lock(name), f"study '{name}'", wait=0):
-            sources, paths = open_sources(home, name, work.study), self.list_paths(home, name)
+        with work.lock():
+            sources, paths = work.sources, self.list_paths(home, name)
             for place in (home.summaries(name), *paths.values()):
                 remove_leftovers(place)
             snapshot = work.take_snapshot()
@@ -187,7 +182,6 @@ class _Step:
                     write_tables(paths, self._compute(sources), made_from, read_versions())
             rows = {table: count_rows(path) for table, path in paths.items()}
         seconds, what = time.monotonic() - started, self.name.replace("_", " ")
-        logger.info("%s: %s, %s (%.1f s)", name, what, self._describe(paths, rows), seconds)
         counts = {f"rows of {table}": count for table, count in rows.items()}
         return AssetResult(
             {
@@ -195,7 +189,8 @@ class _Step:
                 "dagster/row_count": sum(rows.values()),
                 **counts,
                 "seconds": seconds,
-            }
+            },
+            message=f"{what}, {self._describe(paths, rows)} ({seconds:.1f} s)",
         )
 
     def _compute(self, sources: "Sources") -> "Rows":

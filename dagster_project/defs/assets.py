@@ -10,8 +10,9 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from dagster_project.assets.asset import Asset, Check, CheckResult, Markdown
-from dagster_project.assets.catalogue import ASSETS, find_asset, make
+from dagster_project.assets.asset import Asset, AssetResult, Check, CheckResult, Markdown
+from dagster_project.assets.catalogue import ASSETS, find_asset, prepare_work
+from dagster_project.assets.processes import make_each
 from dagster_project.records.partitions import studies
 from dagster_project.study.home import Home
 from storage.files.places import LocalPlace, RemotePlace
@@ -82,17 +83,18 @@ def build_step(records: Sequence[Asset]) -> dg.AssetsDefinition:
     def make_assets(
         context: dg.AssetExecutionContext, config: MakeConfig, data_root: dg.ResourceParam[Home]
     ) -> Iterator[dg.MaterializeResult[None]]:
-        for record in records:
-            if dg.AssetKey(record.name) in context.selected_asset_keys:
-                yield _make(record, context.partition_key, config, data_root)
+        study = context.partition_key
+        selected = [record for record in records if dg.AssetKey(record.name) in context.selected_asset_keys]
+        work = prepare_work(data_root, study, replace=config.replace)
+        for record, made in make_each(work, selected, config.force):
+            yield _convert_made(record, made, study)
 
     return make_assets
 
 
-def _make(record: Asset, study: str, config: MakeConfig, home: Home) -> dg.MaterializeResult[None]:
-    """Make one asset of a study."""
+def _convert_made(record: Asset, made: AssetResult, study: str) -> dg.MaterializeResult[None]:
+    """The result of an asset of a study."""
     checks = {check.name: check for check in record.checks()}
-    made = make(home, study, record, replace=config.replace, force=record.name in config.force)
     return dg.MaterializeResult(
         asset_key=record.name,
         metadata={name: _convert_metadata(value) for name, value in made.metadata.items()},

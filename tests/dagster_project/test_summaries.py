@@ -439,11 +439,10 @@ def test_tables_that_are_current_are_computed_again_only_if_forced(home: Home) -
     assert read_table_provenance(path)["versions"] == {name: version}
 
 
-def test_a_step_says_what_it_found(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_says_what_it_found(home: Home) -> None:
     """One sentence from each asset that has one and rows to speak of; ``sql/findings`` is of assets alone."""
-    with caplog.at_level("INFO"):
-        making.summarise(home, NAME, STUDY)
-    told = dict(line.removeprefix(f"{NAME}: ").split(", ", 1) for line in caplog.messages)
+    messages = [made.message for made in making.summarise(home, NAME, STUDY).values() if made.message]
+    told = dict(message.split(", ", 1) for message in messages)
     lines = {name: line for name in sql.list_names("findings") if (line := told.get(name.replace("_", " ")))}
     spoke = {name for name, line in lines.items() if not re.match(r"[\d,]+ rows ", line)}
     idle = {"head_ablation", "sparsified_loss"}

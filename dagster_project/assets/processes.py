@@ -1,0 +1,181 @@
+"""Making assets of a study: one after the other, or its small tables in several processes.
+
+Small tables are computed by short steps of Python between short kernels, so that threads wait for Python's lock, and
+every table is computed from the stores alone.
+"""
+
+import atexit
+import io
+import logging
+import os
+import sys
+from collections.abc import Collection, Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import lru_cache, partial
+from graphlib import TopologicalSorter
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from threading import Thread
+
+from dagster_project.analysis.cluster import block_interrupts, count_threads, select_scheduler
+from dagster_project.assets.asset import Asset, AssetResult, Work
+from dagster_project.assets.catalogue import ASSETS, find_asset
+from dagster_project.study.home import Home
+from dagster_project.study.settings import Study
+from storage.errors import UserError
+from storage.memory import measure_free_memory
+
+logger = logging.getLogger(__name__)
+
+PROCESSES = 4
+"""Most processes: as many assets take long, the fits of Assumptions 2 and 3, separability and temperature."""
+
+FEW_SELECTIONS = 400_000
+"""Below so many selections processes take longer to start than they save (``benchmarks --only processes``)."""
+
+PROCESS_MEMORY = 1_000_000_000
+"""Bytes of free memory for each process, of which libraries take a third."""
+
+
+def make_each(
+    work: Work, assets: Sequence[Asset], force: Collection[str] = ()
+) -> Generator[tuple[Asset, AssetResult], None, None]:
+    """Make assets of a study, each after its parents, and yield each with its result as soon as it is made.
+
+    Several assets are tables that are computed from the stores, which are opened once.
+
+    Parameters
+    ----------
+    work
+        The study.
+    assets
+        One asset, or several of small tables, each after its parents.
+    force
+        Names of those that are rebuilt even if they are current.
+
+    Raises
+    ------
+    UserError
+        As for ``Asset.make``, or if a process ended for lack of memory.
+    """
+    if len(assets) == 1:
+        made = iter([(assets[0], assets[0].make(replace(work, force=assets[0].name in force)))])
+    else:
+        made = _make_tables(work, assets, force)
+    for asset, result in made:
+        if result.message is not None:
+            logger.info("%s: %s", work.name, result.message)
+        yield asset, result
+
+
+def _make_tables(work: Work, assets: Sequence[Asset], force: Collection[str]) -> Iterator[tuple[Asset, AssetResult]]:
+    """Make assets of small tables under one lock."""
+    with work.lock():
+        locked = replace(work, is_locked=True)
+        if (processes := count_processes(locked, len(assets))) > 1:
+            yield from _make_in_processes(locked, assets, force, processes)
+            return
+        forced = replace(locked, force=True)
+        for asset in assets:
+            yield asset, asset.make(forced if asset.name in force else locked)
+
+
+def count_processes(work: Work, most: int) -> int:
+    """How many processes make the small tables of a study: one if it is small, or if a cluster computes."""
+    if select_scheduler(work.study) != "threads" or work.sources.count_selections() < FEW_SELECTIONS:
+        return 1
+    return max(1, min(PROCESSES, most, count_threads(), measure_free_memory() // PROCESS_MEMORY))
+
+
+def _make_in_processes(
+    work: Work, assets: Sequence[Asset], force: Collection[str], processes: int
+) -> Iterator[tuple[Asset, AssetResult]]:
+    """Make assets in processes, each once its parents are made, and yield each as soon as it is."""
+    from tqdm import tqdm
+    from tqdm.contrib.logging import logging_redirect_tqdm
+
+    named = {asset.name: asset for asset in assets}
+    waiting = TopologicalSorter({name: named.keys() & {*asset.parents} for name, asset in named.items()})
+    waiting.prepare()
+    running: dict[Future[AssetResult], str] = {}
+    make = partial(_make, work.home, work.name, work.study)
+    with (
+        _start_processes(processes) as executor,
+        tqdm(total=len(assets), desc="tables", unit="asset", disable=None) as bar,
+        logging_redirect_tqdm(),
+    ):
+        while waiting.is_active():
+            with block_interrupts():  # a process may be started for each
+                for name in sorted(waiting.get_ready(), key=list(named).index):
+                    running[executor.submit(make, name, force=name in force)] = name
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                name = running.pop(future)
+                yield named[name], _read_result(future, work.name)
+                waiting.done(name)
+                bar.update()
+
+
+def _read_result(future: "Future[AssetResult]", study: str) -> AssetResult:
+    """The result of an asset."""
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        msg = (
+            f"A process that computed tables of '{study}' was ended, most likely for lack of memory; close other "
+            f"programs and run again, which computes only what is missing: attention-geometry run {study}"
+        )
+        raise UserError(msg) from error
+
+
+@contextmanager
+def _start_processes(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes which end with the context, or with this process, even if it is killed."""
+    spawning, threads = get_context("spawn"), max(1, count_threads() // processes)
+    watched, held = spawning.Pipe(duplex=False)
+    executor = ProcessPoolExecutor(processes, spawning, _prepare_process, (watched, threads))
+    try:
+        yield executor
+        executor.shutdown()
+    finally:
+        held.close()
+        watched.close()
+        executor.shutdown(cancel_futures=True)
+
+
+def _prepare_process(watched: Connection, threads: int) -> None:
+    """Prepare a process: it computes in so many threads, and ends when the other end of ``watched`` is closed."""
+    import dask
+
+    dask.config.set(num_workers=threads)
+    sys.stderr = _Log(sys.stderr.buffer, line_buffering=True)
+    atexit.register(os._exit, 0)  # without finalising: DuckDB's binding would report objects that it leaks
+    Thread(target=_end_with, args=(watched,), daemon=True, name="lifeline").start()
+
+
+def _end_with(watched: Connection) -> None:
+    """End this process, whatever it does, when nobody holds the other end any more."""
+    with suppress(EOFError, OSError):
+        watched.recv_bytes()
+    os._exit(1)
+
+
+class _Log(io.TextIOWrapper):
+    """Standard error of a process whose progress is shown by another: progress bars are only shown on terminals."""
+
+    def isatty(self) -> bool:
+        return False
+
+
+def _make(home: Home, name: str, study: Study, asset: str, *, force: bool) -> AssetResult:
+    """Make an asset in a process of ``_start_processes``."""
+    work = _open_study(home, name, study)
+    return find_asset(asset).make(replace(work, force=True) if force else work)
+
+
+@lru_cache(1)
+def _open_study(home: Home, name: str, study: Study) -> Work:
+    """The study of a process, whose stores it opens once."""
+    return Work(home, name, study, ASSETS, is_locked=True)

@@ -1,0 +1,126 @@
+"""Small tables made in several processes: those of one, each after its parents, and nothing is left if one fails."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from multiprocessing import active_children
+from pathlib import Path
+
+import pytest
+
+from dagster_project.assets import processes
+from dagster_project.assets.asset import Work, list_summary_paths
+from dagster_project.assets.catalogue import find_asset
+from dagster_project.assets.processes import count_processes, make_each
+from dagster_project.assets.summaries import FITS, SUMMARIES
+from dagster_project.study.home import Home
+from dagster_project.study.settings import Study
+from storage.errors import UserError
+from storage.files.tables import read_table
+from tests.dagster_project import making
+from tests.dagster_project.drawn_study import NAME, STUDY, measured, several
+
+WANTED = [asset for asset in SUMMARIES if asset.is_wanted(STUDY)]
+
+
+@pytest.fixture(scope="module")
+def tensors(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A data root with metrics, in which no table has been made."""
+    return measured(tmp_path_factory.mktemp("drawn"), several())
+
+
+@pytest.fixture
+def work(tensors: Home, tmp_path: Path) -> Work:
+    """A study in a data root of its own."""
+    return making.work(Home(Path(shutil.copytree(tensors.root, tmp_path / "copied"))), NAME, STUDY)
+
+
+@pytest.fixture
+def in_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Every study is large enough for two processes; none of them outlives a test."""
+    monkeypatch.setattr(processes, "FEW_SELECTIONS", 0)
+    monkeypatch.setattr(processes, "count_threads", lambda: 2)
+    yield
+    assert not active_children()
+
+
+def read_tables(work: Work) -> dict[str, list[dict[str, object]]]:
+    """The rows of all small tables."""
+    tables = [table for asset in WANTED for table in asset.tables]
+    paths = list_summary_paths(work.home, work.name, tables)
+    return {table: [row for part in read_table(path) for row in part.to_pylist()] for table, path in paths.items()}
+
+
+@pytest.mark.usefixtures("in_two")
+def test_two_processes_make_the_tables_of_one(work: Work, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        made = dict(zip(("asset", "result"), zip(*make_each(work, WANTED), strict=True), strict=True))
+    names = [asset.name for asset in made["asset"]]
+    assert sorted(names) == sorted(asset.name for asset in WANTED)
+    for asset in WANTED:
+        assert all(names.index(parent) < names.index(asset.name) for parent in {*asset.parents} & {*names})
+    assert caplog.messages == [f"{NAME}: {result.message}" for result in made["result"]]
+    in_two = read_tables(work)
+    dates = {path: path.stat().st_mtime_ns for path in work.home.summaries(NAME).iterdir()}
+    making.summarise(work.home, NAME, STUDY)
+    assert dates == {path: path.stat().st_mtime_ns for path in dates}, "those of two processes are current"
+    for asset in WANTED:
+        making.make(work.home, NAME, [asset.name], STUDY, force=True)
+    assert in_two == read_tables(work)
+
+
+@pytest.mark.usefixtures("in_two")
+def test_a_forced_asset_is_made_again_and_others_are_not(work: Work) -> None:
+    list(make_each(work, FITS))
+    paths = [list_summary_paths(work.home, NAME, asset.tables)[asset.tables[0]] for asset in FITS]
+    before = [path.stat().st_mtime_ns for path in paths]
+    list(make_each(work, FITS, ["assumption_norms"]))
+    assert [path.stat().st_mtime_ns != date for path, date in zip(paths, before, strict=True)] == [True, False, False]
+
+
+@pytest.mark.usefixtures("in_two")
+def test_a_mistake_in_one_process_ends_all_with_its_line(work: Work) -> None:
+    shutil.rmtree(Path(str(work.home.metrics(NAME))) / "s_in" / "c")
+    with pytest.raises(UserError, match=r"'s_in' of .* has been dropped") as refused:
+        list(make_each(work, WANTED))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.usefixtures("in_two")
+def test_a_process_that_is_killed_is_named_and_what_is_made_stays(work: Work) -> None:
+    made = make_each(work, WANTED)
+    first, _ = next(made)
+    for process in active_children():
+        os.kill(process.pid or 0, signal.SIGKILL)
+    with pytest.raises(UserError, match=f"process that computed tables of '{NAME}' was ended.*run {NAME}"):
+        list(made)
+    assert first.explain_staleness(work.take_snapshot()) is None
+
+
+@pytest.mark.usefixtures("in_two")
+def test_processes_end_with_who_waits_for_them(work: Work) -> None:
+    made = make_each(work, WANTED)
+    next(made)
+    with pytest.raises(UserError, match="Another process is working on study"):
+        find_asset("coverage").make(making.work(work.home, NAME, STUDY))
+    made.close()  # as an interrupt does; the fixture sees that none is left
+    find_asset("coverage").make(making.work(work.home, NAME, STUDY))
+
+
+def test_few_selections_little_memory_or_a_cluster_take_one_process(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "count_threads", lambda: 8)
+    monkeypatch.setattr(processes, "measure_free_memory", lambda: 10**12)
+    assert count_processes(work, 16) == 1
+    monkeypatch.setattr(processes, "FEW_SELECTIONS", work.sources.count_selections())
+    assert count_processes(work, 16) == processes.PROCESSES
+    assert count_processes(work, 2) == 2
+    monkeypatch.setattr(processes, "measure_free_memory", lambda: 3 * processes.PROCESS_MEMORY - 1)
+    assert count_processes(work, 16) == 2
+    monkeypatch.setattr(processes, "measure_free_memory", lambda: 0)
+    assert count_processes(work, 16) == 1
+    monkeypatch.setattr(processes, "measure_free_memory", lambda: 10**12)
+    elsewhere = Study.model_validate(STUDY.model_dump() | {"dask": {"scheduler": "local"}})
+    assert count_processes(making.work(work.home, NAME, elsewhere), 16) == 1
