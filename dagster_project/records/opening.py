@@ -6,15 +6,18 @@ Records are history, not data: losing them loses no result.
 import errno
 import os
 import sqlite3
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 from dagster._core.errors import DagsterEventLogInvalidForRun  # Dagster exports no name for it
 from dagster_shared.serdes.errors import DeserializationError
 from sqlalchemy import event
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Dialect, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from dagster_project.records.registration import mark_dead_runs, register_studies, use_instance
@@ -60,28 +63,40 @@ def open_records(home: Home) -> Iterator[dg.DagsterInstance]:
 
 @contextmanager
 def _write_quickly() -> Iterator[None]:
-    """Let SQLite wait for the disk at checkpoints only, and make none for each of the hundreds of events of a run.
+    """Let SQLite wait for the disk at checkpoints only, and use each connection to a file again for later events.
 
-    Dagster opens a connection for every event, and closing the last one is a checkpoint: one of each database is kept.
-    Records stay intact when power fails, and may lack the last events: https://sqlite.org/wal.html#performance.
+    Dagster opens a connection for each of the hundreds of events of a run, often several; opening one takes longer than
+    writing the event, and closing the last one of a file is a checkpoint. Records stay intact when power fails, and may
+    lack the last events: https://sqlite.org/wal.html#performance.
     """
-    with ExitStack() as stack:
-        kept: set[str] = set()
+    idle: dict[str, list[_KeptConnection]] = defaultdict(list)
 
-        def prepare(connection: object, _record: object) -> None:
-            if not isinstance(connection, sqlite3.Connection):
-                return
-            connection.execute("PRAGMA synchronous = NORMAL").close()
-            file = connection.execute("PRAGMA database_list").fetchone()[2]
-            if file in {"", *kept} or connection.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-                return
-            kept.add(file)
-            held = stack.enter_context(closing(sqlite3.connect(file, check_same_thread=False)))
-            held.execute("SELECT count(*) FROM sqlite_master").close()  # opens the log
+    def take(dialect: Dialect, _record: object, where: list[Any], options: dict[str, Any]) -> "_KeptConnection | None":
+        if dialect.name != "sqlite" or where == [":memory:"]:
+            return None
+        if free := idle[where[0]]:
+            return free.pop()
+        made = _KeptConnection(*where, **options | {"check_same_thread": False})
+        made.execute("PRAGMA synchronous = NORMAL").close()
+        made.idle = free
+        return made
 
-        event.listen(Engine, "connect", prepare)
-        stack.callback(event.remove, Engine, "connect", prepare)
+    event.listen(Engine, "do_connect", take)
+    try:
         yield
+    finally:
+        event.remove(Engine, "do_connect", take)
+        for connection in chain.from_iterable(idle.values()):
+            sqlite3.Connection.close(connection)
+
+
+class _KeptConnection(sqlite3.Connection):
+    """A connection that is kept for the next use when it is closed."""
+
+    idle: "list[_KeptConnection]"
+
+    def close(self) -> None:
+        self.idle.append(self)
 
 
 def examine_databases(home: Home) -> Iterator[tuple[Path, str | None]]:
