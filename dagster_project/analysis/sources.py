@@ -1,6 +1,7 @@
 """What the assets between metrics and warehouse read, and what they yield."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +49,20 @@ class Sources:
         return [row for part in read_table(self.summaries / f"{table}.parquet") for row in part.to_pylist()]
 
 
+_shared: list[list[Sources]] = []
+"""For each step in progress whose assets share what they open: what is open."""
+
+
+@contextmanager
+def share_sources() -> Iterator[None]:
+    """Inside the context, in which the assets of one study are made that only read its stores, open these once."""
+    _shared.append([])
+    try:
+        yield
+    finally:
+        _shared.pop()
+
+
 def open_sources(home: Home, name: str, study: Study) -> Sources:
     """Open what the assets after the metrics read.
 
@@ -56,6 +71,9 @@ def open_sources(home: Home, name: str, study: Study) -> Sources:
     UserError
         If a store is incomplete, or they do not belong to one another or to the study's settings.
     """
+    opened = _shared[-1] if _shared else []
+    if opened:
+        return opened[0]
     tensors = SequenceStore.open(home.tensors(name), TENSORS).require_complete()
     metrics = open_metrics(home, name).require_complete()
     wanted = build_metrics_provenance(name, tensors, study.analysis)
@@ -65,4 +83,5 @@ def open_sources(home: Home, name: str, study: Study) -> Sources:
             f"run: attention-geometry run {name}"
         )
         raise UserError(msg)
-    return Sources(name, tensors, metrics, home.summaries(name), study)
+    opened.append(Sources(name, tensors, metrics, home.summaries(name), study))
+    return opened[0]

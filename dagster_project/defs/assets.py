@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from dagster_project.analysis.sources import share_sources
 from dagster_project.assets.asset import Asset, Check, CheckResult, Markdown
 from dagster_project.assets.catalogue import ASSETS, find_asset, make
 from dagster_project.records.partitions import studies
@@ -82,9 +83,10 @@ def build_step(records: Sequence[Asset]) -> dg.AssetsDefinition:
     def make_assets(
         context: dg.AssetExecutionContext, config: MakeConfig, data_root: dg.ResourceParam[Home]
     ) -> Iterator[dg.MaterializeResult[None]]:
-        for record in records:
-            if dg.AssetKey(record.name) in context.selected_asset_keys:
-                yield _make(record, context.partition_key, config, data_root)
+        with share_sources():
+            for record in records:
+                if dg.AssetKey(record.name) in context.selected_asset_keys:
+                    yield _make(record, context.partition_key, config, data_root)
 
     return make_assets
 

@@ -18,6 +18,7 @@ import pytest
 import zarr
 
 import sql
+from dagster_project.analysis import sources
 from dagster_project.analysis.claims.judging import CLAIMS
 from dagster_project.assets import tensors
 from dagster_project.assets.asset import Asset
@@ -416,6 +417,19 @@ def test_checks_are_run_of_what_is_current_too_if_it_is_materialised(copied: Pat
         pytest.raises(UserError, match=r"Study 'mine' failed a check: .*rows_sum_to_one"),
     ):
         run_assets(Home(copied), "mine", NAMES)
+
+
+def test_the_assets_of_a_step_open_the_stores_once_and_those_of_the_next_step_again(
+    copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = mock.Mock(side_effect=sources.open_metrics)
+    monkeypatch.setattr(sources, "open_metrics", opening)
+    names = [name for name in NAMES if find_asset(name).pool is None]
+    assert len(names) > 10
+    with mock.patch.dict(os.environ, environment(), clear=True):
+        for runs in (1, 2):
+            run_assets(Home(copied), "mine", names)
+            assert opening.call_count == runs
 
 
 def test_an_incomplete_ledger_stops_the_run(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
