@@ -10,7 +10,8 @@ from typing import Any
 from dagster_project.study.settings import RANDOM, Study
 
 SEQUENCES = 8
-"""Most sequences of a generated twin; it measures the last query alone, at one temperature, so that it costs little."""
+"""Most sequences of a generated twin; it measures the last query alone, at one temperature, and has no probe, in which
+random weights copy nothing, so that it costs little."""
 
 SUFFIX = "-random"
 
@@ -21,8 +22,8 @@ def find_twin_name(name: str, study: Study) -> str | None:
 
 
 def make_random_twin(study: Study) -> Study:
-    """The generated twin of a study: the same except for its weights, on few sequences and one query."""
-    given = study.model_dump(exclude={"twin", "queries"})
+    """The generated twin of a study: the same but for its weights, on few sequences and one query, without a probe."""
+    given = study.model_dump(exclude={"twin", "queries", "probe"})
     last = study.query_positions[-1]
     effects = given["analysis"]["effects"]
     if effects is not None:

@@ -62,9 +62,10 @@ def test_a_twin_is_the_same_study_on_random_weights(tmp_path: Path) -> None:
     check_twin(home, "mine", mine)
 
 
-def test_a_twin_has_no_more_sequences_than_its_study_its_last_query_and_one_temperature() -> None:
-    few = Study.model_validate({**GIVEN, "sequences": 3, "queries": [15, 40], "twin": "random"})
+def test_a_twin_has_no_more_sequences_than_its_study_its_last_query_one_temperature_and_no_probe() -> None:
+    few = Study.model_validate({**GIVEN, "sequences": 3, "queries": [15, 40], "twin": "random", "probe": "repeated"})
     twin = make_random_twin(few)
+    assert (few.probe, twin.probe) == ("repeated", None)
     assert (twin.sequences, twin.query_positions) == (3, (40,))
     assert (few.analysis.temperatures, twin.analysis.temperatures) == ((0.25, 0.5, 1, 2, 4), (1,))
 
