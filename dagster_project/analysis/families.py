@@ -303,20 +303,20 @@ def _build_trends(member: Member, course: _Course) -> Rows:
         estimate = estimate_mean(values, domain)
         course.add(member.study, name, estimate, member.layer.tolist(), member.head.tolist())
         place = {"layer": member.layer, "head": member.head, "sequences": _count(values)}
-        yield "family_trends", build_batch(place | _name_ends("value", estimate), study=member.study, quantity=name)
+        yield "family_trends", build_batch(place | estimate.name_ends("value"), study=member.study, quantity=name)
         of_layers = estimate_mean(member.of_layers[name], domain)
         course.add(member.study, name, of_layers, member.layers.tolist(), [None] * len(member.layers))
         place = {"layer": member.layers, "sequences": _count(member.of_layers[name])}
         yield (
             "family_trends_model",
-            build_batch(place | _name_ends("value", of_layers), study=member.study, quantity=name),
+            build_batch(place | of_layers.name_ends("value"), study=member.study, quantity=name),
         )
     for name, (estimate, count) in _estimate_model(member).items():
         course.add(member.study, name, estimate, [None], [None])
         place = {"layer": pa.array([None], pa.int16()), "sequences": np.array([count])}
         yield (
             "family_trends_model",
-            build_batch(place | _name_ends("value", estimate), study=member.study, quantity=name),
+            build_batch(place | estimate.name_ends("value"), study=member.study, quantity=name),
         )
 
 
@@ -344,7 +344,7 @@ def _build_differences(member: Member, first: Member | None, previous: Member | 
                 continue
             estimate = estimate_difference(values, other, paired=paired, domain=_find_domain(name))
             columns = {**place, **{flag: np.full(values.shape[1], given) for flag, given in flags.items()}}
-            yield table, build_batch(columns | _name_ends("difference", estimate), **texts, quantity=name)
+            yield table, build_batch(columns | estimate.name_ends("difference"), **texts, quantity=name)
 
 
 Compared = tuple[str, dict[str, Any], str, F64, F64]
@@ -374,11 +374,6 @@ def _count(values: F64) -> NDArray[np.int64]:
     return np.asarray((~np.isnan(values)).sum(axis=0), np.int64)
 
 
-def _name_ends(name: str, estimate: Estimate) -> dict[str, F64]:
-    """An estimate and its interval as columns."""
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
-
-
 def _compare_selections(member: Member, previous: Member) -> Rows:
     """The rows of ``family_overlaps`` of one member: the selections of each head at the last query, compared."""
     if not (np.array_equal(member.layer, previous.layer) and np.array_equal(member.head, previous.head)):
@@ -393,5 +388,5 @@ def _compare_selections(member: Member, previous: Member) -> Rows:
         "sequences": np.full(head.size, len(shared)),
         "alike": (shared == SHARED).sum(axis=0)[head, index],
     }
-    ends = {name: part[head, index] for name, part in _name_ends("shared", estimate).items()}
+    ends = {name: part[head, index] for name, part in estimate.name_ends("shared").items()}
     yield "family_overlaps", build_batch(columns | ends, study=member.study, reference=previous.study)

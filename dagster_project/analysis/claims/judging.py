@@ -215,7 +215,7 @@ def pair_sequences(one: F64, other: F64) -> F64:
 
 def _name_ends(name: str, estimate: Estimate) -> dict[str, float]:
     """Columns of an estimate and the ends of its interval."""
-    return {name: float(estimate.value), f"{name}_low": float(estimate.low), f"{name}_high": float(estimate.high)}
+    return {column: float(end) for column, end in estimate.name_ends(name).items()}
 
 
 def _build_profile_rows(profiles: Mapping[str, layers.Profile]) -> pa.RecordBatch:
