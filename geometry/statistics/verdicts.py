@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from geometry.arrays import F64
 
 ERROR_RATE = 0.05
-"""Probability that any verdict of a study is wrong, if every measure equals its threshold."""
+"""Probability that any verdict of a study is wrong, if every measure equals its threshold: the largest p value, after
+correction, of a verdict, of a fact and of a difference to the twin."""
 
 POWER = 0.8
 """Probability of a verdict with the number of sequences that is said to be needed."""

@@ -30,6 +30,7 @@ from geometry.arrays import F64
 from geometry.statistics.intervals import SHARE, Estimate, make_estimate
 from geometry.statistics.moments import estimate_mean
 from geometry.statistics.verdicts import (
+    ERROR_RATE,
     LEAST_SEQUENCES,
     Sides,
     compare_with_threshold,
@@ -45,9 +46,6 @@ SUBJECTS = (separation, sink, layers, norms, fits, bounds, kinds, plane, pattern
 
 MEASURES: Mapping[str, Measure] = {name: one for subject in SUBJECTS for name, one in subject.MEASURES.items()}
 CLAIMS: tuple[Claim, ...] = tuple(claim for subject in SUBJECTS for claim in subject.CLAIMS)
-
-ERROR_RATE = 0.05
-"""Largest p value after correction of a verdict, and of a difference to the twin."""
 
 Rows = Iterator[tuple[str, pa.RecordBatch]]
 
