@@ -12,7 +12,7 @@ that a pass without changes equals the plain pass bit by bit.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -216,26 +216,6 @@ def refuse_two_passes(model: PreTrainedModel, attention: Attention) -> None:
             "cannot be changed; leave out effects, all else can be computed"
         )
         raise UneditableError(msg)
-
-
-def check_heads(attention: Attention, heads: Sequence[tuple[int, int]]) -> None:
-    """Refuse heads that a model does not have.
-
-    Raises
-    ------
-    UserError
-        If a layer does not exist or has no softmax attention, or a head does not exist.
-    """
-    for layer, head in heads:
-        if not 0 <= layer < len(attention.layers):
-            msg = f"There is no layer {layer}: the model has layers 0 to {len(attention.layers) - 1}; name one of these"
-            raise UserError(msg)
-        if not (count := attention.layers[layer].heads):
-            msg = f"Layer {layer} has no heads: it is of the kind {attention.kinds[layer]}; name another layer"
-            raise UserError(msg)
-        if not 0 <= head < count:
-            msg = f"There is no head {head} in layer {layer}, which has heads 0 to {count - 1}; name one of these"
-            raise UserError(msg)
 
 
 def _forward(
