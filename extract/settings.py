@@ -124,11 +124,11 @@ class ModelSettings(_Settings):
             return None
         identity = str(known.data.get("id", ""))
         if identity in {EMBEDDED, TRAINING, SYNTHETIC} or _names_file(identity):
-            _refuse("input is only allowed with a directory or a hub id; leave it out")
+            refuse("input is only allowed with a directory or a hub id; leave it out")
         path = PurePosixPath(name)
         outside = path.is_absolute() or ".." in path.parts
         if outside or not name.lower().endswith(GGUF) or not name.isprintable() or "\\" in name:
-            _refuse("input should be the name of a .gguf file inside the directory or repository")
+            refuse("input should be the name of a .gguf file inside the directory or repository")
         return path.as_posix()
 
     @field_validator("weights")
@@ -136,7 +136,7 @@ class ModelSettings(_Settings):
     def _check_weights(cls, weights: str, known: ValidationInfo) -> str:
         """Refuse random weights of a synthetic study, which has none."""
         if weights == "random" and known.data.get("id") == SYNTHETIC:
-            _refuse("a synthetic study has no model and no weights; leave it out")
+            refuse("a synthetic study has no model and no weights; leave it out")
         return weights
 
     @field_validator("weights_seed")
@@ -144,7 +144,7 @@ class ModelSettings(_Settings):
     def _check_weights_seed(cls, seed: int | None, known: ValidationInfo) -> int | None:
         """Refuse a seed unless the weights are random."""
         if seed is not None and known.data.get("weights", "random") != "random":
-            _refuse("input is only allowed with `weights: random`")
+            refuse("input is only allowed with `weights: random`")
         return seed
 
     @field_validator("quantised")
@@ -152,7 +152,7 @@ class ModelSettings(_Settings):
     def _check_quantised(cls, kind: str | None, known: ValidationInfo) -> str | None:
         """Refuse to round weights that are drawn."""
         if kind is not None and (known.data.get("weights") == "random" or known.data.get("id") == SYNTHETIC):
-            _refuse("input is only allowed with trained weights; leave it out")
+            refuse("input is only allowed with trained weights; leave it out")
         return kind
 
     @field_validator("revision")
@@ -164,7 +164,7 @@ class ModelSettings(_Settings):
             return revision
         local = name in {EMBEDDED, SYNTHETIC} or (known.data.get("gguf") is None and _names_file(str(name)))
         if revision != MAIN and name and (local or is_local_id(name)):
-            _refuse("input is only allowed with a hub id, but the model '{name}' is local; leave it out", name=name)
+            refuse("input is only allowed with a hub id, but the model '{name}' is local; leave it out", name=name)
         return revision
 
 
@@ -232,14 +232,14 @@ class SyntheticSettings(_Settings):
     @classmethod
     def _check_kv_heads(cls, kv_heads: int, known: ValidationInfo) -> int:
         if (heads := known.data.get("heads", kv_heads)) % kv_heads:
-            _refuse("input should divide the {heads} heads", heads=heads)
+            refuse("input should divide the {heads} heads", heads=heads)
         return kv_heads
 
     @field_validator("t_2")
     @classmethod
     def _check_t_2(cls, t_2: tuple[float, float], known: ValidationInfo) -> tuple[float, float]:
         if min(t_2) < max(known.data.get("t_1", (0,))):
-            _refuse("input should not begin below t_1, whose range ends at {t_1}", t_1=max(known.data["t_1"]))
+            refuse("input should not begin below t_1, whose range ends at {t_1}", t_1=max(known.data["t_1"]))
         return t_2
 
     def compute_steepest_growth(self) -> float:
@@ -301,11 +301,11 @@ class ExtractionSettings(_Settings):
                 kind: Literal["missing"] = "missing"
                 raise PydanticKnownError(kind)
             if SYNTHETIC in (given, given.get("id") if isinstance(given, dict) else None):
-                _refuse("input is only allowed with `model: {name}`", name=SYNTHETIC)
+                refuse("input is only allowed with `model: {name}`", name=SYNTHETIC)
             return given
         own = CorpusSettings.model_validate({"id": SYNTHETIC})
         if given not in (None, SYNTHETIC, own, own.model_dump()):
-            _refuse("a synthetic study reads no text; leave it out")
+            refuse("a synthetic study reads no text; leave it out")
         return own
 
     @field_validator("queries", mode="before")
@@ -316,15 +316,15 @@ class ExtractionSettings(_Settings):
             return None
         queries = tuple(given) if isinstance(given, list | tuple) else (given,)
         if not all(type(query) is int for query in queries):
-            _refuse("input should be a position or a list of positions, whole numbers from 1")
+            refuse("input should be a position or a list of positions, whole numbers from 1")
         if not 1 <= len(queries) <= MOST_QUERIES:
-            _refuse("input should name 1 to {most} positions, not {count}", most=MOST_QUERIES, count=len(queries))
+            refuse("input should name 1 to {most} positions, not {count}", most=MOST_QUERIES, count=len(queries))
         if len(set(queries)) < len(queries):
-            _refuse("input should name every position only once")
+            refuse("input should name every position only once")
         if min(queries) < 1:
-            _refuse("positions should be 1 or more: the query at 0 has only one key")
+            refuse("positions should be 1 or more: the query at 0 has only one key")
         if (end := known.data.get("context_length", inf)) <= max(queries):
-            _refuse("positions should be below context_length, which is {end}", end=end)
+            refuse("positions should be below context_length, which is {end}", end=end)
         return tuple(sorted(queries))
 
     @field_validator("dtype", "device")
@@ -332,7 +332,7 @@ class ExtractionSettings(_Settings):
     def _check_runtime(cls, given: str, known: ValidationInfo) -> str:
         """Refuse other types and devices for a synthetic study, which is drawn in float32 on the CPU."""
         if _is_synthetic(known) and given not in {"float32", "auto", "cpu"}:
-            _refuse("a synthetic study is drawn in float32 on the CPU; leave it out")
+            refuse("a synthetic study is drawn in float32 on the CPU; leave it out")
         return given
 
     @field_validator("device_map")
@@ -340,9 +340,9 @@ class ExtractionSettings(_Settings):
     def _check_device_map(cls, given: str | None, known: ValidationInfo) -> str | None:
         """Refuse a device map for a synthetic study and for a single device."""
         if given is not None and _is_synthetic(known):
-            _refuse("a synthetic study is drawn on the CPU; leave it out")
+            refuse("a synthetic study is drawn on the CPU; leave it out")
         if given is not None and known.data.get("device", "auto") not in {"auto", "cuda"}:
-            _refuse("input is only allowed with `device: auto` or `device: cuda`")
+            refuse("input is only allowed with `device: auto` or `device: cuda`")
         return given
 
     @field_validator("batch_size", mode="before")
@@ -350,7 +350,7 @@ class ExtractionSettings(_Settings):
     def _check_batch_size(cls, given: Any) -> Any:
         """Refuse anything but ``auto`` and a whole number of at least 1."""
         if given != "auto" and (type(given) is not int or given < 1):
-            _refuse("input should be auto or a whole number from 1")
+            refuse("input should be auto or a whole number from 1")
         return given
 
     @field_validator("sink_measure")
@@ -358,7 +358,7 @@ class ExtractionSettings(_Settings):
     def _check_sink_measure(cls, measured: bool, known: ValidationInfo) -> bool:
         """Refuse a synthetic study, whose weights are drawn only for the chosen queries."""
         if measured and _is_synthetic(known):
-            _refuse("a synthetic study has only the weights of the chosen queries; leave it out")
+            refuse("a synthetic study has only the weights of the chosen queries; leave it out")
         return measured
 
     @field_validator("probe")
@@ -366,7 +366,7 @@ class ExtractionSettings(_Settings):
     def _check_probe(cls, probe: str | None, known: ValidationInfo) -> str | None:
         """Refuse a synthetic study, which has no model."""
         if probe is not None and _is_synthetic(known):
-            _refuse("a synthetic study has no model that could read it; leave it out")
+            refuse("a synthetic study has no model that could read it; leave it out")
         return probe
 
     @field_validator("synthetic", mode="before")
@@ -376,7 +376,7 @@ class ExtractionSettings(_Settings):
         if _is_synthetic(known):
             return {} if given is None else given
         if given is not None and "model" in known.data:
-            _refuse("input is only allowed with `model: {name}`", name=SYNTHETIC)
+            refuse("input is only allowed with `model: {name}`", name=SYNTHETIC)
         return given
 
     @field_validator("synthetic")
@@ -387,7 +387,7 @@ class ExtractionSettings(_Settings):
         growth = drawn.compute_steepest_growth() * keys if drawn else 0
         if growth > MOST_GROWTH:
             message = "weights should grow by e^{most} at most from t_2 to the last query, not by e^{growth}"
-            _refuse(message, most=MOST_GROWTH, growth=round(growth))
+            refuse(message, most=MOST_GROWTH, growth=round(growth))
         return drawn
 
     @property
@@ -455,7 +455,7 @@ def _is_synthetic(known: ValidationInfo) -> bool:
     return model is not None and model.id == SYNTHETIC
 
 
-def _refuse(message: Any, **numbers: Any) -> NoReturn:
-    """Raise the error of a field that contradicts the others."""
+def refuse(message: Any, **numbers: Any) -> NoReturn:
+    """Raise the error of a field that is wrong, by itself or beside the others."""
     kind = "refused"
     raise PydanticCustomError(kind, message, numbers)
