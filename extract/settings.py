@@ -62,11 +62,13 @@ MOST_GROWTH = 60
 """Largest growth of the weights over the last phase, as an exponent: e⁶⁰, of the 10³⁸ that float32 spans."""
 
 
-class _Settings(BaseModel):
+class Settings(BaseModel):
+    """Settings that refuse unknown fields and cannot be changed."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ModelSettings(_Settings):
+class ModelSettings(Settings):
     """A causal language model: shipped, a directory, a GGUF file, or a hub id with its revision; or ``synthetic``.
 
     Shipped are ``embedded``, and ``training`` with the step of one of its checkpoints as revision.
@@ -168,7 +170,7 @@ class ModelSettings(_Settings):
         return revision
 
 
-class CorpusSettings(_Settings):
+class CorpusSettings(Settings):
     """A corpus: one that is built in (``BUILT_IN``), a local file or directory, or a hub dataset."""
 
     id: str = Field(
@@ -202,7 +204,7 @@ Rate = Annotated[float, Field(allow_inf_nan=False)]
 Frequency = Annotated[float, Field(gt=0, le=pi)]
 
 
-class SyntheticSettings(_Settings):
+class SyntheticSettings(Settings):
     """Parameters of the tensors of a synthetic study: sizes, and the range of each parameter over the heads.
 
     Ranges are [first, last]; ``extract.synthetic`` describes how heads are distributed over them.
@@ -247,7 +249,7 @@ class SyntheticSettings(_Settings):
         return max(self.eta_growth or self.eta) * (1 - min(self.t_2))
 
 
-class ExtractionSettings(_Settings):
+class ExtractionSettings(Settings):
     """All settings that determine the extracted tensors."""
 
     model: Annotated[ModelSettings, BeforeValidator(_expand_id)]

@@ -8,9 +8,9 @@ import re
 import sys
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from extract.settings import SYNTHETIC, ExtractionSettings, refuse
+from extract.settings import SYNTHETIC, ExtractionSettings, Settings, refuse
 
 RANDOM = "random"
 """The value of ``twin`` by which a study requests a generated twin, and of ``weights`` for random ones."""
@@ -63,13 +63,11 @@ Sizes = Annotated[tuple[Annotated[int, Field(ge=2, le=2**16)], ...], Field(min_l
 """Sizes of simulated heads."""
 
 
-class MonteCarloGrid(BaseModel):
+class MonteCarloGrid(Settings):
     """Heads to draw from the paper's assumptions, to test its bounds on: every combination is one grid point.
 
     Other parameters (C, and the phases of the weights) are those fitted to the study.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     head_dim: Sizes = Field(default=(16, 64, 128), description="lengths d of one value state")
     n_keys: Sizes = Field(default=(64, 256), description="numbers of keys, including the sink")
@@ -101,10 +99,8 @@ class MonteCarloGrid(BaseModel):
         return n
 
 
-class Nulls(BaseModel):
+class Nulls(Settings):
     """How much of a study is compared with chance."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     sequences: int = Field(
         default=24, ge=1, description="number of sequences that are compared, the first ones; all if there are fewer"
@@ -122,10 +118,8 @@ def _parse_nulls(given: object) -> object:
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class EffectsSettings(BaseModel):
+class EffectsSettings(Settings):
     """Interventions on the heads of the study's model, which measure what the heads contribute."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     ablation: tuple[Literal["zero", "mean", "sink"], ...] = Field(
         default=("zero", "mean", "sink"),
@@ -156,10 +150,8 @@ MEASURED = ("kappas", "scale")
 """The analysis settings that determine the metrics; the others only affect what is computed from them or shown."""
 
 
-class AnalysisSettings(BaseModel):
+class AnalysisSettings(Settings):
     """How the metrics of a study are computed and shown."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kappas: Annotated[tuple[float, ...], BeforeValidator(_parse_kappas)] = Field(
         default=(0.5,),
@@ -213,10 +205,8 @@ def _check_scheduler(given: object) -> object:
     return given
 
 
-class DaskSettings(BaseModel):
+class DaskSettings(Settings):
     """Where metrics and fits are computed; this does not change their values."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     scheduler: Annotated[str | None, BeforeValidator(_check_scheduler)] = Field(
         default=None,
