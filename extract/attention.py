@@ -9,13 +9,18 @@ multiplied; ``mask`` is True where a key is visible, (B or 1, H or 1, K, K), or 
 has one logit for the learned sink of each head (H,). Weights are float32.
 """
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from extract.threads import run_on_threads
 from geometry.patterns import HIDDEN, count_rows, sum_patterns
 from geometry.quantities import PATTERNS
+
+T = TypeVar("T")
 
 QUERY_BLOCK = 128
 """Queries computed at a time if SDPA cannot compute the layer's output."""
@@ -97,6 +102,28 @@ def compute_head_patterns(
     sums = torch.stack(run_on_threads(sum_sequence, len(query), query.device))
     means = sums / count_rows(tokens)[:, None]
     return means[:, :-1], means[:, -1]
+
+
+def run_on_threads(function: Callable[[int], T], count: int, device: torch.device) -> list[T]:
+    """The results of ``function`` for the numbers below ``count``, in order, on as many threads as PyTorch uses.
+
+    Each of them computes with an equal share of PyTorch's threads: small operations are faster on one thread than on
+    several that wait for one another. On other devices than the CPU the calls follow one another.
+    """
+    threads = torch.get_num_threads()
+    workers, inference = min(count, threads), torch.is_inference_mode_enabled()
+    if device.type != "cpu" or workers < 2:
+        return [function(index) for index in range(count)]
+
+    def call(index: int) -> T:
+        with torch.inference_mode(inference):
+            return function(index)
+
+    try:
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,)) as pool:
+            return list(pool.map(call, range(count)))
+    finally:
+        torch.set_num_threads(threads)  # that of this thread is unchanged, but not that of threads that begin later
 
 
 def _sum_sequence(

@@ -85,14 +85,14 @@ class Capture:
     """First position each query attends to, up to its own, int32 (Q, L); -1 in a layer without softmax attention."""
     query_position: Tensor
     """Positions of the queries, int32 (Q,), in the order in which they were given."""
-    received: Tensor | None
-    """Mean weight that each key gets from the queries at and after it, float32 (L, B, H, K); None if not requested."""
     patterns: Tensor
     """Mean weights on the keys of ``geometry.patterns``, float32 (L, B, H, P)."""
     chance: Tensor
     """The same for uniform weights, float32 (L, B, P)."""
     buffers: Buffers
     """The memory of the tensors."""
+    received: Tensor | None = None
+    """Mean weight that each key gets from the queries at and after it, float32 (L, B, H, K); None if not requested."""
 
     def wait(self) -> None:
         """Wait until all tensors have arrived from the GPU; must be called before they are read."""
@@ -247,17 +247,11 @@ def capture(
         _refuse_in_part(recorder.model, missing, recorder.layers)
         none = [-1] * len(queries)
         first = [recorder.first_key.get(layer, none) for layer in range(recorder.layers)]
-    received = buffers.tensors.get("received")
     return Capture(
         layers=attention.layers,
-        weights=buffers.weights[:, :batch],
-        values=buffers.values[:, :batch],
-        learned_sink=buffers.learned_sink[:, :batch],
+        **{name: tensor[:, :batch] for name, tensor in buffers.tensors.items()},
         first_key=torch.tensor(first, dtype=torch.int32).T.contiguous(),
         query_position=torch.tensor(queries, dtype=torch.int32),
-        received=None if received is None else received[:, :batch],
-        patterns=buffers.patterns[:, :batch],
-        chance=buffers.chance[:, :batch],
         buffers=buffers,
     )
 

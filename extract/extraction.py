@@ -30,10 +30,10 @@ from extract.batches import (
     check_numbers,
     check_range,
     choose_batch_size,
-    find_widest,
     read_batches,
     refuse_for_memory,
 )
+from extract.buffers import find_widest
 from extract.capture import PROBE_TOKENS, Attention, probe
 from extract.corpora import Windows
 from extract.hub import silence_libraries
@@ -392,15 +392,15 @@ def _build_arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[
 
 def _compute_sizes(settings: ExtractionSettings, attention: Attention) -> dict[str, int]:
     """Sizes of the store's axes."""
-    heads, kv_heads, head_dim = find_widest(attention.layers)
+    largest = find_widest(attention.layers)
     return {
         "sequence": settings.sequences,
         "query": len(settings.query_positions),
         "layer": len(attention.layers),
-        "head": heads,
-        "kv_head": kv_heads,
+        "head": largest.heads,
+        "kv_head": largest.kv_heads,
         "key": settings.context_length,
-        "head_dim": head_dim,
+        "head_dim": largest.head_dim,
     }
 
 
@@ -456,16 +456,15 @@ def _explain(error: OSError, task: _Task) -> None:
         raise UserError(msg) from error
 
 
-def _compute_row_sum_deviation(store: SequenceStore, sequences: Iterable[int] | None = None) -> float | None:
-    """Largest deviation from 1 of a head's total weight of keys and learned sink, over some or all sequences.
+def _compute_row_sum_deviation(store: SequenceStore, sequences: Iterable[int]) -> float | None:
+    """Largest deviation from 1 of a head's total weight of keys and learned sink, over some sequences.
 
     Reads one query of one sequence at a time; None if the weights have been dropped.
     """
     if "attention" in store.dropped:
         return None
-    chosen = range(store.sizes["sequence"]) if sequences is None else sequences
     there, largest = find_present_heads(store, "head"), [0.0]
-    for at in product(chosen, range(store.sizes["query"])):
+    for at in product(sequences, range(store.sizes["query"])):
         sums = store.read("attention", at).sum(axis=-1, dtype=np.float64) + store.read("learned_sink", at)
         largest.append(np.abs(sums[there] - 1).max())
     return float(np.max(largest))  # NaN if any is, unlike max()

@@ -440,9 +440,9 @@ class Shard:
         return range(total * (self.index - 1) // self.count, total * self.index // self.count)
 
 
-def describe_changes(now: Mapping[str, Any], was: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def describe_changes(now: Mapping[str, Any], was: Mapping[str, Any]) -> Iterator[str]:
     """Describe each setting in which ``now`` differs from ``was``, both as JSON."""
-    for name, before, after in find_differences(was, now, prefix):
+    for name, before, after in find_differences(was, now):
         yield f"setting '{name}' is {after!r}, was {before!r}"
 
 
