@@ -186,11 +186,8 @@ def extract(
 def _draw_synthetic(task: _Task) -> tuple[SequenceStore, int]:
     """Draw the missing sequences of a synthetic study; return the store and the number of sequences written."""
     settings, missing = task.settings, task.find_missing()
-    heads, sizes, layers = (
-        synthetic.plant_heads(settings),
-        synthetic.compute_sizes(settings),
-        synthetic.compute_layer_sizes(settings),
-    )
+    heads, layers = synthetic.plant_heads(settings), synthetic.list_layer_sizes(settings)
+    sizes = _compute_sizes(settings, layers)
     task.ask(sizes, layers, missing)
     with _translate_errors(task):
         store = task.open_store(sizes, layers, SYNTHETIC_INPUTS, "cpu")
@@ -303,7 +300,7 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
     probe_tokens = _select_probe(settings, description)
     model = models.load(description)
     attention = _probe(model, windows, settings)
-    sizes, missing = _compute_sizes(settings, attention), task.find_missing()
+    sizes, missing = _compute_sizes(settings, attention.layers), task.find_missing()
     task.ask(sizes, attention.layers, missing)
     size = _find_first_size(task, attention, missing)
     read = read_batches(model, attention, windows.tokens, missing, settings, size, probe_tokens)
@@ -390,13 +387,13 @@ def _build_arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[
     }
 
 
-def _compute_sizes(settings: ExtractionSettings, attention: Attention) -> dict[str, int]:
+def _compute_sizes(settings: ExtractionSettings, layers: Sequence[LayerSize]) -> dict[str, int]:
     """Sizes of the store's axes."""
-    largest = find_widest(attention.layers)
+    largest = find_widest(layers)
     return {
         "sequence": settings.sequences,
         "query": len(settings.query_positions),
-        "layer": len(attention.layers),
+        "layer": len(layers),
         "head": largest.heads,
         "kv_head": largest.kv_heads,
         "key": settings.context_length,
