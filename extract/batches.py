@@ -215,13 +215,7 @@ class _Reader:
 
 
 def refuse_for_memory(settings: ExtractionSettings) -> NoReturn:
-    """Refuse a study for which not even one sequence fits into memory.
-
-    Raises
-    ------
-    UserError
-        Always.
-    """
+    """Refuse a study (``UserError``) of which not even one sequence fits into memory."""
     msg = (
         f"There is not enough memory for one sequence of {settings.context_length} tokens with the model "
         f"'{settings.model.id}'; lower context_length, set dtype: bfloat16 or device_map: auto, or use another device"
@@ -257,12 +251,9 @@ def is_finite(captured: Capture, layer: int) -> bool:
 
 
 def check_range(values: Tensor, layer: int, settings: ExtractionSettings) -> None:
-    """Refuse finite value states of a layer that overflow the type in which they or their distances are stored.
+    """Refuse value states (``UserError``) that overflow the type in which they, or their distances, are stored.
 
-    Raises
-    ------
-    UserError
-        If there are any; the message names the layer.
+    The message names the layer; infinite ones are found before.
     """
     if not values.numel():
         return  # the layer has no attention

@@ -368,14 +368,9 @@ def _refuse_bidirectional(model: str) -> NoReturn:
 def refuse_part_of_the_keys(
     model: str, query: Tensor, key: Tensor, indices: Tensor | None, blocks: Tensor | None
 ) -> None:
-    """Refuse attention in which queries and keys differ in number, or an indexer chooses some of the keys.
+    """Refuse attention (``UserError``) with other positions of queries (B, H, Q, D) than of keys (B, Hkv, K, D).
 
-    In a short context, an indexer may choose all of them.
-
-    Raises
-    ------
-    UserError
-        If queries (B, H, Q, D) and keys (B, Hkv, K, D) have different positions, or only some keys are attended to.
+    Also if an indexer chooses only some of the keys; in a short context, it may choose all of them.
     """
     keys = key.shape[2]
     if query.shape[2] != keys:
@@ -459,13 +454,7 @@ def _run_eager(
 
 
 def find_eager_attention(model: str, module: torch.nn.Module) -> Callable[..., Any]:
-    """The eager attention in the model's own source.
-
-    Raises
-    ------
-    UserError
-        If the model's source has none.
-    """
+    """The eager attention in the model's own source; ``UserError`` if it has none."""
     attend: Callable[..., Any] | None = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if attend is None:
         msg = f"{model} has no eager attention in the source of its {type(module).__name__}, with which the captured "

@@ -43,26 +43,14 @@ class OpenedModel:
     """Token ids of all sequences of the study, (sequences, keys)."""
 
     def select_ids(self, sequences: int) -> Tensor:
-        """Token ids of the first sequences, int64 (sequences, keys).
-
-        Raises
-        ------
-        UserError
-            If the study has fewer sequences.
-        """
+        """Token ids of the first sequences, int64 (sequences, keys); ``UserError`` if the study has fewer."""
         if not 1 <= sequences <= len(self.tokens):
             msg = f"Effects are requested on {sequences} sequences, but the study has {len(self.tokens)}; request fewer"
             raise UserError(msg)
         return torch.from_numpy(self.tokens[:sequences].astype(np.int64))
 
     def select_held_out(self, count: int) -> NDArray[np.int32]:
-        """``count`` sequences of the corpus that the study has not read, int32 (count, keys).
-
-        Raises
-        ------
-        UserError
-            If the corpus has fewer such sequences.
-        """
+        """``count`` sequences that the study has not read, int32 (count, keys); ``UserError`` if there are fewer."""
         return corpora.select_held_out(self.corpus, self.tokenizer, self.tokens, self.seed, count)
 
 
@@ -147,13 +135,8 @@ def ablate_heads(
 def measure_heads(opened: OpenedModel, *, sequences: int) -> Heads:
     """Measure what the tables of a study lack on its heads: numbers of visible keys, and of keys per share of weight.
 
-    One plain pass for each sequence, and one more for the first. The caller adds elbows, Recall and scores with
-    ``dataclasses.replace``.
-
-    Raises
-    ------
-    UserError
-        If the study has fewer sequences.
+    One plain pass for each sequence, and one more for the first; ``UserError`` if the study has fewer. The caller adds
+    elbows, Recall and scores with ``dataclasses.replace``.
     """
     ids, layers, recorder = opened.select_ids(sequences), opened.attention.layers, Recorder()
     with intervene(opened.model, opened.attention, recorder), torch.inference_mode():

@@ -203,13 +203,7 @@ class UneditableError(UserError):
 
 
 def refuse_two_passes(model: PreTrainedModel, attention: Attention) -> None:
-    """Refuse a model whose attention cannot be edited.
-
-    Raises
-    ------
-    UneditableError
-        If it is read in two passes.
-    """
+    """Refuse a model (``UneditableError``) that is read in two passes, whose attention cannot be edited."""
     if attention.path == "two-pass":
         msg = (
             f"{type(model).__name__} computes attention in its own code (it is read in two passes), so its heads "

@@ -422,13 +422,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The shard that ``K/N`` names.
-
-        Raises
-        ------
-        UserError
-            If the text has another form, or no such part exists.
-        """
+        """The shard that ``K/N`` names; ``UserError`` if the text has another form, or no such part exists."""
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
         if match is None:
             msg = f"'{text}' is not a shard; give K/N, the K-th of N parts counted from 1, such as 2/4"

@@ -177,13 +177,7 @@ class Home:
         return any(is_held(lock) for lock in locks)
 
     def prepare(self) -> None:
-        """Create the data root and check that it can be written.
-
-        Raises
-        ------
-        UserError
-            If it cannot be written.
-        """
+        """Create the data root; ``UserError`` if it cannot be written."""
         self._create_roots()
         with _translate_write_error(self.root, f"--home DIR or {HOME_VARIABLE}"), TemporaryFile(dir=self.root):
             pass
@@ -237,13 +231,7 @@ class Home:
         return (self.tensors(study), self.metrics(study), LocalPlace(self.summaries(study)))
 
     def refuse_links(self, study: str) -> None:
-        """Refuse to replace or delete the stores of a study if one is a link to another place.
-
-        Raises
-        ------
-        UserError
-            If one is a link; nothing has been changed.
-        """
+        """Refuse (``UserError``) to replace or delete the stores of a study if one is a link to another place."""
         for store in self._list_stores(study):
             store.refuse_link()
 

@@ -337,13 +337,7 @@ class SequenceStore:
         return True
 
     def read_ledger(self) -> NDArray[np.bool_]:
-        """Which sequences are completely written, according to the ledger: bool (sequence,).
-
-        Raises
-        ------
-        UserError
-            If the ledger is damaged.
-        """
+        """Which sequences are completely written: bool (sequence,); ``UserError`` if the ledger is damaged."""
         return self.read(LEDGER, slice(None)).astype(bool)
 
     def find_missing(self) -> list[int]:
