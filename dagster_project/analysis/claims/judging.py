@@ -129,7 +129,7 @@ def judge_claim(claim: Claim, evidence: Evidence, samples: Mapping[str, Sample])
         for part in claim.parts
         for expanded in _expand_part(part, samples)
     )
-    return Judgement(claim, parts, _find_reason(claim, parts, evidence))
+    return Judgement(claim, parts, _find_reason(claim, parts, evidence, samples))
 
 
 def _expand_part(part: Part, samples: Mapping[str, Sample]) -> list[Part]:
@@ -151,13 +151,13 @@ def compare_part(part: Part, sample: Sample) -> Sides:
     return Sides(supports, opposes)
 
 
-def _find_reason(claim: Claim, parts: Sequence[tuple[Part, Sample, Sides]], evidence: Evidence) -> str | None:
+def _find_reason(
+    claim: Claim, parts: Sequence[tuple[Part, Sample, Sides]], evidence: Evidence, samples: Mapping[str, Sample]
+) -> str | None:
     """Why a claim cannot be tested; None if it can."""
     if (gap := claim.explain_gap(evidence)) is not None:
         return gap
-    lacking = [
-        part.measure for part in claim.parts if not _expand_part(part, {name.measure: one for name, one, _ in parts})
-    ]
+    lacking = [part.measure for part in claim.parts if not _expand_part(part, samples)]
     if not parts or (lacking and not claim.alternatives):
         return f"the study has no {lacking[0]}" if lacking else "its measures do not exist"
     rows = max(sample.rows for _, sample, _ in parts)
