@@ -24,6 +24,7 @@ from transformers.masking_utils import sdpa_mask
 
 from extract import two_pass
 from extract.attention import (
+    Weighting,
     attend,
     compute_head_patterns,
     compute_query_weights,
@@ -319,24 +320,24 @@ def _forward(
     refuse_part_of_the_keys(recorder.model, query, key, indices, block_indices)
     first = recorder.find_first_keys(module, attention_mask, is_causal, key)
     rows = recorder.copy_rows(query.device)
-    weights, sink = compute_query_weights(query, key, attention_mask, rows, scale, softcap, s_aux)
+    how = Weighting(attention_mask, scale, softcap, s_aux)
+    weights, sink = compute_query_weights(query, key, rows, how)
     if softcap is None and s_aux is None:
         output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, is_causal=is_causal, **kwargs
         )
     else:
-        output = attend(query, key, value, attention_mask, scale, softcap, s_aux)
+        output = attend(query, key, value, how)
     layer = getattr(module, "layer_idx", None)
     if recorder.buffers is None:
         given = {"scaling": scale, "softcap": softcap, "s_aux": s_aux, **kwargs}
         _verify(recorder.model, module, (query, key, value), attention_mask, weights, sink, output, rows, **given)
     received = None
     if recorder.wants_received:
-        received = compute_received_attention(query, key, attention_mask, scale, softcap, s_aux)
+        received = compute_received_attention(query, key, how)
     patterns = None
     if recorder.buffers is not None:
-        tokens = recorder.tokens.to(query.device)
-        patterns = compute_head_patterns(query, key, attention_mask, tokens, scale, softcap, s_aux)
+        patterns = compute_head_patterns(query, key, recorder.tokens.to(query.device), how)
     sinks = None if sink is None else sink.transpose(1, 2)
     recorder.record(layer, weights.transpose(1, 2), value, sinks, first, received, patterns)
     return output, None

@@ -22,7 +22,7 @@ from transformers.models.llama.modeling_llama import LlamaAttention
 from extract import attention as arithmetic
 from extract import capture as module
 from extract import two_pass
-from extract.attention import compute_query_weights
+from extract.attention import Weighting, compute_query_weights
 from extract.buffers import Buffers
 from extract.capture import Capture, capture, probe
 from storage.errors import UserError
@@ -170,12 +170,12 @@ def test_a_mask_of_padding_leaves_the_other_keys_weights() -> None:
     generator = torch.Generator().manual_seed(0)
     query, key = torch.randn(1, 4, 9, 8, generator=generator), torch.randn(1, 2, 9, 8, generator=generator)
     mask = (torch.ones(9, 9).tril().bool() & (torch.arange(9) >= 3))[None, None]
-    rows = torch.tensor([5, 8])
-    padded, _ = compute_query_weights(query, key, mask, rows, 0.5, None, None)
-    bare, _ = compute_query_weights(query[:, :, 3:], key[:, :, 3:], None, rows - 3, 0.5, None, None)
+    rows, plain = torch.tensor([5, 8]), Weighting(None, 0.5, None, None)
+    padded, _ = compute_query_weights(query, key, rows, Weighting(mask, 0.5, None, None))
+    bare, _ = compute_query_weights(query[:, :, 3:], key[:, :, 3:], rows - 3, plain)
     assert (padded[..., :3] == 0).all()
     torch.testing.assert_close(padded[..., 3:], bare)
-    dropped, _ = compute_query_weights(query, key, None, rows, 0.5, None, None)
+    dropped, _ = compute_query_weights(query, key, rows, plain)
     assert ((dropped[..., 3:] - bare).abs().amax(dim=(0, 1, 3)) > 0.05).all()
 
 
