@@ -116,11 +116,6 @@ class _LayerRecorder:
     _rows: dict[torch.device, Tensor] = field(default_factory=dict)
     _last_mask: tuple[Tensor, list[int]] | None = None
 
-    @property
-    def wants_received(self) -> bool:
-        """Whether received attention is recorded."""
-        return self.buffers is not None and "received" in self.buffers.tensors
-
     def record(
         self,
         layer: int | None,
@@ -332,11 +327,10 @@ def _forward(
     if recorder.buffers is None:
         given = {"scaling": scale, "softcap": softcap, "s_aux": s_aux, **kwargs}
         _verify(recorder.model, module, (query, key, value), attention_mask, weights, sink, output, rows, **given)
-    received = None
-    if recorder.wants_received:
-        received = compute_received_attention(query, key, how)
-    patterns = None
+    received = patterns = None
     if recorder.buffers is not None:
+        if "received" in recorder.buffers.tensors:
+            received = compute_received_attention(query, key, how)
         patterns = compute_head_patterns(query, key, recorder.tokens.to(query.device), how)
     sinks = None if sink is None else sink.transpose(1, 2)
     recorder.record(layer, weights.transpose(1, 2), value, sinks, first, received, patterns)

@@ -116,7 +116,7 @@ class _Task:
         self.before(sizes, layers, self.settings.sequences - int(there))
 
     def open_store(
-        self, sizes: Mapping[str, int], layers: Sequence[LayerSize] | None, inputs: Mapping[str, Any], device: str
+        self, sizes: Mapping[str, int], layers: Sequence[LayerSize], inputs: Mapping[str, Any], device: str
     ) -> SequenceStore:
         """Open the store, or make it if there is none."""
         settings = self.settings

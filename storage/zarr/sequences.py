@@ -227,14 +227,6 @@ class SequenceStore:
         value: Any = self._group.attrs["layers"]
         return tuple(LayerSize(**layer) for layer in value)
 
-    def groups(self) -> dict[LayerSize, list[int]]:
-        """The layers with softmax attention by their sizes, layer numbers ascending."""
-        groups: dict[LayerSize, list[int]] = {}
-        for number, layer in enumerate(self.layers):
-            if layer.heads:
-                groups.setdefault(layer, []).append(number)
-        return groups
-
     @property
     def dropped(self) -> tuple[str, ...]:
         """Names of the arrays whose data have been deleted, ascending."""
