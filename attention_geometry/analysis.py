@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 
 import sql
-from extract.batches import find_widest, is_finite
+from extract.batches import is_finite
+from extract.buffers import find_widest
 from extract.capture import PROBE_TOKENS, Capture, capture, probe
 from extract.hub import silence_libraries
 from extract.models import decode_each
@@ -223,8 +224,8 @@ class _MeasuredArrays:
 
 def _measure(captured: Capture, query: int) -> _MeasuredArrays:
     """Measure all layers, one on each core at a time."""
-    heads, kv_heads, _ = find_widest(captured.layers)
-    sizes = {"sequence": 1, "query": 1, "layer": len(captured.layers), "head": heads, "kv_head": kv_heads}
+    most = find_widest(captured.layers)
+    sizes = {"sequence": 1, "query": 1, "layer": len(captured.layers), "head": most.heads, "kv_head": most.kv_heads}
     sizes |= {"key": captured.weights.shape[-1], "n": query, "kappa": 1}
     specs = [spec for spec in SELECTION if spec.name != "finished"]
     arrays = {spec.name: np.full(spec.shape(sizes), spec.fill, spec.dtype) for spec in specs}

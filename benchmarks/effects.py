@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
+from benchmarks.checkpoints import LLAMA_2_7B
 from benchmarks.measure import Benchmark, Result, alternate, compare
 from extract import losses
 from extract.ablation import ablate, compute_mean_of_others, compute_mean_outputs
@@ -101,25 +103,15 @@ def measure_ablation(*, context: int, repeats: int, heads: int | None = None) ->
     return [compare("effects.ablation", "cost", what, against, sizes=sizes, target=TARGET, note=note)]
 
 
-def estimate_full_size(
-    *, hidden: int, intermediate: int, heads: int, layers: int, words: int, context: int, repeats: int
-) -> list[Result]:
-    """The same for one head of a model of the given shape, computed from measurements of a model with two layers.
+def estimate_full_size(*, config: dict[str, Any], context: int, repeats: int) -> list[Result]:
+    """The same for one head of a model of this configuration, computed from measurements of a model with two layers.
 
     The cost of a head is that of its own layer without the part before its attention, of the layers above, and of
     logits and losses.
     """
-    config = LlamaConfig(
-        vocab_size=words,
-        hidden_size=hidden,
-        intermediate_size=intermediate,
-        num_hidden_layers=2,
-        num_attention_heads=heads,
-        num_key_value_heads=heads,
-        max_position_embeddings=context,
-    )
+    layers, heads = config["num_hidden_layers"], config["num_attention_heads"]
     torch.manual_seed(0)
-    both = _Heads(AutoModelForCausalLM.from_config(config).eval(), context)
+    both = _Heads(AutoModelForCausalLM.from_config(LlamaConfig(**config | {"num_hidden_layers": 2})).eval(), context)
     few = range(min(heads, 4))
     whole, plain, first, second = alternate(
         lambda: both.ablate_by_forward([(0, 0)], ("zero",)),
@@ -132,15 +124,16 @@ def estimate_full_size(
     layer, last = (first - second) / len(few), (second - plain) / len(few)  # a layer above; a head of the last layer
     ours = last + layer * (layers - 1) / 2 + (plain + layer * (layers - 2)) / (layers * heads)
     theirs = whole + layer * (layers - 2)
-    sizes = {"hidden": hidden, "layers": layers, "heads": heads, "context": context, "vocabulary": words}
+    sizes = {"hidden": config["hidden_size"], "layers": layers, "heads": heads, "context": context}
+    sizes |= {"vocabulary": config["vocab_size"]}
     what = ("zero ablation of a head, mean over all: losses and divergences", ours)
     against = ("the same by a forward pass", theirs)
     note = "computed from the times of two layers"
     return [compare("effects.full_size", "cost", what, against, sizes=sizes, target=TARGET, note=note)]
 
 
-LLAMA_2_7B = {"hidden": 4096, "intermediate": 11008, "heads": 32, "layers": 32, "words": 32000}
-SMALL = {"hidden": 64, "intermediate": 172, "heads": 4, "layers": 32, "words": 500}
+SMALL = LLAMA_2_7B | {"vocab_size": 500, "hidden_size": 64, "intermediate_size": 172}
+SMALL |= {"num_attention_heads": 4, "num_key_value_heads": 4}
 
 BENCHMARKS = (
     Benchmark(
@@ -150,7 +143,7 @@ BENCHMARKS = (
     ),
     Benchmark(
         "effects.full_size",
-        full=partial(estimate_full_size, **LLAMA_2_7B, context=512, repeats=3),
-        small=partial(estimate_full_size, **SMALL, context=64, repeats=2),
+        full=partial(estimate_full_size, config=LLAMA_2_7B, context=512, repeats=3),
+        small=partial(estimate_full_size, config=SMALL, context=64, repeats=2),
     ),
 )

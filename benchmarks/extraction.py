@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
 from benchmarks.reading import VOCABULARY, Reading, make_model, measure_peaks
-from extract.attention import compute_head_patterns
+from extract.attention import Weighting, compute_head_patterns
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
@@ -73,7 +73,7 @@ def measure_patterns(*, heads: int, kv_heads: int, head_dim: int, context: int, 
     query, key = torch.randn(1, heads, context, head_dim), torch.randn(1, kv_heads, context, head_dim)
     with torch.inference_mode():
         seconds = alternate(
-            lambda: compute_head_patterns(query, key, None, tokens, head_dim**-0.5, None, None),
+            lambda: compute_head_patterns(query, key, tokens, Weighting(None, head_dim**-0.5, None, None)),
             lambda: model.base_model(input_ids=tokens, use_cache=False),
             repeats=repeats,
             clock=time.process_time,

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import GemmaConfig, LlamaConfig, MistralConfig, PreTrainedConfig
 
-from benchmarks.checkpoints import VOCABULARY, write_checkpoint
+from benchmarks.checkpoints import LLAMA_2_7B, VOCABULARY, write_checkpoint
 from benchmarks.measure import alternate, describe_machine
 from dagster_project.assets.asset import Work
 from dagster_project.assets.catalogue import ASSETS, find_asset
@@ -45,13 +45,7 @@ from storage.zarr.arrays import TENSORS, build_tensor_specs
 from storage.zarr.sequences import SequenceStore
 
 MODELS: Mapping[str, tuple[type[PreTrainedConfig], Mapping[str, Any]]] = {
-    "llama-2-7b": (
-        LlamaConfig,
-        {
-            "vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32,
-            "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 4096, "rms_norm_eps": 1e-5,
-        },
-    ),
+    "llama-2-7b": (LlamaConfig, LLAMA_2_7B),
     "mistral-7b": (
         MistralConfig,
         {

@@ -11,17 +11,16 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
+from benchmarks.checkpoints import LLAMA_2_7B
 from benchmarks.measure import Benchmark, Result, alternate, compare
 from geometry import selection_profile
 
-LLAMA_2_7B: dict[str, Any] = {
-    "vocab_size": 32000,
-    "hidden_size": 4096,
-    "intermediate_size": 11008,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 32,
-    "max_position_embeddings": 4096,
+SMALL = LLAMA_2_7B | {
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
 }
 
 
@@ -66,18 +65,6 @@ def _run_forward(model: Any, tokens: Tensor) -> None:
 BENCHMARK = Benchmark(
     "selection.gpu",
     full=partial(measure_heads, config=LLAMA_2_7B, context=1024, repeats=11),
-    small=partial(
-        measure_heads,
-        config=LLAMA_2_7B
-        | {
-            "hidden_size": 256,
-            "intermediate_size": 512,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 4,
-        },
-        context=128,
-        repeats=3,
-    ),
+    small=partial(measure_heads, config=SMALL, context=128, repeats=3),
     missing=find_missing,
 )

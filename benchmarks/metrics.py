@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -27,6 +28,11 @@ from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 
 NAME = "metrics"
+
+SHAPE: dict[str, Any] = {"layers": 30, "heads": 9, "kv_heads": 3, "head_dim": 64, "queries": (127, 255, 511, 1023)}
+"""That of SmolLM2, and the queries of a study."""
+
+SMALL: dict[str, Any] = {"layers": 2, "heads": 2, "kv_heads": 1, "head_dim": 8, "queries": (15, 31)}
 
 TARGET, BUSY = 6.0, 0.9
 """Most times the processor time of the bare products that the asset should take, and least share of cores in use."""
@@ -121,15 +127,6 @@ def multiply_heads(states: F32, queries: Sequence[int], heads: int) -> float:
 
 BENCHMARK = Benchmark(
     "metrics",
-    full=partial(
-        measure_asset,
-        sequences=4,
-        layers=30,
-        heads=9,
-        kv_heads=3,
-        head_dim=64,
-        queries=(127, 255, 511, 1023),
-        repeats=3,
-    ),
-    small=partial(measure_asset, sequences=2, layers=2, heads=2, kv_heads=1, head_dim=8, queries=(15, 31), repeats=1),
+    full=partial(measure_asset, sequences=4, **SHAPE, repeats=3),
+    small=partial(measure_asset, sequences=2, **SMALL, repeats=1),
 )

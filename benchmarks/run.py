@@ -102,13 +102,7 @@ def _time(what: str, do: Callable[[], object]) -> Seconds:
 
 
 def _run_command(home: Path, study: Study) -> tuple[Seconds, int]:
-    """Run the study by the command line; also returns the process's peak memory in bytes.
-
-    Raises
-    ------
-    subprocess.CalledProcessError
-        If it fails.
-    """
+    """Run the study by the command line; also returns the process's peak memory in bytes."""
     settings_of_run = {"name": NAME, "model": study.model.id, "corpus": PROSE, "context-length": study.context_length}
     settings_of_run |= {"sequences": study.sequences, "queries": ",".join(map(str, study.query_positions))}
     options = [text for name, value in settings_of_run.items() for text in (f"--{name}", str(value))]

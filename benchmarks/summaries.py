@@ -19,7 +19,7 @@ import duckdb
 import numpy as np
 
 from benchmarks.measure import Benchmark, Result, compare
-from benchmarks.metrics import NAME, write_tensors
+from benchmarks.metrics import NAME, SHAPE, SMALL, write_tensors
 from dagster_project.analysis.claims.judging import compute_claims
 from dagster_project.assets.asset import Work
 from dagster_project.assets.catalogue import ASSETS, find_asset
@@ -158,17 +158,6 @@ def _time(do: Any) -> float:
 
 BENCHMARK = Benchmark(
     "summaries",
-    full=partial(
-        measure_summaries,
-        sequences=8,
-        layers=30,
-        heads=9,
-        kv_heads=3,
-        head_dim=64,
-        queries=(127, 255, 511, 1023),
-        repeats=3,
-    ),
-    small=partial(
-        measure_summaries, sequences=2, layers=2, heads=2, kv_heads=1, head_dim=8, queries=(15, 31), repeats=1
-    ),
+    full=partial(measure_summaries, sequences=8, **SHAPE, repeats=3),
+    small=partial(measure_summaries, sequences=2, **SMALL, repeats=1),
 )

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from extract.capture import Attention
-from extract.interventions import Call, Recorder, Replacement, check_heads, intervene, replace
+from extract.interventions import Call, Recorder, Replacement, intervene, replace
 from extract.losses import compare, compute_log_probabilities
 from extract.resuming import LayerReachedError, PlainPass, ResumableModel
 from storage.errors import UserError
@@ -104,11 +104,10 @@ def ablate(
     Raises
     ------
     UserError
-        If the model is read in two passes, a head or layer does not exist, or there is not enough memory for one row.
+        If the model is read in two passes, or there is not enough memory for one row.
     ValueError
         If ``kinds`` contains ``mean`` and no means are given.
     """
-    check_heads(attention, [*(heads or ()), *((layer, 0) for layer in layers or ())])
     if "mean" in kinds and means is None:
         msg = "heads cannot be replaced by their means: no means are given"
         raise ValueError(msg)

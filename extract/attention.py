@@ -5,17 +5,22 @@ at.
 transformers calls it through ``extract.capture`` and ``extract.interventions``.
 
 Shapes: ``query`` is (B, H, K, D), ``key`` and ``value`` are (B, Hkv, K, D) and (B, Hkv, K, Dv), all as
-multiplied; ``mask`` is True where a key is visible, (B or 1, H or 1, K, K), or None for a plain causal mask; ``s_aux``
-has one logit for the learned sink of each head (H,). Weights are float32.
+multiplied. Weights are float32.
 """
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from extract.threads import run_on_threads
 from geometry.patterns import HIDDEN, count_rows, sum_patterns
 from geometry.quantities import PATTERNS
+
+T = TypeVar("T")
 
 QUERY_BLOCK = 128
 """Queries computed at a time if SDPA cannot compute the layer's output."""
@@ -28,36 +33,39 @@ PATTERN_BYTES = {"cpu": 2**21}
 PyTorch's threads; at most, and elsewhere, half of ``BLOCK_BYTES``, because a GPU needs as much again."""
 
 
-def compute_query_weights(
-    query: Tensor,
-    key: Tensor,
-    mask: Tensor | None,
-    rows: Tensor,
-    scale: float,
-    softcap: float | None,
-    s_aux: Tensor | None,
-) -> tuple[Tensor, Tensor | None]:
+@dataclass(frozen=True)
+class Weighting:
+    """How a layer turns the products of its queries and keys into weights."""
+
+    mask: Tensor | None
+    """True where a key is visible, (B or 1, H or 1, K, K); None for a plain causal mask."""
+    scale: float
+    softcap: float | None
+    s_aux: Tensor | None
+    """Logits of the heads' learned sinks, (H,)."""
+
+    def compute(self, query: Tensor, key: Tensor, rows: Tensor) -> Tensor:
+        """Weights (B, H, Q, E) of the queries at the positions ``rows`` (Q,) over the first E keys, in float32.
+
+        With learned sinks, their weights follow those of the keys: (B, H, Q, E + 1).
+        """
+        logits = compute_logits(query[:, :, rows], key, self.scale, self.softcap)
+        visible = find_visible_keys(self.mask, rows, key.shape[2])[..., : key.shape[2]]
+        return compute_softmax(logits, visible, self.s_aux)
+
+
+def compute_query_weights(query: Tensor, key: Tensor, rows: Tensor, how: Weighting) -> tuple[Tensor, Tensor | None]:
     """Softmax weights of the queries at the positions ``rows`` (Q,), float32 (B, H, Q, K), computed in float32.
 
     Also returns the weights of the heads' learned sinks, float32 (B, H, Q); None if the heads have none. Each query is
     multiplied with the keys separately: with one product for all, rounding would depend on the number of queries.
     """
     float_key, keys = key.float(), key.shape[2]
-    weights = torch.cat(
-        [
-            compute_probabilities(
-                query[:, :, row], float_key, find_visible_keys(mask, row, keys), scale, softcap, s_aux
-            )
-            for row in rows.split(1)
-        ],
-        dim=2,
-    )
-    return weights[..., :keys], None if s_aux is None else weights[..., keys]
+    weights = torch.cat([how.compute(query, float_key, row) for row in rows.split(1)], dim=2)
+    return weights[..., :keys], None if how.s_aux is None else weights[..., keys]
 
 
-def compute_received_attention(
-    query: Tensor, key: Tensor, mask: Tensor | None, scale: float, softcap: float | None, s_aux: Tensor | None
-) -> Tensor:
+def compute_received_attention(query: Tensor, key: Tensor, how: Weighting) -> Tensor:
     """Mean weight that each key gets from the queries at and after its position, float32 (B, H, K).
 
     The sum over all queries divided by (K - position), as in ``eval_sink_open_source.py`` of Attention-Sink (Gu et al.
@@ -68,64 +76,68 @@ def compute_received_attention(
     received = query.new_zeros((*query.shape[:2], keys), dtype=torch.float32)
     for rows in torch.arange(keys, device=key.device).split(count_block_rows(query)):
         end = int(rows[-1]) + 1
-        visible = find_visible_keys(mask, rows, keys)[..., :end]
-        weights = compute_probabilities(query[:, :, rows], float_key[:, :, :end], visible, scale, softcap, s_aux)
-        received[..., :end] += weights[..., :end].sum(dim=2)
+        received[..., :end] += how.compute(query, float_key[:, :, :end], rows)[..., :end].sum(dim=2)
     return received / torch.arange(keys, 0, -1, device=key.device)
 
 
-def compute_head_patterns(
-    query: Tensor,
-    key: Tensor,
-    mask: Tensor | None,
-    tokens: Tensor,
-    scale: float,
-    softcap: float | None,
-    s_aux: Tensor | None,
-) -> tuple[Tensor, Tensor]:
+def compute_head_patterns(query: Tensor, key: Tensor, tokens: Tensor, how: Weighting) -> tuple[Tensor, Tensor]:
     """Means of ``geometry.patterns`` over all queries but the first, and their chance, float32 (B, H, P) and (B, P).
 
     NaN where a sequence has no row of a pattern. ``tokens`` are the ids of the keys, (B, K). On the CPU, sequences are
     divided among PyTorch's threads. The numbers of a block of queries of a sequence are in memory at a time.
     """
-    sinks = None if s_aux is None else pad(s_aux.float(), (0, 1), value=float("-inf"))
+    sinks = None if how.s_aux is None else pad(how.s_aux.float(), (0, 1), value=float("-inf"))
 
     def sum_sequence(index: int) -> Tensor:
-        of_mask = None if mask is None else mask[min(index, len(mask) - 1)]
-        return _sum_sequence(query[index], key[index].float(), tokens[index], of_mask, sinks, (scale, softcap))
+        mask = None if how.mask is None else how.mask[min(index, len(how.mask) - 1)]
+        return _sum_sequence(query[index], key[index].float(), tokens[index], replace(how, mask=mask, s_aux=sinks))
 
     sums = torch.stack(run_on_threads(sum_sequence, len(query), query.device))
     means = sums / count_rows(tokens)[:, None]
     return means[:, :-1], means[:, -1]
 
 
-def _sum_sequence(
-    query: Tensor,
-    key: Tensor,
-    tokens: Tensor,
-    mask: Tensor | None,
-    sinks: Tensor | None,
-    scaling: tuple[float, float | None],
-) -> Tensor:
+def run_on_threads(function: Callable[[int], T], count: int, device: torch.device) -> list[T]:
+    """The results of ``function`` for the numbers below ``count``, in order, on as many threads as PyTorch uses.
+
+    Each of them computes with an equal share of PyTorch's threads: small operations are faster on one thread than on
+    several that wait for one another. On other devices than the CPU the calls follow one another.
+    """
+    threads = torch.get_num_threads()
+    workers, inference = min(count, threads), torch.is_inference_mode_enabled()
+    if device.type != "cpu" or workers < 2:
+        return [function(index) for index in range(count)]
+
+    def call(index: int) -> T:
+        with torch.inference_mode(inference):
+            return function(index)
+
+    try:
+        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(threads // workers,)) as pool:
+            return list(pool.map(call, range(count)))
+    finally:
+        torch.set_num_threads(threads)  # that of this thread is unchanged, but not that of threads that begin later
+
+
+def _sum_sequence(query: Tensor, key: Tensor, tokens: Tensor, how: Weighting) -> Tensor:
     """Sums of the patterns of one sequence, float32 (H + 1, P): a last head is that of chance, with logits of 0.
 
-    ``query`` is (H, K, D), ``key`` float32 (Hkv, K, D), ``tokens`` (K,), ``mask`` (1 or H, K, K), ``sinks`` (H + 1,);
-    ``scaling`` is the factor of the products and their soft cap.
+    ``query`` is (H, K, D), ``key`` float32 (Hkv, K, D), ``tokens`` (K,), the mask (1 or H, K, K), the sinks (H + 1,).
     """
-    (heads, keys, _), (scale, softcap) = query.shape, scaling
+    heads, keys, _ = query.shape
     sums = query.new_zeros((heads + 1, len(PATTERNS)), dtype=torch.float32)
     blocks = torch.arange(1, keys, device=key.device).split(count_pattern_rows(query))
     memory = sums.new_empty((heads + 1) * len(blocks[0]) * keys)
     for rows in blocks:
         end = int(rows[-1]) + 1
         logits = memory[: (heads + 1) * len(rows) * end].view(heads + 1, len(rows), end)
-        grouped = group_by_kv_head(query[None, :, rows].float() * scale, key[None])[0]
+        grouped = group_by_kv_head(query[None, :, rows].float() * how.scale, key[None])[0]
         torch.bmm(grouped, key[:, :end].mT, out=logits[:heads].view(len(grouped), -1, end))
-        if softcap is not None:
-            logits.div_(softcap).tanh_().mul_(softcap)
+        if how.softcap is not None:
+            logits.div_(how.softcap).tanh_().mul_(how.softcap)
         logits[heads] = 0
-        hide_keys(logits, mask, rows)
-        sums += sum_patterns(logits, tokens[:end], rows, sinks)
+        hide_keys(logits, how.mask, rows)
+        sums += sum_patterns(logits, tokens[:end], rows, how.s_aux)
     return sums
 
 
@@ -164,16 +176,6 @@ def find_visible_keys(mask: Tensor | None, rows: Tensor, keys: int) -> Tensor:
     return mask[:, :, rows]
 
 
-def compute_probabilities(
-    query: Tensor, key: Tensor, visible: Tensor, scale: float, softcap: float | None, s_aux: Tensor | None
-) -> Tensor:
-    """Softmax weights, float32 (B, H, Q, K), of some queries (B, H, Q, D) over float32 keys (B, Hkv, K, D).
-
-    With learned sinks, which have one logit per head, their weights follow those of the keys: (B, H, Q, K + 1).
-    """
-    return compute_softmax(compute_logits(query, key, scale, softcap), visible, s_aux)
-
-
 def compute_logits(query: Tensor, key: Tensor, scale: float, softcap: float | None) -> Tensor:
     """Logits, float32 (B, H, Q, K), of some queries (B, H, Q, D) over float32 keys (B, Hkv, K, D), the cap applied."""
     logits = group_by_kv_head(query.float(), key) @ key.transpose(-1, -2)  # (B, Hkv, H / Hkv * Q, K)
@@ -195,22 +197,10 @@ def group_by_kv_head(tensor: Tensor, key: Tensor) -> Tensor:
     return tensor.reshape(tensor.shape[0], key.shape[1], -1, tensor.shape[-1])
 
 
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scale: float,
-    softcap: float | None,
-    s_aux: Tensor | None,
-) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, how: Weighting) -> Tensor:
     """Attention output (B, K, H, D), ``QUERY_BLOCK`` queries at a time."""
     float_key, blocks = key.float(), []
     for rows in torch.split(torch.arange(key.shape[2], device=key.device), QUERY_BLOCK):
-        visible = find_visible_keys(mask, rows, key.shape[2])
-        part = query[:, :, rows]
-        weights = compute_probabilities(part, float_key, visible, scale, softcap, s_aux)[..., : key.shape[2]].to(
-            value.dtype
-        )
-        blocks.append((group_by_kv_head(weights, key) @ value).reshape(*part.shape[:3], value.shape[-1]))
+        weights = how.compute(query, float_key, rows)[..., : key.shape[2]].to(value.dtype)
+        blocks.append((group_by_kv_head(weights, key) @ value).reshape(*weights.shape[:3], value.shape[-1]))
     return torch.cat(blocks, dim=2).transpose(1, 2).contiguous()

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from extract.buffers import Buffers
+from extract.buffers import Buffers, find_widest
 from extract.capture import Attention, Capture, capture
 from extract.models import is_out_of_memory
 from extract.settings import ExtractionSettings
@@ -68,18 +68,10 @@ def estimate_batch_bytes(
     Each query of a head has a weight for each key, and one for the learned sink; ``received`` attention adds a number
     for each key of a head. The patterns of a head take ``len(PATTERNS)`` numbers, as does their chance in a layer.
     """
-    heads, kv_heads, head_dim = find_widest(layers)
-    numbers = heads * (queries * (keys + 1) + received * keys) + (heads + 1) * len(PATTERNS)
-    return batch * len(layers) * (numbers * torch.float32.itemsize + kv_heads * keys * head_dim * dtype.itemsize)
-
-
-def find_widest(layers: Sequence[LayerSize]) -> tuple[int, int, int]:
-    """Largest numbers of query heads and of KV heads, and largest length of a value state, over the layers."""
-    return (
-        max(layer.heads for layer in layers),
-        max(layer.kv_heads for layer in layers),
-        max(layer.head_dim for layer in layers),
-    )
+    size = find_widest(layers)
+    numbers = size.heads * (queries * (keys + 1) + received * keys) + (size.heads + 1) * len(PATTERNS)
+    of_values = size.kv_heads * keys * size.head_dim * dtype.itemsize
+    return batch * len(layers) * (numbers * torch.float32.itemsize + of_values)
 
 
 def choose_batch_size(settings: ExtractionSettings, attention: Attention) -> int:
@@ -223,13 +215,7 @@ class _Reader:
 
 
 def refuse_for_memory(settings: ExtractionSettings) -> NoReturn:
-    """Refuse a study for which not even one sequence fits into memory.
-
-    Raises
-    ------
-    UserError
-        Always.
-    """
+    """Refuse a study (``UserError``) of which not even one sequence fits into memory."""
     msg = (
         f"There is not enough memory for one sequence of {settings.context_length} tokens with the model "
         f"'{settings.model.id}'; lower context_length, set dtype: bfloat16 or device_map: auto, or use another device"
@@ -265,12 +251,9 @@ def is_finite(captured: Capture, layer: int) -> bool:
 
 
 def check_range(values: Tensor, layer: int, settings: ExtractionSettings) -> None:
-    """Refuse finite value states of a layer that overflow the type in which they or their distances are stored.
+    """Refuse value states (``UserError``) that overflow the type in which they, or their distances, are stored.
 
-    Raises
-    ------
-    UserError
-        If there are any; the message names the layer.
+    The message names the layer; infinite ones are found before.
     """
     if not values.numel():
         return  # the layer has no attention

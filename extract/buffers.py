@@ -56,16 +56,6 @@ class Buffers:
 
     tensors: dict[str, Tensor]
     """All tensors, by the names of ``AXES``, each with an axis of layers in front."""
-    weights: Tensor
-    """Softmax weights, float32 (L, B, Q, H, K)."""
-    values: Tensor
-    """Value states once per KV head, (L, B, Hkv, K, D)."""
-    learned_sink: Tensor
-    """Softmax weights of the heads' learned sinks, float32 (L, B, Q, H)."""
-    patterns: Tensor
-    """What heads look at, float32 (L, B, H, P)."""
-    chance: Tensor
-    """The same for uniform weights, float32 (L, B, P)."""
 
     def __init__(
         self,
@@ -80,7 +70,7 @@ class Buffers:
     ) -> None:
         self.layers = tuple(layers)
         self._lengths = {"b": batch, "q": queries, "k": keys, "p": len(PATTERNS)}
-        largest = LayerSize(*(max(column) for column in zip(*map(astuple, layers), strict=True)))
+        largest = find_widest(layers)
         self.tensors = {
             name: torch.empty(
                 len(self.layers),
@@ -91,9 +81,6 @@ class Buffers:
             for name in AXES
             if received or name != "received"
         }
-        self.weights, self.values = self.tensors["weights"], self.tensors["values"]
-        self.learned_sink = self.tensors["learned_sink"]
-        self.patterns, self.chance = self.tensors["patterns"], self.tensors["chance"]
         for tensor in self.tensors.values():
             for layer, size in enumerate(self.layers):
                 if size != largest:
@@ -173,6 +160,11 @@ class Buffers:
             self._in_flight.append(self._streams[device].record_event())
             if len(self._in_flight) > IN_FLIGHT:
                 self._in_flight.popleft().synchronize()
+
+
+def find_widest(layers: Sequence[LayerSize]) -> LayerSize:
+    """Largest numbers of query heads and of KV heads, and largest length of a value state, over the layers."""
+    return LayerSize(*(max(column) for column in zip(*map(astuple, layers), strict=True)))
 
 
 def _pad_with_nan(tensor: Tensor, shape: torch.Size) -> Tensor:

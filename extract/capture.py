@@ -24,6 +24,7 @@ from transformers.masking_utils import sdpa_mask
 
 from extract import two_pass
 from extract.attention import (
+    Weighting,
     attend,
     compute_head_patterns,
     compute_query_weights,
@@ -85,14 +86,14 @@ class Capture:
     """First position each query attends to, up to its own, int32 (Q, L); -1 in a layer without softmax attention."""
     query_position: Tensor
     """Positions of the queries, int32 (Q,), in the order in which they were given."""
-    received: Tensor | None
-    """Mean weight that each key gets from the queries at and after it, float32 (L, B, H, K); None if not requested."""
     patterns: Tensor
     """Mean weights on the keys of ``geometry.patterns``, float32 (L, B, H, P)."""
     chance: Tensor
     """The same for uniform weights, float32 (L, B, P)."""
     buffers: Buffers
     """The memory of the tensors."""
+    received: Tensor | None = None
+    """Mean weight that each key gets from the queries at and after it, float32 (L, B, H, K); None if not requested."""
 
     def wait(self) -> None:
         """Wait until all tensors have arrived from the GPU; must be called before they are read."""
@@ -114,11 +115,6 @@ class _LayerRecorder:
     first_key: dict[int, list[int]] = field(default_factory=dict)
     _rows: dict[torch.device, Tensor] = field(default_factory=dict)
     _last_mask: tuple[Tensor, list[int]] | None = None
-
-    @property
-    def wants_received(self) -> bool:
-        """Whether received attention is recorded."""
-        return self.buffers is not None and "received" in self.buffers.tensors
 
     def record(
         self,
@@ -247,17 +243,11 @@ def capture(
         _refuse_in_part(recorder.model, missing, recorder.layers)
         none = [-1] * len(queries)
         first = [recorder.first_key.get(layer, none) for layer in range(recorder.layers)]
-    received = buffers.tensors.get("received")
     return Capture(
         layers=attention.layers,
-        weights=buffers.weights[:, :batch],
-        values=buffers.values[:, :batch],
-        learned_sink=buffers.learned_sink[:, :batch],
+        **{name: tensor[:, :batch] for name, tensor in buffers.tensors.items()},
         first_key=torch.tensor(first, dtype=torch.int32).T.contiguous(),
         query_position=torch.tensor(queries, dtype=torch.int32),
-        received=None if received is None else received[:, :batch],
-        patterns=buffers.patterns[:, :batch],
-        chance=buffers.chance[:, :batch],
         buffers=buffers,
     )
 
@@ -325,24 +315,23 @@ def _forward(
     refuse_part_of_the_keys(recorder.model, query, key, indices, block_indices)
     first = recorder.find_first_keys(module, attention_mask, is_causal, key)
     rows = recorder.copy_rows(query.device)
-    weights, sink = compute_query_weights(query, key, attention_mask, rows, scale, softcap, s_aux)
+    how = Weighting(attention_mask, scale, softcap, s_aux)
+    weights, sink = compute_query_weights(query, key, rows, how)
     if softcap is None and s_aux is None:
         output, _ = sdpa_attention_forward(
             module, query, key, value, attention_mask, scaling=scaling, is_causal=is_causal, **kwargs
         )
     else:
-        output = attend(query, key, value, attention_mask, scale, softcap, s_aux)
+        output = attend(query, key, value, how)
     layer = getattr(module, "layer_idx", None)
     if recorder.buffers is None:
         given = {"scaling": scale, "softcap": softcap, "s_aux": s_aux, **kwargs}
         _verify(recorder.model, module, (query, key, value), attention_mask, weights, sink, output, rows, **given)
-    received = None
-    if recorder.wants_received:
-        received = compute_received_attention(query, key, attention_mask, scale, softcap, s_aux)
-    patterns = None
+    received = patterns = None
     if recorder.buffers is not None:
-        tokens = recorder.tokens.to(query.device)
-        patterns = compute_head_patterns(query, key, attention_mask, tokens, scale, softcap, s_aux)
+        if "received" in recorder.buffers.tensors:
+            received = compute_received_attention(query, key, how)
+        patterns = compute_head_patterns(query, key, recorder.tokens.to(query.device), how)
     sinks = None if sink is None else sink.transpose(1, 2)
     recorder.record(layer, weights.transpose(1, 2), value, sinks, first, received, patterns)
     return output, None
@@ -374,14 +363,9 @@ def _refuse_bidirectional(model: str) -> NoReturn:
 def refuse_part_of_the_keys(
     model: str, query: Tensor, key: Tensor, indices: Tensor | None, blocks: Tensor | None
 ) -> None:
-    """Refuse attention in which queries and keys differ in number, or an indexer chooses some of the keys.
+    """Refuse attention (``UserError``) with other positions of queries (B, H, Q, D) than of keys (B, Hkv, K, D).
 
-    In a short context, an indexer may choose all of them.
-
-    Raises
-    ------
-    UserError
-        If queries (B, H, Q, D) and keys (B, Hkv, K, D) have different positions, or only some keys are attended to.
+    Also if an indexer chooses only some of the keys; in a short context, it may choose all of them.
     """
     keys = key.shape[2]
     if query.shape[2] != keys:
@@ -465,13 +449,7 @@ def _run_eager(
 
 
 def find_eager_attention(model: str, module: torch.nn.Module) -> Callable[..., Any]:
-    """The eager attention in the model's own source.
-
-    Raises
-    ------
-    UserError
-        If the model's source has none.
-    """
+    """The eager attention in the model's own source; ``UserError`` if it has none."""
     attend: Callable[..., Any] | None = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
     if attend is None:
         msg = f"{model} has no eager attention in the source of its {type(module).__name__}, with which the captured "

@@ -109,13 +109,7 @@ class Checkpoint:
         return tuple(sorted((*here, *self.files.templates)))
 
     def check_tokenizer(self) -> None:
-        """Refuse a tokenizer that is missing, or whose configuration names files elsewhere on this machine.
-
-        Raises
-        ------
-        UserError
-            In either case.
-        """
+        """Refuse a tokenizer (``UserError``) that is missing, or whose configuration names files elsewhere."""
         said = self.files.read_json(TOKENIZER) if TOKENIZER in self.tokenizer else {}
         for field, value in said.items():
             named = value if isinstance(value, list) else [value]
@@ -217,13 +211,7 @@ class Folder:
                 self.refuse(f"{what} ({match}); write it again with model.save_pretrained")
 
     def check_place(self) -> None:
-        """Refuse a directory that is missing.
-
-        Raises
-        ------
-        UserError
-            If it is.
-        """
+        """Refuse a directory (``UserError``) that is missing."""
         if not _is_folder(self.path):
             msg = (
                 f"There is no model directory '{self.name}'; give a directory, a hub id such as gpt2, a .gguf file, "

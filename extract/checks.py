@@ -34,12 +34,9 @@ def check_inputs(settings: ExtractionSettings) -> None:
 
 
 def check_model(description: Checkpoint | GgufModel, context_length: int) -> None:
-    """Refuse a local model with damaged weights, without a tokenizer, or with fewer positions than the context.
+    """Refuse a local model (``UserError``) with damaged weights, without a tokenizer, or with too few positions.
 
-    Raises
-    ------
-    UserError
-        In any of these cases. A GGUF file has been checked when it was opened, except for its positions.
+    A GGUF file has been checked when it was opened, except for its positions.
     """
     if isinstance(description, GgufModel):
         check_positions(description.name, description.positions, context_length)
@@ -50,26 +47,14 @@ def check_model(description: Checkpoint | GgufModel, context_length: int) -> Non
 
 
 def check_checkpoint(description: Checkpoint) -> None:
-    """Refuse damaged weights and a configuration whose sizes do not fit them; random weights fit any sizes.
-
-    Raises
-    ------
-    UserError
-        In either case.
-    """
+    """Refuse (``UserError``) damaged weights, and a configuration whose sizes do not fit them; random ones fit any."""
     check_sizes(
         description.files.name, description.config, read_tensor_shapes(description) if description.weights else None
     )
 
 
 def check_positions(name: str, most: int | None, context_length: int) -> None:
-    """Refuse a context longer than the model's positions, ``most``; None if it has no limit, or no known one.
-
-    Raises
-    ------
-    UserError
-        If the context is longer.
-    """
+    """Refuse a context (``UserError``) longer than the model's positions, ``most``; None if there is no known limit."""
     if most is not None and context_length > most:
         msg = (
             f"The model '{name}' reads at most {most} tokens, but context_length is {context_length}; "

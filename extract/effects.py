@@ -20,7 +20,7 @@ from extract.budgets import SHARES, Heads
 from extract.capture import PROBE_TOKENS, Attention, probe
 from extract.checkpoints import OTHER_FILES
 from extract.hub import silence_libraries
-from extract.interventions import Recorder, Replacement, check_heads, intervene, refuse_two_passes
+from extract.interventions import Recorder, Replacement, intervene, refuse_two_passes
 from extract.policies import Policy
 from extract.resuming import ResumableModel
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings
@@ -43,26 +43,14 @@ class OpenedModel:
     """Token ids of all sequences of the study, (sequences, keys)."""
 
     def select_ids(self, sequences: int) -> Tensor:
-        """Token ids of the first sequences, int64 (sequences, keys).
-
-        Raises
-        ------
-        UserError
-            If the study has fewer sequences.
-        """
+        """Token ids of the first sequences, int64 (sequences, keys); ``UserError`` if the study has fewer."""
         if not 1 <= sequences <= len(self.tokens):
             msg = f"Effects are requested on {sequences} sequences, but the study has {len(self.tokens)}; request fewer"
             raise UserError(msg)
         return torch.from_numpy(self.tokens[:sequences].astype(np.int64))
 
     def select_held_out(self, count: int) -> NDArray[np.int32]:
-        """``count`` sequences of the corpus that the study has not read, int32 (count, keys).
-
-        Raises
-        ------
-        UserError
-            If the corpus has fewer such sequences.
-        """
+        """``count`` sequences that the study has not read, int32 (count, keys); ``UserError`` if there are fewer."""
         return corpora.select_held_out(self.corpus, self.tokenizer, self.tokens, self.seed, count)
 
 
@@ -100,7 +88,6 @@ def ablate_heads(
     *,
     sequences: int,
     kinds: Sequence[Replacement],
-    heads: Sequence[tuple[int, int]] | None = None,
     done: Collection[tuple[int, int]] = (),
 ) -> Iterator[tuple[int, LayerEffects]]:
     """Replace every head in turn over the first sequences of a study, layer by layer.
@@ -115,8 +102,6 @@ def ablate_heads(
     kinds
         Kinds of replacement of a head's z: ``zero``, ``mean`` (over all positions of all other sequences of the study),
         ``sink``.
-    heads
-        Heads to replace, each as (layer, head); all if None.
     done
         Existing pieces, each as (sequence, layer); they are not computed again.
 
@@ -129,37 +114,29 @@ def ablate_heads(
     Raises
     ------
     UserError
-        If the study has fewer sequences, or only one and ``kinds`` contains ``mean``; if a head does not exist, or
-        there is not enough memory.
+        If the study has fewer sequences, or only one and ``kinds`` contains ``mean``; or there is not enough memory.
     """
     ids, attention = opened.select_ids(sequences), opened.attention
-    check_heads(attention, heads or ())
-    attending = {layer for layer, size in enumerate(attention.layers) if size.heads}
-    chosen = attending if heads is None else {layer for layer, _ in heads}
+    attending = [layer for layer, size in enumerate(attention.layers) if size.heads]
     missing = {
         sequence: layers
         for sequence in range(sequences)
-        if (layers := sorted(layer for layer in chosen if (sequence, layer) not in done))
+        if (layers := [layer for layer in attending if (sequence, layer) not in done])
     }
     resumable, means = ResumableModel(opened.model, attention, ids[0]), None
     if "mean" in kinds and missing:
         means = compute_mean_outputs(opened.model, attention, opened.select_ids(len(opened.tokens)))
     for sequence, layers in missing.items():
         others = None if means is None else compute_mean_of_others(means, sequence)
-        of_layers = ablate(resumable, attention, ids[sequence], kinds=kinds, means=others, layers=layers, heads=heads)
+        of_layers = ablate(resumable, attention, ids[sequence], kinds=kinds, means=others, layers=layers)
         yield from ((sequence, effects) for effects in of_layers)
 
 
 def measure_heads(opened: OpenedModel, *, sequences: int) -> Heads:
     """Measure what the tables of a study lack on its heads: numbers of visible keys, and of keys per share of weight.
 
-    One plain pass for each sequence, and one more for the first. The caller adds elbows, Recall and scores with
-    ``dataclasses.replace``.
-
-    Raises
-    ------
-    UserError
-        If the study has fewer sequences.
+    One plain pass for each sequence, and one more for the first; ``UserError`` if the study has fewer. The caller adds
+    elbows, Recall and scores with ``dataclasses.replace``.
     """
     ids, layers, recorder = opened.select_ids(sequences), opened.attention.layers, Recorder()
     with intervene(opened.model, opened.attention, recorder), torch.inference_mode():

@@ -30,10 +30,10 @@ from extract.batches import (
     check_numbers,
     check_range,
     choose_batch_size,
-    find_widest,
     read_batches,
     refuse_for_memory,
 )
+from extract.buffers import find_widest
 from extract.capture import PROBE_TOKENS, Attention, probe
 from extract.corpora import Windows
 from extract.hub import silence_libraries
@@ -116,7 +116,7 @@ class _Task:
         self.before(sizes, layers, self.settings.sequences - int(there))
 
     def open_store(
-        self, sizes: Mapping[str, int], layers: Sequence[LayerSize] | None, inputs: Mapping[str, Any], device: str
+        self, sizes: Mapping[str, int], layers: Sequence[LayerSize], inputs: Mapping[str, Any], device: str
     ) -> SequenceStore:
         """Open the store, or make it if there is none."""
         settings = self.settings
@@ -186,11 +186,8 @@ def extract(
 def _draw_synthetic(task: _Task) -> tuple[SequenceStore, int]:
     """Draw the missing sequences of a synthetic study; return the store and the number of sequences written."""
     settings, missing = task.settings, task.find_missing()
-    heads, sizes, layers = (
-        synthetic.plant_heads(settings),
-        synthetic.compute_sizes(settings),
-        synthetic.compute_layer_sizes(settings),
-    )
+    heads, layers = synthetic.plant_heads(settings), synthetic.list_layer_sizes(settings)
+    sizes = _compute_sizes(settings, layers)
     task.ask(sizes, layers, missing)
     with _translate_errors(task):
         store = task.open_store(sizes, layers, SYNTHETIC_INPUTS, "cpu")
@@ -303,7 +300,7 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
     probe_tokens = _select_probe(settings, description)
     model = models.load(description)
     attention = _probe(model, windows, settings)
-    sizes, missing = _compute_sizes(settings, attention), task.find_missing()
+    sizes, missing = _compute_sizes(settings, attention.layers), task.find_missing()
     task.ask(sizes, attention.layers, missing)
     size = _find_first_size(task, attention, missing)
     read = read_batches(model, attention, windows.tokens, missing, settings, size, probe_tokens)
@@ -390,17 +387,17 @@ def _build_arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[
     }
 
 
-def _compute_sizes(settings: ExtractionSettings, attention: Attention) -> dict[str, int]:
+def _compute_sizes(settings: ExtractionSettings, layers: Sequence[LayerSize]) -> dict[str, int]:
     """Sizes of the store's axes."""
-    heads, kv_heads, head_dim = find_widest(attention.layers)
+    largest = find_widest(layers)
     return {
         "sequence": settings.sequences,
         "query": len(settings.query_positions),
-        "layer": len(attention.layers),
-        "head": heads,
-        "kv_head": kv_heads,
+        "layer": len(layers),
+        "head": largest.heads,
+        "kv_head": largest.kv_heads,
         "key": settings.context_length,
-        "head_dim": head_dim,
+        "head_dim": largest.head_dim,
     }
 
 
@@ -456,16 +453,15 @@ def _explain(error: OSError, task: _Task) -> None:
         raise UserError(msg) from error
 
 
-def _compute_row_sum_deviation(store: SequenceStore, sequences: Iterable[int] | None = None) -> float | None:
-    """Largest deviation from 1 of a head's total weight of keys and learned sink, over some or all sequences.
+def _compute_row_sum_deviation(store: SequenceStore, sequences: Iterable[int]) -> float | None:
+    """Largest deviation from 1 of a head's total weight of keys and learned sink, over some sequences.
 
     Reads one query of one sequence at a time; None if the weights have been dropped.
     """
     if "attention" in store.dropped:
         return None
-    chosen = range(store.sizes["sequence"]) if sequences is None else sequences
     there, largest = find_present_heads(store, "head"), [0.0]
-    for at in product(chosen, range(store.sizes["query"])):
+    for at in product(sequences, range(store.sizes["query"])):
         sums = store.read("attention", at).sum(axis=-1, dtype=np.float64) + store.read("learned_sink", at)
         largest.append(np.abs(sums[there] - 1).max())
     return float(np.max(largest))  # NaN if any is, unlike max()

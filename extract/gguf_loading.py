@@ -123,12 +123,9 @@ def dequantise() -> Iterator[dict[str, Any]]:
 
 
 def check_architecture(model: GgufModel) -> None:
-    """Refuse an architecture that transformers does not read from GGUF files, or reads with code from the hub.
+    """Refuse an architecture (``UserError``) that transformers does not read from GGUF, or by code from the hub.
 
-    Raises
-    ------
-    UserError
-        In either case; the message lists those that it reads.
+    The message lists those that it reads.
     """
     if model.architecture not in (known := list_architectures()):
         msg = (

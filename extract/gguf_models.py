@@ -156,13 +156,7 @@ class GgufModel:
         self._check_positions()
 
     def check_tokenizer(self) -> None:
-        """Refuse a file without a vocabulary, or with special tokens outside it.
-
-        Raises
-        ------
-        UserError
-            In either case.
-        """
+        """Refuse a file (``UserError``) without a vocabulary, or with special tokens outside it."""
         tokens = self.header.metadata.get(f"{TOKENIZER}tokens")
         if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
             self._refuse("has no vocabulary (tokenizer.ggml.tokens); give a file that holds its tokenizer")

@@ -70,13 +70,7 @@ def find_embedded_folder() -> Path:
 
 
 def find_training_folder(revision: str) -> Path:
-    """The directory of a checkpoint of the model ``training``, by its step.
-
-    Raises
-    ------
-    UserError
-        If there is no checkpoint of this name.
-    """
+    """The directory of a checkpoint of the model ``training``, by its step; ``UserError`` if there is none."""
     known = {path.name: path for path in Path(str(files("extract.embedded") / TRAINING)).glob("step*")}
     if revision not in known:
         steps = ", ".join(sorted(known, key=lambda name: int(name.removeprefix("step"))))

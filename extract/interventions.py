@@ -12,7 +12,7 @@ that a pass without changes equals the plain pass bit by bit.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -24,7 +24,6 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from extract.attention import find_visible_keys
 from extract.capture import Attention, find_eager_attention, refuse_part_of_the_keys
 from extract.implementations import restore_attention
 from extract.models import is_out_of_memory
@@ -68,19 +67,11 @@ class Call:
         mask = None if self.mask is None else self.mask[:1]
         return dataclasses.replace(self, query=self.query[:1], key=self.key[:1], value=self.value[:1], mask=mask)
 
-    def find_visible(self, rows: Tensor) -> Tensor:
-        """Which keys the queries at the positions ``rows`` (Q,) see, bool (B or 1, H or 1, Q, K)."""
-        return find_visible_keys(self.mask, rows, self.key.shape[2])
-
     def sees_first(self) -> Tensor:
         """Which queries see position 0, bool (B or 1, K); the same for all heads."""
         if self.mask is None:
             return torch.ones(1, self.key.shape[2], dtype=torch.bool, device=self.key.device)
         return self.mask[:, 0, :, 0]
-
-    def select_first_value(self, head: int) -> Tensor:
-        """The value state of position 0 that a query head reads, (B, Dv)."""
-        return self.value[:, head // (self.query.shape[1] // self.key.shape[1]), 0]
 
 
 class Edit(Protocol):
@@ -138,7 +129,8 @@ def replace(output: Tensor, call: Call, head: int, kind: Replacement, mean: Tens
     if kind == "zero":
         output[:, :, head] = 0
     elif kind == "sink":
-        first = call.select_first_value(head)[:, None].expand_as(output[:, :, head])
+        kv_head = head // (call.query.shape[1] // call.key.shape[1])
+        first = call.value[:, kv_head, :1].expand_as(output[:, :, head])
         output[:, :, head] = torch.where(call.sees_first()[..., None], first, output[:, :, head])
     elif mean is None:
         msg = f"there is no mean of the outputs of layer {call.layer}"
@@ -203,39 +195,13 @@ class UneditableError(UserError):
 
 
 def refuse_two_passes(model: PreTrainedModel, attention: Attention) -> None:
-    """Refuse a model whose attention cannot be edited.
-
-    Raises
-    ------
-    UneditableError
-        If it is read in two passes.
-    """
+    """Refuse a model (``UneditableError``) that is read in two passes, whose attention cannot be edited."""
     if attention.path == "two-pass":
         msg = (
             f"{type(model).__name__} computes attention in its own code (it is read in two passes), so its heads "
             "cannot be changed; leave out effects, all else can be computed"
         )
         raise UneditableError(msg)
-
-
-def check_heads(attention: Attention, heads: Sequence[tuple[int, int]]) -> None:
-    """Refuse heads that a model does not have.
-
-    Raises
-    ------
-    UserError
-        If a layer does not exist or has no softmax attention, or a head does not exist.
-    """
-    for layer, head in heads:
-        if not 0 <= layer < len(attention.layers):
-            msg = f"There is no layer {layer}: the model has layers 0 to {len(attention.layers) - 1}; name one of these"
-            raise UserError(msg)
-        if not (count := attention.layers[layer].heads):
-            msg = f"Layer {layer} has no heads: it is of the kind {attention.kinds[layer]}; name another layer"
-            raise UserError(msg)
-        if not 0 <= head < count:
-            msg = f"There is no head {head} in layer {layer}, which has heads 0 to {count - 1}; name one of these"
-            raise UserError(msg)
 
 
 def _forward(

@@ -409,13 +409,7 @@ def decode_each(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
 
 
 def find_device(name: str) -> torch.device:
-    """The device with this name, or the best available one for ``auto``.
-
-    Raises
-    ------
-    UserError
-        If this machine does not have it.
-    """
+    """The device with this name, or the best one for ``auto``; ``UserError`` if this machine does not have it."""
     if name == "auto":
         return torch.device(
             "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

@@ -16,13 +16,7 @@ from storage.errors import UserError
 
 
 def check_hub(settings: ExtractionSettings) -> None:
-    """Refuse a study with a model or corpus of the hub if that does not answer, and nothing of it is in the cache.
-
-    Raises
-    ------
-    UserError
-        If so.
-    """
+    """Refuse (``UserError``) a model or corpus of the hub that does not answer, unless a part of it is in the cache."""
     if settings.model.id == SYNTHETIC:
         return
     for what, name, local, kind in (

@@ -62,11 +62,13 @@ MOST_GROWTH = 60
 """Largest growth of the weights over the last phase, as an exponent: e⁶⁰, of the 10³⁸ that float32 spans."""
 
 
-class _Settings(BaseModel):
+class Settings(BaseModel):
+    """Settings that refuse unknown fields and cannot be changed."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class ModelSettings(_Settings):
+class ModelSettings(Settings):
     """A causal language model: shipped, a directory, a GGUF file, or a hub id with its revision; or ``synthetic``.
 
     Shipped are ``embedded``, and ``training`` with the step of one of its checkpoints as revision.
@@ -124,11 +126,11 @@ class ModelSettings(_Settings):
             return None
         identity = str(known.data.get("id", ""))
         if identity in {EMBEDDED, TRAINING, SYNTHETIC} or _names_file(identity):
-            _refuse("input is only allowed with a directory or a hub id; leave it out")
+            refuse("input is only allowed with a directory or a hub id; leave it out")
         path = PurePosixPath(name)
         outside = path.is_absolute() or ".." in path.parts
         if outside or not name.lower().endswith(GGUF) or not name.isprintable() or "\\" in name:
-            _refuse("input should be the name of a .gguf file inside the directory or repository")
+            refuse("input should be the name of a .gguf file inside the directory or repository")
         return path.as_posix()
 
     @field_validator("weights")
@@ -136,7 +138,7 @@ class ModelSettings(_Settings):
     def _check_weights(cls, weights: str, known: ValidationInfo) -> str:
         """Refuse random weights of a synthetic study, which has none."""
         if weights == "random" and known.data.get("id") == SYNTHETIC:
-            _refuse("a synthetic study has no model and no weights; leave it out")
+            refuse("a synthetic study has no model and no weights; leave it out")
         return weights
 
     @field_validator("weights_seed")
@@ -144,7 +146,7 @@ class ModelSettings(_Settings):
     def _check_weights_seed(cls, seed: int | None, known: ValidationInfo) -> int | None:
         """Refuse a seed unless the weights are random."""
         if seed is not None and known.data.get("weights", "random") != "random":
-            _refuse("input is only allowed with `weights: random`")
+            refuse("input is only allowed with `weights: random`")
         return seed
 
     @field_validator("quantised")
@@ -152,7 +154,7 @@ class ModelSettings(_Settings):
     def _check_quantised(cls, kind: str | None, known: ValidationInfo) -> str | None:
         """Refuse to round weights that are drawn."""
         if kind is not None and (known.data.get("weights") == "random" or known.data.get("id") == SYNTHETIC):
-            _refuse("input is only allowed with trained weights; leave it out")
+            refuse("input is only allowed with trained weights; leave it out")
         return kind
 
     @field_validator("revision")
@@ -164,11 +166,11 @@ class ModelSettings(_Settings):
             return revision
         local = name in {EMBEDDED, SYNTHETIC} or (known.data.get("gguf") is None and _names_file(str(name)))
         if revision != MAIN and name and (local or is_local_id(name)):
-            _refuse("input is only allowed with a hub id, but the model '{name}' is local; leave it out", name=name)
+            refuse("input is only allowed with a hub id, but the model '{name}' is local; leave it out", name=name)
         return revision
 
 
-class CorpusSettings(_Settings):
+class CorpusSettings(Settings):
     """A corpus: one that is built in (``BUILT_IN``), a local file or directory, or a hub dataset."""
 
     id: str = Field(
@@ -202,7 +204,7 @@ Rate = Annotated[float, Field(allow_inf_nan=False)]
 Frequency = Annotated[float, Field(gt=0, le=pi)]
 
 
-class SyntheticSettings(_Settings):
+class SyntheticSettings(Settings):
     """Parameters of the tensors of a synthetic study: sizes, and the range of each parameter over the heads.
 
     Ranges are [first, last]; ``extract.synthetic`` describes how heads are distributed over them.
@@ -232,14 +234,14 @@ class SyntheticSettings(_Settings):
     @classmethod
     def _check_kv_heads(cls, kv_heads: int, known: ValidationInfo) -> int:
         if (heads := known.data.get("heads", kv_heads)) % kv_heads:
-            _refuse("input should divide the {heads} heads", heads=heads)
+            refuse("input should divide the {heads} heads", heads=heads)
         return kv_heads
 
     @field_validator("t_2")
     @classmethod
     def _check_t_2(cls, t_2: tuple[float, float], known: ValidationInfo) -> tuple[float, float]:
         if min(t_2) < max(known.data.get("t_1", (0,))):
-            _refuse("input should not begin below t_1, whose range ends at {t_1}", t_1=max(known.data["t_1"]))
+            refuse("input should not begin below t_1, whose range ends at {t_1}", t_1=max(known.data["t_1"]))
         return t_2
 
     def compute_steepest_growth(self) -> float:
@@ -247,7 +249,7 @@ class SyntheticSettings(_Settings):
         return max(self.eta_growth or self.eta) * (1 - min(self.t_2))
 
 
-class ExtractionSettings(_Settings):
+class ExtractionSettings(Settings):
     """All settings that determine the extracted tensors."""
 
     model: Annotated[ModelSettings, BeforeValidator(_expand_id)]
@@ -301,11 +303,11 @@ class ExtractionSettings(_Settings):
                 kind: Literal["missing"] = "missing"
                 raise PydanticKnownError(kind)
             if SYNTHETIC in (given, given.get("id") if isinstance(given, dict) else None):
-                _refuse("input is only allowed with `model: {name}`", name=SYNTHETIC)
+                refuse("input is only allowed with `model: {name}`", name=SYNTHETIC)
             return given
         own = CorpusSettings.model_validate({"id": SYNTHETIC})
         if given not in (None, SYNTHETIC, own, own.model_dump()):
-            _refuse("a synthetic study reads no text; leave it out")
+            refuse("a synthetic study reads no text; leave it out")
         return own
 
     @field_validator("queries", mode="before")
@@ -316,15 +318,15 @@ class ExtractionSettings(_Settings):
             return None
         queries = tuple(given) if isinstance(given, list | tuple) else (given,)
         if not all(type(query) is int for query in queries):
-            _refuse("input should be a position or a list of positions, whole numbers from 1")
+            refuse("input should be a position or a list of positions, whole numbers from 1")
         if not 1 <= len(queries) <= MOST_QUERIES:
-            _refuse("input should name 1 to {most} positions, not {count}", most=MOST_QUERIES, count=len(queries))
+            refuse("input should name 1 to {most} positions, not {count}", most=MOST_QUERIES, count=len(queries))
         if len(set(queries)) < len(queries):
-            _refuse("input should name every position only once")
+            refuse("input should name every position only once")
         if min(queries) < 1:
-            _refuse("positions should be 1 or more: the query at 0 has only one key")
+            refuse("positions should be 1 or more: the query at 0 has only one key")
         if (end := known.data.get("context_length", inf)) <= max(queries):
-            _refuse("positions should be below context_length, which is {end}", end=end)
+            refuse("positions should be below context_length, which is {end}", end=end)
         return tuple(sorted(queries))
 
     @field_validator("dtype", "device")
@@ -332,7 +334,7 @@ class ExtractionSettings(_Settings):
     def _check_runtime(cls, given: str, known: ValidationInfo) -> str:
         """Refuse other types and devices for a synthetic study, which is drawn in float32 on the CPU."""
         if _is_synthetic(known) and given not in {"float32", "auto", "cpu"}:
-            _refuse("a synthetic study is drawn in float32 on the CPU; leave it out")
+            refuse("a synthetic study is drawn in float32 on the CPU; leave it out")
         return given
 
     @field_validator("device_map")
@@ -340,9 +342,9 @@ class ExtractionSettings(_Settings):
     def _check_device_map(cls, given: str | None, known: ValidationInfo) -> str | None:
         """Refuse a device map for a synthetic study and for a single device."""
         if given is not None and _is_synthetic(known):
-            _refuse("a synthetic study is drawn on the CPU; leave it out")
+            refuse("a synthetic study is drawn on the CPU; leave it out")
         if given is not None and known.data.get("device", "auto") not in {"auto", "cuda"}:
-            _refuse("input is only allowed with `device: auto` or `device: cuda`")
+            refuse("input is only allowed with `device: auto` or `device: cuda`")
         return given
 
     @field_validator("batch_size", mode="before")
@@ -350,7 +352,7 @@ class ExtractionSettings(_Settings):
     def _check_batch_size(cls, given: Any) -> Any:
         """Refuse anything but ``auto`` and a whole number of at least 1."""
         if given != "auto" and (type(given) is not int or given < 1):
-            _refuse("input should be auto or a whole number from 1")
+            refuse("input should be auto or a whole number from 1")
         return given
 
     @field_validator("sink_measure")
@@ -358,7 +360,7 @@ class ExtractionSettings(_Settings):
     def _check_sink_measure(cls, measured: bool, known: ValidationInfo) -> bool:
         """Refuse a synthetic study, whose weights are drawn only for the chosen queries."""
         if measured and _is_synthetic(known):
-            _refuse("a synthetic study has only the weights of the chosen queries; leave it out")
+            refuse("a synthetic study has only the weights of the chosen queries; leave it out")
         return measured
 
     @field_validator("probe")
@@ -366,7 +368,7 @@ class ExtractionSettings(_Settings):
     def _check_probe(cls, probe: str | None, known: ValidationInfo) -> str | None:
         """Refuse a synthetic study, which has no model."""
         if probe is not None and _is_synthetic(known):
-            _refuse("a synthetic study has no model that could read it; leave it out")
+            refuse("a synthetic study has no model that could read it; leave it out")
         return probe
 
     @field_validator("synthetic", mode="before")
@@ -376,7 +378,7 @@ class ExtractionSettings(_Settings):
         if _is_synthetic(known):
             return {} if given is None else given
         if given is not None and "model" in known.data:
-            _refuse("input is only allowed with `model: {name}`", name=SYNTHETIC)
+            refuse("input is only allowed with `model: {name}`", name=SYNTHETIC)
         return given
 
     @field_validator("synthetic")
@@ -387,7 +389,7 @@ class ExtractionSettings(_Settings):
         growth = drawn.compute_steepest_growth() * keys if drawn else 0
         if growth > MOST_GROWTH:
             message = "weights should grow by e^{most} at most from t_2 to the last query, not by e^{growth}"
-            _refuse(message, most=MOST_GROWTH, growth=round(growth))
+            refuse(message, most=MOST_GROWTH, growth=round(growth))
         return drawn
 
     @property
@@ -420,13 +422,7 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The shard that ``K/N`` names.
-
-        Raises
-        ------
-        UserError
-            If the text has another form, or no such part exists.
-        """
+        """The shard that ``K/N`` names; ``UserError`` if the text has another form, or no such part exists."""
         match = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text.strip())
         if match is None:
             msg = f"'{text}' is not a shard; give K/N, the K-th of N parts counted from 1, such as 2/4"
@@ -438,9 +434,9 @@ class Shard:
         return range(total * (self.index - 1) // self.count, total * self.index // self.count)
 
 
-def describe_changes(now: Mapping[str, Any], was: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def describe_changes(now: Mapping[str, Any], was: Mapping[str, Any]) -> Iterator[str]:
     """Describe each setting in which ``now`` differs from ``was``, both as JSON."""
-    for name, before, after in find_differences(was, now, prefix):
+    for name, before, after in find_differences(was, now):
         yield f"setting '{name}' is {after!r}, was {before!r}"
 
 
@@ -455,7 +451,7 @@ def _is_synthetic(known: ValidationInfo) -> bool:
     return model is not None and model.id == SYNTHETIC
 
 
-def _refuse(message: Any, **numbers: Any) -> NoReturn:
-    """Raise the error of a field that contradicts the others."""
+def refuse(message: Any, **numbers: Any) -> NoReturn:
+    """Raise the error of a field that is wrong, by itself or beside the others."""
     kind = "refused"
     raise PydanticCustomError(kind, message, numbers)

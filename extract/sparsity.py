@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from extract.ablation import estimate_row_bytes
-from extract.attention import compute_logits, compute_softmax, group_by_kv_head
+from extract.attention import compute_logits, compute_softmax, find_visible_keys, group_by_kv_head
 from extract.capture import Attention
 from extract.interventions import Call, Edit, IdentityEdit, intervene
 from extract.losses import compare, compute_log_probabilities
@@ -173,7 +173,7 @@ def iterate_blocks(call: Call) -> Iterator[Block]:
     for rows in torch.arange(keys, device=key.device).split(together):
         end = int(rows[-1]) + 1
         logits = compute_logits(call.query[:, :, rows], key[:, :, :end], call.scale, call.softcap)
-        yield Block(call.layer, rows, call.find_visible(rows)[..., :end], logits, call.s_aux)
+        yield Block(call.layer, rows, find_visible_keys(call.mask, rows, end)[..., :end], logits, call.s_aux)
 
 
 def _compute_logits(model: PreTrainedModel, attention: Attention, ids: Tensor, edit: Edit) -> Tensor:

@@ -79,21 +79,7 @@ def plant_heads(settings: ExtractionSettings) -> list[PlantedHead]:
     ]
 
 
-def compute_sizes(settings: ExtractionSettings) -> dict[str, int]:
-    """Sizes of the axes of the store."""
-    part = _require_synthetic(settings)
-    return {
-        "sequence": settings.sequences,
-        "query": len(settings.query_positions),
-        "layer": part.layers,
-        "head": part.heads,
-        "kv_head": part.kv_heads,
-        "key": settings.context_length,
-        "head_dim": part.head_dim,
-    }
-
-
-def compute_layer_sizes(settings: ExtractionSettings) -> tuple[LayerSize, ...]:
+def list_layer_sizes(settings: ExtractionSettings) -> tuple[LayerSize, ...]:
     """Sizes of the layers, which are all equal."""
     part = _require_synthetic(settings)
     return (LayerSize(part.heads, part.kv_heads, part.head_dim),) * part.layers
@@ -106,13 +92,13 @@ def draw_sequence(settings: ExtractionSettings, heads: Sequence[PlantedHead], in
     queries the study has. Tokens are the positions; no window hides a key, and no head has a learned sink. Memory: the
     arrays in float32, and those of one head in float64.
     """
-    size, positions = compute_sizes(settings), settings.query_positions
+    part, positions = _require_synthetic(settings), settings.query_positions
     return {
         "attention": np.stack([_draw_query_weights(settings, heads, index, query) for query in positions]),
         "values": _draw_value_states(settings, heads, index),
-        "learned_sink": np.zeros([size[axis] for axis in ("query", "layer", "head")], np.float32),
-        "tokens": np.arange(size["key"], dtype=np.int32),
-        "first_key": np.zeros((size["query"], size["layer"]), np.int32),
+        "learned_sink": np.zeros((len(positions), part.layers, part.heads), np.float32),
+        "tokens": np.arange(settings.context_length, dtype=np.int32),
+        "first_key": np.zeros((len(positions), part.layers), np.int32),
         "query_position": np.array(positions, np.int32),
         "batch": np.array(1, np.int32),
     }
@@ -120,12 +106,12 @@ def draw_sequence(settings: ExtractionSettings, heads: Sequence[PlantedHead], in
 
 def _draw_value_states(settings: ExtractionSettings, heads: Sequence[PlantedHead], index: int) -> NDArray[np.float32]:
     """Value states of sequence ``index``, (layer, kv_head, key, head_dim)."""
-    size, rng = compute_sizes(settings), _make_rng(settings, DRAWN, index)
-    values = np.empty([size[axis] for axis in ("layer", "kv_head", "key", "head_dim")], np.float32)
-    group = size["head"] // size["kv_head"]
+    part, keys, rng = _require_synthetic(settings), settings.context_length, _make_rng(settings, DRAWN, index)
+    values = np.empty((part.layers, part.kv_heads, keys, part.head_dim), np.float32)
+    group = part.heads // part.kv_heads
     for head in heads:
         if head.query == heads[0].query and head.head % group == 0:
-            values[head.layer, head.kv_head] = draw_values(head.assumed, size["key"], size["head_dim"], rng)
+            values[head.layer, head.kv_head] = draw_values(head.assumed, keys, part.head_dim, rng)
     return values
 
 
@@ -133,11 +119,11 @@ def _draw_query_weights(
     settings: ExtractionSettings, heads: Sequence[PlantedHead], index: int, query: int
 ) -> NDArray[np.float32]:
     """Weights of one query of sequence ``index``, (layer, head, key): 0 after the query."""
-    size, rng = compute_sizes(settings), _make_rng(settings, DRAWN, index, query)
-    weights = np.zeros([size[axis] for axis in ("layer", "head", "key")], np.float32)
+    part, rng = _require_synthetic(settings), _make_rng(settings, DRAWN, index, query)
+    weights = np.zeros((part.layers, part.heads, settings.context_length), np.float32)
     for head in heads:
         if head.query == query:
-            drawn = draw_weights(head.assumed, query + 1, rng, noise=_require_synthetic(settings).noise)
+            drawn = draw_weights(head.assumed, query + 1, rng, noise=part.noise)
             weights[head.layer, head.head, : query + 1] = drawn
     return weights
 

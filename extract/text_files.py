@@ -62,10 +62,7 @@ def find_files(corpus: CorpusSettings) -> list[TextFile]:
 def hash_files(corpus: CorpusSettings) -> str:
     """SHA-256 of the file of the id; for a directory, over the names and hashes of its files, in order.
 
-    Raises
-    ------
-    UserError
-        As ``find_files``.
+    Errors are those of ``find_files``.
     """
     files = find_files(corpus)
     if expand_path(corpus.id).is_file():

@@ -169,13 +169,7 @@ def _read_block(model: PreTrainedModel, input_ids: Tensor, cache: DynamicCache) 
 
 
 def _find_weights(model: PreTrainedModel, output: Any) -> tuple[Tensor, ...]:
-    """The attention weights of every layer in a model's output.
-
-    Raises
-    ------
-    UserError
-        If a layer returned none.
-    """
+    """The attention weights of every layer in a model's output; ``UserError`` if a layer returned none."""
     attentions = getattr(output, "attentions", None) or ()
     layers = model.config.get_text_config(decoder=True).num_hidden_layers
     if len(attentions) != layers or any(weights is None for weights in attentions):

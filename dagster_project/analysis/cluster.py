@@ -69,13 +69,7 @@ PROBE = "seen"
 
 
 def select_scheduler(study: Study) -> str:
-    """Where a study is computed: ``threads``, ``local``, or the address of a scheduler.
-
-    Raises
-    ------
-    UserError
-        If the environment names none of these.
-    """
+    """Where a study is computed: ``threads``, ``local`` or a scheduler's address; ``UserError`` for another name."""
     named = study.dask.scheduler or os.environ.get(ADDRESS_VARIABLE) or "threads"
     if not SCHEDULER.fullmatch(named):
         msg = f"{ADDRESS_VARIABLE} must be the address of a Dask scheduler, such as tcp://HOST:8786, or unset"
@@ -293,13 +287,7 @@ def _place_probe(store: Place) -> Iterator[Place]:
 
 
 def check_probes(probes: Iterable[Place]) -> None:
-    """Check that this process, a worker, sees the files of ``place_probes``.
-
-    Raises
-    ------
-    UserError
-        If it does not; the message names the worker.
-    """
+    """Raise a ``UserError`` that names this process, a worker, if it does not see the files of ``place_probes``."""
     if refusal := _describe_unseen_probe(probes):
         msg = f"The Dask worker {_describe_worker()} {refusal}"
         raise UserError(msg)

@@ -110,9 +110,7 @@ class _Model:
             **fill_columns(int(seen.sum()), query=self.query, sequences=len(self._distances)),
             "n": np.flatnonzero(seen).astype(np.int32) + 1,
             "heads": self.heads[seen].astype(np.int32),
-            "relative_distance": estimate.value,
-            "relative_distance_low": estimate.low,
-            "relative_distance_high": estimate.high,
+            **estimate.name_ends("relative_distance"),
             "relative_random_distance": estimate_mean(self.distances[:, 1, seen]).value,
         }
 

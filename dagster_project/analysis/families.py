@@ -22,6 +22,7 @@ from geometry.arrays import F64, I64
 from geometry.selection.overlap import count_shared
 from geometry.statistics.differences import estimate_difference, find_onset
 from geometry.statistics.intervals import DIFFERENCE, POSITIVE, SHARE, UNBOUNDED, Domain, Estimate
+from geometry.statistics.jackknife import average_known
 from geometry.statistics.moments import estimate_mean
 from storage.warehouse.connection import locate_database, open_database
 from storage.warehouse.rows import build_batch
@@ -123,6 +124,12 @@ ONSETS: Mapping[str, float] = {
 """The quantities whose onset is sought, and the threshold that they have to exceed."""
 
 
+Place = Mapping[str, Any]
+"""The columns ``layer`` and, of heads, ``head`` of some rows."""
+
+OF_MODEL: Place = {"layer": pa.array([None], pa.int16())}
+
+
 @dataclass(frozen=True)
 class Member:
     """A member of a family that has landed."""
@@ -149,30 +156,33 @@ class Member:
         """The layers that have heads, ascending."""
         return np.unique(self.layer)
 
+    @property
+    def of_each_head(self) -> Place:
+        """The places of the heads."""
+        return {"layer": self.layer, "head": self.head}
+
+    @property
+    def of_each_layer(self) -> Place:
+        """The places of the layers."""
+        return {"layer": self.layers}
+
     @cached_property
     def of_layers(self) -> Mapping[str, F64]:
         """Each quantity of heads averaged over the heads of a layer in each sequence, (sequences, layers)."""
         groups = [self.layer == number for number in self.layers]
         return {
-            name: np.stack([_average(values[:, group]) for group in groups], axis=1)
+            name: np.stack([average_known(values[:, group].T) for group in groups], axis=1)
             for name, values in self.of_heads.items()
         }
 
     @cached_property
     def of_model(self) -> Mapping[str, F64]:
         """Each quantity averaged over all heads, or the numbers behind a measure of this name, (sequences,)."""
-        return {**{name: _average(values) for name, values in self.of_heads.items()}, **self.of_measures}
+        return {**{name: average_known(values.T) for name, values in self.of_heads.items()}, **self.of_measures}
 
     def is_alike(self, other: "Member") -> bool:
         """Whether the sequences are the same, token by token."""
         return np.array_equal(self.tokens, other.tokens)
-
-
-def _average(values: F64) -> F64:
-    """The mean over the last axis of what is not NaN; NaN where nothing is."""
-    known = ~np.isnan(values)
-    counts = known.sum(axis=-1)
-    return np.where(counts > 0, np.where(known, values, 0.0).sum(axis=-1) / np.maximum(counts, 1), np.nan)
 
 
 def read_member(folder: Path, study: str) -> Member:
@@ -273,13 +283,12 @@ class _Course:
         self._studies = studies
         self._known: dict[tuple[str, int | None, int | None], F64] = {}
 
-    def add(
-        self, study: str, quantity: str, estimate: Estimate, layers: Sequence[int | None], heads: Sequence[int | None]
-    ) -> None:
+    def add(self, study: str, quantity: str, estimate: Estimate, place: Place) -> None:
         """Note the estimates of a quantity of one member, one for each place."""
         if quantity not in ONSETS:
             return
-        ends = np.stack([np.atleast_1d(part) for part in (estimate.value, estimate.low, estimate.high)])
+        ends, layers = np.stack([estimate.value, estimate.low, estimate.high]), place["layer"].tolist()
+        heads = place["head"].tolist() if "head" in place else [None] * len(layers)
         for index, (layer, head) in enumerate(zip(layers, heads, strict=True)):
             kept = self._known.setdefault((quantity, layer, head), np.full((3, len(self._studies)), np.nan))
             kept[:, self._studies.index(study)] = ends[:, index]
@@ -298,26 +307,20 @@ class _Course:
 
 def _build_trends(member: Member, course: _Course) -> Rows:
     """The rows of ``family_trends`` and ``family_trends_model`` of one member."""
+    for table, place, name, estimate, sequences in _list_trends(member):
+        course.add(member.study, name, estimate, place)
+        columns = {**place, "sequences": sequences, **estimate.name_ends("value")}
+        yield table, build_batch(columns, study=member.study, quantity=name)
+
+
+def _list_trends(member: Member) -> Iterator[tuple[str, Place, str, Estimate, NDArray[np.int64]]]:
+    """A table, the places of its rows, a quantity, and its estimates with the numbers of sequences behind them."""
     for name, values in member.of_heads.items():
-        domain = QUANTITIES[name][1]
-        estimate = estimate_mean(values, domain)
-        course.add(member.study, name, estimate, member.layer.tolist(), member.head.tolist())
-        place = {"layer": member.layer, "head": member.head, "sequences": _count(values)}
-        yield "family_trends", build_batch(place | _name_ends("value", estimate), study=member.study, quantity=name)
-        of_layers = estimate_mean(member.of_layers[name], domain)
-        course.add(member.study, name, of_layers, member.layers.tolist(), [None] * len(member.layers))
-        place = {"layer": member.layers, "sequences": _count(member.of_layers[name])}
-        yield (
-            "family_trends_model",
-            build_batch(place | _name_ends("value", of_layers), study=member.study, quantity=name),
-        )
+        domain, of_layers = QUANTITIES[name][1], member.of_layers[name]
+        yield "family_trends", member.of_each_head, name, estimate_mean(values, domain), _count(values)
+        yield "family_trends_model", member.of_each_layer, name, estimate_mean(of_layers, domain), _count(of_layers)
     for name, (estimate, count) in _estimate_model(member).items():
-        course.add(member.study, name, estimate, [None], [None])
-        place = {"layer": pa.array([None], pa.int16()), "sequences": np.array([count])}
-        yield (
-            "family_trends_model",
-            build_batch(place | _name_ends("value", estimate), study=member.study, quantity=name),
-        )
+        yield "family_trends_model", OF_MODEL, name, estimate, np.array([count])
 
 
 def _estimate_model(member: Member) -> dict[str, tuple[Estimate, int]]:
@@ -344,10 +347,10 @@ def _build_differences(member: Member, first: Member | None, previous: Member | 
                 continue
             estimate = estimate_difference(values, other, paired=paired, domain=_find_domain(name))
             columns = {**place, **{flag: np.full(values.shape[1], given) for flag, given in flags.items()}}
-            yield table, build_batch(columns | _name_ends("difference", estimate), **texts, quantity=name)
+            yield table, build_batch(columns | estimate.name_ends("difference"), **texts, quantity=name)
 
 
-Compared = tuple[str, dict[str, Any], str, F64, F64]
+Compared = tuple[str, Place, str, F64, F64]
 """A table, the columns of places, a quantity, and its numbers of both members, (sequences, places)."""
 
 
@@ -355,13 +358,12 @@ def _list_compared(member: Member, reference: Member) -> Iterator[Compared]:
     """The quantities that two members have, of heads and layers if both have the same heads, and of the model."""
     if np.array_equal(member.layer, reference.layer) and np.array_equal(member.head, reference.head):
         for name in [name for name in member.of_heads if name in reference.of_heads]:
-            place = {"layer": member.layer, "head": member.head}
-            yield "family_differences", place, name, member.of_heads[name], reference.of_heads[name]
-            place = {"layer": member.layers}
-            yield "family_differences_model", place, name, member.of_layers[name], reference.of_layers[name]
+            yield "family_differences", member.of_each_head, name, member.of_heads[name], reference.of_heads[name]
+            of_layers = member.of_layers[name], reference.of_layers[name]
+            yield "family_differences_model", member.of_each_layer, name, *of_layers
     for name in [name for name in member.of_model if name in reference.of_model]:
         one, other = member.of_model[name][:, None], reference.of_model[name][:, None]
-        yield "family_differences_model", {"layer": pa.array([None], pa.int16())}, name, one, other
+        yield "family_differences_model", OF_MODEL, name, one, other
 
 
 def _find_domain(name: str) -> Domain:
@@ -372,11 +374,6 @@ def _find_domain(name: str) -> Domain:
 def _count(values: F64) -> NDArray[np.int64]:
     """The number of sequences that have each quantity."""
     return np.asarray((~np.isnan(values)).sum(axis=0), np.int64)
-
-
-def _name_ends(name: str, estimate: Estimate) -> dict[str, F64]:
-    """An estimate and its interval as columns."""
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 def _compare_selections(member: Member, previous: Member) -> Rows:
@@ -393,5 +390,5 @@ def _compare_selections(member: Member, previous: Member) -> Rows:
         "sequences": np.full(head.size, len(shared)),
         "alike": (shared == SHARED).sum(axis=0)[head, index],
     }
-    ends = {name: part[head, index] for name, part in _name_ends("shared", estimate).items()}
+    ends = {name: part[head, index] for name, part in estimate.name_ends("shared").items()}
     yield "family_overlaps", build_batch(columns | ends, study=member.study, reference=previous.study)

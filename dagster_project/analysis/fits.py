@@ -60,7 +60,7 @@ def compute_assumption_similarity(sources: Sources) -> Rows:
 def _build_rho_columns(rho_0: F64, spread: F64) -> dict[str, F64]:
     """Columns of ρ_0, from those of every sequence, (sequence, head)."""
     mean, within = estimate_mean(rho_0, DIFFERENCE), estimate_mean(spread)
-    return {"rho_0": mean.value, "rho_0_low": mean.low, "rho_0_high": mean.high, "rho_0_sd": within.value}
+    return {**mean.name_ends("rho_0"), "rho_0_sd": within.value}
 
 
 def _build_sequence_columns(mean: LayerFits, rho_0: F64) -> dict[str, Any]:

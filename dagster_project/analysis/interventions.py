@@ -19,7 +19,7 @@ from dagster_project.analysis.memory import check_memory
 from dagster_project.analysis.sources import Rows, Sources
 from dagster_project.study.settings import EffectsSettings
 from geometry.arrays import F64
-from geometry.statistics.intervals import POSITIVE, UNBOUNDED, Domain
+from geometry.statistics.intervals import POSITIVE
 from geometry.statistics.moments import estimate_mean
 from storage.files.pieces import Pieces
 from storage.files.tables import read_table
@@ -111,8 +111,8 @@ def _build_ablation_columns(
         "kind": np.repeat(np.array(settings.ablation, object), heads),
         "sequences": np.full(kinds * heads, settings.sequences, np.int32),
         "plain_loss": np.full(kinds * heads, plain.mean()),
-        **_compute_intervals("delta_loss", (loss - plain[:, None, None]).reshape(len(losses), -1)),
-        **_compute_intervals("kl", kl.reshape(len(losses), -1), POSITIVE),
+        **estimate_mean((loss - plain[:, None, None]).reshape(len(losses), -1)).name_ends("delta_loss"),
+        **estimate_mean(kl.reshape(len(losses), -1), POSITIVE).name_ends("kl"),
     }
 
 
@@ -244,9 +244,9 @@ def _build_sparsified_columns(
         "sequences": np.full(len(policies), len(losses), np.int32),
         "keys_kept": kept.mean(axis=0),
         "plain_loss": np.full(len(policies), plain.mean()),
-        **_compute_intervals("delta_loss", loss - plain[:, None]),
-        **_compute_intervals("kl", kl, POSITIVE),
-        **_compute_intervals("excess_loss", loss - reference),
+        **estimate_mean(loss - plain[:, None]).name_ends("delta_loss"),
+        **estimate_mean(kl, POSITIVE).name_ends("kl"),
+        **estimate_mean(loss - reference).name_ends("excess_loss"),
     }
 
 
@@ -269,12 +269,6 @@ def _build_name_columns(policies: Sequence[tuple[float, int, "Policy"]]) -> dict
         "setting": np.array([policy.setting for _, _, policy in policies], object),
         "budget": np.array([budget for budget, _, _ in policies]),
     }
-
-
-def _compute_intervals(name: str, of_sequences: F64, domain: Domain = UNBOUNDED) -> dict[str, F64]:
-    """Means over sequences of (sequences, rows), with the ends of their intervals."""
-    estimate = estimate_mean(of_sequences, domain)
-    return {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}
 
 
 def _open_model(sources: Sources, bytes_of: "Callable[[PreTrainedModel, int], int]") -> "OpenedModel | None":

@@ -16,12 +16,9 @@ ADDRESSES = 4_500_000_000
 
 
 def check_start() -> None:
-    """Refuse a run if there is too little memory for its libraries; call it before they are loaded.
+    """Refuse a run (``UserError``) unless ``LIBRARIES`` of memory and ``ADDRESSES`` of address space are free.
 
-    Raises
-    ------
-    UserError
-        If there is less than ``LIBRARIES`` of memory or ``ADDRESSES`` of address space.
+    Call it before the libraries are loaded.
     """
     check_memory("A run", LIBRARIES, "close other programs, or raise the limit of its control group")
     addresses = measure_free_addresses()
@@ -58,13 +55,7 @@ def check_extraction(name: str, sizes: Mapping[str, int]) -> None:
 
 
 def check_memory(what: str, needed: int, remedy: str) -> None:
-    """Refuse work that needs more memory than is free; ``what`` is the subject of the error message.
-
-    Raises
-    ------
-    UserError
-        If less is free.
-    """
+    """Refuse work (``UserError``) that needs more memory than is free; ``what`` is the subject of the message."""
     if needed > (free := measure_free_memory()):
         msg = f"{what} needs {format_bytes(needed)} of memory, but {format_bytes(free)} are free; {remedy}"
         raise UserError(msg)

@@ -80,7 +80,8 @@ class MetricsInputs:
     @property
     def versions(self) -> dict[str, str]:
         """The versions of the libraries that compute it, and the device."""
-        return _find_versions(self.device or "cpu")
+        libraries = {library: version(library) for library in ("dask", "numba", "numpy", "torch")}
+        return libraries | {"device": self.device or "cpu"}
 
 
 def prepare_metrics_store(path: Place, made_of: MetricsInputs, *, force: bool = False) -> SequenceStore:
@@ -139,11 +140,6 @@ def _is_of(store: SequenceStore, made_of: MetricsInputs) -> bool:
     """Whether a store is of these tensors and settings, whatever the versions of libraries."""
     recorded = {part: value for part, value in store.provenance.items() if part != "versions"}
     return (recorded, store.sizes, store.layers) == (made_of.provenance, made_of.sizes, made_of.tensors.layers)
-
-
-def _find_versions(device: str) -> dict[str, str]:
-    """The versions of the libraries that compute metrics, and the device."""
-    return {library: version(library) for library in ("dask", "numba", "numpy", "torch")} | {"device": device}
 
 
 def compute_provenance_digest(store: SequenceStore) -> str:

@@ -37,7 +37,6 @@ def _build_rows(norms: F64, layers: slice) -> Rows:
     estimates = {name: estimate_mean(values, POSITIVE) for name, values in parts.items()}
     whole, left_out = estimate_variation(others)
     estimates["cv_of_expected_norm"] = estimate_jackknife(whole, left_out, POSITIVE)
-    ends = {"": "value", "_low": "low", "_high": "high"}
     sequence, layer, kv_head = np.indices(sink.shape, dtype=np.int32).reshape(3, -1)
     place = {"layer": (layer + layers.start).astype(np.int16), "kv_head": kv_head.astype(np.int16)}
     yield (
@@ -48,9 +47,9 @@ def _build_rows(norms: F64, layers: slice) -> Rows:
                 "sequences": np.full(usable.size, len(norms), np.int32),
                 "status": pa.array(np.where(usable, "ok", "zero").ravel().tolist(), pa.string()),
                 **{
-                    f"{name}{end}": getattr(one, field).ravel()
-                    for name, one in estimates.items()
-                    for end, field in ends.items()
+                    column: values.ravel()
+                    for name, estimate in estimates.items()
+                    for column, values in estimate.name_ends(name).items()
                 },
                 "cv_of_mean_norm": variation(others.mean(axis=0)).ravel(),
             }

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.quantities import PATTERNS
-from geometry.statistics.intervals import SHARE, Estimate
+from geometry.statistics.intervals import SHARE
 from geometry.statistics.lifts import compare_with_chance
 from geometry.statistics.moments import estimate_mean
 from storage.warehouse.rows import build_batch
@@ -59,22 +59,21 @@ def _build_mean_columns(place: Place, weights: F64, chance: F64) -> dict[str, An
     """Columns of ``head_pattern_means`` from weights and chance (sequence, head of a text, pattern)."""
     index, pattern = (axis.ravel() for axis in np.indices(weights.shape[1:], dtype=np.int32))
     lift = compare_with_chance(weights, chance)
+    numbers = {
+        **estimate_mean(weights, SHARE).name_ends("share"),
+        "chance": estimate_mean(chance).value,
+        **lift.ratio.name_ends("lift"),
+        "p": lift.p,
+        "p_holm": lift.p_holm,
+    }
     return {
         **_repeat(place, index),
         "pattern": np.array(PATTERNS)[pattern],
         "sequences": (~np.isnan(weights)).sum(axis=0).ravel().astype(np.int32),
-        **_build_estimate("share", estimate_mean(weights, SHARE)),
-        "chance": estimate_mean(chance).value.ravel(),
-        **_build_estimate("lift", lift.ratio),
-        "p": lift.p.ravel(),
-        "p_holm": lift.p_holm.ravel(),
+        **{name: column.ravel() for name, column in numbers.items()},
     }
 
 
 def _repeat(place: Place, index: NDArray[np.int32]) -> Place:
     """The columns of a head's place for each row."""
     return {name: column[index] for name, column in place.items()}
-
-
-def _build_estimate(name: str, estimate: Estimate) -> dict[str, Any]:
-    return {name: estimate.value.ravel(), f"{name}_low": estimate.low.ravel(), f"{name}_high": estimate.high.ravel()}

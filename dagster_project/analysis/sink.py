@@ -76,9 +76,8 @@ class _Sums:
         whole, *left_out = _correlate_sums(self._sums)
         estimate = estimate_correlation(whole, left_out)
         columns: dict[str, NDArray[Any]] = {"n": self._grid.astype(np.int32), "heads": self.heads.astype(np.int32)}
-        ends = {"correlation": estimate.value, "correlation_low": estimate.low, "correlation_high": estimate.high}
         constant = fill_columns(self._grid.size, query=self._query, sequences=self._sums.shape[1] - 1)
-        return build_batch(constant | columns | ends)
+        return build_batch(constant | columns | estimate.name_ends("correlation"))
 
 
 def select_grid(block: Block) -> I64:

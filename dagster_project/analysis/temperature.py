@@ -170,7 +170,7 @@ def _build_selection_columns(task: _Task, parts: Sequence[F64]) -> dict[str, Any
         gain = estimate_mean(
             np.full(of_name.shape, np.nan) if own is None else of_name - of_name[:, :, [own]], DIFFERENCE
         )
-        columns |= {f"{name}_gain": gain.value, f"{name}_gain_low": gain.low, f"{name}_gain_high": gain.high}
+        columns |= gain.name_ends(f"{name}_gain")
     shape = means.shape[1:]
     return _build_place_columns(task, shape) | {
         "n": np.broadcast_to(task.grid.astype(np.int32), shape).ravel(),

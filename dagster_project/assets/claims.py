@@ -6,6 +6,7 @@ from typing import Any
 
 from dagster_project.assets.asset import Asset, AssetResult, Check, CheckResult, Provenance, Work
 from dagster_project.study.home import Home
+from reports.findings.claims import format_threshold
 from storage.errors import UserError
 from storage.warehouse.connection import connect
 
@@ -51,16 +52,13 @@ def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
 def _list_checks() -> tuple[Check, ...]:
     from dagster_project.analysis.claims.judging import CLAIMS as DECLARED
     from dagster_project.analysis.claims.judging import find_measure
-    from dagster_project.analysis.claims.sentences import format_required
 
     return tuple(
-        Check(
-            claim.name,
-            f"{claim.source}: {claim.statement}. "
-            + "; ".join(f"{find_measure(part.measure).meaning}: {format_required(part)}" for part in claim.parts),
-            blocking=False,
-        )
+        Check(claim.name, f"{claim.source}: {claim.statement}. {'; '.join(required)}", blocking=False)
         for claim in DECLARED
+        for required in (
+            [f"{find_measure(part.measure).meaning}: {format_threshold(vars(part))}" for part in claim.parts],
+        )
     )
 
 

@@ -121,7 +121,7 @@ def extract_tensors(work: Work, shard: "Shard | None" = None) -> "ExtractionRepo
     logger.info("%s%s: %s", name, f", shard {shard}" if shard else "", drawn if study.synthetic else reading)
     with home.claim(name, shard):
         renewed = work.replace and _needs_replacement(work)
-        with home.replace_stores(name) if renewed else nullcontext():
+        with home.set_stores_aside(name, claimed=True) if renewed else nullcontext():
             report = extract(
                 study.select_extraction(),
                 study=name,

@@ -21,13 +21,7 @@ class _StrictLoader(yaml.SafeLoader):
     """A loader of plain values that refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Construct the mapping of a node.
-
-        Raises
-        ------
-        yaml.constructor.ConstructorError
-            If a key occurs twice.
-        """
+        """Construct the mapping of a node; ``ConstructorError`` if a key occurs twice."""
         places: dict[str, yaml.Mark] = {}
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":

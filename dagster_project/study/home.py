@@ -4,7 +4,7 @@ import getpass
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
@@ -177,13 +177,7 @@ class Home:
         return any(is_held(lock) for lock in locks)
 
     def prepare(self) -> None:
-        """Create the data root and check that it can be written.
-
-        Raises
-        ------
-        UserError
-            If it cannot be written.
-        """
+        """Create the data root; ``UserError`` if it cannot be written."""
         self._create_roots()
         with _translate_write_error(self.root, f"--home DIR or {HOME_VARIABLE}"), TemporaryFile(dir=self.root):
             pass
@@ -201,40 +195,31 @@ class Home:
                     place.path.mkdir(mode=0o700, exist_ok=True)
 
     @contextmanager
-    def set_stores_aside(self, study: str) -> Iterator[None]:
+    def set_stores_aside(self, study: str, *, claimed: bool = False) -> Iterator[None]:
         """Set the stores of a study aside inside the context; what is published of it stays until it is replaced.
 
-        As ``replace_stores``, for a body that claims the study itself, or in several steps.
+        They are renamed, so that each is complete or absent whenever the process is killed. If the body fails before
+        there are new tensors, they are restored; after that they stay next to the new ones until
+        ``discard_replaced``, which is called once the new ones are complete. Stores in an object store, which cannot
+        rename, are deleted on entry.
+
+        Parameters
+        ----------
+        claimed
+            Whether the caller has claimed the study; if not, the body claims it itself, or in several steps.
 
         Raises
         ------
         UserError
             If another process is working on the study.
         """
-        with self.claim(study):
+        with nullcontext() if claimed else self.claim(study):
             moved = self._set_aside(study)
         try:
             yield
         except BaseException:
-            with suppress(UserError), self.claim(study):
-                self._put_back(study, moved)
-            raise
-
-    @contextmanager
-    def replace_stores(self, study: str) -> Iterator[None]:
-        """Set the stores of a study, which the caller has claimed, aside inside the context.
-
-        They are renamed, so that each is complete or absent whenever the process is killed. If the body fails before
-        there are new tensors, they are restored; after that they stay next to the new ones until
-        ``discard_replaced``, which is called once the new ones are complete. Stores in an object store, which cannot
-        rename, are deleted on entry.
-        """
-        moved = self._set_aside(study)
-        try:
-            yield
-        except BaseException:
-            with suppress(UserError):  # the user needs to see why the body failed
-                self._put_back(study, moved)
+            with suppress(UserError), nullcontext() if claimed else self.claim(study):
+                self._put_back(study, moved)  # suppressed, because the user needs to see why the body failed
             raise
 
     def discard_replaced(self, study: str) -> None:
@@ -246,13 +231,7 @@ class Home:
         return (self.tensors(study), self.metrics(study), LocalPlace(self.summaries(study)))
 
     def refuse_links(self, study: str) -> None:
-        """Refuse to replace or delete the stores of a study if one is a link to another place.
-
-        Raises
-        ------
-        UserError
-            If one is a link; nothing has been changed.
-        """
+        """Refuse (``UserError``) to replace or delete the stores of a study if one is a link to another place."""
         for store in self._list_stores(study):
             store.refuse_link()
 

@@ -8,10 +8,9 @@ import re
 import sys
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from extract.settings import SYNTHETIC, ExtractionSettings
+from extract.settings import SYNTHETIC, ExtractionSettings, Settings, refuse
 
 RANDOM = "random"
 """The value of ``twin`` by which a study requests a generated twin, and of ``weights`` for random ones."""
@@ -27,8 +26,7 @@ def _parse_kappas(given: object) -> tuple[float, ...]:
     """Check that upper bounds can be computed for the numbers, and sort them."""
     numbers = _sort_numbers(given, most=KAPPAS, high=sys.float_info.max)
     if numbers is None:
-        kind, message = "kappas", f"input should be a list of 1 to {KAPPAS} distinct positive finite numbers"
-        raise PydanticCustomError(kind, message)
+        refuse(f"input should be a list of 1 to {KAPPAS} distinct positive finite numbers")
     return numbers
 
 
@@ -36,11 +34,7 @@ def _parse_temperatures(given: object) -> tuple[float, ...]:
     """Check that weights can be computed at the temperatures, and sort them."""
     numbers = _sort_numbers(given, most=TEMPERATURES, low=COLDEST, high=HOTTEST)
     if numbers is None:
-        kind = "temperatures"
-        message = (
-            f"input should be a list of 1 to {TEMPERATURES} distinct numbers from 1/{1 / COLDEST:g} to {HOTTEST:g}"
-        )
-        raise PydanticCustomError(kind, message)
+        refuse(f"input should be a list of 1 to {TEMPERATURES} distinct numbers from 1/{1 / COLDEST:g} to {HOTTEST:g}")
     return numbers
 
 
@@ -58,17 +52,22 @@ def _is_number(given: object) -> bool:
     return isinstance(given, int | float) and not isinstance(given, bool)
 
 
+def _check_distinct(given: tuple[object, ...]) -> tuple[object, ...]:
+    """Check that a list names no value twice."""
+    if len(set(given)) < len(given):
+        refuse("input should name every value once")
+    return given
+
+
 Sizes = Annotated[tuple[Annotated[int, Field(ge=2, le=2**16)], ...], Field(min_length=1, max_length=16)]
 """Sizes of simulated heads."""
 
 
-class MonteCarloGrid(BaseModel):
+class MonteCarloGrid(Settings):
     """Heads to draw from the paper's assumptions, to test its bounds on: every combination is one grid point.
 
     Other parameters (C, and the phases of the weights) are those fitted to the study.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     head_dim: Sizes = Field(default=(16, 64, 128), description="lengths d of one value state")
     n_keys: Sizes = Field(default=(64, 256), description="numbers of keys, including the sink")
@@ -90,29 +89,18 @@ class MonteCarloGrid(BaseModel):
     )
     draws: int = Field(default=100, ge=2, le=10_000, description="heads drawn at each grid point")
 
-    @field_validator("head_dim", "n_keys", "n", "beta", "lambda_sink", "rho_0")
-    @classmethod
-    def _check_distinct(cls, given: tuple[float, ...]) -> tuple[float, ...]:
-        if len(set(given)) < len(given):
-            kind, message = "repeated", "input should name every value once"
-            raise PydanticCustomError(kind, message)
-        return given
+    _distinct = field_validator("head_dim", "n_keys", "n", "beta", "lambda_sink", "rho_0")(_check_distinct)
 
     @field_validator("n")
     @classmethod
     def _check_n(cls, n: tuple[int, ...], known: ValidationInfo) -> tuple[int, ...]:
         if (least := min(known.data.get("n_keys", (2**16 + 1,)))) <= min(n):
-            kind = "too_large"
-            raise PydanticCustomError(
-                kind, "at least one N should be below {least}, the smallest n_keys", {"least": least}
-            )
+            refuse("at least one N should be below {least}, the smallest n_keys", least=least)
         return n
 
 
-class Nulls(BaseModel):
+class Nulls(Settings):
     """How much of a study is compared with chance."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     sequences: int = Field(
         default=24, ge=1, description="number of sequences that are compared, the first ones; all if there are fewer"
@@ -130,10 +118,8 @@ def _parse_nulls(given: object) -> object:
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class EffectsSettings(BaseModel):
+class EffectsSettings(Settings):
     """Interventions on the heads of the study's model, which measure what the heads contribute."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     ablation: tuple[Literal["zero", "mean", "sink"], ...] = Field(
         default=("zero", "mean", "sink"),
@@ -157,23 +143,15 @@ class EffectsSettings(BaseModel):
         default=True, description="whether the weights of the kept keys are rescaled to sum to 1, as in sparse methods"
     )
 
-    @field_validator("ablation", "budgets")
-    @classmethod
-    def _check_distinct(cls, given: tuple[object, ...]) -> tuple[object, ...]:
-        if len(set(given)) < len(given):
-            kind, message = "repeated", "input should name every value once"
-            raise PydanticCustomError(kind, message)
-        return given
+    _distinct = field_validator("ablation", "budgets")(_check_distinct)
 
 
 MEASURED = ("kappas", "scale")
 """The analysis settings that determine the metrics; the others only affect what is computed from them or shown."""
 
 
-class AnalysisSettings(BaseModel):
+class AnalysisSettings(Settings):
     """How the metrics of a study are computed and shown."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kappas: Annotated[tuple[float, ...], BeforeValidator(_parse_kappas)] = Field(
         default=(0.5,),
@@ -223,18 +201,12 @@ SCHEDULER = re.compile(r"threads|local|(tcp|tls)://([\w.-]+|\[[0-9a-fA-F:.%]+\])
 def _check_scheduler(given: object) -> object:
     """Check that a value is None or matches ``SCHEDULER``."""
     if given is not None and not (isinstance(given, str) and SCHEDULER.fullmatch(given)):
-        kind = "scheduler"
-        message = (
-            "input should be threads, local, or the address of a Dask scheduler, tcp://HOST:PORT or tls://HOST:PORT"
-        )
-        raise PydanticCustomError(kind, message)
+        refuse("input should be threads, local, or the address of a Dask scheduler, tcp://HOST:PORT or tls://HOST:PORT")
     return given
 
 
-class DaskSettings(BaseModel):
+class DaskSettings(Settings):
     """Where metrics and fits are computed; this does not change their values."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     scheduler: Annotated[str | None, BeforeValidator(_check_scheduler)] = Field(
         default=None,
@@ -272,8 +244,7 @@ class Study(ExtractionSettings):
         """Check that only a model with trained weights has a twin."""
         model = known.data.get("model")
         if twin is not None and model is not None and (model.id == SYNTHETIC or model.weights == RANDOM):
-            kind, message = "twin", "only a model with trained weights can have a twin; omit it"
-            raise PydanticCustomError(kind, message)
+            refuse("only a model with trained weights can have a twin; omit it")
         return twin
 
     @field_validator("analysis")
@@ -284,15 +255,12 @@ class Study(ExtractionSettings):
         if effects is None or model is None or sequences is None:
             return analysis
         if model.id == SYNTHETIC:
-            kind, message = "effects", "a synthetic study has no model whose heads could be changed; omit effects"
-            raise PydanticCustomError(kind, message)
+            refuse("a synthetic study has no model whose heads could be changed; omit effects")
         least = max(effects.sequences, 2 if "mean" in effects.ablation else 1)
         if sequences < least:
-            kind, message = "effects", "effects need {least} sequences, but the study has {sequences}"
-            raise PydanticCustomError(kind, message, {"least": least, "sequences": sequences})
+            refuse("effects need {least} sequences, but the study has {sequences}", least=least, sequences=sequences)
         if too_small := [budget for budget in effects.budgets if budget * known.data.get("context_length", 1) < 1]:
-            kind, message = "effects", "the budget {budget} is less than one key of the context"
-            raise PydanticCustomError(kind, message, {"budget": too_small[0]})
+            refuse("the budget {budget} is less than one key of the context", budget=too_small[0])
         return analysis
 
     def select_extraction(self) -> ExtractionSettings:

@@ -54,13 +54,7 @@ def list_studies(home: Home) -> dict[str, Study]:
 
 
 def list_families(home: Home) -> dict[str, Family]:
-    """All families by name whose entries can be read: those shipped and those of the data root.
-
-    Raises
-    ------
-    UserError
-        If a file is not valid.
-    """
+    """All families by name whose entries can be read, shipped or own; ``UserError`` if a file is not valid."""
     shipped, own = _read_entries(locate_shipped_file()), _read_entries(home.studies_file)
     taken = set(shipped.list_names())
     return {**shipped.families, **{name: family for name, family in own.families.items() if name not in taken}}
@@ -75,13 +69,7 @@ def list_readable_families(home: Home) -> dict[str, Family]:
 
 
 def find_family(home: Home, name: str) -> Family:
-    """The family called ``name``.
-
-    Raises
-    ------
-    UserError
-        If there is none.
-    """
+    """The family called ``name``; ``UserError`` if there is none."""
     known = list_families(home)
     if name not in known:
         msg = f"There is no family '{name}'; {'there are ' + ', '.join(known) if known else 'no family is defined'}"
@@ -90,13 +78,7 @@ def find_family(home: Home, name: str) -> Family:
 
 
 def expand_names(home: Home, names: Iterable[str]) -> list[str]:
-    """Names of studies, where a family stands for its members; each once.
-
-    Raises
-    ------
-    UserError
-        As ``list_families``.
-    """
+    """Names of studies, where a family stands for its members; each once. Errors are those of ``list_families``."""
     families = list_families(home)
     members = (list(families[name].members) if name in families else [name] for name in names)
     return list(dict.fromkeys(name for of_name in members for name in of_name))
@@ -176,13 +158,7 @@ def _list_shown(studies: Iterable[str], families: Mapping[str, Family]) -> list[
 
 
 def check_twin(home: Home, name: str, study: Study) -> None:
-    """Refuse a twin that cannot be compared with the study.
-
-    Raises
-    ------
-    UserError
-        If the twin does not exist, its weights are not random, or its model is another.
-    """
+    """Refuse a twin (``UserError``) that does not exist, whose weights are not random, or whose model is another."""
     twin = find_twin_name(name, study)
     if twin is None:
         return
@@ -313,12 +289,7 @@ def _describe_fields(model: type[BaseModel], prefix: str = "") -> dict[str, str]
 def record_tentatively(home: Home, name: str, settings: Mapping[str, Any]) -> Iterator[None]:
     """Record a study to run inside the context; if it is refused before anything is stored, remove the new record.
 
-    So a mistake in the settings can be fixed under the same name.
-
-    Raises
-    ------
-    UserError
-        As ``record_study``.
+    So a mistake in the settings can be fixed under the same name. Errors are those of ``record_study``.
     """
     new = record_study(home, name, settings)
     try:

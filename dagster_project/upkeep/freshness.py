@@ -56,13 +56,7 @@ def select_twin_assets(home: Home, twin: str) -> tuple[str, ...]:
 
 
 def find_stale_of_twin(home: Home, twin: str, force: str | None = None) -> dict[str, str]:
-    """As ``find_stale_assets``, for the needed assets of a twin.
-
-    Raises
-    ------
-    UserError
-        As ``find_stale_assets``.
-    """
+    """As ``find_stale_assets``, also its errors, for the needed assets of a twin."""
     reasons, needed = find_stale_assets(home, twin, find_study(home, twin), force), select_twin_assets(home, twin)
     return {asset: why for asset, why in reasons.items() if asset in needed}
 

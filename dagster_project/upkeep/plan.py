@@ -188,10 +188,7 @@ def _has_run(home: Home, name: str) -> bool:
 def write(home: Home, report: Report) -> Path:
     """Write a report atomically as JSON, delete all but the latest ``KEPT`` reports, and return its path.
 
-    Raises
-    ------
-    UserError
-        If it cannot be written.
+    ``UserError`` if it cannot be written.
     """
     path = _locate_reports(home) / f"{report.name}.json"
     text = json.dumps(asdict(report), indent=1, ensure_ascii=False)

@@ -1,7 +1,7 @@
 """The profile of many heads at once on a CUDA device: PyTorch for whole arrays, Triton kernels for the rest.
 
-Holds ``profile_heads``, and ``profile_of_heads``, which copies its results to the host. What does not belong here:
-checks of the input (``geometry.selection.profile``), the kernels (``geometry.selection.cuda_kernels``), the CPU
+Holds ``profile_of_heads``, which returns its results on the host. What does not belong here: checks of the input
+(``geometry.selection.profile``), the kernels (``geometry.selection.cuda_kernels``), the CPU
 (``geometry.selection.host``).
 
 Letters: n keys in order of falling weight, d components of a value state. Row N−1 of a head belongs to N, and s' is s
@@ -71,7 +71,28 @@ def error_bend(head_dim: int) -> float:
 def profile_of_heads(
     weights: Tensor, values: Tensor, *, kappas: Sequence[float], scale: Literal["unit", "raw"], sink: bool
 ) -> dict[str, NDArray[Any]]:
-    """``profile_heads`` as NumPy arrays, for weights (…, n) and values (…, n, d) whose leading axes broadcast."""
+    """The arrays of ``SelectionProfile`` of many heads, computed on the device of the input, which is not checked.
+
+    Parameters
+    ----------
+    weights
+        Attention weights over the keys in order of position, (…, n), of any float type.
+    values
+        Value states of the same keys, (…, n, d), of any float type and any strides, whose leading axes broadcast.
+    kappas, scale, sink
+        As for ``geometry.selection_profile``.
+
+    Returns
+    -------
+    dict
+        NumPy arrays: ``k_in`` and ``k_out`` int32, all else float64: (…, n − 1), ``precision_upper`` and
+        ``recall_upper`` (…, κ, n − 1), ``value_scale`` and ``weight_sum`` (…,).
+
+    Raises
+    ------
+    RuntimeError
+        If Triton is not installed.
+    """
     n, d = values.shape[-2:]
     lead = torch.broadcast_shapes(weights.shape[:-1], values.shape[:-2])
     heads = weights.expand(*lead, n).reshape(-1, n), values.expand(*lead, n, d).reshape(-1, n, d)
@@ -79,38 +100,10 @@ def profile_of_heads(
     return {name: array.reshape((*lead, *array.shape[1:])).numpy() for name, array in arrays.items()}
 
 
-def profile_heads(
-    weights: Tensor, values: Tensor, *, kappas: Sequence[float], scale: Literal["unit", "raw"], sink: bool
-) -> dict[str, Tensor]:
-    """The arrays of ``SelectionProfile`` of many heads, on the device of the input, which is not checked.
-
-    Parameters
-    ----------
-    weights
-        Attention weights over the keys in order of position, (head, n), of any float type.
-    values
-        Value states of the same keys, (head, n, d), of any float type and any strides.
-    kappas, scale, sink
-        As for ``geometry.selection_profile``.
-
-    Returns
-    -------
-    dict[str, Tensor]
-        ``k_in`` and ``k_out`` int32, all else float64: (head, n − 1), ``precision_upper`` and ``recall_upper``
-        (head, κ, n − 1), ``value_scale`` and ``weight_sum`` (head,).
-
-    Raises
-    ------
-    RuntimeError
-        If Triton is not installed.
-    """
-    return _profile(weights, values, kappas=kappas, scale=scale, sink=sink).name_arrays()
-
-
 def _profile(
     weights: Tensor, values: Tensor, *, kappas: Sequence[float], scale: Literal["unit", "raw"], sink: bool
 ) -> "Results":
-    """Compute the results of ``profile_heads``, a group of heads at a time."""
+    """The results of ``profile_of_heads`` for weights (head, n) and values (head, n, d), a group of heads at a time."""
     weights, values = weights.detach(), values.detach()
     heads, n = weights.shape
     out = Results.empty(heads, n, len(kappas), weights.device)
@@ -128,7 +121,7 @@ def _profile_group(
     weights: Tensor, values: Tensor, rows: int, out: "Results", *, kappas: Sequence[float], scale: str, sink: bool
 ) -> None:
     """Fill ``out`` for a group of heads, ``rows`` rows of each at a time."""
-    keys, n = _arrange(weights, values, sink=sink), weights.shape[-1]
+    keys, n = arrange(weights, values, sink=sink), weights.shape[-1]
     torch.sum(weights, -1, dtype=torch.float64, out=out.select_head_array("weight_sum"))
     value_scale = out.select_head_array("value_scale").copy_(_median_length(keys, sink=sink))
     steepness = _compute_steepness(keys, value_scale, kappas, scale)
@@ -139,7 +132,7 @@ def _profile_group(
 
 
 def estimate_device_bytes(heads: int, n: int, head_dim: int, kappas: int = 1) -> int:
-    """Upper bound of the device memory of ``profile_heads`` without its input, results included, in bytes.
+    """Upper bound of the device memory of ``profile_of_heads`` without its input, results included, in bytes.
 
     The workspace that the matrix library (cuBLAS) allocates once is not included.
     """
@@ -149,7 +142,7 @@ def estimate_device_bytes(heads: int, n: int, head_dim: int, kappas: int = 1) ->
     of_keys = group * n * (20 * head_dim + 160)
     of_cosines = 4 * group * (2 * blocks * n + blocks**2 + blocks * COSINE_SIDE**2)
     of_tile = group * rows * (8 * n + 64) + max(TILE_BYTES, _estimate_row_bytes(n, head_dim))
-    of_results = heads * n * (8 * (len(_import_kernels().FIELDS) + len(UPPER) * kappas) + 4 * len(COUNTS))
+    of_results = heads * n * (8 * (len(import_kernels().FIELDS) + len(UPPER) * kappas) + 4 * len(COUNTS))
     return of_keys + max(of_cosines, of_tile) + of_results + 2**21
 
 
@@ -159,7 +152,7 @@ def _choose_extent(heads: int, n: int, head_dim: int) -> tuple[int, int]:
     return group, min(n - 1, max(1, TILE_BYTES // (8 * n * group)))
 
 
-def _import_kernels() -> Any:
+def import_kernels() -> Any:
     """Import the module of the kernels; a RuntimeError if Triton is not installed."""
     try:
         from geometry.selection import cuda_kernels
@@ -190,7 +183,7 @@ class Results:
         per_head = torch.empty((len(PER_HEAD), heads), dtype=torch.float64, device=device)
         return cls(
             counts=torch.empty((len(COUNTS), heads, n - 1), dtype=torch.int32, device=device),
-            fields=per_head.new_empty((len(_import_kernels().FIELDS), heads, n - 1)),
+            fields=per_head.new_empty((len(import_kernels().FIELDS), heads, n - 1)),
             upper=per_head.new_empty((len(UPPER), heads, kappas, n - 1)),
             per_head=per_head,
         )
@@ -215,7 +208,7 @@ class Results:
 
     def select_field(self, name: str) -> Tensor:
         """One of the arrays (head, n − 1)."""
-        return self.fields[_import_kernels().FIELDS.index(name)]
+        return self.fields[import_kernels().FIELDS.index(name)]
 
     def select_head_array(self, name: str) -> Tensor:
         """One of the arrays (head,)."""
@@ -223,12 +216,12 @@ class Results:
 
     def multiply_lengths(self, unit: Tensor) -> None:
         """Multiply the arrays in the unit of the value states by a factor for each head."""
-        self.fields[: _import_kernels().LENGTHS].mul_(unit[:, None])
+        self.fields[: import_kernels().LENGTHS].mul_(unit[:, None])
         self.select_head_array("value_scale").mul_(unit)
 
     def name_arrays(self) -> dict[str, Tensor]:
         """All arrays by their names."""
-        names = (COUNTS, _import_kernels().FIELDS, UPPER, PER_HEAD)
+        names = (COUNTS, import_kernels().FIELDS, UPPER, PER_HEAD)
         return {
             name: array
             for of, arrays in zip(names, self._list_arrays(), strict=True)
@@ -262,7 +255,7 @@ class Keys:
     """⟨y_0, y⟩, 0 if there is no sink, (head, n)."""
 
 
-def _arrange(weights: Tensor, values: Tensor, *, sink: bool) -> Keys:
+def arrange(weights: Tensor, values: Tensor, *, sink: bool) -> Keys:
     """Sort the keys of some heads and compute the quantities of single keys and their running sums."""
     heads, n, d = values.shape
     sorted_weights, order = weights.abs().sort(dim=-1, descending=True, stable=True)  # −0 becomes 0
@@ -281,7 +274,7 @@ def _arrange(weights: Tensor, values: Tensor, *, sink: bool) -> Keys:
         pulls=largest.new_empty((heads, n)),
     )
     of_single_keys = (keys.y, keys.directions, keys.lengths, keys.norms, keys.pulls)
-    _import_kernels().order_keys[-(-n // KEY_ROWS), heads](
+    import_kernels().order_keys[-(-n // KEY_ROWS), heads](
         values,
         *values.stride(),
         order,
@@ -295,7 +288,7 @@ def _arrange(weights: Tensor, values: Tensor, *, sink: bool) -> Keys:
         components=_round_to_power_of_two(d),
         enable_fp_fusion=True,
     )
-    _import_kernels().cumulate[-(-d // SUM_COMPONENTS), heads](
+    import_kernels().cumulate[-(-d // SUM_COMPONENTS), heads](
         keys.y, keys.sink, keys.sums, n, d, rows=SUM_ROWS, components=SUM_COMPONENTS, enable_fp_fusion=True
     )
     return keys
@@ -334,7 +327,7 @@ def _fill_rho_out(keys: Keys, rho_out: Tensor) -> None:
     by_tile = keys.directions.new_empty((heads, blocks, blocks))
     diagonal = keys.directions.new_empty((heads, blocks, COSINE_SIDE, COSINE_SIDE))
     of_tiles = (by_row, by_column, by_tile, diagonal)
-    _import_kernels().cosine_tiles[blocks * blocks, heads](
+    import_kernels().cosine_tiles[blocks * blocks, heads](
         keys.directions,
         keys.sink,
         *of_tiles,
@@ -345,7 +338,7 @@ def _fill_rho_out(keys: Keys, rho_out: Tensor) -> None:
         chunk=COSINE_CHUNK,
         enable_fp_fusion=True,
     )
-    _import_kernels().closest_pairs[blocks, heads](
+    import_kernels().closest_pairs[blocks, heads](
         *of_tiles, keys.sink, rho_out, n, blocks, side=COSINE_SIDE, num_warps=1, enable_fp_fusion=True
     )
 
@@ -363,7 +356,7 @@ def _read(keys: Keys, first: int, products: Tensor, steepness: Tensor, out: Resu
     heads, rows, n = products.shape
     d = keys.y.shape[-1]
     flags = torch.empty((heads, rows), dtype=torch.int32, device=products.device)
-    _import_kernels().profile_rows[rows, heads](
+    import_kernels().profile_rows[rows, heads](
         products,
         keys.y,
         keys.sums,
@@ -438,7 +431,7 @@ class Rows:
 def _settle(keys: Keys, first: int, products: Tensor, flags: Tensor, steepness: Tensor, out: Results) -> None:
     """Recompute the undecided results of the flagged rows of a tile (head, row, n)."""
     _, n, d = keys.y.shape
-    flag = _import_kernels()
+    flag = import_kernels()
     late_in_doubt, needs_search = flag.LATE_IN_DOUBT.value, flag.NEEDS_SEARCH.value
 
     def rows(flagged: Tensor, components: int) -> Iterator[Rows]:
@@ -505,7 +498,7 @@ def _search(rows: Rows, late: Tensor, steepness: Tensor, out: Results) -> None:
     most = g.shape[-1] - split - 1
     breadth = sum(out.select_field(name)[rows.place] for name in ("a_max_in", "a_max_out", "s_in"))
     for index, factor in enumerate(steepness[rows.head].unbind(-1)):
-        c = (factor / breadth).clamp(max=_import_kernels().STEEPEST.value)[:, None]
+        c = (factor / breadth).clamp(max=import_kernels().STEEPEST.value)[:, None]
         above = torch.searchsorted(ordered, g + XI_STAR / c)
         ends = (ordered.gather(-1, end.clamp(min=0).minimum(most)) for end in (above - 1, above))
         low, high = (_bound_probability((end - g) * c) for end in ends)
@@ -516,6 +509,6 @@ def _search(rows: Rows, late: Tensor, steepness: Tensor, out: Results) -> None:
 
 def _bound_probability(xi: Tensor) -> Tensor:
     """p(ξ) = φ(ξ) ξ/(1 + ξ²) for ξ ≥ 0; ξ < 0 counts as 0."""
-    xi = xi.clamp(0, _import_kernels().XI_END.value)
+    xi = xi.clamp(0, import_kernels().XI_END.value)
     density: Tensor = torch.exp(xi.square() / -2) * DENSITY_0
     return density * xi / (xi.square() + 1)

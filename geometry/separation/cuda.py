@@ -86,7 +86,7 @@ def _iterate_groups(weights: Tensor, values: Tensor, grid: int) -> Iterator[tupl
 
 def _weigh_values(weights: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
     """The y (head, n, d) and ‖y‖ (head, n), float64, in order of falling weight, times a power of two per head."""
-    keys = cuda._arrange(weights, values, sink=False)
+    keys = cuda.arrange(weights, values, sink=False)
     return keys.y, keys.norms
 
 
@@ -152,7 +152,7 @@ def _settle(y: Tensor, norms: Tensor, s: Tensor, sizes: I64, ranks: I64, flags: 
 
 def _import_kernels() -> Any:
     """Import the module of the kernels; a RuntimeError if Triton is not installed."""
-    cuda._import_kernels()
+    cuda.import_kernels()
     from geometry.separation import cuda_kernels as cuda_comparison_kernels
 
     return cuda_comparison_kernels

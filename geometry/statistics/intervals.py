@@ -41,6 +41,10 @@ class Estimate:
     high: F64
     """Upper end of the interval."""
 
+    def name_ends(self, name: str) -> dict[str, F64]:
+        """The statistics and the ends of their intervals as columns: ``NAME``, ``NAME_low`` and ``NAME_high``."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
+
 
 def make_estimate(
     value: ArrayLike, error: ArrayLike, sequences: int | NDArray[np.integer] | F64, domain: Domain = UNBOUNDED

@@ -6,6 +6,7 @@ procedure*, Scandinavian Journal of Statistics 6 (1979).
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,8 @@ from numpy.typing import ArrayLike
 from geometry.arrays import F64
 
 ERROR_RATE = 0.05
-"""Probability that any verdict of a study is wrong, if every measure equals its threshold."""
+"""Probability that any verdict of a study is wrong, if every measure equals its threshold: the largest p value, after
+correction, of a verdict, of a fact and of a difference to the twin."""
 
 POWER = 0.8
 """Probability of a verdict with the number of sequences that is said to be needed."""
@@ -125,13 +127,9 @@ def count_sequences_needed(of_sequences: ArrayLike, threshold: float, claims: in
     if not distance > 0 or not spread >= 0:
         return None
     ratio = distance / spread if spread else math.inf
-    low, high = LEAST_SEQUENCES, LEAST_SEQUENCES
-    while high <= MOST_SEQUENCES and _compute_power(ratio, high, claims) < POWER:
-        low, high = high + 1, 2 * high
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if _compute_power(ratio, middle, claims) >= POWER else (middle + 1, high)
-    return low if low <= MOST_SEQUENCES else None
+    numbers = range(LEAST_SEQUENCES, MOST_SEQUENCES + 1)
+    place = bisect_left(numbers, POWER, key=lambda sequences: _compute_power(ratio, sequences, claims))
+    return numbers[place] if place < len(numbers) else None
 
 
 def _compute_power(ratio: float, sequences: int, claims: int) -> float:

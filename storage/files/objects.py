@@ -182,13 +182,7 @@ def measure_size(url: str) -> int:
 
 
 def _open_client(url: str) -> Client:
-    """The client of the prefix ``url``, configured by the current environment; created once for each.
-
-    Raises
-    ------
-    UserError
-        If the environment lacks what the object store needs.
-    """
+    """The client of the prefix ``url``, made once for each environment; ``UserError`` if that lacks what it needs."""
     settings = ((name, value) for name, value in os.environ.items() if name.startswith(PREFIXES))
     return _make_client(url, tuple(sorted(settings)))
 

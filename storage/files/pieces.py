@@ -50,13 +50,7 @@ class Pieces:
         return {path.stem for path in self.folder.glob(f"*{SUFFIX}")} - {_IDENTITY}
 
     def read(self, name: str) -> Any:
-        """The content of an existing piece.
-
-        Raises
-        ------
-        UserError
-            If it has changed since it was written; run again, which computes it again.
-        """
+        """The content of an existing piece; ``UserError`` if it has changed since it was written."""
         path = self.folder / f"{name}{SUFFIX}"
         try:
             return _read_piece(path)

@@ -15,10 +15,7 @@ DEFAULT_HOME = "data"
 def data_root(given: Path | str | None = None) -> Path:
     """The data root: the one given, else the one that ``ATTENTION_GEOMETRY_HOME`` names, else ``./data``; absolute.
 
-    Raises
-    ------
-    UserError
-        If it is not a path that can be used.
+    ``UserError`` if it is not a path that can be used.
     """
     return resolve_path(given or os.environ.get(HOME_VARIABLE) or DEFAULT_HOME)
 

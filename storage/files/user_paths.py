@@ -78,12 +78,9 @@ def read_regular_file(path: Path, most: int, *, follow: bool = True) -> bytes:
 
 
 def refuse_existing(paths: Iterable[Path], *, overwrite: bool) -> None:
-    """Refuse files to write if one of them exists already, unless it may be overwritten and is a regular file.
+    """Refuse files to write (``UserError``) if one exists already, unless it is a regular file and may be overwritten.
 
-    Raises
-    ------
-    UserError
-        If one exists; nothing has been written.
+    Nothing has been written then.
     """
     for path in paths:
         try:

@@ -227,14 +227,6 @@ class SequenceStore:
         value: Any = self._group.attrs["layers"]
         return tuple(LayerSize(**layer) for layer in value)
 
-    def groups(self) -> dict[LayerSize, list[int]]:
-        """The layers with softmax attention by their sizes, layer numbers ascending."""
-        groups: dict[LayerSize, list[int]] = {}
-        for number, layer in enumerate(self.layers):
-            if layer.heads:
-                groups.setdefault(layer, []).append(number)
-        return groups
-
     @property
     def dropped(self) -> tuple[str, ...]:
         """Names of the arrays whose data have been deleted, ascending."""
@@ -337,13 +329,7 @@ class SequenceStore:
         return True
 
     def read_ledger(self) -> NDArray[np.bool_]:
-        """Which sequences are completely written, according to the ledger: bool (sequence,).
-
-        Raises
-        ------
-        UserError
-            If the ledger is damaged.
-        """
+        """Which sequences are completely written: bool (sequence,); ``UserError`` if the ledger is damaged."""
         return self.read(LEDGER, slice(None)).astype(bool)
 
     def find_missing(self) -> list[int]:

@@ -70,7 +70,7 @@ TINY: dict[str, Callable[[], list[Result]]] = {
     ),
     "ablation": lambda: effects.measure_ablation(context=16, repeats=2, heads=1),
     "full size": lambda: effects.estimate_full_size(
-        hidden=32, intermediate=64, heads=2, layers=2, words=50, context=16, repeats=2
+        config=effects.SMALL | {"hidden_size": 32, "num_hidden_layers": 2}, context=16, repeats=2
     ),  # 2 layers: else the difference of two times is multiplied, and noise decides its sign
     "write": lambda: extraction.measure_writes(layers=2, heads=2, kv_heads=1, head_dim=8, context=16, repeats=2),
 }

@@ -231,9 +231,9 @@ def test_a_row_of_nan_is_no_distribution(tmp_path: Path) -> None:
     from extract.extraction import _compute_row_sum_deviation
 
     store = tensor_store(tmp_path / "s.zarr")
-    assert _compute_row_sum_deviation(store) < 1e-6
+    assert _compute_row_sum_deviation(store, range(2)) < 1e-6
     store.array("attention")[1, 0] = np.nan
-    assert np.isnan(_compute_row_sum_deviation(store))
+    assert np.isnan(_compute_row_sum_deviation(store, range(2)))
 
 
 @pytest.mark.parametrize(

@@ -261,19 +261,6 @@ def test_memory_is_bounded_by_sizes(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert count_rows_per_pass(model, len(sequence())) == 1
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [
-        ({"heads": [(1, 4)]}, "There is no head 4 in layer 1, which has heads 0 to 3"),
-        ({"heads": [(3, 0)]}, "There is no layer 3: the model has layers 0 to 2"),
-        ({"layers": [7]}, "There is no layer 7: the model has layers 0 to 2"),
-    ],
-)
-def test_what_does_not_exist_is_refused(asked: dict[str, object], said: str) -> None:
-    with pytest.raises(UserError, match=said):
-        ablated("Llama 2, Llama 3", **asked)
-
-
 def test_a_model_read_in_two_passes_is_refused() -> None:
     model, attention = model_of("GPT-J"), attention_of("GPT-J")
     with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):

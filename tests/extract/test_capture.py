@@ -22,7 +22,7 @@ from transformers.models.llama.modeling_llama import LlamaAttention
 from extract import attention as arithmetic
 from extract import capture as module
 from extract import two_pass
-from extract.attention import compute_query_weights
+from extract.attention import Weighting, compute_query_weights
 from extract.buffers import Buffers
 from extract.capture import Capture, capture, probe
 from storage.errors import UserError
@@ -170,12 +170,12 @@ def test_a_mask_of_padding_leaves_the_other_keys_weights() -> None:
     generator = torch.Generator().manual_seed(0)
     query, key = torch.randn(1, 4, 9, 8, generator=generator), torch.randn(1, 2, 9, 8, generator=generator)
     mask = (torch.ones(9, 9).tril().bool() & (torch.arange(9) >= 3))[None, None]
-    rows = torch.tensor([5, 8])
-    padded, _ = compute_query_weights(query, key, mask, rows, 0.5, None, None)
-    bare, _ = compute_query_weights(query[:, :, 3:], key[:, :, 3:], None, rows - 3, 0.5, None, None)
+    rows, plain = torch.tensor([5, 8]), Weighting(None, 0.5, None, None)
+    padded, _ = compute_query_weights(query, key, rows, Weighting(mask, 0.5, None, None))
+    bare, _ = compute_query_weights(query[:, :, 3:], key[:, :, 3:], rows - 3, plain)
     assert (padded[..., :3] == 0).all()
     torch.testing.assert_close(padded[..., 3:], bare)
-    dropped, _ = compute_query_weights(query, key, None, rows, 0.5, None, None)
+    dropped, _ = compute_query_weights(query, key, rows, plain)
     assert ((dropped[..., 3:] - bare).abs().amax(dim=(0, 1, 3)) > 0.05).all()
 
 
@@ -241,13 +241,13 @@ def test_weights_within_a_window_may_be_too_small_for_a_number() -> None:
 def filled(buffers: Buffers, *, sequences: int = 2, seed: int = 0) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Put random tensors of every layer's own size, and return them."""
     generator = torch.Generator().manual_seed(seed)
-    _, _, queries, _, keys = buffers.weights.shape
+    _, _, queries, _, keys = buffers.tensors["weights"].shape
     given = []
     for layer, size in enumerate(buffers.layers):
         if size.heads:
             weights = torch.rand(sequences, queries, size.heads, keys, generator=generator)
             values = torch.randn(sequences, size.kv_heads, keys, size.head_dim, generator=generator)
-            given.append((weights, values.to(buffers.values.dtype), weights.sum(-1)))
+            given.append((weights, values.to(buffers.tensors["values"].dtype), weights.sum(-1)))
             buffers.put(layer, *given[-1])
     return given
 
@@ -257,19 +257,22 @@ UNEVEN = (LayerSize(4, 2, 8), LayerSize(0, 0, 0), LayerSize(2, 1, 16))
 
 def test_buffers_keep_each_layer_and_nan_beyond_it() -> None:
     buffers = Buffers(UNEVEN, batch=3, queries=2, keys=5, dtype=torch.bfloat16)
-    assert buffers.nbytes == sum(tensor.nbytes for tensor in buffers.tensors.values())
+    tensors = buffers.tensors
+    assert buffers.nbytes == sum(tensor.nbytes for tensor in tensors.values())
     for seed in (0, 1):  # the second batch finds nothing of the first
         given = filled(buffers, seed=seed)
         buffers.wait()
         for layer, (weights, values, sinks) in zip((0, 2), given, strict=True):
             size = UNEVEN[layer]
-            assert torch.equal(buffers.weights[layer, :2, :, : size.heads], weights)
-            assert torch.equal(buffers.values[layer, :2, : size.kv_heads, :, : size.head_dim], values)
-            assert torch.equal(buffers.learned_sink[layer, :2, :, : size.heads], sinks)
-            missing = 2 * (buffers.weights[0, 0].numel() - weights[0].numel())
-            assert int(buffers.weights[layer, :2].isnan().sum()) == missing
-            assert int(buffers.values[layer, :2].isnan().sum()) == 2 * buffers.values[0, 0].numel() - values.numel()
-        assert buffers.values[1].isnan().all()
+            assert torch.equal(tensors["weights"][layer, :2, :, : size.heads], weights)
+            assert torch.equal(tensors["values"][layer, :2, : size.kv_heads, :, : size.head_dim], values)
+            assert torch.equal(tensors["learned_sink"][layer, :2, :, : size.heads], sinks)
+            missing = 2 * (tensors["weights"][0, 0].numel() - weights[0].numel())
+            assert int(tensors["weights"][layer, :2].isnan().sum()) == missing
+            assert (
+                int(tensors["values"][layer, :2].isnan().sum()) == 2 * tensors["values"][0, 0].numel() - values.numel()
+            )
+        assert tensors["values"][1].isnan().all()
 
 
 @pytest.mark.parametrize("change", [{"batch": 1}, {"queries": 1}, {"keys": 4}, {"layers": UNEVEN[::-1]}])
@@ -287,7 +290,7 @@ def test_buffers_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "Buffers", None)  # none is made
     for batch in (3, 2):
         captured = capture(model, attention, ids(batch), QUERIES, buffers)
-        assert captured.weights.data_ptr() == buffers.weights.data_ptr()
+        assert captured.weights.data_ptr() == buffers.tensors["weights"].data_ptr()
         assert captured.weights.shape == (3, batch, 3, 4, KEYS)
         assert captured.values.shape == (3, batch, 2, KEYS, 16)
         kept = captured.weights.clone(), captured.values.clone()
@@ -336,9 +339,9 @@ def test_copies_from_a_gpu_outlive_what_they_copy() -> None:
         del weights, values
     buffers.wait()
     numbers = torch.arange(float(len(layers)))
-    assert (buffers.weights == numbers[:, None, None, None, None]).all()
-    assert (buffers.values == numbers[:, None, None, None, None].bfloat16()).all()
-    assert (buffers.learned_sink == 0).all()
+    assert (buffers.tensors["weights"] == numbers[:, None, None, None, None]).all()
+    assert (buffers.tensors["values"] == numbers[:, None, None, None, None].bfloat16()).all()
+    assert (buffers.tensors["learned_sink"] == 0).all()
 
 
 class Largest(TorchDispatchMode):

@@ -118,14 +118,6 @@ def test_nothing_is_computed_that_is_there(opened: OpenedModel, whole: Pieces, m
     assert list(ablate_heads(opened, sequences=3, kinds=REPLACEMENTS, done=done)) == []
 
 
-def test_chosen_heads_alone(opened: OpenedModel, whole: Pieces) -> None:
-    found = list(ablate_heads(opened, sequences=1, kinds=("zero",), heads=[(1, 2)]))
-    ((sequence, piece),) = found
-    assert (sequence, piece.layer) == (0, 1)
-    assert piece.kl[0, 2] == pytest.approx(whole[1][1].kl[0, 2], abs=1e-6)
-    assert np.isnan(np.delete(piece.kl[0], 2)).all()
-
-
 def test_policies_lose_on_held_out_sequences(opened: OpenedModel) -> None:
     heads = measure_heads(opened, sequences=2)
     assert heads.present.tolist() == [[True] * 4] * 3
@@ -223,13 +215,6 @@ def test_more_sequences_than_the_study_has(sequences: int, opened: OpenedModel) 
     ):
         with pytest.raises(UserError, match=said):
             ask()
-
-
-def test_a_head_that_does_not_exist(opened: OpenedModel) -> None:
-    with pytest.raises(UserError, match="There is no head 4 in layer 0"):
-        next(ablate_heads(opened, sequences=1, kinds=("zero",), heads=[(0, 4)]))
-    with pytest.raises(UserError, match="There is no layer 9"):
-        next(ablate_heads(opened, sequences=1, kinds=("zero",), heads=[(9, 0)]))
 
 
 def test_too_few_held_out_sequences(opened: OpenedModel) -> None:

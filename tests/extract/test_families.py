@@ -1,6 +1,7 @@
 """Every family of models: captured against eager, layer by layer, with deliberate mistakes, and the page of that."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -12,7 +13,7 @@ from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
 from extract import attention as blockwise
 from extract import capture as module
 from extract import two_pass
-from extract.attention import compute_query_weights
+from extract.attention import Weighting, compute_query_weights
 from extract.buffers import Buffers
 from extract.capture import capture, probe
 from extract.kinds import OTHER_KINDS
@@ -77,33 +78,32 @@ def test_the_models_compared_are_unsaturated(family: Family) -> None:
 Weigh = Callable[..., tuple[Tensor, Tensor | None]]
 
 
-def wrong_scale(correct: Weigh, *arguments: object) -> object:
-    query, key, mask, rows, scale, softcap, s_aux = arguments
-    return correct(query, key, mask, rows, scale * 1.1, softcap, s_aux)
+def wrong_scale(correct: Weigh, query: Tensor, key: Tensor, rows: Tensor, how: Weighting) -> object:
+    return correct(query, key, rows, replace(how, scale=how.scale * 1.1))
 
 
-def wrong_gqa_order(correct: Weigh, query: Tensor, key: Tensor, *rest: object) -> object:
+def wrong_gqa_order(correct: Weigh, query: Tensor, key: Tensor, rows: Tensor, how: Weighting) -> object:
     """Query head h reads KV head h % Hkv."""
     order = torch.arange(query.shape[1]).reshape(-1, key.shape[1]).T.flatten()
-    *settings, s_aux = rest
-    permuted, sink = correct(query[:, order], key, *settings, None if s_aux is None else s_aux[order])
+    s_aux = None if how.s_aux is None else how.s_aux[order]
+    permuted, sink = correct(query[:, order], key, rows, replace(how, s_aux=s_aux))
     back = order.argsort()
     return permuted[:, back], None if sink is None else sink[:, back]
 
 
-def without_softcap(correct: Weigh, *arguments: object) -> object:
-    *before, _, s_aux = arguments
-    return correct(*before, None, s_aux)
+def without_softcap(correct: Weigh, query: Tensor, key: Tensor, rows: Tensor, how: Weighting) -> object:
+    return correct(query, key, rows, replace(how, softcap=None))
 
 
-def without_sink(correct: Weigh, *arguments: object) -> object:
-    return correct(*arguments[:6], None)
+def without_sink(correct: Weigh, query: Tensor, key: Tensor, rows: Tensor, how: Weighting) -> object:
+    return correct(query, key, rows, replace(how, s_aux=None))
 
 
-def not_causal(correct: Weigh, query: Tensor, key: Tensor, mask: Tensor | None, *rest: object) -> object:
+def not_causal(correct: Weigh, query: Tensor, key: Tensor, rows: Tensor, how: Weighting) -> object:
     """Every query sees the keys after itself."""
     later = torch.ones(KEYS, KEYS).triu(1).bool()
-    return correct(query, key, torch.ones(1, 1, KEYS, KEYS).bool() if mask is None else mask | later, *rest)
+    mask = torch.ones(1, 1, KEYS, KEYS).bool() if how.mask is None else how.mask | later
+    return correct(query, key, rows, replace(how, mask=mask))
 
 
 def row_before(correct: Weigh, query: Tensor, *rest: object) -> object:

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from benchmarks.effects import ReplacedHeads
 from extract import interventions as module
 from extract.capture import capture, probe
-from extract.interventions import Call, Edit, IdentityEdit, Recorder, check_heads, intervene
+from extract.interventions import Call, Edit, IdentityEdit, Recorder, intervene
 from storage.errors import UserError
 from tests.extract.families import (
     FAMILIES,
@@ -238,21 +238,6 @@ def test_models_read_in_two_passes_are_refused(name: str) -> None:
     with pytest.raises(UserError, match=r"computes attention in its own code .* leave out effects") as refusal:
         edited(name, IdentityEdit())
     assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "head", "said"),
-    [
-        ("Llama 2, Llama 3", (3, 0), r"There is no layer 3: the model has layers 0 to 2; name one of these"),
-        ("Llama 2, Llama 3", (-1, 0), r"There is no layer -1"),
-        ("Llama 2, Llama 3", (2, 4), r"There is no head 4 in layer 2, which has heads 0 to 3; name one of these"),
-        ("LFM 2", (0, 0), r"Layer 0 has no heads: it is of the kind conv; name another layer"),
-    ],
-)
-def test_heads_that_do_not_exist(name: str, head: tuple[int, int], said: str) -> None:
-    check_heads(attention_of(name), [(1, 3)])
-    with pytest.raises(UserError, match=said):
-        check_heads(attention_of(name), [(1, 3), head])
 
 
 def test_chosen_keys_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

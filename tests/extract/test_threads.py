@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from extract.threads import run_on_threads
+from extract.attention import run_on_threads
 
 CPU = torch.device("cpu")
 

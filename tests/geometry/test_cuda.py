@@ -1,4 +1,4 @@
-"""profile_heads against the definitions: on a CUDA device where there is one, else in Triton's interpreter.
+"""profile_of_heads against the definitions: on a CUDA device where there is one, else in Triton's interpreter.
 
 Also that the kernels compile for Hopper GPUs, in float64, on machines without any GPU.
 """
@@ -51,8 +51,8 @@ def profile(
     weights, values = (torch.from_numpy(np.stack(arrays)).to(DEVICE) for arrays in zip(*heads, strict=True))
     if dtypes is not None:
         weights, values = weights.to(dtypes[0]), values.to(dtypes[1])
-    found = cuda.profile_heads(weights, values, kappas=kappas, scale=scale, sink=sink)
-    return [{name: array[head].cpu().numpy() for name, array in found.items()} for head in range(len(heads))]
+    found = cuda.profile_of_heads(weights, values, kappas=kappas, scale=scale, sink=sink)
+    return [{name: array[head] for name, array in found.items()} for head in range(len(heads))]
 
 
 def departures(
@@ -138,10 +138,10 @@ def test_values_that_heads_share_are_read_through_any_strides() -> None:
     values = torch.tensor(random_head(8, 3, 9)[1], device=DEVICE)
     spread = values.T.contiguous().T.expand(3, 8, 3)
     assert spread.stride() == (0, 1, 8)
-    found = cuda.profile_heads(weights, spread, kappas=(0.5,), scale="unit", sink=True)
+    found = cuda.profile_of_heads(weights, spread, kappas=(0.5,), scale="unit", sink=True)
     for head in range(3):
         expected = oracle.profile(weights[head].cpu().numpy(), values.cpu().numpy())
-        assert departures({name: array[head].cpu().numpy() for name, array in found.items()}, expected) == {}
+        assert departures({name: array[head] for name, array in found.items()}, expected) == {}
 
 
 @pytest.mark.slow
@@ -364,7 +364,7 @@ def test_memory_is_bounded_whatever_the_number_of_pairs() -> None:
 def launches(monkeypatch: pytest.MonkeyPatch, n: int, d: int, dtype: torch.dtype, components: int) -> Iterator[Any]:
     """Name and launch of each kernel, as Triton specialises it, for heads of so many components."""
     recorder = Recorder(cuda_kernels)
-    monkeypatch.setattr(cuda, "_import_kernels", lambda: recorder)
+    monkeypatch.setattr(cuda, "import_kernels", lambda: recorder)
     profile([random_head(n, d, 0)], dtypes=(torch.float32, dtype))
     for name, (signature, constants, *rest) in recorder.launches.items():
         width = {"components": components} if "components" in constants and name != "cumulate" else {}
@@ -411,7 +411,7 @@ def test_long_heads_equal_those_of_the_cpu(dtype: torch.dtype) -> None:
 def test_memory_on_the_device(heads: int, n: int, d: int) -> None:
     weights = torch.randn(heads, n, device=DEVICE).mul(3).softmax(-1)
     values = torch.randn(heads, n, d, device=DEVICE, dtype=torch.bfloat16)
-    run = partial(cuda.profile_heads, weights, values, kappas=(0.5, 1e5), scale="unit", sink=True)
+    run = partial(cuda.profile_of_heads, weights, values, kappas=(0.5, 1e5), scale="unit", sink=True)
     run()  # the library of matrix products takes its share
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()

@@ -10,7 +10,6 @@ import numpy as np
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import Claim, Measure, Part, Samples
 from geometry.statistics.intervals import DIFFERENCE, SHARE
-from geometry.statistics.jackknife import compute_pseudo_values
 
 METRICS = {"precision": "Precision", "recall": "Recall"}
 
@@ -78,26 +77,23 @@ def measure(evidence: Evidence) -> Samples:
 
 
 def _measure_kappa(of_metrics: dict[str, dict[str, np.ndarray]], at: str) -> Samples:
-    """The measures at one κ."""
+    """The measures at one κ, from values of all sequences, the first, and without each."""
     samples = {}
     for metric, columns in of_metrics.items():
         for share, least in LEAST.items():
-            if columns[f"{share}_rows"][0] >= least:
-                samples[f"{metric}_{share}{at}"] = _make_sample(columns[share], int(columns[f"{share}_rows"][0]))
+            rows, values = columns[f"{share}_rows"][0], columns[share]
+            if rows >= least:
+                samples[f"{metric}_{share}{at}"] = Sample.of_jackknife(values[0], values[1:], int(rows))
     upper, lower = (
         np.mean([columns[f"{side}_distance"] for columns in of_metrics.values()], axis=0) for side in ("upper", "lower")
     )
     rows = int(sum(columns["enveloped_rows"][0] for columns in of_metrics.values()))
     if not np.isnan(upper[0]):
-        samples[f"upper_distance{at}"] = _make_sample(upper, rows)
+        samples[f"upper_distance{at}"] = Sample.of_jackknife(upper[0], upper[1:], rows)
         if rows >= LEAST["enveloped"]:
-            samples[f"lower_excess{at}"] = _make_sample(lower - upper, rows)
+            excess = lower - upper
+            samples[f"lower_excess{at}"] = Sample.of_jackknife(excess[0], excess[1:], rows)
     return samples
-
-
-def _make_sample(values: np.ndarray, rows: int) -> Sample:
-    """A measure of all sequences, the first value, and without each."""
-    return Sample(compute_pseudo_values(values[0], values[1:]), rows, float(values[0]))
 
 
 def _explain_no_bounds(evidence: Evidence, share: str, metric: str | None = None) -> str | None:

@@ -140,12 +140,11 @@ def _correlate_measure(evidence: Evidence, name: str, values: F64, losses: F64) 
     over_all = correlate_heads(
         rank_within(values[:1], everywhere), rank_within(losses.mean(axis=0, keepdims=True), everywhere)
     )
-    ends = {"correlation": z.value, "correlation_low": z.low, "correlation_high": z.high}
     return {
         "measure": name,
         "heads": association.heads,
         "sequences": len(losses),
-        **{end: float(np.tanh(value)) for end, value in ends.items()},
+        **{end: float(np.tanh(value)) for end, value in z.name_ends("correlation").items()},
         "p": min(1.0, 2 * min(association.p_above, association.p_below)),
         "correlation_over_all": float(over_all[0]),
     }

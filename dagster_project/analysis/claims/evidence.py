@@ -7,9 +7,10 @@ from typing import Any
 
 import duckdb
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from geometry.arrays import F64, I64
+from geometry.statistics.jackknife import compute_pseudo_values
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class Sample:
     arranged: tuple[float, float] | None = None
     """Of an association, the p values of random arrangements as high, and as low."""
 
+    @classmethod
+    def of_jackknife(cls, whole: float, left_out: ArrayLike, rows: int) -> "Sample":
+        """A statistic of all sequences, from its values without each, (S,), on the measure's scale."""
+        return cls(compute_pseudo_values(whole, left_out), rows, whole)
+
     @property
     def sequences(self) -> int:
         """Number of sequences that have a number."""
@@ -39,15 +45,16 @@ class Evidence:
     connection: duckdb.DuckDBPyConnection
     """A connection to its database, which holds one study."""
 
-    @cached_property
+    @property
     def query(self) -> int:
         """Position of the last query, which has the most keys."""
-        return int(self._ask("SELECT max(query) AS query FROM attention_rows")["query"][0])
+        return self.ends[1]
 
     @cached_property
     def ends(self) -> tuple[int, int]:
         """Positions of the first and the last query."""
-        return int(self._ask("SELECT min(query) AS query FROM attention_rows")["query"][0]), self.query
+        columns = self._ask("SELECT min(query) AS first, max(query) AS last FROM attention_rows")
+        return int(columns["first"][0]), int(columns["last"][0])
 
     @cached_property
     def sequences(self) -> int:
@@ -68,11 +75,8 @@ class Evidence:
 
     def _ask(self, statement: str) -> dict[str, NDArray[Any]]:
         """The columns of an answer."""
-        return self.connection.execute(statement, self._bind(statement)).fetchnumpy()
-
-    def _bind(self, statement: str) -> dict[str, int]:
-        """The parameter ``$query`` of a statement that has it."""
-        return {"query": self.query} if "$query" in statement else {}
+        given = {"query": self.query} if "$query" in statement else {}
+        return self.connection.execute(statement, given).fetchnumpy()
 
     def ask_columns(self, statement: str) -> dict[str, NDArray[Any]]:
         """The columns of an answer; NULL becomes NaN. ``$query`` is the last query."""

@@ -8,10 +8,11 @@ of shares and correlations, and compared by what is certain of them.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from dagster_project.analysis.claims.layers import Profile
 from geometry.statistics.intervals import Estimate
-from geometry.statistics.verdicts import correct_holm
+from geometry.statistics.verdicts import ERROR_RATE, correct_holm
 from reports.findings.numbers import number, percent, percents
 
 
@@ -66,49 +67,40 @@ class Fact:
     """The figure of the report that shows it."""
 
 
-def _write_step(quantity: str, name: str) -> Callable[[FactSources], str]:
-    def write(source: FactSources) -> str:
-        profile, measure = source.profiles[quantity], f"{quantity}_step"
-        step, slope = profile.step, source.estimates.get(f"{quantity}_step_over_slope")
-        assert step is not None  # it has measures  # noqa: S101
-        layers = profile.layers
-        last, following = layers[step.place - 1], layers[step.place]
-        moves = "rises" if source.rises(measure) else "falls"
-        how = "in a step" if slope is not None and slope.low > 0 else "by degrees"
-        return (
-            f"{name} {moves} with depth {how}, from {source.share(f'{quantity}_before_step')} in "
-            f"{_name_layers(layers[0], last)} to {source.share(f'{quantity}_after_step')} in "
-            f"{_name_layers(following, layers[-1])} (by {source.points(measure)}); "
-            f"{percent(step.agreement)} of the sequences put the largest change there."
-        )
-
-    return write
+def _write_step(quantity: str, name: str, source: FactSources) -> str:
+    profile, measure = source.profiles[quantity], f"{quantity}_step"
+    step, slope = profile.step, source.estimates.get(f"{quantity}_step_over_slope")
+    assert step is not None  # it has measures  # noqa: S101
+    layers = profile.layers
+    last, following = layers[step.place - 1], layers[step.place]
+    moves = "rises" if source.rises(measure) else "falls"
+    how = "in a step" if slope is not None and slope.low > 0 else "by degrees"
+    return (
+        f"{name} {moves} with depth {how}, from {source.share(f'{quantity}_before_step')} in "
+        f"{_name_layers(layers[0], last)} to {source.share(f'{quantity}_after_step')} in "
+        f"{_name_layers(following, layers[-1])} (by {source.points(measure)}); "
+        f"{percent(step.agreement)} of the sequences put the largest change there."
+    )
 
 
 def _name_layers(first: int, last: int) -> str:
     return f"layer {first}" if first == last else f"layers {first} to {last}"
 
 
-def _write_chance(measure: str, name: str, other: str) -> Callable[[FactSources], str]:
-    def write(source: FactSources) -> str:
-        moves = "above" if source.rises(measure) else "below"
-        size = number(abs(float(source.estimates[measure].value)))
-        return f"{name} of the keys of most weight is {size} ({source.ends(measure)}) {moves} that of {other}."
-
-    return write
+def _write_chance(measure: str, name: str, other: str, source: FactSources) -> str:
+    moves = "above" if source.rises(measure) else "below"
+    size = number(abs(float(source.estimates[measure].value)))
+    return f"{name} of the keys of most weight is {size} ({source.ends(measure)}) {moves} that of {other}."
 
 
-def _write_association(measure: str, name: str) -> Callable[[FactSources], str]:
-    def write(source: FactSources) -> str:
-        more = "more" if source.rises(measure) else "less"
-        estimate = source.estimates[measure]
-        ends = f"{number(float(estimate.low))} to {number(float(estimate.high))}"
-        return (
-            f"Of the heads of a layer, those whose sink is more similar to the other value states have {more} {name} "
-            f"(correlation {source.value(measure)}, {ends})."
-        )
-
-    return write
+def _write_association(measure: str, name: str, source: FactSources) -> str:
+    more = "more" if source.rises(measure) else "less"
+    estimate = source.estimates[measure]
+    ends = f"{number(float(estimate.low))} to {number(float(estimate.high))}"
+    return (
+        f"Of the heads of a layer, those whose sink is more similar to the other value states have {more} {name} "
+        f"(correlation {source.value(measure)}, {ends})."
+    )
 
 
 def _write_focus(source: FactSources) -> str:
@@ -133,37 +125,30 @@ def _write_context(source: FactSources) -> str:
     )
 
 
-def _write_kinds(measure: str, kinds: str, one: str, other: str) -> Callable[[FactSources], str]:
-    def write(source: FactSources) -> str:
-        more = one if source.rises(measure) else other
-        less = other if source.rises(measure) else one
-        return f"{kinds} are commoner in the {more} than in the {less} (by {source.points(measure)})."
+def _write_kinds(measure: str, kinds: str, one: str, other: str, source: FactSources) -> str:
+    more = one if source.rises(measure) else other
+    less = other if source.rises(measure) else one
+    return f"{kinds} are commoner in the {more} than in the {less} (by {source.points(measure)})."
 
-    return write
-
-
-ERROR_RATE = 0.05
-"""Largest p value of a fact, after correction for all."""
 
 RANDOM, SHUFFLED = "as many keys at random (mean over heads and ln N)", "the same weights on shuffled value states"
 FIRST, LAST = "first third of the layers", "last third"
 
 FACTS = (
-    Fact("sink_step", "sink", "sink_weight_step", _write_step("sink_weight", "Attention on the sink"), "sink-by-layer"),
-    Fact("recall_step", "depth", "recall_step", _write_step("recall", "Recall"), "recall-map"),
-    Fact(
-        "precision_step",
-        "depth",
-        "precision_excess_step",
-        _write_step("precision_excess", "Precision above its floor"),
-        "precision-map",
+    *(
+        Fact(name, subject, f"{quantity}_step", partial(_write_step, quantity, what), figure)
+        for name, subject, quantity, what, figure in (
+            ("sink_step", "sink", "sink_weight", "Attention on the sink", "sink-by-layer"),
+            ("recall_step", "depth", "recall", "Recall", "recall-map"),
+            ("precision_step", "depth", "precision_excess", "Precision above its floor", "precision-map"),
+        )
     ),
     *(
         Fact(
             f"{name}_over_{null}",
             null,
             f"{name}_over_{null}",
-            _write_chance(f"{name}_over_{null}", of, what),
+            partial(_write_chance, f"{name}_over_{null}", of, what),
             "chance-by-n",
         )
         for null, what in {"random": RANDOM, "shuffled": SHUFFLED}.items()
@@ -173,20 +158,19 @@ FACTS = (
         "sink_and_recall",
         "similarity",
         "sink_and_recall",
-        _write_association("sink_and_recall", "Recall"),
+        partial(_write_association, "sink_and_recall", "Recall"),
         "sink-effect",
     ),
     Fact("focus", "budget", "focused_share", _write_focus, "convergence-uniform"),
     Fact("context", "context", "recall_over_context", _write_context, "context-metrics"),
-    Fact(
-        "retrievers",
-        "kinds",
-        "retriever_early",
-        _write_kinds("retriever_early", "Retrievers", FIRST, LAST),
-        "kinds-by-layer",
+    *(
+        Fact(name, "kinds", measure, partial(_write_kinds, measure, kinds, one, other), "kinds-by-layer")
+        for name, measure, kinds, one, other in (
+            ("retrievers", "retriever_early", "Retrievers", FIRST, LAST),
+            ("resets", "reset_early", "Reset heads", FIRST, LAST),
+            ("mixers", "mixer_late", "Mixers", LAST, FIRST),
+        )
     ),
-    Fact("resets", "kinds", "reset_early", _write_kinds("reset_early", "Reset heads", FIRST, LAST), "kinds-by-layer"),
-    Fact("mixers", "kinds", "mixer_late", _write_kinds("mixer_late", "Mixers", LAST, FIRST), "kinds-by-layer"),
 )
 """All facts that a study may show."""
 

@@ -30,6 +30,7 @@ from geometry.arrays import F64
 from geometry.statistics.intervals import SHARE, Estimate, make_estimate
 from geometry.statistics.moments import estimate_mean
 from geometry.statistics.verdicts import (
+    ERROR_RATE,
     LEAST_SEQUENCES,
     Sides,
     compare_with_threshold,
@@ -45,9 +46,6 @@ SUBJECTS = (separation, sink, layers, norms, fits, bounds, kinds, plane, pattern
 
 MEASURES: Mapping[str, Measure] = {name: one for subject in SUBJECTS for name, one in subject.MEASURES.items()}
 CLAIMS: tuple[Claim, ...] = tuple(claim for subject in SUBJECTS for claim in subject.CLAIMS)
-
-ERROR_RATE = 0.05
-"""Largest p value after correction of a verdict, and of a difference to the twin."""
 
 Rows = Iterator[tuple[str, pa.RecordBatch]]
 
@@ -131,7 +129,7 @@ def judge_claim(claim: Claim, evidence: Evidence, samples: Mapping[str, Sample])
         for part in claim.parts
         for expanded in _expand_part(part, samples)
     )
-    return Judgement(claim, parts, _find_reason(claim, parts, evidence))
+    return Judgement(claim, parts, _find_reason(claim, parts, evidence, samples))
 
 
 def _expand_part(part: Part, samples: Mapping[str, Sample]) -> list[Part]:
@@ -153,13 +151,13 @@ def compare_part(part: Part, sample: Sample) -> Sides:
     return Sides(supports, opposes)
 
 
-def _find_reason(claim: Claim, parts: Sequence[tuple[Part, Sample, Sides]], evidence: Evidence) -> str | None:
+def _find_reason(
+    claim: Claim, parts: Sequence[tuple[Part, Sample, Sides]], evidence: Evidence, samples: Mapping[str, Sample]
+) -> str | None:
     """Why a claim cannot be tested; None if it can."""
     if (gap := claim.explain_gap(evidence)) is not None:
         return gap
-    lacking = [
-        part.measure for part in claim.parts if not _expand_part(part, {name.measure: one for name, one, _ in parts})
-    ]
+    lacking = [part.measure for part in claim.parts if not _expand_part(part, samples)]
     if not parts or (lacking and not claim.alternatives):
         return f"the study has no {lacking[0]}" if lacking else "its measures do not exist"
     rows = max(sample.rows for _, sample, _ in parts)
@@ -215,7 +213,7 @@ def pair_sequences(one: F64, other: F64) -> F64:
 
 def _name_ends(name: str, estimate: Estimate) -> dict[str, float]:
     """Columns of an estimate and the ends of its interval."""
-    return {name: float(estimate.value), f"{name}_low": float(estimate.low), f"{name}_high": float(estimate.high)}
+    return {column: float(end) for column, end in estimate.name_ends(name).items()}
 
 
 def _build_profile_rows(profiles: Mapping[str, layers.Profile]) -> pa.RecordBatch:

@@ -4,8 +4,8 @@ import numpy as np
 
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import Claim, Measure, Part, Samples
+from geometry.arrays import F64
 from geometry.statistics.intervals import POSITIVE
-from geometry.statistics.jackknife import compute_pseudo_values
 
 SINK_TIMES = 10.0
 """Position 0 is a sink of a head if its weight is at least so many times the uniform share; a hundred in the paper."""
@@ -78,24 +78,22 @@ def _measure_expected(evidence: Evidence) -> Samples:
     value = float(whole["value"][0])
     if np.isnan(value):
         return {}
-    pseudo = compute_pseudo_values(value, left_out["value"])
-    return {"cv_of_expected_norm": Sample(pseudo, int(whole["rows"][0]), value)}
+    return {"cv_of_expected_norm": Sample.of_jackknife(value, left_out["value"], int(whole["rows"][0]))}
+
+
+def read_sink_times(evidence: Evidence) -> F64:
+    """How many times the uniform share the sink gets on average from each head, (heads,); NaN if it is hidden."""
+    statement = (
+        "SELECT avg(sink_weight * n_keys) AS times FROM attention_rows WHERE query = $query GROUP BY layer, head"
+    )
+    return evidence.ask_columns(statement)["times"]
 
 
 def _explain_no_sink(evidence: Evidence) -> str | None:
-    columns = evidence.ask_columns(
-        f"""
-        SELECT count(*) FILTER (WHERE times >= {SINK_TIMES}) AS sinks, count(*) AS of_all
-        FROM (
-            SELECT avg(sink_weight * n_keys) AS times
-            FROM attention_rows
-            WHERE query = $query
-            GROUP BY layer, head
-        )
-        """
-    )
-    having, of_all = int(columns["sinks"][0]), int(columns["of_all"][0])
-    return None if having else f"position 0 gets {SINK_TIMES:g} times the uniform share in 0 of {of_all} heads"
+    times = read_sink_times(evidence)
+    if (times >= SINK_TIMES).any():
+        return None
+    return f"position 0 gets {SINK_TIMES:g} times the uniform share in 0 of {times.size} heads"
 
 
 CLAIMS = (

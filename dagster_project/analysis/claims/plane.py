@@ -11,7 +11,7 @@ from dagster_project.analysis.claims.records import Claim, Measure, Samples
 from geometry.arrays import F64
 from geometry.statistics.components import Plane, fit_plane
 from geometry.statistics.intervals import SHARE
-from geometry.statistics.jackknife import average_known, compute_pseudo_values, leave_one_out
+from geometry.statistics.jackknife import average_known, leave_one_out
 from storage.warehouse.rows import build_listed
 
 CURVES = ("cos_sink", "cos_last", "recall")
@@ -37,7 +37,7 @@ def measure(evidence: Evidence) -> Samples:
     if curves.shape[1] < 2 or np.isnan(whole := fit_plane(average_known(curves)).share):
         return {}
     without = [fit_plane(one).share for one in leave_one_out(curves)] if len(curves) > 1 else [np.nan]
-    return {"plane_share": Sample(compute_pseudo_values(whole, without), curves.shape[1], whole)}
+    return {"plane_share": Sample.of_jackknife(whole, without, curves.shape[1])}
 
 
 def compute_rows(evidence: Evidence) -> Iterator[tuple[str, pa.RecordBatch]]:

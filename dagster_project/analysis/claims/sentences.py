@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 from dagster_project.analysis.claims.records import Claim, Measure, Part
 from geometry.statistics.intervals import Estimate
+from reports.findings.claims import format_threshold
 from reports.findings.numbers import number
-
-SIGNS = {"<=": "at most", "<": "below", ">=": "at least", ">": "above"}
-"""Words for a direction before a threshold."""
 
 Shown = tuple[Part, Measure, Estimate]
 """A part of a claim, what it measures, and the estimate."""
@@ -16,21 +14,7 @@ Shown = tuple[Part, Measure, Estimate]
 def write_sentence(
     claim: Claim, verdict: str, parts: Sequence[Shown], reason: str | None, sequences_needed: int | None
 ) -> str:
-    """The sentence of a claim.
-
-    Parameters
-    ----------
-    claim
-        The claim.
-    verdict
-        Its verdict.
-    parts
-        The parts whose measures exist.
-    reason
-        Why it is not testable.
-    sequences_needed
-        The number of sequences that would decide it.
-    """
+    """The sentence of a claim, of whose parts the measures exist; ``reason`` says why it is not testable."""
     if verdict == "not testable":
         return f"Whether {claim.clause} cannot be tested: {reason}."
     numbers = format_parts(parts, alternatives=claim.alternatives)
@@ -43,32 +27,20 @@ def write_sentence(
 
 def format_parts(parts: Sequence[Shown], *, alternatives: bool) -> str:
     """The numbers of a claim, each with its interval, and what is required of them."""
+    required = [format_threshold(vars(part)) for part, _, _ in parts]
     if alternatives:
-        return (
-            "; ".join(
-                f"κ = {part.measure.partition('[')[2].rstrip(']')}: {format_estimate(estimate)}"
-                for part, _, estimate in parts
-            )
-            + f"; {format_required(parts[0][0])} required at one"
-        )
+        names = [part.measure.partition("[")[2].rstrip("]") for part, _, _ in parts]
+        numbers = [f"κ = {name}: {format_estimate(one)}" for name, (_, _, one) in zip(names, parts, strict=True)]
+        return f"{'; '.join(numbers)}; {required[0]} required at one"
     if len(parts) == 1:
-        part, _, estimate = parts[0]
-        return f"{format_estimate(estimate)}, {format_required(part)} required"
-    required = {format_required(part) for part, _, _ in parts}
-    shared = len(required) == 1
-    texts = dict.fromkeys(
-        f"{measure.label} {format_estimate(estimate)}" + ("" if shared else f", {format_required(part)} required")
-        for part, measure, estimate in parts
-    )
-    return "; ".join(texts) + (f"; {required.pop()} required of each" if shared else "")
+        return f"{format_estimate(parts[0][2])}, {required[0]} required"
+    numbers = [f"{measure.label} {format_estimate(estimate)}" for _, measure, estimate in parts]
+    if len(set(required)) == 1:
+        return f"{'; '.join(dict.fromkeys(numbers))}; {required[0]} required of each"
+    return "; ".join(f"{one}, {threshold} required" for one, threshold in zip(numbers, required, strict=True))
 
 
 def format_estimate(estimate: Estimate) -> str:
     """An estimate with its interval, if it has one."""
     value, low, high = (float(end) for end in (estimate.value, estimate.low, estimate.high))
     return number(value) if low != low else f"{number(value)} ({number(low)} to {number(high)})"  # noqa: PLR0124 (NaN)
-
-
-def format_required(part: Part) -> str:
-    """What a part requires of its measure."""
-    return f"{SIGNS[part.direction]} {number(part.threshold)}"

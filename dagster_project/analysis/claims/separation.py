@@ -8,30 +8,32 @@ from geometry.statistics.intervals import DIFFERENCE, SHARE
 
 LABELS = {"recall": "Recall", "specificity": "specificity", "auc": "AUC"}
 NULLS = {"random": "N keys at random", "shuffled": "shuffled value states"}
-THIRDS = {"first": "first", "middle": "middle", "last": "last"}
+THIRDS = ("first", "middle", "last")
+CURVES = ("recall", "specificity")
+CONTRASTS = tuple(
+    (name, one, less) for name in CURVES for one, less in (("first", "middle"), ("last", "middle"), ("first", "last"))
+)
+"""Curves, and the thirds of ln N that are compared in each."""
+
 DISTINGUISHABLE = (0.70, 0.85)
 """Share of the selected keys that can be told apart, as reported for arXiv 2508.17821."""
 
 MEASURES = {
-    **{
-        f"{name}_level": Measure(f"mean {LABELS[name]} over heads and ln N", LABELS[name], SHARE)
-        for name in ("recall", "specificity")
-    },
+    **{f"{name}_level": Measure(f"mean {LABELS[name]} over heads and ln N", LABELS[name], SHARE) for name in CURVES},
     **{
         f"{name}_{third}": Measure(
             f"mean {LABELS[name]} over heads and the {third} third of ln N", f"{third} third", SHARE
         )
-        for name in ("recall", "specificity")
+        for name in CURVES
         for third in THIRDS
     },
     **{
-        f"{name}_{end}_over_{other}": Measure(
-            f"mean over heads of {LABELS[name]} in the {end} third of ln N less that in the {other} third",
-            f"{LABELS[name]}, {end} less {other} third",
+        f"{name}_{one}_over_{less}": Measure(
+            f"mean over heads of {LABELS[name]} in the {one} third of ln N less that in the {less} third",
+            f"{LABELS[name]}, {one} less {less} third",
             DIFFERENCE,
         )
-        for name in ("recall", "specificity")
-        for end, other in (("first", "middle"), ("last", "middle"), ("first", "last"))
+        for name, one, less in CONTRASTS
     },
     **{
         f"{name}_over_{null}": Measure(
@@ -60,25 +62,14 @@ MEASURES = {
 }
 
 
-_LEVELS = """
+_LEVELS = f"""
 WITH levels AS (
     SELECT
         sequence,
         count(recall) AS rows,
-        avg(recall) AS recall_level,
-        avg(specificity) AS specificity_level,
-        avg(recall_first) AS recall_first,
-        avg(recall_middle) AS recall_middle,
-        avg(recall_last) AS recall_last,
-        avg(specificity_first) AS specificity_first,
-        avg(specificity_middle) AS specificity_middle,
-        avg(specificity_last) AS specificity_last,
-        avg(recall_first - recall_middle) AS recall_first_over_middle,
-        avg(recall_last - recall_middle) AS recall_last_over_middle,
-        avg(recall_first - recall_last) AS recall_first_over_last,
-        avg(specificity_first - specificity_middle) AS specificity_first_over_middle,
-        avg(specificity_last - specificity_middle) AS specificity_last_over_middle,
-        avg(specificity_first - specificity_last) AS specificity_first_over_last
+        {", ".join(f"avg({name}) AS {name}_level" for name in CURVES)},
+        {", ".join(f"avg({name}_{third}) AS {name}_{third}" for name in CURVES for third in THIRDS)},
+        {", ".join(f"avg({name}_{one} - {name}_{less}) AS {name}_{one}_over_{less}" for name, one, less in CONTRASTS)}
     FROM head_levels
     WHERE query = $query
     GROUP BY sequence

@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from dagster_project.analysis.claims.evidence import Evidence, Sample
-from dagster_project.analysis.claims.norms import SINK_TIMES
+from dagster_project.analysis.claims.norms import SINK_TIMES, read_sink_times
 from dagster_project.analysis.claims.records import FISHER, Claim, Measure, Part, Samples
 from geometry.arrays import F64
 from geometry.statistics.associations import Association, associate
@@ -93,14 +93,12 @@ def make_sample(association: Association) -> Sample:
 
 
 def _explain_no_sinks(evidence: Evidence) -> str | None:
-    columns = evidence.ask_columns(
-        "SELECT avg(sink_weight * n_keys) AS times FROM attention_rows WHERE query = $query GROUP BY layer, head"
-    )["times"]
-    sinks = int((columns >= SINK_TIMES).sum())
-    if np.isnan(columns).all():
+    times = read_sink_times(evidence)
+    sinks = int((times >= SINK_TIMES).sum())
+    if np.isnan(times).all():
         return "no head has a ρ_0: a window hides the sink"
-    if sinks < LEAST_SHARE * columns.size:
-        return f"position 0 gets {SINK_TIMES:g} times the uniform share in {sinks} of {columns.size} heads"
+    if sinks < LEAST_SHARE * times.size:
+        return f"position 0 gets {SINK_TIMES:g} times the uniform share in {sinks} of {times.size} heads"
     return explain_few_groups(evidence)
 
 
