@@ -20,7 +20,7 @@ from storage.warehouse.documentation import (
     render_schema_page,
     render_tour_page,
 )
-from storage.warehouse.query import query
+from storage.warehouse.query import query, reads_comments
 
 FORMATS = ("table", "markdown")
 
@@ -48,7 +48,8 @@ def show_tour(home: Home, number: int | None, study: str | None, *, only_sql: bo
         _print_rows(("number", "question"), questions)
         return
     example = None if number is None else _find_example(number)
-    with closing(connect(home.warehouse)) as connection:
+    described = example is None or reads_comments(example.text)
+    with closing(connect(home.warehouse, described=described)) as connection:
         chosen = _select_landed_study(connection, study)
         if example is None:
             sys.stdout.write(render_tour_page(connection, chosen))

@@ -13,6 +13,8 @@ function make(name, text, attributes = {}) {
   return element;
 }
 
+const percent = (share) => `${(100 * share).toPrecision(3)} %`;
+const total = (weights) => weights.reduce((sum, weight) => sum + weight, 0);
 const number = (value) => (value === null ? "–" : String(value));
 const isWithin = (row, index, count) => (row[WITHIN][index] >> (count - 1)) & 1;
 const facts = (row, index, count) =>
@@ -39,9 +41,8 @@ function show() {
   const place = `${row[LAYER]}.${row[HEAD]}`;
   const ranks = new Map(row[POSITION].slice(0, count).map((position, index) => [position, index]));
   const label = labels[place];
-  const held = row[WEIGHT].slice(0, count).reduce((sum, weight) => sum + weight, 0);
   find(".chosen").textContent =
-    `Layer ${row[LAYER]}, head ${row[HEAD]}${label ? ` (${label})` : ""}: ${count === 1 ? "1 key holds" : `${count} keys hold`} ${(100 * held).toPrecision(3)} % of the weight`;
+    `Layer ${row[LAYER]}, head ${row[HEAD]}${label ? ` (${label})` : ""}: ${count === 1 ? "1 key holds" : `${count} keys hold`} ${percent(total(row[WEIGHT].slice(0, count)))} of the weight`;
   find(".looks").textContent = place in patterns ? `Known to look at: ${patterns[place]}.` : "";
   find(".distance").textContent = `distance from s_N over ‖s_N‖ at N = ${row[N]}`;
   find(".tokens").replaceChildren(...tokens[row[SEQUENCE]].map((token, position) => {
@@ -67,6 +68,17 @@ function show() {
   find(".detail").textContent = "";
   const text = find(".tokens"); // the query is in view, above all for heads that look at what is near it
   text.scrollTop = find(".query").offsetTop - text.clientHeight + 48;
+  tell();
+}
+
+// Where the keys are that are scrolled out of view, and how much of the weight they hold.
+function tell() {
+  const text = find(".tokens");
+  const middles = [...text.querySelectorAll(".key")].map((key) => [key.offsetTop + key.offsetHeight / 2 - text.scrollTop, Number(key.style.getPropertyValue("--share"))]);
+  const sides = { above: middles.filter(([middle]) => middle < 0), below: middles.filter(([middle]) => middle > text.clientHeight) };
+  const told = Object.entries(sides).filter(([, keys]) => keys.length).map(([side, keys]) =>
+    `${keys.length === 1 ? "1 key" : `${keys.length} keys`} ${side}, with ${percent(total(keys.map(([, weight]) => weight)))} of the weight`);
+  find(".unseen").textContent = `Out of view: ${told.join("; ") || "none"}.`;
 }
 
 const explain = ({ target }) => {
@@ -75,6 +87,8 @@ const explain = ({ target }) => {
 card.addEventListener("focusin", explain);
 card.addEventListener("pointerover", explain);
 card.addEventListener("input", show);
+find(".tokens").addEventListener("scroll", tell);
+new ResizeObserver(tell).observe(find(".tokens"));
 
 // The head that is chosen in the explorer.
 function follow() {

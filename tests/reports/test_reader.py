@@ -210,6 +210,42 @@ return query.top >= text.top - 1 && query.bottom <= text.bottom + 1
 """
 
 
+def test_the_page_says_how_much_of_the_weight_is_scrolled_out_of_view(opened: Browser) -> None:
+    """It said that the keys hold all of the weight while the sink, which did, was not to be seen."""
+    choose(opened, sequence=2, query=23, layer=1, head=4, shown=16)
+    assert opened.run("return document.querySelector('.reader .unseen').textContent") == "Out of view: none."
+    opened.run("Object.assign(document.querySelector('.reader .tokens').style, { maxHeight: '3rem', width: '4rem' })")
+    sides = set()
+    for share in (0, 0.2, 1):
+        opened.run(
+            "const text = document.querySelector('.reader .tokens'); text.scrollTop = arguments[0] * text.scrollHeight",
+            share,
+        )
+        keys = opened.run(OUT_OF_VIEW)
+        told = [
+            f"{'1 key' if len(weights) == 1 else f'{len(weights)} keys'} {side}, with {percent} of the weight"
+            for side, weights, percent in keys
+            if weights
+        ]
+        opened.wait(
+            f"return document.querySelector('.reader .unseen').textContent == 'Out of view: {'; '.join(told)}.'"
+        )
+        sides |= {tuple(side for side, weights, _ in keys if weights)}
+    assert sides == {("below",), ("above", "below"), ("above",)}
+
+
+OUT_OF_VIEW = """
+const text = document.querySelector('.reader .tokens').getBoundingClientRect();
+const keys = [...document.querySelectorAll('.reader .key')].map(key => [key.getBoundingClientRect(), key.title]);
+const sides = { above: (middle) => middle < text.top, below: (middle) => middle > text.bottom };
+return Object.entries(sides).map(([side, lies]) => {
+  const there = keys.filter(([{ top, bottom }]) => lies((top + bottom) / 2))
+    .map(([, said]) => Number(/weight ([^,]+)/.exec(said)[1]));
+  return [side, there, `${(100 * there.reduce((sum, weight) => sum + weight, 0)).toPrecision(3)} %`];
+})
+"""
+
+
 def test_the_head_of_the_explorer_is_chosen_here_too(opened: Browser) -> None:
     of_explorer = "const view = document.querySelector('#chart-explorer .vega-bind select')"
     assert opened.run(f"{of_explorer}; return view !== null")

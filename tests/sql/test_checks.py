@@ -339,7 +339,7 @@ BROKEN: dict[str, list[str]] = {
     "upper_bounds_in_range": [
         *updates("upper_bounds", ONE, "precision_upper = NULL", "recall_upper = NULL", "precision_upper = 1.00001"),
         *updates("upper_bounds", ONE, "precision_upper = 1 - 0.5001 / (n + 1)", "recall_upper = 0.49999"),
-        *updates("upper_bounds", ONE, "recall_upper = 1.00001", "kappa = 0", "scale = 'raw'"),
+        *updates("upper_bounds", ONE, "recall_upper = 1.00001", "kappa = 0", "kappa = 'inf'", "scale = 'raw'"),
         "UPDATE upper_bounds SET scale = 'other'",
     ],
     "weights_in_domain": [

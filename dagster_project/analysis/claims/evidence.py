@@ -86,10 +86,10 @@ class Evidence:
         }
 
     def ask_means(self, statement: str) -> dict[str, Sample]:
-        """Measures from an answer with the columns sequence, measure, value and rows."""
+        """Measures from an answer with the columns sequence, measure, value and rows, in the order of their names."""
         columns = self.ask_columns(f"SELECT * FROM ({statement}) WHERE value IS NOT NULL")
         samples = {}
-        for name in dict.fromkeys(columns["measure"].tolist()):
+        for name in sorted(set(columns["measure"].tolist())):
             own = columns["measure"] == name
             sequence = columns["sequence"][own].astype(np.int64)
             values = np.full(max(self.sequences, int(sequence.max()) + 1), np.nan)  # losses are of other sequences
@@ -108,7 +108,7 @@ class Evidence:
         head = np.array([places[key] for key in keys], np.int64)
         sequence = columns.get("sequence")
         arrays = {}
-        for name in columns.keys() - {"sequence", "layer", "head"}:
+        for name in (name for name in columns if name not in {"sequence", "layer", "head"}):
             values = np.full((self.sequences, len(places)), np.nan)
             values[slice(None) if sequence is None else sequence.astype(np.int64), head] = columns[name]
             arrays[name] = values

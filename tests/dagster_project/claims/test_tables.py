@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dagster_project.analysis.claims.judging import CLAIMS, Twin
+from dagster_project.analysis.claims.judging import CLAIMS, Twin, compute_claims
 from geometry.statistics.verdicts import count_sequences_needed
 from tests.dagster_project.claims.judged import Rows, compute, key, make_twin
+from tests.dagster_project.claims.made_up import make_evidence, make_tables
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,17 @@ def test_a_model_that_confirms_the_paper_supports_every_claim(confirmed: dict[st
     assert {row["claim"]: row["verdict"] for row in confirmed["claims"]} == {
         claim.name: "supported" for claim in CLAIMS
     }
+
+
+def test_the_order_of_measures_is_not_that_of_the_rows_they_are_computed_from(confirmed: dict[str, Rows]) -> None:
+    """DuckDB's threads return the groups of an aggregation in any order."""
+    backwards = {
+        table: {column: np.asarray(values)[::-1] for column, values in columns.items()}
+        for table, columns in make_tables().items()
+    }
+    tables = dict(compute_claims(make_evidence(backwards).connection, None))
+    names = [row["measure"] for row in confirmed["measures"]]
+    assert (tables["measures"]["measure"].to_pylist(), len(names) > 50) == (names, True)
 
 
 def test_verdicts_follow_from_holms_correction_over_the_testable_claims(mixed: dict[str, Rows]) -> None:
