@@ -14,9 +14,9 @@ from geometry.arrays import F64, I64, Floats
 from geometry.selection import host
 from geometry.separation.kernels import (
     compare_rows,
-    enclose_energies,
     error_factors,
     measure_norms,
+    pack_energies,
     sum_selected,
     weigh,
 )
@@ -89,8 +89,8 @@ def compare(keys: Keys, sizes: I64, orders: I64 | None = None) -> I64:
     sort. A group of m keys of different y that are equally far, up to float64 rounding, takes O(m² d).
     """
     _, n, d = keys.y.shape
-    orders = keys.orders if orders is None else orders
-    ranks = np.argsort(orders, axis=-1)
+    ranks = keys.orders if orders is None else np.argsort(orders, axis=-1)
+    orders = ranks if orders is None else orders
     s, counts = np.empty((len(orders), len(sizes), d)), np.empty((3, len(orders), len(sizes)), np.int64)
     sum_selected(orders, keys.y, sizes, s)
     rows = max(1, count_tile_rows(n) // len(orders))
@@ -115,9 +115,12 @@ def compare_tile(keys: Keys, ranks: I64, sizes: I64, s: F64, counts: I64) -> Non
 
     ranks: place of every key in the order of selection, (selection, n); s: (selection, t, d); output (3, selection, t).
     """
-    low, high = np.empty((2, *s.shape[:2], ranks.shape[1]))
-    enclose_energies(s @ keys.y.swapaxes(1, 2), keys.a, s, *error_factors(s.shape[2]), low, high)
-    compare_rows(np.argsort(low, axis=-1), low, high, ranks, sizes, s, keys.y, keys.a, counts)
+    products, digits = s @ keys.y.swapaxes(1, 2), int(ranks.shape[1] - 1).bit_length()
+    packed = np.empty(products.shape, np.int64)
+    pack_energies(products, keys.a, digits, packed)
+    packed.sort(axis=-1)
+    factors = error_factors(s.shape[2])
+    compare_rows(packed, products, ranks, sizes, s, keys.y, keys.a, *factors, digits, counts)
 
 
 def compute_auc(counts: I64, sizes: I64, n: int) -> F64:
