@@ -15,17 +15,11 @@ import numpy as np
 from benchmarks.heads import SATURATED, draw_head
 from benchmarks.measure import Benchmark, Result, alternate, compare, make_product
 from benchmarks.selection import limit_threads
-from geometry.arrays import I64
+from geometry.arrays import F64, I64
 from geometry.grids import half_octave_grid, log_grid
+from geometry.separation import comparisons
 from geometry.separation.chance import separability, separation
-from geometry.separation.comparisons import arrange_keys
-from geometry.separation.nulls import (
-    draw_order,
-    make_key,
-    measure_random_selections,
-    measure_shuffled_values,
-    shuffle_places,
-)
+from geometry.separation.nulls import draw_order, make_key, shuffle_places
 
 HEADS = 64
 """Heads that are computed on two threads and on one."""
@@ -69,13 +63,18 @@ def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) ->
     """AUC of one head and one draw of each null, on a grid of N, against one float32 matrix product n x d x n."""
     weights, values = draw_head(n, head_dim)
     saturated, _ = draw_head(n, head_dim, SATURATED)
-    grid, key, keys = make_grid(n, length), make_key(np.array([0])), arrange_keys(weights, values)
+    grid, key, head = make_grid(n, length), make_key(np.array([0])), comparisons.rank_keys(weights, values)
+    keys, places = comparisons.weigh_keys(head), shuffle_places(key, 0, n, sink=True)[None]
+
+    def measure(keys: comparisons.Keys, orders: I64 | None = None) -> F64:
+        return comparisons.compute_measures(comparisons.compare(keys, grid, orders), grid, n)
+
     with limit_threads():
         seconds = alternate(
             lambda: separation(weights, values, grid),
             lambda: separation(saturated, values, grid),
-            lambda: measure_random_selections(keys, draw_order(key, 0, n)[None], grid),
-            lambda: measure_shuffled_values(weights, values, shuffle_places(key, 0, n, sink=True)[None], grid),
+            lambda: measure(keys, draw_order(key, 0, n)[None]),
+            lambda: measure(comparisons.weigh_keys(head, places)),
             lambda: separability(weights, values, grid, draws=DRAWS, seed=0),
             make_product(values),
             repeats=repeats,

@@ -17,7 +17,7 @@ from geometry.inputs import broadcast_lead, check_heads, convert_array, convert_
 from geometry.limits.distances import random_subset_distance, subtract_selected
 from geometry.limits.temperature import TEMPERATURES, temper
 from geometry.separation import chance
-from geometry.separation.comparisons import arrange_keys, compare, compute_measures, count_selections
+from geometry.separation.comparisons import compare, compute_measures, count_selections, rank_keys, weigh_keys
 
 MEASURES = ("precision", "recall", "specificity", "auc")
 """The measures of ``geometry.separation.chance`` that are computed at every temperature."""
@@ -136,9 +136,10 @@ def _measure_head(weights: F64, states: Floats, sizes: I64, selections: F64) -> 
     """
     n, d = states.shape
     together = count_selections(n, d, sizes.size)
+    head = rank_keys(weights, states)
     for first in range(0, len(weights), together):
         some = slice(first, first + together)
-        keys = arrange_keys(weights[some], states)
+        keys = weigh_keys(head.select(some))
         selections[some, :-2] = compute_measures(compare(keys, sizes), sizes, n)[:, COLUMNS]
         distance = np.linalg.norm(subtract_selected(keys, sizes), axis=-1)
         norms = np.linalg.norm(keys.y.sum(axis=1), axis=-1)[:, None], np.linalg.norm(keys.a, axis=-1)[:, None]

@@ -7,6 +7,7 @@ kernels, and from these Precision, Recall, F, specificity and AUC. What does not
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,9 +15,9 @@ from geometry.arrays import F64, I64, Floats
 from geometry.selection import host
 from geometry.separation.kernels import (
     compare_rows,
-    enclose_energies,
     error_factors,
     measure_norms,
+    pack_energies,
     sum_selected,
     weigh,
 )
@@ -47,27 +48,48 @@ class Keys:
         return np.broadcast_to(np.arange(self.a.shape[1]), self.a.shape).copy()
 
 
-def arrange_keys(weights: Floats, values: Floats, places: I64 | None = None) -> Keys:
-    """Sort the keys of a head by their weights, and multiply their value states, (n, d), by these.
+class RankedHead(NamedTuple):
+    """A head whose keys are sorted by falling weight, by one row of weights or by each of several."""
 
-    Parameters
-    ----------
-    weights
-        α of every position, (n,), or of several arrangements, (arrangement, n).
-    values
-        The value state of every position, (n, d).
-    places
-        For each arrangement the position whose value state every position gets, (arrangement, n), if the weights are
-        those of one; by default every position has its own.
-    """
+    weights: Floats
+    """Falling, (row, n)."""
+    orders: I64
+    """The position of every key, (row, n)."""
+    states: Floats
+    """Value states by position, divided by 2^exponent, (n, d)."""
+    norms: F64
+    """‖v‖ by position, (n,)."""
+    exponent: int
+
+    def select(self, rows: slice) -> "RankedHead":
+        """The head with some of its rows."""
+        return self._replace(weights=self.weights[rows], orders=self.orders[rows])
+
+
+def rank_keys(weights: Floats, values: Floats, orders: I64 | None = None) -> RankedHead:
+    """Sort the keys of a head, values (n, d), by weights (n,) or (row, n); by default ``orders`` are computed."""
     states, exponent = host.scale_states(values)
     rows, norms = np.atleast_2d(weights), np.empty(len(values))
-    orders = np.stack([host.sort_keys(row) for row in rows])
+    orders = np.stack([host.sort_keys(row) for row in rows]) if orders is None else orders
     measure_norms(states, norms)
-    origins = orders if places is None else np.ascontiguousarray(places[:, orders[0]])
-    keys = Keys(np.empty((*origins.shape, values.shape[1])), np.empty(origins.shape), exponent)
-    weigh(np.take_along_axis(rows, orders, axis=-1), states, norms, origins, keys.y, keys.a)
+    return RankedHead(np.take_along_axis(rows, orders, axis=-1), orders, states, norms, exponent)
+
+
+def weigh_keys(head: RankedHead, places: I64 | None = None) -> Keys:
+    """Multiply the value states of a head by its weights, in one arrangement for each row of these.
+
+    With ``places``, for each arrangement the position whose value state every position gets, (arrangement, n), they are
+    multiplied by the same weights, of one row.
+    """
+    origins = head.orders if places is None else np.ascontiguousarray(places[:, head.orders[0]])
+    keys = Keys(np.empty((*origins.shape, head.states.shape[1])), np.empty(origins.shape), head.exponent)
+    weigh(head.weights, head.states, head.norms, origins, keys.y, keys.a)
     return keys
+
+
+def arrange_keys(weights: Floats, values: Floats) -> Keys:
+    """The keys of a head, weights (n,) and values (n, d), in one arrangement."""
+    return weigh_keys(rank_keys(weights, values))
 
 
 def compare(keys: Keys, sizes: I64, orders: I64 | None = None) -> I64:
@@ -89,8 +111,8 @@ def compare(keys: Keys, sizes: I64, orders: I64 | None = None) -> I64:
     sort. A group of m keys of different y that are equally far, up to float64 rounding, takes O(m² d).
     """
     _, n, d = keys.y.shape
-    orders = keys.orders if orders is None else orders
-    ranks = np.argsort(orders, axis=-1)
+    ranks = keys.orders if orders is None else np.argsort(orders, axis=-1)
+    orders = ranks if orders is None else orders
     s, counts = np.empty((len(orders), len(sizes), d)), np.empty((3, len(orders), len(sizes)), np.int64)
     sum_selected(orders, keys.y, sizes, s)
     rows = max(1, count_tile_rows(n) // len(orders))
@@ -115,9 +137,13 @@ def compare_tile(keys: Keys, ranks: I64, sizes: I64, s: F64, counts: I64) -> Non
 
     ranks: place of every key in the order of selection, (selection, n); s: (selection, t, d); output (3, selection, t).
     """
-    low, high = np.empty((2, *s.shape[:2], ranks.shape[1]))
-    enclose_energies(s @ keys.y.swapaxes(1, 2), keys.a, s, *error_factors(s.shape[2]), low, high)
-    compare_rows(np.argsort(low, axis=-1), low, high, ranks, sizes, s, keys.y, keys.a, counts)
+    n, (selections, rows, d) = ranks.shape[1], s.shape
+    factors, digits = error_factors(d), (n - 1).bit_length()
+    products = (s.reshape(len(keys.y), -1, d) @ keys.y.swapaxes(1, 2)).reshape(selections, rows, n)
+    packed = np.empty(products.shape, np.int64)
+    pack_energies(products, keys.a, digits, packed)
+    packed.sort(axis=-1)
+    compare_rows(packed, products, ranks, sizes, s, keys.y, keys.a, *factors, digits, counts)
 
 
 def compute_auc(counts: I64, sizes: I64, n: int) -> F64:

@@ -16,7 +16,7 @@ from geometry.inputs import check_heads, convert_array, convert_dtype
 from geometry.selection.kernels import compare_distances, distance
 from geometry.separation.chance import separation
 from geometry.separation.comparisons import Keys, arrange_keys
-from geometry.separation.kernels import enclose_energies, error_factors, find_group, sum_selected
+from geometry.separation.kernels import enclose_row, error_factors, find_group, sum_selected
 
 
 @dataclass(frozen=True)
@@ -95,16 +95,16 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
 
 def _iterate_by_distance(keys: Keys, s: F64) -> Iterator[tuple[int, bool]]:
     """Iterate over the keys by distance from s, (1, 1, d): each key, and whether the next one is farther."""
-    y, (low, high) = keys.y[0], np.empty((2, 1, *keys.a.shape))
-    enclose_energies(s @ y.T, keys.a, s, *error_factors(s.shape[2]), low, high)
-    order, ones, start = np.argsort(low[0, 0]), np.ones(len(y)), 0
+    y, (low, high), (slope, bend) = keys.y[0], np.empty((2, keys.a.shape[1])), error_factors(s.shape[2])
+    enclose_row((s @ y.T)[0, 0], keys.a[0], slope * np.linalg.norm(s), bend, low, high)
+    order, ones, start = np.argsort(low), np.ones(len(y)), 0
     rank = np.zeros_like(order)
 
     def farther(key: int, other: int) -> int:
         return int(np.sign(compare_distances(s[0, 0], ones, y, key, other)))
 
     while start < len(order):
-        stop, _ = find_group(start, order, low[0, 0], high[0, 0], rank, 0)
+        stop, _ = find_group(start, order, low, high, rank, 0)
         group = sorted(map(int, order[start:stop]), key=cmp_to_key(farther))
         for key, following in pairwise(group):
             yield key, farther(following, key) > 0

@@ -12,7 +12,8 @@ for any order of summation (Higham, *Accuracy and Stability of Numerical Algorit
 ends, intervals [E_l − δ_l, E_l + δ_l] that overlap form groups; keys of different groups are decided. In a group of
 selected keys and others every pair is decided by the product of differences
 ``geometry.selection.kernels.compare_distances``, which is exactly 0 for equal y. Keys of equal y are compared only
-once, so thousands of true ties cost little.
+once, so thousands of true ties cost little. Most rows have no such group: whole numbers made of an energy and a key are
+sorted, and one pass over them counts, or ends at the first overlap of a selected key and another.
 
 For the few rows of a grid, a float32 product with a second pass, as used for all N (``geometry.selection.kernels``),
 would not be faster.
@@ -30,6 +31,9 @@ UNIT_ROUNDOFF = 2.0**-53
 
 SMALLEST_NORM = 2.0**-465
 """Smaller norms are replaced by this in the error bound, because their squares underflow. y = 0 has E = δ = 0."""
+
+LARGEST = 2**63 - 1
+"""The largest whole number of 64 bits: all of them but that of the sign."""
 
 Comparison = tuple[int, int, int]
 """The comparisons among some keys alone: (2 W, K_in, K_out).
@@ -88,20 +92,36 @@ def sum_selected(orders: I64, y: F64, sizes: I64, s: F64) -> None:
 
 
 @compile_kernel
-def enclose_energies(products: F64, a: F64, s: F64, slope: float, bend: float, low: F64, high: F64) -> None:
-    """The ends E − δ and E + δ of every key for the rows of a tile.
+def enclose(product: float, norm: float, error: float, bend: float) -> tuple[float, float]:
+    """E − δ and E + δ of a key; product: ⟨s, y⟩; norm: ‖y‖; error: slope · ‖s‖."""
+    lifted = max(norm, SMALLEST_NORM) if norm > 0.0 else 0.0
+    energy, reach = norm * norm - 2.0 * product, lifted * (error + bend * lifted)
+    return energy - reach, energy + reach
 
-    products: ⟨s, y⟩, (selection, t, n); a: ‖y‖, (arrangement, n); s: (selection, t, d); outputs (selection, t, n).
+
+@compile_kernel
+def enclose_row(products: F64, a: F64, error: float, bend: float, low: F64, high: F64) -> None:
+    """The ends E − δ and E + δ of every key, as ``enclose``; arrays (n,)."""
+    for key in range(a.size):
+        low[key], high[key] = enclose(products[key], a[key], error, bend)
+
+
+@compile_kernel
+def pack_energies(products: F64, a: F64, digits: int, packed: I64) -> None:
+    """Whole numbers in the order of the energies, but for their last binary digits, which are the number of the key.
+
+    The bits of a float64 that is not negative are ordered as the number is; of a negative one they are reversed.
+    products: ⟨s, y⟩, (selection, t, n); a: ‖y‖, (arrangement, n); digits: of the largest key; output (selection, t, n).
     """
+    energies, rest = packed.view(np.float64), -(1 << digits)
     for selection in range(products.shape[0]):
         norms = a[selection % a.shape[0]]
         for row in range(products.shape[1]):
-            size = np.sqrt(inner(s[selection, row], s[selection, row]))
             for key in range(norms.size):
-                lifted = max(norms[key], SMALLEST_NORM) if norms[key] > 0.0 else 0.0
-                energy = norms[key] * norms[key] - 2.0 * products[selection, row, key]
-                error = lifted * (slope * size + bend * lifted)
-                low[selection, row, key], high[selection, row, key] = energy - error, energy + error
+                energies[selection, row, key] = norms[key] * norms[key] - 2.0 * products[selection, row, key]
+            for key in range(norms.size):
+                bits = packed[selection, row, key]
+                packed[selection, row, key] = ((bits ^ ((bits >> 63) & LARGEST)) & rest) | key
 
 
 @compile_kernel
@@ -212,15 +232,62 @@ def compare_row(
 
 
 @compile_kernel
-def compare_rows(order: I64, low: F64, high: F64, ranks: I64, splits: I64, s: F64, y: F64, a: F64, counts: I64) -> None:
+def count_row(
+    packed: I64, digits: int, products: F64, a: F64, error: float, bend: float, rank: I64, split: int
+) -> tuple[bool, Comparison]:
+    """Whether intervals decide every pair of a selected key and one left out, and if so, their comparison.
+
+    packed: ``pack_energies`` of the row, ascending, (n,); the rest as for ``enclose_row`` and ``find_group``.
+    """
+    twice, k_in, k_out, left_out, apart = 0, 0, 0, 0, True
+    reach_in = reach_out = -np.inf
+    for place in range(packed.size):
+        key = packed[place] & ((1 << digits) - 1)
+        low, high = enclose(products[key], a[key], error, bend)
+        chosen = rank[key] < split
+        apart &= low > (reach_out if chosen else reach_in)
+        reach_in = high if chosen and high > reach_in else reach_in
+        reach_out = high if not chosen and high > reach_out else reach_out
+        twice += 2 * left_out if chosen else 0
+        k_in += 1 if chosen and left_out == 0 else 0
+        k_out = left_out if chosen else k_out
+        left_out += 0 if chosen else 1
+    return apart, (twice, k_in, k_out)
+
+
+@compile_kernel
+def sort_by_low(packed: I64, digits: int, low: F64, order: I64) -> None:
+    """The keys by the lower end of their interval, from their order by energy but for its last digits, (n,) each."""
+    for place in range(packed.size):
+        key, at = packed[place] & ((1 << digits) - 1), place
+        while at > 0 and low[order[at - 1]] > low[key]:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = key
+
+
+@compile_kernel
+def compare_rows(
+    packed: I64,
+    products: F64,
+    ranks: I64,
+    splits: I64,
+    s: F64,
+    y: F64,
+    a: F64,
+    slope: float,
+    bend: float,
+    digits: int,
+    counts: I64,
+) -> None:
     """Compare all pairs of a selected key and one left out, for every row of a tile.
 
     Parameters
     ----------
-    order
-        Keys by the lower end of their interval, (selection, t, n); reordered within groups.
-    low, high
-        The ends of the intervals, by key, (selection, t, n).
+    packed
+        ``pack_energies``, each row sorted, (selection, t, n).
+    products
+        ⟨s, y⟩, by key, (selection, t, n).
     ranks
         Place of every key in the order of selection, (selection, n).
     splits
@@ -229,14 +296,23 @@ def compare_rows(order: I64, low: F64, high: F64, ranks: I64, splits: I64, s: F6
         The sum of the selected y, (selection, t, d).
     y, a
         αv (arrangement, n, d) and its norm (arrangement, n), of one arrangement or one for each selection.
+    slope, bend
+        ``error_factors``.
+    digits
+        Those of ``pack_energies``.
     counts
         Output, the three numbers of ``Comparison``, (3, selection, t).
     """
-    ones = np.ones(a.shape[1])
+    n = a.shape[1]
+    ones, order, low, high = np.ones(n), np.empty(n, np.int64), np.empty(n), np.empty(n)
     for selection in range(ranks.shape[0]):
         rank, at = ranks[selection], selection % y.shape[0]
         for row in range(splits.size):
-            ends = low[selection, row], high[selection, row]
-            counts[0, selection, row], counts[1, selection, row], counts[2, selection, row] = compare_row(
-                order[selection, row], ends[0], ends[1], rank, splits[row], s[selection, row], y[at], a[at], ones
-            )
+            centre, of_row, split = s[selection, row], products[selection, row], splits[row]
+            error = slope * np.sqrt(inner(centre, centre))
+            apart, counted = count_row(packed[selection, row], digits, of_row, a[at], error, bend, rank, split)
+            if not apart:
+                enclose_row(of_row, a[at], error, bend, low, high)
+                sort_by_low(packed[selection, row], digits, low, order)
+                counted = compare_row(order, low, high, rank, split, centre, y[at], a[at], ones)
+            counts[0, selection, row], counts[1, selection, row], counts[2, selection, row] = counted

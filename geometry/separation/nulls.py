@@ -18,7 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geometry.arrays import F64, I64, Floats
-from geometry.separation.comparisons import MEASURES, Keys, arrange_keys, compare, compute_measures, count_selections
+from geometry.separation.comparisons import (
+    MEASURES,
+    compare,
+    compute_measures,
+    count_selections,
+    rank_keys,
+    weigh_keys,
+)
 
 U64 = NDArray[np.uint64]
 
@@ -48,30 +55,21 @@ def _make_generator(key: U64, null: str, draw: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=key, counter=(0, 0, draw, NULLS.index(null))))
 
 
-def measure_random_selections(keys: Keys, orders: I64, sizes: I64) -> F64:
-    """The measures of selections of a head in some orders, (selection, n): (selection, measure, grid)."""
-    return compute_measures(compare(keys, sizes, orders), sizes, keys.a.shape[1])
-
-
-def measure_shuffled_values(weights: Floats, values: Floats, places: I64, sizes: I64) -> F64:
-    """The measures of a head with its value states in other places, (arrangement, n): (arrangement, measure, grid)."""
-    return compute_measures(compare(arrange_keys(weights, values, places), sizes), sizes, len(weights))
-
-
 def separability_of_head(weights: Floats, values: Floats, words: I64, sizes: I64, *, draws: int, sink: bool) -> F64:
     """The measures of a head, and their means over the draws of each null, (1 + nulls, measure, grid).
 
     Weights (n,), values (n, d), words (words,), sizes (grid,); means over no draws are NaN.
     """
-    (n, d), keys, key = values.shape, arrange_keys(weights, values), make_key(words)
-    measures = np.zeros((1 + len(NULLS), len(MEASURES), len(sizes)))
+    (n, d), head, key = values.shape, rank_keys(weights, values), make_key(words)
+    keys, measures = weigh_keys(head), np.zeros((1 + len(NULLS), len(MEASURES), len(sizes)))
     measures[0] = compute_measures(compare(keys, sizes), sizes, n)[0]
     together = count_selections(n, d, len(sizes))
     for first in range(0, draws, together):
         some = range(first, min(first + together, draws))
-        orders = np.stack([draw_order(key, draw, n) for draw in some])
-        places = np.stack([shuffle_places(key, draw, n, sink=sink) for draw in some])
-        measures[1] += measure_random_selections(keys, orders, sizes).sum(axis=0)
-        measures[2] += measure_shuffled_values(weights, values, places, sizes).sum(axis=0)
+        orders = np.array([draw_order(key, draw, n) for draw in some])
+        places = np.array([shuffle_places(key, draw, n, sink=sink) for draw in some])
+        counts = compare(keys, sizes, orders), compare(weigh_keys(head, places), sizes)
+        of_draws = compute_measures(np.concatenate(counts, axis=1), sizes, n)
+        measures[1:] += of_draws.reshape(len(NULLS), len(some), *measures.shape[1:]).sum(axis=1)
     measures[1:] = measures[1:] / draws if draws else np.nan
     return measures

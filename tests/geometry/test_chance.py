@@ -15,7 +15,7 @@ import sql
 from geometry import selection_counts
 from geometry.grids import log_grid
 from geometry.separation.chance import MEASURES, NULLS, Separability, estimate_scratch_bytes, separability, separation
-from geometry.separation.kernels import compare_by_differences, enclose_energies, error_factors
+from geometry.separation.kernels import compare_by_differences, enclose_row, error_factors
 from geometry.separation.nulls import draw_order, make_key, shuffle_places
 from tests.geometry import oracle, separation_oracle
 from tests.geometry.draws import HEADS, confined_head, grouped, random_head, saturated_head, small_heads
@@ -342,10 +342,11 @@ class TestIntervals:
         for _ in range(200):
             n, d = int(rng.integers(2, 6)), int(rng.choice([1, 2, 5, 32]))
             y = rng.standard_normal((n, d)) * np.exp2(rng.uniform(-500 if rng.random() < 0.5 else -20, 0, (n, 1)))
-            s, a, (low, high) = y[: n // 2 + 1].sum(axis=0), np.linalg.norm(y, axis=1), np.empty((2, 1, 1, n))
-            enclose_energies((s @ y.T)[None, None], a[None], s[None, None], *factors(d), low, high)
+            s, a, (low, high) = y[: n // 2 + 1].sum(axis=0), np.linalg.norm(y, axis=1), np.empty((2, n))
+            slope, bend = factors(d)
+            enclose_row(s @ y.T, a, slope * np.sqrt(s @ s), bend, low, high)
             exact = oracle.energies(list(map(Fraction, s)), [list(map(Fraction, key)) for key in y])
-            for energy, lower, upper in zip(exact, low[0, 0], high[0, 0], strict=True):
+            for energy, lower, upper in zip(exact, low, high, strict=True):
                 middle, error = (Fraction(upper) + Fraction(lower)) / 2, (Fraction(upper) - Fraction(lower)) / 2
                 found.append(float(abs(energy - middle) / error) if error else float(energy != middle) * 9)
         return found
