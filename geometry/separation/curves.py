@@ -96,7 +96,7 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
 def _iterate_by_distance(keys: Keys, s: F64) -> Iterator[tuple[int, bool]]:
     """Iterate over the keys by distance from s, (1, 1, d): each key, and whether the next one is farther."""
     y, (low, high), (slope, bend) = keys.y[0], np.empty((2, keys.a.shape[1])), error_factors(s.shape[2])
-    enclose_row((s @ y.T)[0, 0], keys.a[0], slope * np.linalg.norm(s), bend, low, high)
+    enclose_row((s @ y.T)[0, 0], keys.a[0], slope * float(np.linalg.norm(s)), bend, low, high)
     order, ones, start = np.argsort(low), np.ones(len(y)), 0
     rank = np.zeros_like(order)
 
