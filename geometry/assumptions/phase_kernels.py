@@ -15,8 +15,14 @@ from numpy.typing import NDArray
 from geometry.accelerate import compile_sum_kernel, larger
 from geometry.arrays import F64
 
+LEAST_OSCILLATION = 8
+"""Least number of positions of an oscillation, which must also last at least one period."""
+
 TILE = 256
 """Frequencies that are summed together, so that their sums stay in the L1 cache."""
+
+RESTART = 32
+"""Positions after which a rotation begins anew, so that its rounding errors do not add up."""
 
 LEAST_SQUARE = 1e-9
 """Lower limit of Σ cos² of an oscillation: below it the amplitude is not determined."""
@@ -44,40 +50,57 @@ MOST_HALVINGS = 40
 
 
 @compile_sum_kernel
-def cosine_sums(z: F64, known: F64, start: float, omegas: F64, edges: NDArray[np.int64], out: F64) -> None:
+def cosine_sums(z: F64, known: F64, start: float, edges: NDArray[np.int64], out: F64) -> None:
     """Σ z cos(ωx), Σ cos(ωx) and Σ cos²(ωx) over the positions before every edge, into ``out``: (3, edges, ω).
 
-    Positions are start, start + 1, …; a rotation advances the cosine from one to the next.
+    ω are the multiples of π/P up to π, P of them. Positions are start, start + 1, …, whole numbers; a rotation advances
+    the cosine from one to the next, two at a time.
     """
-    cosine, sine, turn_cosine, turn_sine = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
-    weighted, plain, square = np.empty(TILE), np.empty(TILE), np.empty(TILE)
-    for tile in range(0, omegas.size, TILE):
-        width = min(TILE, omegas.size - tile)
+    points = out.shape[2]
+    cosine, sine, weighted, plain = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    turns = np.empty((2, 2, TILE))  # by ω, and by 0
+    for tile in range(0, points, TILE):
+        width = min(TILE, points - tile)
         for w in range(width):
-            omega = omegas[tile + w]
+            omega = math.pi * (tile + w + 1) / points
             cosine[w], sine[w] = math.cos(omega * start), math.sin(omega * start)
-            turn_cosine[w], turn_sine[w] = math.cos(omega), math.sin(omega)
-            weighted[w] = plain[w] = square[w] = 0.0
+            turns[0, 0, w], turns[0, 1, w], turns[1, 0, w], turns[1, 1, w] = math.cos(omega), math.sin(omega), 1.0, 0.0
+            weighted[w] = plain[w] = 0.0
         done = 0
         for index in range(edges.size):
-            for j in range(done, edges[index]):
+            for j in range(done, edges[index], 2):
+                alone = int(j + 1 == edges[index])
+                z_next, known_next = (0.0, 0.0) if alone else (z[j + 1], known[j + 1])
+                turn_cosine, turn_sine = turns[alone, 0], turns[alone, 1]
                 for w in range(width):
-                    c, s = cosine[w], sine[w]
-                    weighted[w] += z[j] * c
-                    plain[w] += known[j] * c
-                    square[w] += known[j] * c * c
+                    c = cosine[w] * turns[0, 0, w] - sine[w] * turns[0, 1, w]
+                    s = sine[w] * turns[0, 0, w] + cosine[w] * turns[0, 1, w]
+                    weighted[w] += z[j] * cosine[w] + z_next * c
+                    plain[w] += known[j] * cosine[w] + known_next * c
                     cosine[w] = c * turn_cosine[w] - s * turn_sine[w]
                     sine[w] = s * turn_cosine[w] + c * turn_sine[w]
             done = edges[index]
             for w in range(width):
-                out[0, index, tile + w] = weighted[w]
-                out[1, index, tile + w] = plain[w]
-                out[2, index, tile + w] = square[w]
+                out[0, index, tile + w], out[1, index, tile + w] = weighted[w], plain[w]
+    _fill_squares(known, edges, out)
 
 
 @compile_sum_kernel
-def least_squares_by_frequency(prefix: F64, first: NDArray[np.int64], columns: F64) -> F64:
-    """The smallest sum of squares over pairs of edges for every ω, (ω,); ∞ if there is no pair.
+def _fill_squares(known: F64, edges: NDArray[np.int64], out: F64) -> None:
+    """Σ cos²(ωx) from the Σ cos(ωx) of ``cosine_sums``: cos² is half of 1 and the cosine of 2ω, or of 2π − 2ω."""
+    points, count, done = out.shape[2], 0.0, 0
+    for index in range(edges.size):
+        for j in range(done, edges[index]):
+            count += known[j]
+        done = edges[index]
+        for w in range(points):
+            twice = min(2 * w + 2, 2 * points - 2 * w - 2)
+            out[2, index, w] = 0.5 * (count + (out[1, index, twice - 1] if twice > 0 else count))
+
+
+@compile_sum_kernel
+def least_squares_by_frequency(prefix: F64, first: NDArray[np.int64], columns: F64) -> tuple[F64, F64]:
+    """The smallest sum of squares over pairs of edges for every ω, ∞ without a pair, and its amplitude, (ω,) each.
 
     Parameters
     ----------
@@ -85,87 +108,153 @@ def least_squares_by_frequency(prefix: F64, first: NDArray[np.int64], columns: F
         ``cosine_sums``.
     first
         For every pair of edges, T_2 and T_1, the index of the least ω that has a period between them, (edges, edges);
-        −1 for pairs that are left out.
+        that of no ω for pairs that are left out.
     columns
         For every edge of T_2, (6, edges): the sum of squares without oscillation; the terms of the growth in the sums
         of z times the cosine, of the cosine and of its square, if one amplitude is used for both; level; count.
     """
-    best = np.empty(prefix.shape[2])
-    for w in range(best.size):
-        best[w] = np.inf
-    for high in range(first.shape[0]):
-        if columns[0, high] == np.inf:
-            continue
-        for low in range(high):
-            start = first[high, low]
-            if start >= 0:
-                _lower(
-                    prefix[0, high, start:],
-                    prefix[1, high, start:],
-                    prefix[2, high, start:],
-                    prefix[0, low, start:],
-                    prefix[1, low, start:],
-                    prefix[2, low, start:],
-                    columns[:, high],
-                    best[start:],
-                )
-    return best
+    best, amplitude, room = np.empty(prefix.shape[2]), np.zeros(prefix.shape[2]), np.empty((5, TILE))
+    for tile in range(0, best.size, TILE):
+        width = min(TILE, best.size - tile)
+        for w in range(width):
+            best[tile + w] = np.inf
+        for high in range(first.shape[0]):
+            if columns[0, high] < np.inf:
+                least = _maximise(prefix, first[high, :high], tile, width, columns[:, high], room)
+                for w in range(least, width):
+                    chosen = room[0, w] / room[1, w]
+                    rss = columns[0, high] - room[0, w] * chosen
+                    if rss < best[tile + w]:
+                        best[tile + w], amplitude[tile + w] = rss, chosen
+    return best, amplitude
 
 
 @compile_sum_kernel
-def _lower(
+def _maximise(prefix: F64, first: NDArray[np.int64], tile: int, width: int, column: F64, room: F64) -> int:
+    """Fill the terms of the T_1 that explains most with one T_2, and return the first ω of the tile that has any T_1.
+
+    first: by T_1, all those before T_2; tile, width: which ω; column: of T_2; room: the terms Σ z cos and Σ cos²,
+    without what level and growth explain, and workspace, (5, TILE).
+    """
+    least, high = width, first.size
+    for w in range(width):
+        room[0, w], room[1, w] = 0.0, 1.0
+        cosine = prefix[1, high, tile + w] + column[2]
+        room[2, w], room[3, w] = prefix[0, high, tile + w] + column[1] - cosine * column[4], cosine
+        room[4, w] = prefix[2, high, tile + w] + column[3]
+    for low in range(high):
+        start = max(first[low] - tile, 0)
+        if start < width:
+            least = min(least, start)
+            _keep_larger(
+                room[0, start:width],
+                room[1, start:width],
+                room[2, start:width],
+                room[3, start:width],
+                room[4, start:width],
+                prefix[0, low, tile + start :],
+                prefix[1, low, tile + start :],
+                prefix[2, low, tile + start :],
+                column[4],
+                1.0 / column[5],
+            )
+    return least
+
+
+@compile_sum_kernel
+def _keep_larger(
+    weighted: F64,
+    square: F64,
     weighted_high: F64,
     cosine_high: F64,
     square_high: F64,
     weighted_low: F64,
     cosine_low: F64,
     square_low: F64,
-    column: F64,
-    best: F64,
+    level: float,
+    inverse: float,
 ) -> None:
-    """Update the smallest sums of squares with those of one pair of edges, whose sums are given, (ω,) each."""
-    base, z_growth, growth, growth_square, level = column[0], column[1], column[2], column[3], column[4]
-    inverse = 1.0 / column[5]
-    for w in range(best.size):
-        cosine = cosine_high[w] - cosine_low[w] + growth
-        weighted = weighted_high[w] - weighted_low[w] + z_growth - cosine * level
-        square = square_high[w] - square_low[w] + growth_square - cosine * cosine * inverse
-        best[w] = -larger(-best[w], weighted * weighted / larger(square, LEAST_SQUARE) - base)
+    """Keep the terms of one T_1 where weighted²/square is larger, which takes no division; arrays (ω,)."""
+    for w in range(weighted.size):
+        cosine, most, of_most = cosine_high[w] - cosine_low[w], weighted[w], square[w]
+        of_pair = weighted_high[w] - weighted_low[w] + cosine_low[w] * level
+        by = larger(square_high[w] - square_low[w] - cosine * cosine * inverse, LEAST_SQUARE)
+        more = of_pair * of_pair * of_most > most * most * by
+        weighted[w] = of_pair if more else most
+        square[w] = by if more else of_most
+
+
+@compile_sum_kernel
+def fill_waves(omega: float, start: float, eta: float, waves: F64) -> None:
+    """cos(ωx), sin(ωx) and log(1 + η cos(ωx)) at the positions from ``start``, into ``waves``, (3, m)."""
+    turn_cosine, turn_sine, cosine, sine = math.cos(omega), math.sin(omega), 0.0, 0.0
+    for j in range(waves.shape[1]):
+        if j % RESTART == 0:
+            cosine, sine = math.cos(omega * (start + j)), math.sin(omega * (start + j))
+        waves[0, j], waves[1, j], waves[2, j] = cosine, sine, math.log1p(eta * cosine)
+        cosine, sine = cosine * turn_cosine - sine * turn_sine, sine * turn_cosine + cosine * turn_sine
 
 
 @compile_sum_kernel
 def find_best_edges(
-    waves: F64, gains: F64, base: F64, slack: F64, count: F64, least_edge: int, shortest: int
+    z: F64,
+    known: F64,
+    first: float,
+    sums: F64,
+    square: float,
+    reduced: F64,
+    least_edge: int,
+    tied: bool,
+    eta: float,
+    omega: float,
 ) -> tuple[int, int]:
-    """The pair of edges, at least ``shortest`` apart, with the smallest sum of squares; −1 if there is none.
+    """The pair of edges with the smallest sum of squares for an oscillation that lasts a period; −1 if there is none.
 
     Parameters
     ----------
-    waves, gains
-        Σ h and Σ (2z − h) h over the positions before every edge, (m + 1,).
-    base, slack, count
-        As in ``geometry.assumptions.phases._ReducedSum``.
+    z, known, first, tied
+        As for ``descend``.
+    sums, square, reduced, least_edge
+        As in ``geometry.assumptions.phases._Search``; ``reduced`` is not used if the rate is tied.
     """
-    best, best_high = np.inf, -1
+    shortest = max(LEAST_OSCILLATION, math.ceil(2.0 * math.pi / omega))
+    waves, gains = _sum_waves(z, known, first, eta, omega)
+    best, best_high, best_offset, best_inverse = np.inf, -1, 0.0, 0.0
+    lowest_gain, least, most = np.inf, np.inf, -np.inf
     for high in range(least_edge + shortest, waves.size):
-        if base[high] < np.inf:
+        lowest_gain = min(lowest_gain, gains[high - shortest])
+        least, most = min(least, waves[high - shortest]), max(most, waves[high - shortest])
+        base, slack, count = reduced[0, high], reduced[1, high], reduced[2, high]
+        if tied:
+            base = square - 2.0 * eta * sums[4, high] + eta * eta * sums[2, high]
+            slack, count = -eta * sums[1, high], sums[0, 0]
+        if base < np.inf:
             last = high - shortest + 1
-            offset, inverse = slack[high] - waves[high], 1.0 / count[high]
-            rss = (
-                base[high] - gains[high] + _find_least(waves[least_edge:last], gains[least_edge:last], offset, inverse)
-            )
+            offset, inverse = slack - waves[high], 1.0 / count
+            reach = max(most + offset, -least - offset)
+            if base - gains[high] + lowest_gain - reach * reach * inverse > best:
+                continue  # no edge of T_1 gives a smaller sum
+            rss = base - gains[high] + _find_least(waves[least_edge:last], gains[least_edge:last], offset, inverse)
             if rss < best:
-                best, best_high = rss, high
-    if best_high < 0:
-        return -1, -1
-    offset, inverse = slack[best_high] - waves[best_high], 1.0 / count[best_high]
+                best, best_high, best_offset, best_inverse = rss, high, offset, inverse
     lowest, best_low = np.inf, -1
     for low in range(least_edge, best_high - shortest + 1):
-        t = offset + waves[low]
-        rss = gains[low] - t * t * inverse
+        t = best_offset + waves[low]
+        rss = gains[low] - t * t * best_inverse
         if rss < lowest:
             lowest, best_low = rss, low
     return best_low, best_high
+
+
+@compile_sum_kernel
+def _sum_waves(z: F64, known: F64, first: float, eta: float, omega: float) -> tuple[F64, F64]:
+    """Σ h and Σ (2z − h) h over the positions before every edge, h = log(1 + η cos(ωx)), (m + 1,) each."""
+    waves, gains, of_each = np.zeros(z.size + 1), np.zeros(z.size + 1), np.empty((3, z.size))
+    fill_waves(omega, first, eta, of_each)
+    for j in range(z.size):
+        wave = known[j] * of_each[2, j]
+        waves[j + 1], gains[j + 1] = waves[j] + wave, gains[j] + (2.0 * z[j] - wave) * wave
+    return waves, gains
 
 
 @compile_sum_kernel
@@ -181,8 +270,8 @@ def _find_least(waves: F64, gains: F64, offset: float, inverse: float) -> float:
 @compile_sum_kernel
 def descend(
     z: F64, known: F64, first: float, low: int, high: int, behind: F64, tied: bool, eta: float, omega: float
-) -> tuple[float, float, float, float]:
-    """Find the nearest minimum of the sum of squares over η and ω with fixed edges: its level, η, rate and ω.
+) -> tuple[float, float, float, float, float]:
+    """Find the nearest minimum of the sum of squares over η and ω with fixed edges.
 
     Parameters
     ----------
@@ -198,8 +287,9 @@ def descend(
 
     Returns
     -------
-    level, eta, rate, omega
-        All NaN if the descent does not converge, or ends beyond ``LARGEST_ETA``.
+    rss, level, eta, rate, omega
+        The sum of squares and the parameters of its minimum. All NaN if the descent does not converge, or ends beyond
+        ``LARGEST_ETA``.
 
     Notes
     -----
@@ -208,7 +298,7 @@ def descend(
     they descend.
     """
     reach = first + high - 1.0
-    waves = np.empty((2, high - low))
+    waves = np.empty((3, high - low))
     here, there = np.empty(8), np.empty(8)
     evaluate_reduced(z, known, first, low, high, behind, tied, eta, omega, waves, here)
     for _ in range(MOST_STEPS):
@@ -222,10 +312,10 @@ def descend(
         eta, omega = eta + step_eta, omega + step_omega
         here, there = there, here
         if last and abs(eta) <= LARGEST_ETA:
-            return here[6], eta, here[7], omega
+            return 2.0 * here[0], here[6], eta, here[7], omega
         if last:
             break
-    return np.nan, np.nan, np.nan, np.nan
+    return np.nan, np.nan, np.nan, np.nan, np.nan
 
 
 @compile_sum_kernel
@@ -266,13 +356,12 @@ def evaluate_reduced(
     """Half the sum of squares at η and ω with the best level and rate, its derivatives, level and rate, into ``state``.
 
     state: half the sum, its first derivatives by η and ω, its second by η twice, by both, and by ω twice, level, rate.
-    waves: workspace for cosines and logarithms of the oscillation, (2, high − low).
+    waves: workspace for ``fill_waves``, (3, high − low).
     """
     total = 0.0
+    fill_waves(omega, first + low, eta, waves)
     for j in range(high - low):
-        cosine = math.cos(omega * (first + low + j))
-        waves[0, j], waves[1, j] = cosine, math.log1p(eta * cosine)
-        total += known[low + j] * waves[1, j]
+        total += known[low + j] * waves[2, j]
     u, u_squares, u_z, count = behind[1], behind[2], behind[4], behind[5]
     if tied:
         rate = eta
@@ -295,8 +384,8 @@ def evaluate_reduced(
     for j in range(high - low):
         x, cosine, k = first + low + j, waves[0, j], known[low + j]
         inverse = k / (1.0 + eta * cosine)
-        sine = 0.0 if omega == math.pi else math.sin(omega * x)
-        residual = k * (z[low + j] - level - waves[1, j])
+        sine = 0.0 if omega == math.pi else waves[1, j]
+        residual = k * (z[low + j] - level - waves[2, j])
         by_eta, by_omega = cosine * inverse, -eta * x * sine * inverse
         half += residual * residual
         slope_eta -= residual * by_eta

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from geometry.arrays import F64
 from geometry.assumptions.phase_kernels import (
-    LEAST_SQUARE,
+    LEAST_OSCILLATION,
     cosine_sums,
     descend,
     find_best_edges,
@@ -39,9 +39,6 @@ RESOLUTION = 2.0**-24
 
 LEAST_POSITIONS = 8
 """Least number of positions with weight of a fit, more than any variant has parameters."""
-
-LEAST_OSCILLATION = 8
-"""Least number of positions of an oscillation, which must also last at least one period."""
 
 FREQUENCIES = 4
 """Grid points of ω per position: at the last position the phases of adjacent grid points differ by π/4."""
@@ -167,15 +164,19 @@ class _Search:
         return float(self.sums[0, 0])
 
     @cached_property
-    def free_growth(self) -> "_ReducedSum":
-        """The sum of squares with a free rate of growth."""
+    def reduced(self) -> F64:
+        """The sum of squares with a free rate of growth, as a function of the added oscillation, (3, m + 1).
+
+        With h the oscillation on the log scale, and the best level and rate of growth, for every edge of T_2:
+        RSS = base − Σ (2 z − h) h − (slack − Σ h)² / count; base is ∞ where the rate is not determined.
+        """
         total, u, u_squares, _, u_z = self.sums
         grows = u_squares > 0
         squares = np.where(grows, u_squares, 1.0)
         count = total[0] - u**2 / squares
         grows &= count > math.sqrt(np.finfo(np.float64).eps) * total[0]
         base = np.where(grows, self.square - u_z**2 / squares, np.inf)
-        return _ReducedSum(base, -u * u_z / squares, np.where(grows, count, 1.0))
+        return np.stack([base, -u * u_z / squares, np.where(grows, count, 1.0)])
 
 
 class _Fit(NamedTuple):
@@ -358,7 +359,7 @@ class _Grid:
     edges: NDArray[np.int64]
     """Ascending, (edges,)."""
     first: NDArray[np.int64]
-    """Index of the least ω that has a period between the edges of T_2 and T_1, (edges, edges); −1: too short."""
+    """Index of the least ω that has a period between the edges of T_2 and T_1, (edges, edges); none if too short."""
     prefix: F64
     """``cosine_sums``, (3, edges, ω)."""
 
@@ -374,9 +375,9 @@ def _make_grid(search: _Search, growth: _Fit | None) -> _Grid | None:
     edges = np.unique(np.append(blocks, growth.edges[1] if growth else size))
     length = edges[:, None] - edges
     first = np.searchsorted(omegas, 2 * math.pi / np.maximum(length, 1))
-    first[length < LEAST_OSCILLATION] = -1
+    first[length < LEAST_OSCILLATION] = points
     prefix = np.empty((3, edges.size, omegas.size))
-    cosine_sums(search.z, search.known, search.position[0], omegas, edges, prefix)
+    cosine_sums(search.z, search.known, search.position[0], edges, prefix)
     return _Grid(omegas, edges, first, prefix)
 
 
@@ -394,40 +395,15 @@ def _fit_variants(search: _Search) -> dict[PhaseVariant, _Fit]:
     return {fit.variant: fit for fit in fits if fit is not None}
 
 
-@dataclass(frozen=True)
-class _ReducedSum:
-    """The sum of squares as a function of the added oscillation, for every edge of T_2; each (m + 1,).
-
-    With h the oscillation on the log scale, the best level and, if free, the best rate of growth:
-    RSS = base − Σ (2 z − h) h − (slack − Σ h)² / count.
-    """
-
-    base: F64
-    """∞ where the rate of growth is not determined."""
-    slack: F64
-    count: F64
-
-    def rss(self) -> F64:
-        """The sum of squares without an oscillation."""
-        values: F64 = self.base - self.slack**2 / self.count
-        return values
-
-
-def _reduce_given_growth(search: _Search, rate: float) -> _ReducedSum:
-    """The sum of squares with a given rate of growth."""
-    total, u, u_squares, _, u_z = search.sums
-    return _ReducedSum(search.square - 2 * rate * u_z + rate**2 * u_squares, -rate * u, np.full_like(u, total[0]))
-
-
 def _fit_growth(search: _Search) -> _Fit | None:
     """The best fit of the variant growth over all T_1 = T_2."""
-    reduced = search.free_growth
-    rss = reduced.rss()
+    base, slack, count = search.reduced
+    rss = base - slack**2 / count
     rss[: search.least_edge] = np.inf
     edge = int(np.argmin(rss))
     if np.isinf(rss[edge]):
         return None
-    level = float(reduced.slack[edge] / reduced.count[edge])
+    level = float(slack[edge] / count[edge])
     rate = _fit_rate(search, edge, level)
     return _Fit("growth", (edge, edge), float(rss[edge]), (level, 0.0, rate, 0.0))
 
@@ -449,26 +425,12 @@ def _find_starts(search: _Search, variant: PhaseVariant, grid: _Grid | None) -> 
     if grid is None:
         return
     columns = _make_columns(search, variant)[:, grid.edges]
-    rss = least_squares_by_frequency(grid.prefix, grid.first, columns)
+    rss, amplitudes = least_squares_by_frequency(grid.prefix, grid.first, columns)
     padded = np.pad(rss, 1, constant_values=np.inf)
     dips = np.flatnonzero((rss < np.inf) & (rss <= padded[:-2]) & (rss < padded[2:]))
     dips = dips[np.argsort(rss[dips], kind="stable")[:STARTS]]
-    for amplitude, omega in zip(_amplitudes(grid, columns, dips), grid.omegas[dips], strict=True):
-        yield _estimate_eta(float(amplitude)), float(omega)
-
-
-def _amplitudes(grid: _Grid, columns: F64, index: NDArray[np.intp]) -> F64:
-    """Amplitude of the cosine of some frequencies, each between its best pair of edges, (ω,)."""
-    prefix = grid.prefix[:, :, index]
-    weighted, cosine, square = prefix[:, :, None] - prefix[:, None]  # (T_2, T_1, ω) each
-    base, z_growth, growth, growth_square, level, count = columns[:, :, None, None]
-    cosine += growth
-    weighted += z_growth - cosine * level
-    amplitude = weighted / np.maximum(square + growth_square - cosine**2 / count, LEAST_SQUARE)
-    there = (grid.first >= 0)[:, :, None] & (grid.first[:, :, None] <= index)
-    rss = np.where(there, base - weighted * amplitude, np.inf).reshape(grid.first.size, index.size)
-    chosen: F64 = amplitude.reshape(rss.shape)[rss.argmin(axis=0), np.arange(index.size)]
-    return chosen
+    for amplitude, omega in zip(amplitudes[dips].tolist(), grid.omegas[dips].tolist(), strict=True):
+        yield _estimate_eta(amplitude), omega
 
 
 def _make_columns(search: _Search, variant: PhaseVariant) -> F64:
@@ -477,8 +439,8 @@ def _make_columns(search: _Search, variant: PhaseVariant) -> F64:
     if variant == "tied":
         _, u, u_squares, _, u_z = search.sums
         return np.stack([none + search.square, u_z, u, u_squares, none, none + search.count])
-    reduced = search.free_growth
-    return np.stack([reduced.rss(), none, none, none, reduced.slack / reduced.count, reduced.count])
+    base, slack, count = search.reduced
+    return np.stack([base - slack**2 / count, none, none, none, slack / count, count])
 
 
 def _estimate_eta(amplitude: float) -> float:
@@ -507,13 +469,8 @@ def _follow_start(search: _Search, variant: PhaseVariant, eta: float, omega: flo
 
 def _find_best_edges(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> Edges | None:
     """The best pair of edges for an oscillation; None if there are too few positions."""
-    wave = np.log1p(eta * np.cos(omega * search.position)) * search.known
-    waves, gains = np.zeros((2, wave.size + 1))
-    np.cumsum(wave, out=waves[1:])
-    np.cumsum((2 * search.z - wave) * wave, out=gains[1:])
-    reduced = _reduce_given_growth(search, eta) if variant == "tied" else search.free_growth
-    shortest = max(LEAST_OSCILLATION, math.ceil(2 * math.pi / omega))
-    low, high = find_best_edges(waves, gains, reduced.base, reduced.slack, reduced.count, search.least_edge, shortest)
+    given = search.z, search.known, search.position[0], search.sums, search.square, search.reduced
+    low, high = find_best_edges(*given, search.least_edge, variant == "tied", eta, omega)
     if low < 0:
         return None
     if search.sums[0, high] == 0:  # no weight behind it: the same curve without growth
@@ -549,16 +506,14 @@ def _fit_at_edges(search: _Search, variant: PhaseVariant, edges: Edges, eta: flo
     """The nearest minimum over all parameters except the edges; None if it is not within the domain."""
     low, high = edges
     behind = np.append(search.sums[:, high], search.count)
-    level, eta, rate, omega = descend(
+    rss, level, eta, rate, omega = descend(
         search.z, search.known, search.position[0], low, high, behind, variant == "tied", eta, omega
     )
     omega %= 2 * math.pi
     omega = min(omega, 2 * math.pi - omega)  # the same cosine at every position
     if not omega * (high - low) >= 2 * math.pi:  # also where it is NaN
         return None
-    theta = level, eta, rate, omega
-    residual = _log_curve(search, edges, theta) - search.z
-    return _Fit(variant, edges, float(residual @ residual), theta)
+    return _Fit(variant, edges, rss, (level, eta, rate, omega))
 
 
 def _influence(search: _Search, fit: _Fit, residual: F64) -> F64:

@@ -17,14 +17,14 @@ from geometry.assumptions.phase_kernels import find_best_edges, cosine_sums, des
 
 rng = np.random.default_rng(0)
 z, known, sums = rng.normal(size=100), 1.0 * (rng.random(100) > 0.1), np.zeros((3, 5, 40))
-cosine_sums(z, known, 1.0, np.linspace(0.1, 3, 40), np.array([5, 10, 20, 50, 90]), sums)
+cosine_sums(z, known, 1.0, np.array([5, 10, 20, 50, 90]), sums)
 first = np.where(np.tri(5, k=-1) > 0, 0, -1)
 weights, values = rng.dirichlet(np.ones(64), size=3), rng.normal(size=(3, 64, 16))
 found = {
     "cosine_sums": sums,
-    "least_squares_by_frequency": least_squares_by_frequency(sums, first, rng.random((6, 5)) + 1),
+    "by_frequency": least_squares_by_frequency(sums, first, rng.random((6, 5)) + 1),
     "descend": descend(z, known, 1.0, 10, 60, rng.random(6) + 1, False, 0.1, 0.2),
-    "best_edges": find_best_edges(z.cumsum(), rng.random(100), rng.random(100), z, np.arange(1.0, 101), 2, 5),
+    "best_edges": find_best_edges(z, known, 1.0, rng.random((5, 101)), 9.0, rng.random((3, 101)), 1, False, 0.1, 0.2),
     **vars(selection_profile(weights.astype(np.float32), values.astype(np.float32), kappas=(0.5, 5))),
 }
 for name, value in found.items():

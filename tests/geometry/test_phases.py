@@ -10,7 +10,7 @@ from scipy.optimize import least_squares
 from benchmarks.fits import phase_curve
 from geometry.assumptions import phases
 from geometry.assumptions.assumed import AssumedHead, weight_profile
-from geometry.assumptions.phase_kernels import descend, evaluate_reduced
+from geometry.assumptions.phase_kernels import cosine_sums, descend, evaluate_reduced, least_squares_by_frequency
 from geometry.assumptions.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases
 from geometry.assumptions.residuals import effective_points
 from tests.geometry.draws import correlated_noise
@@ -338,14 +338,39 @@ def test_a_descent_that_ends_early_does_worse(monkeypatch: pytest.MonkeyPatch) -
     """Mutation control of the test above: η and ω of the grid, with the best level and rate."""
 
     def none(*given: Any) -> tuple[float, ...]:
-        level, _, rate, _ = descend(*given)
-        return level, given[-2], rate, given[-1]
+        rss, level, _, rate, _ = descend(*given)
+        return rss, level, given[-2], rate, given[-1]
 
     rng = np.random.default_rng(90)
     weight = weights(plant("untied", 90, rng), 90, 0.2, rng)
     monkeypatch.setattr(phases, "descend", none)
     fit = fit_phases(weight)
     assert squares(weight, fitted(fit)) > scipys(weight, fit) * 1.001
+
+
+@pytest.mark.parametrize("start", [1.0, 6.0])
+def test_sums_over_blocks_and_the_best_pair_of_them_are_those_of_every_cosine(start: float) -> None:
+    """Blocks of odd and of even length, some positions without weight, more ω than one tile holds."""
+    rng, edges = np.random.default_rng(2), np.array([0, 1, 9, 20, 43, 70])
+    known, omegas = 1.0 * (rng.random(70) < 0.9), np.pi * np.arange(1, 301) / 300
+    z, sums = rng.standard_normal(70) * known, np.empty((3, 6, 300))
+    cosine = np.cos(omegas * (start + np.arange(70))[:, None])
+    cosine_sums(z, known, start, edges, sums)
+    terms = [z[:, None] * cosine, known[:, None] * cosine, known[:, None] * cosine**2]
+    wanted = np.array([[term[:edge].sum(axis=0) for edge in edges] for term in terms])
+    np.testing.assert_allclose(sums, wanted, atol=1e-12)
+    first, columns = rng.integers(0, 320, (6, 6)), rng.uniform(1, 2, (6, 6))
+    columns[0, 3], columns[5] = np.inf, 60.0
+    rss, amplitude = np.full(300, np.inf), np.zeros(300)
+    for high, low, w in np.argwhere((first[:, :, None] <= np.arange(300)) & np.tri(6, k=-1, dtype=bool)[:, :, None]):
+        base, z_growth, growth, growth_square, level, count = columns[:, high]
+        weighted, plain, square = wanted[:, high, w] - wanted[:, low, w] + [z_growth, growth, growth_square]
+        explained, by = weighted - plain * level, max(square - plain**2 / count, 1e-9)
+        if base - explained**2 / by < rss[w]:
+            rss[w], amplitude[w] = base - explained**2 / by, explained / by
+    assert (rss < np.inf).sum() > 200 > (rss == np.inf).sum() > 0
+    found = least_squares_by_frequency(sums, first, columns)
+    np.testing.assert_allclose(found, [rss, amplitude], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -366,7 +391,7 @@ def test_slopes_and_bends_of_the_descent_are_derivatives(tied: bool) -> None:
 
     state, at, step = np.empty(8), (0.4, 0.9), 1e-4
     evaluate_reduced(
-        z, known, first, low, high, np.array([*sums, known.sum()]), tied, *at, np.empty((2, high - low)), state
+        z, known, first, low, high, np.array([*sums, known.sum()]), tied, *at, np.empty((3, high - low)), state
     )
     assert state[0] == pytest.approx(literal_half(*at), rel=1e-12)
     up, down = ([literal_half(*(np.array(at) + sign * step * e)) for e in np.eye(2)] for sign in (1, -1))
