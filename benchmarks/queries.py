@@ -164,6 +164,7 @@ def _build_random(kind: str, place: int) -> str:
 def _list_questions(context: int) -> dict[str, tuple[str, dict[str, Any]]]:
     """Text and parameters of every query."""
     given = {"study": STUDY, "query": context - 1, "layer": 1, "head": 1, "n": 4, "sequences": 3, "positions": 20}
+    given["kappa"] = KAPPAS[0]
     texts = {f"tour.{name}": sql.read_statement("tour", name).code for name in sql.list_names("tour")}
     texts |= {f"queries.{name}": sql.read_statement("queries", name).code for name in sql.list_names("queries")}
     texts |= {f"macros.{name}": text for name, text in CALLS.items()}

@@ -148,7 +148,7 @@ def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, o
 
 def _describe_model(source: Source) -> str:
     """Describe in one sentence how well the model separates what it selects."""
-    rows = source.ask_query("bounds_by_n").rows() or source.ask_query("curves_by_n").rows()
+    rows = source.ask_shown("bounds_by_n").rows() or source.ask_query("curves_by_n").rows()
     nulls = source.ask_query("separability_by_n").rows()
     twins = [] if source.twin is None else source.twin.ask_query("curves_by_n").rows()
     return headlines_findings.describe_separation(rows, twins, nulls, source.n)

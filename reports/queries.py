@@ -11,7 +11,7 @@ import sql
 from storage.errors import UserError
 from storage.warehouse.connection import describe_damage
 
-Parameter = str | int | None
+Parameter = str | float | None
 
 
 @dataclass(frozen=True)

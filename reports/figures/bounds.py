@@ -173,7 +173,7 @@ def _build_regimes(source: Source) -> Figure:
 
 
 def _build_margins(source: Source) -> Figure:
-    key, title, answer = "margins", "Δ/B against N", source.ask_query("bounds_by_n")
+    key, title, answer = "margins", "Δ/B against N", source.ask_shown("bounds_by_n")
     one = pc.and_(pc.equal(answer.table["metric"], "precision"), pc.equal(answer.table["family"], "printed"))
     table = answer.table.filter(one).select(["n", "margin", "premise_share"])
     if not has_values(table, "margin"):

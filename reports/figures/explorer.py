@@ -22,7 +22,7 @@ def build_section(source: Source) -> Section:
 
 def _build_explorer(source: Source) -> Figure:
     key, title, answer = "explorer", "Heads, one by one", source.ask_query("explorer_heads", n=source.n)
-    curves = source.ask_query("explorer_curves").table
+    curves = source.ask_shown("explorer_curves").table
     rows = answer.rows()
     if not source.last_n:
         return make_empty_figure(key, title, answer, NOTHING_SELECTED)

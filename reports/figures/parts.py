@@ -9,6 +9,7 @@ import altair as alt
 import duckdb
 import pyarrow as pa
 
+from reports.findings.bounds import find_shown_kappa
 from reports.findings.numbers import Row
 from reports.listings import Listing
 from reports.queries import Answer, Parameter, ask
@@ -182,6 +183,11 @@ class Source:
     def ask_query(self, name: str, /, **parameters: Parameter) -> Answer:
         """Answer to the query of this name, which takes ``$study``, ``$query`` and these parameters."""
         return self.ask_study(name, query=self.query, **parameters)
+
+    def ask_shown(self, name: str, /) -> Answer:
+        """Answer to the query of this name, which takes ``$study``, ``$query`` and the ``$kappa`` that figures show."""
+        row = find_shown_kappa(self.ask_query("coverage_by_kappa").rows())
+        return self.ask_query(name, kappa=None if row is None else row["kappa"])
 
 
 def find_source(connection: duckdb.DuckDBPyConnection, study: str, *, map_n: int) -> Source:

@@ -62,7 +62,7 @@ def build_separation(source: Source) -> Section:
 def _build_metric(source: Source, metric: str) -> Figure:
     """Build one metric of the whole model against N, with the nulls and the twin (Figure 5)."""
     key, title = f"{metric}-by-n", f"{numbers.NAMES[metric]} against N"
-    answer = source.ask_query("bounds_by_n")
+    answer = source.ask_shown("bounds_by_n")
     table = answer.table.filter(pc.equal(answer.table["metric"], metric))
     rows = separation_findings.join_bounds(table.to_pylist(), metric)
     if not rows:
@@ -121,7 +121,7 @@ def build_heads(source: Source) -> Section:
 def build_bounded(source: Source, metric: str) -> Figure:
     """One metric of the whole model against N, with all its bounds (Figure 5)."""
     key, title = f"{metric.replace('_', '-')}-bounds", BOUNDED[metric]
-    answer = source.ask_query("bounds_by_n")
+    answer = source.ask_shown("bounds_by_n")
     table = answer.table.filter(pc.equal(answer.table["metric"], metric))
     rows = separation_findings.join_bounds(table.to_pylist(), metric)
     if not rows:

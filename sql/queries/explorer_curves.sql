@@ -1,15 +1,10 @@
 -- grain:   one row per (layer, head)
--- inputs:  selection_means, attention_rows, bound_means, diagnostics, coverage, log_grid; $study, $query
--- meaning: the curves of every head over n as lists of equal length, mean over sequences; printed bounds at the κ that
---          coverage marks as shown; n: at most 24 values, evenly spaced on a log axis, up to the number of keys of the
---          head; NULL if there is no bound or no cosine; precision_floor: N/n, below which Precision cannot lie
+-- inputs:  selection_means, attention_rows, bound_means, diagnostics, log_grid; $study, $query, $kappa
+-- meaning: the curves of every head over n as lists of equal length, mean over sequences; printed bounds at $kappa; n:
+--          at most 24 values, evenly spaced on a log axis, up to the number of keys of the head; NULL if there is no
+--          bound or no cosine; precision_floor: N/n, below which Precision cannot lie
 WITH grid AS (
     FROM log_grid((SELECT max(n) FROM selection_means WHERE study = $study AND query = $query), points := 24)
-),
-best AS (
-    SELECT kappa
-    FROM coverage
-    WHERE study = $study AND query = $query AND shown
 ),
 keys AS (
     SELECT layer, head, avg(1 / n_keys) AS floor_of_one
@@ -28,7 +23,7 @@ printed AS (
     SELECT layer, head, n, precision_lower, precision_upper, recall_lower, recall_upper
     FROM bound_means
     SEMI JOIN grid ON n = point
-    WHERE study = $study AND query = $query AND family = 'printed' AND kappa = (SELECT kappa FROM best)
+    WHERE study = $study AND query = $query AND family = 'printed' AND kappa = $kappa
 ),
 scale_free AS (
     SELECT layer, head, n, precision_lower AS precision_scale_free, recall_lower AS recall_scale_free

@@ -221,10 +221,11 @@ def _read_declaration(path: Path, _: tuple[int, int]) -> _Declaration:
     """What a database says of itself in one version, read once; only foreign objects do not raise."""
     with _attach_alone(path) as connection:
         foreign = _find_foreign(connection)
-        if "studies" not in _list_tables(connection):
+        tables = _list_tables(connection)
+        if "studies" not in tables:
             return _Declaration(foreign, 0, None)
         rows = connection.execute("SELECT provenance FROM it.studies").fetchall()
-        return _Declaration(foreign, _read_format_version(connection), rows[0][0] if rows else None)
+        return _Declaration(foreign, _read_format_version(connection, tables), rows[0][0] if rows else None)
 
 
 class Reader:
@@ -364,7 +365,8 @@ def _list_tables(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Mapping[
 def _read_contents(path: Path, _: tuple[int, int]) -> _Contents:
     """Contents of a database in one version, read once; raises like ``open_database``."""
     with open_database(path) as connection:
-        return _Contents(_list_tables(connection), _read_format_version(connection))
+        tables = _list_tables(connection)
+        return _Contents(tables, _read_format_version(connection, tables))
 
 
 def describe_damage(connection: duckdb.DuckDBPyConnection, message: str) -> str | None:
@@ -472,9 +474,9 @@ def _describe_rebuild(study: str) -> str:
     return f"rebuild it: attention-geometry run {study}"
 
 
-def _read_format_version(connection: duckdb.DuckDBPyConnection) -> int:
+def _read_format_version(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Mapping[str, str]]) -> int:
     """The version of the tables of the database ``it``; 0 if its file states none."""
-    if "format_version" not in _list_tables(connection).get("studies", {}):
+    if "format_version" not in tables.get("studies", {}):
         return 0
     rows = connection.execute("SELECT max(format_version) FROM it.studies").fetchall()
     return int(rows[0][0] or 0)

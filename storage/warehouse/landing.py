@@ -234,13 +234,13 @@ def _build_jobs(
     }
     jobs[RELATIONS] = partial(_create_relations, aside)
     jobs |= {table.name: partial(_derive, aside, table, study) for table in derived}
+    after = {table.name: find_tables_read(table) | {RELATIONS} for table in derived}
+    if computed:
+        after[COMPUTED] = frozenset(jobs)
+        jobs[COMPUTED] = partial(_compute, aside, computed, study)
     jobs |= {_make_job_name(check.name): partial(_find_violations, aside, check, study) for check in checks}
     tables_declared = [sql.read_statement("schema", name) for name in sql.list_names("schema")]
     jobs |= {_make_job_name(table.name): partial(_find_undeclared, aside, table, study) for table in tables_declared}
-    after = {table.name: find_tables_read(table) | {RELATIONS} for table in derived}
-    if computed:
-        jobs[COMPUTED] = partial(_compute, aside, computed, study)
-        after[COMPUTED] = frozenset({*given, *(table.name for table in derived), RELATIONS})
     reading = {check.name: find_tables_read(check) for check in checks}
     reading |= {table.name: frozenset({table.name}) for table in tables_declared}
     for name, read in reading.items():

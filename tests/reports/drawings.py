@@ -15,6 +15,13 @@ def of_query(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) ->
     return ask(connection, name, study=study.study, query=study.query).table
 
 
+def of_shown(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) -> Any:
+    """As ``of_query``, at the κ that figures show."""
+    place = {"study": study.study, "query": study.query}
+    shown = "SELECT kappa FROM coverage WHERE study = $study AND query = $query AND shown"
+    return ask(connection, name, **place, kappa=connection.execute(shown, place).fetchall()[0][0]).table
+
+
 def of_study(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) -> Any:
     return ask(connection, name, study=study.study).table
 

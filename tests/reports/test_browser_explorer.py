@@ -17,6 +17,7 @@ from reports.page import ReportSummary, write_report
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, LARGE, SMALL, Writer
+from tests.reports.drawings import of_shown
 from tests.reports.driver import Browser
 
 EXPLORER = "document.getElementById('chart-explorer')"
@@ -64,7 +65,7 @@ def drawn(browser: Browser) -> dict[str, dict[int, float]]:
 def expected(
     connection: duckdb.DuckDBPyConnection, study: MadeUp, layer: int, head: int
 ) -> dict[str, dict[int, float]]:
-    rows = ask(connection, "explorer_curves", study=study.study, query=study.query).rows()
+    rows = of_shown(connection, study, "explorer_curves").to_pylist()
     (row,) = (row for row in rows if (row["layer"], row["head"]) == (layer, head))
     curves = {column: dict(zip(row["n"], row[column], strict=True)) for lines in LINES.values() for column in lines}
     known = {column: {n: value for n, value in curve.items() if value is not None} for column, curve in curves.items()}

@@ -23,7 +23,7 @@ from reports.charts.elements import BARS, SEPARATION, edges, histogram
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, SMALL
-from tests.reports.drawings import assert_described, drawn, of_query, of_study, parts
+from tests.reports.drawings import assert_described, drawn, of_query, of_shown, of_study, parts
 
 Draw = Callable[[duckdb.DuckDBPyConnection, MadeUp], alt.LayerChart]
 
@@ -52,7 +52,7 @@ def attention(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> alt.Layer
 
 
 def margins(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> alt.LayerChart:
-    curve = only(of_query(connection, study, "bounds_by_n"), "family", "printed")
+    curve = only(of_shown(connection, study, "bounds_by_n"), "family", "printed")
     return bounds_charts.margins(only(curve, "metric", "recall"), of_query(connection, study, "regimes_of_model"))
 
 
@@ -62,10 +62,10 @@ PLANTED |= {"fitted": 1.1, "difference": 0.1, "low": 0.9, "high": 1.3}
 
 CHARTS: dict[str, Draw] = {
     "precision_bounds": lambda c, s: separation_charts.metric_bounds(
-        of_query(c, s, "bounds_by_n"), metric="precision", elbow_n=2
+        of_shown(c, s, "bounds_by_n"), metric="precision", elbow_n=2
     ),
     "f_r_min_bounds": lambda c, s: separation_charts.metric_bounds(
-        of_query(c, s, "bounds_by_n"), metric="f_r_min", elbow_n=None
+        of_shown(c, s, "bounds_by_n"), metric="f_r_min", elbow_n=None
     ),
     "precision_recall": lambda c, s: separation_charts.precision_recall(curves(c, s), marked_n=1),
     "elbows": lambda c, s: separation_charts.elbows(of_query(c, s, "elbow_by_head")),
@@ -238,7 +238,7 @@ def test_weights_that_underflow_stay_on_the_log_axis(small: duckdb.DuckDBPyConne
 
 
 def test_a_mean_outside_its_bounds_is_marked(small: duckdb.DuckDBPyConnection) -> None:
-    table = of_query(small, SMALL, "bounds_by_n")
+    table = of_shown(small, SMALL, "bounds_by_n")
     rows = [row | {"inside": None if row["inside"] is None else True} for row in table.to_pylist()]
     assert not any(
         row["outside"]

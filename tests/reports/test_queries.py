@@ -16,11 +16,13 @@ from reports.queries import ask
 from sql.thresholds import THRESHOLDS
 from tests.made_up import MadeUp, tables, warehouse
 from tests.reports.conftest import DEGENERATE, LONG, SMALL, SYNTHETIC, THREE
+from tests.reports.drawings import of_shown
 
-PARAMETERS: dict[str, str | int | None] = {
+PARAMETERS: dict[str, str | float | None] = {
     "study": SMALL.study,
     "query": SMALL.query,
     "n": 4,
+    "kappa": 0.5,
     "sequences": 2,
     "positions": 5,
     "family": "steps",
@@ -32,7 +34,7 @@ PARAMETERS: dict[str, str | int | None] = {
     "measure": "recall",
     **dict.fromkeys(threshold.name for threshold in THRESHOLDS),
 }
-SPECIFIC: dict[str, dict[str, str | int | None]] = {"separability_at_n": {"measure": "auc"}}
+SPECIFIC: dict[str, dict[str, str | float | None]] = {"separability_at_n": {"measure": "auc"}}
 """What single queries are asked instead."""
 MEASURED = ("studies", "heads", "tokens", "selection_counts", "attention_by_position", "value_norm_by_position")
 """Tables that studies of every version have."""
@@ -42,7 +44,7 @@ OF_STUDIES = [name for name in sql.list_names("queries") if not name.startswith(
 """The queries about studies; those about families are in ``tests/dagster_project/test_family_tables.py``."""
 
 
-def parameters_of(name: str) -> dict[str, str | int | None]:
+def parameters_of(name: str) -> dict[str, str | float | None]:
     code = re.sub(r"--.*", "", sql.read_statement("queries", name).text)
     values = PARAMETERS | SPECIFIC.get(name, {})
     return {parameter: values[parameter] for parameter in set(re.findall(r"\$(\w+)", code))}
@@ -119,7 +121,7 @@ def test_a_parameter_that_is_missing_or_too_many_is_refused(small: duckdb.DuckDB
 def test_long_contexts_stay_small(long: duckdb.DuckDBPyConnection) -> None:
     """The rows of a chart grow with the logarithm of the context, or stop growing."""
     asked = {"study": "long", "query": LONG.query}
-    curves, bounds = (ask(long, name, **asked).table for name in ("curves_by_n", "bounds_by_n"))
+    curves, bounds = ask(long, "curves_by_n", **asked).table, of_shown(long, LONG, "bounds_by_n")
     weights, fitted = (ask(long, name, **asked).rows() for name in ("attention_over_heads", "weights_fit_curve"))
     norms = ask(long, "value_norm_over_heads", study="long").rows()
     cosines = ask(long, "similarity_curves", study="long").table
@@ -141,7 +143,7 @@ def test_long_contexts_stay_small(long: duckdb.DuckDBPyConnection) -> None:
         assert [row["first_position"] for row in rows[1:]] == [row["last_position"] + 1 for row in rows[:-1]]
         assert (rows[0]["last_position"], rows[-1]["last_position"]) == (0, LONG.query)
     assert weights[-1]["first_position"] == LONG.query
-    assert 20 <= len(ask(long, "explorer_curves", **asked).rows()[0]["n"]) <= 24
+    assert 20 <= len(of_shown(long, LONG, "explorer_curves").to_pylist()[0]["n"]) <= 24
     assert ask(long, "diagnostics_of_head", layer=0, head=1, **asked).table.num_rows <= 161
 
 
@@ -313,7 +315,7 @@ def test_bounds_at_the_best_kappa(three: duckdb.DuckDBPyConnection) -> None:
     expected = three.sql(
         f"SELECT * FROM bounds_comparison_model WHERE query = 23 AND kappa IS NOT DISTINCT FROM ({best})"
     ).to_arrow_table()
-    rows = ask(three, "bounds_by_n", study="three", query=23).rows()
+    rows = of_shown(three, THREE, "bounds_by_n").to_pylist()
     by_key = {(row["family"], row["n"]): row for row in expected.to_pylist()}
     assert len(rows) == 4 * len(by_key) == 4 * 2 * (THREE.context - 1)
     for row in rows:
@@ -773,7 +775,7 @@ BOUNDS_OF_HEAD = """
 
 
 def test_the_curves_of_every_head_are_lists_of_equal_length(three: duckdb.DuckDBPyConnection) -> None:
-    rows = ask(three, "explorer_curves", study="three", query=23).rows()
+    rows = of_shown(three, THREE, "explorer_curves").to_pylist()
     assert [(row["layer"], row["head"]) for row in rows] == [(layer, head) for layer in range(3) for head in range(6)]
     for row in rows:
         lists = {name: values for name, values in row.items() if name not in {"layer", "head"}}
