@@ -148,10 +148,11 @@ def test_a_bound_of_nothing_but_zero_is_told_so() -> None:
 
 
 def test_elbows_count_those_without_one() -> None:
-    heads = [{"elbow_n": n} for n in (3, 4, 9, None)]
+    heads = [elbow("ok", elbow_n=n) for n in (3, 4, 9)] + [elbow("no_bend"), elbow("no_decline")]
     text = separation_findings.describe_elbows(heads)
     assert text.startswith("Of 3 heads with an elbow, 2 have it at N = 3 or 4; the median is N = 4, the largest N = 9.")
-    assert text.endswith("1 head has none.")
+    assert "2 heads have none: in 1 head the harmonic mean of Precision and Recall falls" in text
+    assert "the only N" not in text
 
 
 def elbow(status: str | None, **found: float | None) -> Row:
