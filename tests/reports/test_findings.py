@@ -402,3 +402,15 @@ def test_the_sink_alone_gives_a_floor() -> None:
     assert "with a floor of 0.05, which is reached at once" in text
     assert "ρ₀ = 0.2 (0.1 to 0.3), with a standard deviation of 0.1" in text
     assert "a floor of about ρ₀² = 0.04" in text
+
+
+def test_the_variation_of_the_expected_norm_is_that_of_its_claim() -> None:
+    """Over few sequences the mean norm varies more: the claim is about what is left over infinitely many."""
+    heads = [
+        {"sequences": 4, "cv_of_mean_norm": 0.1, "cv_within_sequence": 0.2, "cv_of_expected_norm": cv}
+        for cv in (0.0, 0.01, 0.05)
+    ]
+    text = values_findings.describe_norm_variation(heads)
+    assert text.endswith("Extrapolated to infinitely many sequences it is 0 to 0.05, 0.01 in the median KV head.")
+    unknown = [row | {"cv_of_expected_norm": None} for row in heads]
+    assert "Extrapolated" not in values_findings.describe_norm_variation(unknown)
