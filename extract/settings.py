@@ -11,7 +11,7 @@ from math import inf, pi
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal, NoReturn, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from extract.hub import is_local_id
@@ -62,6 +62,10 @@ MOST_GROWTH = 60
 """Largest growth of the weights over the last phase, as an exponent: e⁶⁰, of the 10³⁸ that float32 spans."""
 
 
+Whole = Annotated[int, Strict()]
+"""A whole number; ``true`` is none."""
+
+
 class Settings(BaseModel):
     """Settings that refuse unknown fields and cannot be changed."""
 
@@ -95,7 +99,7 @@ class ModelSettings(Settings):
         description="`trained`: those of the checkpoint; `random`: drawn by the architecture's own initialisation, as "
         "an untrained control",
     )
-    weights_seed: int | None = Field(
+    weights_seed: Whole | None = Field(
         None,
         ge=0,
         exclude_if=lambda seed: seed is None,
@@ -210,10 +214,10 @@ class SyntheticSettings(Settings):
     Ranges are [first, last]; ``extract.synthetic`` describes how heads are distributed over them.
     """
 
-    layers: int = Field(4, ge=1, description="attention layers")
-    heads: int = Field(8, ge=1, description="query heads in each layer")
-    kv_heads: int = Field(4, ge=1, validate_default=True, description="KV heads in each layer, a divisor of heads")
-    head_dim: int = Field(64, ge=2, description="length d of one value state")
+    layers: Whole = Field(4, ge=1, description="attention layers")
+    heads: Whole = Field(8, ge=1, description="query heads in each layer")
+    kv_heads: Whole = Field(4, ge=1, validate_default=True, description="KV heads in each layer, a divisor of heads")
+    head_dim: Whole = Field(64, ge=2, description="length d of one value state")
     value_scale: tuple[Positive, Positive] = Field((0.5, 4.0), description="C, norm of all value states but the sink's")
     lambda_sink: tuple[Magnitude, Magnitude] = Field((0.1, 0.5), description="λ, norm of the sink's value state over C")
     beta: tuple[Positive, Positive] = Field((0.02, 0.3), description="β, decay of the cosine with distance")
@@ -254,8 +258,8 @@ class ExtractionSettings(Settings):
 
     model: Annotated[ModelSettings, BeforeValidator(_expand_id)]
     corpus: Annotated[CorpusSettings, BeforeValidator(_expand_id)] = Field(None, validate_default=True)
-    context_length: int = Field(ge=2, description="tokens in each sequence")
-    sequences: int = Field(
+    context_length: Whole = Field(ge=2, description="tokens in each sequence")
+    sequences: Whole = Field(
         24, ge=1, description="number of sequences, the sample of every interval; a default that decides most claims"
     )
     queries: tuple[int, ...] | None = Field(
@@ -263,7 +267,7 @@ class ExtractionSettings(Settings):
         description="positions of the queries whose weights are kept, in any order, such as [63, 127, 255]; the one at "
         "position q has q + 1 keys, so several queries compare sizes of context; default: only the last position",
     )
-    seed: int = Field(0, ge=0, description="seed of the choice of sequences from the corpus")
+    seed: Whole = Field(0, ge=0, description="seed of the choice of sequences from the corpus")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the model's weights")
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N")
     device_map: Literal["auto", "balanced", "balanced_low_0", "sequential"] | None = Field(

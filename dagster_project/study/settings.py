@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from extract.settings import SYNTHETIC, ExtractionSettings, Settings, refuse
+from extract.settings import SYNTHETIC, ExtractionSettings, Settings, Whole, refuse
 
 RANDOM = "random"
 """The value of ``twin`` by which a study requests a generated twin, and of ``weights`` for random ones."""
@@ -59,7 +59,7 @@ def _check_distinct(given: tuple[object, ...]) -> tuple[object, ...]:
     return given
 
 
-Sizes = Annotated[tuple[Annotated[int, Field(ge=2, le=2**16)], ...], Field(min_length=1, max_length=16)]
+Sizes = Annotated[tuple[Annotated[Whole, Field(ge=2, le=2**16)], ...], Field(min_length=1, max_length=16)]
 """Sizes of simulated heads."""
 
 
@@ -71,7 +71,7 @@ class MonteCarloGrid(Settings):
 
     head_dim: Sizes = Field(default=(16, 64, 128), description="lengths d of one value state")
     n_keys: Sizes = Field(default=(64, 256), description="numbers of keys, including the sink")
-    n: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+    n: tuple[Annotated[Whole, Field(ge=1)], ...] = Field(
         default=(1, 2, 4, 8, 16, 32, 64, 128),
         min_length=1,
         description="numbers N of selected keys; a grid point uses those below its n_keys",
@@ -87,7 +87,7 @@ class MonteCarloGrid(Settings):
     rho_0: tuple[Annotated[float, Field(gt=-1, lt=1)], ...] = Field(
         default=(0.0, 0.2), min_length=1, description="ρ_0, cosine of the sink's value state with the others"
     )
-    draws: int = Field(default=100, ge=2, le=10_000, description="heads drawn at each grid point")
+    draws: Whole = Field(default=100, ge=2, le=10_000, description="heads drawn at each grid point")
 
     _distinct = field_validator("head_dim", "n_keys", "n", "beta", "lambda_sink", "rho_0")(_check_distinct)
 
@@ -102,10 +102,10 @@ class MonteCarloGrid(Settings):
 class Nulls(Settings):
     """How much of a study is compared with chance."""
 
-    sequences: int = Field(
+    sequences: Whole = Field(
         default=24, ge=1, description="number of sequences that are compared, the first ones; all if there are fewer"
     )
-    draws: int = Field(
+    draws: Whole = Field(
         default=4, ge=0, le=1000, description="draws of each null for every sequence, query and head; 0 for no nulls"
     )
 
@@ -127,7 +127,7 @@ class EffectsSettings(Settings):
         description="list of replacements of the output of each head: zero; mean, over positions and the other "
         "sequences of the study; sink, the value state of position 0",
     )
-    sequences: int = Field(
+    sequences: Whole = Field(
         default=8, ge=1, description="number of sequences of the study used for replacing heads and choosing budgets"
     )
     budgets: tuple[Share, ...] = Field(
@@ -135,10 +135,10 @@ class EffectsSettings(Settings):
         max_length=32,
         description="list of budgets of sparse attention, as shares of the context; [] for none",
     )
-    held_out: int = Field(
+    held_out: Whole = Field(
         default=8, ge=1, description="number of sequences of the corpus, not read by the study, used to test budgets"
     )
-    draws: int = Field(default=3, ge=1, le=100, description="draws of random heads and random budgets, as controls")
+    draws: Whole = Field(default=3, ge=1, le=100, description="draws of random heads and random budgets, as controls")
     renormalised: bool = Field(
         default=True, description="whether the weights of the kept keys are rescaled to sum to 1, as in sparse methods"
     )
@@ -171,7 +171,7 @@ class AnalysisSettings(Settings):
         description="list of the temperatures T at which selections are measured as well, with weights softmax(l/T) "
         "computed from the stored ones",
     )
-    temperature_sequences: int = Field(
+    temperature_sequences: Whole = Field(
         default=4,
         ge=1,
         description="number of sequences, the first ones, used for selections at other temperatures, all if there are "
@@ -187,7 +187,7 @@ class AnalysisSettings(Settings):
         description="interventions that measure what heads do: replacing each in turn, and attention to fewer keys; "
         "none if omitted",
     )
-    map_n: int = Field(default=4, ge=1, description="N at which the layer by head maps show Precision and Recall")
+    map_n: Whole = Field(default=4, ge=1, description="N at which the layer by head maps show Precision and Recall")
 
     def select_measured(self) -> dict[str, Any]:
         """The settings that determine the metrics, as JSON."""

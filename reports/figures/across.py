@@ -90,7 +90,7 @@ def _build_sink(sources: Sequence[Source]) -> Figure:
             findings.describe_sink_effects(answer.rows()),
             f"Studies without a line: {', '.join(without)}." if without else "",
         ),
-        "Pearson correlation over heads, each first averaged over sequences, with its 95 % bootstrap interval over "
+        "Pearson correlation over heads, each first averaged over sequences, with its 95 % interval over "
         "sequences. In the paper it peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
         answer,
         charts=(charts.sink_effects(answer.table).properties(title=title),),

@@ -35,7 +35,7 @@ def _build_model(source: Source) -> Figure:
         "give. The paper draws no such figure and compares with no null.",
         answer,
         marks="AUC: probability that a selected key is nearer to s_N than one left out. Specificity: share of the keys "
-        "left out that lie beyond r_max. Within a band the selections would not differ clearly from its null.",
+        "left out that lie beyond r_max. Within the band of a null the model does not differ clearly from it.",
         charts=tuple(charts.chance(answer.table, measure=measure) for measure in _DRAWN),
         titled=True,
         tab="AUC, specificity",

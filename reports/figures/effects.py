@@ -60,9 +60,10 @@ def _build_ablation(source: Source) -> tuple[Figure, ...]:
         "Loss without a head and its geometry",
         findings.describe_correlations(correlations),
         "One dot per head, coloured by its kind; the titles give rank correlations over heads within layers, since "
-        "depth moves both, with intervals over sequences and the p value of exchanging KV groups within layers. The "
-        f"table has the {ROWS} heads of largest increase; its SQL returns all of them. The paper hopes for such a "
-        "relation but does not test it.",
+        "depth moves both, with intervals over sequences and the p value of exchanging KV groups within layers. "
+        "Measures are means over all sequences; the claim about Recall takes that of the sequence in which the loss is "
+        f"measured. The table has the {ROWS} heads of largest increase; its SQL returns all of them. The paper hopes "
+        "for such a relation but does not test it.",
         answer,
         part=answer.table.sort_by([("delta_loss", "descending")]).slice(0, ROWS),
         whole=answer.table,

@@ -96,7 +96,8 @@ def _build_diagnostics(source: Source) -> Figure:
             _explain_missing(examples, shown, "it attends to one key"),
             *(f"{one.title}: {findings.describe_cosines(one.rows)}" for one in shown if one not in turning),
         ),
-        "Means over sequences. In the paper a Retriever’s norm drops sharply without the "
+        "Means over sequences. Margin: by how much the score of the label exceeds the next one, that of Other being 0; "
+        "below 0 where it does not. In the paper a Retriever’s norm drops sharply without the "
         "last token, whose direction s_N keeps at every N; in a Mixer s_N turns from v₀ to v_L and the two norms "
         "converge; in a Reset head the sink’s part is the larger one and cos(s_N, v_L) stays low until N is very "
         "large.",

@@ -80,7 +80,7 @@ def _build_metric(source: Source, metric: str) -> Figure:
         numbers.join_sentences(
             FLOOR if metric == "precision" else "",
             _describe_settings(source) if metric in _PAPER else "",
-            "The nulls are drawn only for the first sequences, at N on a log grid." if of_nulls else "",
+            _describe_nulls(of_nulls[0]) if of_nulls else "",
             f"Random weights: the study {source.twin.study}." if twin is not None and source.twin else "",
             _PAPER[metric],
         ),
@@ -94,6 +94,11 @@ def _build_metric(source: Source, metric: str) -> Figure:
         tab="Precision, Recall",
         charts=(charts.metric_curves(table, nulls, twin, metric=metric),),
     )
+
+
+def _describe_nulls(row: numbers.Row) -> str:
+    """Of how many sequences the nulls are."""
+    return f"The nulls are drawn for the first {numbers.count(row['sequences'], 'sequence')}, at N on a log grid."
 
 
 def _read_twin(source: Source) -> pa.Table | None:
@@ -131,7 +136,7 @@ def build_bounded(source: Source, metric: str) -> Figure:
         key,
         title,
         separation_findings.describe_envelope(rows, metric),
-        "Line: mean over heads, each first averaged over sequences; band: its 95 % bootstrap interval over sequences. "
+        "Line: mean over heads, each first averaged over sequences; band: its 95 % interval over sequences. "
         f"{_describe_settings(source)} {FLOOR + ' ' if metric == 'precision' else ''}{_PAPER[metric]}",
         answer,
         part=table,

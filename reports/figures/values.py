@@ -105,9 +105,9 @@ def _build_model(source: Source) -> Figure:
             findings.describe_similarity_curve(table.to_pylist(), "All KV heads"),
             findings.describe_model_similarity(model),
         ),
-        "Mean cosine over pairs at that distance, over sequences and over KV heads, with both fits; ± is the standard "
-        "error over sequences. The fit with a floor, c + (1 − c) exp(−β k), is not from the paper. ρ_0 is the mean "
-        "cosine of the sink’s value state with the others, which the paper assumes to be constant.",
+        "Mean cosine over pairs at that distance, over sequences and over KV heads, with both fits; in brackets: "
+        "95 % intervals over sequences. The fit with a floor, c + (1 − c) exp(−β k), is not from the paper. ρ_0 is the "
+        "mean cosine of the sink’s value state with the others, which the paper assumes to be constant.",
         answer,
         part=table,
         paper="Figure 3",

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head
-from reports.findings.separation import WITHOUT_ELBOW
 from reports.findings.sink import NO_RHO_0
 from reports.findings.taxonomy import OTHER
 
@@ -19,7 +18,7 @@ def describe_explorer(heads: Sequence[Row], n: int) -> str:
         f"{count(len(heads), 'head')} to choose from; the map starts at the one whose kind is clearest, "
         f"{name_head(find_clearest(heads))}.",
         flagged if others else "",
-        _describe_blank(heads, "elbow_n", "an elbow: " + ", or ".join(WITHOUT_ELBOW.values())),
+        _describe_blank(heads, "elbow_n", "an elbow"),
         _describe_blank(heads, "recall", f"a Recall at N = {n}: they attend to {n} keys or fewer"),
         _describe_blank(heads, "rho_0", f"a ρ₀: {NO_RHO_0}"),
     )

@@ -164,7 +164,7 @@ def describe_best_temperatures(rows: Sequence[Row]) -> str:
             clauses.append(
                 f"{name} at N = {max(row['n'] or 0 for row in mine)} is most often largest at "
                 f"T = {number(most['temperature'])}, in {most['heads']:,} of {count(heads, 'head')}; it is larger at "
-                f"another T than at T = 1, with an interval above 0, in {clear:,}."
+                f"another T than at T = 1, with an interval above 0, in {f'{clear:,}' if clear else 'none'}."
             )
     return join_sentences(
         *clauses,

@@ -139,14 +139,16 @@ def describe_blanks(heads: Sequence[Row], metric: str, n: int) -> str:
 def describe_elbows(heads: Sequence[Row]) -> str:
     """Elbows of the heads (``elbow_by_head``)."""
     elbows = [row["elbow_n"] for row in drop_nulls(heads, "elbow_n")]
-    without = len(heads) - len(elbows)
+    without = [row for row in heads if row["elbow_n"] is None]
     if not elbows:
         return f"No head has an elbow: {_explain_no_elbow(heads)}."
     small = sum(n <= 4 for n in elbows)
     return join_sentences(
         f"Of {count(len(elbows), 'head')} with an elbow, {small} {'has' if small == 1 else 'have'} it at N = 3 or 4; "
         f"the median is N = {number(median(elbows))}, the largest N = {max(elbows)}.",
-        f"{count(without, 'head')} {'has' if without == 1 else 'have'} none." if without else "",
+        f"{count(len(without), 'head')} {'has' if len(without) == 1 else 'have'} none: {_explain_no_elbow(without)}."
+        if without
+        else "",
     )
 
 

@@ -34,11 +34,12 @@ def describe_kinds(heads: Sequence[Row]) -> str:
     """Number of heads of each kind, and the agreement of sequences (``taxonomy_of_heads``)."""
     numbers = Counter(row["label"] for row in heads)
     counts = [count(numbers[label], *_NOUNS[label]) if numbers[label] else f"no {_NOUNS[label][0]}" for label in KINDS]
-    agreement = fmean(row["agreement"] for row in heads)
+    agreement, none = (percent(fmean(row[name] for row in heads)) for name in ("agreement", "other_share"))
     return join_sentences(
         f"Of {count(len(heads), 'head')}: {', '.join(counts)}.",
         _describe_others([row for row in heads if row["label"] == OTHER]),
-        f"By themselves {percent(agreement)} of the sequences give a head the same label.",
+        f"By themselves {agreement} of the sequences give a head the same label, and in {none} of all sequences and "
+        "heads no rule is met; a head has the kind that more than half of the sequences give it.",
     )
 
 
@@ -107,10 +108,10 @@ def describe_other_range(thresholds: Sequence[Row]) -> str:
     """Describe how many sequences and heads meet no rule, as one threshold is changed."""
     low = min(thresholds, key=lambda row: row["other_least"])
     high = max(thresholds, key=lambda row: row["other_most"])
+    first = "" if low["threshold"] == high["threshold"] else f" ({low['threshold']})"
     return (
-        f"If one threshold is halved, doubled or changed by 10 %, between {percent(low['other_least'])} "
-        f"({low['threshold']}) and {percent(high['other_most'])} ({high['threshold']}) of all sequences and heads meet "
-        "no rule."
+        f"If one threshold is halved, doubled or changed by 10 %, between {percent(low['other_least'])}{first} and "
+        f"{percent(high['other_most'])} ({high['threshold']}) of all sequences and heads meet no rule."
     )
 
 

@@ -26,16 +26,21 @@ def describe_value_norm(norms: Sequence[Row]) -> str:
 
 def describe_norm_variation(heads: Sequence[Row]) -> str:
     """Both coefficients of variation (``norm_variation_by_head``)."""
-    of_mean, within = (
-        [row[column] for row in drop_nulls(heads, column)] for column in ("cv_of_mean_norm", "cv_within_sequence")
+    of_mean, within, expected = (
+        [row[column] for row in drop_nulls(heads, column)]
+        for column in ("cv_of_mean_norm", "cv_within_sequence", "cv_of_expected_norm")
     )
     if not of_mean or not within:
         return "No KV head has two positions after the sink, so their norms have no variation."
     sequences = max(row["sequences"] for row in heads)
-    return (
+    return join_sentences(
         f"Over positions, the coefficient of variation of {count(len(within), 'KV head')} is {_format_range(within)} "
         f"within one sequence, and {_format_range(of_mean)} for the mean norm of {count(sequences, 'sequence')}, which "
-        f"for independent tokens would be 1/√{sequences} = {number(1 / sqrt(sequences))} of the former."
+        f"for independent tokens would be 1/√{sequences} = {number(1 / sqrt(sequences))} of the former.",
+        f"Extrapolated to infinitely many sequences it is {_format_range(expected)}, {number(median(expected))} in the "
+        "median KV head."
+        if expected
+        else "",
     )
 
 

@@ -9,6 +9,7 @@ SELECT
     single_key,
     margin,
     agreement,
+    other_share,
     retriever_score,
     mixer_score,
     reset_score,

@@ -205,6 +205,12 @@ def test_nulls_that_cannot_be_drawn_are_named(nulls: dict[str, int], said: str) 
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("field", ["sequences", "context_length", "seed"])
+def test_true_is_not_a_whole_number(field: str) -> None:
+    with pytest.raises(UserError, match=f"field '{field}': input should be a valid integer, found True"):
+        parse_study("a", DESCRIBED | {field: True}, "file")
+
+
 def test_the_scales_are_those_of_the_mathematics() -> None:
     assert get_args(AnalysisSettings.model_fields["scale"].annotation) == SCALES
 

@@ -148,10 +148,11 @@ def test_a_bound_of_nothing_but_zero_is_told_so() -> None:
 
 
 def test_elbows_count_those_without_one() -> None:
-    heads = [{"elbow_n": n} for n in (3, 4, 9, None)]
+    heads = [elbow("ok", elbow_n=n) for n in (3, 4, 9)] + [elbow("no_bend"), elbow("no_decline")]
     text = separation_findings.describe_elbows(heads)
     assert text.startswith("Of 3 heads with an elbow, 2 have it at N = 3 or 4; the median is N = 4, the largest N = 9.")
-    assert text.endswith("1 head has none.")
+    assert "2 heads have none: in 1 head the harmonic mean of Precision and Recall falls" in text
+    assert "the only N" not in text
 
 
 def elbow(status: str | None, **found: float | None) -> Row:
@@ -401,3 +402,15 @@ def test_the_sink_alone_gives_a_floor() -> None:
     assert "with a floor of 0.05, which is reached at once" in text
     assert "ρ₀ = 0.2 (0.1 to 0.3), with a standard deviation of 0.1" in text
     assert "a floor of about ρ₀² = 0.04" in text
+
+
+def test_the_variation_of_the_expected_norm_is_that_of_its_claim() -> None:
+    """Over few sequences the mean norm varies more: the claim is about what is left over infinitely many."""
+    heads = [
+        {"sequences": 4, "cv_of_mean_norm": 0.1, "cv_within_sequence": 0.2, "cv_of_expected_norm": cv}
+        for cv in (0.0, 0.01, 0.05)
+    ]
+    text = values_findings.describe_norm_variation(heads)
+    assert text.endswith("Extrapolated to infinitely many sequences it is 0 to 0.05, 0.01 in the median KV head.")
+    unknown = [row | {"cv_of_expected_norm": None} for row in heads]
+    assert "Extrapolated" not in values_findings.describe_norm_variation(unknown)

@@ -79,17 +79,19 @@ def head(label: str, layer: int = 0, **changed: object) -> Row:
         "single_key": False,
         "margin": 0.2,
         "agreement": 1.0,
+        "other_share": 0.0,
     }
     return row | {"cos_last_level": 0.5, "cos_last_change": 0.1} | changed
 
 
 def test_kinds_are_counted_with_those_that_meet_no_rule() -> None:
-    heads = [head("Retriever"), head("Reset"), head("Reset", agreement=0.25)]
-    text = taxonomy_findings.describe_kinds([*heads, head("Other", nearest="Mixer")])
+    heads = [head("Retriever"), head("Reset"), head("Reset", agreement=0.25, other_share=0.5)]
+    text = taxonomy_findings.describe_kinds([*heads, head("Other", nearest="Mixer", other_share=1.0)])
     assert text.startswith(
         "Of 4 heads: 1 Retriever, no Mixer, 2 Reset heads. 1 head meets no rule (1 nearest to Mixer)."
     )
     assert "By themselves 81.2\u00a0% of the sequences" in text
+    assert "in 37.5\u00a0% of all sequences and heads no rule is met" in text
     assert "Every head meets a rule." in taxonomy_findings.describe_kinds(heads)
     single = taxonomy_findings.describe_kinds([head("Other", nearest=None, single_key=True)] * 2)
     assert "2 heads meet no rule. In 2 of them one key that is neither the sink nor the last token" in single
@@ -132,6 +134,7 @@ def test_the_threshold_that_matters_most_is_named() -> None:
         "1 of 3 thresholds changes none. If one threshold is halved, doubled or changed by 10 %, between 20\u00a0% "
         "(last_high) and 80\u00a0% (last_weak) of all sequences and heads meet no rule."
     )
+    assert "between 40\u00a0% and 80\u00a0% (last_weak)" in taxonomy_findings.describe_other_range(rows[1:2])
     assert taxonomy_findings.describe_sensitivity(rows[2:]).startswith(
         "No threshold changes a label of 12 heads when it moves by 10 %. If one threshold is halved"
     )
