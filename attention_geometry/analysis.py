@@ -30,7 +30,7 @@ from storage.errors import UserError
 from storage.warehouse import rows
 from storage.warehouse.relations import create_relations, create_tables, fill
 from storage.zarr.arrays import SELECTION, LayerSize
-from storage.zarr.layers import index_part
+from storage.zarr.layers import index_part, list_attending_layers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -237,9 +237,8 @@ def _measure(captured: Capture, query: int) -> _MeasuredArrays:
         weights, values = _take_layer(captured, layer)
         measure_layer(weights, values, captured.first_key[:, layer].tolist(), [query], out)
 
-    attending = [layer for layer, size in enumerate(captured.layers) if size.heads]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as workers:
-        list(workers.map(measure, attending))
+        list(workers.map(measure, list_attending_layers(captured)))
     return _MeasuredArrays(sizes, captured.layers, arrays)
 
 
@@ -307,32 +306,30 @@ def _describe_columns(table: pa.Table) -> pa.Table:
 def _list_patterns(captured: Capture) -> pa.Table:
     """The table ``patterns``."""
     batches = []
-    for layer, size in enumerate(captured.layers):
-        if size.heads:
-            head, pattern = (axis.ravel() for axis in np.indices((size.heads, len(PATTERNS))))
-            columns = {
-                "layer": np.full(head.size, layer, np.int16),
-                "head": head.astype(np.int16),
-                "pattern": pa.array([PATTERNS[index] for index in pattern]),
-                "value": captured.patterns[layer, 0, : size.heads].numpy().ravel(),
-                "chance": captured.chance[layer, 0].numpy()[pattern],
-            }
-            batches.append(rows.build_batch(columns))
+    for layer in list_attending_layers(captured):
+        heads = captured.layers[layer].heads
+        head, pattern = (axis.ravel() for axis in np.indices((heads, len(PATTERNS))))
+        columns = {
+            "layer": np.full(head.size, layer, np.int16),
+            "head": head.astype(np.int16),
+            "pattern": pa.array([PATTERNS[index] for index in pattern]),
+            "value": captured.patterns[layer, 0, :heads].numpy().ravel(),
+            "chance": captured.chance[layer, 0].numpy()[pattern],
+        }
+        batches.append(rows.build_batch(columns))
     return pa.Table.from_batches(batches)
 
 
 def _rank_keys(captured: Capture, tokens: list[str], query: int, *, n: int, count: int) -> pa.Table:
     """The table ``top_keys``."""
     batches = []
-    for layer, size in enumerate(captured.layers):
-        if size.heads:
-            weights, values = _take_layer(captured, layer)
-            first = int(captured.first_key[0, layer])
-            at_n = min(n, query + 1 - first)
-            seen = slice(first, query + 1)
-            grouped = weights[0, :, seen].reshape(size.kv_heads, -1, query + 1 - first)
-            heaviest = top_keys(grouped, values[:, None, seen], n=at_n, count=count)
-            batches.append(rows.build_top_key_rows(vars(heaviest), layer=layer, first=first, n=at_n))
+    for layer in list_attending_layers(captured):
+        weights, values = _take_layer(captured, layer)
+        first = int(captured.first_key[0, layer])
+        seen, at_n = slice(first, query + 1), min(n, query + 1 - first)
+        grouped = weights[0, :, seen].reshape(len(values), -1, query + 1 - first)
+        heaviest = top_keys(grouped, values[:, None, seen], n=at_n, count=count)
+        batches.append(rows.build_top_key_rows(vars(heaviest), layer=layer, first=first, n=at_n))
     ranked = pa.Table.from_batches(batches)
     text = pa.array([tokens[position] for position in ranked["position"].to_pylist()], pa.string())
     place = ranked.column_names.index("position")

@@ -22,6 +22,7 @@ from extract.interventions import Call, Recorder, Replacement, intervene, replac
 from extract.losses import compare, compute_log_probabilities
 from extract.resuming import LayerReachedError, PlainPass, ResumableModel
 from storage.errors import UserError
+from storage.zarr.layers import list_attending_layers
 
 ROW_BYTES = {"cpu": 2**27, "cuda": 2**31}
 """Bytes of the rows of one pass, by type of device: on a CPU, more than its caches hold is slower."""
@@ -111,8 +112,7 @@ def ablate(
     if "mean" in kinds and means is None:
         msg = "heads cannot be replaced by their means: no means are given"
         raise ValueError(msg)
-    attending = [layer for layer, size in enumerate(attention.layers) if size.heads]
-    chosen = sorted(set(attending if layers is None else layers))
+    chosen = sorted(set(list_attending_layers(attention) if layers is None else layers))
     recorder = Recorder()
     with intervene(resumable.model, attention, recorder):
         passed = resumable.run_plain(ids, chosen)

@@ -26,6 +26,7 @@ from extract.resuming import ResumableModel
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings
 from extract.sparsity import PolicyLosses, count_mass_keys, measure_policy_losses
 from storage.errors import UserError
+from storage.zarr.layers import list_attending_layers
 from storage.zarr.sequences import SequenceStore
 
 
@@ -117,7 +118,7 @@ def ablate_heads(
         If the study has fewer sequences, or only one and ``kinds`` contains ``mean``; or there is not enough memory.
     """
     ids, attention = opened.select_ids(sequences), opened.attention
-    attending = [layer for layer, size in enumerate(attention.layers) if size.heads]
+    attending = list_attending_layers(attention)
     missing = {
         sequence: layers
         for sequence in range(sequences)

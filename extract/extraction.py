@@ -41,9 +41,8 @@ from extract.identity import SYNTHETIC_INPUTS
 from extract.models import Description
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings, Shard
 from extract.standing import PROBED, build_provenance, combine_inputs, match_recorded
-from extract.terminal import escape_unprintable
 from extract.versions import describe_device, list_versions
-from storage.errors import UserError
+from storage.errors import UserError, escape_unprintable
 from storage.files.places import Place
 from storage.zarr.arrays import TENSORS, LayerSize, build_tensor_specs
 from storage.zarr.layers import find_present_heads
@@ -293,7 +292,7 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
     """Compute and write the missing sequences; return the store and the number of sequences written."""
     settings = task.settings
     if not description.provenance["tokenizer"]["bos"]:
-        name = escape_unprintable(settings.model.id, keep="")
+        name = escape_unprintable(settings.model.id)
         logger.warning("the tokenizer of '%s' has no BOS: the first key of every sequence is an ordinary token", name)
     windows = _select_windows(settings, task.pin_corpus(), description)
     _check_vocabulary(description, windows.tokens)

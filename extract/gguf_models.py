@@ -19,8 +19,7 @@ from extract.gguf_header import Header, HeaderError, read_header
 from extract.hub import expand_path
 from extract.packages import find_package_file
 from extract.settings import GGUF, PACKAGE, ModelSettings
-from extract.terminal import escape_unprintable
-from storage.errors import UserError
+from storage.errors import UserError, escape_unprintable
 
 TOKENIZER = "tokenizer.ggml."
 """Beginning of the names of the entries of the tokenizer."""
@@ -109,7 +108,7 @@ class GgufModel:
     def title(self) -> str | None:
         """The model's name in the metadata, without control characters; None if it has none."""
         value = self.header.metadata.get("general.name")
-        return escape_unprintable(value, keep="")[:NAME_LENGTH] or None if isinstance(value, str) else None
+        return escape_unprintable(value)[:NAME_LENGTH] or None if isinstance(value, str) else None
 
     @property
     def positions(self) -> int | None:

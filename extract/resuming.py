@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -103,7 +104,7 @@ class ResumableModel:
         """
         states: dict[int, Tensor] = {}
         with _register_hooks(
-            [(self._layers[layer], _keep(states, layer), True) for layer in layers if self.resumes[layer]]
+            [(self._layers[layer], partial(_keep, states, layer), True) for layer in layers if self.resumes[layer]]
         ):
             logits = self._compute_logits(ids[None])
         return PlainPass(ids[None], logits[0], states)
@@ -118,7 +119,7 @@ class ResumableModel:
         """
         trace = _Trace()
         parts = self._early[layer] if self.resumes[layer] else ()
-        with _register_hooks([(part, _note(trace), False) for part in parts]), suppress(LayerReachedError):
+        with _register_hooks([(part, partial(_note, trace), False) for part in parts]), suppress(LayerReachedError):
             self.run(passed, layer, 1)
         return trace.outputs
 
@@ -135,7 +136,7 @@ class ResumableModel:
         KeyError
             If the hidden states before the layer were not kept.
         """
-        answers = {part: _make_copies(output, rows) for part, output in (early or {}).items()}
+        answers = {part: partial(_copy, output, rows) for part, output in (early or {}).items()}
         with ExitStack() as entered:
             if self.resumes[layer]:
                 entered.enter_context(self._begin_at(layer, passed.states[layer]))
@@ -153,8 +154,9 @@ class ResumableModel:
         trace = _Trace()
         hooks: list[tuple[Module, Callable[..., Any], bool]] = []
         for number, layer in enumerate(self._layers):
-            hooks += [(layer, _keep(trace.states, number), True), (layer, _count_parts(trace.parts, number), False)]
-            hooks += [(part, _note(trace), False) for part in layer.modules() if not any(part.children())]
+            hooks += [(layer, partial(_keep, trace.states, number), True)]
+            hooks += [(layer, partial(_count_parts, trace.parts, number), False)]
+            hooks += [(part, partial(_note, trace), False) for part in layer.modules() if not any(part.children())]
         with intervene(self.model, attention, trace), _register_hooks(hooks):
             return trace, self._compute_logits(ids)
 
@@ -166,7 +168,7 @@ class ResumableModel:
         try:
             with self._begin_at(layer, state):
                 logits = self._compute_logits(passed.ids)
-                with _replace_forwards({part: _make_copies(outputs[part], 2) for part in self._early[layer]}):
+                with _replace_forwards({part: partial(_copy, outputs[part], 2) for part in self._early[layer]}):
                     copies = self._compute_logits(passed.ids.expand(2, -1))
         except MODEL_ERRORS:
             return False
@@ -178,8 +180,8 @@ class ResumableModel:
     @contextmanager
     def _begin_at(self, layer: int, state: Tensor) -> Iterator[None]:
         """Skip the layers before one inside the context, and give that layer hidden states (1, K, hidden size)."""
-        answers = {part: _make_identity(self._parts[number]) for number, part in enumerate(self._layers[:layer])}
-        with _register_hooks([(self._layers[layer], _give(state), True)]), _replace_forwards(answers):
+        answers = {part: partial(_pass_on, self._parts[number]) for number, part in enumerate(self._layers[:layer])}
+        with _register_hooks([(self._layers[layer], partial(_give, state), True)]), _replace_forwards(answers):
             yield
 
 
@@ -231,60 +233,38 @@ def _select_hidden(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     return args[0] if args else kwargs.get("hidden_states")
 
 
-def _keep(states: dict[int, Tensor], layer: int) -> Callable[..., None]:
-    """A hook that stores the hidden states passed to a layer."""
-
-    def keep(_: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if isinstance(hidden := _select_hidden(args, kwargs), Tensor):
-            states[layer] = hidden
-
-    return keep
+def _keep(states: dict[int, Tensor], layer: int, _: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Store the hidden states passed to a layer; a hook."""
+    if isinstance(hidden := _select_hidden(args, kwargs), Tensor):
+        states[layer] = hidden
 
 
-def _give(state: Tensor) -> Callable[..., tuple[tuple[Any, ...], dict[str, Any]]]:
-    """A hook that replaces a layer's hidden states by ``state`` (1, K, hidden size), repeated for each sequence."""
-
-    def give(_: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        copies = state.repeat(len(_select_hidden(args, kwargs)), 1, 1)
-        return ((copies, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": copies})
-
-    return give
+def _give(
+    state: Tensor, _: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Replace a layer's hidden states by ``state`` (1, K, hidden size), repeated for each sequence; a hook."""
+    copies = state.repeat(len(_select_hidden(args, kwargs)), 1, 1)
+    return ((copies, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": copies})
 
 
-def _count_parts(parts: dict[int, int | None], layer: int) -> Callable[..., None]:
-    """A hook that records the number of parts of a layer's output."""
-
-    def note(_: Module, __: Any, output: Any) -> None:
-        parts[layer] = len(output) if isinstance(output, tuple) else None
-
-    return note
+def _count_parts(parts: dict[int, int | None], layer: int, _: Module, __: Any, output: Any) -> None:
+    """Record the number of parts of a layer's output; a hook."""
+    parts[layer] = len(output) if isinstance(output, tuple) else None
 
 
-def _note(trace: _Trace) -> Callable[..., None]:
-    """A hook that records the calls and the output of a module."""
-
-    def note(part: Module, _: Any, output: Any) -> None:
-        trace.calls[part] += 1
-        if isinstance(output, Tensor):
-            trace.outputs[part] = output
-
-    return note
+def _note(trace: _Trace, part: Module, _: Any, output: Any) -> None:
+    """Record the calls and the output of a module; a hook."""
+    trace.calls[part] += 1
+    if isinstance(output, Tensor):
+        trace.outputs[part] = output
 
 
-def _make_identity(parts: int | None) -> Callable[..., Any]:
-    """A forward method that returns its hidden states unchanged, in an output of ``parts`` parts."""
-
-    def answer(*args: Any, **kwargs: Any) -> Any:
-        hidden = _select_hidden(args, kwargs)
-        return hidden if parts is None else (hidden, *[None] * (parts - 1))
-
-    return answer
+def _pass_on(parts: int | None, *args: Any, **kwargs: Any) -> Any:
+    """Return the hidden states unchanged, in an output of ``parts`` parts; a forward method."""
+    hidden = _select_hidden(args, kwargs)
+    return hidden if parts is None else (hidden, *[None] * (parts - 1))
 
 
-def _make_copies(output: Tensor, rows: int) -> Callable[..., Tensor]:
-    """A forward method that returns ``rows`` copies of a module's output for one sequence."""
-
-    def answer(*_: Any, **__: Any) -> Tensor:
-        return output.repeat(rows, *[1] * (output.ndim - 1))
-
-    return answer
+def _copy(output: Tensor, rows: int, *_: Any, **__: Any) -> Tensor:
+    """Return ``rows`` copies of a module's output for one sequence; a forward method."""
+    return output.repeat(rows, *[1] * (output.ndim - 1))

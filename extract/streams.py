@@ -36,8 +36,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_at
 from extract.hub import is_hub_reachable, summarise_error
 from extract.readers import ROWS, describe_missing_column, select_text
 from extract.settings import CorpusSettings
-from extract.terminal import escape_unprintable
-from storage.errors import UserError
+from storage.errors import UserError, escape_unprintable
 
 logger = logging.getLogger(__name__)
 
@@ -266,9 +265,7 @@ def _make_retrying(corpus: CorpusSettings) -> Retrying:
     def tell(state: RetryCallState) -> None:
         wait = state.next_action.sleep if state.next_action else 0
         said = "The stream of the corpus '%s' broke (%s); retrying in %.0f s"
-        logger.warning(
-            said, escape_unprintable(corpus.id, keep=""), escape_unprintable(_describe_failure(state), keep=""), wait
-        )
+        logger.warning(said, escape_unprintable(corpus.id), escape_unprintable(_describe_failure(state)), wait)
 
     def give_up(state: RetryCallState) -> None:
         msg = (

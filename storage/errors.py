@@ -57,3 +57,14 @@ def format_error(error: Exception) -> str:
     """Format an error as one line, which begins with the type of the error unless it is a ``UserError``."""
     said = " ".join(str(error).split())
     return said if isinstance(error, UserError) else f"{type(error).__name__}: {said}"
+
+
+def escape_unprintable(text: str, *, keep: str = "") -> str:
+    r"""Replace control characters, marks of direction and other unprintable characters by escapes such as \x1b.
+
+    For untrusted text, such as the names of files, models and corpora; characters of ``keep`` stay.
+    """
+    return "".join(
+        character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()
+        for character in text
+    )

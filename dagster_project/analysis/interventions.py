@@ -8,7 +8,7 @@ A step that is stopped is resumed: the results of each layer, or each sequence, 
 
 import dataclasses
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -172,10 +172,7 @@ def _read_recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[
     """Mean Recall at the last query, (layers, heads, N); 1 where N is all keys of a head, NaN where there is none."""
     most = max(sources.query, 1)
     recall = np.where(present[..., None], np.ones(most), np.nan)
-    for rows in read_table(sources.summaries / "selection_means.parquet"):
-        columns = {name: rows[name].to_numpy() for name in ("query", "layer", "head", "n", "recall")}
-        last = columns["query"] == sources.query
-        layer, head, n, recall_at_n = (columns[name][last] for name in ("layer", "head", "n", "recall"))
+    for layer, head, n, recall_at_n in _read_last_query(sources, "selection_means", "n", "recall"):
         recall[layer, head, n - 1] = recall_at_n
     return np.arange(1, most + 1), recall
 
@@ -183,11 +180,16 @@ def _read_recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[
 def _read_n_90(sources: Sources, present: NDArray[np.bool_]) -> F64:
     """Mean number of keys that hold 90 % of the weight at the last query, (layers, heads); NaN for one key."""
     n_90 = np.full(present.shape, np.nan)
-    for rows in read_table(sources.summaries / "key_budgets.parquet"):
-        columns = {name: rows[name].to_numpy() for name in ("query", "layer", "head", "n_90")}
-        last = columns["query"] == sources.query
-        n_90[columns["layer"][last], columns["head"][last]] = columns["n_90"][last]
+    for layer, head, keys in _read_last_query(sources, "key_budgets", "n_90"):
+        n_90[layer, head] = keys
     return n_90
+
+
+def _read_last_query(sources: Sources, table: str, *names: str) -> Iterator[list[NDArray[Any]]]:
+    """Layer, head and other columns of the rows of a small table at the last query, batch by batch."""
+    for rows in read_table(sources.summaries / f"{table}.parquet"):
+        last = rows["query"].to_numpy() == sources.query
+        yield [rows[name].to_numpy()[last] for name in ("layer", "head", *names)]
 
 
 def _find_elbows(sources: Sources, present: NDArray[np.bool_]) -> F64:

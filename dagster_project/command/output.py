@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any
 
-from storage.errors import UserError
+from storage.errors import UserError, escape_unprintable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,10 +141,7 @@ def make_console(width: int = WIDE) -> "Console":
 
 def escape_control_codes(text: str) -> str:
     """Text with its control codes escaped, so that no terminal acts on them; line breaks stay."""
-    return "".join(
-        character if character.isprintable() or character == "\n" else character.encode("unicode_escape").decode()
-        for character in text
-    )
+    return escape_unprintable(text, keep="\n")
 
 
 def build_table(rows: "pa.Table", title: str | None = None, room: int | None = None) -> "Table":

@@ -10,6 +10,7 @@ import duckdb
 import pyarrow as pa
 
 import sql
+from storage.errors import escape_unprintable
 from storage.warehouse.query import query
 from storage.warehouse.relations import create_relations, create_tables, quote_literal
 
@@ -168,8 +169,4 @@ def format_cell(value: object) -> str:
         case dict():
             return ", ".join(f"{format_cell(name)} {format_cell(inner)}" for name, inner in value.items())
         case _:
-            return _SPECIAL.sub(r"\\\1", _escape_unprintable(str(value)))
-
-
-def _escape_unprintable(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+            return _SPECIAL.sub(r"\\\1", escape_unprintable(str(value)))

@@ -18,16 +18,20 @@ Head = Literal["head", "kv_head"]
 """An axis of heads."""
 
 
-class Arrays(Protocol):
+class Layers(Protocol):
+    """A store, a model or what was captured of one, whose layers may differ."""
+
+    @property
+    def layers(self) -> "Sequence[LayerSize]":
+        """Sizes of each layer."""
+
+
+class Arrays(Layers, Protocol):
     """Arrays whose first axis is the sequence: a store, or its like in memory."""
 
     @property
     def sizes(self) -> dict[str, int]:
         """Size of each axis by name."""
-
-    @property
-    def layers(self) -> "Sequence[LayerSize]":
-        """Sizes of each layer."""
 
     def read(self, name: str, index: Any) -> NDArray[Any]:
         """Read a part of an array."""
@@ -38,7 +42,7 @@ def read_query_positions(store: "SequenceStore") -> tuple[int, ...]:
     return tuple(store.read("query_position", 0).tolist())
 
 
-def list_attending_layers(store: "SequenceStore") -> list[int]:
+def list_attending_layers(store: Layers) -> list[int]:
     """Numbers of the layers that have softmax attention, ascending."""
     return [layer for layer, size in enumerate(store.layers) if size.heads]
 

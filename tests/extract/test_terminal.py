@@ -7,7 +7,7 @@ import pytest
 
 from extract.extraction import extract
 from extract.settings import ExtractionSettings
-from extract.terminal import escape_unprintable
+from storage.errors import escape_unprintable
 from storage.files.places import LocalPlace
 from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
 
@@ -16,11 +16,11 @@ ACTING = "\x1b]0;title\x07\n\r\t\x7f\x9b2J\u200e\u202e\u2028\u2066\ufeff"
 
 
 def test_what_acts_on_a_terminal_shows_as_escapes() -> None:
-    shown = escape_unprintable(f"a{ACTING}b", keep="")
+    shown = escape_unprintable(f"a{ACTING}b")
     assert shown.isprintable()
     assert shown.encode().decode("unicode_escape") == f"a{ACTING}b"
-    assert escape_unprintable("Γειά, 世界 'two' \\", keep="") == "Γειά, 世界 'two' \\"
-    assert escape_unprintable("one\ntwo\x1b") == "one\ntwo\\x1b"
+    assert escape_unprintable("Γειά, 世界 'two' \\") == "Γειά, 世界 'two' \\"
+    assert escape_unprintable("one\ntwo\x1b", keep="\n") == "one\ntwo\\x1b"
     assert escape_unprintable("\ud800") == r"\ud800"
 
 
@@ -33,5 +33,5 @@ def test_names_in_the_log_are_harmless(tmp_path: Path, caplog: pytest.LogCapture
     with caplog.at_level(logging.DEBUG, logger="extract"):
         extract(asked, study="tiny", path=LocalPlace(tmp_path / "store"))
     (said,) = (record.getMessage() for record in caplog.records if record.name.startswith("extract"))
-    assert said.startswith(f"the tokenizer of '{escape_unprintable(str(folder), keep='')}' has no BOS: ")
+    assert said.startswith(f"the tokenizer of '{escape_unprintable(str(folder))}' has no BOS: ")
     assert said.isprintable()

@@ -1,10 +1,10 @@
 """Effects of heads: whether Recall goes with the loss without a head, and geometry finds better budgets."""
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from dagster_project.analysis.claims.evidence import Evidence
 from dagster_project.analysis.claims.records import FISHER, Claim, Measure, Part, Samples
@@ -13,7 +13,6 @@ from geometry.arrays import F64
 from geometry.statistics.associations import associate, correlate_heads, rank_within
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.moments import estimate_mean
-from storage.warehouse.rows import build_listed
 
 LEAST_LOSS = 0.01
 """Smallest mean increase of the loss, in nats, that is worth an explanation."""
@@ -111,7 +110,7 @@ GEOMETRY = ("recall", "elbow", "retriever_score", "mixer_score", "reset_score", 
 """Measures of heads, of ``head_measures``, that are correlated with the loss."""
 
 
-def correlate_losses(evidence: Evidence) -> pa.RecordBatch:
+def correlate_losses(evidence: Evidence) -> Iterator[dict[str, Any]]:
     """The rows of ``loss_associations``: measures of heads and the loss without them, within layers."""
     measures = evidence.ask_heads(
         f""" SELECT layer, head, {
@@ -121,12 +120,9 @@ def correlate_losses(evidence: Evidence) -> pa.RecordBatch:
     )
     losses = evidence.ask_heads(f"SELECT sequence, layer, head, delta_loss FROM ({LOSSES})")["delta_loss"]
     known = ~np.isnan(losses).all(axis=1)
-    rows = (
-        [_correlate_measure(evidence, name, measures[name][known], losses[known]) for name in GEOMETRY]
-        if known.any()
-        else []
-    )
-    return build_listed("loss_associations", filter(None, rows))
+    for name in GEOMETRY if known.any() else ():
+        if row := _correlate_measure(evidence, name, measures[name][known], losses[known]):
+            yield row
 
 
 def _correlate_measure(evidence: Evidence, name: str, values: F64, losses: F64) -> dict[str, Any]:

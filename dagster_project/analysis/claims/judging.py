@@ -1,7 +1,6 @@
 """Measures and claims of a study as rows of their tables: estimates, tests of all claims together, and sentences."""
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +46,7 @@ SUBJECTS = (separation, sink, layers, norms, fits, bounds, kinds, plane, pattern
 MEASURES: Mapping[str, Measure] = {name: one for subject in SUBJECTS for name, one in subject.MEASURES.items()}
 CLAIMS: tuple[Claim, ...] = tuple(claim for subject in SUBJECTS for claim in subject.CLAIMS)
 
-Rows = Iterator[tuple[str, pa.RecordBatch]]
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class Judgement:
         return joined([sides for _, _, sides in self.parts])
 
 
-def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> Rows:
+def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the rows of the tables of measures, facts and claims, and of what is computed from the same arrays.
 
     Parameters
@@ -93,17 +92,20 @@ def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> 
     evidence = Evidence(connection)
     samples = {name: sample for subject in SUBJECTS for name, sample in subject.measure(evidence).items()}
     estimates = {name: estimate_sample(sample, find_measure(name)) for name, sample in samples.items()}
-    yield "measure_values", _build_value_rows(samples)
-    yield "measures", _build_measure_rows(samples, estimates, twin)
     profiles = layers.compute_profiles(evidence)
-    yield "layer_profiles", _build_profile_rows(profiles)
     source = facts.FactSources(estimates, profiles, evidence.ends)
-    yield "facts", _build_fact_rows(samples, source, twin)
     judged = [judge_claim(claim, evidence, samples) for claim in CLAIMS]
-    yield "claim_parts", _build_part_rows(judged, estimates)
-    yield "claims", _build_claim_rows(judged, estimates, evidence, twin)
-    yield "loss_associations", effects.correlate_losses(evidence)
-    yield from plane.compute_rows(evidence)
+    rows: dict[str, Iterable[Row]] = {
+        "measure_values": _list_values(samples),
+        "measures": _list_measures(samples, estimates, twin),
+        "layer_profiles": _list_profiles(profiles),
+        "facts": _list_facts(samples, source, twin),
+        "claim_parts": _list_parts(judged, estimates),
+        "claims": _list_claims(judged, estimates, evidence, twin),
+        "loss_associations": effects.correlate_losses(evidence),
+        **plane.list_rows(evidence),
+    }
+    yield from ((table, build_listed(table, of_table)) for table, of_table in rows.items())
 
 
 def find_measure(name: str) -> Measure:
@@ -169,40 +171,41 @@ def _find_reason(
     return None
 
 
-def _build_value_rows(samples: Mapping[str, Sample]) -> pa.RecordBatch:
+def _list_values(samples: Mapping[str, Sample]) -> Iterator[Row]:
     """The rows of ``measure_values``."""
-    rows = (
-        {"measure": name, "sequence": sequence, "value": value}
-        for name, one in samples.items()
-        for sequence, value in enumerate(one.of_sequences.tolist())
-        if not math.isnan(value)
-    )
-    return build_listed("measure_values", rows)
+    for name, one in samples.items():
+        for sequence in np.flatnonzero(~np.isnan(one.of_sequences)).tolist():
+            yield {"measure": name, "sequence": sequence, "value": float(one.of_sequences[sequence])}
 
 
-def _build_measure_rows(
+def _list_measures(
     samples: Mapping[str, Sample], estimates: Mapping[str, Estimate], twin: Twin | None
-) -> pa.RecordBatch:
+) -> Iterator[Row]:
     """The rows of ``measures``."""
-    rows = []
     for name, sample in samples.items():
-        row: dict[str, Any] = {"measure": name, "meaning": find_measure(name).meaning}
-        row |= _name_ends("value", estimates[name])
-        row |= {"rows": sample.rows, "sequences": sample.sequences}
-        rows.append(row | _compare_with_twin(name, sample, twin))
-    return build_listed("measures", rows)
+        yield {
+            "measure": name,
+            "meaning": find_measure(name).meaning,
+            **_name_ends("value", estimates[name]),
+            "rows": sample.rows,
+            "sequences": sample.sequences,
+            **_compare_with_twin(name, sample, twin),
+        }
 
 
-def _compare_with_twin(name: str, sample: Sample, twin: Twin | None) -> dict[str, Any]:
+def _compare_with_twin(name: str, sample: Sample, twin: Twin | None) -> Row:
     """Columns of the twin's value and the difference, paired by sequence; empty without one."""
     if twin is None or name not in twin.measures:
         return {}
     value, low, high = twin.measures[name]
-    columns: dict[str, Any] = {"twin_value": value, "twin_low": low, "twin_high": high}
     apart = pair_sequences(sample.of_sequences, twin.values[name])
-    difference = estimate_mean(apart)
-    sides = compare_with_threshold(apart, 0.0, above=True)
-    return columns | _name_ends("twin_difference", difference) | {"twin_p": sides.p}
+    return {
+        "twin_value": value,
+        "twin_low": low,
+        "twin_high": high,
+        **_name_ends("twin_difference", estimate_mean(apart)),
+        "twin_p": compare_with_threshold(apart, 0.0, above=True).p,
+    }
 
 
 def pair_sequences(one: F64, other: F64) -> F64:
@@ -216,28 +219,30 @@ def _name_ends(name: str, estimate: Estimate) -> dict[str, float]:
     return {column: float(end) for column, end in estimate.name_ends(name).items()}
 
 
-def _build_profile_rows(profiles: Mapping[str, layers.Profile]) -> pa.RecordBatch:
+def _list_profiles(profiles: Mapping[str, layers.Profile]) -> Iterator[Row]:
     """The rows of ``layer_profiles``."""
-    rows = []
     for quantity, profile in profiles.items():
         for place, layer in enumerate(profile.layers.tolist()):
-            row: dict[str, Any] = {"quantity": quantity, "layer": layer}
-            row |= _name_ends("value", estimate_mean(profile.values[:, place], SHARE))
-            row["is_after_step"] = None if profile.step is None else place >= profile.step.place
-            rows.append(row)
-    return build_listed("layer_profiles", rows)
+            yield {
+                "quantity": quantity,
+                "layer": layer,
+                **_name_ends("value", estimate_mean(profile.values[:, place], SHARE)),
+                "is_after_step": None if profile.step is None else place >= profile.step.place,
+            }
 
 
-def _build_fact_rows(samples: Mapping[str, Sample], source: facts.FactSources, twin: Twin | None) -> pa.RecordBatch:
+def _list_facts(samples: Mapping[str, Sample], source: facts.FactSources, twin: Twin | None) -> Iterator[Row]:
     """The rows of ``facts``: every fact that could be tested, with the place at which a page tells it."""
-    known = {name for name, sample in samples.items() if sample.sequences >= LEAST_SEQUENCES}
-    tested = {fact.name: samples[fact.measure] for fact in facts.FACTS if fact.measure in known}
-    measures = {fact.name: fact.measure for fact in facts.FACTS}
-    p = {name: compare_part(Part(measures[name], ">"), sample).p for name, sample in tested.items()}
-    effects = {name: _compute_effect(measures[name], sample, source, twin) for name, sample in tested.items()}
+    tested = [
+        (fact, samples[fact.measure])
+        for fact in facts.FACTS
+        if fact.measure in samples and samples[fact.measure].sequences >= LEAST_SEQUENCES
+    ]
+    p = {fact.name: compare_part(Part(fact.measure, ">"), sample).p for fact, sample in tested}
+    effects = {fact.name: _compute_effect(fact.measure, sample, source, twin) for fact, sample in tested}
     places = facts.rank_facts(p, effects)
-    rows = [
-        {
+    for fact, _ in tested:
+        yield {
             "fact": fact.name,
             "subject": fact.subject,
             "measure": fact.measure,
@@ -248,10 +253,6 @@ def _build_fact_rows(samples: Mapping[str, Sample], source: facts.FactSources, t
             "place": places.get(fact.name),
             "shown_by": fact.shown_by,
         }
-        for fact in facts.FACTS
-        if fact.name in tested
-    ]
-    return build_listed("facts", rows)
 
 
 def _compute_effect(measure: str, sample: Sample, source: facts.FactSources, twin: Twin | None) -> float:
@@ -266,60 +267,50 @@ def _compute_effect(measure: str, sample: Sample, source: facts.FactSources, twi
     return float(np.nanmin([effect, sign * apart.low, sign * apart.high]))
 
 
-def _build_part_rows(judged: Sequence[Judgement], estimates: Mapping[str, Estimate]) -> pa.RecordBatch:
+def _list_parts(judged: Sequence[Judgement], estimates: Mapping[str, Estimate]) -> Iterator[Row]:
     """The rows of ``claim_parts``; parts whose measures do not exist have no value."""
-    rows = []
     for one in judged:
         tested = [(part, sides) for part, _, sides in one.parts]
         for place, (part, sides) in enumerate(tested or [(part, None) for part in one.claim.parts]):
-            row: dict[str, Any] = {"claim": one.claim.name, "part": place, **vars(part)}
-            row["is_alternative"] = one.claim.alternatives
+            row: Row = {"claim": one.claim.name, "part": place, **vars(part), "is_alternative": one.claim.alternatives}
             if sides is not None:
                 row |= _name_ends("value", estimates[part.measure])
                 row |= {"p_supports": sides.supports, "p_opposes": sides.opposes}
-            rows.append(row)
-    return build_listed("claim_parts", rows)
+            yield row
 
 
-def _build_claim_rows(
-    judged: Sequence[Judgement],
-    estimates: Mapping[str, Estimate],
-    evidence: Evidence,
-    twin: Twin | None,
-) -> pa.RecordBatch:
+def _list_claims(
+    judged: Sequence[Judgement], estimates: Mapping[str, Estimate], evidence: Evidence, twin: Twin | None
+) -> Iterator[Row]:
     """The rows of ``claims``."""
     testable = [one for one in judged if one.reason is None]
     corrected = dict(
         zip([one.claim.name for one in testable], correct_holm(one.sides.p for one in testable), strict=True)
     )
-    rows = []
     for one in judged:
         p_holm = corrected.get(one.claim.name)
         verdict = "not testable" if p_holm is None else one.sides.side if p_holm <= ERROR_RATE else "undecided"
         needed = None if p_holm is None else _count_needed(one, len(testable))
         shown = [(part, find_measure(part.measure), estimates[part.measure]) for part, _, _ in one.parts]
-        rows.append(
-            {
-                "claim": one.claim.name,
-                "source": one.claim.source,
-                "statement": one.claim.statement,
-                "verdict": verdict,
-                "sentence": write_sentence(one.claim, verdict, shown, one.reason, needed),
-                "p": None if p_holm is None else one.sides.p,
-                "p_holm": p_holm,
-                "sequences": evidence.sequences,
-                "sequences_needed": needed,
-                "rows": max((sample.rows for _, sample, _ in one.parts), default=0),
-                "rows_of": one.claim.rows_of,
-                "premise": one.claim.premise,
-                "reason": one.reason,
-                "shown_by": one.claim.shown_by,
-                "twin": twin and twin.name,
-                "twin_verdict": twin and twin.verdicts.get(one.claim.name),
-                "beyond_twin": _is_beyond(one, twin) if verdict == "supported" and twin is not None else None,
-            }
-        )
-    return build_listed("claims", rows)
+        yield {
+            "claim": one.claim.name,
+            "source": one.claim.source,
+            "statement": one.claim.statement,
+            "verdict": verdict,
+            "sentence": write_sentence(one.claim, verdict, shown, one.reason, needed),
+            "p": None if p_holm is None else one.sides.p,
+            "p_holm": p_holm,
+            "sequences": evidence.sequences,
+            "sequences_needed": needed,
+            "rows": max((sample.rows for _, sample, _ in one.parts), default=0),
+            "rows_of": one.claim.rows_of,
+            "premise": one.claim.premise,
+            "reason": one.reason,
+            "shown_by": one.claim.shown_by,
+            "twin": twin and twin.name,
+            "twin_verdict": twin and twin.verdicts.get(one.claim.name),
+            "beyond_twin": _is_beyond(one, twin) if verdict == "supported" and twin is not None else None,
+        }
 
 
 def _count_needed(one: Judgement, claims: int) -> int | None:

@@ -45,12 +45,12 @@ def measure(evidence: Evidence) -> Samples:
     return evidence.ask_means(
         """
         WITH depths AS (
-            SELECT layer, (row_number() OVER (ORDER BY layer) - 1) / count(*) OVER () AS depth,
-                row_number() OVER (ORDER BY layer) AS place, count(*) OVER () AS layers
+            SELECT layer, row_number() OVER (ORDER BY layer) AS place, count(*) OVER () AS layers,
+                (place - 1) / layers AS depth, 1 + (depth >= 1 / 3)::INTEGER + (depth >= 2 / 3)::INTEGER AS third
             FROM (SELECT DISTINCT layer FROM heads)
         ),
         labelled AS (
-            SELECT sequence, depth, place, layers, label,
+            SELECT sequence, place, depth, layers, CASE WHEN layers > 2 THEN third END AS third,
                 (label = 'Retriever')::INTEGER AS retriever,
                 (label = 'Mixer')::INTEGER AS mixer,
                 (label = 'Reset')::INTEGER AS reset,
@@ -61,17 +61,19 @@ def measure(evidence: Evidence) -> Samples:
         ),
         shares AS (
             SELECT
-                sequence, count(*) AS rows, avg(retriever) AS retriever_share, avg(mixer) AS mixer_share, avg(reset) AS
-                reset_share, avg(other) AS other_share, CASE WHEN max(layers) > 1 THEN avg(reset) FILTER (WHERE depth <
-                1 / 4) END AS reset_share_early, CASE WHEN max(layers) > 1 THEN avg(mixer) FILTER (WHERE depth >= 1 / 2)
-                END AS mixer_share_deep, avg(retriever) FILTER (WHERE place <= 2) - avg(retriever) FILTER (WHERE place >
-                2) AS retriever_first_two, CASE WHEN max(layers) > 2 THEN
-                    avg(retriever) FILTER (WHERE depth < 1 / 3) - avg(retriever) FILTER (WHERE depth >= 2 / 3)
-                END AS retriever_early,
+                sequence,
+                count(*) AS rows,
+                avg(retriever) AS retriever_share,
+                avg(mixer) AS mixer_share,
+                avg(reset) AS reset_share,
+                avg(other) AS other_share,
+                avg(reset) FILTER (WHERE layers > 1 AND depth < 1 / 4) AS reset_share_early,
+                avg(mixer) FILTER (WHERE layers > 1 AND depth >= 1 / 2) AS mixer_share_deep,
+                avg(retriever) FILTER (WHERE place <= 2) - avg(retriever) FILTER (WHERE place > 2)
+                    AS retriever_first_two,
+                avg(retriever) FILTER (WHERE third = 1) - avg(retriever) FILTER (WHERE third = 3) AS retriever_early,
                 avg(reset) FILTER (WHERE depth < 1 / 2) - avg(reset) FILTER (WHERE depth >= 1 / 2) AS reset_early,
-                CASE WHEN max(layers) > 2 THEN
-                    avg(mixer) FILTER (WHERE depth >= 2 / 3) - avg(mixer) FILTER (WHERE depth < 1 / 3)
-                END AS mixer_late
+                avg(mixer) FILTER (WHERE third = 3) - avg(mixer) FILTER (WHERE third = 1) AS mixer_late
             FROM labelled
             GROUP BY sequence
         )

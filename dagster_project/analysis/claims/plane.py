@@ -1,10 +1,8 @@
 """Heads as points of a plane: the first two principal components of their curves over ln N."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import Claim, Measure, Samples
@@ -12,7 +10,6 @@ from geometry.arrays import F64
 from geometry.statistics.components import Plane, fit_plane
 from geometry.statistics.intervals import SHARE
 from geometry.statistics.jackknife import average_known, leave_one_out
-from storage.warehouse.rows import build_listed
 
 CURVES = ("cos_sink", "cos_last", "recall")
 """The curves of a head, one after the other."""
@@ -40,17 +37,16 @@ def measure(evidence: Evidence) -> Samples:
     return {"plane_share": Sample.of_jackknife(whole, without, curves.shape[1])}
 
 
-def compute_rows(evidence: Evidence) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of ``head_plane`` and ``head_plane_axes``, at the last query."""
+def list_rows(evidence: Evidence) -> dict[str, list[dict[str, Any]]]:
+    """The rows of ``head_plane`` and ``head_plane_axes``, at the last query; none if the heads do not differ."""
     curves, places = _read_curves(evidence), _list_places(evidence)
     if len(places) < 2 or np.isnan((plane := fit_plane(average_known(curves))).share):
-        return
-    points = (
+        return {}
+    points = [
         {"layer": layer, "head": head, "x": x, "y": y}
         for (layer, head), (x, y) in zip(places, plane.points.tolist(), strict=True)
-    )
-    yield "head_plane", build_listed("head_plane", points)
-    yield "head_plane_axes", build_listed("head_plane_axes", _list_axes(plane))
+    ]
+    return {"head_plane": points, "head_plane_axes": _list_axes(plane)}
 
 
 def _list_axes(plane: Plane) -> list[dict[str, Any]]:

@@ -20,14 +20,16 @@ def read_twin(home: Home, name: str | None) -> Twin | None:
         measures = _ask(
             connection, "SELECT measure, value, value_low, value_high FROM measures WHERE study = $study", name
         )
-        values = _ask(connection, "SELECT measure, sequence, value FROM measure_values WHERE study = $study", name)
-    of_measures: dict[str, dict[int, float]] = {}
-    for measure, sequence, value in values:
-        of_measures.setdefault(measure, {})[sequence] = value
+        values = _ask(
+            connection,
+            "SELECT measure, list(sequence ORDER BY sequence), list(value ORDER BY sequence) FROM measure_values "
+            "WHERE study = $study GROUP BY measure",
+            name,
+        )
     arrays = {}
-    for measure, numbers in of_measures.items():
-        arrays[measure] = np.full(max(numbers) + 1, np.nan)
-        arrays[measure][list(numbers)] = list(numbers.values())
+    for measure, sequences, numbers in values:
+        arrays[measure] = np.full(sequences[-1] + 1, np.nan)
+        arrays[measure][sequences] = numbers
     known = {measure: (value, low, high) for measure, value, low, high in measures if measure in arrays}
     return Twin(name, arrays, dict(verdicts), known) if verdicts else None
 

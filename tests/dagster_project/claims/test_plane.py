@@ -35,8 +35,8 @@ def test_points_and_share_are_those_of_the_mean_curves() -> None:
         without = compute_share(np.delete(curves, left, axis=0).mean(axis=0))
         assert pseudo == pytest.approx(SEQUENCES * whole - (SEQUENCES - 1) * without)
     assert share.rows == LAYERS * HEADS
-    rows = dict(plane.compute_rows(evidence))
-    points = rows["head_plane"].to_pylist()
+    rows = plane.list_rows(evidence)
+    points = rows["head_plane"]
     assert [(row["layer"], row["head"]) for row in points] == [
         (layer, head) for layer in range(LAYERS) for head in range(HEADS)
     ]
@@ -44,7 +44,7 @@ def test_points_and_share_are_those_of_the_mean_curves() -> None:
     directions = np.linalg.svd(mean - mean.mean(axis=0))[2][:2]
     expected = (mean - mean.mean(axis=0)) @ (directions * np.sign(directions.sum(axis=1))[:, None]).T
     np.testing.assert_allclose([[row["x"], row["y"]] for row in points], expected, atol=1e-6)
-    axes = rows["head_plane_axes"].to_pylist()
+    axes = rows["head_plane_axes"]
     parts = (directions**2).reshape(2, 3, 24).sum(axis=2)
     np.testing.assert_allclose([row["share"] for row in axes], parts.ravel(), atol=1e-6)
     assert [row["curve"] for row in axes] == [*plane.CURVES] * 2
@@ -56,7 +56,7 @@ def test_a_hidden_sink_leaves_the_other_curves() -> None:
     tables = make_tables()
     tables["selection_counts"]["cos_sink"] = np.full(len(tables["selection_counts"]["n"]), np.nan)
     evidence = make_evidence(tables)
-    axes = dict(plane.compute_rows(evidence))["head_plane_axes"].to_pylist()
+    axes = plane.list_rows(evidence)["head_plane_axes"]
     assert [row["share"] for row in axes if row["curve"] == "cos_sink"] == [0, 0]
     assert sum(row["share"] for row in axes) == pytest.approx(2)
 
@@ -68,7 +68,7 @@ def test_heads_that_do_not_differ_have_no_plane() -> None:
     rows |= {name: np.full(len(rows["n"]), 0.5) for name in ("cos_sink", "cos_last")}
     evidence = make_evidence(tables)
     assert plane.measure(evidence) == {}
-    assert list(plane.compute_rows(evidence)) == []
+    assert plane.list_rows(evidence) == {}
 
 
 def test_one_sequence_has_points_and_no_error() -> None:
@@ -82,4 +82,4 @@ def test_no_selections_have_no_plane() -> None:
     tables["selection_counts"] = {name: column[:0] for name, column in tables["selection_counts"].items()}
     evidence = make_evidence(tables)
     assert plane.measure(evidence) == {}
-    assert list(plane.compute_rows(evidence)) == []
+    assert plane.list_rows(evidence) == {}
