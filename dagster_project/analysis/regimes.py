@@ -3,14 +3,14 @@
 Holds their rows, query by query and layer by layer.
 """
 
-from itertools import repeat
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dagster_project.analysis.sources import Rows, Sources
-from geometry.arrays import F64
 from geometry.assumptions.regimes import REGIMES, Regimes, classify_keys, find_regimes
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import list_attending_layers, read_layer
@@ -64,7 +64,8 @@ def _compute_layer(sources: Sources, index: int, layer: int, fits: dict[int, dic
             scale = read_layer(metrics, "value_scale", layer, **where).astype(np.float64)
             unit = scale.repeat(group, axis=1)[:, heads, None]
         margins = lower.margin(lower.Ingredients(**parts), unit)
-        regimes += [find_regimes(*of_one) for of_one in zip(weights, repeat(classes), margins, strict=False)]
+        of_block = weights.reshape(-1, n_keys), np.tile(classes, (len(weights), 1)), margins.reshape(-1, n_keys - 1)
+        regimes.append(find_regimes(*of_block))
     yield "regimes_by_sequence", build_batch(_build_columns(regimes, heads, query, layer))
 
 
@@ -75,15 +76,13 @@ def _classify_keys(positions: Any, fit: dict[str, Any]) -> Any:
 
 
 def _build_columns(regimes: list[Regimes], heads: list[int], query: int, layer: int) -> dict[str, Any]:
-    """Columns of the regimes that have an N, of all sequences."""
-    first = np.stack([of_one.first_n for of_one in regimes])  # (sequence, head, regime)
+    """Columns of the regimes that have an N, of all sequences; regimes: of blocks of these, (sequence · head, 5)."""
+    shape, names = (-1, len(heads), len(REGIMES)), [field.name for field in fields(Regimes)]
+    blocks = {name: [getattr(block, name) for block in regimes] for name in names}
+    numbers: dict[str, NDArray[Any]] = {name: np.concatenate(parts).reshape(shape) for name, parts in blocks.items()}
+    first, last = numbers.pop("first_n"), numbers.pop("last_n")  # (sequence, head, regime)
     there = first > 0
     sequence, head, regime = np.nonzero(there)
-    numbers: dict[str, F64] = {
-        name: np.stack([getattr(of_one, name) for of_one in regimes])[there]
-        for name in ("margin_first", "margin_last", "slope", "positive_share")
-    }
-    last = np.stack([of_one.last_n for of_one in regimes])
     return {
         "sequence": sequence.astype(np.int32),
         "query": np.full(sequence.size, query, np.int32),
@@ -92,5 +91,5 @@ def _build_columns(regimes: list[Regimes], heads: list[int], query: int, layer: 
         "regime": pa.array([REGIMES[index] for index in regime], pa.string()),
         "first_n": first[there].astype(np.int32),
         "last_n": last[there].astype(np.int32),
-        **numbers,
+        **{name: array[there] for name, array in numbers.items()},
     }
