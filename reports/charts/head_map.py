@@ -69,7 +69,7 @@ def _shape_row(row: Row) -> Row:
 
 
 def _draw_regions(rows: Sequence[Row]) -> list[alt.Chart]:
-    """The smallest convex region that holds the heads of a kind: dashed, if one threshold may be moved."""
+    """The smallest convex region that holds the heads of a kind, if three span one: dashed, if a threshold may move."""
     drawn = []
     for style, holds in (
         ("region", lambda row, kind: row["label"] == kind),
@@ -78,7 +78,9 @@ def _draw_regions(rows: Sequence[Row]) -> list[alt.Chart]:
         corners = [
             {"label": kind, "x": x, "y": y, "order": order}
             for kind in taxonomy_findings.KINDS
-            for order, (x, y) in enumerate(find_hull([(row["x"], row["y"]) for row in rows if holds(row, kind)]))
+            for hull in (find_hull([(row["x"], row["y"]) for row in rows if holds(row, kind)]),)
+            if len(hull) > 2
+            for order, (x, y) in enumerate(hull)
         ]
         if not corners:
             continue

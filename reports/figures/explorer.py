@@ -56,13 +56,13 @@ def _build_map(source: Source) -> Figure:
         title,
         describe_map(answer.rows(), axes.rows(), source.ask_study("measures").rows(), thresholds),
         "The first two principal components of each head’s curves of cos(s_N, v_0), cos(s_N, v_L) and Recall, mean "
-        "over sequences, in equal steps of ln N; a curve that a head lacks counts as the mean of the others. The kinds "
-        "of the paper are regions of this plane, not clusters: a region is the smallest convex one that holds all "
-        "heads of a kind, and may hold others. What a head looks at is the pattern of largest lift among those that it "
-        "has.",
+        "over sequences, in equal steps of ln N; a curve that a head lacks counts as the mean of the others. A region "
+        "around the heads of a kind may hold others. What a head looks at is the pattern of largest lift among those "
+        "that it has.",
         answer,
-        marks="Lines: where the rule of a kind holds; dotted: where it holds if one threshold is halved, doubled or "
-        "changed by 10 %. Hollow: such a change gives the head another kind. Ring: the head that is chosen.",
+        marks="Lines: the smallest convex region around the heads of a kind, if three span one; dotted: around those "
+        "that are of the kind if one threshold is halved, doubled or changed by 10 %. Hollow: such a change gives the "
+        "head another kind. Ring: the head that is chosen.",
         charts=(head_map(answer.table, axes.table),),
         broad=True,
     )

@@ -52,11 +52,24 @@ def build_separation(source: Source) -> Section:
     return Section(
         "separation",
         "Do heads separate what they select?",
-        "Any N keys have some Precision and Recall, since each is part of s_N. The model is compared with N keys at "
-        "random, with the same weights on shuffled value states (of all keys but the sink and the last), and with "
-        "random weights.",
+        numbers.join_sentences(
+            "Any N keys have some Precision and Recall, since each is part of s_N.", _describe_references(source)
+        ),
         (_build_metric(source, "precision"), _build_metric(source, "recall"), *chance.build_figures(source)),
     )
+
+
+def _describe_references(source: Source) -> str:
+    """What the model is compared with; empty without nulls and without a twin."""
+    nulls = (
+        "with N keys at random, and with the same weights on shuffled value states (of all keys but the sink and the "
+        "last)"
+    )
+    references = [
+        *([nulls] if source.ask_query("separability_by_n").table.num_rows else []),
+        *(["with random weights"] if _read_twin(source) is not None else []),
+    ]
+    return f"The model is compared {', and '.join(references)}." if references else ""
 
 
 def _build_metric(source: Source, metric: str) -> Figure:

@@ -108,8 +108,8 @@ def describe_margins(curve: Sequence[Row]) -> str:
     low = min(rows, key=lambda row: row["margin"])
     above = f"above 0 at N = {format_spans(positive, order)}" if positive else "above 0 at no N"
     return (
-        f"Mean Δ/B is {number(rows[0]['margin'])} at N = {rows[0]['n']}, has its minimum {number(low['margin'])} at "
-        f"N = {low['n']}, and is {number(rows[-1]['margin'])} at N = {rows[-1]['n']}; it is {above}."
+        f"Mean Δ/B is {number(rows[0]['margin'])} at N = {rows[0]['n']:,}, has its minimum {number(low['margin'])} at "
+        f"N = {low['n']:,}, and is {number(rows[-1]['margin'])} at N = {rows[-1]['n']:,}; it is {above}."
     )
 
 
@@ -257,7 +257,7 @@ def describe_gaps(points: Sequence[Row], title: str) -> str:
     lowest = min(points, key=lambda row: row["gap"])
     failing = sum(row["verdict"] == "fails" for row in points)
     kappa = "" if lowest["kappa"] is None else f", κ = {number(lowest['kappa'])}"
-    where = f"d = {lowest['head_dim']}, {lowest['n_keys']} keys, N = {lowest['n']}, β = {lowest['decay']}{kappa}"
+    where = f"d = {lowest['head_dim']}, {lowest['n_keys']} keys, N = {lowest['n']:,}, β = {lowest['decay']}{kappa}"
     side = "below" if lowest["gap"] < 0 else "above"
     return (
         f"{title}: fails at {failing} of {count(len(points), 'point')}; at worst the mean lies "

@@ -60,4 +60,4 @@ def describe_radii(rows: Sequence[Row]) -> str:
     by_rank = {row["auc_rank"]: row for row in rows}
     heads = [f"{number(row['auc'])} in {name_head(row)} ({rank} mean AUC)" for rank, row in by_rank.items()]
     first = next(iter(by_rank.values()))
-    return f"In sequence {first['sequence']} at N = {first['n']}, AUC is {', '.join(heads)}."
+    return f"In sequence {first['sequence']} at N = {first['n']:,}, AUC is {', '.join(heads)}."

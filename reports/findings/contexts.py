@@ -38,7 +38,7 @@ def describe_metric(rows: Sequence[Row], metric: str) -> str:
     if not clauses:
         return f"{sizes}, {NAMES[metric]} does not change."
     return (
-        f"{sizes}, {NAMES[metric]} {' and '.join(clauses)}; the largest change is at N = {most}, from "
+        f"{sizes}, {NAMES[metric]} {' and '.join(clauses)}; the largest change is at N = {most:,}, from "
         f"{number(before[most])} to {number(after[most])}."
     )
 

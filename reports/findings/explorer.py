@@ -19,7 +19,7 @@ def describe_explorer(heads: Sequence[Row], n: int) -> str:
         f"{name_head(find_clearest(heads))}.",
         flagged if others else "",
         _describe_blank(heads, "elbow_n", "an elbow"),
-        _describe_blank(heads, "recall", f"a Recall at N = {n}: they attend to {n} keys or fewer"),
+        _describe_blank(heads, "recall", f"a Recall at N = {n:,}: they attend to {n} keys or fewer"),
         _describe_blank(heads, "rho_0", f"a ρ₀: {NO_RHO_0}"),
     )
 

@@ -94,6 +94,6 @@ def describe_overlaps(rows: Sequence[Row]) -> str:
     lowest = next(row for row in rows if row["study"] == rows[-1]["study"])
     return (
         f"{lowest['heads_changed']} of {count(lowest['heads'], 'head')} of {lowest['study']} select other keys than "
-        f"those of {lowest['reference']} at N = {lowest['n']} in some sequence; least shared: "
+        f"those of {lowest['reference']} at N = {lowest['n']:,} in some sequence; least shared: "
         f"{lowest['shared']:.0%} in layer {lowest['layer']} head {lowest['head']}."
     )

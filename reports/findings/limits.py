@@ -78,7 +78,7 @@ def describe_distance_fits(fits: Sequence[Row]) -> str:
     if against_keys:
         least, most = (pick(against_keys, key=lambda row: row["exponent"]) for pick in (min, max))
         ends = [least] if least is most else [least, most]
-        powers = " and ".join(f"{format_exponent(row)} at N = {row['n']}" for row in ends)
+        powers = " and ".join(f"{format_exponent(row)} at N = {row['n']:,}" for row in ends)
         clauses.append(f"In the number of keys the power is {'between ' if len(ends) > 1 else ''}{powers}.")
     return join_sentences(*clauses)
 
@@ -162,7 +162,7 @@ def describe_best_temperatures(rows: Sequence[Row]) -> str:
             most, heads = max(mine, key=lambda row: row["heads"]), sum(row["heads"] for row in mine)
             clear = sum(row["beyond_errors"] for row in mine if row["temperature"] != 1)
             clauses.append(
-                f"{name} at N = {max(row['n'] or 0 for row in mine)} is most often largest at "
+                f"{name} at N = {max(row['n'] or 0 for row in mine):,} is most often largest at "
                 f"T = {number(most['temperature'])}, in {most['heads']:,} of {count(heads, 'head')}; it is larger at "
                 f"another T than at T = 1, with an interval above 0, in {f'{clear:,}' if clear else 'none'}."
             )

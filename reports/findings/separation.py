@@ -70,7 +70,7 @@ def _describe_scale_free(rows: Sequence[Row]) -> str:
     if not highest["scale_free_lower"]:
         return "The scale-free lower bound is 0 at every N above 1."
     return (
-        f"The scale-free lower bound is never above it; for N above 1 it is highest at N = {highest['n']}, with "
+        f"The scale-free lower bound is never above it; for N above 1 it is highest at N = {highest['n']:,}, with "
         f"{number(highest['scale_free_lower'])}."
     )
 
@@ -80,7 +80,7 @@ def describe_course(curves: Sequence[Row], metric: str) -> str:
     points = sorted((row for row in curves if row["metric"] == metric), key=lambda row: row["n"])
     first, last = points[0], points[-1]
     if len(points) == 1:
-        return f"{NAMES[metric]} is {number(first['mean'])} at N = {first['n']}, the only N."
+        return f"{NAMES[metric]} is {number(first['mean'])} at N = {first['n']:,}, the only N."
     lowest = min(points, key=lambda row: row["mean"])
     if lowest is last:
         return f"{NAMES[metric]} falls from {_format_point(first)} to {_format_point(last)}, where it is lowest."
@@ -96,13 +96,13 @@ def describe_spread(curves: Sequence[Row], metric: str) -> str:
     """The N at which heads differ most in one metric (``curves_by_n``)."""
     widest = max((row for row in curves if row["metric"] == metric), key=lambda row: row["p90"] - row["p10"])
     return (
-        f"In {NAMES[metric]} heads differ most at N = {widest['n']}: the middle 80 % lie between "
+        f"In {NAMES[metric]} heads differ most at N = {widest['n']:,}: the middle 80 % lie between "
         f"{number(widest['p10'])} and {number(widest['p90'])}."
     )
 
 
 def _format_point(point: Row) -> str:
-    return f"{number(point['mean'])} at N = {point['n']}"
+    return f"{number(point['mean'])} at N = {point['n']:,}"
 
 
 def describe_fewer_heads(curves: Sequence[Row]) -> str:
@@ -112,7 +112,7 @@ def describe_fewer_heads(curves: Sequence[Row]) -> str:
         return ""
     full = max(row["n"] for row in curves if row["heads"] == most)
     return (
-        f"A sliding window limits the keys of some heads: beyond N = {full} the curves are means of fewer heads, "
+        f"A sliding window limits the keys of some heads: beyond N = {full:,} the curves are means of fewer heads, "
         f"{least} instead of {most} at the end."
     )
 
@@ -145,7 +145,7 @@ def describe_elbows(heads: Sequence[Row]) -> str:
     small = sum(n <= 4 for n in elbows)
     return join_sentences(
         f"Of {count(len(elbows), 'head')} with an elbow, {small} {'has' if small == 1 else 'have'} it at N = 3 or 4; "
-        f"the median is N = {number(median(elbows))}, the largest N = {max(elbows)}.",
+        f"the median is N = {number(median(elbows))}, the largest N = {max(elbows):,}.",
         f"{count(len(without), 'head')} {'has' if len(without) == 1 else 'have'} none: {_explain_no_elbow(without)}."
         if without
         else "",
@@ -171,7 +171,7 @@ def describe_model_elbow(model: Row | None) -> str:
     if model["elbow_n"] is None:
         return f"The model’s mean curves have no elbow: {WITHOUT_ELBOW[model['status']]}."
     return (
-        f"The harmonic mean of Precision and Recall bends at N = {model['elbow_n']}, where it is "
+        f"The harmonic mean of Precision and Recall bends at N = {model['elbow_n']:,}, where it is "
         f"{number(model['harmonic_mean'])}, and is lowest at "
-        f"N = {model['lowest_n']}, with {number(model['lowest_harmonic_mean'])}."
+        f"N = {model['lowest_n']:,}, with {number(model['lowest_harmonic_mean'])}."
     )

@@ -30,7 +30,7 @@ def describe_sink_effect(curve: Sequence[Row]) -> str:
     shown, last = select_shown(curve), drop_nulls(curve, "correlation")[-1]
     text = (
         f"Over all {count(shown['heads'], 'head')}, the correlation of mean Recall and ρ₀ is "
-        f"{format_correlation(shown)} at N = {shown['n']}"
+        f"{format_correlation(shown)} at N = {shown['n']:,}"
         f"{', where the paper finds its peak' if shown['n'] == PAPERS_PEAK else ''}"
     )
     return f"{text}." if last is shown else f"{text}, and {format_correlation(last)} at N = {last['n']:,}."
@@ -42,7 +42,7 @@ def describe_sink_effects(curves: Sequence[Row]) -> str:
         study: select_shown([row for row in curves if row["study"] == study])
         for study in dict.fromkeys(row["study"] for row in drop_nulls(curves, "correlation"))
     }
-    clauses = [f"{study} {format_correlation(row)} at N = {row['n']}" for study, row in shown.items()]
+    clauses = [f"{study} {format_correlation(row)} at N = {row['n']:,}" for study, row in shown.items()]
     return f"Correlation over all heads: {'; '.join(clauses)}." if clauses else ""
 
 

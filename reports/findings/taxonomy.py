@@ -166,8 +166,8 @@ def _describe_resets(curves: Sequence[Row], metric: str) -> str:
         return ""
     lowest, last = min(points, key=lambda row: row["mean"]), points[-1]
     if lowest is points[0] or lowest is last:
-        return f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}, among N up to {until}."
+        return f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']:,}, among N up to {until}."
     return (
-        f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']}, with {number(lowest['mean'])}, and rises "
-        f"again to {number(last['mean'])} at N = {last['n']}."
+        f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']:,}, with {number(lowest['mean'])}, and rises "
+        f"again to {number(last['mean'])} at N = {last['n']:,}."
     )

@@ -15,14 +15,14 @@ from dagster_project.analysis.claims.facts import FACTS
 from dagster_project.analysis.claims.judging import CLAIMS
 from reports import browser
 from reports.browser import bundle, pack
-from reports.figures import bounds, find_source, recovery, sections
+from reports.figures import bounds, find_source, recovery, sections, separation
 from reports.page import EXAMPLES, ReportSummary, write_report
 from reports.queries import Answer, ask
 from reports.rendering import iterate_figures
 from storage.errors import UserError
 from storage.warehouse.query import query
 from tests.made_up import MadeUp, tables, warehouse
-from tests.reports.conftest import DEGENERATE, HOSTILE, LARGE, SMALL, SYNTHETIC, Writer, hostile_study
+from tests.reports.conftest import DEGENERATE, HOSTILE, LARGE, SMALL, SYNTHETIC, TRAINED, TWIN, Writer, hostile_study
 from tests.reports.pages import Page, unpacked
 from tests.reports.verdicts import normalise
 
@@ -683,3 +683,20 @@ def test_a_long_table_tells_once_what_all_its_rows_have(
         told = "kind zero, sequences 4, plain_loss 2." in page.text("figure", id="loss-by-head")
         assert told == (longest < figure.table.num_rows)
     assert len(cells[0]) - len(cells[1]) == figure.table.num_rows * len(same)
+
+
+def test_the_model_is_compared_with_what_there_is() -> None:
+    with warehouse(TWIN, TRAINED) as connection:
+        alone, beside = (
+            separation.build_separation(find_source(connection, study.study, map_n=4)).lead for study in (TWIN, TRAINED)
+        )
+    assert "keys at random" in alone
+    assert "random weights" not in alone
+    assert beside == alone.removesuffix(".") + ", and with random weights."
+
+
+def test_rules_for_lists_of_text_leave_cells_alone() -> None:
+    """They would remove the space around text in the tables behind the figures."""
+    style = (Path(browser.__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
+    assert ".data .text {" in style
+    assert not re.search(r"^\.text\b", style, flags=re.MULTILINE)
