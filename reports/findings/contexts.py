@@ -21,26 +21,34 @@ def has_several_contexts(rows: Sequence[Row]) -> bool:
 
 
 def describe_metric(rows: Sequence[Row], metric: str) -> str:
-    """Change of one metric from the smallest context to the largest, N by N (``metrics_by_query``)."""
+    """Change of one metric from the smallest context to the largest, N by N (``metrics_by_query``).
+
+    It is clear where the intervals over sequences of both do not overlap.
+    """
     points = [row for row in rows if row["metric"] == metric]
     first, last = (pick(row["query"] for row in points) for pick in (min, max))
-    before, after = ({row["n"]: row["mean"] for row in points if row["query"] == query} for query in (first, last))
+    before, after = ({row["n"]: row for row in points if row["query"] == query} for query in (first, last))
     shared = sorted(set(before) & set(after) - ({1} if metric == "recall" else set()))
     if not shared:
         return f"{NAMES[metric]} has no N to compare between {first + 1:,} and {last + 1:,} tokens."
-    most = max(shared, key=lambda n: abs(after[n] - before[n]))
+    most = max(shared, key=lambda n: abs(after[n]["mean"] - before[n]["mean"]))
     ways = {
-        "falls": [n for n in shared if after[n] < before[n]],
-        "rises": [n for n in shared if after[n] > before[n]],
+        "falls": [n for n in shared if _lies_below(after[n], before[n])],
+        "rises": [n for n in shared if _lies_below(before[n], after[n])],
     }
     clauses = [f"{way} at N = {format_spans(numbers, shared)}" for way, numbers in ways.items() if numbers]
-    sizes = f"From {first + 1:,} to {last + 1:,} tokens"
-    if not clauses:
-        return f"{sizes}, {NAMES[metric]} does not change."
-    return (
-        f"{sizes}, {NAMES[metric]} {' and '.join(clauses)}; the largest change is at N = {most:,}, from "
-        f"{number(before[most])} to {number(after[most])}."
+    change = (
+        f"{NAMES[metric]} clearly {' and '.join(clauses)}" if clauses else f"{NAMES[metric]} changes clearly at no N"
     )
+    return (
+        f"From {first + 1:,} to {last + 1:,} tokens, {change}; the largest change is at N = {most:,}, from "
+        f"{number(before[most]['mean'])} to {number(after[most]['mean'])}."
+    )
+
+
+def _lies_below(row: Row, other: Row) -> bool:
+    """Whether the whole interval of one mean lies below that of another; no interval does, of a single sequence."""
+    return row["high"] is not None and other["low"] is not None and bool(row["high"] < other["low"])
 
 
 def describe_elbows(rows: Sequence[Row]) -> str:

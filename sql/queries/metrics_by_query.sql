@@ -1,7 +1,7 @@
 -- grain:   one row per (query, metric, n); metric is precision or recall
 -- inputs:  selection_means_model, attention_rows; $study
--- meaning: mean Precision and Recall of the model at each context size, for n = 1, 2, 4, 8, … up to the number of keys
---          of the query; n_keys: largest number of keys of a head; heads: those that attend to more than n keys
+-- meaning: mean Precision and Recall of the model at each context size, with their intervals over sequences, for
+--          n = 1, 2, 4, 8, … up to the number of keys of the query; n_keys: largest number of keys of a head; heads: those that attend to more than n keys
 WITH keys AS (
     SELECT query, max(n_keys) AS n_keys
     FROM attention_rows
@@ -9,14 +9,19 @@ WITH keys AS (
     GROUP BY query
 ),
 means AS (
-    SELECT query, n, heads, precision, recall
+    SELECT query, n, heads, precision, precision_low, precision_high, recall, recall_low, recall_high
     FROM selection_means_model
     WHERE study = $study AND n & (n - 1) = 0
 ),
 by_metric AS (
-    UNPIVOT means ON precision, recall INTO NAME metric VALUE mean
+    FROM means
+    UNPIVOT INCLUDE NULLS (
+        (mean, low, high) FOR metric IN (
+            (precision, precision_low, precision_high) AS 'precision', (recall, recall_low, recall_high) AS 'recall'
+        )
+    )
 )
-SELECT query, n_keys, metric, n, heads, mean
+SELECT query, n_keys, metric, n, heads, mean, low, high
 FROM by_metric
 JOIN keys USING (query)
 ORDER BY query, metric, n

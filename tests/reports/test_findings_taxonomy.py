@@ -184,8 +184,9 @@ def test_one_kind_or_one_n_is_compared_with_nothing() -> None:
     assert "lowest" not in taxonomy_findings.describe_kind_curves(first)
 
 
-def point(query: int, n: int, mean: float, metric: str = "recall") -> Row:
-    return {"query": query, "n_keys": query + 1, "metric": metric, "n": n, "heads": 4, "mean": mean}
+def point(query: int, n: int, mean: float, half: float | None = 0.01) -> Row:
+    row = {"query": query, "n_keys": query + 1, "metric": "recall", "n": n, "heads": 4, "mean": mean}
+    return row | {"low": None if half is None else mean - half, "high": None if half is None else mean + half}
 
 
 def test_contexts_are_compared_where_both_have_the_n() -> None:
@@ -193,15 +194,19 @@ def test_contexts_are_compared_where_both_have_the_n() -> None:
     large = [point(63, 1, 1.0), point(63, 2, 0.2), point(63, 4, 0.45), point(63, 16, 0.1)]
     rows = [*large, *small, point(31, 2, 0.9)]
     assert contexts_findings.describe_metric(rows, "recall") == (
-        "From 8 to 64 tokens, Recall falls at N = 2 and rises at N = 4; the largest change is at N = 2, from 0.5 to "
-        "0.2."
+        "From 8 to 64 tokens, Recall clearly falls at N = 2 and rises at N = 4; the largest change is at N = 2, from "
+        "0.5 to 0.2."
     )
     assert "nothing" not in contexts_findings.describe_metric(rows, "recall")
     assert contexts_findings.describe_metric([small[0], large[0]], "recall").startswith(
         "Recall has no N to compare between 8 and 64 tokens."
     )
-    still = [point(7, 2, 0.5), point(63, 2, 0.5)]
-    assert "Recall does not change" in contexts_findings.describe_metric(still, "recall")
+    for still in (
+        [point(7, 2, 0.5), point(63, 2, 0.5)],
+        [point(7, 2, 0.5, half=0.06), point(63, 2, 0.6, half=0.06)],
+        [point(7, 2, 0.5, half=None), point(63, 2, 0.6, half=None)],
+    ):
+        assert "Recall changes clearly at no N; the" in contexts_findings.describe_metric(still, "recall")
     assert contexts_findings.has_several_contexts(rows)
     assert not contexts_findings.has_several_contexts(small)
 

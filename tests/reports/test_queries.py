@@ -728,6 +728,7 @@ def test_metrics_and_elbows_by_query(three: duckdb.DuckDBPyConnection) -> None:
         expected = means[row["query"], row["n"]]
         assert (row["n_keys"], row["heads"]) == (row["query"] + 1, expected["heads"])
         assert row["mean"] == expected[row["metric"]]
+        assert [row["low"], row["high"]] == [expected[f"{row['metric']}_{end}"] for end in ("low", "high")]
     for row in ask(three, "elbows_by_query", study="three").rows():
         elbows = [other["elbow_n"] for other in ask(three, "elbow_by_head", study="three", query=row["query"]).rows()]
         known = sorted(elbow for elbow in elbows if elbow is not None)
