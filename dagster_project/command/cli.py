@@ -791,8 +791,9 @@ def clear(
 
     root = _use_home(home)
     names = [*expand_names(root, [study]), *([study] if _find_family(root, study) and list_stored(root, study) else [])]
-    if not yes:
-        for path in (path for name in names for path in list_stored(root, name)):
+    stored = [path for name in names for path in list_stored(root, name)]
+    if stored and not yes:
+        for path in stored:
             typer.echo(f"{path.measure_size():>16,} bytes  {path}")
         typer.confirm(f"Delete all files of {'study' if names == [study] else 'the family'} '{study}'?", abort=True)
     make_console().print(tabulate_removals(removal for name in names for removal in clear_study(root, name)))

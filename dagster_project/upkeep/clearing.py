@@ -77,7 +77,7 @@ def clear_study(home: Home, name: str) -> Iterator[Removal]:
     UserError
         If there is neither a study nor any file of this name, or another process is working on the study.
     """
-    if not NAME.fullmatch(name) or not list_stored(home, name):
+    if not list_stored(home, name):
         find_study(home, name)
     with home.reserve(name), home.claim(name):
         home.refuse_links(name)
@@ -88,7 +88,12 @@ def clear_study(home: Home, name: str) -> Iterator[Removal]:
 
 
 def list_stored(home: Home, name: str) -> list[Place]:
-    """The existing files and folders of a study in the order of removal: those that refer to others first."""
+    """The existing files and folders of a study in the order of removal: those that refer to others first.
+
+    What cannot be the name of a study has none.
+    """
+    if not NAME.fullmatch(name):
+        return []
     from storage.warehouse.connection import locate_database
 
     compared = [page for page in sorted(home.comparisons.glob("*.html")) if name in page.stem.split("+")]

@@ -167,7 +167,10 @@ def test_clear_asks_first_and_names_what_would_go(copied: Path, answer: str) -> 
 @pytest.mark.parametrize("name", ["nine", "../mine", "", "*"])
 def test_clear_refuses_what_is_no_study(copied: Path, name: str) -> None:
     before = files(copied)
-    assert "There is no study" in attention_geometry("clear", name, "--yes", home=copied).complaint
+    for given in (["--yes"], []):
+        refused = attention_geometry("clear", name, *given, home=copied)
+        assert "There is no study" in refused.complaint
+        assert "[y/N]" not in refused.text + refused.errors
     assert files(copied) == before
 
 
