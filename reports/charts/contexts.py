@@ -32,7 +32,7 @@ def context_metric(metrics: pa.Table, *, metric: str) -> alt.LayerChart:
     Parameters
     ----------
     metrics
-        ``metrics_by_query``: query (position), metric, n, heads, mean (ratio from 0 to 1).
+        ``metrics_by_query``: query (position), metric, n, heads, mean, low, high (ratios from 0 to 1).
     metric
         ``precision`` or ``recall``.
     """
