@@ -24,9 +24,7 @@ from reports.findings import chance as chance_findings
 from reports.findings import numbers
 from reports.findings import separation as separation_findings
 
-FLOOR = (
-    "Precision is never below N/n, the share of the keys that is selected (dashed), so it rises towards 1 in any head."
-)
+FLOOR = "Precision is never below N/n, the share of the keys that is selected, so it rises towards 1 in any head."
 """Note on Precision wherever it is drawn."""
 
 _PAPERS = {"precision": "Figure 5, left", "recall": "Figure 5, right"}
@@ -232,7 +230,7 @@ def _build_map(source: Source, metric: str, draw: Callable[..., alt.LayerChart])
         ),
         numbers.join_sentences(
             "Mean over sequences; the colours span the values of this study.",
-            FLOOR.replace(" (dashed)", "") if metric == "precision" else "",
+            FLOOR if metric == "precision" else "",
             fallback if source.asked_n > source.n else "",
         ),
         answer,

@@ -245,10 +245,14 @@ def test_borders_of_the_rules_stand_at_the_thresholds(made_up: duckdb.DuckDBPyCo
     assert [{"y", "x2"} <= set(rules[0]["encoding"]), "y" in rules[1]["encoding"]] == [True, False]
 
 
+ALONE = {"low": None, "high": None}
+"""Ends of the interval of one sequence: there is none."""
+
+
 def test_names_of_lines_stay_apart_and_within_the_chart() -> None:
     means = [0.0, 0.001, 0.002, 0.5, 0.999, 1.0, 1.0]
     rows = [
-        {"query": query, "n_keys": 8, "metric": "recall", "n": 2**index, "heads": 1, "mean": mean}
+        {"query": query, "n_keys": 8, "metric": "recall", "n": 2**index, "heads": 1, "mean": mean, **ALONE}
         for query in (7, 15)
         for index, mean in enumerate(means)
     ]
@@ -265,7 +269,7 @@ def test_names_of_lines_stay_apart_and_within_the_chart() -> None:
 def test_recall_against_context_size_fills_the_axis_and_leaves_out_what_is_trivial() -> None:
     means = {1: 1.0, 2: 0.2, 4: 0.1}
     rows = [
-        {"query": query, "n_keys": 8, "metric": "recall", "n": n, "heads": 1, "mean": mean}
+        {"query": query, "n_keys": 8, "metric": "recall", "n": n, "heads": 1, "mean": mean, **ALONE}
         for query in (7, 15)
         for n, mean in means.items()
     ]
