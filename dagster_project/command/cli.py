@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from dagster_project.study.families import Family
     from dagster_project.upkeep.plan import Report
 
+logger = logging.getLogger(__name__)
+
 app = typer.Typer(
     name="attention-geometry",
     no_args_is_help=True,
@@ -594,13 +596,15 @@ def sql_command(
 
     From Python: `storage.connect()`; from the plain DuckDB shell: `duckdb -init data/warehouse/open.sql`
     """
-    from storage.warehouse.connection import Reader, connect, renew_entry
+    from storage.warehouse.connection import Reader, connect, list_published, renew_entry
     from storage.warehouse.query import query as run_query
     from storage.warehouse.query import reads_comments
 
     check_format(form)
     folder = _use_home(home).warehouse
     renew_entry(folder)
+    if not list_published(folder):
+        logger.warning("No study has landed in %s; run one, or name another data root with --home", folder.parent)
     if query is None and sys.stdin.isatty():
         interrupts.leave()
         with closing(Reader(folder, unlocked=unlocked)) as reader:

@@ -163,9 +163,12 @@ def test_harmless_leaves_text_and_line_breaks() -> None:
     assert escape_control_codes("\t\x1b") == r"\t\x1b"
 
 
-def test_an_empty_data_root_has_empty_tables(tmp_path: Path) -> None:
-    found = attention_geometry("sql", "SELECT count(*) AS c FROM selection", "--format", "csv", home=tmp_path)
+def test_an_empty_data_root_has_empty_tables_and_is_named(mine: Path, tmp_path: Path) -> None:
+    counting = ("sql", "SELECT count(*) AS c FROM selection", "--format", "csv")
+    found = attention_geometry(*counting, home=tmp_path)
     assert found.text == '"c"\n0\n'
+    assert found.errors == f"No study has landed in {tmp_path}; run one, or name another data root with --home\n"
+    assert attention_geometry(*counting, home=mine).errors == ""
     assert files(tmp_path) == {}
 
 
