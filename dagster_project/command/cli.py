@@ -603,8 +603,6 @@ def sql_command(
     check_format(form)
     folder = _use_home(home).warehouse
     renew_entry(folder)
-    if not list_published(folder):
-        logger.warning("No study has landed in %s; run one, or name another data root with --home", folder.parent)
     if query is None and sys.stdin.isatty():
         interrupts.leave()
         with closing(Reader(folder, unlocked=unlocked)) as reader:
@@ -614,6 +612,8 @@ def sql_command(
     check_text(text)
     with closing(connect(folder, unlocked=unlocked, described=reads_comments(text))) as connection:
         write(run_query(connection, text, unlocked=unlocked), form)
+    if not list_published(folder):
+        logger.warning("No study has landed in %s; run one, or name another data root with --home", folder.parent)
 
 
 @app.command()

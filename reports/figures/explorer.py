@@ -58,7 +58,7 @@ def _build_map(source: Source) -> Figure:
         "The first two principal components of each head’s curves of cos(s_N, v_0), cos(s_N, v_L) and Recall, mean "
         "over sequences, in equal steps of ln N; a curve that a head lacks counts as the mean of the others. A region "
         "around the heads of a kind may hold others. What a head looks at is the pattern of largest lift among those "
-        "that it has.",
+        "that it has. The paper draws no such map.",
         answer,
         marks="Lines: the smallest convex region around the heads of a kind, if three span one; dotted: around those "
         "that are of the kind if one threshold is halved, doubled or changed by 10 %. Hollow: such a change gives the "
