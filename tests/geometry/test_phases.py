@@ -371,6 +371,10 @@ def test_sums_over_blocks_and_the_best_pair_of_them_are_those_of_every_cosine(st
     assert (rss < np.inf).sum() > 200 > (rss == np.inf).sum() > 0
     found = least_squares_by_frequency(sums, first, columns)
     np.testing.assert_allclose(found, [rss, amplitude], rtol=1e-9, atol=1e-9)
+    cosine_sums(z, known, start + 1, edges, shifted := np.empty_like(sums))  # mutation controls: a position too far,
+    assert np.abs(shifted - wanted).max() > 0.1
+    columns[4] = 0  # and a level left out
+    assert not np.allclose(least_squares_by_frequency(sums, first, columns), [rss, amplitude], rtol=1e-3)
 
 
 @pytest.mark.parametrize("tied", [True, False])
