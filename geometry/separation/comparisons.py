@@ -67,7 +67,15 @@ class RankedHead(NamedTuple):
 
 
 def rank_keys(weights: Floats, values: Floats, orders: I64 | None = None) -> RankedHead:
-    """Sort the keys of a head, values (n, d), by weights (n,) or (row, n); by default ``orders`` are computed."""
+    """Sort the keys of a head by weight, and scale its value states so that no square of a distance overflows.
+
+    Parameters
+    ----------
+    weights, values
+        (n,) or, for several rows of weights, (row, n); and (n, d).
+    orders
+        The keys of each row by falling weight, int64 (row, n); by default they are computed.
+    """
     states, exponent = host.scale_states(values)
     rows, norms = np.atleast_2d(weights), np.empty(len(values))
     orders = np.stack([host.sort_keys(row) for row in rows]) if orders is None else orders

@@ -1,7 +1,8 @@
 -- grain:   one row per (query, metric, n); metric is precision or recall
 -- inputs:  selection_means_model, attention_rows; $study
 -- meaning: mean Precision and Recall of the model at each context size, with their intervals over sequences, for
---          n = 1, 2, 4, 8, … up to the number of keys of the query; n_keys: largest number of keys of a head; heads: those that attend to more than n keys
+--          n = 1, 2, 4, 8, … up to the number of keys of the query; n_keys: largest number of keys of a head; heads: those
+--          that attend to more than n keys
 WITH keys AS (
     SELECT query, max(n_keys) AS n_keys
     FROM attention_rows
