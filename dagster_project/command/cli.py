@@ -598,7 +598,7 @@ def sql_command(
     """
     from storage.warehouse.connection import Reader, connect, list_published, renew_entry
     from storage.warehouse.query import query as run_query
-    from storage.warehouse.query import reads_comments
+    from storage.warehouse.query import reads_comments, reads_tables
 
     check_format(form)
     folder = _use_home(home).warehouse
@@ -612,7 +612,7 @@ def sql_command(
     check_text(text)
     with closing(connect(folder, unlocked=unlocked, described=reads_comments(text))) as connection:
         write(run_query(connection, text, unlocked=unlocked), form)
-    if not list_published(folder):
+    if reads_tables(text) and not list_published(folder):
         logger.warning("No study has landed in %s; run one, or name another data root with --home", folder.parent)
 
 

@@ -28,6 +28,9 @@ UNLOCKED = READING | {StatementType.COPY}
 _CATALOGUE = re.compile("comment|duckdb_|information_schema|pg_", re.IGNORECASE)
 """What a statement names that reads the comments of tables and columns."""
 
+_RELATION = re.compile(r"\b(FROM|TABLE|PIVOT|UNPIVOT|SUMMARIZE)\b", re.IGNORECASE)
+"""What stands before a table in a statement that reads one."""
+
 NO_SPILL = (
     "; a read-only connection cannot spill to disk: select less at a time, or allow it with "
     "attention-geometry sql --unlocked"
@@ -38,6 +41,11 @@ NO_SPILL = (
 def reads_comments(text: str) -> bool:
     """Whether statements may read comments, so that a connection to run them needs these."""
     return _CATALOGUE.search(text) is not None
+
+
+def reads_tables(text: str) -> bool:
+    """Whether statements may read tables, so that their answer depends on what has landed."""
+    return _RELATION.search(text) is not None
 
 
 def query(connection: duckdb.DuckDBPyConnection, text: str, *, unlocked: bool = False) -> pa.RecordBatchReader:

@@ -169,6 +169,7 @@ def test_an_empty_data_root_has_empty_tables_and_is_named(mine: Path, tmp_path: 
     assert found.text == '"c"\n0\n'
     assert found.errors == f"No study has landed in {tmp_path}; run one, or name another data root with --home\n"
     assert attention_geometry(*counting, home=mine).errors == ""
+    assert attention_geometry("sql", "SELECT 1", home=tmp_path).errors == ""
     assert files(tmp_path) == {}
 
 
