@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from dagster_project.command.loading import suspend_gc
+from dagster_project.assets.loading import suspend_gc
 from dagster_project.command.program import ExitStatus
 from tests import made_up
 from tests.campaigns import NIGHTLY

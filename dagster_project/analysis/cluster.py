@@ -8,6 +8,7 @@ import logging
 import os
 import platform
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -375,6 +376,8 @@ def _has_running_task(prefix: str, dask_worker: "Worker") -> bool:
 
 def is_wanted() -> bool:
     """Whether the calling task is still wanted: it may be cancelled, or its worker may have lost the scheduler."""
+    if "distributed" not in sys.modules:  # which a worker has imported
+        return True
     from distributed import Status, get_worker
 
     try:

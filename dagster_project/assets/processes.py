@@ -4,25 +4,20 @@ Small tables are computed by short steps of Python between short kernels, so tha
 every table is computed from the stores alone.
 """
 
-import atexit
-import io
 import logging
-import os
-import sys
 from collections.abc import Collection, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache, partial
 from graphlib import TopologicalSorter
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
-from threading import Thread
 
 from dagster_project.analysis.cluster import block_interrupts, count_threads, select_scheduler
 from dagster_project.assets.asset import Asset, AssetResult, Work
 from dagster_project.assets.catalogue import ASSETS, find_asset
+from dagster_project.assets.table_process import prepare
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from storage.errors import UserError
@@ -135,7 +130,7 @@ def _start_processes(processes: int) -> Iterator[ProcessPoolExecutor]:
     """Processes which end with the context, or with this process, even if it is killed."""
     spawning, threads = get_context("spawn"), max(1, count_threads() // processes)
     watched, held = spawning.Pipe(duplex=False)
-    executor = ProcessPoolExecutor(processes, spawning, _prepare_process, (watched, threads))
+    executor = ProcessPoolExecutor(processes, spawning, prepare, (watched, threads))
     try:
         yield executor
         executor.shutdown()
@@ -143,30 +138,6 @@ def _start_processes(processes: int) -> Iterator[ProcessPoolExecutor]:
         held.close()
         watched.close()
         executor.shutdown(cancel_futures=True)
-
-
-def _prepare_process(watched: Connection, threads: int) -> None:
-    """Prepare a process: it computes in so many threads, and ends when the other end of ``watched`` is closed."""
-    import dask
-
-    dask.config.set(num_workers=threads)
-    sys.stderr = _Log(sys.stderr.buffer, line_buffering=True)
-    atexit.register(os._exit, 0)  # without finalising: DuckDB's binding would report objects that it leaks
-    Thread(target=_end_with, args=(watched,), daemon=True, name="lifeline").start()
-
-
-def _end_with(watched: Connection) -> None:
-    """End this process, whatever it does, when nobody holds the other end any more."""
-    with suppress(EOFError, OSError):
-        watched.recv_bytes()
-    os._exit(1)
-
-
-class _Log(io.TextIOWrapper):
-    """Standard error of a process whose progress is shown by another: progress bars are only shown on terminals."""
-
-    def isatty(self) -> bool:
-        return False
 
 
 def _make(home: Home, name: str, study: Study, asset: str, *, force: bool) -> AssetResult:

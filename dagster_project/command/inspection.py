@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagster_project.command.loading import suspend_gc
+from dagster_project.assets.loading import suspend_gc
 from dagster_project.command.output import build_table, escape_control_codes, make_console, write_object
 from dagster_project.study.studies import COMMAND_LINE, parse_study
 from extract.checks import check_inputs

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from dagster_project.command.loading import suspend_gc
+from dagster_project.assets.loading import suspend_gc
 
 
 class Held:
