@@ -75,16 +75,6 @@ def test_inputs_that_are_not_what_they_should_be(inputs: Path, tmp_path: Path) -
     assert "reads at most 64 tokens, but context_length is 65" in refusal(model=str(inputs / "tiny"), context_length=65)
 
 
-def test_a_missing_tokenizer_is_not_blamed_on_the_corpus(tmp_path: Path) -> None:
-    checkpoint = write_checkpoint(tmp_path / "tiny")
-    for file in checkpoint.glob("tokenizer*"):
-        file.unlink()
-    assert refusal(model=str(checkpoint)) == (
-        f"The model '{checkpoint}' has no tokenizer that can be read; "
-        "save one in its directory with tokenizer.save_pretrained"
-    )
-
-
 @pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "CPU", "cuda:-1", "cpu\x1b[2J", "cuda:1\n", ""])
 def test_what_is_no_device(device: str) -> None:
     given = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 1}
@@ -92,7 +82,9 @@ def test_what_is_no_device(device: str) -> None:
         parse_study("one", given | {"device": device}, "studies.yaml")
 
 
-@pytest.mark.parametrize("model", ["embedded", "synthetic", "./somewhere", "inputs"])
+@pytest.mark.parametrize(
+    "model", ["embedded", "synthetic", "./somewhere", "inputs", "no-such/a.gguf", "package:acme/a.gguf"]
+)
 def test_a_local_model_has_no_revisions(model: str, inputs: Path) -> None:
     name = str(inputs / "tiny") if model == "inputs" else model
     given = {"model": {"id": name, "revision": "v2"}, "context_length": 64, "sequences": 1}

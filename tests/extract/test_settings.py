@@ -138,12 +138,6 @@ def test_a_named_file_is_inside_the_directory(name: str) -> None:
         parse_study("one", GIVEN | {"model": {"id": "acme/tiny", "gguf": name}}, "studies.yaml")
 
 
-@pytest.mark.parametrize("identity", ["no-such/tiny.gguf", "package:acme/tiny.gguf"])
-def test_a_file_has_no_revisions(identity: str) -> None:
-    with pytest.raises(UserError, match=r"model\.revision': input is only allowed with a hub id"):
-        parse_study("one", GIVEN | {"model": {"id": identity, "revision": "v2"}}, "studies.yaml")
-
-
 def test_built_in_corpora_are_named_by_what_they_are() -> None:
     named = {given: parse_study("one", GIVEN | {"corpus": given}, "x").corpus.name for given in (*BUILT_IN, "a/b")}
     assert named == {
@@ -188,6 +182,10 @@ def test_a_probe_is_one_of_repeated_tokens_for_a_model_that_reads() -> None:
         ({"batch_size": "all"}, "field 'batch_size': input should be auto or a whole number from 1, found 'all'"),
         ({"batch_size": True}, "field 'batch_size': input should be auto or a whole number from 1, found True"),
         ({"batch_size": 2.0}, "field 'batch_size': input should be auto or a whole number from 1, found 2.0"),
+        ({"context_length": 1}, "field 'context_length': input should be greater than or equal to 2, found 1"),
+        ({"sequences": 0}, "field 'sequences': input should be greater than or equal to 1, found 0"),
+        ({"seed": -1}, "field 'seed': input should be greater than or equal to 0, found -1"),
+        ({"dtype": "int8"}, "field 'dtype': input should be 'float32', 'bfloat16' or 'float16', found 'int8'"),
         ({"values": "bfloat16"}, "field 'values': input should be 'float32' or 'float16'"),
         ({"device_map": "all"}, "field 'device_map': input should be 'auto', 'balanced'"),
         (
@@ -204,7 +202,7 @@ def test_a_probe_is_one_of_repeated_tokens_for_a_model_that_reads() -> None:
         ),
     ],
 )
-def test_batches_and_devices_with_an_error(given: dict[str, object], said: str) -> None:
+def test_numbers_and_devices_with_an_error(given: dict[str, object], said: str) -> None:
     with pytest.raises(UserError) as caught:
         parse_study("one", GIVEN | given, "studies.yaml")
     assert str(caught.value).startswith(f"studies.yaml: study 'one', {said}")
