@@ -173,13 +173,6 @@ def test_an_empty_data_root_has_empty_tables_and_is_named(mine: Path, tmp_path: 
     assert files(tmp_path) == {}
 
 
-@pytest.mark.comments
-def test_every_table_and_column_says_what_it_is(mine: Path) -> None:
-    query = "SELECT table_name, column_name FROM duckdb_columns() WHERE comment IS NULL AND NOT internal"
-    found = attention_geometry("sql", f"{query} AND database_name = 'memory'", "--format", "csv", home=mine)
-    assert found.text == '"table_name","column_name"\n'
-
-
 def test_the_prompt_answers_and_goes_on_after_a_mistake(mine: Path) -> None:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
@@ -321,19 +314,6 @@ def test_sql_mends_the_way_in_of_a_data_root_that_has_moved(root: Path) -> None:
     script = (moved / "warehouse" / ENTRY).read_text(encoding="utf-8")
     assert f"ATTACH '{moved}/warehouse/small.duckdb'" in script
     assert str(root) not in script
-
-
-def test_damage_is_one_line_with_the_file_and_the_command(root: Path) -> None:
-    path = locate_database(root / "warehouse", "small")
-    content = bytearray(path.read_bytes())
-    for start in range(3 * 4096 + 2**18, len(content) - 1000, 2**18):  # all blocks but the catalogue's
-        content[start + 1000] ^= 1
-    path.write_bytes(content)
-    done = attention_geometry("sql", "SELECT sum(n) FROM selection_counts", home=root)
-    said = done.text + done.errors
-    assert f"{path} " in said
-    assert "rebuild it: attention-geometry run small" in said
-    assert "Traceback" not in said
 
 
 def test_a_named_question_says_which_file_is_damaged(root: Path) -> None:

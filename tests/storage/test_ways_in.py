@@ -2,7 +2,6 @@
 
 import logging
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -107,25 +106,6 @@ def test_a_data_root_that_is_not_there_is_named(tmp_path: Path) -> None:
     with storage.connect(tmp_path / "empty") as connection:
         assert connection.execute(NAMED).fetchall() == []
     assert not list((tmp_path / "empty").iterdir())
-
-
-def test_only_an_unlocked_connection_reaches_files(folder: Path, tmp_path: Path) -> None:
-    copied, read, attached = (tmp_path / name for name in ("copied.csv", "read.csv", "attached.duckdb"))
-    read.write_text("i\n42\n")
-    statements = f"COPY (SELECT 42 AS i) TO '{copied}'", f"FROM read_csv('{read}')", f"ATTACH '{attached}' AS x"
-    with storage.connect(folder.parent) as locked:
-        for statement in statements:
-            with pytest.raises(duckdb.PermissionException, match="disabled"):
-                locked.execute(statement)
-        with pytest.raises(duckdb.Error, match="locked"):
-            locked.execute("SET enable_external_access = true")
-    assert not copied.exists()
-    assert not attached.exists()
-    with storage.connect(folder.parent, unlocked=True) as unlocked:
-        for statement in statements:
-            unlocked.execute(statement)
-    assert copied.exists()
-    assert attached.exists()
 
 
 TO = ["COPY (SELECT 42) TO '{}' (FORMAT csv)", "COPY (SELECT 42) TO '{}' (FORMAT csv, USE_TMP_FILE false)"]
@@ -341,32 +321,6 @@ def test_what_only_cannot_be_opened_here_is_not_to_be_rebuilt(folder: Path, capl
     assert line.endswith("so study 'odd' is left out; make the file readable, or move it away")
 
 
-@pytest.mark.long
-def test_every_flipped_byte_is_noticed_or_changes_nothing(folder: Path) -> None:
-    """One in each block of the file, and in its three headers; the reader had opened it, or opens it damaged."""
-    path = locate_database(folder, "small")
-    content = path.read_bytes()
-    block, headers = 2**18, 3 * 4096
-    draw = random.Random(7)
-    places = [draw.randrange(start, start + 100) for start in range(0, headers, 4096)]
-    places += [draw.randrange(start, min(start + block, len(content))) for start in range(headers, len(content), block)]
-    assert len(places) > 20
-    right, noticed = digest(path), list[str]()
-    for place in places:
-        _flip(path, place)
-        found = digest(path)
-        _flip(path, place)
-        if found == right:
-            continue
-        noticed.append(found)
-        assert found == "left out" or (
-            found.startswith(f"{path} is damaged (Corrupt database file: ")
-            and found.endswith("); rebuild it: attention-geometry run small --force warehouse")
-        ), f"byte {place}: {found}"
-    assert len(places) > len(noticed) - noticed.count("left out") > len(places) / 2
-    assert digest(path) == right
-
-
 def _flip(path: Path, place: int) -> None:
     """Flip a bit of a byte, where it stands."""
     with path.open("r+b") as file:
@@ -374,18 +328,6 @@ def _flip(path: Path, place: int) -> None:
         (byte,) = file.read(1)
         file.seek(place)
         file.write(bytes([byte ^ 0x20]))
-
-
-def digest(path: Path) -> str:
-    """What a user's query over all tables of a study's file says: a digest of them, or that the file is damaged."""
-    parts = [f'SELECT bit_xor(hash(t)), count(*) FROM "study small".{table} AS t' for table in sql.list_names("schema")]
-    with duckdb.connect() as connection:
-        if not warehouse._attach_study(connection, "small", path):
-            return "left out"
-        try:
-            return str(query(connection, " UNION ALL ".join(parts)).read_all().to_pylist())
-        except UserError as error:
-            return str(error)
 
 
 def test_damage_is_named_among_several_files_and_in_the_middle_of_a_stream(landed: Path, folder: Path) -> None:
