@@ -72,6 +72,13 @@ def small() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
+@pytest.fixture(scope="session")
+def three() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A warehouse with the study ``three``; what a test changes there is forgotten."""
+    with warehouse(THREE) as connection:
+        yield connection
+
+
 Writer = Callable[[MadeUp, int], ReportSummary]
 
 
