@@ -19,6 +19,7 @@ from tests.dagster_project.recorded import write_studies
 from tests.storage.leftovers import ended, unfinished
 
 DRAWN = {"model": "synthetic", "corpus": "synthetic", "context_length": 32, "sequences": 2, "queries": [15, 31]}
+DRAWN |= {"synthetic": {"layers": 1, "heads": 2, "kv_heads": 1}, "analysis": {"nulls": None, "temperatures": [1.0]}}
 
 OPTIONS = ("--model", "synthetic", "--context-length", 32, "--sequences", 2)
 

@@ -31,7 +31,6 @@ from reports.queries import ask
 from storage.errors import UserError
 from storage.warehouse.connection import ENTRY, Reader, locate_database
 from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files, in_own_process
-from tests.storage import studies
 
 SOME = "SELECT layer, head, n, recall FROM selection WHERE sequence = 0 AND n < 3 ORDER BY ALL"
 
@@ -209,17 +208,11 @@ def test_the_prompt_answers_and_goes_on_after_a_mistake(mine: Path) -> None:
     assert "Traceback" not in screen
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with the landed study ``small``; tests may copy its file."""
-    return studies.landed(tmp_path_factory.mktemp("small"))
-
-
 @pytest.fixture
-def root(small: Path, tmp_path: Path) -> Path:
+def root(landed_root: Path, tmp_path: Path) -> Path:
     """A data root of its own with that study."""
     (tmp_path / "data" / "warehouse").mkdir(parents=True)
-    shutil.copy(locate_database(small / "warehouse", "small"), tmp_path / "data" / "warehouse")
+    shutil.copy(locate_database(landed_root / "warehouse", "small"), tmp_path / "data" / "warehouse")
     return tmp_path / "data"
 
 

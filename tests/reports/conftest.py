@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from reports.page import ReportSummary, write_report
-from tests.made_up import WORDS, MadeUp, warehouse
+from tests.made_up import SMALL, WORDS, MadeUp, warehouse
 from tests.reports.driver import Browser
 from tests.shared import shared
 
@@ -30,7 +30,6 @@ HOSTILE = (
 )
 """Texts that a careless page would run, swallow or show as something else."""
 
-SMALL = MadeUp(effects=True, drawn=True)
 THREE = MadeUp("three", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2), effects=True, drawn=True)
 """A study of three queries; in its last layer the last one does not see the sink."""
 TWIN = MadeUp("noise", random=True)

@@ -18,8 +18,8 @@ from reports.charts import separation as separation_charts
 from reports.charts.bounds import COVERAGES
 from reports.charts.elements import BARS, SEPARATION, edges, histogram
 from reports.queries import ask
-from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, SMALL
+from tests.made_up import MadeUp
+from tests.reports.conftest import SMALL, THREE
 from tests.reports.drawings import assert_described, drawn, of_query, of_shown, parts
 
 
@@ -75,11 +75,9 @@ def test_charts_hold_the_rows(small: duckdb.DuckDBPyConnection) -> None:
         assert shown[row["metric"]] == shown["mean"]
 
 
-def test_maps_hold_every_head_that_has_a_value() -> None:
-    study = DEGENERATE["window"]
-    with warehouse(study) as connection:
-        chart = separation_charts.recall_map(heads(connection, study, 5), n=5)
-    assert len(drawn(chart)) == 2 * study.heads
+def test_maps_hold_every_head_that_has_a_value(three: duckdb.DuckDBPyConnection) -> None:
+    chart = separation_charts.recall_map(heads(three, THREE, 16), n=16)
+    assert len(drawn(chart)) == 2 * THREE.heads
     scales = [part["encoding"]["y"]["scale"]["domain"] for part in parts(chart.to_dict()) if "encoding" in part]
     assert all(domain == [0, 1, 2] for domain in scales)
 

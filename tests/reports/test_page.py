@@ -640,6 +640,7 @@ def test_a_long_table_tells_once_what_all_its_rows_have(
     assert len(cells[0]) - len(cells[1]) == figure.table.num_rows * len(same)
 
 
+@pytest.mark.slow
 def test_the_model_is_compared_with_what_there_is() -> None:
     with warehouse(TWIN, TRAINED) as connection:
         alone, beside = (

@@ -176,13 +176,11 @@ def test_heads_at_n(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[s
         assert row["precision"] == pytest.approx((4 / (4 + counts["k_out"][chosen])).mean())
 
 
-def test_heads_without_that_n_are_blank_not_absent() -> None:
-    study = DEGENERATE["window"]
-    with warehouse(study) as connection:
-        rows = ask(connection, "heads_at_n", study=study.study, query=study.query, n=5).rows()
+def test_heads_without_that_n_are_blank_not_absent(three: duckdb.DuckDBPyConnection) -> None:
+    rows = ask(three, "heads_at_n", study="three", query=23, n=16).rows()
     blank = [row["layer"] for row in rows if row["recall"] is None]
-    assert len(rows) == study.layers * study.heads
-    assert blank == [2] * study.heads
+    assert len(rows) == THREE.layers * THREE.heads
+    assert blank == [2] * THREE.heads
 
 
 @pytest.mark.parametrize(
@@ -223,13 +221,10 @@ def test_sink_by_head(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict
         assert row["norm_ratio"] == pytest.approx(norm[0] / np.median(norm[1:]), rel=1e-6)
 
 
-def test_a_hidden_sink_is_null_not_zero() -> None:
-    study = DEGENERATE["window"]
-    with warehouse(study) as connection:
-        rows = ask(connection, "sink_by_head", study=study.study, query=study.query).rows()
-    for row in rows:
-        assert (row["sink_weight"] is None) == (row["layer"] > 0)
-        assert row["uniform_weight"] == pytest.approx(1 / (study.context - study.first_keys[row["layer"]]))
+def test_a_hidden_sink_is_null_not_zero(three: duckdb.DuckDBPyConnection) -> None:
+    for row in ask(three, "sink_by_head", study="three", query=23).rows():
+        assert (row["sink_weight"] is None) == (row["layer"] == 2)
+        assert row["uniform_weight"] == pytest.approx(1 / (THREE.context - THREE.first_keys[row["layer"]]))
         assert row["sink_norm"] > 0
 
 
@@ -698,11 +693,9 @@ def test_directions_are_thinned_to_the_heaviest_and_an_even_sample(long: duckdb.
     assert [row["position"] for row in earlier] == list(range(100))
 
 
-def test_directions_behind_a_window_have_no_weight() -> None:
-    study = DEGENERATE["window"]
-    with warehouse(study) as connection:
-        rows = ask(connection, "directions_of_head", study=study.study, query=study.query, layer=1, head=0).rows()
-    assert [row["position"] for row in rows] == list(range(study.context))
+def test_directions_behind_a_window_have_no_weight(three: duckdb.DuckDBPyConnection) -> None:
+    rows = ask(three, "directions_of_head", study="three", query=23, layer=2, head=0).rows()
+    assert [row["position"] for row in rows] == list(range(THREE.context))
     for row in rows:
         assert (row["mean_weight"] is None) == (row["selected_rank"] is None) == (row["position"] < 10)
 

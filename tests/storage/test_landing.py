@@ -31,11 +31,9 @@ def tables() -> Tables:
 
 
 @pytest.fixture(scope="module")
-def landed(tmp_path_factory: pytest.TempPathFactory, tables: Tables) -> Path:
-    """A warehouse with the study ``small``."""
-    folder = tmp_path_factory.mktemp("warehouse")
-    assert land(folder, "small", tables).published
-    return folder
+def landed(landed_root: Path) -> Path:
+    """A warehouse with the study ``small``, only read."""
+    return landed_root / "warehouse"
 
 
 def test_a_statement_reads_what_its_macros_and_views_read() -> None:

@@ -21,7 +21,7 @@ from storage.errors import QuotingError, UserError
 from storage.warehouse.connection import _warn_once, connect, list_published, locate_database
 from storage.warehouse.landing import land
 from storage.warehouse.query import query
-from tests.made_up import MadeUp
+from tests.made_up import SMALL
 from tests.sql.checking import STUDY
 from tests.storage import studies
 from tests.storage.earlier import NEW, make_older
@@ -40,9 +40,9 @@ def tables() -> Tables:
 
 
 @pytest.fixture(scope="module")
-def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def landed(landed_root: Path) -> Path:
     """A warehouse that holds the study ``small``; only read."""
-    return studies.landed(tmp_path_factory.mktemp("landed")) / "warehouse"
+    return landed_root / "warehouse"
 
 
 @pytest.fixture
@@ -165,7 +165,7 @@ def test_one_writer_whose_lock_dies_with_it(tmp_path: Path, tables: Tables, monk
 
 def test_readers_keep_what_they_opened(folder: Path, tables: Tables) -> None:
     with connect(folder) as reader:
-        assert land(folder, "small", studies.tables(MadeUp())).published
+        assert land(folder, "small", studies.tables(SMALL)).published
         land(folder, "second", tables)
         assert reader.execute("SELECT count(DISTINCT query), count(DISTINCT study) FROM selection").fetchall() == [
             (3, 1)
@@ -367,7 +367,7 @@ def test_every_statement_is_one_and_has_its_header(kind: sql.StatementKind) -> N
 def test_files_have_the_mode_that_the_umask_leaves(tmp_path: Path) -> None:
     before = os.umask(0o007)
     try:
-        root = studies.landed(tmp_path / "root")
+        root = studies.land_small(tmp_path / "root")
     finally:
         os.umask(before)
     modes = {path.relative_to(root): stat.S_IMODE(path.stat().st_mode) for path in root.rglob("*")}
