@@ -24,6 +24,7 @@ from extract.models import describe, load
 from extract.settings import ExtractionSettings
 from extract.tensors import read_tensor_shapes
 from storage.errors import UserError
+from tests.extract.gguf_files import outcome
 from tests.extract.tiny import write_checkpoint
 
 
@@ -58,19 +59,6 @@ def refusal(path: Path) -> str:
     with pytest.raises(UserError) as caught:
         check_inputs(settings(path))
     said = str(caught.value)
-    assert "\n" not in said
-    assert str(path) in said
-    return said
-
-
-def outcome(path: Path) -> str | None:
-    """What is said when a model is loaded, in one line that names it; None if it can be."""
-    try:
-        load(describe(settings(path)))
-    except UserError as error:
-        said = str(error)
-    else:
-        return None
     assert "\n" not in said
     assert str(path) in said
     return said
@@ -424,12 +412,12 @@ def test_flipped_bits_of_a_header_are_found_or_do_not_matter(checkpoint: Path) -
     weights, generator = checkpoint / "model.safetensors", random.Random(0)
     whole, found = weights.read_bytes(), 0
     end = 8 + struct.unpack("<Q", whole[:8])[0]
-    for _ in range(60):
+    for _ in range(30):
         spoilt = bytearray(whole)
         spoilt[generator.randrange(end)] ^= 1 << generator.randrange(8)
         weights.write_bytes(spoilt)
         found += bool(outcome(checkpoint))
-    assert found > 40
+    assert found > 20
 
 
 # --- sizes ---
