@@ -15,7 +15,7 @@ from reports.charts.geometry import CONTEXTS, project_vectors
 from reports.charts.plane import equal_scales
 from reports.figures import geometry
 from reports.figures import intuition as example
-from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure
+from reports.figures.parts import NOTHING_SELECTED, Figure
 from reports.findings import geometry as findings
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, SMALL, THREE
@@ -323,12 +323,6 @@ def test_examples_are_those_with_the_largest_margin(
     for key in KEYS[:3]:
         rows = several[key].table.to_pylist()
         assert {(row["label"], row["layer"], row["head"]) for row in rows} == set(clearest)
-
-
-def test_a_study_of_an_earlier_version_says_what_it_lacks() -> None:
-    old = ("head_taxonomy", "diagnostics", "contributions", "principal_directions", "value_directions")
-    found = changed(*(f"DELETE FROM {table}" for table in old))
-    assert all(figure.empty and figure.finding == NOT_ANALYSED for figure in found.values())
 
 
 def test_a_study_without_a_selection_has_no_diagnostics() -> None:

@@ -17,7 +17,7 @@ from reports.charts import labels
 from reports.charts import sink as sink_charts
 from reports.charts import taxonomy as taxonomy_charts
 from reports.charts.contexts import APART
-from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure
+from reports.figures.parts import NOTHING_SELECTED, Figure
 from reports.findings import taxonomy as findings
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, THREE
@@ -241,16 +241,6 @@ def test_what_cannot_be_shown_says_why(key: str) -> None:
     assert "queries: [63, 127, 255, 511]" in empty.pop("contexts-none")
     assert set(empty) == set(EMPTY[key])
     assert all(why in empty[name] for name, why in EMPTY[key].items())
-
-
-def test_a_study_of_an_earlier_version_says_what_it_lacks() -> None:
-    without = ("sink_effect", "head_signatures", "head_taxonomy", "taxonomy_sensitivity")
-    with warehouse(STUDY) as connection:
-        for table in without:
-            connection.execute(f"DELETE FROM {table}")
-        shown = figures(connection, STUDY)
-    keys = ("sink-effect", "kinds-by-layer", "kinds-plane", "kinds-sensitivity", "kinds-curves", "contexts-none")
-    assert {shown[key].finding for key in keys} == {NOT_ANALYSED}
 
 
 def linear(colour: str) -> NDArray[np.float64]:

@@ -22,7 +22,18 @@ from reports.rendering import iterate_figures
 from storage.errors import UserError
 from storage.warehouse.query import query
 from tests.made_up import MadeUp, tables, warehouse
-from tests.reports.conftest import DEGENERATE, HOSTILE, LARGE, SMALL, SYNTHETIC, TRAINED, TWIN, Writer, hostile_study
+from tests.reports.conftest import (
+    DEGENERATE,
+    HOSTILE,
+    LARGE,
+    OLDER,
+    SMALL,
+    SYNTHETIC,
+    TRAINED,
+    TWIN,
+    Writer,
+    hostile_study,
+)
 from tests.reports.pages import Page, unpacked
 from tests.reports.verdicts import normalise
 
@@ -113,39 +124,6 @@ OPTIONAL = {
     *("printed-gaps", "scale-free-gaps", "correlated-gaps", "failures"),
 }
 """Figures that a study lacks of which nothing of the kind was measured."""
-
-SUMMARIES = (
-    "assumption_norms",
-    "sink_similarity",
-    "cosine_by_distance",
-    "assumption_similarity",
-    "assumption_similarity_model",
-    "assumption_weights",
-    "assumption_weights_model",
-    "regimes_by_sequence",
-    "claims",
-    "claim_parts",
-    "measures",
-    "measure_values",
-    "loss_associations",
-    "head_plane",
-    "head_plane_axes",
-    "selection_means",
-    "selection_means_model",
-    "parameter_effects",
-    "monte_carlo",
-    "planted_assumptions",
-    "sink_effect",
-    "contributions",
-    "principal_directions",
-    "value_directions",
-    "separability",
-    "separability_model",
-    "separation_curves",
-)
-DERIVED = ("diagnostics", "head_signatures", "head_taxonomy", "kinds_moved", "taxonomy_sensitivity")
-"""Tables of which a study that an earlier version landed has no row, and those that landing derives from others."""
-
 
 INDEX = "../index.html"
 """Where the page of these tests leads back to."""
@@ -502,21 +480,10 @@ def test_little_to_show_makes_a_report_that_says_so(study: MadeUp, written: Writ
 
 
 def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> None:
-    study = replace(SMALL, study="older", without=SUMMARIES)
-    with warehouse(study) as connection:
-        for table in DERIVED:
-            connection.execute(f"DELETE FROM {table}")
+    with warehouse(OLDER) as connection:
         page = Page(write_report(connection, "older", tmp_path / "report.html", map_n=8).path)
     empty = {attributes["id"]: text for attributes, text in page.find("figure", **{"class": "empty"})}
-    kept = {
-        "example",
-        "precision-recall",
-        "precision-map",
-        "recall-map",
-        "value-norm",
-        "attention-by-position",
-        "sink-by-layer",
-    }
+    kept = {"example", "precision-map", "recall-map", "value-norm", "attention-by-position", "sink-by-layer"}
     assert set(empty) == set(FIGURES) - kept - OPTIONAL - {"claims-untested"}
     assert "landed" in empty["coverage"]
     assert "no fit to draw heads from" in empty["monte-carlo"]

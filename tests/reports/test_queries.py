@@ -15,7 +15,7 @@ from reports.findings.numbers import Row
 from reports.queries import ask
 from sql.thresholds import THRESHOLDS
 from tests.made_up import MadeUp, tables, warehouse
-from tests.reports.conftest import DEGENERATE, LONG, SMALL, SYNTHETIC, THREE
+from tests.reports.conftest import DEGENERATE, LONG, OLDER, SMALL, SYNTHETIC, THREE
 from tests.reports.drawings import of_shown
 
 PARAMETERS: dict[str, str | float | None] = {
@@ -36,10 +36,6 @@ PARAMETERS: dict[str, str | float | None] = {
 }
 SPECIFIC: dict[str, dict[str, str | float | None]] = {"separability_at_n": {"measure": "auc"}}
 """What single queries are asked instead."""
-MEASURED = ("studies", "heads", "tokens", "selection_counts", "attention_by_position", "value_norm_by_position")
-"""Tables that studies of every version have."""
-
-
 OF_STUDIES = [name for name in sql.list_names("queries") if not name.startswith("family_")]
 """The queries about studies; those about families are in ``tests/dagster_project/test_family_tables.py``."""
 
@@ -86,14 +82,7 @@ def test_made_up_studies_are_possible_but_for_their_radii(study: MadeUp) -> None
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize(
-    "study",
-    [
-        *DEGENERATE.values(),
-        replace(SMALL, study="older", without=tuple(sorted({*sql.list_names("schema")} - {*MEASURED}))),
-    ],
-    ids=lambda study: study.study,
-)
+@pytest.mark.parametrize("study", [*DEGENERATE.values(), OLDER], ids=lambda study: study.study)
 def test_every_query_answers_for_every_study(study: MadeUp) -> None:
     with warehouse(study) as connection:
         for name in sql.list_names("queries"):
