@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING_NAMES, tokenizer_class_from_name
 
@@ -25,21 +25,14 @@ from extract.settings import ExtractionSettings
 from extract.tensors import read_tensor_shapes
 from storage.errors import UserError
 from tests.extract.gguf_files import outcome
-from tests.extract.tiny import write_checkpoint
+from tests.extract.tiny import split_weights, write_checkpoint
+from tests.refusals import read_refusal
 
 
 @pytest.fixture
 def sharded(checkpoint: Path) -> Path:
     """The same checkpoint with its weights in two files, one of them in a folder, and an index."""
-    weights = load_file(checkpoint / "model.safetensors")
-    (checkpoint / "model.safetensors").unlink()
-    (checkpoint / "part").mkdir()
-    names = sorted(weights)
-    parts = {"one.safetensors": names[: len(names) // 2], "part/two.safetensors": names[len(names) // 2 :]}
-    for name, kept in parts.items():
-        save_file({key: weights[key] for key in kept}, checkpoint / name, metadata={"format": "pt"})
-    write_index(checkpoint, {key: name for name, kept in parts.items() for key in kept})
-    return checkpoint
+    return split_weights(checkpoint, "one.safetensors", "part/two.safetensors")
 
 
 def write_index(checkpoint: Path, weight_map: object) -> None:
@@ -56,10 +49,7 @@ def settings(path: Path) -> ExtractionSettings:
 
 def refusal(path: Path) -> str:
     """What is said of a checkpoint before anything heavy is imported."""
-    with pytest.raises(UserError) as caught:
-        check_inputs(settings(path))
-    said = str(caught.value)
-    assert "\n" not in said
+    said = read_refusal(check_inputs, settings(path))
     assert str(path) in said
     return said
 

@@ -41,6 +41,7 @@ from tests.extract.families import attention_of, model_of
 from tests.extract.killed import narrow, start
 from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
 from tests.geometry.patterns_oracle import measure_all
+from tests.refusals import read_refusal
 from tests.storage.earlier import recorded, rewrite
 
 SEQUENCES, KEYS, BATCH = 9, 24, 2
@@ -82,11 +83,7 @@ def tree(path: Path) -> dict[str, bytes]:
 
 
 def refusal(inputs: Path, path: Path, **others: object) -> str:
-    with pytest.raises(UserError) as caught:
-        run(inputs, path, **others)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return read_refusal(run, inputs, path, **others)
 
 
 @pytest.fixture(scope="module")

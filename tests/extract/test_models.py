@@ -19,10 +19,10 @@ from extract.capture import capture, probe
 from extract.hub import silence_libraries
 from extract.models import decode_tokens, describe, is_out_of_memory, load
 from extract.settings import ExtractionSettings, ModelSettings
-from storage.errors import UserError
 from tests.extract.fake_hub import COMMIT, REFUSALS, ask_hub, serve
 from tests.extract.families import Family, every_family
-from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer, write_checkpoint
+from tests.extract.tiny import VOCABULARY, split_weights, text, tiny_tokenizer, write_checkpoint
+from tests.refusals import read_refusal
 
 
 def settings(model: Path | str | dict[str, object], **others: object) -> ExtractionSettings:
@@ -31,11 +31,7 @@ def settings(model: Path | str | dict[str, object], **others: object) -> Extract
 
 
 def refusal(model: Path | str | dict[str, object], **others: object) -> str:
-    with pytest.raises(UserError) as caught:
-        load(describe(settings(model, **others)))
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return read_refusal(lambda: load(describe(settings(model, **others))))
 
 
 def change_config(checkpoint: Path, **fields: object) -> None:
@@ -380,17 +376,6 @@ def test_random_weights_of_a_hub_id_download_none(checkpoint: Path, tmp_path: Pa
     assert "'weights': 'random'" in said["acme/bare"][2]
 
 
-def in_shards(checkpoint: Path, *more: str) -> None:
-    """The same weights in two files and an index, which also names ``more``."""
-    weights = load_file(checkpoint / "model.safetensors")
-    (checkpoint / "model.safetensors").unlink()
-    named = {key: f"{'ab'[number % 2]}.safetensors" for number, key in enumerate(weights)}
-    for name in set(named.values()):
-        save_file({key: weights[key] for key in named if named[key] == name}, checkpoint / name, {"format": "pt"})
-    index = {"metadata": {}, "weight_map": named | {name: name for name in more}}
-    (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))
-
-
 @pytest.mark.slow
 def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_path: Path) -> None:
     pickled, sharded, evil, damaged, other = (
@@ -398,8 +383,8 @@ def test_hub_ids_load_at_their_commit_or_say_what_to_do(checkpoint: Path, tmp_pa
         for name in ("pickled", "sharded", "evil", "damaged", "other")
     )
     only_pickles(pickled)
-    in_shards(sharded)
-    in_shards(evil, "evil.bin")
+    split_weights(sharded, "a.safetensors", "b.safetensors")
+    split_weights(evil, "a.safetensors", "b.safetensors", more={"evil.bin": "evil.bin"})
     cut_short(damaged)
     change_config(other, intermediate_size=32)
     names = [*REFUSALS, "acme/tiny", "acme/pickled", "acme/sharded", "acme/evil", "acme/damaged", "acme/other"]

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tracemalloc
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -347,28 +346,6 @@ def test_parts_of_several_sequences_come_from_what_is_kept(tmp_path: Path, acces
             np.testing.assert_array_equal(store.read("values", (part, layer)), wanted)
     assert sorted(accesses) == [("values", sequence) for sequence in range(3)]
     assert store.read("values", (slice(1, 1), 0)).shape == (0, *one_sequence(0)["values"].shape[1:])
-
-
-@pytest.mark.slow
-def test_what_many_tiny_sequences_take_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside its few bytes each takes an array and an entry of its own."""
-    monkeypatch.setattr(sequences, "KEPT", 2**17)
-    sizes, few = SIZES | {"sequence": 100}, ("first_key", "query_position", "learned_sink", "batch")
-    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, sizes, provenance())
-    for sequence in range(100):
-        store.write(sequence, one_sequence(0))
-    store.require_complete()
-    tracemalloc.start()
-    for name in few:
-        for sequence in range(100):
-            store.read(name, sequence)
-    kept = len(store._kept)
-    before = tracemalloc.get_traced_memory()[0]
-    store._kept.clear()
-    freed = before - tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
-    assert 200 < kept < 256
-    assert 2**14 < freed <= 2**17
 
 
 def test_nothing_is_kept_of_a_store_that_is_being_written(tmp_path: Path, accesses: list[tuple[str, Any]]) -> None:

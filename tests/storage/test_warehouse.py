@@ -95,27 +95,6 @@ def test_a_failed_landing_leaves_the_previous_state(folder: Path, tables: Tables
     assert not list(folder.glob("*.partial*"))
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("error", [duckdb.FatalException, duckdb.IOException, OSError])
-def test_a_full_disk_is_explained(
-    folder: Path, tables: Tables, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """DuckDB meets it in three ways, depending on which of its writes fails."""
-    before = contents(folder)
-
-    def full(*_: object) -> None:
-        msg = "could not write:\nNo space left on device"
-        raise error(msg)
-
-    monkeypatch.setattr("storage.warehouse.landing._build", full)
-    with pytest.raises(
-        UserError, match=r"No space left on device\); free disk space or memory and run again"
-    ) as caught:
-        land(folder, "small", tables)
-    assert "\n" not in str(caught.value)
-    assert contents(folder) == before
-
-
 def test_rows_that_break_a_check_are_not_published(tmp_path: Path, tables: Tables) -> None:
     batch = tables["selection_counts"][0]
     index = batch.schema.get_field_index("k_in")
