@@ -6,10 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import duckdb
-import numpy as np
 import pytest
 
-from reports import browser as packing
 from reports import reader
 from reports.figures import find_source
 from reports.page import ReportSummary, write_report
@@ -19,8 +17,6 @@ from tests.reports.driver import Browser
 
 READY = "return document.documentElement.dataset.charts == 'drawn' && !document.querySelector('.reader').hidden"
 TAB = "\ue004"
-MORE = 1_500_000
-"""Most bytes by which the reader makes a page longer."""
 
 
 @pytest.fixture(scope="module")
@@ -117,41 +113,6 @@ def test_there_are_as_many_sequences_as_a_page_holds(
 
 def test_a_study_without_keys_has_no_reader(connection: duckdb.DuckDBPyConnection) -> None:
     assert collect(connection, "without") is None
-
-
-def test_the_most_that_a_page_holds_is_small() -> None:
-    """Random numbers and words, which compress worst."""
-    rng = np.random.default_rng(0)
-    heads, words = reader.MOST_KEYS // 16, rng.integers(97, 123, (reader.MOST_TOKENS, 5), np.uint8)
-
-    def draw(scale: float) -> list[float | None]:
-        return [reader._round(float(value)) for value in scale * rng.random(16)]
-
-    keys = [
-        [
-            0,
-            1023,
-            head // 9,
-            head % 9,
-            4,
-            rng.integers(0, 1024, 16).tolist(),
-            draw(1),
-            draw(9),
-            draw(2),
-            rng.integers(0, 2**16, 16).tolist(),
-        ]
-        for head in range(heads)
-    ]
-    packed = packing.pack(
-        {
-            "tokens": [[bytes(word).decode() for word in words]],
-            "labels": {},
-            "keys": keys,
-            "patterns": {},
-            "examples": [],
-        }
-    )
-    assert MORE / 4 < len(packed) < MORE
 
 
 # --- in a browser ---
