@@ -73,15 +73,6 @@ def test_queries_have_rows_of_one_study_only(
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("study", [SMALL, THREE, *DEGENERATE.values()], ids=lambda study: study.study)
-def test_made_up_studies_are_possible_but_for_their_radii(study: MadeUp) -> None:
-    with warehouse(study) as connection:
-        for name in set(sql.list_names("checks")) - {"radii_in_order"}:
-            check = sql.read_statement("checks", name).text
-            assert connection.execute(check, {"study": study.study}).fetchall() == [], name
-
-
-@pytest.mark.one_case
 @pytest.mark.parametrize("study", [*DEGENERATE.values(), OLDER], ids=lambda study: study.study)
 def test_every_query_answers_for_every_study(study: MadeUp) -> None:
     with warehouse(study) as connection:
@@ -464,19 +455,14 @@ def only(connection: duckdb.DuckDBPyConnection, position: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def middle_only() -> Iterator[duckdb.DuckDBPyConnection]:
-    with warehouse(THREE) as connection:
-        connection.execute(EVERY_KIND)
-        only(connection, 11)
-        yield connection
-
-
-@pytest.fixture(scope="module")
-def last_only() -> Iterator[duckdb.DuckDBPyConnection]:
-    with warehouse(THREE) as connection:
-        connection.execute(EVERY_KIND)
-        only(connection, 23)
-        yield connection
+def alone() -> Iterator[dict[int, duckdb.DuckDBPyConnection]]:
+    """Warehouses with one query each of that study, by its position."""
+    with warehouse(THREE) as middle, warehouse(THREE) as last:
+        found = {11: middle, 23: last}
+        for position, connection in found.items():
+            connection.execute(EVERY_KIND)
+            only(connection, position)
+        yield found
 
 
 LAST_QUERY_ONLY = ("separation_curves",)
@@ -490,28 +476,28 @@ NOT_OF_THREE = {*LAST_QUERY_ONLY, "planted_recovery"}
     [name for name in sql.list_names("queries") if "query" in parameters_of(name) and name not in NOT_OF_THREE],
 )
 def test_a_question_about_one_query_hears_nothing_of_others(
-    three: duckdb.DuckDBPyConnection, middle_only: duckdb.DuckDBPyConnection, name: str
+    three: duckdb.DuckDBPyConnection, alone: dict[int, duckdb.DuckDBPyConnection], name: str
 ) -> None:
     asked = parameters_of(name) | {"study": "three", "query": 11}
-    assert ask(three, name, **asked).rows() == ask(middle_only, name, **asked).rows() != []
+    assert ask(three, name, **asked).rows() == ask(alone[11], name, **asked).rows() != []
 
 
 @pytest.mark.parametrize("name", LAST_QUERY_ONLY)
 def test_what_only_the_last_query_has_is_not_told_of_others(
-    three: duckdb.DuckDBPyConnection, last_only: duckdb.DuckDBPyConnection, name: str
+    three: duckdb.DuckDBPyConnection, alone: dict[int, duckdb.DuckDBPyConnection], name: str
 ) -> None:
     asked = parameters_of(name) | {"study": "three"}
     last = ask(three, name, **asked | {"query": 23}).rows()
-    assert last == ask(last_only, name, **asked | {"query": 23}).rows() != []
+    assert last == ask(alone[23], name, **asked | {"query": 23}).rows() != []
     assert not ask(three, name, **asked | {"query": 11}).rows()
 
 
 @pytest.mark.parametrize("name", ["claims", "results_at_a_glance", "studies_overview", "study_overview"])
 def test_a_question_about_the_study_is_about_its_last_query(
-    three: duckdb.DuckDBPyConnection, last_only: duckdb.DuckDBPyConnection, name: str
+    three: duckdb.DuckDBPyConnection, alone: dict[int, duckdb.DuckDBPyConnection], name: str
 ) -> None:
     asked = {} if name == "studies_overview" else {"study": "three"}
-    found, expected = (ask(connection, name, **asked).rows() for connection in (three, last_only))
+    found, expected = (ask(connection, name, **asked).rows() for connection in (three, alone[23]))
     assert found[0].pop("queries", [5, 11, 23]) == [5, 11, 23]
     assert expected[0].pop("queries", [23]) == [23]
     assert found == expected

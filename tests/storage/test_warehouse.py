@@ -34,17 +34,6 @@ UNUSED = {"external_scores", "planted_assumptions"}
 """Tables of features that the study does not use."""
 
 
-@pytest.fixture(scope="module")
-def tables() -> Tables:
-    return studies.tables()
-
-
-@pytest.fixture(scope="module")
-def landed(landed_root: Path) -> Path:
-    """A warehouse that holds the study ``small``; only read."""
-    return landed_root / "warehouse"
-
-
 @pytest.fixture
 def folder(landed: Path, tmp_path: Path) -> Path:
     """A copy of that warehouse, to be changed."""
