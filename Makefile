@@ -62,7 +62,7 @@ test-long: .venv/dev .venv/product  ## run tests of whole runs that are killed, 
 	$(PYTEST) -m long
 
 test-anywhere: .venv/dev .venv/product  ## repeat the fast tests on other processors, locales, users, disks and loads: an hour or two
-	$(BIN)/python -m tests.conditions --together
+	$(BIN)/python -m tests.conditions
 
 test-all: .venv/dev .venv/product  ## run all three
 	$(PYTEST)

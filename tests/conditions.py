@@ -1,7 +1,7 @@
 """The fast tests under conditions that no one has tuned them for: other processors, few cores, load, places, users.
 
-``make test-anywhere`` runs all of them, under conditions that do not contradict one another together, and ends with a
-table of what failed; ``python -m tests.conditions --only "one core" tests/storage`` runs some under one.
+``make test-anywhere`` runs all of them, and ends with a table of what failed; ``python -m tests.conditions --only "four
+threads, a load of four" tests/storage`` runs some under some.
 """
 
 import argparse
@@ -37,39 +37,20 @@ class Condition:
     user: int | None = None
 
 
+OLDER = {"OPENBLAS_CORETYPE": "Haswell", "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+ELSEWHERE = {"TMPDIR": "/dev/shm", "LC_ALL": "C", "TZ": "Asia/Kathmandu"}
+
 CONDITIONS = {
-    "BLAS of an older processor": Condition({"OPENBLAS_CORETYPE": "Haswell"}),
-    "Numba for any processor": Condition({"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}),
-    "MKL without AVX": Condition({"MKL_ENABLE_INSTRUCTIONS": "SSE4_2"}),
-    "one core": Condition(cores=1),
-    "one thread": Condition({"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}),
-    "four threads": Condition({"OMP_NUM_THREADS": "4", "NUMBA_NUM_THREADS": "4"}),
-    "a load of four": Condition(load=4),
-    "TMPDIR in memory": Condition({"TMPDIR": "/dev/shm"}),
-    "another locale and time zone": Condition({"LC_ALL": "C", "TZ": "Asia/Kathmandu"}),
-    "a path with spaces": Condition(copy="a path with spaces"),
+    "BLAS of an older processor, Numba for any processor, MKL without AVX, one thread": Condition(
+        OLDER | {"MKL_ENABLE_INSTRUCTIONS": "SSE4_2", "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    ),
+    "one core, TMPDIR in memory, another locale and time zone, a path with spaces": Condition(
+        ELSEWHERE, cores=1, copy="a path with spaces"
+    ),
+    "four threads, a load of four": Condition({"OMP_NUM_THREADS": "4", "NUMBA_NUM_THREADS": "4"}, load=4),
     "an unprivileged user": Condition(copy="copy", user=NOBODY),
 }
-
-TOGETHER = (
-    ("BLAS of an older processor", "Numba for any processor", "MKL without AVX", "one thread"),
-    ("one core", "TMPDIR in memory", "another locale and time zone", "a path with spaces"),
-    ("four threads", "a load of four"),
-    ("an unprivileged user",),
-)
-"""Conditions that are tried in one run; what fails there can be tried under each of them alone."""
-
-
-def combine(names: Sequence[str]) -> Condition:
-    """All of these conditions at once."""
-    conditions = [CONDITIONS[name] for name in names]
-    return Condition(
-        {name: value for each in conditions for name, value in each.variables.items()},
-        cores=next((each.cores for each in conditions if each.cores), None),
-        load=sum(each.load for each in conditions),
-        copy=next((each.copy for each in conditions if each.copy), ""),
-        user=next((each.user for each in conditions if each.user), None),
-    )
+"""Conditions that do not contradict one another are tried in one run."""
 
 
 @dataclass(frozen=True)
@@ -155,18 +136,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run tests under all or some conditions, and print what failed; 1 if anything did."""
     parser = argparse.ArgumentParser(prog="python -m tests.conditions", description=__doc__.splitlines()[0])
     parser.add_argument("tests", nargs="*", default=["tests"], help="files, folders or names of tests; else all")
-    some = parser.add_mutually_exclusive_group()
-    some.add_argument("--only", action="append", choices=CONDITIONS, help="a condition; may be repeated")
-    some.add_argument("--together", action="store_true", help="what does not contradict one another in one run")
+    parser.add_argument("--only", action="append", choices=CONDITIONS, help="one of the runs; may be repeated")
     parser.add_argument("--marks", default="not slow", help="which tests, as of pytest -m")
     parser.add_argument("--workers", default="auto", help="processes that run tests, as of pytest --numprocesses")
     given = parser.parse_args(arguments)
     table, failures = Table("condition", "passed", "failed", "which"), 0
-    runs = TOGETHER if given.together else [(name,) for name in given.only or CONDITIONS]
-    for names in runs:
-        name = ", ".join(names)
+    for name in given.only or CONDITIONS:
         try:
-            outcome = run_tests(combine(names), given.tests, given.marks, given.workers)
+            outcome = run_tests(CONDITIONS[name], given.tests, given.marks, given.workers)
         except OSError as error:
             table.add_row(name, "", "", f"not here: {error.strerror or error}")
             continue

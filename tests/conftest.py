@@ -19,6 +19,7 @@ from dagster_project.command.program import ExitStatus
 from tests import made_up
 from tests.campaigns import NIGHTLY
 from tests.shared import shared
+from tests.storage.studies import land_small
 
 _STATUS = ExitStatus()
 atexit.register(_STATUS.end)  # else a page about what DuckDB's binding has leaked follows the result of the tests
@@ -77,6 +78,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def made_up_studies(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep the databases of made-up studies for all processes of this run."""
     made_up.KEPT[:] = [shared(tmp_path_factory, "made_up", lambda _: None)]
+
+
+@pytest.fixture(scope="session")
+def landed_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root whose warehouse holds the made-up study ``small``; only read, by several processes."""
+    return shared(tmp_path_factory, "landed", land_small)
 
 
 @pytest.fixture(autouse=True)

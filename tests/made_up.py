@@ -128,6 +128,10 @@ class MadeUp:
         )
 
 
+SMALL = MadeUp(effects=True, drawn=True)
+"""What tests use that need no particular study: others are made anew, in seconds."""
+
+
 def warehouse(*studies: MadeUp) -> duckdb.DuckDBPyConnection:
     """A warehouse with these studies, whose tables a test may change: a copy of one that is made once."""
     kinds: tuple[sql.StatementKind, ...] = ("schema", "families", "macros", "views", "derived")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import conditions
-from tests.conditions import CONDITIONS, NOBODY, TOGETHER, Condition
+from tests.conditions import CONDITIONS, NOBODY, Condition
 
 PROBE = """
 import os, tempfile, time
@@ -31,13 +31,9 @@ def test_place():
 def test_user():
     assert os.geteuid() != 65534
 """
-SEEN_BY = {
-    "one core": "test_cores",
-    "TMPDIR in memory": "test_scratch",
-    "another locale and time zone": "test_zone",
-    "a path with spaces": "test_place",
-}
-"""Conditions that are tried together, by the tests that fail under each of them."""
+ELSEWHERE = "one core, TMPDIR in memory, another locale and time zone, a path with spaces"
+SEEN = ("test_cores", "test_scratch", "test_zone", "test_place")
+"""The tests that fail there."""
 
 
 @pytest.fixture
@@ -52,10 +48,9 @@ def test_a_condition_is_one(probe: str, monkeypatch: pytest.MonkeyPatch) -> None
     for variable in {"TZ"}.union(*(condition.variables for condition in CONDITIONS.values())):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("TZ", "UTC")
-    assert tuple(SEEN_BY) in TOGETHER
-    outcome = conditions.run_tests(conditions.combine(tuple(SEEN_BY)), ["-c", os.devnull, probe], marks="")
-    assert [failed.rpartition("::")[2] for failed in outcome.failed] == list(SEEN_BY.values())
-    assert outcome.passed == PROBE.count("def test") - len(SEEN_BY)
+    outcome = conditions.run_tests(CONDITIONS[ELSEWHERE], ["-c", os.devnull, probe], marks="")
+    assert [failed.rpartition("::")[2] for failed in outcome.failed] == list(SEEN)
+    assert outcome.passed == PROBE.count("def test") - len(SEEN)
 
 
 def test_what_fails_is_named_and_what_is_not_here_is_said(
@@ -67,21 +62,8 @@ def test_what_fails_is_named_and_what_is_not_here_is_said(
         return conditions.Outcome(3, ["a::b"] if condition.load else [])
 
     monkeypatch.setattr(conditions, "run_tests", run)
-    assert conditions.main(["--only", "one core", "--only", "an unprivileged user"]) == 0
+    assert conditions.main(["--only", ELSEWHERE, "--only", "an unprivileged user"]) == 0
     assert conditions.main([]) == 1
     said = capsys.readouterr().out
     assert "not here: Permission denied" in said
     assert said.count("a::b") == 1
-
-
-@pytest.mark.parametrize("names", TOGETHER)
-def test_conditions_that_are_tried_together_leave_one_another_as_they_are(names: tuple[str, ...]) -> None:
-    together, plain = conditions.combine(names), Condition()
-    for one in map(CONDITIONS.__getitem__, names):
-        assert one.variables.items() <= together.variables.items()
-        for part in ("cores", "load", "copy", "user"):
-            assert getattr(one, part) in {getattr(plain, part), getattr(together, part)}
-
-
-def test_every_condition_is_tried_together_with_some_once() -> None:
-    assert sorted(name for names in TOGETHER for name in names) == sorted(CONDITIONS)

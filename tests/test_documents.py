@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,6 @@ import pytest
 from storage.files.root import HOME_VARIABLE
 from storage.warehouse.connection import ENTRY, LOCK, write_entry
 from tests.dagster_project.driver import attention_geometry
-from tests.storage import studies
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGE = (DOCS / "warehouse.md").read_text(encoding="utf-8")
@@ -28,11 +28,10 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def landed(landed_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder whose ``data`` is a data root with a landed study."""
     folder = tmp_path_factory.mktemp("documents")
-    (folder / "data").mkdir()
-    write_entry(studies.landed(folder / "data") / "warehouse")
+    write_entry(shutil.copytree(landed_root, folder / "data") / "warehouse")
     return folder
 
 

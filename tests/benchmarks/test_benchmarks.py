@@ -15,26 +15,13 @@ from transformers import AutoModelForCausalLM
 from benchmarks import __main__ as command
 from benchmarks import (
     checkpoints,
-    cluster,
-    effects,
-    extraction,
-    family,
-    first_run,
-    fits,
     full_size,
-    gpu,
     heads,
-    landing,
     large,
     measure,
-    metrics,
     pytorch,
-    queries,
     run,
     selection,
-    separation,
-    startup,
-    temperature,
 )
 from benchmarks.measure import Benchmark, Result
 from geometry import selection_profile
@@ -42,68 +29,33 @@ from geometry import selection_profile
 KERNELS = ("counts", "profile", "kappas", "scale_free")
 """Figures of the benchmark ``selection.product``."""
 
-TINY: dict[str, Callable[[], list[Result]]] = {
-    "fits": lambda: fits.measure_phases(heads=2, n=16, chunk=1, repeats=2, ways=("threads",)),
-    "head": lambda: fits.measure_head(n=64, repeats=2),
-    "temperature": lambda: temperature.measure_temperatures(n=32, head_dim=4, points=4, repeats=2),
-    "norms": lambda: temperature.measure_norms(heads=2, n=16, repeats=2),
-    "cluster": lambda: cluster.measure_cluster(
-        sequences=2, layers=1, heads=2, context=8, fitted=2, positions=16, repeats=2
-    ),
-    "landing": lambda: landing.measure_landing(sequences=2, layers=2, heads=2, context=8, repeats=2),
-    "family": lambda: family.measure_family(members=3, layers=1, heads=2, repeats=2),
-    "queries": lambda: queries.measure_queries(layers=2, heads=2, kv_heads=1, context=8, sequences=2, repeats=2),
-    "product": lambda: selection.compare_with_product(n=16, head_dim=4, repeats=2),
-    "separation": lambda: separation.compare_with_product(n=16, head_dim=4, length=5, repeats=2),
-    "separation threads": lambda: separation.compare_threads(sizes=(8, 16), head_dim=4, repeats=2),
-    "beside": lambda: selection.compare_extras(n=16, head_dim=4, repeats=2),
-    "pytorch": lambda: selection.compare_with_pytorch(n=16, head_dim=4, repeats=2),
-    "growth": lambda: selection.measure_growth(
-        lengths=(8, 16, 2048), head_dim=4, repeats=2
-    ),  # 2048: else noise decides the sign
-    "metrics": lambda: metrics.measure_asset(
-        sequences=2, layers=2, heads=2, kv_heads=1, head_dim=4, queries=(7, 15), repeats=2
-    ),
-    "patterns": lambda: extraction.measure_patterns(heads=2, kv_heads=1, head_dim=8, context=16, repeats=2),
-    "capture": lambda: extraction.measure_capture(
-        layers=2, heads=2, kv_heads=1, head_dim=8, context=16, batch=1, repeats=2
-    ),
-    "ablation": lambda: effects.measure_ablation(context=16, repeats=2, heads=1),
-    "full size": lambda: effects.estimate_full_size(
-        config=effects.SMALL | {"hidden_size": 32, "num_hidden_layers": 2}, context=16, repeats=2
-    ),  # 2 layers: else the difference of two times is multiplied, and noise decides its sign
-    "write": lambda: extraction.measure_writes(layers=2, heads=2, kv_heads=1, head_dim=8, context=16, repeats=2),
-}
-
-
-WHOLE = ("cluster", "landing", "queries")
-"""Subjects that measure whole studies, and take ten seconds however small these are."""
+WHOLE = ("extraction.memory", "summaries", "processes", "landing", "load", "queries", "cluster", "startup", "first_run")
+"""Benchmarks of whole studies or processes, which take ten seconds or more however small these are."""
 
 
 @pytest.mark.one_case
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    "subject", [pytest.param(name, marks=pytest.mark.long if name in WHOLE else ()) for name in TINY]
+    "benchmark",
+    [
+        pytest.param(each, id=each.name, marks=pytest.mark.long if each.name in WHOLE else ())
+        for each in command.BENCHMARKS
+        if each not in run.BENCHMARKS
+    ],
 )
-def test_every_subject_gives_positive_finite_ratios(subject: str) -> None:
-    results = TINY[subject]()
+def test_every_benchmark_gives_positive_finite_ratios(benchmark: Benchmark) -> None:
+    if missing := benchmark.missing():
+        pytest.skip(missing)
+    results = benchmark.small()
     assert results
     for result in results:
         assert math.isfinite(result.ratio)
         assert 0 < result.lowest <= result.ratio <= result.highest
         assert result.what_median > 0
         assert result.against_median > 0
-        assert result.repeats == 2
+        assert result.repeats > 0
         assert result.sizes
         assert Result(**json.loads(json.dumps(asdict(result)))) == result
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("benchmark", [startup.BENCHMARK, first_run.BENCHMARK], ids=lambda benchmark: benchmark.name)
-def test_benchmarks_of_whole_processes_give_positive_finite_ratios(benchmark: Benchmark) -> None:
-    results = benchmark.small()
-    assert len(results) == 4
-    assert all(math.isfinite(result.ratio) and result.lowest > 0 for result in results)
 
 
 @pytest.mark.long
@@ -135,14 +87,6 @@ def test_heads_of_the_made_up_checkpoint_have_a_sink_and_those_without_one_do_no
     assert seen[True].min() > 0.2
     assert seen[True].max() < 0.999
     assert seen[False].max() < 0.1
-
-
-@pytest.mark.one_case
-def test_all_layers_are_compared_with_what_two_predict() -> None:
-    shape = {"layers": 3, "heads": 2, "kv_heads": 1, "head_dim": 4}
-    (result,) = large.confirm(shape, queries=(7, 15), repeats=1)
-    assert 0 < result.ratio < math.inf
-    assert result.ratio == pytest.approx(result.what_median / result.against_median)
 
 
 @pytest.mark.one_case
@@ -188,7 +132,8 @@ def test_the_contenders_in_pytorch_compute_what_ours_does(way: Callable[..., pyt
 
 @pytest.fixture
 def one_benchmark(monkeypatch: pytest.MonkeyPatch) -> None:
-    benchmark = Benchmark("selection.product", full=TINY["product"], small=TINY["product"])
+    small = selection.BENCHMARKS[0].small
+    benchmark = Benchmark("selection.product", full=small, small=small)
     monkeypatch.setattr(command, "BENCHMARKS", (benchmark,))
 
 
@@ -223,7 +168,7 @@ def test_results_go_to_their_folder_and_small_ones_have_no_target(
 def test_a_benchmark_that_the_machine_cannot_run_is_skipped_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lacking = Benchmark("selection.gpu", full=TINY["product"], small=TINY["product"], missing=lambda: "no CUDA device")
+    lacking = Benchmark("selection.gpu", full=list, small=list, missing=lambda: "no CUDA device")
     monkeypatch.setattr(command, "BENCHMARKS", (lacking,))
     out = tmp_path / "results.json"
     assert command.main(["--out", str(out)]) == 0
@@ -231,13 +176,6 @@ def test_a_benchmark_that_the_machine_cannot_run_is_skipped_with_its_reason(
     saved = json.loads(out.read_text())
     assert saved["skipped"] == {"selection.gpu": "no CUDA device"}
     assert saved["results"] == []
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(gpu.find_missing() is not None, reason=gpu.find_missing() or "")
-def test_the_gpu_benchmark_runs() -> None:
-    (result,) = gpu.BENCHMARK.small()
-    assert 0 < result.lowest <= result.ratio <= result.highest
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_names(capsys: pytest.CaptureFixture[str]) -> None:

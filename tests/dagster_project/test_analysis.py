@@ -4,7 +4,6 @@ import doctest
 import subprocess
 import sys
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from reports.text_page import render_text
 from tests.extract.tiny import BOS, WINDOW, text, tiny_model, tiny_tokenizer
 from tests.geometry import oracle
 from tests.reports.conftest import HOSTILE
+from tests.reports.pages import Page
 
 TOKENIZER = tiny_tokenizer()
 TEXT = text(12)
@@ -265,25 +265,9 @@ def test_numbers_out_of_range_are_refused(settings: dict[str, int]) -> None:
 # --- the page ---
 
 
-class Parsed(HTMLParser):
-    """The elements of a page and the text of its keys."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.elements: set[str] = set()
-        self.keys: list[str] = []
-        self._inside = False
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.add(tag)
-        assert not [name for name, _ in attrs if name.startswith("on")]
-        self._inside = "key" in (dict(attrs).get("class") or "").split()
-
-    def handle_data(self, data: str) -> None:
-        if self._inside:
-            self.keys.append(data)
-        self._inside = False
+def read_keys(page: Page) -> list[str]:
+    """The text of the keys of a page."""
+    return ["".join(text) for _, attributes, text in page.elements if "key" in attributes.get("class", "").split()]
 
 
 @pytest.fixture(scope="module")
@@ -299,14 +283,15 @@ def test_the_page_shows_itself_and_escapes_tokens(found: Analysis) -> None:
     )
     tokens = found.tokens.set_column(2, "token", pa.array([HOSTILE[0]] * found.tokens.num_rows))
     page = render_text(HOSTILE[0], found.query, found.n, tokens, found.heads, hostile, (0, 0))
-    parsed = Parsed(page._repr_html_())
+    parsed = Page(page._repr_html_())
     allowed = {"div", "style", "p", "span", "table", "thead", "tbody", "tr", "th", "td", "sub"}
-    assert parsed.elements <= allowed
-    assert any("<" in key for key in parsed.keys)
+    assert {tag for tag, _, _ in parsed.elements} <= allowed
+    assert not [name for _, attributes, _ in parsed.elements for name in attributes if name.startswith("on")]
+    assert any("<" in key for key in read_keys(parsed))
 
 
 def test_the_text_is_shaded_by_the_weights_of_the_head_that_is_named(found: Analysis) -> None:
-    plain, named = (Parsed(page.html).keys for page in (found.page(), found.page(1, 2)))
+    plain, named = (read_keys(Page(page.html)) for page in (found.page(), found.page(1, 2)))
     assert len(plain) == found.heads.num_rows * 6
     assert len(named) == len(plain) + 16
     with pytest.raises(ValueError, match="no head 9 in layer 1"):

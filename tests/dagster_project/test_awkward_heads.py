@@ -98,32 +98,6 @@ def test_all_weight_on_one_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_value_states_of_norm_0(tmp_path: Path) -> None:
-    def silence(states: np.ndarray) -> None:
-        states[0] = 0
-
-    home = finished(tmp_path, keys=24, values=silence)
-    row = asked(home, "FROM assumption_norms WHERE kv_head = 0")[0]
-    assert (row["status"], row["c"], row["lambda_sink"], row["cv_of_mean_norm"]) == ("zero", 0, None, None)
-    row = asked(home, "FROM assumption_similarity WHERE kv_head = 0")[0]
-    assert (row["status"], row["beta"], row["mae"], row["preferred"], row["rho_0"]) == ("undefined", *[None] * 4)
-    row = asked(home, "FROM bound_means WHERE head = 0 AND family = 'printed' AND n = 4")[0]
-    assert (row["precision_lower"], row["recall_upper"], row["margin"]) == (None, None, None)
-
-
-@pytest.mark.long
-def test_constant_cosines(tmp_path: Path) -> None:
-    def align(states: np.ndarray) -> None:
-        states[0] = np.arange(1, 25)[:, None] * np.ones(4)
-        states[1, 1:] = np.where(np.arange(4) == np.arange(1, 24)[:, None] % 4, 1, 0)  # cosine 1 or 0 by distance
-
-    home = finished(tmp_path, keys=24, values=align)
-    row = asked(home, "FROM assumption_similarity WHERE kv_head = 0")[0]
-    assert (row["status"], row["beta"], row["status_floor"], row["floor"]) == ("constant", 0, "constant", None)
-    assert row["rho_0"] == pytest.approx(1)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(("keys", "variations"), [(2, 0), (3, 2)])
 def test_the_norm_of_one_key_varies_over_nothing(tmp_path: Path, keys: int, variations: int) -> None:
     home = finished(tmp_path, keys=keys)
@@ -157,14 +131,6 @@ def test_a_window_without_sink(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_window_of_one_key_leaves_nothing_to_select(tmp_path: Path) -> None:
-    home = finished(tmp_path, keys=12, first_key=11)
-    for table in ("selection_means", "bound_means", "elbows", "selection_regimes"):
-        assert asked(home, f"FROM {table}") == []
-    assert asked(home, "SELECT DISTINCT status FROM assumption_weights") == [{"status": "too_short"}]
-
-
-@pytest.mark.long
 def test_queries_that_see_next_to_nothing_beside_one_that_sees_much(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=24, first_key=4, before=(1, 3, 19, 20))
     found = asked(
@@ -179,17 +145,6 @@ def test_queries_that_see_next_to_nothing_beside_one_that_sees_much(tmp_path: Pa
     assert [row["hidden"] for row in sinks] == [False, False, False, True, True]
     rest = asked(home, "SELECT DISTINCT norm_rest, total_rest FROM attention_rows WHERE query = 1")
     assert rest == [{"norm_rest": 0, "total_rest": 0}]
-
-
-@pytest.mark.long
-def test_a_window_of_one_key_at_every_query(tmp_path: Path) -> None:
-    home = finished(tmp_path, keys=12, first_key=11, before=(5,))
-    for table in ("selection_counts", "selection_means", "elbows"):
-        assert asked(home, f"FROM {table}") == []
-    assert asked(home, "SELECT DISTINCT query, n_keys FROM attention_rows ORDER BY query") == [
-        {"query": 5, "n_keys": 1},
-        {"query": 11, "n_keys": 1},
-    ]
 
 
 @pytest.mark.long

@@ -166,11 +166,6 @@ def test_studies_fit_a_terminal_and_no_name_is_cut(tmp_path: Path) -> None:
     assert all(f"  {name}  " in shown for name in families)
 
 
-def test_all_options_that_a_new_study_lacks_are_named_at_once(tmp_path: Path) -> None:
-    lacks = attention_geometry("run", "--name", "x", home=tmp_path).complaint
-    assert lacks == "command line: study 'x' lacks --model, --corpus and --context-length; add them"
-
-
 def test_a_machine_without_a_browser_says_so_at_once(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr("dagster_project.command.runs.run_report", lambda *_: None)

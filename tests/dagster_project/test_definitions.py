@@ -424,8 +424,7 @@ def test_the_assets_of_a_step_open_the_stores_once_and_those_of_the_next_step_ag
 ) -> None:
     opening = mock.Mock(side_effect=sources.open_metrics)
     monkeypatch.setattr(sources, "open_metrics", opening)
-    names = [name for name in NAMES if find_asset(name).pool is None]
-    assert len(names) > 10
+    names = [name for name in NAMES if find_asset(name).pool is None][:3]
     with mock.patch.dict(os.environ, environment(), clear=True):
         for runs in (1, 2):
             run_assets(Home(copied), "mine", names)

@@ -118,9 +118,3 @@ def test_a_misspelt_setting_is_named_rather_than_the_one_that_is_missing(tmp_pat
     )
     complaint = attention_geometry("run", "one", home=tmp_path).complaint
     assert "field 'context_lenght' is unknown; did you mean 'context_length'? (and 1 more)" in complaint
-
-
-def test_a_revision_of_a_local_model_is_refused(inputs: Path, tmp_path: Path) -> None:
-    told = [*settings(inputs), "--revision", "v2"]
-    complaint = attention_geometry("run", "--name", "new", *told, home=tmp_path).complaint
-    assert "field 'model.revision': input is only allowed with a hub id, but the model '" in complaint

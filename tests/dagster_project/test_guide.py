@@ -1,6 +1,7 @@
 """``attention-geometry tour`` and ``schema``: questions with answers, statements to paste, and what there is."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -11,9 +12,9 @@ from storage.warehouse.connection import locate_database
 from storage.warehouse.documentation import list_examples, render_example, render_schema_page
 from storage.warehouse.relations import create_relations, create_tables, derive
 from tests.dagster_project.driver import attention_geometry, files
-from tests.made_up import MadeUp, insert, tables
+from tests.made_up import SMALL, insert, tables
 
-STUDY = MadeUp("mine")
+STUDY = replace(SMALL, study="mine")
 
 
 @pytest.fixture(scope="module")

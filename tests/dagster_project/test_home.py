@@ -29,6 +29,7 @@ from storage.zarr.layers import count_keys, list_sizes
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 from tests.dagster_project.driver import files
+from tests.refusals import read_refusal
 from tests.storage.studies import N_KEYS, QUERIES, SIZES, metrics_store, one_sequence, provenance, tensor_store
 
 STUDY = Study(model="embedded", corpus="embedded", context_length=12, sequences=3, queries=QUERIES)
@@ -291,9 +292,7 @@ def test_a_device_that_fails_is_explained(
         making.measure(home, "small", STUDY)
     home.metrics("small").remove()
     monkeypatch.setattr(measuring, "find_cuda_device", lambda _: "cuda:1")
-    with pytest.raises(UserError) as caught:
-        making.measure(home, "small", STUDY)
-    assert str(caught.value) == (
+    assert read_refusal(making.measure, home, "small", STUDY) == (
         f"The metrics of study 'small' could not be computed on the device 'cuda:1' {said}; "
         "CUDA_VISIBLE_DEVICES= attention-geometry run small computes them on the CPU"
     )

@@ -333,6 +333,7 @@ def test_the_page_tells_which_layers_were_analysed(mixed: Home) -> None:
     assert "<dt>Value states stored in</dt><dd>float32</dd>" in page
 
 
+@pytest.mark.slow
 def test_maps_leave_a_gap_where_a_layer_has_no_attention(mixed: Home) -> None:
     with closing(connect(mixed.warehouse)) as connection:
         drawn_figures = iterate_figures(sections(find_source(connection, NAME, map_n=4)))

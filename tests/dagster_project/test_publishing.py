@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 from pathlib import Path
@@ -52,6 +53,9 @@ def test_it_is_published_again_and_again(home: Home, site: Path) -> None:
     assert pages(site)["reports/mine.html"] == b"<p>another</p>"
     assert json.loads((site / MARKER).read_bytes())["files"].keys() == PAGES
     assert [path.name for path in site.parent.iterdir()] == ["site"]
+    links = re.findall(r'href="([^"#]+)"', (site / "index.html").read_text(encoding="utf-8"))
+    assert "reports/mine.html" in links
+    assert all((site / link).exists() for link in links)
 
 
 @pytest.mark.parametrize("name", ["reports/thesis.docx", "thesis.tex", "reports/deep/x.html"])

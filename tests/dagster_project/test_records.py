@@ -19,8 +19,7 @@ from storage.errors import UserError
 from tests.dagster_project import making
 from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, files, instance_of
-from tests.dagster_project.recorded import change
-from tests.storage.earlier import make_older, recorded, rewrite
+from tests.storage.earlier import recorded, rewrite
 
 ASSETS = ("tensors", "selection_metrics", "warehouse", "report")
 CHECKS = {
@@ -29,7 +28,6 @@ CHECKS = {
     "warehouse": {*sql.list_names("checks"), "row_count"},
 }
 ROWS = ("sql", "FROM selection ORDER BY ALL", "--format", "csv")
-BOUNDS = ("sql", "SELECT kappa, scale, count(*) AS rows FROM upper_bounds GROUP BY ALL ORDER BY ALL", "--format", "csv")
 
 
 def stores(home: Path) -> dict[str, tuple[bytes, int]]:
@@ -107,43 +105,6 @@ def test_rich_metadata_for_the_web_ui(mine: Path) -> None:
         assert 5_000 < len(png) < 200_000
 
 
-@pytest.mark.long
-def test_other_kappas_or_another_scale_have_the_metrics_rebuilt_and_no_tensors(copied: Path) -> None:
-    before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
-    assert attention_geometry(*BOUNDS, home=copied).text == '"kappa","scale","rows"\n0.5,"unit",1504\n'
-    for analysis, landed in (
-        ({"kappas": [2, 0.25]}, '0.25,"unit",1504\n2,"unit",1504\n'),
-        ({"kappas": [2, 0.25], "scale": "raw"}, '0.25,"raw",1504\n2,"raw",1504\n'),
-    ):
-        change(copied, analysis=analysis)
-        again = attention_geometry("run", "mine", home=copied)
-        assert again.code == 0, again.errors
-        assert again.errors.startswith("mine: current: tensors\n")
-        assert "of 4 sequences measured" in again.errors
-        assert attention_geometry(*BOUNDS, home=copied).text == '"kappa","scale","rows"\n' + landed
-        assert attention_geometry(*ROWS, home=copied) == rows
-    tensors = {name: found for name, found in stores(copied).items() if name.startswith("tensors")}
-    assert tensors == {name: before[name] for name in tensors}
-
-
-@pytest.mark.long
-def test_another_map_n_leaves_the_metrics_as_they_are(copied: Path) -> None:
-    before = stores(copied)
-    change(copied, analysis={"map_n": 2})
-    again = attention_geometry("run", "mine", home=copied)
-    assert (again.code, again.errors) == (0, "mine: current: all but report\n")
-    assert stores(copied) == before
-
-
-def test_metrics_of_other_settings_are_not_landed(copied: Path) -> None:
-    """As when someone materialises the tables alone, in the web UI."""
-    change(copied, analysis={"kappas": [3]})
-    with pytest.raises(
-        UserError, match="were computed from other settings or tensors; run: attention-geometry run mine"
-    ):
-        making.land(Home(copied), "mine")
-
-
 @pytest.mark.parametrize(
     ("part", "value", "said"),
     [
@@ -187,38 +148,6 @@ def test_the_landed_provenance_has_that_of_the_metrics(mine: Path) -> None:
     assert row["device"]
 
 
-@pytest.mark.long
-def test_a_study_of_an_earlier_version_is_measured_and_landed_again(copied: Path) -> None:
-    before, rows = stores(copied), attention_geometry(*ROWS, home=copied)
-    metrics = copied / "metrics" / "mine.zarr"
-    rewrite(metrics, provenance={**recorded(metrics), "metrics_version": 1})
-    shutil.rmtree(copied / "metrics" / "mine.zarr" / "rho_out")
-    make_older(copied / "warehouse" / "mine.duckdb")
-    older = attention_geometry("sql", "SELECT count(recall) AS a, count(s_in) AS b FROM selection", home=copied)
-    assert older.code == 0
-    assert older.text.split()[-2:] == ["1504", "0"]
-    assert older.errors == (
-        "mine was landed by an earlier version and lacks tables or columns of this version; "
-        "rebuild it: attention-geometry run mine, with --fresh if it asks for that\n"
-    )
-    again = attention_geometry("run", "mine", home=copied)
-    assert again.code == 0, again.errors
-    assert again.errors.startswith("mine: current: tensors\n")
-    assert "of 4 sequences measured" in again.errors
-    assert "earlier version" not in again.errors
-    assert attention_geometry(*ROWS, home=copied) == rows
-    assert {name: content for name, (content, _) in stores(copied).items()} == {
-        name: content for name, (content, _) in before.items()
-    }
-
-
-@pytest.mark.long
-def test_metrics_of_an_earlier_version_of_the_same_arrays_are_rebuilt(copied: Path) -> None:
-    metrics = copied / "metrics" / "mine.zarr"
-    rewrite(metrics, provenance={**recorded(metrics), "metrics_version": 1})
-    assert "of 4 sequences measured" in attention_geometry("run", "mine", home=copied).errors
-
-
 def test_another_description_under_the_same_name_is_refused(mine: Path, inputs: Path) -> None:
     before = files(mine)
     other = attention_geometry("run", "--name", "mine", *settings(inputs, sequences=5), home=mine)
@@ -231,17 +160,6 @@ def test_a_shipped_name_cannot_be_taken(inputs: Path, tmp_path: Path) -> None:
     taken = attention_geometry("run", "--name", "gpt2", *settings(inputs), home=tmp_path)
     assert "'gpt2' with other settings" in taken.complaint
     assert files(tmp_path) == {}
-
-
-@pytest.mark.long
-def test_report_writes_the_page_again(copied: Path) -> None:
-    page = copied / "reports" / "mine.html"
-    whole = page.read_bytes()
-    page.write_text("gone")
-    done = attention_geometry("report", "mine", home=copied)
-    assert (done.code, done.text.strip()) == (0, str(page))
-    assert page.read_bytes().startswith(whole[:200])
-    assert b"</html>" in page.read_bytes()
 
 
 @pytest.mark.long

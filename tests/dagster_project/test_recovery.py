@@ -1,18 +1,10 @@
 """Killed at any moment and started again: no stuck slot or lock, the same bytes and rows, honest records."""
 
-import fcntl
 import hashlib
-import os
-import pty
 import random
-import re
-import select
 import shutil
 import signal
-import struct
-import subprocess
 import sys
-import termios
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -30,35 +22,11 @@ from dagster_project.study.home import Home
 from dagster_project.upkeep.clearing import find_leftovers as leftovers_in
 from storage.warehouse.connection import connect
 from tests.campaigns import KILLED_STUDIES
-from tests.dagster_project.conftest import settings
-from tests.dagster_project.driver import attention_geometry, environment, files, instance_of
+from tests.dagster_project.driver import attention_geometry, files, instance_of
 from tests.dagster_project.forked import INSTANTS, STAGES, entered, start
 from tests.extract.tiny import text, write_checkpoint
 
 pytestmark = pytest.mark.long
-
-HELD = """
-import sys, time
-from storage.zarr.sequences import SequenceStore
-
-folder, seconds = sys.argv[1], float(sys.argv[2])
-write = SequenceStore.write
-
-def and_wait(store, *arguments):
-    write(store, *arguments)
-    if store.path.parent.name == folder:
-        time.sleep(seconds)
-
-SequenceStore.write = and_wait
-sys.argv[:3] = ["attention-geometry"]
-from dagster_project.command.program import program
-program()
-"""
-"""The command line, but it waits after every sequence that it writes into one of the folders of the data root."""
-
-
-def held(folder: str, seconds: float, *arguments: object) -> list[str]:
-    return [sys.executable, "-c", HELD, folder, str(seconds), *map(str, arguments)]
 
 
 def wait_for(happened: Callable[[], bool], process: BaseProcess, seconds: float = 120) -> None:
@@ -243,73 +211,3 @@ def test_killed_among_dagsters_records_no_slot_or_lock_is_left(uninterrupted: Un
             slots = instance.event_log_storage.get_concurrency_info(pool)
             assert (slots.active_slot_count, slots.pending_step_count) == (0, 0), pool
     assert list((home / "locks" / "runs").iterdir()) == []
-
-
-def test_a_second_process_is_turned_away_and_doctor_leaves_the_first_alone(
-    uninterrupted: Uninterrupted, tmp_path: Path
-) -> None:
-    home, log = tmp_path / "home", tmp_path / "log"
-    uninterrupted.begin(home, replaced=False)
-    process = start(home, log, ("run", "mine"))
-    try:
-        ledger = home / "metrics" / "mine.zarr" / "finished" / "c" / "0"
-        wait_for(ledger.exists, process)
-        os.kill(process.pid, signal.SIGSTOP)
-        half = home / "tensors" / "mine.zarr" / f"c.{'0' * 32}.partial"
-        half.touch()
-        before = files(home)
-        assert "Another process is working on study 'mine'" in attention_geometry("run", "mine", home=home).complaint
-        assert re.search(
-            r"c\.0+\.partial +│ +kept: in use by a running process",
-            attention_geometry("doctor", "--clean", home=home).text,
-        )
-        assert "Another process is working on" in attention_geometry("clear", "mine", "--yes", home=home).complaint
-        assert files(home) == before
-        assert runs(home) == [dg.DagsterRunStatus.STARTED], "what is refused is no run"
-    finally:
-        process.kill()
-        process.join()
-    assert re.search(r"metrics +│ mine +│ incomplete: \d of 2", attention_geometry("doctor", home=home).text)
-    cleaned = attention_geometry("doctor", "--clean", home=home)
-    assert re.search(r"c\.0+\.partial +│ 0 ", cleaned.text)
-    assert runs(home) == [dg.DagsterRunStatus.FAILURE]
-    assert leftovers(home) == []
-
-
-def test_on_a_terminal_there_is_a_bar_and_control_c_ends_in_one_line(inputs: Path, tmp_path: Path) -> None:
-    command = held("tensors", 1.5, "run", "--name", "mine", *settings(inputs, batch_size=2), "--home", tmp_path)
-    master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
-    process = subprocess.Popen(
-        command, env=environment(TERM="xterm"), stdin=slave, stdout=slave, stderr=slave, start_new_session=True
-    )
-    os.close(slave)
-    screen, asked = "", False
-    deadline = time.monotonic() + 90
-    try:
-        while time.monotonic() < deadline:
-            if select.select([master], [], [], 0.2)[0]:
-                try:
-                    shown = os.read(master, 4096)
-                except OSError:  # the other end is closed
-                    break
-                if not shown:
-                    break
-                screen += shown.decode("utf-8")
-            if not asked and re.search(r"2/4 \[.*(sequence/s|s/sequence)", screen):
-                process.send_signal(signal.SIGINT)
-                asked = True
-        code = process.wait(30)
-    finally:
-        process.kill()
-        process.wait()
-        os.close(master)
-    assert asked, screen
-    assert re.search(r"50%\|.*\| 2/4 \[\d\d:\d\d<\d\d:\d\d, +[\d.]+ ?(sequence/s|s/sequence)\]", screen), screen
-    assert code == 130, screen
-    assert screen.rstrip().endswith("attention-geometry: stopped; run the same command again to continue")
-    assert "Traceback" not in screen
-    assert "extracted: " in attention_geometry("studies", home=tmp_path).text
-    assert attention_geometry("doctor", "--clean", home=tmp_path).code == 0
-    assert runs(tmp_path) == [dg.DagsterRunStatus.FAILURE]
-    assert list((tmp_path / "locks" / "runs").iterdir()) == []

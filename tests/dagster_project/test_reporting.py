@@ -3,7 +3,6 @@
 import re
 import shutil
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -16,30 +15,19 @@ from storage.errors import UserError
 from tests.dagster_project import making
 from tests.dagster_project.driver import attention_geometry
 from tests.dagster_project.recorded import write_studies
+from tests.reports.pages import Page
 from tests.storage.leftovers import ended, unfinished
 
 DRAWN = {"model": "synthetic", "corpus": "synthetic", "context_length": 32, "sequences": 2, "queries": [15, 31]}
+DRAWN |= {"synthetic": {"layers": 1, "heads": 2, "kv_heads": 1}, "analysis": {"nulls": None, "temperatures": [1.0]}}
 
 OPTIONS = ("--model", "synthetic", "--context-length", 32, "--sequences", 2)
 
 
-class Links(HTMLParser):
-    """The links of a page that lead to other files."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self.feed(path.read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        target = dict(attrs).get("href") if tag == "a" else None
-        if target and not target.startswith("#"):
-            self.found.append(target)
-
-
 def targets(page: Path) -> set[Path]:
-    """The files that a page links, followed as a browser does."""
-    return {(page.parent / unquote(link)).resolve() for link in Links(page).found}
+    """The other files that a page links, followed as a browser does."""
+    links = [attributes["href"] for attributes, _ in Page(page).find("a") if not attributes["href"].startswith("#")]
+    return {(page.parent / unquote(link)).resolve() for link in links}
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from dagster_project.study.home import Home
 from dagster_project.study.studies import find_study
 from dagster_project.upkeep.freshness import find_stale_assets
 from extract import corpora, models
-from tests.dagster_project.conftest import settings
 from tests.dagster_project.driver import attention_geometry, environment, files
 from tests.dagster_project.making import NAMES
 from tests.dagster_project.recorded import write_studies
@@ -150,13 +149,6 @@ def test_a_database_that_cannot_be_read_is_named_and_rebuilt(copied: Path) -> No
     assert done.code == 0, done.errors
     assert f"mine: {database} cannot be read; rebuilding it\n" in done.errors
     assert attention_geometry(*ROWS, home=copied) == rows
-
-
-def test_inputs_are_refused_before_a_run_is_recorded(inputs: Path, tmp_path: Path) -> None:
-    """So that no asset is shown as failed for a mistake in a setting."""
-    refused = attention_geometry("run", "--name", "mine", *settings(inputs, sequences=10**6), home=tmp_path)
-    assert "has too little text" in refused.complaint
-    assert not (tmp_path / "dagster").exists()
 
 
 def test_inputs_are_read_once_in_a_run(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from dagster_project.study.home import Home
 from dagster_project.study.studies import list_studies
 from extract import preflight
 from storage.errors import UserError
-from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment, files
+from tests.dagster_project.driver import CHECKOUT, attention_geometry, environment
 
 
 def told(*arguments: object, home: Path) -> dict[str, object]:
@@ -72,19 +71,6 @@ def test_one_thing_is_no_plural() -> None:
         "2 files",
         "0 files",
     )
-
-
-def test_pages_are_published_as_one_folder(mine: Path, tmp_path: Path) -> None:
-    copied = shutil.copytree(mine / "reports", tmp_path / "home" / "reports").parent
-    shutil.copytree(mine / "warehouse", copied / "warehouse")
-    site = tmp_path / "site"
-    for _ in range(2):
-        assert attention_geometry("publish", site, home=copied).text == f"2 files in {site}\n"
-        assert set(files(site)) == {"index.html", "published.json", "reports", "reports/mine.html"}
-    links = re.findall(r'href="([^"#]+)"', (site / "index.html").read_text(encoding="utf-8"))
-    assert "reports/mine.html" in links
-    assert all((site / link).exists() for link in links)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "site"]
 
 
 def test_studies_that_need_a_gpu_are_marked_and_refused_without_one(

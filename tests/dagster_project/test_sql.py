@@ -31,7 +31,6 @@ from reports.queries import ask
 from storage.errors import UserError
 from storage.warehouse.connection import ENTRY, Reader, locate_database
 from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files, in_own_process
-from tests.storage import studies
 
 SOME = "SELECT layer, head, n, recall FROM selection WHERE sequence = 0 AND n < 3 ORDER BY ALL"
 
@@ -173,13 +172,6 @@ def test_an_empty_data_root_has_empty_tables_and_is_named(mine: Path, tmp_path: 
     assert files(tmp_path) == {}
 
 
-@pytest.mark.comments
-def test_every_table_and_column_says_what_it_is(mine: Path) -> None:
-    query = "SELECT table_name, column_name FROM duckdb_columns() WHERE comment IS NULL AND NOT internal"
-    found = attention_geometry("sql", f"{query} AND database_name = 'memory'", "--format", "csv", home=mine)
-    assert found.text == '"table_name","column_name"\n'
-
-
 def test_the_prompt_answers_and_goes_on_after_a_mistake(mine: Path) -> None:
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
@@ -216,17 +208,11 @@ def test_the_prompt_answers_and_goes_on_after_a_mistake(mine: Path) -> None:
     assert "Traceback" not in screen
 
 
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with the landed study ``small``; tests may copy its file."""
-    return studies.landed(tmp_path_factory.mktemp("small"))
-
-
 @pytest.fixture
-def root(small: Path, tmp_path: Path) -> Path:
+def root(landed_root: Path, tmp_path: Path) -> Path:
     """A data root of its own with that study."""
     (tmp_path / "data" / "warehouse").mkdir(parents=True)
-    shutil.copy(locate_database(small / "warehouse", "small"), tmp_path / "data" / "warehouse")
+    shutil.copy(locate_database(landed_root / "warehouse", "small"), tmp_path / "data" / "warehouse")
     return tmp_path / "data"
 
 
@@ -321,19 +307,6 @@ def test_sql_mends_the_way_in_of_a_data_root_that_has_moved(root: Path) -> None:
     script = (moved / "warehouse" / ENTRY).read_text(encoding="utf-8")
     assert f"ATTACH '{moved}/warehouse/small.duckdb'" in script
     assert str(root) not in script
-
-
-def test_damage_is_one_line_with_the_file_and_the_command(root: Path) -> None:
-    path = locate_database(root / "warehouse", "small")
-    content = bytearray(path.read_bytes())
-    for start in range(3 * 4096 + 2**18, len(content) - 1000, 2**18):  # all blocks but the catalogue's
-        content[start + 1000] ^= 1
-    path.write_bytes(content)
-    done = attention_geometry("sql", "SELECT sum(n) FROM selection_counts", home=root)
-    said = done.text + done.errors
-    assert f"{path} " in said
-    assert "rebuild it: attention-geometry run small" in said
-    assert "Traceback" not in said
 
 
 def test_a_named_question_says_which_file_is_damaged(root: Path) -> None:

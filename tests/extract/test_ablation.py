@@ -259,11 +259,3 @@ def test_memory_is_bounded_by_sizes(name: str, monkeypatch: pytest.MonkeyPatch) 
     assert one < held.most <= 3 * one + plain <= estimate_ablation_bytes(model, len(sequence()))
     monkeypatch.setattr(module, "ROW_BYTES", {"cpu": 1})
     assert count_rows_per_pass(model, len(sequence())) == 1
-
-
-def test_a_model_read_in_two_passes_is_refused() -> None:
-    model, attention = model_of("GPT-J"), attention_of("GPT-J")
-    with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):
-        list(ablate(ResumableModel(model, probe(model, ids(1)), sequence()), attention, sequence(), kinds=("zero",)))
-    with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):
-        compute_mean_outputs(model, attention, ids())

@@ -86,45 +86,9 @@ def test_a_chunk_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (captured.weights[:, :, 1, :, 16] == 1).all()
 
 
-ROUNDED = (KEYS + 1) * 2.0**-23
-"""Largest distance from 1 of the sum of a row: a rounding of each weight, and one of each addition."""
-
-
-def test_rows_sum_to_one_with_the_learned_sink() -> None:
-    captured = read(tiny_model("qwen2"), ids(), QUERIES)
-    assert captured.weights.sum(-1) == pytest.approx(1, abs=ROUNDED)
-    assert (captured.learned_sink == 0).all()
-    captured = read(model_of("gpt-oss"), ids(), QUERIES)
-    for sums in captured.weights.sum(-1).unbind(2):
-        assert sums.max() < 1
-        assert sums.min() < 0.9
-    assert captured.weights.sum(-1) + captured.learned_sink == pytest.approx(1, abs=ROUNDED)
-
-
-def test_layers_of_another_kind_keep_their_numbers() -> None:
-    attention = attention_of("LFM 2")
-    assert attention.layers == (LayerSize(0, 0, 0), LayerSize(4, 2, 16)) * 2
-    assert attention.kinds == ("conv", "full_attention") * 2
-    captured = capture(model_of("LFM 2"), attention, ids(), QUERIES)
-    for tensor in (captured.weights, captured.values, captured.learned_sink):
-        assert tensor[0::2].isnan().all()
-        assert tensor[1::2].isfinite().all()
-    assert captured.first_key.tolist() == [[-1, 0] * 2] * 3
-
-
 def test_value_states_that_a_cache_repeats_are_kept_once() -> None:
     assert attention_of("Falcon, grouped").layers == (LayerSize(4, 2, 16),) * 3
     assert attention_of("Falcon, one KV head").layers == (LayerSize(4, 1, 16),) * 3
-
-
-def test_layers_of_several_sizes_are_padded() -> None:
-    attention = attention_of("Gemma 4")
-    assert attention.layers == (LayerSize(4, 2, 16), LayerSize(4, 2, 32)) * 2
-    captured = capture(model_of("Gemma 4"), attention, ids(), QUERIES)
-    assert captured.weights.isfinite().all()
-    assert captured.values[0::2, ..., 16:].isnan().all()
-    assert captured.values[0::2, ..., :16].isfinite().all()
-    assert captured.values[1::2].isfinite().all()
 
 
 @pytest.mark.parametrize("family", OF_EACH_PATH)

@@ -1,6 +1,5 @@
 """What is refused before anything heavy is imported, and what that loads."""
 
-import json
 import os
 import subprocess
 import sys
@@ -14,8 +13,7 @@ from extract.checks import check_inputs
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from tests.extract.tiny import text, write_checkpoint
-
-HEAVY = ("torch", "transformers", "datasets", "tokenizers", "accelerate", "dagster", "pyarrow", "numba", "zarr")
+from tests.refusals import read_refusal
 
 
 def settings(**others: object) -> ExtractionSettings:
@@ -24,11 +22,7 @@ def settings(**others: object) -> ExtractionSettings:
 
 
 def refusal(**others: object) -> str:
-    with pytest.raises(UserError) as caught:
-        check_inputs(settings(**others))
-    said = str(caught.value)
-    assert "\n" not in said
-    return said
+    return read_refusal(check_inputs, settings(**others))
 
 
 @pytest.fixture(scope="module")
@@ -75,16 +69,6 @@ def test_inputs_that_are_not_what_they_should_be(inputs: Path, tmp_path: Path) -
     assert "reads at most 64 tokens, but context_length is 65" in refusal(model=str(inputs / "tiny"), context_length=65)
 
 
-def test_a_missing_tokenizer_is_not_blamed_on_the_corpus(tmp_path: Path) -> None:
-    checkpoint = write_checkpoint(tmp_path / "tiny")
-    for file in checkpoint.glob("tokenizer*"):
-        file.unlink()
-    assert refusal(model=str(checkpoint)) == (
-        f"The model '{checkpoint}' has no tokenizer that can be read; "
-        "save one in its directory with tokenizer.save_pretrained"
-    )
-
-
 @pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "CPU", "cuda:-1", "cpu\x1b[2J", "cuda:1\n", ""])
 def test_what_is_no_device(device: str) -> None:
     given = {"model": "embedded", "corpus": "embedded", "context_length": 64, "sequences": 1}
@@ -92,13 +76,14 @@ def test_what_is_no_device(device: str) -> None:
         parse_study("one", given | {"device": device}, "studies.yaml")
 
 
-@pytest.mark.parametrize("model", ["embedded", "synthetic", "./somewhere", "inputs"])
+@pytest.mark.parametrize(
+    "model", ["embedded", "synthetic", "./somewhere", "inputs", "no-such/a.gguf", "package:acme/a.gguf"]
+)
 def test_a_local_model_has_no_revisions(model: str, inputs: Path) -> None:
     name = str(inputs / "tiny") if model == "inputs" else model
     given = {"model": {"id": name, "revision": "v2"}, "context_length": 64, "sequences": 1}
-    with pytest.raises(UserError) as caught:
-        parse_study("one", given | ({} if model == "synthetic" else {"corpus": "embedded"}), "studies.yaml")
-    assert str(caught.value).startswith(
+    given |= {} if model == "synthetic" else {"corpus": "embedded"}
+    assert read_refusal(parse_study, "one", given, "studies.yaml").startswith(
         "studies.yaml: study 'one', field 'model.revision': input is only allowed with a hub id, but the model "
         f"'{name}' is local; leave it out, found 'v2'"
     )
@@ -107,37 +92,6 @@ def test_a_local_model_has_no_revisions(model: str, inputs: Path) -> None:
 def test_a_model_of_the_hub_has_revisions(inputs: Path) -> None:
     assert settings(model={"id": "acme/tiny", "revision": "v2"}).model.revision == "v2"
     assert settings(model={"id": str(inputs / "tiny"), "revision": "main"}).model.revision == "main"
-
-
-WATCHED = """
-import json, sys
-from extract.checks import check_inputs
-from extract.settings import ExtractionSettings
-from storage.errors import UserError
-said = []
-for given in json.loads(sys.argv[1]):
-    try:
-        said.append(check_inputs(ExtractionSettings.model_validate(given)))
-    except UserError as error:
-        said.append(str(error))
-print(json.dumps([said, sorted(sys.modules)]))
-"""
-
-
-def test_nothing_heavy_is_imported(inputs: Path) -> None:
-    standard = {"model": str(inputs / "tiny"), "corpus": str(inputs), "context_length": 32, "sequences": 1}
-    changes = ({}, {"corpus": "no-such.txt"}, {"model": "./no-such"}, {"model": "acme/tiny", "corpus": "acme/text"})
-    command = [sys.executable, "-c", WATCHED, json.dumps([standard | change for change in changes])]
-    environment = {**os.environ, "PYTHONPATH": str(Path(checks.__file__).parents[1])}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    said, loaded = json.loads(done.stdout)
-    assert [None if each is None else each.partition(";")[0] for each in said] == [
-        None,
-        "There is no corpus file 'no-such.txt'",
-        "There is no model directory './no-such'",
-        None,
-    ]
-    assert not set(HEAVY) & set(loaded)
 
 
 def test_telemetry_is_off_wherever_models_are_loaded() -> None:

@@ -19,6 +19,7 @@ from extract.identity import find_prose, hash_corpus
 from extract.settings import CorpusSettings
 from storage.errors import UserError
 from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer
+from tests.refusals import read_refusal
 
 KEYS = 16
 WITH_BOS, BARE = tiny_tokenizer(), tiny_tokenizer(bos=False, eos=False)
@@ -35,10 +36,7 @@ def windows(
 
 
 def refusal(source: CorpusSettings, **others: Any) -> str:
-    with pytest.raises(UserError) as caught:
-        windows(source, **others)
-    message = str(caught.value)
-    assert "\n" not in message
+    message = read_refusal(windows, source, **others)
     assert source.id in message
     return message
 

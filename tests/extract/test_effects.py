@@ -23,6 +23,7 @@ from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.extract.families import model_of
 from tests.extract.tiny import WINDOW, text, tiny_tokenizer, write_checkpoint
+from tests.refusals import read_refusal
 
 pytestmark = pytest.mark.usefixtures("noiseless")
 
@@ -160,10 +161,8 @@ def test_a_model_of_random_weights_can_be_measured(folder: Path, tmp_path: Path)
 
 
 def refusal(folder: Path, path: Path | None = None, **others: object) -> str:
-    with pytest.raises(UserError) as caught:
-        open_study(settings(folder, **others), SequenceStore.open(LocalPlace(path or folder / "store"), TENSORS))
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    store = SequenceStore.open(LocalPlace(path or folder / "store"), TENSORS)
+    return read_refusal(open_study, settings(folder, **others), store)
 
 
 def test_a_synthetic_study_has_no_model(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import io
 import json
 import logging
 import os
-import random
 import re
 import shutil
 import signal
@@ -25,7 +24,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, BertConfig, MistralModel, PreTrainedModel
+from transformers import AutoModelForCausalLM, MistralModel, PreTrainedModel
 
 from extract import batches, corpora, extraction, identity, models, standing
 from extract.batches import choose_batch_size, estimate_batch_bytes
@@ -40,8 +39,9 @@ from storage.zarr.arrays import TENSORS, LayerSize
 from storage.zarr.sequences import SequenceStore
 from tests.extract.families import attention_of, model_of
 from tests.extract.killed import narrow, start
-from tests.extract.tiny import VOCABULARY, text, tiny_tokenizer, write_checkpoint
+from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
 from tests.geometry.patterns_oracle import measure_all
+from tests.refusals import read_refusal
 from tests.storage.earlier import recorded, rewrite
 
 SEQUENCES, KEYS, BATCH = 9, 24, 2
@@ -83,11 +83,7 @@ def tree(path: Path) -> dict[str, bytes]:
 
 
 def refusal(inputs: Path, path: Path, **others: object) -> str:
-    with pytest.raises(UserError) as caught:
-        run(inputs, path, **others)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return read_refusal(run, inputs, path, **others)
 
 
 @pytest.fixture(scope="module")
@@ -183,31 +179,6 @@ def test_killed_twice_it_ends_bit_identical(inputs: Path, uninterrupted: Path, t
 
     assert run(inputs, path).written == SEQUENCES - 5
     assert tree(path) == tree(uninterrupted)
-
-
-KILLS = 20
-
-
-@pytest.mark.long
-def test_killed_at_any_moment_it_ends_bit_identical(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    """Moments are drawn over a whole run, one from each of as many equal parts of it; then one more in the restart."""
-    chosen, pause = settings(inputs), 0.02
-    start(chosen, tmp_path / "warm").join()
-    began = time.monotonic()
-    start(chosen, tmp_path / "timed", pause=pause).join()
-    duration, draws, found = time.monotonic() - began, random.Random(0), []
-    for kill in range(KILLS):
-        path = tmp_path / str(kill)
-        for moment in ((kill + draws.random()) / KILLS, draws.random()):
-            process = start(chosen, path, pause=pause)
-            time.sleep(moment * duration)
-            process.kill()
-            process.join()
-            found.append(finished(path) if path.exists() else -1)
-        run(inputs, path)
-        assert tree(path) == tree(uninterrupted), (kill, found)
-    assert -1 in found  # killed before there was a store
-    assert any(0 <= count < SEQUENCES for count in found)  # and while it was written
 
 
 def test_a_batch_is_computed_whole_and_only_what_is_missing_is_written(
@@ -415,14 +386,6 @@ def spoil(inputs: Path, tmp_path: Path, change: Callable[[dict[str, torch.Tensor
     return folder
 
 
-def test_a_model_with_nan_is_refused_before_anything_is_made(inputs: Path, tmp_path: Path) -> None:
-    name = "model.layers.1.self_attn.v_proj.weight"
-    folder = spoil(inputs, tmp_path, lambda weights: weights[name].fill_(float("nan")))
-    said = refusal(folder, tmp_path / "data" / "store")
-    assert "numbers that are not finite in layer 1: its weights are damaged" in said
-    assert not (tmp_path / "data").exists()
-
-
 def test_a_model_that_overflows_in_float16_is_told_of_bfloat16(inputs: Path, tmp_path: Path) -> None:
     name = "model.layers.2.self_attn.v_proj.weight"
     folder = spoil(inputs, tmp_path, lambda weights: weights[name].mul_(1e5))
@@ -477,17 +440,6 @@ def test_a_model_that_fails_on_its_first_batch_leaves_nothing(
     name = "model.embed_tokens.weight"
     folder = spoil(inputs, tmp_path, lambda weights: weights[name][1:].fill_(float("inf")))
     assert "not finite in layer 0" in refusal(folder, tmp_path / "data" / "store")
-    assert not (tmp_path / "data").exists()
-
-
-def test_an_encoder_is_refused_before_anything_is_made(inputs: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(inputs, tmp_path / "inputs"))
-    shutil.rmtree(folder / "tiny")
-    config = BertConfig(vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=2, num_attention_heads=4)
-    with models.silence_libraries():
-        AutoModelForCausalLM.from_config(config).save_pretrained(folder / "tiny")
-    tiny_tokenizer().save_pretrained(folder / "tiny")
-    assert "is not a causal language model" in refusal(folder, tmp_path / "data" / "store")
     assert not (tmp_path / "data").exists()
 
 
@@ -763,16 +715,6 @@ def test_other_errors_of_the_forward_pass_are_not_taken_for_it(
 
 
 # --- shards ---
-
-
-@pytest.mark.slow
-def test_three_processes_fill_one_store(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    processes = [start(settings(inputs), path, shard=Shard(index, 3), pause=0.01) for index in (1, 2, 3)]
-    for process in processes:
-        process.join()
-    assert [process.exitcode for process in processes] == [0, 0, 0]
-    assert tree(path) == tree(uninterrupted)
 
 
 def test_a_shard_does_its_own_sequences_and_says_what_is_missing(

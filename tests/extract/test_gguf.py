@@ -18,7 +18,6 @@ from extract.gguf_models import can_dequantise, list_types
 from extract.models import decode_tokens, describe, load
 from extract.settings import ExtractionSettings, ModelSettings
 from extract.standing import explain_staleness
-from storage.errors import UserError
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -26,6 +25,7 @@ from tests.extract.fake_hub import COMMIT, ask_hub, serve
 from tests.extract.gguf_files import make_model, replace_weights, text, write_gguf
 from tests.extract.tiny import text as words
 from tests.extract.tiny import tiny_tokenizer
+from tests.refusals import read_refusal
 
 Q4_K = {"hidden_size": 256, "head_dim": 64, "intermediate_size": 256, "num_hidden_layers": 1}
 """Sizes that blocks of 256 divide."""
@@ -44,11 +44,7 @@ def settings(model: object, **others: object) -> ExtractionSettings:
 
 
 def refusal(model: object, call: Callable[[ExtractionSettings], object] = describe, **others: object) -> str:
-    with pytest.raises(UserError) as caught:
-        call(settings(model, **others))
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return read_refusal(call, settings(model, **others))
 
 
 def read(model: object, **others: object) -> PreTrainedModel:

@@ -4,8 +4,6 @@ import os
 import random
 import re
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -195,19 +193,15 @@ def test_an_entry_of_any_value_is_refused_in_one_line_or_does_not_matter(name: s
 
 @pytest.mark.slow
 def test_damaged_files_are_refused_in_one_line_or_read(tmp_path: Path) -> None:
-    """Bytes flipped, replaced, moved and cut, mostly in the header, in a process that may take 4 GiB of memory."""
-    write_gguf(tmp_path / "tiny.gguf", model=make_model("llama", num_hidden_layers=1))
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.extract.gguf_damage", str(tmp_path), "400"],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    read, refused = map(int, done.stdout.split()[-2:])
-    assert read + refused == 400
-    assert refused > 100
-    assert read > 20
+    """Bits flipped in the header, and lengths, counts and numbers replaced."""
+    whole = write_gguf(tmp_path / "tiny.gguf", model=make_model("llama", num_hidden_layers=1)).read_bytes()
+    end, generator, refused = whole.index(b"blk.0.attn_norm.weight") + 600, random.Random(7), 0
+    for number in range(200):
+        spoilt, at = bytearray(whole), generator.randrange(end)
+        if number % 2:
+            spoilt[at] ^= 1 << generator.randrange(8)
+        else:
+            spoilt[at : at + 8] = generator.choice((2**60, 2**31, 2**16, 0)).to_bytes(8, "little")
+        (tmp_path / "damaged.gguf").write_bytes(spoilt)
+        refused += outcome(tmp_path / "damaged.gguf") is not None
+    assert 50 < refused < 190

@@ -10,6 +10,7 @@ from extract.packages import find_package_file
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from tests.extract.gguf_files import write_gguf
+from tests.refusals import read_refusal
 
 FILE = "acme_models/tiny.gguf"
 
@@ -36,11 +37,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refusal(identity: str) -> str:
-    with pytest.raises(UserError) as caught:
-        find_package_file(identity)
-    message = str(caught.value)
+    message = read_refusal(find_package_file, identity)
     assert message.startswith(f"The model '{identity}' ")
-    assert "\n" not in message
     return message
 
 

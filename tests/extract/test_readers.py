@@ -23,6 +23,7 @@ from extract.text_files import find_files, hash_files
 from storage.errors import UserError
 from tests.extract.tiny import text
 from tests.memory import trace
+from tests.refusals import read_refusal
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
@@ -41,10 +42,7 @@ def read(name: object, **others: object) -> list[str]:
 
 def refusal(name: object, **others: object) -> str:
     """The line that reading refuses with."""
-    with pytest.raises(UserError) as caught:
-        read(name, **others)
-    message = str(caught.value)
-    assert "\n" not in message
+    message = read_refusal(read, name, **others)
     assert str(name) in message
     return message
 

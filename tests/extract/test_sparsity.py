@@ -14,7 +14,6 @@ from extract.capture import Attention, probe
 from extract.interventions import Call, Edit, intervene
 from extract.policies import Block, LargestWeights, Mass, Policy, SinkAndRecent, count_fewest, select_largest
 from extract.sparsity import SparseEdit, count_mass_keys, estimate_policy_bytes, measure_policy_losses
-from storage.errors import UserError
 from tests.extract.families import (
     KEYS,
     Family,
@@ -321,11 +320,3 @@ def test_half_precision(family: str, dtype: torch.dtype) -> None:
     assert found.kl[0] < 0.01
     assert found.kl[1] > 2 * found.kl[0]
     assert found.loss[0] == pytest.approx(found.plain_loss, abs=0.05)
-
-
-def test_a_model_read_in_two_passes_is_refused() -> None:
-    model, attention = model_of("GPT-J"), attention_of("GPT-J")
-    with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):
-        measure_policy_losses(model, attention, sequence(), [POLICIES["mass"]])
-    with pytest.raises(UserError, match="GPTJForCausalLM computes attention in its own code"):
-        count_mass_keys(model, attention, ids(), [0.5])

@@ -1,17 +1,13 @@
 """Whether a store is still what would be made: what is noticed, what does not matter, and what asking loads."""
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors.torch import load_file, save_file
 
-from extract import models, standing
+from extract import models
 from extract.checkpoints import OTHER_FILES
 from extract.extraction import extract
 from extract.settings import ExtractionSettings
@@ -20,24 +16,15 @@ from extract.versions import list_versions
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
-from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
+from tests.extract.tiny import split_weights, text, tiny_tokenizer, write_checkpoint
 from tests.storage.earlier import rewrite
-
-HEAVY = ("torch", "transformers", "datasets", "tokenizers", "accelerate", "dagster", "pyarrow", "numba")
 
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the checkpoint ``tiny``, one of its two weights files in a folder, and the text ``book.txt``."""
     folder = tmp_path_factory.mktemp("inputs")
-    checkpoint = write_checkpoint(folder / "tiny")
-    weights = load_file(checkpoint / "model.safetensors")
-    (checkpoint / "model.safetensors").unlink()
-    (checkpoint / "part").mkdir()
-    named = {key: f"part/{number % 2}.safetensors" for number, key in enumerate(weights)}
-    for name in set(named.values()):
-        save_file({key: weights[key] for key in named if named[key] == name}, checkpoint / name, {"format": "pt"})
-    (checkpoint / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": named}))
+    split_weights(write_checkpoint(folder / "tiny"), "part/0.safetensors", "part/1.safetensors")
     (folder / "book.txt").write_text(text(500), encoding="utf-8")
     return folder
 
@@ -169,34 +156,3 @@ def test_an_unfinished_store_without_the_newer_hashes_is_continued(inputs: Path,
     assert stale(inputs, store) == "1 of 2 sequences missing"
     assert extract(settings(inputs), study="tiny", path=LocalPlace(store)).written == 1
     assert stale(inputs, store) is None
-
-
-WATCHED = """
-import json, sys
-from pathlib import Path
-from extract.settings import ExtractionSettings
-from extract.standing import explain_replacement, explain_staleness
-from storage.files.places import LocalPlace
-said = []
-for given, path in json.loads(sys.argv[1]):
-    asked = {"settings": ExtractionSettings.model_validate(given), "study": "tiny", "path": LocalPlace(Path(path))}
-    said.append([explain_staleness(**asked), explain_replacement(**asked)])
-print(json.dumps([said, sorted(sys.modules)]))
-"""
-
-
-def test_asking_loads_nothing_heavy(inputs: Path, made: Path, tmp_path: Path) -> None:
-    local = settings(inputs)
-    embedded = settings(inputs, model="embedded", corpus="embedded")
-    synthetic = settings(inputs, model="synthetic", corpus=None, synthetic={"layers": 1, "heads": 2, "kv_heads": 1})
-    cases = [(local.model_dump(mode="json"), str(made))]
-    for name, asked in (("embedded", embedded), ("synthetic", synthetic)):
-        extract(asked, study="tiny", path=LocalPlace(tmp_path / name))
-        cases.append((asked.model_dump(mode="json"), str(tmp_path / name)))
-    cases.append((settings(inputs, seed=1).model_dump(mode="json"), str(made)))
-    command = [sys.executable, "-c", WATCHED, json.dumps(cases)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(standing.__file__).parents[1])}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    said, loaded = json.loads(done.stdout)
-    assert said == [[None, None]] * 3 + [["setting 'seed' is 1, was 0"] * 2]
-    assert not set(HEAVY) & set(loaded)

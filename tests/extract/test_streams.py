@@ -23,9 +23,9 @@ from extract.corpora import Windows, open_documents
 from extract.hub import summarise_error
 from extract.identity import hash_corpus
 from extract.settings import CorpusSettings
-from storage.errors import UserError
 from tests.extract.fake_hub import COMMIT, CUT, RESET, DatasetHub, serve_datasets
 from tests.extract.tiny import tiny_tokenizer
+from tests.refusals import read_refusal
 
 ROWS, GROUP, SHARDS = 120, 30, 3
 REQUESTS = 6  # the hub's client asks that often before a fault comes through
@@ -150,10 +150,7 @@ def windows(source: CorpusSettings, sequences: int = 4, seed: int = 0) -> Window
 
 
 def refusal(source: CorpusSettings) -> str:
-    with pytest.raises(UserError) as caught:
-        windows(source)
-    message = str(caught.value)
-    assert "\n" not in message
+    message = read_refusal(windows, source)
     assert f"'{source.id}'" in message
     return message
 

@@ -1,9 +1,5 @@
 """The synthetic study: what lands is drawn from what was planted, resumes to the same bytes, and refuses the rest."""
 
-import os
-import signal
-import subprocess
-import sys
 from dataclasses import replace
 from math import cos, exp
 from pathlib import Path
@@ -12,7 +8,6 @@ import numpy as np
 import pytest
 
 from dagster_project.study.studies import locate_shipped_file, parse_study, read_studies
-from extract import extraction, synthetic
 from extract.extraction import ExtractionReport, extract
 from extract.models import decode_tokens
 from extract.settings import SYNTHETIC, ExtractionSettings, Shard
@@ -21,6 +16,7 @@ from storage.errors import UserError
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS, LayerSize
 from storage.zarr.sequences import SequenceStore
+from tests.refusals import read_refusal
 
 KEYS, SEQUENCES = 96, 5
 QUERIES = (40, 95)
@@ -253,27 +249,11 @@ def test_sequences_differ_and_the_seed_decides_them() -> None:
     assert not np.allclose(first, draw_sequence(other, plant_heads(chosen), 0)["values"])
 
 
-def test_nothing_is_printed_without_a_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    run(tmp_path / "store")
-    assert capfd.readouterr() == ("", "")
-
-
 def test_every_sequence_is_drawn_alone_and_no_head_has_a_learned_sink(uninterrupted: Path) -> None:
     store = SequenceStore.open(LocalPlace(uninterrupted), TENSORS)
     assert store.layers == (LayerSize(6, 3, 48),) * 2
     assert (store.read("batch", ...) == 1).all()
     assert (store.read("learned_sink", ...) == 0).all()
-
-
-def test_value_states_may_be_stored_in_float16(uninterrupted: Path, tmp_path: Path) -> None:
-    run(tmp_path / "half", values="float16")
-    full, half = (
-        SequenceStore.open(LocalPlace(uninterrupted), TENSORS),
-        SequenceStore.open(LocalPlace(tmp_path / "half"), TENSORS),
-    )
-    np.testing.assert_array_equal(half.array("values")[:], full.array("values")[:].astype(np.float16))
-    with pytest.raises(UserError, match="in layer 0, too large for float16; set values: float32"):
-        run(tmp_path / "large", values="float16", part={"value_scale": [1e7, 1e7]})
 
 
 def test_value_states_whose_distances_exceed_float32_are_refused_for_that(tmp_path: Path) -> None:
@@ -297,69 +277,6 @@ def test_shards_draw_what_one_process_does(uninterrupted: Path, tmp_path: Path) 
 
 
 # --- resuming ---
-
-IN_ANOTHER_PROCESS = """
-import os, signal, sys
-from pathlib import Path
-from extract.extraction import extract
-from extract.settings import ExtractionSettings
-from storage.files.places import LocalPlace
-from storage.zarr.sequences import SequenceStore
-
-write = SequenceStore.write
-
-def half(self, sequence, arrays):
-    if sequence == 2:
-        self.array("values")[sequence] = arrays["values"]
-        os.kill(os.getpid(), signal.SIGKILL)
-    write(self, sequence, arrays)
-
-SequenceStore.write = half
-extract(ExtractionSettings.model_validate_json(sys.argv[1]), study="drawn", path=LocalPlace(Path(sys.argv[2])))
-"""
-
-
-@pytest.mark.slow
-def test_killed_it_ends_bit_identical_and_draws_only_what_is_missing(
-    uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "store"
-    python = [sys.executable, "-c", IN_ANOTHER_PROCESS, settings().model_dump_json(), str(path)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(extraction.__file__).parents[1])}
-    assert subprocess.run(python, env=environment, timeout=120, check=False).returncode == -signal.SIGKILL
-    assert SequenceStore.open(LocalPlace(path), TENSORS).find_missing() == [2, 3, 4]
-    drawn, original = [], synthetic.draw_sequence
-
-    def recorder(chosen: ExtractionSettings, heads: list[PlantedHead], index: int) -> dict[str, np.ndarray]:
-        drawn.append(index)
-        return original(chosen, heads, index)
-
-    monkeypatch.setattr(synthetic, "draw_sequence", recorder)
-    assert run(path).written == 3
-    assert run(path).written == 0
-    assert drawn == [2, 3, 4]
-    assert tree(path) == tree(uninterrupted)
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"seed": 1}, "settings.seed (stored 0, requested 1)"),
-        ({"queries": [95]}, "settings.queries (stored [40, 95], requested [95])"),
-        ({"part": {"beta": [0.1, 0.3]}}, "settings.synthetic.beta (stored [0.02, 0.3], requested [0.1, 0.3])"),
-        ({"part": {"heads": 3}}, "settings.synthetic.heads (stored 6, requested 3)"),
-    ],
-)
-def test_a_store_of_other_settings_is_refused(change: dict[str, object], named: str, uninterrupted: Path) -> None:
-    with pytest.raises(UserError) as caught:
-        run(uninterrupted, **change)
-    assert named in str(caught.value)
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("a file")
-    with pytest.raises(UserError, match="cannot be written"):
-        run(tmp_path / "data" / "store")
 
 
 # --- settings ---
@@ -415,11 +332,7 @@ def test_a_name_a_length_and_a_number_describe_a_study() -> None:
 )
 def test_settings_with_an_error(change: dict[str, object], said: str) -> None:
     given = {"model": SYNTHETIC, "context_length": 256, "sequences": 8, "synthetic": {}} | change
-    with pytest.raises(UserError) as caught:
-        parse_study("one", given, "studies.yaml")
-    message = str(caught.value)
-    assert message.startswith(f"studies.yaml: study 'one', {said}")
-    assert "\n" not in message
+    assert read_refusal(parse_study, "one", given, "studies.yaml").startswith(f"studies.yaml: study 'one', {said}")
 
 
 def test_any_settings_that_are_accepted_can_be_drawn() -> None:

@@ -1,9 +1,13 @@
 """Small random models, tokenizers and complete checkpoint directories for tests; nothing is downloaded."""
 
+import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModelForCausalLM,
@@ -93,6 +97,19 @@ def tiny_tokenizer(*, bos: bool = True, eos: bool = True) -> PreTrainedTokenizer
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token=BOS if bos else None, eos_token=EOS if eos else None, model_max_length=64
     )
+
+
+def split_weights(checkpoint: Path, *names: str, more: Mapping[str, object] = MappingProxyType({})) -> Path:
+    """Write the weights of a checkpoint in turn to files of these names, and an index that also has ``more``."""
+    weights = load_file(checkpoint / "model.safetensors")
+    (checkpoint / "model.safetensors").unlink()
+    places = {key: names[number % len(names)] for number, key in enumerate(weights)}
+    for name in names:
+        (checkpoint / name).parent.mkdir(exist_ok=True)
+        save_file({key: weights[key] for key in weights if places[key] == name}, checkpoint / name, {"format": "pt"})
+    index = {"metadata": {}, "weight_map": places | dict(more)}
+    (checkpoint / "model.safetensors.index.json").write_text(json.dumps(index))
+    return checkpoint
 
 
 def write_checkpoint(directory: Path, architecture: str = "llama", seed: int = 0, **overrides: object) -> Path:

@@ -87,12 +87,6 @@ def test_one_key_has_no_selection() -> None:
     assert found.distance.shape == found.random_distance.shape == (2, 3, 0)
 
 
-@pytest.mark.parametrize("t", [0.0, -1.0, float("nan")])
-def test_what_is_no_temperature_is_refused(logits: np.ndarray, values: np.ndarray, t: float) -> None:
-    with pytest.raises(ValueError, match="temperature"):
-        selection_by_temperature(softmax(logits), values, (t,))
-
-
 @pytest.mark.parametrize(("heads", "n", "head_dim"), [(1, 1024, 16), (16, 128, 64), (8, 512, 8)])
 def test_memory_keeps_within_its_bound(heads: int, n: int, head_dim: int) -> None:
     rng = np.random.default_rng(3)

@@ -3,6 +3,7 @@
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -10,8 +11,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
+import sql
 from reports.page import ReportSummary, write_report
-from tests.made_up import WORDS, MadeUp, warehouse
+from tests.made_up import SMALL, WORDS, MadeUp, warehouse
 from tests.reports.driver import Browser
 from tests.shared import shared
 
@@ -30,7 +32,6 @@ HOSTILE = (
 )
 """Texts that a careless page would run, swallow or show as something else."""
 
-SMALL = MadeUp(effects=True, drawn=True)
 THREE = MadeUp("three", queries=(5, 11, 23), first_keys=(0, 0, 10), heads=6, kappas=(0.5, 2), effects=True, drawn=True)
 """A study of three queries; in its last layer the last one does not see the sink."""
 TWIN = MadeUp("noise", random=True)
@@ -41,6 +42,9 @@ SYNTHETIC = MadeUp("synthetic", model="synthetic", queries=(11, 23), drawn=True)
 LONG = MadeUp("long", layers=1, heads=2, kv_heads=1, context=1537, sequences=1, queries=(99, 1536))
 """A study of two queries, of whose positions and N charts show a part."""
 LARGE = MadeUp("large", layers=32, heads=32, kv_heads=8, context=1024, sequences=1)
+MEASURED = ("studies", "heads", "tokens", "selection_counts", "attention_by_position", "value_norm_by_position")
+"""Tables that studies of every version have."""
+OLDER = replace(SMALL, study="older", without=tuple(sorted({*sql.list_names("schema")} - {*MEASURED})))
 DEGENERATE = {
     "least": MadeUp("least", layers=1, heads=1, kv_heads=1, context=2, sequences=1),
     "one layer": MadeUp("one layer", layers=1),
@@ -69,6 +73,13 @@ def hostile_study() -> MadeUp:
 def small() -> Iterator[duckdb.DuckDBPyConnection]:
     """A warehouse with the study ``small``, only read."""
     with warehouse(SMALL) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="session")
+def three() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A warehouse with the study ``three``; what a test changes there is forgotten."""
+    with warehouse(THREE) as connection:
         yield connection
 
 

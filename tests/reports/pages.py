@@ -12,12 +12,12 @@ from typing import Any
 class Page(HTMLParser):
     """Elements of a page: (tag, attributes, text inside)."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, page: Path | str) -> None:
         super().__init__(convert_charrefs=True)
         self.elements: list[tuple[str, dict[str, str], list[str]]] = []
         self._open: list[int] = []
         self._after_index = False
-        self.feed(path.read_text(encoding="utf-8"))
+        self.feed(page if isinstance(page, str) else page.read_text(encoding="utf-8"))
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:

@@ -88,6 +88,12 @@ def test_each_chart_of_a_comparison_holds_the_rows_of_its_study(pair: Path, seve
         for n, recall in expected:
             if n in rows:
                 assert rows[n] == pytest.approx(recall, rel=1e-5)
+    effects = several.execute("SELECT study, n, correlation FROM sink_effect WHERE query = 23").fetchall()
+    expected = {(study, n): correlation for study, n, correlation in effects}
+    drawn = rows_of(found, "sink-effect", "correlation")
+    assert {row["study"] for row in drawn} == {"small", "three"}
+    for row in drawn:
+        assert row["correlation"] == pytest.approx(expected[row["study"], row["n"]], rel=1e-5)
 
 
 def rows_of(found: dict, key: str, column: str) -> list[dict]:

@@ -1,7 +1,6 @@
 """The page in a real browser: every chart drawn, nothing fetched, nothing run that a text smuggled in."""
 
 import re
-import subprocess
 import time
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from reports.page import ReportSummary, write_report
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, LONG, SMALL, THREE, Writer
-from tests.reports.driver import FLAGS, Browser
+from tests.reports.driver import Browser
 from tests.reports.labels import UNFOLDED, broken_headings, cells_beyond, flaws
 
 DRAWN = "return document.querySelectorAll('.chart svg.marks').length"
@@ -37,29 +36,6 @@ def unfolded(browser: Browser, report: ReportSummary) -> Browser:
     unfold(browser, report)
     browser.run("window.unfolded = true")
     return browser
-
-
-@pytest.mark.slow
-def test_opened_by_hand_every_chart_is_drawn(chromium: str, report: ReportSummary, tmp_path: Path) -> None:
-    """Without a driver: what ``chromium FILE`` shows once scripts have run; the rest waits until it is unfolded."""
-    options = [*FLAGS, "--virtual-time-budget=20000", f"--user-data-dir={tmp_path}", "--enable-logging=stderr"]
-    shown = subprocess.run(
-        [chromium, *options, "--dump-dom", report.path.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    charts = re.findall(
-        r'<div class="chart[^"]*" id="chart-([a-z0-9-]+)"[^>]*>(.*?)(?=<figcaption|<div class="chart[ "])',
-        shown.stdout,
-        re.DOTALL,
-    )
-    assert len(charts) == report.charts
-    hidden = {name for name, inside in charts if "<svg" not in inside or "<path" not in inside}
-    assert {"sink-by-layer-1", "precision-by-n", "recall-by-n", "explorer", "kinds-by-layer-1"}.isdisjoint(hidden)
-    assert "could not be drawn" not in shown.stdout.split("<script")[0]
-    assert "CONSOLE" not in shown.stderr
 
 
 @pytest.mark.one_case

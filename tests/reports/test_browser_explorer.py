@@ -16,7 +16,7 @@ from reports.charts.explorer import LINES
 from reports.page import ReportSummary, write_report
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, LARGE, SMALL, Writer
+from tests.reports.conftest import LARGE, SMALL, Writer
 from tests.reports.drawings import of_shown
 from tests.reports.driver import Browser
 
@@ -28,7 +28,6 @@ return [...{EXPLORER}.querySelectorAll('g.mark-symbol.role-mark path')].map(path
 NAMED = f"""
 return [...{EXPLORER}.querySelectorAll('text')].map(text => text.textContent).find(text => /^Layer [0-9]/.test(text))
 """.strip()
-CELLS = f"return [...{EXPLORER}.querySelectorAll('g.cells_0_marks path')].map(path => path.ariaLabel)"
 TAB, DOWN = "\ue004", "\ue015"
 
 
@@ -243,26 +242,6 @@ def test_the_address_leads_to_a_head(browser: Browser, report: ReportSummary, sm
     browser.run("location.hash = '#explorer/77/1'")
     assert browser.run(NAMED).startswith("Layer 0, head 2")
     assert browser.log("browser") == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["hidden sink", *(pytest.param(name, marks=pytest.mark.long) for name in ("least", "window"))]
-)
-def test_little_to_choose_from_works_too(browser: Browser, name: str, written: Writer) -> None:
-    study = DEGENERATE[name]
-    with warehouse(study) as connection:
-        browser.open(written(study, 8).path)
-        browser.wait(READY, 60)
-        layer, head = study.layers - 1, study.heads - 1
-        choose(browser, "Layer", layer)
-        choose(browser, "Head", head)
-        browser.wait(f"{NAMED}.startsWith('Layer {layer}, head {head}')")
-        agree(drawn(browser), expected(connection, study, layer, head))
-        offered = browser.run(f"return [...{EXPLORER}.querySelectorAll('select')][2].textContent")
-        assert ("ρ₀" in offered) is (name != "hidden sink")
-        assert len(browser.run(CELLS)) == study.layers * study.heads
-        assert browser.log("browser") == []
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""Every chart on its own: a valid specification that says what it shows, and holds the numbers of the rows."""
+"""Single charts: they hold the numbers of the rows, and mark what is outside, missing or far away."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -7,25 +7,20 @@ from typing import Any
 import altair as alt
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from reports import theme
 from reports.charts import attention as attention_charts
 from reports.charts import bounds as bounds_charts
-from reports.charts import chance as chance_charts
-from reports.charts import elements, head_map
+from reports.charts import elements
 from reports.charts import recovery as recovery_charts
 from reports.charts import separation as separation_charts
-from reports.charts import values as values_charts
 from reports.charts.bounds import COVERAGES
 from reports.charts.elements import BARS, SEPARATION, edges, histogram
 from reports.queries import ask
-from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, SMALL
-from tests.reports.drawings import assert_described, drawn, of_query, of_shown, of_study, parts
-
-Draw = Callable[[duckdb.DuckDBPyConnection, MadeUp], alt.LayerChart]
+from tests.made_up import MadeUp
+from tests.reports.conftest import SMALL, THREE
+from tests.reports.drawings import assert_described, drawn, of_query, of_shown, parts
 
 
 def curves(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> Any:
@@ -40,165 +35,31 @@ def positions(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> Any:
     return ask(connection, "attention_over_heads", study=study.study, query=study.query).table
 
 
-def only(table: pa.Table, column: str, value: str | int) -> pa.Table:
-    return table.filter(pc.equal(table[column], value))
-
-
-def attention(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> alt.LayerChart:
-    curve, fits = (of_query(connection, study, name) for name in ("weights_fit_curve", "weights_fit_of_model"))
-    return attention_charts.attention(
-        positions(connection, study), curve, query=study.query, fit=next(iter(fits.to_pylist()), None)
-    )
-
-
-def margins(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> alt.LayerChart:
-    curve = only(of_shown(connection, study, "bounds_by_n"), "family", "printed")
-    return bounds_charts.margins(only(curve, "metric", "recall"), of_query(connection, study, "regimes_of_model"))
-
-
 PLANTED = {"parameter": "beta", "layer": 0, "head": 0, "planted": 1.0}
 PLANTED |= {"fitted": 1.1, "difference": 0.1, "low": 0.9, "high": 1.3}
 """A row of ``planted_recovery``."""
 
-CHARTS: dict[str, Draw] = {
-    "precision_bounds": lambda c, s: separation_charts.metric_bounds(
-        of_shown(c, s, "bounds_by_n"), metric="precision", elbow_n=2
-    ),
-    "f_r_min_bounds": lambda c, s: separation_charts.metric_bounds(
-        of_shown(c, s, "bounds_by_n"), metric="f_r_min", elbow_n=None
-    ),
-    "precision_recall": lambda c, s: separation_charts.precision_recall(curves(c, s), marked_n=1),
-    "elbows": lambda c, s: separation_charts.elbows(of_query(c, s, "elbow_by_head")),
-    "precision_map": lambda c, s: separation_charts.precision_map(heads(c, s, 1), n=1),
-    "recall_map": lambda c, s: separation_charts.recall_map(heads(c, s, 1), n=1),
-    "auc": lambda c, s: chance_charts.chance(of_query(c, s, "separability_by_n"), measure="auc"),
-    "auc_map": lambda c, s: chance_charts.chance_map(
-        ask(c, "separability_at_n", study=s.study, query=s.query, measure="auc", n=min(4, s.query)).table,
-        null="shuffled_values",
-    ),
-    "separation_curves": lambda c, s: chance_charts.separation_curves(of_query(c, s, "separation_curves")),
-    "coverage": lambda c, s: bounds_charts.coverage(of_query(c, s, "coverage_by_kappa")),
-    "width": lambda c, s: bounds_charts.width(of_query(c, s, "coverage_by_kappa")),
-    "value_norm": lambda c, s: values_charts.value_norm(of_study(c, s, "value_norm_over_heads")),
-    "norm_variation": lambda c, s: values_charts.norm_variation(of_study(c, s, "norm_variation_by_head")),
-    "similarity_errors": lambda c, s: values_charts.similarity_errors(of_study(c, s, "similarity_fit_by_head")),
-    "similarity": lambda c, s: values_charts.similarity(
-        only(of_study(c, s, "similarity_curves"), "which", "worst"), title="Worst", domain=(0, 1)
-    ),
-    "attention": attention,
-    "weight_variants": lambda c, s: attention_charts.weight_variants(of_query(c, s, "weights_fit_by_head")),
-    "sink_by_layer": lambda c, s: attention_charts.sink_by_layer(
-        of_query(c, s, "sink_by_head"), of_study(c, s, "layer_profiles")
-    ),
-    "sink_map": lambda c, s: attention_charts.sink_map(of_query(c, s, "sink_by_head")),
-    "margins": margins,
-    "head_map": lambda c, s: head_map.head_map(of_query(c, s, "head_map"), of_study(c, s, "head_map_axes")),
-    "gaps": lambda c, s: bounds_charts.gaps(
-        only(of_study(c, s, "monte_carlo_grid"), "family", "printed"), metric="precision", title="Precision"
-    ),
-    "recovery": lambda *_: recovery_charts.recovery(pa.Table.from_pylist([PLANTED]), parameter="beta"),
-}
-NOTHING_OF = {
-    "least": {
-        "gaps",
-        "head_map",
-        "norm_variation",
-        "separation_curves",
-        "elbows",
-        "coverage",
-        "width",
-        "similarity_errors",
-        "similarity",
-        "margins",
-    },
-    "one head": {"gaps", "elbows", "head_map"},
-}
-"""Charts that a study with one selection, or none of whose heads has an elbow, has no rows for; its report says so."""
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("name", CHARTS)
-def test_a_chart_says_what_it_shows_each_time_in_colours_of_the_theme(
-    small: duckdb.DuckDBPyConnection, name: str
-) -> None:
-    assert_described(lambda: CHARTS[name](small, SMALL))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("key", ["least", "one head"])
-def test_charts_of_very_little_are_valid(key: str) -> None:
-    study = DEGENERATE[key]
-    with warehouse(study) as connection:
-        for name in set(CHARTS) - NOTHING_OF.get(key, {"gaps"}):
-            assert drawn(CHARTS[name](connection, study)), name
-
-
-HEAD = "layer = 1 AND head = 2"
-ONE = f"{HEAD} AND sequence = 1"
-OF_NULL = "measure = 'auc' AND null_model = 'shuffled_values'"
-
 
 @pytest.mark.one_case
 @pytest.mark.parametrize(
-    ("name", "change"),
+    ("draw", "change"),
     [
-        ("precision_bounds", "UPDATE selection_means_model SET precision_low = 0.01 WHERE n = 5"),
-        (
-            "precision_bounds",
-            "UPDATE bound_means SET precision_lower = 0.5 WHERE n = 5 AND family = 'printed' AND " + HEAD,
-        ),
-        (
-            "f_r_min_bounds",
-            "UPDATE bound_means SET f_r_min_lower = 0.5 WHERE n = 5 AND family = 'scale_free' AND " + HEAD,
-        ),
-        ("precision_recall", f"UPDATE selection_counts SET k_in = 0 WHERE n = 1 AND {ONE}"),
-        ("elbows", f"UPDATE elbows SET elbow_n = 19 WHERE {HEAD}"),
-        ("precision_bounds", f"UPDATE attention_rows SET n_keys = 12 WHERE {ONE}"),
-        ("precision_recall", f"UPDATE attention_rows SET n_keys = 12 WHERE {ONE}"),
-        ("auc", f"UPDATE separability_model SET null_value = 0.1 WHERE n = 4 AND {OF_NULL}"),
-        ("auc", f"UPDATE separability_model SET difference_high = 0.9 WHERE n = 4 AND {OF_NULL}"),
-        ("auc_map", f"UPDATE separability SET difference_low = -1 WHERE n = 4 AND {OF_NULL} AND {HEAD}"),
-        (
-            "separation_curves",
-            "UPDATE separation_curves SET recall = 0.9 WHERE n = 16 AND auc_rank = 'median' AND point = 5",
-        ),
-        ("coverage", f"UPDATE bound_means SET recall_lower = 0.99 WHERE n = 5 AND family = 'printed' AND {HEAD}"),
-        ("width", f"UPDATE bound_means SET recall_lower = 0.5 WHERE n = 5 AND family = 'printed' AND {HEAD}"),
-        ("norm_variation", "UPDATE assumption_norms SET cv_of_mean_norm = 0.5 WHERE layer = 1 AND kv_head = 0"),
-        ("similarity_errors", "UPDATE assumption_similarity SET mae = 0.055 WHERE layer = 1 AND kv_head = 0"),
-        (
-            "similarity",
-            "UPDATE cosine_by_distance SET mean_cosine = 0.9 WHERE distance = 3 AND layer = 2 AND kv_head = 1",
-        ),
-        ("attention", "UPDATE assumption_weights_model SET p_base = 0.5"),
-        ("weight_variants", f"UPDATE assumption_weights SET variant = 'tied' WHERE variant <> 'tied' AND {HEAD}"),
-        ("margins", f"UPDATE bound_means SET margin = 0.5 WHERE n = 5 AND family = 'printed' AND {HEAD}"),
-        (
-            "gaps",
-            "UPDATE monte_carlo SET precision_gap = -1 WHERE scale = 'raw' AND n = 4 AND head_dim = 8 AND beta = 'inf'",
-        ),
-        ("precision_map", f"UPDATE selection_counts SET k_out = k_out + 1 WHERE n = 1 AND {ONE}"),
-        ("recall_map", f"UPDATE selection_counts SET k_in = 0 WHERE n = 1 AND {ONE}"),
-        (
-            "value_norm",
-            "UPDATE value_norm_by_position SET mean_norm = 9 WHERE position = 3 AND layer = 1 AND kv_head = 0",
-        ),
-        (
-            "attention",
-            "UPDATE attention_by_position SET mean_weight = 0.5 WHERE position = 3 AND layer = 1 AND head = 2",
-        ),
-        (
-            "sink_by_layer",
-            "UPDATE attention_by_position SET mean_weight = 0.5 WHERE position = 0 AND layer = 1 AND head = 2",
-        ),
+        (bounds_charts.coverage, "bound_means SET recall_lower = 0.99 WHERE n = 5 AND layer = 1 AND head = 2"),
+        (bounds_charts.width, "bound_means SET recall_lower = 0.5 WHERE n = 5 AND layer = 1 AND head = 2"),
     ],
 )
-def test_one_changed_row_changes_the_chart(name: str, change: str) -> None:
-    with warehouse(SMALL) as connection:
-        before = drawn(CHARTS[name](connection, SMALL))
-        assert connection.execute(change).fetchall() == [(1,)]
-        after = drawn(CHARTS[name](connection, SMALL))
-    assert before != after
+def test_changed_bounds_change_the_charts_over_kappa(
+    small: duckdb.DuckDBPyConnection, draw: Callable[[pa.Table], alt.LayerChart], change: str
+) -> None:
+    """A page shows them where they depend on κ."""
+    chart = draw(of_query(small, SMALL, "coverage_by_kappa"))
+    assert_described(chart.to_dict())
+    small.begin()
+    try:
+        small.execute(f"UPDATE {change}")
+        assert drawn(draw(of_query(small, SMALL, "coverage_by_kappa"))) != drawn(chart)
+    finally:
+        small.rollback()
 
 
 def test_charts_hold_the_rows(small: duckdb.DuckDBPyConnection) -> None:
@@ -214,11 +75,9 @@ def test_charts_hold_the_rows(small: duckdb.DuckDBPyConnection) -> None:
         assert shown[row["metric"]] == shown["mean"]
 
 
-def test_maps_hold_every_head_that_has_a_value() -> None:
-    study = DEGENERATE["window"]
-    with warehouse(study) as connection:
-        chart = separation_charts.recall_map(heads(connection, study, 5), n=5)
-    assert len(drawn(chart)) == 2 * study.heads
+def test_maps_hold_every_head_that_has_a_value(three: duckdb.DuckDBPyConnection) -> None:
+    chart = separation_charts.recall_map(heads(three, THREE, 16), n=16)
+    assert len(drawn(chart)) == 2 * THREE.heads
     scales = [part["encoding"]["y"]["scale"]["domain"] for part in parts(chart.to_dict()) if "encoding" in part]
     assert all(domain == [0, 1, 2] for domain in scales)
 
@@ -253,7 +112,8 @@ def test_a_mean_outside_its_bounds_is_marked(small: duckdb.DuckDBPyConnection) -
 
 
 def test_bounds_are_told_apart_without_colour(small: duckdb.DuckDBPyConnection) -> None:
-    spec = CHARTS["precision_bounds"](small, SMALL).to_dict()
+    bounds = of_shown(small, SMALL, "bounds_by_n")
+    spec = separation_charts.metric_bounds(bounds, metric="precision", elbow_n=2).to_dict()
     dashes = {
         str(part["encoding"]["strokeDash"]["scale"]["range"])
         for part in parts(spec)
@@ -315,9 +175,9 @@ def test_phases_are_marked_where_there_are_some(small: duckdb.DuckDBPyConnection
     assert notes(variant="plateau", t_1=22, t_2=22) == notes(variant=None, t_1=None, t_2=None) == ["uniform"]
 
 
-@pytest.mark.parametrize("name", ["similarity", "precision_recall"])
-def test_labels_of_a_log_axis_stay_apart(small: duckdb.DuckDBPyConnection, name: str) -> None:
-    axes = [part["x"]["axis"] for part in parts(CHARTS[name](small, SMALL).to_dict()) if "axis" in part.get("x", {})]
+def test_labels_of_a_log_axis_stay_apart(small: duckdb.DuckDBPyConnection) -> None:
+    spec = separation_charts.precision_recall(curves(small, SMALL), marked_n=1).to_dict()
+    axes = [part["x"]["axis"] for part in parts(spec) if "axis" in part.get("x", {})]
     assert axes
     assert {(axis["labelOverlap"], axis["labelSeparation"]) for axis in axes} == {("greedy", SEPARATION)}
 

@@ -1,8 +1,6 @@
 """Charts of the sink effect, the kinds of heads and context sizes: valid, described, and holding the rows."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import combinations
 from typing import Any
 
@@ -16,142 +14,56 @@ from numpy.typing import NDArray
 from reports import theme
 from reports.charts import contexts as contexts_charts
 from reports.charts import labels
-from reports.charts import patterns as pattern_charts
 from reports.charts import sink as sink_charts
 from reports.charts import taxonomy as taxonomy_charts
 from reports.charts.contexts import APART
-from reports.figures import attention, contexts, sink, taxonomy
-from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Source
+from reports.figures.parts import NOTHING_SELECTED, Figure
 from reports.findings import taxonomy as findings
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import DEGENERATE, THREE
-from tests.reports.drawings import assert_described, drawn, of_query, of_study, parts
+from tests.reports.drawings import build_figures, drawn, of_query, parts
 
 STUDY = THREE
 
-Draw = Callable[[duckdb.DuckDBPyConnection, MadeUp], alt.LayerChart]
+Charts = dict[str, alt.LayerChart]
 
-
-def source(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> Source:
-    last = of_query(connection, study, "curves_by_n").to_pylist()
-    last_n = max((row["n"] for row in last), default=0)
-    return Source(connection, study.study, query=study.query, last_n=last_n, asked_n=4)
-
-
-def sink_heads(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> alt.LayerChart:
-    return sink_charts.sink_heads(source(connection, study).ask_query("explorer_heads", n=2).table, n=2)
-
-
-def several(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> alt.LayerChart:
-    rows = of_query(connection, study, "sink_effect_by_n").to_pylist()
-    return sink_charts.sink_effects(
-        pa.Table.from_pylist([{**row, "study": name} for name in ("a", "b'") for row in rows])
-    )
-
-
-CHARTS: dict[str, Draw] = {
-    "sink_effect": lambda c, s: sink_charts.sink_effect(of_query(c, s, "sink_effect_by_n")),
-    "sink_effects": several,
-    "sink_heads": sink_heads,
-    "kinds_by_layer": lambda c, s: taxonomy_charts.kinds_by_layer(
-        of_query(c, s, "taxonomy_by_layer"), of_query(c, s, "taxonomy_of_heads")
-    ),
-    "kinds_map": lambda c, s: taxonomy_charts.kinds_map(of_query(c, s, "taxonomy_of_heads")),
-    "kinds_plane": lambda c, s: taxonomy_charts.kinds_plane(
-        of_query(c, s, "taxonomy_of_heads"), of_query(c, s, "taxonomy_thresholds")
-    ),
-    "kinds_precision": lambda c, s: taxonomy_charts.kind_curves(of_query(c, s, "curves_by_label"), metric="precision"),
-    "label_differences": lambda c, s: pattern_charts.label_differences(
-        of_study(c, s, "measures_by_label").to_pylist(), quantity="recall"
-    ),
-    "kinds_recall": lambda c, s: taxonomy_charts.kind_curves(of_query(c, s, "curves_by_label"), metric="recall"),
-    "context_precision": lambda c, s: contexts_charts.context_metric(
-        of_study(c, s, "metrics_by_query"), metric="precision"
-    ),
-    "context_recall": lambda c, s: contexts_charts.context_metric(of_study(c, s, "metrics_by_query"), metric="recall"),
-    "context_elbows": lambda c, s: contexts_charts.context_elbows(of_study(c, s, "elbows_by_query")),
-    "context_labels": lambda c, s: contexts_charts.context_labels(
-        of_study(c, s, "labels_by_query"), of_study(c, s, "label_changes")
-    ),
+SHOWN = {
+    *("sink-effect", "sink-by-layer", "kinds-by-layer", "kinds-plane", "kinds-sensitivity", "kinds-curves"),
+    *("kinds-patterns", "context-metrics", "context-elbows", "context-kinds", "contexts-none"),
 }
+"""The figures that these tests are about."""
+
+
+def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
+    return {key: figure for key, figure in build_figures(connection, study).items() if key in SHOWN}
 
 
 @pytest.fixture(scope="module")
-def made_up() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A warehouse with the study of three context sizes, only read."""
-    with warehouse(STUDY) as connection:
-        yield connection
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("name", CHARTS)
-def test_a_chart_says_what_it_shows_each_time_in_colours_of_the_theme(
-    made_up: duckdb.DuckDBPyConnection, name: str
-) -> None:
-    assert_described(lambda: CHARTS[name](made_up, STUDY))
-
-
-@contextmanager
-def changed(connection: duckdb.DuckDBPyConnection, change: str, rows: int | None = 1) -> Iterator[None]:
-    """While it lasts, so many rows are as ``change`` makes them (``None``: one or more)."""
-    connection.begin()
-    try:
-        updated = connection.execute(change).fetchall()[0][0]
-        assert updated == rows or (rows is None and updated > 0)
-        yield
-    finally:
-        connection.rollback()
-
-
-HEAD = "layer = 1 AND head = 2"
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("sink_effect", "sink_effect SET correlation_low = -0.9 WHERE n = 5 AND query = 23"),
-        ("sink_effects", "sink_effect SET correlation = -0.9 WHERE n = 5 AND query = 23"),
-        ("sink_heads", f"selection_means SET recall = 0.01 WHERE n = 2 AND query = 23 AND {HEAD}"),
-        ("sink_heads", "value_scales SET rho_0 = 1 WHERE query = 23 AND sequence = 0 AND layer = 1 AND kv_head = 1"),
-        ("kinds_map", f"head_taxonomy SET nearest = 'any' WHERE query = 23 AND {HEAD}"),
-        ("kinds_map", f"head_taxonomy SET single_key = NOT single_key WHERE query = 23 AND {HEAD}"),
-        ("kinds_plane", f"head_taxonomy SET cos_last_level = 0.99 WHERE query = 23 AND {HEAD}"),
-        ("kinds_precision", f"selection_means SET precision = 0.01 WHERE n = 2 AND query = 23 AND {HEAD}"),
-        ("label_differences", "measures SET value_low = -0.9 WHERE measure = 'recall_by_label[previous]'"),
-        ("kinds_recall", f"selection_means SET recall = 0.01 WHERE n = 4 AND query = 23 AND {HEAD}"),
-        ("context_precision", "selection_means_model SET precision = 0.01 WHERE n = 2 AND query = 5"),
-        ("context_recall", "selection_means_model SET recall = 0.01 WHERE n = 2 AND query = 11"),
-        ("context_elbows", "elbows_model SET elbow_n = 6 WHERE query = 5"),
-    ],
-)
-def test_one_changed_row_changes_the_chart(made_up: duckdb.DuckDBPyConnection, name: str, change: str) -> None:
-    before = drawn(CHARTS[name](made_up, STUDY))
-    with changed(made_up, f"UPDATE {change}"):
-        assert drawn(CHARTS[name](made_up, STUDY)) != before
-
-
-@pytest.mark.parametrize("name", ["sink_heads", "kinds_by_layer", "kinds_map", "context_labels"])
-def test_a_head_of_another_kind_changes_the_chart(made_up: duckdb.DuckDBPyConnection, name: str) -> None:
-    before = drawn(CHARTS[name](made_up, STUDY))
-    other = f"CASE label WHEN 'Mixer' THEN 'Reset' ELSE 'Mixer' END WHERE query = 23 AND {HEAD}"
-    with changed(made_up, f"UPDATE head_taxonomy SET label = {other}"):
-        assert drawn(CHARTS[name](made_up, STUDY)) != before
+def charts(three: duckdb.DuckDBPyConnection) -> Charts:
+    """The charts of the study of three context sizes, by their keys on the page."""
+    shown = figures(three, STUDY)
+    assert set(shown) == SHOWN - {"contexts-none"}
+    assert not [key for key, figure in shown.items() if figure.empty]
+    return dict(chart for figure in shown.values() for chart in figure.drawn)
 
 
 @pytest.mark.parametrize(
     ("name", "query", "columns"),
     [
-        ("sink_effect", "sink_effect_by_n", ("n", "correlation", "correlation_low")),
-        ("kinds_map", "taxonomy_of_heads", ("layer", "head", "label", "nearest", "single_key", "margin", "agreement")),
-        ("kinds_plane", "taxonomy_of_heads", ("layer", "head", "label", "cos_last_level", "cos_last_change")),
+        ("sink-effect-1", "sink_effect_by_n", ("n", "correlation", "correlation_low")),
+        (
+            "kinds-by-layer-2",
+            "taxonomy_of_heads",
+            ("layer", "head", "label", "nearest", "single_key", "margin", "agreement"),
+        ),
+        ("kinds-plane", "taxonomy_of_heads", ("layer", "head", "label", "cos_last_level", "cos_last_change")),
     ],
 )
 def test_charts_hold_the_rows(
-    made_up: duckdb.DuckDBPyConnection, name: str, query: str, columns: tuple[str, ...]
+    three: duckdb.DuckDBPyConnection, charts: Charts, name: str, query: str, columns: tuple[str, ...]
 ) -> None:
-    rows = of_query(made_up, STUDY, query).to_pylist()
-    shown = drawn(CHARTS[name](made_up, STUDY))
+    rows = of_query(three, STUDY, query).to_pylist()
+    shown = drawn(charts[name])
     assert len(shown) == len(rows) > 0
     for drawn_row, row in zip(shown, rows, strict=True):
         for column in columns:
@@ -176,31 +88,31 @@ def test_segments_stand_on_each_other_with_a_letter_where_there_is_room() -> Non
     assert {row["letter"] for row in labels.stack_shares(many, "layer")} == {""}
 
 
-def test_kinds_are_told_apart_without_colour(made_up: duckdb.DuckDBPyConnection) -> None:
+def test_kinds_are_told_apart_without_colour(charts: Charts) -> None:
     def ranges(name: str, channel: str) -> list[Any]:
-        encodings = [part["encoding"] for part in parts(CHARTS[name](made_up, STUDY).to_dict()) if "encoding" in part]
+        encodings = [part["encoding"] for part in parts(charts[name].to_dict()) if "encoding" in part]
         found = [encoding[channel]["scale"] for encoding in encodings if channel in encoding]
         assert all(scale["domain"] == list(findings.LABELS) for scale in found)
         return [scale["range"] for scale in found]
 
-    assert ranges("kinds_recall", "strokeDash") == [list(labels.DASHES.values())]
-    assert {str(found) for found in ranges("kinds_plane", "shape")} == {str(list(labels.SHAPES.values()))}
+    assert ranges("kinds-curves-2", "strokeDash") == [list(labels.DASHES.values())]
+    assert {str(found) for found in ranges("kinds-plane", "shape")} == {str(list(labels.SHAPES.values()))}
     assert list(labels.DASHES) == list(labels.SHAPES) == list(findings.LETTERS) == list(findings.LABELS)
     assert len({str(dash) for dash in labels.DASHES.values()}) == len(set(labels.SHAPES.values())) == 4
     assert len(set(findings.LETTERS.values())) == 4
-    for name in ("kinds_map", "kinds_by_layer"):
-        spec = CHARTS[name](made_up, STUDY).to_dict()
+    for name in ("kinds-by-layer-2", "kinds-by-layer-1"):
+        spec = charts[name].to_dict()
         assert [part for part in parts(spec) if part.get("field") == "letter"]
         assert "'R: Reset', 'Other': 'Other'" in str([part["labelExpr"] for part in parts(spec) if "labelExpr" in part])
 
 
-def test_heads_that_meet_no_rule_look_different(made_up: duckdb.DuckDBPyConnection) -> None:
-    labelled = [row["label"] for row in of_query(made_up, STUDY, "taxonomy_of_heads").to_pylist()]
+def test_heads_that_meet_no_rule_look_different(three: duckdb.DuckDBPyConnection, charts: Charts) -> None:
+    labelled = [row["label"] for row in of_query(three, STUDY, "taxonomy_of_heads").to_pylist()]
     assert 0 < labelled.count(findings.OTHER) < len(labelled)
     assert "O" not in {findings.LETTERS[kind] for kind in findings.KINDS}
-    letters = [row["letter"] for row in drawn(CHARTS["kinds_map"](made_up, STUDY))]
+    letters = [row["letter"] for row in drawn(charts["kinds-by-layer-2"])]
     assert [letter == "" for letter in letters] == [label == findings.OTHER for label in labelled]
-    layers = CHARTS["kinds_plane"](made_up, STUDY).to_dict()["layer"]
+    layers = charts["kinds-plane"].to_dict()["layer"]
     filled = {
         layer["transform"][0]["filter"]: layer["mark"]["filled"]
         for layer in layers
@@ -209,9 +121,9 @@ def test_heads_that_meet_no_rule_look_different(made_up: duckdb.DuckDBPyConnecti
     assert filled == {"datum.label == 'Other'": False, "datum.label != 'Other'": True}
 
 
-def test_bars_show_how_many_heads_meet_no_rule(made_up: duckdb.DuckDBPyConnection) -> None:
-    heads = of_query(made_up, STUDY, "taxonomy_of_heads").to_pylist()
-    shown = drawn(CHARTS["kinds_by_layer"](made_up, STUDY))
+def test_bars_show_how_many_heads_meet_no_rule(three: duckdb.DuckDBPyConnection, charts: Charts) -> None:
+    heads = of_query(three, STUDY, "taxonomy_of_heads").to_pylist()
+    shown = drawn(charts["kinds-by-layer-1"])
     found = {(row["layer"], row["label"]): row for row in shown}
     assert len(found) == len(shown)
     assert {key: row["heads"] for key, row in found.items()} == Counter((row["layer"], row["label"]) for row in heads)
@@ -223,8 +135,8 @@ def test_bars_show_how_many_heads_meet_no_rule(made_up: duckdb.DuckDBPyConnectio
             assert row["high"] == pytest.approx(1)
 
 
-def test_cells_without_room_for_letters_have_shapes(made_up: duckdb.DuckDBPyConnection) -> None:
-    head = of_query(made_up, STUDY, "taxonomy_of_heads").to_pylist()[0]
+def test_cells_without_room_for_letters_have_shapes(three: duckdb.DuckDBPyConnection) -> None:
+    head = of_query(three, STUDY, "taxonomy_of_heads").to_pylist()[0]
     for columns in (taxonomy_charts.LETTERED_HEADS, taxonomy_charts.LETTERED_HEADS + 1):
         rows = [{**head, "head": index, "label": findings.LABELS[index % 4]} for index in range(columns)]
         spec = taxonomy_charts.kinds_map(pa.Table.from_pylist(rows)).to_dict()
@@ -234,10 +146,10 @@ def test_cells_without_room_for_letters_have_shapes(made_up: duckdb.DuckDBPyConn
         assert all(shape == list(labels.SHAPES.values()) for shape in shapes)
 
 
-def test_borders_of_the_rules_stand_at_the_thresholds(made_up: duckdb.DuckDBPyConnection) -> None:
-    thresholds = of_query(made_up, STUDY, "taxonomy_thresholds")
+def test_borders_of_the_rules_stand_at_the_thresholds(three: duckdb.DuckDBPyConnection, charts: Charts) -> None:
+    thresholds = of_query(three, STUDY, "taxonomy_thresholds")
     values = {row["threshold"]: row["value"] for row in thresholds.to_pylist()}
-    spec = CHARTS["kinds_plane"](made_up, STUDY).to_dict()
+    spec = charts["kinds-plane"].to_dict()
     rules = [layer for layer in spec["layer"] if layer["mark"]["type"] == "rule"]
     (reset,), (mixer,) = (spec["datasets"][rule["data"]["name"]] for rule in rules)
     assert reset["y"] == values["last_weak"]
@@ -298,25 +210,6 @@ def test_studies_side_by_side_look_different() -> None:
     assert len(looks) == len(names)
 
 
-def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
-    asked = source(connection, study)
-    found = [make(asked).figures for make in (attention.build_section, sink.build_section, taxonomy.build_section)]
-    return {figure.key: figure for of_one in (*found, contexts.build_figures(asked)) for figure in of_one}
-
-
-ALL = {
-    *("sink-effect", "sink-by-layer", "kinds-by-layer", "kinds-plane", "kinds-sensitivity", "kinds-curves"),
-    *("kinds-patterns", "context-metrics", "context-elbows", "context-kinds"),
-}
-
-
-def test_everything_is_shown_where_there_is_enough(made_up: duckdb.DuckDBPyConnection) -> None:
-    shown = figures(made_up, STUDY)
-    assert set(shown) == ALL
-    assert not [key for key, figure in shown.items() if figure.empty]
-    assert all(figure.finding.endswith(".") and figure.reading for figure in shown.values())
-
-
 NO_LABELS = {"kinds-patterns": "no head looks at a known place as only some do"}
 EMPTY = {
     "least": {"sink-effect": "needs 3 heads", **NO_LABELS},
@@ -348,41 +241,6 @@ def test_what_cannot_be_shown_says_why(key: str) -> None:
     assert "queries: [63, 127, 255, 511]" in empty.pop("contexts-none")
     assert set(empty) == set(EMPTY[key])
     assert all(why in empty[name] for name, why in EMPTY[key].items())
-    for figure in shown.values():
-        for chart in figure.charts:
-            assert chart.to_dict()
-        assert not {"None", "nan"} & set(figure.finding.split())
-
-
-def test_a_study_of_an_earlier_version_says_what_it_lacks() -> None:
-    without = ("sink_effect", "head_signatures", "head_taxonomy", "taxonomy_sensitivity")
-    with warehouse(STUDY) as connection:
-        for table in without:
-            connection.execute(f"DELETE FROM {table}")
-        shown = figures(connection, STUDY)
-    keys = ("sink-effect", "kinds-by-layer", "kinds-plane", "kinds-sensitivity", "kinds-curves", "contexts-none")
-    assert {shown[key].finding for key in keys} == {NOT_ANALYSED}
-
-
-CHANGES = {
-    "sink-effect": "sink_effect SET correlation = -0.95 WHERE n = 3",
-    "kinds-by-layer": "head_taxonomy SET label = 'Mixer' WHERE query = 23",
-    "kinds-plane": "head_taxonomy SET cos_last_level = 0.77",
-    "kinds-sensitivity": "taxonomy_sensitivity SET changed = 11 WHERE threshold = 'broad_share'",
-    "kinds-curves": "selection_means SET precision = precision / 2",
-    "kinds-patterns": "measures SET value_low = 0.5, value_high = 0.6 WHERE measure = 'recall_by_label[previous]'",
-    "context-metrics": "selection_means_model SET recall = recall / 2 WHERE query = 23",
-    "context-elbows": "elbows_model SET elbow_n = 13 WHERE query = 23",
-    "context-kinds": "head_taxonomy SET label = 'Mixer' WHERE query = 5",
-}
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("key", CHANGES)
-def test_changed_rows_change_the_findings(made_up: duckdb.DuckDBPyConnection, key: str) -> None:
-    before = figures(made_up, STUDY)[key].finding
-    with changed(made_up, f"UPDATE {CHANGES[key]}", None):
-        assert figures(made_up, STUDY)[key].finding != before
 
 
 def linear(colour: str) -> NDArray[np.float64]:

@@ -15,10 +15,10 @@ import pytest
 from reports.head_files import SHARES, Choice, compute_pruned_shares, rank_scores, write
 from storage.errors import UserError
 from tests.made_up import warehouse
-from tests.reports.conftest import DEGENERATE, SMALL
+from tests.reports.conftest import DEGENERATE, SMALL, THREE
 
 STUDY = replace(SMALL, study="heads")
-WINDOWED = replace(DEGENERATE["window"], study="windowed")
+WINDOWED = replace(THREE, study="windowed")
 FLAT = replace(DEGENERATE["least"], study="flat")
 
 
@@ -222,7 +222,7 @@ def test_one_measure_alone(landed: duckdb.DuckDBPyConnection, tmp_path: Path) ->
         ("heads", Choice("duo", None), "holds one measure; name it with --by"),
         ("heads", Choice("duo", "beauty"), "has no measure 'beauty'; it has "),
         ("heads", Choice("json", "beauty"), "has no measure 'beauty'; it has "),
-        ("windowed", Choice("duo", "sink_share"), r"'sink_share' does not exist for 8 of 12 heads"),
+        ("windowed", Choice("duo", "sink_share"), r"'sink_share' does not exist for 6 of 18 heads"),
         ("flat", Choice("duo", "effective_keys"), "cannot read a pattern with one layer or one KV head per layer"),
     ],
 )

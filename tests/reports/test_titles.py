@@ -4,14 +4,12 @@ What does not belong here: what figures show (the other modules of this folder).
 """
 
 import re
-from collections.abc import Iterator
 
 import duckdb
 import pytest
 
 from reports.figures import across, find_source, sections
 from reports.rendering import iterate_figures
-from tests.made_up import warehouse
 from tests.reports.conftest import THREE
 
 STUDY = THREE
@@ -19,19 +17,10 @@ PAPER = {*(f"Figure {number}" for number in range(1, 12)), "Table 1", "Table 2"}
 NAMES = re.compile(r"(?:Figure|Table) \d+")
 
 
-@pytest.fixture(scope="module")
-def connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A warehouse with a study that can show everything, only read."""
-    with warehouse(STUDY) as found:
-        yield found
-
-
 @pytest.mark.slow
-def test_every_figure_and_table_of_the_paper_has_its_like(connection: duckdb.DuckDBPyConnection) -> None:
+def test_every_figure_and_table_of_the_paper_has_its_like(three: duckdb.DuckDBPyConnection) -> None:
     shown = [
-        figure
-        for figure in iterate_figures(sections(find_source(connection, STUDY.study, map_n=4)))
-        if not figure.empty
+        figure for figure in iterate_figures(sections(find_source(three, STUDY.study, map_n=4))) if not figure.empty
     ]
     assert {name for figure in shown for name in NAMES.findall(figure.paper)} == PAPER
     for figure in shown:
@@ -39,7 +28,7 @@ def test_every_figure_and_table_of_the_paper_has_its_like(connection: duckdb.Duc
         assert not [chart for chart in figure.charts if NAMES.search(str(chart.to_dict().get("title", "")))]
 
 
-def test_a_comparison_names_them_once(connection: duckdb.DuckDBPyConnection) -> None:
-    source = find_source(connection, STUDY.study, map_n=4)
+def test_a_comparison_names_them_once(three: duckdb.DuckDBPyConnection) -> None:
+    source = find_source(three, STUDY.study, map_n=4)
     shown = list(iterate_figures(across.build_sections([source, source])))
     assert [figure.paper for figure in shown] == ["Figure 5, left", "Figure 5, right", "Figure 6", "Figure 8"]

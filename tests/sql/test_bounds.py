@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from geometry.bounds.lower import INGREDIENTS, Ingredients, lower_bounds
+from geometry.bounds.lower import INGREDIENTS
 from tests.sql.hand_made import MEANS, Row, break_statement, database, insert, rows_of
 
 KAPPAS = (0.02, 0.5, 8.0)
@@ -405,29 +405,3 @@ def test_more_coverage_serves_better_than_a_narrow_envelope_that_covers_too_litt
         insert(connection, "bound_means", narrow + wide)
         found = connection.execute("SELECT kappa, recall_coverage_premise FROM coverage WHERE serves_best").fetchall()
     assert found == [(2, pytest.approx(61 / 100, abs=0.02))]
-
-
-def test_the_geometry_says_the_same() -> None:
-    """``geometry.bounds.lower`` is the twin of these macros; the two must not part."""
-    with database(**study()) as connection:
-        found = rows_of(
-            connection, "selection_counts JOIN margins USING (study, sequence, query, layer, head, n, n_keys)"
-        )
-        bounds = rows_of(connection, "lower_bounds(0.5, 'unit')")
-    by_key = {key(row, "sequence", "head", "n"): row for row in bounds}
-    columns = {
-        name: np.array([np.nan if row[name] is None else row[name] for row in found], float)
-        for name in (*INGREDIENTS, "n", "n_keys", "value_scale")
-    }
-    precision, recall = lower_bounds(
-        Ingredients(**{name: columns[name] for name in INGREDIENTS}),
-        size=columns["n"],
-        n_keys=columns["n_keys"],
-        head_dim=HEAD_DIM,
-        kappa=0.5,
-        unit=columns["value_scale"],
-    )
-    for row, of_precision, of_recall in zip(found, precision, recall, strict=True):
-        in_sql = by_key[key(row, "sequence", "head", "n")]
-        same(in_sql["precision_lower"], None if np.isnan(of_precision) else of_precision)
-        same(in_sql["recall_lower"], None if np.isnan(of_recall) else of_recall)

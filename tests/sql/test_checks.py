@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import sql
-from tests.made_up import MadeUp, warehouse
+from tests.made_up import SMALL, warehouse
 from tests.reports.conftest import DEGENERATE
 from tests.sql.checking import STUDY, violations
 
@@ -426,7 +426,7 @@ HARMLESS: dict[str, list[str]] = {
 """Rare but possible: heads of zeros, nothing that contributes, data that leave parameters open, features not used."""
 
 
-FAST = ("least", "window", "only itself")
+FAST = ("plain", "least", "only itself")
 """Strange studies that other tests make too, so that they are there already."""
 
 
@@ -434,7 +434,7 @@ FAST = ("least", "window", "only itself")
     scope="module",
     params=[
         pytest.param(study, id=name, marks=() if name in FAST else pytest.mark.slow)
-        for name, study in {"plain": MadeUp(), **DEGENERATE}.items()
+        for name, study in {"plain": SMALL, **DEGENERATE}.items()
     ],
 )
 def strange(request: pytest.FixtureRequest) -> Iterator[duckdb.DuckDBPyConnection]:

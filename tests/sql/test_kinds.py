@@ -162,66 +162,6 @@ def test_a_window_that_hides_the_sink_leaves_retrievers_and_broad_heads(empty: d
     assert unmet(rows[2], "Reset", "sink-biased") == {*RULES["Reset"]["sink-biased"]}
 
 
-def test_one_key_meets_no_condition(empty: duckdb.DuckDBPyConnection) -> None:
-    (row,) = labelled(empty, [RETRIEVER | {"n_keys": 1.0}])
-    assert (row["label"], row["nearest"], row["margin"], row["single_key"]) == ("Other", None, None, False)
-    assert not any(one["met"] or one["value"] is not None for one in row["conditions"])
-
-
-def test_a_head_of_nothing_is_of_no_kind(empty: duckdb.DuckDBPyConnection) -> None:
-    nothing = dict.fromkeys(SIGNATURE, None) | {
-        "n_keys": 9.0,
-        **dict.fromkeys(("norm_y_0", "norm_y_last", "norm_rest"), 0.0),
-    }
-    nothing |= {"change_without_sink": 0.0, "change_without_last": 0.0}
-    (row,) = labelled(empty, [nothing])
-    assert (row["label"], row["nearest"], row["single_key"]) == ("Other", None, False)
-
-
-def test_of_two_rules_the_one_that_is_met_by_more_names_the_head(empty: duckdb.DuckDBPyConnection) -> None:
-    both = MIXER | {
-        "norm_y_0": 1.2,
-        "norm_rest": 0.5,
-        "change_without_sink": 0.9,
-        "change_without_last": 0.1,
-        "cos_last_level": 0.1,
-    }
-    wide, narrow = labelled(empty, [both, both | {"cos_last_level": 0.28}])
-    assert wide["reset_score"] > wide["mixer_score"] == narrow["mixer_score"] > narrow["reset_score"] > 0
-    assert (wide["label"], narrow["label"]) == ("Reset", "Mixer")
-    assert wide["margin"] == pytest.approx(wide["reset_score"] - wide["mixer_score"])
-    assert narrow["margin"] == pytest.approx(narrow["mixer_score"] - narrow["reset_score"])
-
-
-def test_ties_go_to_the_earlier_kind(empty: duckdb.DuckDBPyConnection) -> None:
-    """A last token as large as the rest leads by 0, and lies between by 0."""
-    tied = MIXER | {"norm_y_0": 0.25, "norm_y_last": 1.0, "norm_rest": 1.0, "cos_last_p05": 0.9}
-    (row,) = labelled(empty, [tied])
-    assert (row["retriever_score"], row["mixer_score"]) == (0, 0)
-    assert (row["label"], row["margin"]) == ("Retriever", 0)
-    (row,) = labelled(empty, [tied | {"cos_last_p05": 0.4}])
-    assert (row["label"], row["margin"]) == ("Mixer", 0)
-
-
-@pytest.mark.parametrize(
-    ("change", "single"),
-    [
-        ({}, True),
-        ({"effective_contributors": 2.0}, False),
-        ({"top_is_other": 0.5}, False),
-        ({"top_is_other": None, "effective_contributors": None}, False),
-    ],
-)
-def test_single_key_tells_heads_of_one_key_that_is_neither_sink_nor_last(
-    empty: duckdb.DuckDBPyConnection, change: dict[str, float | None], *, single: bool
-) -> None:
-    one_key = BROAD | {"effective_contributors": 1.2, "top_is_other": 1.0}
-    (row,) = labelled(empty, [one_key | change])
-    assert (row["label"], row["single_key"]) == ("Other", single)
-    (row,) = labelled(empty, [RETRIEVER | {"effective_contributors": 1.2, "top_is_other": 1.0}])
-    assert (row["label"], row["single_key"]) == ("Retriever", False)
-
-
 def test_columns_of_the_caller_are_passed_through(empty: duckdb.DuckDBPyConnection) -> None:
     """As means of resampled sequences need it."""
     means = [RETRIEVER | {"norm_rest": 0.4 * replicate, "replicate": replicate} for replicate in (1, 2, 3)]

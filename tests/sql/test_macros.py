@@ -10,14 +10,14 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.made_up import MadeUp, warehouse
+from tests.made_up import SMALL, warehouse
 from tests.sql.checking import STUDY
 from tests.sql.hand_made import MEANS, break_statement, database
 
 Row = dict[str, Any]
 
 FIRST = replace(STUDY, study="first")
-SECOND = MadeUp("second")
+SECOND = replace(SMALL, study="second")
 MEASURES = ("precision", "recall", "f_r_max", "f_r_min", "harmonic_mean")
 METRICS = ("precision", "recall", "f_r_max", "f_r_min")
 HEAD = ("study", "query", "layer", "head")

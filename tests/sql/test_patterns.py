@@ -1,6 +1,7 @@
 """What heads look at, from the table by sequence to labels: the numbers by hand, and heads whose labels are known."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from statistics import fmean, stdev
 
@@ -9,10 +10,10 @@ import pytest
 from scipy import stats
 
 from geometry.quantities import PATTERNS
-from tests.made_up import MadeUp, warehouse
+from tests.made_up import SMALL, MadeUp, warehouse
 from tests.reports.conftest import TWIN
 
-TRAINED = MadeUp("trained")
+TRAINED = replace(SMALL, study="trained")
 PREVIOUS = {(layer, 0) for layer in range(TRAINED.layers)}
 """The heads that are made to look at the token before."""
 

@@ -82,7 +82,7 @@ def tables(study: MadeUp = STUDY) -> Tables:
     }
 
 
-def landed(root: Path) -> Path:
+def land_small(root: Path) -> Path:
     """Make ``root`` a data root whose warehouse holds the study ``small``."""
     landing = land(root / "warehouse", "small", tables())
     assert landing.published, landing.violations

@@ -1,6 +1,7 @@
 """The pages of the docs are what the database and the statements say; text in them is harmless."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -18,7 +19,7 @@ from storage.warehouse.documentation import (
 )
 from storage.warehouse.query import query
 from storage.warehouse.relations import create_relations, create_tables, describe_table
-from tests.made_up import MadeUp, warehouse
+from tests.made_up import SMALL, warehouse
 from tests.reports.conftest import HOSTILE
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -67,7 +68,7 @@ def test_the_tour_in_the_docs_has_today_s_questions_statements_and_columns() -> 
     page = (DOCS / "tour.md").read_text(encoding="utf-8")
     sections = page.split("\n## ")[1:]
     assert len(sections) == len(list_examples())
-    with warehouse(MadeUp("embedded")) as connection:
+    with warehouse(replace(SMALL, study="embedded")) as connection:
         for number, (section, example) in enumerate(zip(sections, list_examples(), strict=True), start=1):
             text = render_example(example, "embedded")
             assert section.startswith(f"{number}. {example.meaning}\n\n```sql\n{text}\n```\n\n"), (
@@ -79,12 +80,12 @@ def test_the_tour_in_the_docs_has_today_s_questions_statements_and_columns() -> 
 
 
 def test_the_tour_s_page_shows_the_first_rows_and_counts_the_rest() -> None:
-    with warehouse(MadeUp("mine", layers=3, heads=4)) as connection:
+    with warehouse(replace(SMALL, study="mine")) as connection:
         page = render_tour_page(connection, "mine")
     of_heads = page.split("\n## ")[20]
     assert of_heads.startswith("20. ")
     assert sum(line.startswith("| ") for line in of_heads.splitlines()) == 2 + SHOWN_ROWS
-    assert of_heads.rstrip().endswith(f"… and {3 * 4 - SHOWN_ROWS} more.")
+    assert of_heads.rstrip().endswith(f"… and {SMALL.layers * SMALL.heads - SHOWN_ROWS} more.")
     assert "Results are of the study mine." in page
 
 

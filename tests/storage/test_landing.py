@@ -25,19 +25,6 @@ from tests.storage import studies
 from tests.storage.studies import QUERIES, Tables
 
 
-@pytest.fixture(scope="module")
-def tables() -> Tables:
-    return studies.tables()
-
-
-@pytest.fixture(scope="module")
-def landed(tmp_path_factory: pytest.TempPathFactory, tables: Tables) -> Path:
-    """A warehouse with the study ``small``."""
-    folder = tmp_path_factory.mktemp("warehouse")
-    assert land(folder, "small", tables).published
-    return folder
-
-
 def test_a_statement_reads_what_its_macros_and_views_read() -> None:
     bounds = {"selection_counts", "upper_bounds", "heads", "value_scales"}
     assert find_tables_read(sql.read_statement("derived", "bound_means")) == bounds

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import tracemalloc
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -349,28 +348,6 @@ def test_parts_of_several_sequences_come_from_what_is_kept(tmp_path: Path, acces
     assert store.read("values", (slice(1, 1), 0)).shape == (0, *one_sequence(0)["values"].shape[1:])
 
 
-@pytest.mark.slow
-def test_what_many_tiny_sequences_take_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside its few bytes each takes an array and an entry of its own."""
-    monkeypatch.setattr(sequences, "KEPT", 2**17)
-    sizes, few = SIZES | {"sequence": 100}, ("first_key", "query_position", "learned_sink", "batch")
-    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, sizes, provenance())
-    for sequence in range(100):
-        store.write(sequence, one_sequence(0))
-    store.require_complete()
-    tracemalloc.start()
-    for name in few:
-        for sequence in range(100):
-            store.read(name, sequence)
-    kept = len(store._kept)
-    before = tracemalloc.get_traced_memory()[0]
-    store._kept.clear()
-    freed = before - tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
-    assert 200 < kept < 256
-    assert 2**14 < freed <= 2**17
-
-
 def test_nothing_is_kept_of_a_store_that_is_being_written(tmp_path: Path, accesses: list[tuple[str, Any]]) -> None:
     store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     assert np.isnan(store.read("attention", 0)).all()
@@ -649,14 +626,6 @@ def test_a_document_that_lacks_a_key_is_damage(tmp_path: Path, name: str, sealed
     document.write_text(document.read_text().replace(f'"{name}"', f'"{name}x"'))
     said = "it has changed since it was written" if sealed else f"it has no '{name}'"
     with pytest.raises(UserError, match=rf"s\.zarr is damaged \(zarr\.json: {said}\); run .* --fresh"):
-        SequenceStore.open(store.path, TENSORS)
-
-
-def test_a_changed_version_in_the_provenance_of_a_finished_store_is_damage(tmp_path: Path) -> None:
-    store = tensor_store(tmp_path / "s.zarr")
-    document = Path(store.path) / "zarr.json"
-    document.write_text(document.read_text().replace('"2.13.0"', '"2.12.0"'))
-    with pytest.raises(UserError, match="it has changed since it was written"):
         SequenceStore.open(store.path, TENSORS)
 
 

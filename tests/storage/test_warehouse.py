@@ -21,7 +21,7 @@ from storage.errors import QuotingError, UserError
 from storage.warehouse.connection import _warn_once, connect, list_published, locate_database
 from storage.warehouse.landing import land
 from storage.warehouse.query import query
-from tests.made_up import MadeUp
+from tests.made_up import SMALL
 from tests.sql.checking import STUDY
 from tests.storage import studies
 from tests.storage.earlier import NEW, make_older
@@ -32,17 +32,6 @@ KNOWN = {"selection", "margins", "model_sizes", "head_measures"}
 """Views that have rows of a study of an earlier version."""
 UNUSED = {"external_scores", "planted_assumptions"}
 """Tables of features that the study does not use."""
-
-
-@pytest.fixture(scope="module")
-def tables() -> Tables:
-    return studies.tables()
-
-
-@pytest.fixture(scope="module")
-def landed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse that holds the study ``small``; only read."""
-    return studies.landed(tmp_path_factory.mktemp("landed")) / "warehouse"
 
 
 @pytest.fixture
@@ -95,27 +84,6 @@ def test_a_failed_landing_leaves_the_previous_state(folder: Path, tables: Tables
     assert not list(folder.glob("*.partial*"))
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("error", [duckdb.FatalException, duckdb.IOException, OSError])
-def test_a_full_disk_is_explained(
-    folder: Path, tables: Tables, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """DuckDB meets it in three ways, depending on which of its writes fails."""
-    before = contents(folder)
-
-    def full(*_: object) -> None:
-        msg = "could not write:\nNo space left on device"
-        raise error(msg)
-
-    monkeypatch.setattr("storage.warehouse.landing._build", full)
-    with pytest.raises(
-        UserError, match=r"No space left on device\); free disk space or memory and run again"
-    ) as caught:
-        land(folder, "small", tables)
-    assert "\n" not in str(caught.value)
-    assert contents(folder) == before
-
-
 def test_rows_that_break_a_check_are_not_published(tmp_path: Path, tables: Tables) -> None:
     batch = tables["selection_counts"][0]
     index = batch.schema.get_field_index("k_in")
@@ -165,7 +133,7 @@ def test_one_writer_whose_lock_dies_with_it(tmp_path: Path, tables: Tables, monk
 
 def test_readers_keep_what_they_opened(folder: Path, tables: Tables) -> None:
     with connect(folder) as reader:
-        assert land(folder, "small", studies.tables(MadeUp())).published
+        assert land(folder, "small", studies.tables(SMALL)).published
         land(folder, "second", tables)
         assert reader.execute("SELECT count(DISTINCT query), count(DISTINCT study) FROM selection").fetchall() == [
             (3, 1)
@@ -367,7 +335,7 @@ def test_every_statement_is_one_and_has_its_header(kind: sql.StatementKind) -> N
 def test_files_have_the_mode_that_the_umask_leaves(tmp_path: Path) -> None:
     before = os.umask(0o007)
     try:
-        root = studies.landed(tmp_path / "root")
+        root = studies.land_small(tmp_path / "root")
     finally:
         os.umask(before)
     modes = {path.relative_to(root): stat.S_IMODE(path.stat().st_mode) for path in root.rglob("*")}

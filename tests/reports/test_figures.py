@@ -1,0 +1,184 @@
+"""Figures of a page, whatever they show: described, in the theme's colours, and changed by the rows they are of."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import duckdb
+import pytest
+
+from reports.figures import BUILDERS, Figure, Section, Source
+from tests.made_up import MadeUp, warehouse
+from tests.reports.conftest import SMALL, SYNTHETIC, THREE
+from tests.reports.drawings import assert_described, build_figures
+
+Build = Callable[[Source], Section | tuple[Section, ...]]
+
+WITHOUT_AXES = {"spheres", "explorer", "head-map"}
+"""Figures with a view in space, or of which each cell and point is named otherwise."""
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("study", [THREE, SMALL, SYNTHETIC], ids=lambda study: study.study)
+def test_every_chart_says_what_it_shows_in_the_colours_of_the_theme(study: MadeUp) -> None:
+    with warehouse(study) as connection:
+        figures = build_figures(connection, study)
+    for key, figure in figures.items():
+        assert figure.finding.endswith(".")
+        assert not {"None", "nan"} & set(re.findall(r"\w+", figure.finding))
+        assert figure.empty or figure.reading
+        for _, chart in figure.drawn:
+            assert_described(chart.to_dict(), axes=key not in WITHOUT_AXES)
+
+
+@pytest.fixture(scope="module")
+def builders(three: duckdb.DuckDBPyConnection) -> dict[str, Build]:
+    """What builds the section of each figure."""
+    return {key: build for build in BUILDERS for key in build_figures(three, THREE, build)}
+
+
+@contextmanager
+def changed(connection: duckdb.DuckDBPyConnection, change: str) -> Iterator[None]:
+    """While it lasts, some rows are as ``change`` makes them."""
+    connection.begin()
+    try:
+        assert connection.execute(f"UPDATE {change}").fetchall()[0][0] > 0
+        yield
+    finally:
+        connection.rollback()
+
+
+def tell(figure: Figure) -> tuple[str, str]:
+    """The sentences of a figure, with those that describe its charts, and the rows of its charts and table."""
+    charts = [chart.to_dict() for _, chart in figure.drawn]
+    told = [figure.finding, *(chart["description"] for chart in charts)]
+    return " ".join(told), str([figure.listing, *([*chart["datasets"].values()] for chart in charts)])
+
+
+HEAD = "layer = 1 AND head = 2"
+ONE = f"{HEAD} AND sequence = 1"
+OTHER_KIND = f"head_taxonomy SET label = CASE label WHEN 'Mixer' THEN 'Reset' ELSE 'Mixer' END WHERE {HEAD}"
+OF_NULL = "n = 4 AND measure = 'auc' AND null_model = 'shuffled_values'"
+
+DRAWN = {
+    "claims-table": ["claims SET sentence = 'Otherwise.'"],
+    "sink-by-layer": [f"attention_by_position SET mean_weight = 0.5 WHERE position = 0 AND {HEAD}"],
+    "chance-by-n": [
+        f"separability_model SET null_value = 0.1 WHERE {OF_NULL}",
+        f"separability_model SET difference_high = 0.9 WHERE {OF_NULL}",
+    ],
+    "separation-curves": ["separation_curves SET recall = 0.9 WHERE n = 16 AND auc_rank = 'median' AND point = 5"],
+    "context-metrics": [
+        "selection_means_model SET precision = 0.01 WHERE n = 2 AND query = 5",
+        "selection_means_model SET recall = 0.01 WHERE n = 2 AND query = 11",
+    ],
+    "context-elbows": ["elbows_model SET elbow_n = 6 WHERE query = 5"],
+    "context-kinds": [OTHER_KIND],
+    "precision-recall": [
+        f"selection_counts SET k_in = 0 WHERE n = 1 AND {ONE}",
+        f"attention_rows SET n_keys = 12 WHERE {ONE}",
+    ],
+    "elbows": [f"elbows SET elbow_n = 19 WHERE {HEAD}"],
+    "precision-map": [f"selection_counts SET k_out = k_out + 1 WHERE n = 4 AND {ONE}"],
+    "recall-map": [f"selection_counts SET k_in = 0 WHERE n = 4 AND {ONE}"],
+    "chance-heads": [f"separability SET difference_low = -1 WHERE {OF_NULL} AND {HEAD}"],
+    "kinds-by-layer": [
+        OTHER_KIND,
+        f"head_taxonomy SET nearest = 'any' WHERE {HEAD}",
+        f"head_taxonomy SET single_key = NOT single_key WHERE {HEAD}",
+    ],
+    "kinds-plane": [f"head_taxonomy SET cos_last_level = 0.99 WHERE {HEAD}"],
+    "kinds-curves": [
+        f"selection_means SET precision = 0.01 WHERE n = 2 AND {HEAD}",
+        f"selection_means SET recall = 0.01 WHERE n = 4 AND {HEAD}",
+    ],
+    "kinds-patterns": ["measures SET value_low = -0.9 WHERE measure = 'recall_by_label[previous]'"],
+    "sink-effect": [
+        "sink_effect SET correlation_low = -0.9 WHERE n = 5",
+        f"selection_means SET recall = 0.01 WHERE {HEAD}",
+        "value_scales SET rho_0 = 1 WHERE sequence = 0 AND layer = 1 AND kv_head = 1",
+        OTHER_KIND,
+    ],
+    "value-norm": ["value_norm_by_position SET mean_norm = 9 WHERE position = 3 AND layer = 1 AND kv_head = 0"],
+    "norm-variation": ["assumption_norms SET cv_of_mean_norm = 0.5 WHERE layer = 1 AND kv_head = 0"],
+    "similarity-errors": ["assumption_similarity SET mae = 0.055 WHERE layer = 1 AND kv_head = 0"],
+    "similarity-heads": ["cosine_by_distance SET mean_cosine = 0.9 WHERE distance = 3"],
+    "attention-by-position": [
+        "assumption_weights_model SET p_base = 0.5",
+        f"attention_by_position SET mean_weight = 0.5 WHERE position = 3 AND {HEAD}",
+    ],
+    "weight-variants": [f"assumption_weights SET variant = 'tied' WHERE variant <> 'tied' AND {HEAD}"],
+    "precision-bounds": [
+        "selection_means_model SET precision_low = 0.01 WHERE n = 5",
+        f"bound_means SET precision_lower = 0.5 WHERE n = 5 AND family = 'printed' AND {HEAD}",
+        f"attention_rows SET n_keys = 12 WHERE {ONE}",
+    ],
+    "f-r-min-bounds": [f"bound_means SET f_r_min_lower = 0.5 WHERE n = 5 AND family = 'scale_free' AND {HEAD}"],
+    "margins": [f"bound_means SET margin = 0.5 WHERE n = 5 AND family = 'printed' AND {HEAD}"],
+    "printed-gaps": ["monte_carlo SET precision_gap = -1 WHERE scale = 'raw' AND n = 4 AND head_dim = 8"],
+}
+"""By figure, changes each of which its charts or its table show."""
+
+TOLD = {
+    "precision-bounds": ["selection_means_model SET precision = 0.001 WHERE n = 5"],
+    "recall-bounds": ["bound_means SET recall_lower = 1 WHERE n = 5"],
+    "elbows": ["elbows SET elbow_n = 9", "elbows_model SET status = 'ok', elbow_n = 7, harmonic_mean = 0.321"],
+    "coverage": ["bound_means SET premise_share = 0.77"],
+    "width": ["bound_means SET recall_lower = 0.1 WHERE family = 'printed'"],
+    "margins": ["bound_means SET margin = margin + 0.1"],
+    "norm-variation": ["assumption_norms SET sequences = 77", "assumption_norms SET cv_within_sequence = 0.77"],
+    "similarity-errors": ["assumption_similarity SET preferred = 'floor'"],
+    "similarity-model": ["assumption_similarity_model SET rho_0 = -0.77"],
+    "similarity-heads": ["cosine_by_distance SET mean_cosine = 0.77 WHERE distance = 1"],
+    "attention-by-position": ["assumption_weights_model SET t_1 = 9"],
+    "weight-variants": ["assumption_weights SET variant = NULL, status = 'too_short' WHERE layer = 1"],
+    "regimes": ["selection_regimes_model SET first_n = 8 WHERE regime = 'IV'"],
+    "parameter-effects": ["parameter_effects SET effect = -1, agrees = false WHERE parameter = 'd'"],
+    "monte-carlo": ["monte_carlo SET recall_holds = false WHERE n = 4"],
+    "printed-gaps": ["monte_carlo SET recall_gap = -0.77, recall_holds = false WHERE n = 4"],
+    "failures": ["monte_carlo SET precision_gap = -0.9, precision_holds = false WHERE n = 4"],
+    "sink-effect": ["sink_effect SET correlation = -0.95 WHERE n = 3"],
+    "kinds-by-layer": ["head_taxonomy SET label = 'Mixer' WHERE query = 23"],
+    "kinds-plane": ["head_taxonomy SET cos_last_level = 0.77"],
+    "kinds-sensitivity": ["taxonomy_sensitivity SET changed = 11 WHERE threshold = 'broad_share'"],
+    "kinds-curves": ["selection_means SET precision = precision / 2"],
+    "kinds-patterns": [
+        "measures SET value_low = 0.5, value_high = 0.6 WHERE measure = 'recall_by_label[previous]'",
+    ],
+    "context-metrics": ["selection_means_model SET recall = recall / 2 WHERE query = 23"],
+    "context-elbows": ["elbows_model SET elbow_n = 13 WHERE query = 23"],
+    "context-kinds": ["head_taxonomy SET label = 'Mixer' WHERE query = 5"],
+}
+"""By figure, changes each of which its sentences tell."""
+
+BOTH = {
+    "diagnostics": [
+        "diagnostics SET norm_s_without_last = 0.123 WHERE query = 23",
+        "diagnostics SET cos_last = -0.123 WHERE query = 23 AND n = 1",
+    ],
+    "contributions": [
+        "contributions SET mean_norm_y = 0.4321 WHERE position = 0 AND query = 23",
+        "contributions SET mean_cos_last = -0.4321 WHERE position = 3 AND query = 23",
+    ],
+    "spheres": [
+        "value_directions SET x = -x WHERE position % 2 = 0",
+        "principal_directions SET share_1 = 0.5, share_2 = 0.1, share_3 = 0.1",
+    ],
+    "effective-dimension": ["principal_directions SET effective_dimension = 5.4321 WHERE layer = 2"],
+}
+"""By figure, changes each of which its charts show and its sentences tell."""
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("key", sorted({*DRAWN, *TOLD, *BOTH}))
+def test_a_change_of_its_rows_shows_in_a_figure(
+    three: duckdb.DuckDBPyConnection, builders: dict[str, Build], key: str
+) -> None:
+    told, drawn = tell(build_figures(three, THREE, builders[key])[key])
+    for changes, sentences, rows in ((DRAWN, False, True), (TOLD, True, False), (BOTH, True, True)):
+        for change in changes.get(key, ()):
+            with changed(three, change):
+                told_after, drawn_after = tell(build_figures(three, THREE, builders[key])[key])
+            assert told_after != told or not sentences, change
+            assert drawn_after != drawn or not rows, change
+            assert not {"None", "nan"} & set(re.findall(r"\w+", told_after)), change
