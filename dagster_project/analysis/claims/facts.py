@@ -69,18 +69,31 @@ class Fact:
 
 def _write_step(quantity: str, name: str, source: FactSources) -> str:
     profile, measure = source.profiles[quantity], f"{quantity}_step"
-    step, slope = profile.step, source.estimates.get(f"{quantity}_step_over_slope")
+    step, layers = profile.step, profile.layers
     assert step is not None  # it has measures  # noqa: S101
-    layers = profile.layers
     last, following = layers[step.place - 1], layers[step.place]
     moves = "rises" if source.rises(measure) else "falls"
-    how = "in a step" if slope is not None and slope.low > 0 else "by degrees"
+    how, where = _judge_step(quantity, source)
     return (
-        f"{name} {moves} with depth {how}, from {source.share(f'{quantity}_before_step')} in "
+        f"{name} {moves} with depth{how}, from {source.share(f'{quantity}_before_step')} in "
         f"{_name_layers(layers[0], last)} to {source.share(f'{quantity}_after_step')} in "
-        f"{_name_layers(following, layers[-1])} (by {source.points(measure)}); "
-        f"{percent(step.agreement)} of the sequences put the largest change there."
+        f"{_name_layers(following, layers[-1])} (by {source.points(measure)}){where}."
     )
+
+
+def _judge_step(quantity: str, source: FactSources) -> tuple[str, str]:
+    """How a quantity changes with depth, and what is said of the place, as far as whole intervals are on one side.
+
+    A step explains more than a slope, and more than half of the sequences have it where the others do.
+    """
+    slope, agreement = source.estimates.get(f"{quantity}_step_over_slope"), f"{quantity}_step_agreement"
+    if slope is None or slope.low <= 0 <= slope.high:
+        return "", "; whether in a step or by degrees is undecided"
+    if slope.high < 0:
+        return " by degrees", ""
+    if source.estimates[agreement].low > 0.5:
+        return " in a step", f"; {source.share(agreement)} of the sequences put the largest change there"
+    return "", f"; where it changes most is undecided: {source.share(agreement)} of the sequences put that there"
 
 
 def _name_layers(first: int, last: int) -> str:

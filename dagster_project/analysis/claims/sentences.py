@@ -31,7 +31,7 @@ def format_parts(parts: Sequence[Shown], *, alternatives: bool) -> str:
     if alternatives:
         names = [part.measure.partition("[")[2].rstrip("]") for part, _, _ in parts]
         numbers = [f"κ = {name}: {format_estimate(one)}" for name, (_, _, one) in zip(names, parts, strict=True)]
-        return f"{'; '.join(numbers)}; {required[0]} required at one"
+        return f"{parts[0][1].label}, {'; '.join(numbers)}; {required[0]} required at one"
     if len(parts) == 1:
         return f"{format_estimate(parts[0][2])}, {required[0]} required"
     numbers = [f"{measure.label} {format_estimate(estimate)}" for _, measure, estimate in parts]
