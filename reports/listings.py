@@ -53,7 +53,7 @@ def tabulate_claims(rows: Sequence[Row], shown_by: Mapping[str, str]) -> Listing
         For each claim, the key of the figure that shows it.
     """
     ordered = sorted(rows, key=lambda row: list(VERDICTS).index(row["verdict"]))
-    of_twin: dict[str, Cell] = {"Random weights": lambda row: _format_verdict(row["twin_verdict"])}
+    of_twin: dict[str, Cell] = {"Random weights": _format_twin}
     columns: dict[str, Cell] = {
         "In the paper": itemgetter("source"),
         "Verdict": lambda row: _format_verdict(row["verdict"]),
@@ -124,6 +124,12 @@ def tabulate_settings(facts: Mapping[str, Mapping[str, str]]) -> Listing:
 
 def _format_judgement(claim: Row) -> str:
     return f"{_format_verdict(claim['verdict'])}\u2002{format_parts(claim)}".rstrip()
+
+
+def _format_twin(claim: Row) -> str:
+    """The verdict for random weights, and for a supported claim whether its measures differ from theirs."""
+    compared = {True: "; measures differ", False: "; measures do not differ", None: ""}[claim["beyond_twin"]]
+    return f"{_format_verdict(claim['twin_verdict'])}{compared}"
 
 
 def _format_verdict(verdict: str | None) -> str:

@@ -6,7 +6,17 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import HEAD, XValue, YValue, head_grid, layer_chart, list_layers, style_line, tooltips
+from reports.charts.elements import (
+    HEAD,
+    INTERVAL,
+    XValue,
+    YValue,
+    head_grid,
+    layer_chart,
+    list_layers,
+    style_line,
+    tooltips,
+)
 from reports.charts.labels import segments, stack_shares
 from reports.findings import families as findings
 from reports.findings.claims import VERDICTS
@@ -225,5 +235,5 @@ def verdicts(table: pa.Table) -> alt.LayerChart:
 
 def _list_tooltips() -> list[alt.Tooltip]:
     """Member, value and interval of a row."""
-    interval = tooltips(".3~f", value="Value", value_low="95 % interval from", value_high="to")
+    interval = tooltips(".3~f", value="Value", **INTERVAL)
     return [*tooltips(label="Member"), *interval]

@@ -252,7 +252,8 @@ def test_every_claim_has_two_clauses_of_its_own() -> None:
 
 
 def test_listings_have_a_cell_for_every_heading() -> None:
-    for beyond, twin in ((None, []), (True, ["✓\u00a0supported"])):
+    differs = {True: "✓\u00a0supported; measures differ", False: "✓\u00a0supported; measures do not differ"}
+    for beyond, twin in ((None, []), *((beyond, [cell]) for beyond, cell in differs.items())):
         rows = [claim("fits", verdict, beyond=beyond) for verdict in reversed(VERDICTS)]
         shown = listings.tabulate_claims(rows, {"fits": "elbows"})
         assert [row[1:] for row in shown.rows] == [
