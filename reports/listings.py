@@ -14,7 +14,7 @@ from statistics import median
 from reports.findings.bounds import EFFECTS, FAMILIES
 from reports.findings.claims import VERDICTS, format_interval, format_parts, format_thresholds
 from reports.findings.families import name_quantity
-from reports.findings.numbers import Row, drop_nulls, number, percent
+from reports.findings.numbers import Row, drop_nulls, name_head, number, percent
 from reports.findings.patterns import LABELS, format_difference
 from reports.findings.recovery import PARAMETERS, select_compared
 from reports.findings.taxonomy import LABELS as KINDS
@@ -123,7 +123,8 @@ def tabulate_settings(facts: Mapping[str, Mapping[str, str]]) -> Listing:
 
 
 def _format_judgement(claim: Row) -> str:
-    return f"{_format_verdict(claim['verdict'])}\u2002{format_parts(claim)}".rstrip()
+    measured = "" if claim["verdict"] == "not testable" else format_parts(claim)
+    return f"{_format_verdict(claim['verdict'])}\u2002{measured}".rstrip()
 
 
 def _format_twin(claim: Row) -> str:
@@ -403,7 +404,7 @@ def _name_place(row: Row) -> str:
     """The place of a row: the model, a layer or a head."""
     if row["layer"] is None:
         return "model"
-    return f"layer {row['layer']}" if row["head"] is None else f"layer {row['layer']} head {row['head']}"
+    return f"layer {row['layer']}" if row["head"] is None else name_head(row)
 
 
 def tabulate_family_differences(rows: Sequence[Row]) -> Listing:

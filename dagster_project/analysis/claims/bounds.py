@@ -20,8 +20,8 @@ MEASURES = {
     "premise_share": Measure("mean over heads of the share of ln N with Δ > 0", "share with Δ > 0", SHARE),
     **{
         f"{metric}_covered": Measure(
-            f"share of the pairs of head and N at which mean {name} lies within its bounds, where Δ > 0 in most sequences and "
-            "the bounds say something, at this κ",
+            f"share of the pairs of head and N at which mean {name} lies within its bounds, where Δ > 0 in most "
+            "sequences and the bounds say something, at this κ",
             "share of pairs within",
             SHARE,
         )
