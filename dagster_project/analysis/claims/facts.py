@@ -145,7 +145,7 @@ def _write_kinds(measure: str, kinds: str, one: str, other: str, source: FactSou
 
 
 RANDOM, SHUFFLED = "as many keys at random (mean over heads and ln N)", "the same weights on shuffled value states"
-FIRST, LAST = "first third of the layers", "last third"
+THIRDS, HALVES = ("first third of the layers", "last third"), ("first half of the layers", "last half")
 
 FACTS = (
     *(
@@ -177,11 +177,11 @@ FACTS = (
     Fact("focus", "budget", "focused_share", _write_focus, "convergence-uniform"),
     Fact("context", "context", "recall_over_context", _write_context, "context-metrics"),
     *(
-        Fact(name, "kinds", measure, partial(_write_kinds, measure, kinds, one, other), "kinds-by-layer")
-        for name, measure, kinds, one, other in (
-            ("retrievers", "retriever_early", "Retrievers", FIRST, LAST),
-            ("resets", "reset_early", "Reset heads", FIRST, LAST),
-            ("mixers", "mixer_late", "Mixers", LAST, FIRST),
+        Fact(name, "kinds", measure, partial(_write_kinds, measure, kinds, *parts), "kinds-by-layer")
+        for name, measure, kinds, parts in (
+            ("retrievers", "retriever_early", "Retrievers", THIRDS),
+            ("resets", "reset_early", "Reset heads", HALVES),
+            ("mixers", "mixer_late", "Mixers", THIRDS[::-1]),
         )
     ),
 )

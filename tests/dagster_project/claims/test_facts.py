@@ -63,6 +63,30 @@ def test_sentences_follow_the_numbers(changed: dict[str, Any], fact: str, words:
 
 
 @pytest.mark.parametrize(
+    ("labels", "fact", "words"),
+    [
+        (("TTTTOOOO",) * 2 + ("OOOOOOOO",) * 4, "retrievers", "Retrievers are commoner in the first third of the .*"),
+        (
+            ("RRRROOOO",) * 3 + ("OOOOOOOO",) * 3,
+            "resets",
+            "Reset heads are commoner in the first half of the .* last half",
+        ),
+        (
+            ("OOOOOOOO",) * 4 + ("MMMMOOOO",) * 2,
+            "mixers",
+            "Mixers are commoner in the last third than in the first third",
+        ),
+    ],
+)
+def test_parts_of_the_depth_are_those_of_the_measure(labels: tuple[str, ...], fact: str, words: str) -> None:
+    rows = compute(labels=labels)
+    assert re.match(words, tell(rows)[fact])
+    (measure,) = (one.measure for one in FACTS if one.name == fact)
+    (part,) = {"half", "third"} & set(words.split())
+    assert f" {part} " in key(rows["measures"], "measure")[measure]["meaning"]
+
+
+@pytest.mark.parametrize(
     ("changed", "silent"),
     [
         ({}, "sink_step"),
