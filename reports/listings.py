@@ -14,7 +14,7 @@ from statistics import median
 from reports.findings.bounds import EFFECTS, FAMILIES
 from reports.findings.claims import VERDICTS, format_interval, format_parts, format_thresholds
 from reports.findings.families import name_quantity
-from reports.findings.numbers import Row, drop_nulls, number, percent
+from reports.findings.numbers import Row, drop_nulls, name_head, number, percent
 from reports.findings.patterns import LABELS, format_difference
 from reports.findings.recovery import PARAMETERS, select_compared
 from reports.findings.taxonomy import LABELS as KINDS
@@ -53,7 +53,7 @@ def tabulate_claims(rows: Sequence[Row], shown_by: Mapping[str, str]) -> Listing
         For each claim, the key of the figure that shows it.
     """
     ordered = sorted(rows, key=lambda row: list(VERDICTS).index(row["verdict"]))
-    of_twin: dict[str, Cell] = {"Random weights": lambda row: _format_verdict(row["twin_verdict"])}
+    of_twin: dict[str, Cell] = {"Random weights": _format_twin}
     columns: dict[str, Cell] = {
         "In the paper": itemgetter("source"),
         "Verdict": lambda row: _format_verdict(row["verdict"]),
@@ -123,7 +123,14 @@ def tabulate_settings(facts: Mapping[str, Mapping[str, str]]) -> Listing:
 
 
 def _format_judgement(claim: Row) -> str:
-    return f"{_format_verdict(claim['verdict'])}\u2002{format_parts(claim)}".rstrip()
+    measured = "" if claim["verdict"] == "not testable" else format_parts(claim)
+    return f"{_format_verdict(claim['verdict'])}\u2002{measured}".rstrip()
+
+
+def _format_twin(claim: Row) -> str:
+    """The verdict for random weights, and for a supported claim whether its measures differ from theirs."""
+    compared = {True: "; measures differ", False: "; measures do not differ", None: ""}[claim["beyond_twin"]]
+    return f"{_format_verdict(claim['twin_verdict'])}{compared}"
 
 
 def _format_verdict(verdict: str | None) -> str:
@@ -397,7 +404,7 @@ def _name_place(row: Row) -> str:
     """The place of a row: the model, a layer or a head."""
     if row["layer"] is None:
         return "model"
-    return f"layer {row['layer']}" if row["head"] is None else f"layer {row['layer']} head {row['head']}"
+    return f"layer {row['layer']}" if row["head"] is None else name_head(row)
 
 
 def tabulate_family_differences(rows: Sequence[Row]) -> Listing:

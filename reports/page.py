@@ -132,7 +132,7 @@ def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, o
         name=source.study,
         further=() if reader is None else ("reader.js",),
         reader=None if reader is None else browser.pack(reader),
-        name_of_model="" if study["model"] == "synthetic" else study["model_name"],
+        name_of_model="" if study["model"] == "synthetic" else settings_findings.name_model(study),
         study=study,
         home=home,
         origin=origin,

@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 
 from reports import browser, theme
 from reports.figures import Figure, Section
-from reports.findings import numbers
+from reports.findings import numbers, settings
 from sql.compiled import TemplateCache
 
 unvalidated = debug_mode(False)
@@ -103,6 +103,7 @@ def _make_environment() -> jinja2.Environment:
         "same": _find_constants,
         "typeset": _typeset,
         "count_of": numbers.count,
+        "model_of": settings.name_model,
         "percent": numbers.percent,
     }
     environment.filters |= {"number": numbers.number, "together": _keep_together, "visible": replace_controls}

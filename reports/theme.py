@@ -21,6 +21,9 @@ FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", "DejaVu
 """Fonts of charts and page: those of the reader's system, since nothing is loaded."""
 
 
+NUMBERS = {"decimal": ".", "thousands": ",", "grouping": [3], "currency": ["", ""], "percent": "\u00a0%"}
+"""How d3 writes numbers on axes and in tooltips: as the sentences do."""
+
 HEIGHT = 235
 """Height of a chart's plotting area, in pixels; its width is its container's."""
 
@@ -121,6 +124,7 @@ def make_config(palette: Palette) -> dict[str, Any]:
         "line": {"strokeWidth": 2.25, "strokeCap": "round", "strokeJoin": "round"},
         "rect": {"stroke": palette.surface, "strokeWidth": 1},
         "style": _make_styles(palette),
+        "locale": {"number": NUMBERS},
     }
 
 

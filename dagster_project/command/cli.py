@@ -468,7 +468,7 @@ def compare(
     ],
     home: HomeOption = None,
 ) -> None:
-    """Write a page that compares studies (Figures 5, 6 and 8, claims, settings), and print its path.
+    """Write a page that compares studies (claims, curves, kinds, layers, heads, settings), and print its path.
 
     Two models on the same text: `attention-geometry compare gpt2 llama-2-7b`
 

@@ -41,7 +41,12 @@ family_job = dg.define_asset_job(
 )
 
 
-@dg.sensor(job=family_job, default_status=dg.DefaultSensorStatus.RUNNING, minimum_interval_seconds=300)
+@dg.sensor(
+    job=family_job,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    minimum_interval_seconds=300,
+    description="Makes the tables and the page of each family whose members have changed, once none is being made.",
+)
 def families_current(context: dg.SensorEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
     """Make the tables and the page of each family whose members have changed, once none of them is being made."""
     home = Home.from_environment()

@@ -64,7 +64,12 @@ def _build_schedule() -> dg.ScheduleDefinition:
 all_studies_daily = _build_schedule()
 
 
-@dg.sensor(job=study_job, default_status=dg.DefaultSensorStatus.RUNNING, minimum_interval_seconds=30)
+@dg.sensor(
+    job=study_job,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    minimum_interval_seconds=30,
+    description="Registers every study of the studies files as a partition; starts no run.",
+)
 def studies_registered(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     """Register every study of the studies files as a partition; start no run."""
     names = register_studies(context.instance, Home.from_environment())

@@ -6,6 +6,7 @@ Holds ``Study`` and its parts, with the checks that need no file; the files that
 
 import re
 import sys
+from math import inf
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
@@ -261,6 +262,15 @@ class Study(ExtractionSettings):
             refuse("effects need {least} sequences, but the study has {sequences}", least=least, sequences=sequences)
         if too_small := [budget for budget in effects.budgets if budget * known.data.get("context_length", 1) < 1]:
             refuse("the budget {budget} is less than one key of the context", budget=too_small[0])
+        return analysis
+
+    @field_validator("analysis")
+    @classmethod
+    def _check_map(cls, analysis: AnalysisSettings, known: ValidationInfo) -> AnalysisSettings:
+        """Check that the context has the N of the maps; the default is lowered on the page of a shorter one."""
+        last = max(known.data.get("queries") or (known.data.get("context_length", inf) - 1,))
+        if analysis.map_n > max(last, AnalysisSettings.model_fields["map_n"].default):
+            refuse("map_n {map_n} is more than the largest N of the context, {last}", map_n=analysis.map_n, last=last)
         return analysis
 
     def select_extraction(self) -> ExtractionSettings:

@@ -19,8 +19,8 @@ class Step:
 
     place: int
     """Index of the first element after the step of the mean profile, from 1 on."""
-    agreement: float
-    """Share of the sequences whose own profile has its step there."""
+    agrees: F64
+    """Whether a sequence's own profile has its step where the others have theirs, 0 or 1, (S,)."""
     before: F64
     """Mean before the step that the other sequences choose, (S,)."""
     after: F64
@@ -51,10 +51,9 @@ def measure_step(profiles: ArrayLike) -> Step:
     others = leave_one_out(values)
     places = np.array([find_step(one) for one in others])
     ends = np.array([_average_sides(one, place) for one, place in zip(values, places, strict=True)])
-    place = find_step(values.mean(axis=0))
     return Step(
-        place,
-        float(np.mean([find_step(one) == place for one in values])),
+        find_step(values.mean(axis=0)),
+        np.array([find_step(one) == place for one, place in zip(values, places, strict=True)], np.float64),
         ends[:, 0],
         ends[:, 1],
         np.array([_compare_with_slope(*both) for both in zip(values, others, places, strict=True)]),

@@ -9,7 +9,17 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import HEAD, count_axis, head_grid, layer_axis, layer_chart, level, rule_at, tooltips
+from reports.charts.elements import (
+    HEAD,
+    INTERVAL,
+    count_axis,
+    head_grid,
+    layer_axis,
+    layer_chart,
+    level,
+    rule_at,
+    tooltips,
+)
 from reports.charts.positions import POSITIONS, draw_positions, label_positions, spread_tooltip
 from reports.findings import attention as findings
 from reports.findings import numbers
@@ -128,9 +138,7 @@ def sink_by_layer(sinks: pa.Table, profile: pa.Table) -> alt.LayerChart:
         level(min(row["uniform_weight"] for row in numbers.drop_nulls(records, "sink_weight")), "uniform"),
         ticks.encode(tooltip=[*HEAD, *tooltips(".3~p", sink_weight="Weight of position 0")]),
         *([spans] if any(row["value_low"] is not None for row in means) else []),
-        points.encode(
-            tooltip=[HEAD[0], *tooltips(".3~p", value="Mean over its heads", value_low="from", value_high="to")]
-        ),
+        points.encode(tooltip=[HEAD[0], *tooltips(".3~p", value="Mean over its heads", **INTERVAL)]),
         height=max(theme.HEIGHT, head_grid(records)[1]),
     )
 

@@ -95,7 +95,8 @@ def chance_map(heads: pa.Table, *, null: str) -> alt.LayerChart:
         scale=alt.Scale(domain=[-reach, reach], range="diverging"),
         legend=alt.Legend(format=".2~f", gradientLength=height),
     )
-    shown = {"value": "AUC", "null_value": "by chance", "difference": "Difference", "low": "95 % from", "high": "to"}
+    shown = {"value": "AUC", "null_value": "AUC by chance", "difference": "Difference"}
+    shown |= {"low": "95 % interval from", "high": "to"}
     return layer_chart(
         rows,
         f"Minus {findings.NULLS[null]}",
@@ -128,7 +129,8 @@ def separation_curves(curves: pa.Table) -> alt.LayerChart:
     share = alt.X("false_positive_share:Q", title="Share of the keys left out within r")
     x = share.scale(domain=[0, 1]).axis(tickCount=6, grid=False)
     y = alt.Y("recall:Q", title="Recall R(r, N) (ratio)", scale=alt.Scale(domain=[0, 1]))
-    tooltip = tooltips(".3~g", radius="r", recall="Recall", precision="Precision", auc="AUC")
+    shown = {"radius": "Radius r (model units)", "recall": "Recall", "precision": "Precision", "auc": "AUC"}
+    tooltip = [*tooltips(",d", layer="Layer", head="Head"), *tooltips(".3~g", **shown)]
     base = alt.Chart().encode(x=x, y=y, color=color)
     return layer_chart(
         rows,

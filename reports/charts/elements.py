@@ -38,6 +38,9 @@ Y2Datum: Any = alt.Y2Datum
 HEAD = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")]
 """Tooltip lines for the place of a head."""
 
+INTERVAL = {"value_low": "95 % interval from", "value_high": "to"}
+"""Titles of the tooltip lines of an interval over sequences."""
+
 
 class RowData(alt.InlineData):
     """Rows that the copies of a chart share: Altair copies a chart, with every number, whenever a part is added."""

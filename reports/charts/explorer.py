@@ -71,7 +71,7 @@ _DOMAINS: dict[str, list[float]] = {"precision": [0, 1], "recall": [0, 1]}
 _DASHES = ([1, 0], [1, 5], [7, 4], [9, 4, 1, 4])
 _IS_LABEL = f"quantity == '{LABEL}'"
 _LOOKS = "isValid(datum.patterns) ? datum.patterns : '–'"
-_SHOWN = f"!isValid(datum[quantity]) ? '–' : {_IS_LABEL} ? datum.label : format(datum[quantity], '.3~g')"
+_SHOWN = "!isValid(datum[quantity]) ? ': –' : ': ' + format(datum[quantity], '.3~g')"
 _IS_BOUND = "test(/_(upper|lower|scale_free)$/, datum.column)"
 
 
@@ -189,7 +189,7 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
     touched = (
         base.mark_rect(opacity=0)
         .encode(tooltip=_make_tooltip())
-        .transform_calculate(looks=_LOOKS, shown=_SHOWN)
+        .transform_calculate(looks=_LOOKS, shown=f"{_IS_LABEL} ? datum.label : {named}[quantity] + ({_SHOWN})")
         .properties(name="cells")
         .add_params(chosen, _make_dropdown(rows, n))
     )
@@ -205,7 +205,7 @@ def _make_tooltip() -> list[alt.Tooltip]:
         alt.Tooltip("head:O", title="Head"),
         alt.Tooltip("label:N", title="Kind"),
         alt.Tooltip("looks:N", title="Looks at"),
-        alt.Tooltip("shown:N", title="Value"),
+        alt.Tooltip("shown:N", title="Colour"),
     ]
 
 

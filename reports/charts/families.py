@@ -6,7 +6,17 @@ import altair as alt
 import pyarrow as pa
 
 from reports import theme
-from reports.charts.elements import HEAD, XValue, YValue, head_grid, layer_chart, list_layers, style_line, tooltips
+from reports.charts.elements import (
+    HEAD,
+    INTERVAL,
+    XValue,
+    YValue,
+    head_grid,
+    layer_chart,
+    list_layers,
+    style_line,
+    tooltips,
+)
 from reports.charts.labels import segments, stack_shares
 from reports.findings import families as findings
 from reports.findings.claims import VERDICTS
@@ -202,7 +212,8 @@ def traces(table: pa.Table, title: str) -> alt.LayerChart:
 
 def verdicts(table: pa.Table) -> alt.LayerChart:
     """The verdict of every member on every claim, claims by members (``family_claims``)."""
-    rows = [{**row, "sign": VERDICTS[row["verdict"]][0] if row["verdict"] else "×"} for row in table.to_pylist()]
+    names = {verdict: f"{sign} {verdict}" for verdict, (sign, _) in VERDICTS.items()}
+    rows = [{**row, "named": names.get(row["verdict"], "×")} for row in table.to_pylist()]
     claims = sorted({row["claim"] for row in rows})
     base = alt.Chart().encode(
         x=member_axis(rows),
@@ -212,18 +223,19 @@ def verdicts(table: pa.Table) -> alt.LayerChart:
             *tooltips(".3~g", p_holm="p after correction"),
         ],
     )
-    colour = alt.Color("verdict:N", title=None, scale=alt.Scale(domain=list(VERDICTS)), legend=alt.Legend(orient="top"))
+    legend = alt.Legend(orient="top", symbolType="square", symbolSize=120, columns=2)
+    colour = alt.Color("named:N", title=None, scale=alt.Scale(domain=list(names.values())), legend=legend)
     return layer_chart(
         rows,
         "Verdicts on the claims",
         "Map of claims by members; each cell has the sign of the verdict.",
         base.transform_filter("isValid(datum.verdict)").mark_rect(opacity=0.55).encode(color=colour),
-        base.mark_text().encode(text=alt.Text("sign:N")),
+        base.mark_text().encode(text=alt.Text("sign:N")).transform_calculate(sign="datum.named[0]"),
         height=16 * len(claims),
     )
 
 
 def _list_tooltips() -> list[alt.Tooltip]:
     """Member, value and interval of a row."""
-    interval = tooltips(".3~f", value="Value", value_low="95 % interval from", value_high="to")
+    interval = tooltips(".3~f", value="Value", **INTERVAL)
     return [*tooltips(label="Member"), *interval]

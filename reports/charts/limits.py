@@ -89,7 +89,10 @@ def distance_ratios(rows: pa.Table) -> alt.LayerChart:
         x=n_axis(max(row["n"] for row in known)), y=y, color=alt.Color("n_keys:O", scale=scale, legend=legend)
     )
     dash = alt.StrokeDash("n_keys:O", scale=alt.Scale(domain=sizes, range=dashes), legend=legend)
-    tooltip = [*tooltips(",d", n="N", n_keys="Keys"), *tooltips(".3~g", beside_random="Ratio")]
+    tooltip = [
+        *tooltips(",d", n="N", n_keys="Keys"),
+        *tooltips(".3~g", beside_random="Distance over that of random keys"),
+    ]
     return layer_chart(
         known,
         "Relative to random keys",
@@ -112,8 +115,8 @@ def convergence(rows: pa.Table) -> alt.LayerChart:
     records = rows.to_pylist()
     x = log_axis("n_keys", "Number of keys (log scale)", findings.list_sizes(records), padding=14)
     y = partial(alt.Y, title="Share of the keys (ratio)", scale=alt.Scale(domain=[0, 1]))
-    shown = {"effective_share": "Effective keys", "effective_share_p10": "10 % of heads below"}
-    shown |= {"effective_share_p90": "10 % of heads above", "n_90_share": "N₉₀"}
+    shown = {"effective_share": "Effective keys over all", "effective_share_p10": "10 % of heads below"}
+    shown |= {"effective_share_p90": "10 % of heads above", "n_90_share": "N₉₀ over all"}
     tooltip = [*tooltips(",d", n_keys="Keys"), *tooltips(".3~g", **shown)]
     base = alt.Chart().encode(x=x, tooltip=tooltip)
     return layer_chart(
@@ -161,8 +164,8 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
     last, low, high = records[-1]["n"], records[0]["band_low"], records[0]["band_high"]
     y = partial(alt.Y, title="Share told apart (Recall, ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last))
-    shown = {"share": "Share", "low": "95 % interval from", "high": "to", "p10": "10 % of heads below"}
-    shown |= {"p90": "10 % of heads above", "heads_within": "Heads within the band"}
+    shown = {"share": "Share told apart", "low": "95 % interval from", "high": "to", "p10": "10 % of heads below"}
+    shown |= {"p90": "10 % of heads above", "heads_within": "Share of the heads within the band"}
     tooltip = [*tooltips(",d", n="N"), *tooltips(".3~g", **shown)]
     return layer_chart(
         records,
@@ -200,8 +203,9 @@ def sensitivity(rows: pa.Table) -> alt.LayerChart:
         scale=alt.Scale(type="log", nice=False, domain=[10.0 ** powers[0], 10.0 ** powers[-1]]),
         axis=alt.Axis(values=[10.0**power for power in powers], format=".4~g"),
     )
-    shown = {"spectral_norm": "Mean norm", "norm_p10": "10 % below", "norm_p90": "10 % above", "norm_max": "Largest"}
-    shown |= {"quarter": "1/(4T)", "half": "1/(2T)", "reported_holds": "Reported bound holds in"}
+    shown = {"spectral_norm": "Mean norm", "norm_p10": "10 % of norms below", "norm_p90": "10 % of norms above"}
+    shown |= {"norm_max": "Largest norm", "quarter": "1/(4T)", "half": "1/(2T)"}
+    shown |= {"reported_holds": "Share of norms within the reported bound"}
     temperatures = sorted(row["temperature"] for row in floored)
     x = log_axis("temperature", "Temperature T (log scale)", temperatures, written=".3~g", padding=14)
     base = alt.Chart().encode(x=x, tooltip=tooltips(".3~g", temperature="T", **shown))
@@ -235,7 +239,7 @@ def best_temperatures(rows: pa.Table) -> alt.LayerChart:
     tooltip = [
         *tooltips(".3~g", temperature="T"),
         *tooltips(line="Measure"),
-        *tooltips(",d", heads="Heads", beyond_errors="Gain beyond two errors"),
+        *tooltips(",d", heads="Heads", beyond_errors="Heads with a gain beyond two errors"),
         *tooltips(".3~g", mean_gain="Mean gain"),
     ]
     bars = alt.Chart().mark_bar()

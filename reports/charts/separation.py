@@ -69,7 +69,7 @@ def metric_curves(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, m
     base, beside = alt.Chart().encode(x=n_axis(last)), alt.Chart(alt.InlineData(values=others)).encode(x=n_axis(last))
     color, dash = distinguish_lines("label", labels)
     interval = {"mean": name, "low": "95 % interval from", "high": "to"}
-    tooltip = [*tooltips(",d", n="N"), *tooltips(".3~g", **interval, lower="Lower bound", upper="Upper")]
+    tooltip = [*tooltips(",d", n="N"), *tooltips(".3~g", **interval, lower="Lower bound", upper="Upper bound")]
     line = base.transform_calculate(label=f"'{MODEL}'").encode(y=y("mean:Q"), color=color, strokeDash=dash)
     of_others = beside.mark_line(point=last == 1).encode(y=y("mean:Q"), color=color, strokeDash=dash)
     return layer_chart(
@@ -221,7 +221,7 @@ def _draw_map(heads: pa.Table, metric: str, n: int) -> alt.LayerChart:
     legend = alt.Legend(format=".2~f", gradientLength=height)
     cells = base.mark_rect().encode(
         color=alt.Color(f"{metric}:Q", title=None, legend=legend),
-        tooltip=[*HEAD, *tooltips(".4~f", **{metric: name})],
+        tooltip=[*HEAD, *tooltips(".3~g", **{metric: name})],
     )
     text, middle = alt.Text(f"{metric}:Q", format=".2f"), (min(values) + max(values)) / 2
     written = write_in_cells(base, text, f"datum.{metric}", middle)

@@ -184,7 +184,7 @@ def _make_signature_tooltips() -> list[alt.Tooltip]:
         "rest_share": "Share of the rest",
         "effective_contributors": "Effective contributors",
     }
-    return [*HEAD, *tooltips(label="Kind", nearest="Nearest kind"), *tooltips(".3~f", **cosines, **shares)]
+    return [*HEAD, *tooltips(label="Kind", nearest="Nearest kind"), *tooltips(".3~g", **cosines, **shares)]
 
 
 def kind_curves(curves: pa.Table, *, metric: str) -> alt.LayerChart:

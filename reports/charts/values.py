@@ -55,7 +55,7 @@ def value_norm(norms: pa.Table) -> alt.LayerChart:
     x = alt.X("position:Q", scale=scale).title("Position (token, log scale from 0)")
     x = x.axis(format=",d", values=[0, *log_ticks(last)], grid=False)
     y = partial(alt.Y, title="Norm of the value state (model units)", scale=alt.Scale(zero=True))
-    tooltip = [*POSITIONS, *spread_tooltip(".4~g"), alt.Tooltip("kv_heads:Q", title="KV heads")]
+    tooltip = [*POSITIONS, *spread_tooltip(".3~g"), alt.Tooltip("kv_heads:Q", title="KV heads")]
     return layer_chart(
         rows,
         "Norm of value states by position",
@@ -87,7 +87,7 @@ def norm_variation(heads: pa.Table) -> alt.LayerChart:
     )
     scale = alt.Scale(type="log", nice=False, domain=[marks[0], marks[-1]], padding=6)
     x = alt.X("low:Q", scale=scale).title("Coefficient of variation (ratio, log scale)")
-    bars = _draw_bars(rows, x.axis(format=".4~g", grid=False))
+    bars = _draw_bars(rows, x.axis(format=".4~g", grid=False), *tooltips(measure="Variation"))
     description = (
         f"Histogram of both coefficients of variation over KV heads. {findings.describe_norm_variation(records)}"
     )
@@ -115,9 +115,9 @@ def similarity_errors(heads: pa.Table) -> alt.LayerChart:
     )
 
 
-def _draw_bars(rows: Sequence[Row], x: alt.X) -> alt.Chart:
+def _draw_bars(rows: Sequence[Row], x: alt.X, *named: alt.Tooltip) -> alt.Chart:
     """Bars from low to high, as high as the number of KV heads between."""
-    tooltip = [*tooltips(".3~g", low="From", high="to"), *tooltips(",d", number="KV heads")]
+    tooltip = [*named, *tooltips(".3~g", low="From", high="to"), *tooltips(",d", number="KV heads")]
     y = alt.Y("number:Q", **count_axis("KV heads", max(row["number"] for row in rows)))
     bars: alt.Chart = alt.Chart().mark_rect(style="bar")
     return bars.encode(x=x, x2=alt.X2("high:Q"), y=y, y2=Y2Datum(0), tooltip=tooltip)

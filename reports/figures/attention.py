@@ -98,7 +98,7 @@ def _build_sinks(source: Source) -> Figure:
         reading,
         answer,
         part=table,
-        marks="Left: every head. Right: stroke, one head; dot, mean of the layer with its 95 % interval over "
-        "sequences; dashed, an equal share for every key.",
+        marks="Strokes: one head each; dots: mean of the layer with its 95 % interval over sequences; dashed: an equal "
+        "share for every key.",
         charts=(charts.sink_map(table), charts.sink_by_layer(table, source.ask_study("layer_profiles").table)),
     )

@@ -195,9 +195,11 @@ def _build_differences(source: FamilySource) -> Figure:
         return make_empty_figure(key, title, answer, "Fewer than two members have landed.")
     reading = (
         "Paired by sequence where the tokens are the same; correlations as Fisher’s z, ratios as logarithms. Intervals "
-        "are not adjusted for the number of quantities."
+        "are not adjusted for the number of quantities. The table below has all of them, by their names in the table "
+        "`measures`, which says what they are."
     )
-    finding, listing = findings.describe_differences(rows), tabulate_family_differences(rows)
+    named = [row for row in rows if row["quantity"] in findings.NAMES]
+    finding, listing = findings.describe_differences(rows), tabulate_family_differences(named)
     return Figure(key, title, finding, reading, answer, listing=listing)
 
 

@@ -104,7 +104,7 @@ def _build_diagnostics(source: Source) -> Figure:
         shown[0].answer,
         part=_combine_tables(shown),
         paper="Figure 7",
-        marks="Above: norm of s_N, and without the sink or the last token; below: its cosines with their value states.",
+        marks="Of each head: norm of s_N, and without the sink or the last token; its cosines with their value states.",
         tab="The sum",
         charts=tuple(panels),
         stacked=len(panels) == 2 * len(shown),

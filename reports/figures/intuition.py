@@ -31,15 +31,15 @@ def _build_example() -> Figure:
         "example",
         "Tokens on a circle, weighted, and the two balls",
         findings.describe_example(rows, example.r_min, example.r_max),
-        "Left: value states of norm 1. Middle: each times its weight, which moves it towards the origin. Right: the "
+        "First: value states of norm 1. Second: each times its weight, which moves it towards the origin. Third: the "
         "same, enlarged; lines lead to the keys that set the radii. In Figure 1 of the paper Precision is 3/8 and "
         "Recall 2/3; it prints no coordinates, so these are chosen to give the same values.",
         None,
         part=table,
         paper="Figure 1",
         folded=True,
-        marks="An example, not this study. Right: the cross is s; the solid circle has radius r_min, the dashed one "
-        "r_max; filled stars count for Recall, filled dots against Precision.",
+        marks="An example, not this study. In the third, the cross is s; the solid circle has radius r_min, the "
+        "dashed one r_max; filled stars count for Recall, filled dots against Precision.",
         charts=(
             charts.value_states(table),
             charts.weighted_states(table),

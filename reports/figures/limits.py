@@ -114,7 +114,7 @@ def _build_temperature(source: Source) -> Figure | None:
             findings.describe_sensitivity(rows), findings.describe_best_temperatures(best.rows()) if known else ""
         ),
         "Exact spectral norm of the Jacobian of softmax(l/T), for the weights that the same logits l give at T; band: "
-        "10 % to 90 % quantile of heads and sequences. Right: number of heads by the T of the grid at which their AUC, "
+        "10 % to 90 % quantile of heads and sequences. Bars: number of heads by the T of the grid at which their AUC, "
         "or Recall, is largest. The paper uses the weights as they are.",
         answer,
         charts=(charts.sensitivity(answer.table), *([charts.best_temperatures(best.table)] if known else [])),

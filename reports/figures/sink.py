@@ -33,8 +33,8 @@ def _build_effect(source: Source) -> Figure:
             sink_findings.describe_sink_effect(rows),
             sink_findings.describe_sink_heads(heads.to_pylist(), peak) if seen else "",
         ),
-        "Left: Pearson correlation over all heads of Recall R(r_min, N) and ρ_0, each a mean over sequences. Depth "
-        "moves both, so that random weights show it too: claims are judged within layers. Right: the "
+        "Line: Pearson correlation over all heads of Recall R(r_min, N) and ρ_0, each a mean over sequences. Depth "
+        "moves both, so that random weights show it too: claims are judged within layers. Dots: the "
         "heads near the paper’s peak, N = 3, where it finds about 0.6 for Gemma-7B and Mistral-7B.",
         answer,
         paper="Figure 6",

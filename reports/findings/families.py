@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from reports.findings.numbers import Row, count, join_sentences
+from reports.findings.numbers import Row, count, join_sentences, name_head, percent
 
 NAMES = {
     "loss": "loss, nats a token",
@@ -66,11 +66,10 @@ def describe_onsets(rows: Sequence[Row], quantity: str) -> str:
         none = f"No head is found to come to exceed the threshold of {name_quantity(quantity)} over these members."
         return join_sentences(none, undecided)
     first = own[0]
-    head = f"layer {first['layer']} head {first['head']}"
     between = f"between {first['last_below']} and {first['first_above']}"
     rows_of = (
         f"{count(len(own), 'head')} {'comes' if len(own) == 1 else 'come'} to exceed {first['threshold']:g} "
-        f"({name_quantity(quantity)}), first {head}, {between}."
+        f"({name_quantity(quantity)}), first {name_head(first)}, {between}."
     )
     return join_sentences(rows_of, undecided)
 
@@ -95,5 +94,5 @@ def describe_overlaps(rows: Sequence[Row]) -> str:
     return (
         f"{lowest['heads_changed']} of {count(lowest['heads'], 'head')} of {lowest['study']} select other keys than "
         f"those of {lowest['reference']} at N = {lowest['n']:,} in some sequence; least shared: "
-        f"{lowest['shared']:.0%} in layer {lowest['layer']} head {lowest['head']}."
+        f"{percent(lowest['shared'])} in {name_head(lowest)}."
     )

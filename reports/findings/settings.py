@@ -13,6 +13,12 @@ CAPTURED = {
 """How attention was captured, by its entry in the provenance."""
 
 
+def name_model(study: Row) -> str:
+    """The name of a study's model in titles: of a GGUF file its own, as metadata may name a training run."""
+    file = str(study["model"]).rsplit("/", 1)[-1]
+    return file.removesuffix(".gguf") if file.endswith(".gguf") else str(study["model_name"])
+
+
 def list_facts(study: Row) -> dict[str, str]:
     """List the main settings by name (``study_overview``); those that a study does not have are left out."""
     provenance, (heads, values) = json.loads(study["provenance"]), _describe_sizes(study)

@@ -84,6 +84,10 @@ const choices = ({ view, vgSpec }) =>
 
 const specOf = (chart, width) => (joined(chart) ? fit(chart.spec, width - 8) : wrapped(roomy(chart.spec, width - AXIS), width - 12));
 
+// A line of a tooltip as HTML: escaped as by Vega, with words for what JavaScript has names for.
+const WORDS = new Map([["null", "–"], ["false", "no"], ["true", "yes"]]);
+const worded = (value) => (WORDS.get(String(value)) ?? String(value)).replace(/&/g, "&amp;").replace(/</g, "&lt;");
+
 async function draw(chart) {
   const place = placeOf(chart);
   const before = embedded.get(chart.key);
@@ -96,7 +100,7 @@ async function draw(chart) {
       renderer: "svg",
       ast: true,
       config: isDark ? dark : light,
-      tooltip: { theme: isDark ? "dark" : "light" },
+      tooltip: { theme: isDark ? "dark" : "light", sanitize: worded },
       actions: { export: true, source: false, compiled: false, editor: false },
       downloadFileName: `${name}-${chart.key}`,
     });

@@ -6,6 +6,7 @@ SELECT
     claims.* EXCLUDE (study),
     list({
         'measure': measure,
+        'label': label,
         'direction': direction,
         'threshold': threshold,
         'value': value,

@@ -6,6 +6,7 @@ CREATE TABLE claim_parts (
     claim VARCHAR NOT NULL, -- short name of the claim
     part SMALLINT NOT NULL, -- number of the comparison, from 0
     measure VARCHAR NOT NULL, -- the measure that is compared
+    label VARCHAR NOT NULL, -- what tells it from those of the other parts, in words
     direction VARCHAR NOT NULL, -- comparison that supports the claim: '<=', '<', '>=' or '>'
     threshold DOUBLE NOT NULL, -- the number that the measure is compared with
     is_alternative BOOLEAN NOT NULL, -- whether one such part is enough

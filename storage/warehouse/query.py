@@ -31,6 +31,9 @@ _CATALOGUE = re.compile("comment|duckdb_|information_schema|pg_", re.IGNORECASE)
 _RELATION = re.compile(r"\b(FROM|TABLE|PIVOT|UNPIVOT|SUMMARIZE)\b", re.IGNORECASE)
 """What stands before a table in a statement that reads one."""
 
+_INDENT = re.compile(r"^\t", re.MULTILINE)
+"""What DuckDB writes before each candidate for an unknown argument; a terminal would see it escaped."""
+
 NO_SPILL = (
     "; a read-only connection cannot spill to disk: select less at a time, or allow it with "
     "attention-geometry sql --unlocked"
@@ -179,4 +182,5 @@ def _explain_errors(connection: duckdb.DuckDBPyConnection, *, unlocked: bool) ->
             advice = "" if unlocked else NO_SPILL
             raise UserError(str(error).splitlines()[0] + advice) from error
         with connection.cursor() as cursor:
-            raise QuotingError(describe_damage(cursor, message) or str(error).strip()) from error
+            shown = _INDENT.sub("    ", str(error).strip())
+            raise QuotingError(describe_damage(cursor, message) or shown) from error

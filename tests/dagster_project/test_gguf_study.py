@@ -50,10 +50,12 @@ def test_the_tables_name_model_weights_and_text_by_what_they_are(home: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_page_shows_the_name_of_the_file_as_text(home: Path) -> None:
+def test_the_page_is_titled_by_the_file_and_shows_the_name_in_it_as_text(home: Path) -> None:
     page = (home / "reports" / "prose.html").read_text(encoding="utf-8")
-    assert re.search(r"<h1[^>]*>\s*Tiny &lt;b&gt;model&lt;/b&gt;\s*</h1>", page)
-    assert "The model (tiny.gguf: Q4_1, dequantised to float32) reads <b>English prose</b>" in page
+    assert re.search(r"<h1[^>]*>\s*tiny\s*</h1>", page)
+    assert "<p>tiny reads English prose</p>" in (home / "index.html").read_text(encoding="utf-8")
+    assert "The model (Q4_1, dequantised to float32) reads <b>English prose</b>" in page
+    assert "Tiny &lt;b&gt;model&lt;/b&gt;" in page
     assert "Tiny <b>model" not in page
     assert "<b>repeated random tokens</b>" in (home / "reports" / "twice.html").read_text(encoding="utf-8")
     assert "English prose" in attention_geometry("studies", home=home).text

@@ -230,6 +230,19 @@ def test_effects_are_off_unless_they_are_asked_for() -> None:
     assert "effects" not in asked.analysis.select_measured()
 
 
+def test_maps_need_an_n_that_the_context_has() -> None:
+    def parse(**given: object) -> int:
+        return parse_study("a", EFFECTS | given, "file").analysis.map_n
+
+    asked: dict[str, object] = {"analysis": {"map_n": 16}}
+    assert parse(**asked, context_length=17) == 16
+    assert parse(context_length=3) == 4  # lowered on the page
+    with pytest.raises(UserError, match=r"map_n 16 is more than the largest N of the context, 15, found"):
+        parse(**asked, context_length=16)
+    with pytest.raises(UserError, match=r"map_n 16 is more than the largest N of the context, 11, found"):
+        parse(**asked, queries=[7, 11])
+
+
 @pytest.mark.parametrize(
     ("effects", "others", "said"),
     [

@@ -1,6 +1,7 @@
 """What is asked of a made-up study, and what a chart of it holds."""
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import altair as alt
@@ -10,6 +11,9 @@ from reports import theme
 from reports.figures import BUILDERS, Figure, Section, Source, find_source
 from reports.queries import ask
 from tests.made_up import MadeUp
+
+INTERVALS = {"From", "From position", "95 % interval from"}
+"""Titles of tooltip lines that say what a line “to” ends."""
 
 
 def of_query(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) -> Any:
@@ -67,6 +71,9 @@ def assert_described(spec: dict[str, Any], *, axes: bool = True) -> None:
         assert any(encoding[axis].get("title") for encoding in encodings if axis in encoding)
     tooltips = [encoding["tooltip"] for encoding in encodings if "tooltip" in encoding]
     assert tooltips
-    assert all(line.get("title") for tooltip in tooltips for line in tooltip)
+    for titles in ([line.get("title") for line in tooltip] for tooltip in tooltips):
+        assert all(titles)
+        assert len(set(titles)) == len(titles)  # of two lines with one title a reader sees the last
+        assert {before for before, title in pairwise(titles) if title == "to"} <= INTERVALS
     assert spec.pop("config") == theme.make_config(theme.LIGHT)
     assert "#" not in str({key: value for key, value in spec.items() if key != "$schema"})

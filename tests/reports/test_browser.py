@@ -115,6 +115,8 @@ def test_pointing_at_a_curve_shows_its_numbers(unfolded: Browser) -> None:
         assert re.search(r"\d", shown)
         assert "undefined" not in shown
         assert "NaN" not in shown
+        assert "null" not in shown
+        assert ("\u00a0%" in shown) == (key in {"margins", "attention-by-position"})
 
 
 @pytest.mark.slow

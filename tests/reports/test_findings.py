@@ -201,7 +201,7 @@ def test_learned_sinks_are_told_where_there_are_some() -> None:
 
 def claim(name: str, verdict: str, *, beyond: bool | None = None) -> Row:
     """A row of the query ``claims``, of one part."""
-    part = {"measure": "m", "direction": "<=", "threshold": 0.2, "value": 0.5, "low": 0.4, "high": 0.6}
+    part = {"measure": "m", "label": "M", "direction": "<=", "threshold": 0.2, "value": 0.5, "low": 0.4, "high": 0.6}
     reason = "there is nothing to test" if verdict == "not testable" else None
     twin = None if beyond is None else "random"
     row = {"claim": name, "verdict": verdict, "sentence": f"So it is of {name}.", "reason": reason, "parts": [part]}
@@ -252,7 +252,8 @@ def test_every_claim_has_two_clauses_of_its_own() -> None:
 
 
 def test_listings_have_a_cell_for_every_heading() -> None:
-    for beyond, twin in ((None, []), (True, ["✓\u00a0supported"])):
+    differs = {True: "✓\u00a0supported; measures differ", False: "✓\u00a0supported; measures do not differ"}
+    for beyond, twin in ((None, []), *((beyond, [cell]) for beyond, cell in differs.items())):
         rows = [claim("fits", verdict, beyond=beyond) for verdict in reversed(VERDICTS)]
         shown = listings.tabulate_claims(rows, {"fits": "elbows"})
         assert [row[1:] for row in shown.rows] == [
@@ -263,10 +264,12 @@ def test_listings_have_a_cell_for_every_heading() -> None:
         assert shown.links == ("elbows",) * len(rows)
 
 
-def test_parts_that_share_a_measure_write_it_once() -> None:
+def test_parts_that_share_a_measure_write_it_once_and_others_by_name() -> None:
     one = claim("a", "supported")["parts"][0]
-    parts = [one, one | {"direction": ">=", "threshold": 0.1}, one | {"value": 0.7, "low": None}, one | {"value": None}]
-    assert claims_findings.format_parts({"parts": parts}) == "0.5 (0.4 to 0.6); 0.7"
+    parts = [one, one | {"direction": ">=", "threshold": 0.1}, one | {"label": "L", "value": None}]
+    assert claims_findings.format_parts({"parts": parts}) == "0.5 (0.4 to 0.6)"
+    parts.append(one | {"label": "K", "value": 0.7, "low": None})
+    assert claims_findings.format_parts({"parts": parts}) == "M 0.5 (0.4 to 0.6); K 0.7"
     assert claims_findings.format_thresholds({"parts": parts}) == "at most 0.2; at least 0.1"
 
 

@@ -20,9 +20,9 @@ MEASURES = {
     "premise_share": Measure("mean over heads of the share of ln N with Δ > 0", "share with Δ > 0", SHARE),
     **{
         f"{metric}_covered": Measure(
-            f"share of the heads and N at which mean {name} lies within its bounds, where Δ > 0 in most sequences and "
-            "the bounds say something, at this κ",
-            "share within",
+            f"share of the pairs of head and N at which mean {name} lies within its bounds, where Δ > 0 in most "
+            "sequences and the bounds say something, at this κ",
+            "share of pairs within",
             SHARE,
         )
         for metric, name in METRICS.items()
@@ -31,7 +31,7 @@ MEASURES = {
         f"{metric}_enveloped": Measure(
             f"share of ln N at which the model's mean {name} lies within its mean bounds, where these say something, "
             "at this κ",
-            "share within",
+            "share of ln N within",
             SHARE,
         )
         for metric, name in METRICS.items()
@@ -103,11 +103,13 @@ def _explain_no_bounds(evidence: Evidence, share: str, metric: str | None = None
     if rows >= LEAST[share]:
         return None
     if share == "covered":
-        return f"{rows} heads and N have informative bounds and Δ > 0 in most sequences, {LEAST[share]} are needed"
+        return (
+            f"{rows} pairs of head and N have informative bounds and Δ > 0 in most sequences, {LEAST[share]} are needed"
+        )
     return "the mean bounds leave out less than a tenth of what is possible"
 
 
-_within = partial(Claim, alternatives=True, rows_of="(head, N)", least_rows=LEAST["covered"])
+_within = partial(Claim, alternatives=True, rows_of="pairs of head and N", least_rows=LEAST["covered"])
 _of_model = partial(
     Claim, alternatives=True, rows_of="N", least_rows=LEAST["enveloped"], premise="mean bounds that say something"
 )

@@ -69,18 +69,31 @@ class Fact:
 
 def _write_step(quantity: str, name: str, source: FactSources) -> str:
     profile, measure = source.profiles[quantity], f"{quantity}_step"
-    step, slope = profile.step, source.estimates.get(f"{quantity}_step_over_slope")
+    step, layers = profile.step, profile.layers
     assert step is not None  # it has measures  # noqa: S101
-    layers = profile.layers
     last, following = layers[step.place - 1], layers[step.place]
     moves = "rises" if source.rises(measure) else "falls"
-    how = "in a step" if slope is not None and slope.low > 0 else "by degrees"
+    how, where = _judge_step(quantity, source)
     return (
-        f"{name} {moves} with depth {how}, from {source.share(f'{quantity}_before_step')} in "
+        f"{name} {moves} with depth{how}, from {source.share(f'{quantity}_before_step')} in "
         f"{_name_layers(layers[0], last)} to {source.share(f'{quantity}_after_step')} in "
-        f"{_name_layers(following, layers[-1])} (by {source.points(measure)}); "
-        f"{percent(step.agreement)} of the sequences put the largest change there."
+        f"{_name_layers(following, layers[-1])} (by {source.points(measure)}){where}."
     )
+
+
+def _judge_step(quantity: str, source: FactSources) -> tuple[str, str]:
+    """How a quantity changes with depth, and what is said of the place, as far as whole intervals are on one side.
+
+    A step explains more than a slope, and more than half of the sequences have it where the others do.
+    """
+    slope, agreement = source.estimates.get(f"{quantity}_step_over_slope"), f"{quantity}_step_agreement"
+    if slope is None or slope.low <= 0 <= slope.high:
+        return "", "; whether in a step or by degrees is undecided"
+    if slope.high < 0:
+        return " by degrees", ""
+    if source.estimates[agreement].low > 0.5:
+        return " in a step", f"; {source.share(agreement)} of the sequences put the largest change there"
+    return "", f"; where it changes most is undecided: {source.share(agreement)} of the sequences put that there"
 
 
 def _name_layers(first: int, last: int) -> str:
@@ -132,7 +145,7 @@ def _write_kinds(measure: str, kinds: str, one: str, other: str, source: FactSou
 
 
 RANDOM, SHUFFLED = "as many keys at random (mean over heads and ln N)", "the same weights on shuffled value states"
-FIRST, LAST = "first third of the layers", "last third"
+THIRDS, HALVES = ("first third of the layers", "last third"), ("first half of the layers", "last half")
 
 FACTS = (
     *(
@@ -164,11 +177,11 @@ FACTS = (
     Fact("focus", "budget", "focused_share", _write_focus, "convergence-uniform"),
     Fact("context", "context", "recall_over_context", _write_context, "context-metrics"),
     *(
-        Fact(name, "kinds", measure, partial(_write_kinds, measure, kinds, one, other), "kinds-by-layer")
-        for name, measure, kinds, one, other in (
-            ("retrievers", "retriever_early", "Retrievers", FIRST, LAST),
-            ("resets", "reset_early", "Reset heads", FIRST, LAST),
-            ("mixers", "mixer_late", "Mixers", LAST, FIRST),
+        Fact(name, "kinds", measure, partial(_write_kinds, measure, kinds, *parts), "kinds-by-layer")
+        for name, measure, kinds, parts in (
+            ("retrievers", "retriever_early", "Retrievers", THIRDS),
+            ("resets", "reset_early", "Reset heads", HALVES),
+            ("mixers", "mixer_late", "Mixers", THIRDS[::-1]),
         )
     ),
 )

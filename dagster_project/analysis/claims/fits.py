@@ -19,7 +19,9 @@ MEASURES = {
         POSITIVE,
     ),
     "similarity_floor": Measure(
-        "mean over these KV heads of the cosine that remains at large distance, c of c + (1 - c) exp(-β k)", "floor"
+        "mean over KV heads whose neighbours are similar of the cosine that remains at large distance, c of "
+        "c + (1 - c) exp(-β k)",
+        "floor",
     ),
     "sink_over_plateau": Measure(
         "weight of the sink over that of a plateau key, p_sink / p_base, in the fit to the model's mean weights",

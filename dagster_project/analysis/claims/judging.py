@@ -24,7 +24,7 @@ from dagster_project.analysis.claims import (
 )
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import Claim, Measure, Part
-from dagster_project.analysis.claims.sentences import write_sentence
+from dagster_project.analysis.claims.sentences import name_part, write_sentence
 from geometry.arrays import F64
 from geometry.statistics.intervals import SHARE, Estimate, make_estimate
 from geometry.statistics.moments import estimate_mean
@@ -273,6 +273,7 @@ def _list_parts(judged: Sequence[Judgement], estimates: Mapping[str, Estimate]) 
         tested = [(part, sides) for part, _, sides in one.parts]
         for place, (part, sides) in enumerate(tested or [(part, None) for part in one.claim.parts]):
             row: Row = {"claim": one.claim.name, "part": place, **vars(part), "is_alternative": one.claim.alternatives}
+            row["label"] = name_part(part, find_measure(part.measure))
             if sides is not None:
                 row |= _name_ends("value", estimates[part.measure])
                 row |= {"p_supports": sides.supports, "p_opposes": sides.opposes}

@@ -32,6 +32,11 @@ MEASURES = {
             "after less before the step",
             DIFFERENCE,
         ),
+        f"{quantity}_step_agreement": Measure(
+            f"share of the sequences whose {meaning} has its step over layers where the others have it",
+            "share with the step there",
+            SHARE,
+        ),
         f"{quantity}_step_over_slope": Measure(
             f"R² over layers of a step of the {meaning} less that of a slope, as the other sequences predict both",
             "R² of a step less that of a slope",
@@ -89,6 +94,7 @@ def measure(evidence: Evidence) -> Samples:
             f"{quantity}_before_step": Sample(step.before, heads),
             f"{quantity}_after_step": Sample(step.after, heads),
             f"{quantity}_step": Sample(step.after - step.before, heads),
+            f"{quantity}_step_agreement": Sample(step.agrees, heads),
         }
         if not np.isnan(step.over_slope).all():
             samples[f"{quantity}_step_over_slope"] = Sample(step.over_slope, heads)

@@ -25,7 +25,7 @@ MEASURES = {
         "median over KV heads of λ, the norm of the sink's value state over the median of the others", "λ", POSITIVE
     ),
     "lambda_of_sinks": Measure(
-        f"the same over KV heads of which a head gives the sink {SINK_TIMES:g} times the uniform share or more",
+        f"median of λ over KV heads of which a head gives the sink {SINK_TIMES:g} times the uniform share or more",
         "λ where there is a sink",
         POSITIVE,
     ),

@@ -29,15 +29,20 @@ def format_parts(parts: Sequence[Shown], *, alternatives: bool) -> str:
     """The numbers of a claim, each with its interval, and what is required of them."""
     required = [format_threshold(vars(part)) for part, _, _ in parts]
     if alternatives:
-        names = [part.measure.partition("[")[2].rstrip("]") for part, _, _ in parts]
-        numbers = [f"κ = {name}: {format_estimate(one)}" for name, (_, _, one) in zip(names, parts, strict=True)]
-        return f"{'; '.join(numbers)}; {required[0]} required at one"
+        numbers = [f"{name_part(part, measure)}: {format_estimate(one)}" for part, measure, one in parts]
+        return f"{parts[0][1].label}, {'; '.join(numbers)}; {required[0]} required at one"
     if len(parts) == 1:
         return f"{format_estimate(parts[0][2])}, {required[0]} required"
     numbers = [f"{measure.label} {format_estimate(estimate)}" for _, measure, estimate in parts]
     if len(set(required)) == 1:
         return f"{'; '.join(dict.fromkeys(numbers))}; {required[0]} required of each"
     return "; ".join(f"{one}, {threshold} required" for one, threshold in zip(numbers, required, strict=True))
+
+
+def name_part(part: Part, measure: Measure) -> str:
+    """What tells a part of a claim from the others: its κ, if its measure is one of several κ, or its measure."""
+    kappa = part.measure.partition("[")[2].rstrip("]")
+    return f"κ = {kappa}" if kappa else measure.label
 
 
 def format_estimate(estimate: Estimate) -> str:

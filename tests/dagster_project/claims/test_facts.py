@@ -13,6 +13,10 @@ from tests.dagster_project.claims.made_up import make_tables
 
 STEP = {"deeper": (0.1, 0.1, 1.8, 1.8, 1.8, 1.8)}
 SLOPE = {"deeper": (0.2, 0.6, 1.0, 1.4, 1.8, 2.2)}
+BETWEEN = {"deeper": (0.1, 0.1, 0.54, 1.36, 1.8, 1.8)}
+"""As much of a step as of a slope."""
+FLAT_ENDS = {"deeper": (0.1, 0.1, 0.1, 0.1, 0.1, 0.95, 1.8, 1.8, 1.8, 1.8, 1.8), "layers": 11}
+"""As well a step before the sixth layer as after it, and no slope."""
 
 
 def tell(rows: dict[str, Rows]) -> dict[str, str]:
@@ -40,7 +44,9 @@ def test_facts_are_about_measures_and_told_once_for_each_subject() -> None:
             "sink_step",
             r"rises with depth in a step, from 3\.\d*\u00a0% in layers 0 to 1 to 5\d.*\u00a0% in layers 2 to 5 ",
         ),
-        (SLOPE, "sink_step", "rises with depth by degrees"),
+        (SLOPE, "sink_step", r"rises with depth by degrees, .* points, .*\)\.$"),
+        (BETWEEN, "sink_step", "rises with depth, from .*; whether in a step or by degrees is undecided"),
+        (FLAT_ENDS, "sink_step", "rises with depth, from .*; where it changes most is undecided: .*% of the sequences"),
         ({"deeper": STEP["deeper"][::-1]}, "sink_step", "falls with depth in a step, .* in layers 0 to 3 "),
         ({"focused": 0.2}, "focus", r"2\d.*% of the heads|1\d.*% of the heads"),
         ({"shorter": 0.2}, "context", "lower than among 32 "),
@@ -54,6 +60,30 @@ def test_facts_are_about_measures_and_told_once_for_each_subject() -> None:
 def test_sentences_follow_the_numbers(changed: dict[str, Any], fact: str, words: str) -> None:
     sentence = tell(compute(**changed))[fact]
     assert re.search(words, sentence), sentence
+
+
+@pytest.mark.parametrize(
+    ("labels", "fact", "words"),
+    [
+        (("TTTTOOOO",) * 2 + ("OOOOOOOO",) * 4, "retrievers", "Retrievers are commoner in the first third of the .*"),
+        (
+            ("RRRROOOO",) * 3 + ("OOOOOOOO",) * 3,
+            "resets",
+            "Reset heads are commoner in the first half of the .* last half",
+        ),
+        (
+            ("OOOOOOOO",) * 4 + ("MMMMOOOO",) * 2,
+            "mixers",
+            "Mixers are commoner in the last third than in the first third",
+        ),
+    ],
+)
+def test_parts_of_the_depth_are_those_of_the_measure(labels: tuple[str, ...], fact: str, words: str) -> None:
+    rows = compute(labels=labels)
+    assert re.match(words, tell(rows)[fact])
+    (measure,) = (one.measure for one in FACTS if one.name == fact)
+    (part,) = {"half", "third"} & set(words.split())
+    assert f" {part} " in key(rows["measures"], "measure")[measure]["meaning"]
 
 
 @pytest.mark.parametrize(
