@@ -3,10 +3,10 @@
 -- meaning: the bounds in expectation: means over draws, the share of draws that lie within the bounds, and where an
 --          inequality fails
 CREATE TABLE monte_carlo (
-    study VARCHAR NOT NULL, -- name of the study
+{{ key_columns("study") }}
     head_dim INTEGER NOT NULL, -- d, length of one value state
     n_keys INTEGER NOT NULL, -- number of keys, the sink included (L + 1)
-    n INTEGER NOT NULL, -- N, the number of selected keys
+{{ key_columns("n") }}
     beta DOUBLE NOT NULL, -- β of the cosines exp(-β |i - j|); infinity: independent directions [0, inf]
     lambda_sink DOUBLE NOT NULL, -- λ, norm of the sink's value state over C
     rho_0 DOUBLE NOT NULL, -- ρ_0, cosine of the sink's value state with each of the others
