@@ -149,7 +149,7 @@ def weight_variants(heads: pa.Table) -> alt.LayerChart:
     rows = [{"variant": name, "heads": counted[name]} for name in order]
     y = alt.Y("variant:N", sort=order, title="Variant").axis(labelLimit=240, grid=False)
     x = alt.X("heads:Q", **count_axis("Heads", max(counted.values())))
-    tooltip = [*tooltips(variant="Variant"), *tooltips(",d", heads="Heads")]
+    tooltip = tooltips(variant="Variant", heads="Heads")
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, tooltip=tooltip)
     description = (
         f"Bar chart of the number of heads by variant of the fit. {findings.describe_weight_variants(records)}"

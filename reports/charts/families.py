@@ -115,7 +115,7 @@ def kinds(table: pa.Table) -> alt.LayerChart:
         if row["value"] is not None
     ]
     labels = list(dict.fromkeys(row["label"] for row in sorted(rows, key=lambda row: row["member"])))
-    tooltip = [*tooltips(name="Member", label="Kind"), *tooltips(".3~p", share="Share of heads")]
+    tooltip = tooltips(".3~p", name="Member", label="Kind", share="Share of heads")
     x = alt.X("name:O", sort=None, scale=alt.Scale(domain=labels)).title("Member")
     x = x.axis(labelAngle=-40, labelOverlap=True, grid=False)
     lacking = [{"name": label} for label in labels if label not in {row["name"] for row in given}]
@@ -207,10 +207,7 @@ def verdicts(table: pa.Table) -> alt.LayerChart:
     base = alt.Chart().encode(
         x=member_axis(rows),
         y=alt.Y("claim:O", scale=alt.Scale(domain=claims)).title(None).axis(labelLimit=260),
-        tooltip=[
-            *tooltips(statement="Claim", label="Member", verdict="Verdict"),
-            *tooltips(".3~g", p_holm="p after correction"),
-        ],
+        tooltip=tooltips(".3~g", statement="Claim", label="Member", verdict="Verdict", p_holm="p after correction"),
     )
     colour = alt.Color("verdict:N", title=None, scale=alt.Scale(domain=list(VERDICTS)), legend=alt.Legend(orient="top"))
     return layer_chart(
