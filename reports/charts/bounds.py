@@ -34,7 +34,7 @@ def coverage(kappas: pa.Table) -> alt.LayerChart:
     Parameters
     ----------
     kappas
-        ``coverage_by_kappa``: family, kappa, the columns of ``COVERAGES`` (shares, or NULL), serves_best, and
+        ``coverage``: family, kappa, the columns of ``COVERAGES`` (shares, or NULL), serves_best, and
         premise_share, which does not depend on κ.
     """
     title, rows = "Coverage of the envelope against κ", kappas.to_pylist()
@@ -51,7 +51,7 @@ def width(kappas: pa.Table) -> alt.LayerChart:
     Parameters
     ----------
     kappas
-        ``coverage_by_kappa``: family, kappa, precision_width, recall_width (ratios, or NULL), serves_best.
+        ``coverage``: family, kappa, precision_width, recall_width (ratios, or NULL), serves_best.
     """
     title = "Width of the envelope against κ"
     return _draw_by_kappa(

@@ -187,7 +187,7 @@ def sensitivity(rows: pa.Table) -> alt.LayerChart:
     Parameters
     ----------
     rows
-        ``sensitivity_by_temperature``: temperature, spectral_norm, norm_p10, norm_p90, norm_max, quarter, half,
+        ``sensitivity_bounds_model``: temperature, spectral_norm, norm_p10, norm_p90, norm_max, quarter, half,
         closeness, reported_holds.
     """
     floored = [{**row, "lowest": max(row["norm_p10"], LOWEST)} for row in rows.to_pylist()]

@@ -22,7 +22,7 @@ def sink_effect(curve: pa.Table) -> alt.LayerChart:
     Parameters
     ----------
     curve
-        ``sink_effect_by_n``: n, heads, sequences, correlation (from −1 to 1, or NULL: a gap), correlation_low,
+        ``sink_effect``: n, heads, sequences, correlation (from −1 to 1, or NULL: a gap), correlation_low,
         correlation_high (NULL: no band).
     """
     rows: list[Row] = curve.to_pylist()
@@ -44,7 +44,7 @@ def sink_effects(curves: pa.Table) -> alt.LayerChart:
     Parameters
     ----------
     curves
-        ``sink_effect_by_n`` of each study, with the column study; studies without a correlation have no line.
+        ``sink_effect`` of each study, with the column study; studies without a correlation have no line.
     """
     rows: list[Row] = numbers.drop_nulls(curves.to_pylist(), "correlation")
     studies = list(dict.fromkeys(row["study"] for row in rows))

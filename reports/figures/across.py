@@ -68,7 +68,7 @@ def _build_side_by_side(
 
 def _build_sink(sources: Sequence[Source]) -> Figure:
     """One line for each study."""
-    answers = {source.study: source.ask_query("sink_effect_by_n") for source in sources}
+    answers = {source.study: source.ask_query("sink_effect") for source in sources}
     draft = Draft(
         "sink-effect",
         "Correlation of Recall and ρ₀",

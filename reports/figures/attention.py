@@ -34,7 +34,7 @@ def _build_attention(source: Source) -> Figure:
     draft = Draft("attention-by-position", "Attention weight by position", source.ask_query("attention_over_heads"))
     if not draft.table.num_rows:
         return draft.leave_empty(NO_POSITIONS)
-    fit = only_row(source.ask_query("weights_fit_of_model"))
+    fit = only_row(source.ask_query("assumption_weights_model"))
     curve = source.ask_query("weights_fit_curve").table
     return draft.show(
         numbers.join_sentences(findings.describe_attention(draft.rows, source.query), findings.describe_phases(fit)),
@@ -49,7 +49,7 @@ def _build_attention(source: Source) -> Figure:
 
 
 def _build_variants(source: Source) -> Figure:
-    draft = Draft("weight-variants", "Phases of the heads", source.ask_query("weights_fit_by_head"))
+    draft = Draft("weight-variants", "Phases of the heads", source.ask_query("assumption_weights"))
     if not draft.table.num_rows:
         return draft.leave_empty(NOT_ANALYSED)
     return draft.show(

@@ -83,7 +83,7 @@ def build_expectation(source: Source) -> tuple[Section, ...]:
 
 
 def _build_coverage(source: Source) -> Figure:
-    draft = Draft("coverage", "Coverage of the envelope against κ", source.ask_query("coverage_by_kappa"))
+    draft = Draft("coverage", "Coverage of the envelope against κ", source.ask_query("coverage"))
     rows = draft.rows
     if not numbers.drop_nulls(findings.select_printed(rows), "precision_coverage"):
         return draft.leave_empty(source.explain_empty(NO_BOUNDS))
@@ -100,7 +100,7 @@ def _build_coverage(source: Source) -> Figure:
 
 
 def _build_width(source: Source) -> Figure:
-    draft = Draft("width", "Width of the envelope against κ", source.ask_query("coverage_by_kappa"))
+    draft = Draft("width", "Width of the envelope against κ", source.ask_query("coverage"))
     rows = draft.rows
     if not numbers.drop_nulls(findings.select_printed(rows), "precision_width"):
         return draft.leave_empty(source.explain_empty(NO_BOUNDS))
@@ -137,7 +137,7 @@ def _build_effects(source: Source) -> Figure:
 
 def _has_oscillation(source: Source) -> bool:
     """Whether the fit of the model's weights, from which heads are drawn, has an oscillation; true without a fit."""
-    fit = only_row(source.ask_query("weights_fit_of_model"))
+    fit = only_row(source.ask_query("assumption_weights_model"))
     return fit is None or fit["eta"] is not None
 
 

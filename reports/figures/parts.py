@@ -213,7 +213,7 @@ class Source:
 
     def ask_shown(self, name: str, /) -> Answer:
         """Answer to the query of this name, which takes ``$study``, ``$query`` and the ``$kappa`` that figures show."""
-        row = find_shown_kappa(self.ask_query("coverage_by_kappa").rows())
+        row = find_shown_kappa(self.ask_query("coverage").rows())
         return self.ask_query(name, kappa=None if row is None else row["kappa"])
 
 

@@ -137,7 +137,7 @@ def build_bounded(source: Source, metric: str) -> Figure:
     rows = separation_findings.join_bounds(table.to_pylist(), metric)
     if not rows:
         return draft.leave_empty(NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
-    elbow = only_row(source.ask_query("elbow_of_model"))
+    elbow = only_row(source.ask_query("elbows_model"))
     return draft.show(
         separation_findings.describe_envelope(rows, metric),
         "Line: mean over heads, each first averaged over sequences; band: its 95 % interval over sequences. "
@@ -152,7 +152,7 @@ def build_bounded(source: Source, metric: str) -> Figure:
 
 def _describe_settings(source: Source) -> str:
     """κ and scale of the printed bounds that are drawn."""
-    row = bounds_findings.find_shown_kappa(source.ask_query("coverage_by_kappa").rows())
+    row = bounds_findings.find_shown_kappa(source.ask_query("coverage").rows())
     if row is None:
         return ""
     chosen = "the tightest tried" if row["serves_best"] else "in the middle of those tried"
@@ -168,7 +168,7 @@ def _build_elbows(source: Source) -> Figure:
         return draft.leave_empty(why)
     return draft.show(
         numbers.join_sentences(
-            separation_findings.describe_model_elbow(only_row(source.ask_query("elbow_of_model"))),
+            separation_findings.describe_model_elbow(only_row(source.ask_query("elbows_model"))),
             separation_findings.describe_elbows(draft.rows),
         ),
         "The elbow of the harmonic mean of mean Precision and mean Recall is the N where it lies "

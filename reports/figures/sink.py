@@ -18,7 +18,7 @@ def build_section(source: Source) -> Section:
 
 
 def _build_effect(source: Source) -> Figure:
-    draft = Draft("sink-effect", "The sink’s similarity and Recall", source.ask_query("sink_effect_by_n"))
+    draft = Draft("sink-effect", "The sink’s similarity and Recall", source.ask_query("sink_effect"))
     if not has_values(draft.table, "correlation"):
         return draft.leave_empty(_explain_absence(source, draft.rows))
     peak = sink_findings.select_shown(draft.rows)["n"]

@@ -84,7 +84,7 @@ def _build_model(source: Source) -> Figure:
     table = draft.table.filter(pc.equal(draft.table["which"], "model"))
     if not has_values(table, "mean_cosine"):
         return draft.leave_empty(_explain_no_fit(source))
-    model = only_row(source.ask_study("similarity_fit_of_model"))
+    model = only_row(source.ask_study("assumption_similarity_model"))
     return draft.show(
         numbers.join_sentences(
             findings.describe_similarity_curve(table.to_pylist(), "All KV heads"),

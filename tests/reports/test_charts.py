@@ -45,7 +45,7 @@ def only(table: pa.Table, column: str, value: str | int) -> pa.Table:
 
 
 def attention(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> alt.LayerChart:
-    curve, fits = (of_query(connection, study, name) for name in ("weights_fit_curve", "weights_fit_of_model"))
+    curve, fits = (of_query(connection, study, name) for name in ("weights_fit_curve", "assumption_weights_model"))
     return attention_charts.attention(
         positions(connection, study), curve, query=study.query, fit=next(iter(fits.to_pylist()), None)
     )
@@ -77,8 +77,8 @@ CHARTS: dict[str, Draw] = {
         null="shuffled_values",
     ),
     "separation_curves": lambda c, s: chance_charts.separation_curves(of_query(c, s, "separation_curves")),
-    "coverage": lambda c, s: bounds_charts.coverage(of_query(c, s, "coverage_by_kappa")),
-    "width": lambda c, s: bounds_charts.width(of_query(c, s, "coverage_by_kappa")),
+    "coverage": lambda c, s: bounds_charts.coverage(of_query(c, s, "coverage")),
+    "width": lambda c, s: bounds_charts.width(of_query(c, s, "coverage")),
     "value_norm": lambda c, s: values_charts.value_norm(of_study(c, s, "value_norm_over_heads")),
     "norm_variation": lambda c, s: values_charts.norm_variation(of_study(c, s, "norm_variation_by_head")),
     "similarity_errors": lambda c, s: values_charts.similarity_errors(of_study(c, s, "similarity_fit_by_head")),
@@ -86,7 +86,7 @@ CHARTS: dict[str, Draw] = {
         only(of_study(c, s, "similarity_curves"), "which", "worst"), title="Worst", domain=(0, 1)
     ),
     "attention": attention,
-    "weight_variants": lambda c, s: attention_charts.weight_variants(of_query(c, s, "weights_fit_by_head")),
+    "weight_variants": lambda c, s: attention_charts.weight_variants(of_query(c, s, "assumption_weights")),
     "sink_by_layer": lambda c, s: attention_charts.sink_by_layer(
         of_query(c, s, "sink_by_head"), of_study(c, s, "layer_profiles")
     ),
@@ -264,7 +264,7 @@ def test_bounds_are_told_apart_without_colour(small: duckdb.DuckDBPyConnection) 
 
 def test_coverage_draws_no_line_for_what_no_row_has(small: duckdb.DuckDBPyConnection) -> None:
     """A line without any value would leave its axis without an extent, which Vega-Lite warns of."""
-    rows = of_query(small, SMALL, "coverage_by_kappa").to_pylist()
+    rows = of_query(small, SMALL, "coverage").to_pylist()
 
     def lines(**changed: Any) -> list[str]:
         spec = bounds_charts.coverage(pa.Table.from_pylist([row | changed for row in rows])).to_dict()

@@ -43,14 +43,14 @@ def sink_heads(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> alt.Laye
 
 
 def several(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> alt.LayerChart:
-    rows = of_query(connection, study, "sink_effect_by_n").to_pylist()
+    rows = of_query(connection, study, "sink_effect").to_pylist()
     return sink_charts.sink_effects(
         pa.Table.from_pylist([{**row, "study": name} for name in ("a", "b'") for row in rows])
     )
 
 
 CHARTS: dict[str, Draw] = {
-    "sink_effect": lambda c, s: sink_charts.sink_effect(of_query(c, s, "sink_effect_by_n")),
+    "sink_effect": lambda c, s: sink_charts.sink_effect(of_query(c, s, "sink_effect")),
     "sink_effects": several,
     "sink_heads": sink_heads,
     "kinds_by_layer": lambda c, s: taxonomy_charts.kinds_by_layer(
@@ -142,7 +142,7 @@ def test_a_head_of_another_kind_changes_the_chart(made_up: duckdb.DuckDBPyConnec
 @pytest.mark.parametrize(
     ("name", "query", "columns"),
     [
-        ("sink_effect", "sink_effect_by_n", ("n", "correlation", "correlation_low")),
+        ("sink_effect", "sink_effect", ("n", "correlation", "correlation_low")),
         ("kinds_map", "taxonomy_of_heads", ("layer", "head", "label", "nearest", "single_key", "margin", "agreement")),
         ("kinds_plane", "taxonomy_of_heads", ("layer", "head", "label", "cos_last_level", "cos_last_change")),
     ],

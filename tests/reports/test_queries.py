@@ -290,7 +290,7 @@ def phase(position: int, fit: dict[str, float]) -> float:
 
 
 def test_fitted_weights(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:
-    (fit,) = ask(small, "weights_fit_of_model", study=SMALL.study, query=SMALL.query).rows()
+    (fit,) = ask(small, "assumption_weights_model", study=SMALL.study, query=SMALL.query).rows()
     assert 0 < fit["t_1"] <= fit["t_2"] < SMALL.query
     weights = inserted["attention_by_position"]["mean_weight"].astype(float).reshape(-1, SMALL.context).mean(0)
     rows = ask(small, "weights_fit_curve", study=SMALL.study, query=SMALL.query).rows()
@@ -302,7 +302,7 @@ def test_fitted_weights(small: duckdb.DuckDBPyConnection, inserted: dict[str, di
 
 @pytest.mark.slow
 def test_runs_of_positions_average_the_fit(long: duckdb.DuckDBPyConnection) -> None:
-    (fit,) = ask(long, "weights_fit_of_model", study="long", query=LONG.query).rows()
+    (fit,) = ask(long, "assumption_weights_model", study="long", query=LONG.query).rows()
     rows = ask(long, "weights_fit_curve", study="long", query=LONG.query).rows()
     assert max(row["last_position"] - row["first_position"] for row in rows) == 2
     for row in rows:
@@ -732,7 +732,7 @@ def test_metrics_and_elbows_by_query(three: duckdb.DuckDBPyConnection) -> None:
     for row in ask(three, "elbows_by_query", study="three").rows():
         elbows = [other["elbow_n"] for other in ask(three, "elbow_by_head", study="three", query=row["query"]).rows()]
         known = sorted(elbow for elbow in elbows if elbow is not None)
-        (model,) = ask(three, "elbow_of_model", study="three", query=row["query"]).rows()
+        (model,) = ask(three, "elbows_model", study="three", query=row["query"]).rows()
         assert (row["n_keys"], row["heads"], row["model_elbow_n"]) == (row["query"] + 1, len(known), model["elbow_n"])
         quartiles = [row[f"{name}_elbow_n"] for name in ("p25", "median", "p75")]
         assert quartiles == sorted(quartiles) if known else quartiles == [None] * 3
