@@ -199,7 +199,6 @@ def _make_environment() -> "Environment":
         "other": OTHER,
         "signature": tuple(SIGNATURE),
         "described_conditions": describe_conditions(),
-        "roles": quantities.ROLES,
         "concentration": columns.CONCENTRATION,
         "stored": quantities.SELECTION,
         "by_n": _select_quantities(quantities.BY_N),
