@@ -52,7 +52,7 @@ class Heads:
         UserError
             If the study has not been landed.
         """
-        rows = ask(connection, "heads_of_study", study=study).rows()
+        rows = ask(connection, "heads", study=study).rows()
         if not rows:
             msg = f"The warehouse holds nothing of the study '{study}'; run it first: attention-geometry run {study}"
             raise UserError(msg)

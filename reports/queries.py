@@ -1,6 +1,7 @@
-"""Named queries: runs the files of ``sql/queries`` with bound parameters."""
+"""Runs the files of ``sql/queries``, and queries for the rows of a table or view, with bound parameters."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,14 +20,9 @@ class Answer:
     """Result of a named query, with what is needed to run it again."""
 
     query: str
-    """Name of the file in ``sql/queries``."""
+    """Name of the file in ``sql/queries``, or of a table or view."""
     parameters: dict[str, Parameter]
     table: pa.Table
-
-    @property
-    def text(self) -> str:
-        """The SQL that was run."""
-        return sql.read_statement("queries", self.query).text
 
     @property
     def sql(self) -> str:
@@ -36,12 +32,19 @@ class Answer:
             value = self.parameters[match[1]]
             return "NULL" if value is None else quote_literal(value) if isinstance(value, str) else str(value)
 
-        return re.sub(r"\$(\w+)", fill, sql.read_statement("queries", self.query).code)
+        return re.sub(r"\$(\w+)", fill, _find_statement(self.query, self.parameters).code)
 
     def rows(self) -> list[dict[str, Any]]:
         """The table as plain rows; NULL is ``None``."""
         rows: list[dict[str, Any]] = self.table.to_pylist()
         return rows
+
+
+def _find_statement(query: str, parameters: Iterable[str]) -> sql.Statement:
+    """The named query, or that for the rows of a table or view."""
+    if query in sql.list_names("queries"):
+        return sql.read_statement("queries", query)
+    return sql.select_rows(query, tuple(parameters))
 
 
 def quote_literal(text: str) -> str:
@@ -50,18 +53,18 @@ def quote_literal(text: str) -> str:
 
 
 def ask(connection: duckdb.DuckDBPyConnection, query: str, /, **parameters: Parameter) -> Answer:
-    """Run ``sql/queries/<query>.sql`` with its named parameters.
+    """Run ``sql/queries/<query>.sql`` with its named parameters, or ask for the rows of the table or view ``query``.
 
     Raises
     ------
     KeyError
-        If there is no such query.
+        If there is no such query, table or view.
     duckdb.InvalidInputException
         If a parameter is missing, or the query does not have it.
     UserError
         If a file of the warehouse is damaged.
     """
-    text = sql.read_statement("queries", query).text
+    text = _find_statement(query, parameters).text
     try:
         return Answer(query, parameters, connection.sql(text, params=parameters).to_arrow_table())
     except duckdb.Error as error:

@@ -5,7 +5,8 @@
 - ``macros``: scalar and table functions, for views, derived tables and the users' own queries.
 - ``views``: relations that are computed from the tables when they are read.
 - ``derived``: a SELECT for each table that is computed from other tables when a study lands; its name is the table's.
-- ``queries``: named questions, with named parameters (``$study``).
+- ``queries``: named questions, with named parameters (``$study``); the rows of one table or view need none, since
+  ``select_rows`` asks for them.
 - ``tour``: worked examples of queries, in the order of their numbers; parameter ``$study``.
 - ``checks``: violations of conditions that must hold; no rows if there are none.
 - ``findings``: a sentence about the contents of an asset's tables, which ``run`` prints once they are computed; its
@@ -27,7 +28,7 @@ for the whole model. Templates take columns, domains and thresholds from ``sql.c
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from graphlib import TopologicalSorter
 from importlib.resources import files
@@ -157,6 +158,24 @@ def read_statement(kind: StatementKind, name: str) -> Statement:
 
 
 @cache
+def select_rows(relation: str, parameters: tuple[str, ...]) -> Statement:
+    """The query for the rows of a table or view whose columns of these names equal parameters, in order of its key.
+
+    Raises
+    ------
+    KeyError
+        If there is no such table or view.
+    """
+    described = read_statement("schema" if relation in list_names("schema") else "views", relation)
+    conditions = " AND ".join(f"{name} = ${name}" for name in parameters)
+    order = ", ".join(name for name in described.key if name not in parameters)
+    code = f"SELECT * EXCLUDE ({', '.join(parameters)})\nFROM {relation}\nWHERE {conditions}"
+    text = f"{code}\nORDER BY {order}" if order else code
+    inputs = ", ".join([relation, *(f"${name}" for name in parameters)])
+    return replace(described, kind="queries", text=text, inputs=inputs, rows=None)
+
+
+@cache
 def _make_environment() -> "Environment":
     """The Jinja environment, with the globals that templates may use."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -180,7 +199,6 @@ def _make_environment() -> "Environment":
         "other": OTHER,
         "signature": tuple(SIGNATURE),
         "described_conditions": describe_conditions(),
-        "roles": quantities.ROLES,
         "concentration": columns.CONCENTRATION,
         "stored": quantities.SELECTION,
         "by_n": _select_quantities(quantities.BY_N),

@@ -91,10 +91,14 @@ def key_names(*names: str) -> str:
 
 def quantity_columns(quantities: Iterable[Quantity], *, last: bool = False) -> str:
     """The lines of a table definition for quantities; ``last``: these are the last columns."""
-    lines = [_define(quantity) for quantity in quantities]
-    if last:
-        lines[-1] = lines[-1].replace(", -- ", " -- ", 1)
-    return "\n".join(lines)
+    lines = map(_define, quantities)
+    return _end_lines(lines) if last else "\n".join(lines)
+
+
+def _end_lines(lines: Iterable[str]) -> str:
+    """Join the lines of the last columns, with no comma after the last."""
+    *most, end = lines
+    return "\n".join([*most, end.replace(", -- ", " -- ", 1)])
 
 
 def _define(quantity: Quantity) -> str:
@@ -103,8 +107,8 @@ def _define(quantity: Quantity) -> str:
 
 
 def mean_columns(quantities: Iterable[Quantity]) -> str:
-    """The lines of a table definition for means of quantities over sequences."""
-    return "\n".join(
+    """The lines of a table definition for means of quantities over sequences; these must be the last columns."""
+    return _end_lines(
         f"    {quantity.name} DOUBLE{'' if quantity.missing else ' NOT NULL'}, -- mean over sequences of the "
         f"{quantity.describe().replace('; NULL', '; NULL where that is so in all sequences:')}"
         for quantity in quantities
@@ -113,12 +117,10 @@ def mean_columns(quantities: Iterable[Quantity]) -> str:
 
 def signature_columns() -> str:
     """The lines of a table definition for the inputs of the taxonomy of heads; these must be the last columns."""
-    lines = [
+    return _end_lines(
         f"    {name} DOUBLE{' NOT NULL' if name in _REQUIRED else ''}, -- {meaning}"
         for name, meaning in SIGNATURE.items()
-    ]
-    lines[-1] = lines[-1].replace(", -- ", " -- ", 1)
-    return "\n".join(lines)
+    )
 
 
 def quantity_names(quantities: Iterable[Quantity]) -> str:

@@ -38,7 +38,7 @@ def attention(weights: pa.Table, fitted: pa.Table, *, query: int, fit: Row | Non
     query
         Position of the query.
     fit
-        ``weights_fit_of_model``: variant, t_1, t_2 (positions); ``None`` or NULL: no phase is marked.
+        ``assumption_weights_model``: variant, t_1, t_2 (positions); ``None`` or NULL: no phase is marked.
     """
     curve = {row["first_position"]: row["fitted"] for row in fitted.to_pylist()}
     marked = label_positions(weights, {0: "sink, position 0", query: "the query itself"})
@@ -149,7 +149,7 @@ def weight_variants(heads: pa.Table) -> alt.LayerChart:
     Parameters
     ----------
     heads
-        ``weights_fit_by_head``: variant (or NULL: no fit), status.
+        ``assumption_weights``: variant (or NULL: no fit), status.
     """
     records = heads.to_pylist()
     counted = Counter(findings.VARIANTS.get(row["variant"], f"no fit: {row['status']}") for row in records)
@@ -157,7 +157,7 @@ def weight_variants(heads: pa.Table) -> alt.LayerChart:
     rows = [{"variant": name, "heads": counted[name]} for name in order]
     y = alt.Y("variant:N", sort=order, title="Variant").axis(labelLimit=240, grid=False)
     x = alt.X("heads:Q", **count_axis("Heads", max(counted.values())))
-    tooltip = [*tooltips(variant="Variant"), *tooltips(",d", heads="Heads")]
+    tooltip = tooltips(variant="Variant", heads="Heads")
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, tooltip=tooltip)
     description = (
         f"Bar chart of the number of heads by variant of the fit. {findings.describe_weight_variants(records)}"

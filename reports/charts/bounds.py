@@ -34,7 +34,7 @@ def coverage(kappas: pa.Table) -> alt.LayerChart:
     Parameters
     ----------
     kappas
-        ``coverage_by_kappa``: family, kappa, the columns of ``COVERAGES`` (shares, or NULL), serves_best, and
+        ``coverage``: family, kappa, the columns of ``COVERAGES`` (shares, or NULL), serves_best, and
         premise_share, which does not depend on κ.
     """
     title, rows = "Coverage of the envelope against κ", kappas.to_pylist()
@@ -51,7 +51,7 @@ def width(kappas: pa.Table) -> alt.LayerChart:
     Parameters
     ----------
     kappas
-        ``coverage_by_kappa``: family, kappa, precision_width, recall_width (ratios, or NULL), serves_best.
+        ``coverage``: family, kappa, precision_width, recall_width (ratios, or NULL), serves_best.
     """
     title = "Width of the envelope against κ"
     return _draw_by_kappa(
@@ -93,11 +93,7 @@ def margins(curve: pa.Table, regimes: pa.Table) -> alt.LayerChart:
     x = n_axis(last)
     y = alt.Y("margin:Q", title="Δ/B, mean over heads (symlog)", **_make_symlog_axis(rows))
     zero = alt.Chart(alt.InlineData(values=[{"margin": 0}])).mark_rule(style="reference").encode(y=alt.Y("margin:Q"))
-    tooltip = [
-        *tooltips(",d", n="N"),
-        *tooltips(".3~g", margin="Δ/B"),
-        *tooltips(".3~p", premise_share="Share with Δ > 0"),
-    ]
+    tooltip = [*tooltips(".3~g", n="N", margin="Δ/B"), *tooltips(".3~p", premise_share="Share with Δ > 0")]
     line = alt.Chart().encode(x=x, y=y)
     return layer_chart(
         rows,
@@ -165,11 +161,8 @@ def gaps(grid: pa.Table, *, metric: str, title: str) -> alt.LayerChart:
         "verdict:N", title=None, scale=alt.Scale(domain=list(findings.VERDICTS), range=["circle", "cross"])
     )
     tooltip = [
-        *tooltips(",d", head_dim="d", n_keys="Keys", n="N"),
-        *tooltips(decay="β"),
-        *tooltips(".4~g", kappa="κ"),
-        *tooltips(".3~g", gap="Mean minus bound"),
-        *tooltips(verdict="Inequality"),
+        *tooltips(".4~g", head_dim="d", n_keys="Keys", n="N", decay="β", kappa="κ"),
+        *tooltips(".3~g", gap="Mean minus bound", verdict="Inequality"),
     ]
     marks = alt.Chart().mark_point(filled=True, size=70, opacity=0.8)
     zero = alt.Chart(alt.InlineData(values=[{"gap": 0}])).mark_rule(style="reference").encode(y=alt.Y("gap:Q"))

@@ -43,7 +43,7 @@ def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
     color, dash = distinguish_lines("label", _LABELS)
     base = alt.Chart().encode(x=n_axis(last), color=color)
     nulls = {"random_selection": "Random selections", "shuffled_values": "Shuffled value states"}
-    tooltip = [*tooltips(",d", n="N"), *tooltips(".3~f", **nulls, selected=name)]
+    tooltip = tooltips(".3~f", n="N", **nulls, selected=name)
     return layer_chart(
         rows,
         f"{name} and chance",

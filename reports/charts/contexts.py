@@ -46,11 +46,7 @@ def context_metric(metrics: pa.Table, *, metric: str) -> alt.LayerChart:
     dashes = [list(DASHES[index % len(DASHES)]) for index in range(len(order))]
     dash = alt.StrokeDash("n:O", legend=None, scale=alt.Scale(domain=order, range=dashes))
     base = alt.Chart().encode(x=_make_axis(rows), y=y, color=color)
-    tooltip = [
-        *tooltips(",d", context=_CONTEXT, n="N"),
-        *tooltips(".3~f", mean=f"Mean {numbers.NAMES[metric]}"),
-        *tooltips(",d", heads="Heads"),
-    ]
+    tooltip = tooltips(".3~f", context=_CONTEXT, n="N", mean=f"Mean {numbers.NAMES[metric]}", heads="Heads")
     return layer_chart(
         rows,
         f"{numbers.NAMES[metric]} against context size",
@@ -128,11 +124,14 @@ def context_elbows(elbows: pa.Table) -> alt.LayerChart:
     rows = [_add_context(row) for row in elbows.to_pylist()]
     y = partial(alt.Y, title="N of the elbow", scale=alt.Scale(zero=True, nice=True))
     quarters = {"p25_elbow_n": "A quarter of heads below", "p75_elbow_n": "A quarter of heads above"}
-    tooltip = [
-        *tooltips(",d", context=_CONTEXT, model_elbow_n="Elbow of the model"),
-        *tooltips(".3~g", median_elbow_n="Median of heads", **quarters),
-        *tooltips(",d", heads="Heads with an elbow"),
-    ]
+    tooltip = tooltips(
+        ".3~g",
+        context=_CONTEXT,
+        model_elbow_n="Elbow of the model",
+        median_elbow_n="Median of heads",
+        **quarters,
+        heads="Heads with an elbow",
+    )
     base = alt.Chart().encode(x=_make_axis(rows), tooltip=tooltip)
     drawn = {column: name for column, name in ELBOWS.items() if numbers.drop_nulls(rows, column)}
     return layer_chart(
@@ -156,12 +155,7 @@ def context_labels(shares: pa.Table, changes: pa.Table) -> alt.LayerChart:
     """
     rows = [_add_context(row) for row in shares.to_pylist()]
     x = alt.X("context:O").title("Context size, tokens").axis(labelAngle=0, format=",d", labelOverlap=True)
-    tooltip = [
-        *tooltips(",d", context=_CONTEXT),
-        *tooltips(label="Kind"),
-        *tooltips(",d", heads="Heads"),
-        *tooltips(".3~p", share="Share of heads"),
-    ]
+    tooltip = tooltips(".3~p", context=_CONTEXT, label="Kind", heads="Heads", share="Share of heads")
     return layer_chart(
         stack_shares(rows, "context"),
         "Kinds of heads against context size",

@@ -105,7 +105,7 @@ def _select_rows(heads: pa.Table, *columns: str) -> list[Row]:
 
 
 def _make_tooltip() -> list[alt.Tooltip]:
-    return [*HEAD, *tooltips(label="Kind"), *tooltips(".3~g", **SHOWN)]
+    return [*HEAD, *tooltips(".3~g", label="Kind", **SHOWN)]
 
 
 def loss_scatter(heads: pa.Table, *, measure: str, correlation: Row) -> alt.LayerChart:

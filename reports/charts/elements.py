@@ -35,6 +35,20 @@ X2Value: Any = alt.X2Value
 Y2Datum: Any = alt.Y2Datum
 """Channels of one value, which Altair declares without types."""
 
+WORDS = frozenset(
+    {
+        *("bin", "counts", "decay", "key", "kind", "label", "line", "name", "nearest", "patterns", "single_key"),
+        *("statement", "study", "variant", "verdict"),
+    }
+)
+COUNTS = frozenset(
+    {
+        *("beyond_errors", "context", "first_position", "head_dim", "heads", "last_position", "model_elbow_n", "n"),
+        *("n_keys", "number", "position"),
+    }
+)
+"""Columns of rows that hold words, and those that hold whole numbers: tooltips need no format for them."""
+
 HEAD = [alt.Tooltip("layer:O", title="Layer"), alt.Tooltip("head:O", title="Head")]
 """Tooltip lines for the place of a head."""
 
@@ -132,9 +146,13 @@ def n_axis(last: int) -> alt.X:
 
 
 def tooltips(written: str = "", /, **titles: str) -> list[alt.Tooltip]:
-    """Tooltip lines of columns, by their titles: numbers in the format ``written``, or text without one."""
-    kind, number_format = ("Q", written) if written else ("N", alt.Undefined)
-    return [alt.Tooltip(f"{column}:{kind}", title=title, format=number_format) for column, title in titles.items()]
+    """Tooltip lines of columns, by their titles: words as they are, counts in full, and others as ``written``."""
+    return [
+        alt.Tooltip(f"{column}:N", title=title)
+        if column in WORDS
+        else alt.Tooltip(f"{column}:Q", title=title, format=",d" if column in COUNTS else written)
+        for column, title in titles.items()
+    ]
 
 
 def rule_at(

@@ -125,7 +125,7 @@ def kinds(table: pa.Table) -> alt.LayerChart:
         if row["value"] is not None
     ]
     labels = list(dict.fromkeys(row["label"] for row in sorted(rows, key=lambda row: row["member"])))
-    tooltip = [*tooltips(name="Member", label="Kind"), *tooltips(".3~p", share="Share of heads")]
+    tooltip = tooltips(".3~p", name="Member", label="Kind", share="Share of heads")
     x = alt.X("name:O", sort=None, scale=alt.Scale(domain=labels)).title("Member")
     x = x.axis(labelAngle=-40, labelOverlap=True, grid=False)
     lacking = [{"name": label} for label in labels if label not in {row["name"] for row in given}]
@@ -218,10 +218,7 @@ def verdicts(table: pa.Table) -> alt.LayerChart:
     base = alt.Chart().encode(
         x=member_axis(rows),
         y=alt.Y("claim:O", scale=alt.Scale(domain=claims)).title(None).axis(labelLimit=260),
-        tooltip=[
-            *tooltips(statement="Claim", label="Member", verdict="Verdict"),
-            *tooltips(".3~g", p_holm="p after correction"),
-        ],
+        tooltip=tooltips(".3~g", statement="Claim", label="Member", verdict="Verdict", p_holm="p after correction"),
     )
     legend = alt.Legend(orient="top", symbolType="square", symbolSize=120, columns=2)
     colour = alt.Color("named:N", title=None, scale=alt.Scale(domain=list(names.values())), legend=legend)

@@ -102,7 +102,7 @@ def _draw_lines(
         style_line(base.mark_line(point=single).encode(y=y(f"{column}:Q")), list(shown.values()), name, dashes=styles)
         for column, name in shown.items()
     ]
-    tooltip = [*tooltips(",d", n="N"), *tooltips(".3~g", **shown)]
+    tooltip = tooltips(".3~g", n="N", **shown)
     return [*lines, points(base.encode(y=y(f"{next(iter(shown))}:Q"), tooltip=tooltip), always=single)]
 
 
@@ -190,9 +190,9 @@ def _build_row(row: Row) -> Row:
 
 def _make_tooltip() -> list[alt.Tooltip]:
     return [
-        *tooltips(kind="Key"),
-        *tooltips(",d", position="Position", context="Context (tokens)"),
-        *tooltips(".3~g", norm="Mean ‖αᵢ vᵢ‖ (model units)"),
+        *tooltips(
+            ".3~g", kind="Key", position="Position", context="Context (tokens)", norm="Mean ‖αᵢ vᵢ‖ (model units)"
+        ),
         *tooltips(".3~f", cosine="Cosine, last token"),
     ]
 
@@ -287,9 +287,9 @@ def _draw_keys() -> alt.Chart:
         size=alt.Size("size:Q", scale=None),
         opacity=alt.Opacity("strength:Q", scale=None),
         tooltip=[
-            *tooltips(key="Key"),
-            *tooltips(",d", position="Position in sequence 0"),
-            *tooltips(".3~p", mean_weight="Mean attention weight (share)"),
+            *tooltips(
+                ".3~p", key="Key", position="Position in sequence 0", mean_weight="Mean attention weight (share)"
+            ),
             *tooltips(".3~f", length="Length in the three directions"),
         ],
     )
@@ -373,8 +373,7 @@ def dimensions(heads: pa.Table) -> alt.LayerChart:
     tooltip = [
         HEAD[0],
         alt.Tooltip("kv_head:O", title="KV head"),
-        *tooltips(".3~g", effective_dimension="Effective dimension"),
-        *tooltips(",d", head_dim="Components of a value state"),
+        *tooltips(".3~g", effective_dimension="Effective dimension", head_dim="Components of a value state"),
         *tooltips(".3~p", **shares),
     ]
     mean = "mean(effective_dimension):Q"

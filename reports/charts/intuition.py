@@ -176,8 +176,6 @@ def _number_keys(plane: Plane) -> alt.Chart:
 def _make_tooltip() -> list[alt.Tooltip]:
     return [
         alt.Tooltip("key:Q", title="Key"),
-        *tooltips(kind="Key is"),
-        *tooltips(".3~p", weight="Weight (share)"),
-        *tooltips(".3~f", distance="Distance from s (model units)"),
-        *tooltips(counts="Lies"),
+        *tooltips(".3~p", kind="Key is", weight="Weight (share)"),
+        *tooltips(".3~f", distance="Distance from s (model units)", counts="Lies"),
     ]

@@ -52,7 +52,7 @@ def distances(rows: pa.Table) -> alt.LayerChart:
     base = alt.Chart().encode(x=n_axis(last))
     shown = {"relative_distance": "Distance", "low": "95 % interval from", "high": "to"}
     shown |= {"relative_random_distance": "Random keys", "fitted": "Fit"}
-    tooltip = [*tooltips(",d", n="N"), *tooltips(".3~g", **shown)]
+    tooltip = tooltips(".3~g", n="N", **shown)
     drawn = {column: name for column, name in DISTANCES.items() if numbers.drop_nulls(last_rows, column)}
     return layer_chart(
         last_rows,
@@ -89,10 +89,7 @@ def distance_ratios(rows: pa.Table) -> alt.LayerChart:
         x=n_axis(max(row["n"] for row in known)), y=y, color=alt.Color("n_keys:O", scale=scale, legend=legend)
     )
     dash = alt.StrokeDash("n_keys:O", scale=alt.Scale(domain=sizes, range=dashes), legend=legend)
-    tooltip = [
-        *tooltips(",d", n="N", n_keys="Keys"),
-        *tooltips(".3~g", beside_random="Distance over that of random keys"),
-    ]
+    tooltip = tooltips(".3~g", n="N", n_keys="Keys", beside_random="Distance over that of random keys")
     return layer_chart(
         known,
         "Relative to random keys",
@@ -117,7 +114,7 @@ def convergence(rows: pa.Table) -> alt.LayerChart:
     y = partial(alt.Y, title="Share of the keys (ratio)", scale=alt.Scale(domain=[0, 1]))
     shown = {"effective_share": "Effective keys over all", "effective_share_p10": "10 % of heads below"}
     shown |= {"effective_share_p90": "10 % of heads above", "n_90_share": "N₉₀ over all"}
-    tooltip = [*tooltips(",d", n_keys="Keys"), *tooltips(".3~g", **shown)]
+    tooltip = tooltips(".3~g", n_keys="Keys", **shown)
     base = alt.Chart().encode(x=x, tooltip=tooltip)
     return layer_chart(
         records,
@@ -166,7 +163,7 @@ def distinguishable(rows: pa.Table) -> alt.LayerChart:
     base = alt.Chart().encode(x=n_axis(last))
     shown = {"share": "Share told apart", "low": "95 % interval from", "high": "to", "p10": "10 % of heads below"}
     shown |= {"p90": "10 % of heads above", "heads_within": "Share of the heads within the band"}
-    tooltip = [*tooltips(",d", n="N"), *tooltips(".3~g", **shown)]
+    tooltip = tooltips(".3~g", n="N", **shown)
     return layer_chart(
         records,
         "Share of the selected keys that can be told apart",
@@ -190,7 +187,7 @@ def sensitivity(rows: pa.Table) -> alt.LayerChart:
     Parameters
     ----------
     rows
-        ``sensitivity_by_temperature``: temperature, spectral_norm, norm_p10, norm_p90, norm_max, quarter, half,
+        ``sensitivity_bounds_model``: temperature, spectral_norm, norm_p10, norm_p90, norm_max, quarter, half,
         closeness, reported_holds.
     """
     floored = [{**row, "lowest": max(row["norm_p10"], LOWEST)} for row in rows.to_pylist()]
@@ -236,12 +233,14 @@ def best_temperatures(rows: pa.Table) -> alt.LayerChart:
     labelled = [{**row, "line": findings.BEST_OF[row["measure"]]} for row in rows.to_pylist()]
     labels = list(findings.BEST_OF.values())
     legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
-    tooltip = [
-        *tooltips(".3~g", temperature="T"),
-        *tooltips(line="Measure"),
-        *tooltips(",d", heads="Heads", beyond_errors="Heads with a gain beyond two errors"),
-        *tooltips(".3~g", mean_gain="Mean gain"),
-    ]
+    tooltip = tooltips(
+        ".3~g",
+        temperature="T",
+        line="Measure",
+        heads="Heads",
+        beyond_errors="Heads with a gain beyond two errors",
+        mean_gain="Mean gain",
+    )
     bars = alt.Chart().mark_bar()
     return layer_chart(
         labelled,

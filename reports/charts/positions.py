@@ -11,7 +11,7 @@ from reports.findings.numbers import Row
 ASIDE = 9
 """Pixels by which the upper of two names is above its mark, and the other one below."""
 
-POSITIONS = tooltips(",d", first_position="From position", last_position="to")
+POSITIONS = tooltips(first_position="From position", last_position="to")
 """Tooltip lines for a run of positions."""
 
 

@@ -69,7 +69,7 @@ def metric_curves(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, m
     base, beside = alt.Chart().encode(x=n_axis(last)), alt.Chart(alt.InlineData(values=others)).encode(x=n_axis(last))
     color, dash = distinguish_lines("label", labels)
     interval = {"mean": name, "low": "95 % interval from", "high": "to"}
-    tooltip = [*tooltips(",d", n="N"), *tooltips(".3~g", **interval, lower="Lower bound", upper="Upper bound")]
+    tooltip = tooltips(".3~g", n="N", **interval, lower="Lower bound", upper="Upper bound")
     line = base.transform_calculate(label=f"'{MODEL}'").encode(y=y("mean:Q"), color=color, strokeDash=dash)
     of_others = beside.mark_line(point=last == 1).encode(y=y("mean:Q"), color=color, strokeDash=dash)
     return layer_chart(
@@ -118,7 +118,7 @@ def metric_bounds(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.
     outside = base.mark_point(style="outside", shape="diamond").encode(y=y("mean:Q")).transform_filter("datum.outside")
     bounds = {column: f"Bound: {name}" for column, name in LINES.items() if column != "mean"}
     shown = {"mean": numbers.NAMES[metric], "low": "95 % interval from", "high": "to"} | bounds
-    tooltip = [*tooltips(",d", n="N"), *tooltips(".3~g", **shown)]
+    tooltip = tooltips(".3~g", n="N", **shown)
     single = last == 1  # a point, since a line would show nothing
     return layer_chart(
         rows,
@@ -156,7 +156,7 @@ def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
     dash = alt.StrokeDash("label:N", title=None, scale=alt.Scale(domain=labels, range=[[1, 0], [7, 4]]))
     base = alt.Chart().encode(x=n_axis(last), color=color)
     means = tooltips(".3~g", **{metric: numbers.NAMES[metric] for metric in metrics})
-    tooltip = [*tooltips(",d", n="N"), *means, *tooltips(",d", heads="Heads")]
+    tooltip = [*tooltips(n="N"), *means, *tooltips(heads="Heads")]
     read = " ".join(findings.describe_course(rows, metric) for metric in metrics)
     return layer_chart(
         rows,
@@ -254,7 +254,7 @@ def elbows(heads: pa.Table) -> alt.LayerChart:
     y = alt.Y("heads:Q", **count_axis("Heads", max(bins.values())))
     legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
     color = alt.Color("range:N", title=None, scale=alt.Scale(domain=[inside, beyond]), legend=legend)
-    tooltip = [*tooltips(bin="Elbow at N"), *tooltips(",d", heads="Heads")]
+    tooltip = tooltips(bin="Elbow at N", heads="Heads")
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, color=color, tooltip=tooltip)
     description = f"Bar chart of the number of heads by N of their elbow. {findings.describe_elbows(heads.to_pylist())}"
     return layer_chart(rows, "Elbow of every head", description, bars)

@@ -22,7 +22,7 @@ def sink_effect(curve: pa.Table) -> alt.LayerChart:
     Parameters
     ----------
     curve
-        ``sink_effect_by_n``: n, heads, sequences, correlation (from −1 to 1, or NULL: a gap), correlation_low,
+        ``sink_effect``: n, heads, sequences, correlation (from −1 to 1, or NULL: a gap), correlation_low,
         correlation_high (NULL: no band).
     """
     rows: list[Row] = curve.to_pylist()
@@ -44,7 +44,7 @@ def sink_effects(curves: pa.Table) -> alt.LayerChart:
     Parameters
     ----------
     curves
-        ``sink_effect_by_n`` of each study, with the column study; studies without a correlation have no line.
+        ``sink_effect`` of each study, with the column study; studies without a correlation have no line.
     """
     rows: list[Row] = numbers.drop_nulls(curves.to_pylist(), "correlation")
     studies = list(dict.fromkeys(row["study"] for row in rows))
@@ -64,7 +64,7 @@ def sink_effects(curves: pa.Table) -> alt.LayerChart:
 def _add_tooltip(base: alt.Chart, *first: alt.Tooltip) -> alt.Chart:
     """Add the tooltip of correlations."""
     shown = {"correlation": "Correlation", "correlation_low": "95 % interval from", "correlation_high": "to"}
-    lines = [*tooltips(",d", n="N"), *tooltips(".3~f", **shown), *tooltips(",d", heads="Heads")]
+    lines = tooltips(".3~f", n="N", **shown, heads="Heads")
     return base.encode(y=_y("correlation:Q"), tooltip=[*first, *lines])
 
 
@@ -86,7 +86,7 @@ def sink_heads(heads: pa.Table, *, n: int) -> alt.LayerChart:
         .axis(tickCount=4)
     )
     y = alt.Y("recall:Q", scale=alt.Scale(domain=[0, 1])).title(f"Recall at N = {n} (ratio)")
-    tooltip = [*HEAD, *tooltips(label="Kind"), *tooltips(".3~f", rho_0="ρ₀", recall="Recall")]
+    tooltip = [*HEAD, *tooltips(".3~f", label="Kind", rho_0="ρ₀", recall="Recall")]
     return layer_chart(
         rows,
         f"Recall at N = {n} against ρ₀",

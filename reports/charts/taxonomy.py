@@ -60,12 +60,7 @@ def kinds_by_layer(shares: pa.Table, heads: pa.Table) -> alt.LayerChart:
     heads
         ``taxonomy_of_heads``: layer, head, label, for the description and the height.
     """
-    tooltip = [
-        HEAD[0],
-        *tooltips(label="Kind"),
-        *tooltips(",d", heads="Heads"),
-        *tooltips(".3~p", share="Share of the layer"),
-    ]
+    tooltip = [HEAD[0], *tooltips(".3~p", label="Kind", heads="Heads", share="Share of the layer")]
     rows = heads.to_pylist()
     x = layer_axis(rows)
     return layer_chart(
@@ -110,8 +105,7 @@ def _make_score_tooltips() -> list[alt.Tooltip]:
     scores = {f"{label.lower()}_score": f"Score as {label}" for label in findings.KINDS}
     return [
         *HEAD,
-        *tooltips(label="Kind", nearest="Nearest kind", single_key="Single key"),
-        *tooltips(".3~f", margin="Margin", **scores),
+        *tooltips(".3~f", label="Kind", nearest="Nearest kind", single_key="Single key", margin="Margin", **scores),
         *tooltips(".3~p", agreement="Sequences that agree"),
     ]
 
@@ -184,7 +178,7 @@ def _make_signature_tooltips() -> list[alt.Tooltip]:
         "rest_share": "Share of the rest",
         "effective_contributors": "Effective contributors",
     }
-    return [*HEAD, *tooltips(label="Kind", nearest="Nearest kind"), *tooltips(".3~g", **cosines, **shares)]
+    return [*HEAD, *tooltips(".3~g", label="Kind", nearest="Nearest kind", **cosines, **shares)]
 
 
 def kind_curves(curves: pa.Table, *, metric: str) -> alt.LayerChart:
@@ -202,12 +196,7 @@ def kind_curves(curves: pa.Table, *, metric: str) -> alt.LayerChart:
     y = partial(alt.Y, title=f"{numbers.NAMES[metric]} (ratio)", scale=alt.Scale(domain=[0, 1]))
     base = alt.Chart().encode(x=n_axis(last), color=label_colour())
     shown = {"mean": f"Mean {numbers.NAMES[metric]}", "p10": "10 % of heads below", "p90": "10 % of heads above"}
-    tooltip = [
-        *tooltips(label="Kind"),
-        *tooltips(",d", n="N"),
-        *tooltips(".3~f", **shown),
-        *tooltips(",d", heads="Heads"),
-    ]
+    tooltip = tooltips(".3~f", label="Kind", n="N", **shown, heads="Heads")
     return layer_chart(
         rows,
         f"{numbers.NAMES[metric]} by kind of head",

@@ -117,7 +117,7 @@ def similarity_errors(heads: pa.Table) -> alt.LayerChart:
 
 def _draw_bars(rows: Sequence[Row], x: alt.X, *named: alt.Tooltip) -> alt.Chart:
     """Bars from low to high, as high as the number of KV heads between."""
-    tooltip = [*named, *tooltips(".3~g", low="From", high="to"), *tooltips(",d", number="KV heads")]
+    tooltip = [*named, *tooltips(".3~g", low="From", high="to", number="KV heads")]
     y = alt.Y("number:Q", **count_axis("KV heads", max(row["number"] for row in rows)))
     bars: alt.Chart = alt.Chart().mark_rect(style="bar")
     return bars.encode(x=x, x2=alt.X2("high:Q"), y=y, y2=Y2Datum(0), tooltip=tooltip)

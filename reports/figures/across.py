@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from reports.charts import sink as charts
 from reports.figures import separation, taxonomy
-from reports.figures.parts import Figure, Section, Source, has_values, make_empty_figure
+from reports.figures.parts import Draft, Figure, Section, Source, has_values
 from reports.findings import numbers
 from reports.findings import sink as findings
 from reports.queries import Answer
@@ -58,42 +58,33 @@ def _build_side_by_side(
     findings_of_studies = [
         f"{study}: {'' if study in shown else 'no chart. '}{figure.finding}" for study, figure in figures.items()
     ]
+    draft, finding = Draft(key, title, answer), "\n".join(findings_of_studies)
     if not shown:
-        return make_empty_figure(key, title, answer, "\n".join(findings_of_studies))
+        return draft.leave_empty(finding)
     drawn = tuple(figure.charts[0].properties(title=study) for study, figure in shown.items())
     first = next(iter(shown.values()))
-    return Figure(
-        key,
-        title,
-        "\n".join(findings_of_studies),
-        first.reading,
-        answer,
-        charts=drawn,
-        titled=True,
-        paper=paper,
-        marks=first.marks,
-    )
+    return draft.show(finding, first.reading, charts=drawn, titled=True, paper=paper, marks=first.marks)
 
 
 def _build_sink(sources: Sequence[Source]) -> Figure:
     """One line for each study."""
-    key, title = "sink-effect", "Correlation of Recall and ρ₀"
-    answers = {source.study: source.ask_query("sink_effect_by_n") for source in sources}
-    answer = _combine_answers({study: (pair, pair.table) for study, pair in answers.items()})
-    if not has_values(answer.table, "correlation"):
-        return make_empty_figure(key, title, answer, "In no study do enough heads attend to the sink.")
+    answers = {source.study: source.ask_query("sink_effect") for source in sources}
+    draft = Draft(
+        "sink-effect",
+        "Correlation of Recall and ρ₀",
+        _combine_answers({study: (pair, pair.table) for study, pair in answers.items()}),
+    )
+    if not has_values(draft.table, "correlation"):
+        return draft.leave_empty("In no study do enough heads attend to the sink.")
     without = [study for study, pair in answers.items() if not has_values(pair.table, "correlation")]
-    return Figure(
-        key,
-        title,
+    return draft.show(
         numbers.join_sentences(
-            findings.describe_sink_effects(answer.rows()),
+            findings.describe_sink_effects(draft.rows),
             f"Studies without a line: {', '.join(without)}." if without else "",
         ),
         "Pearson correlation over heads, each first averaged over sequences, with its 95 % interval over "
         "sequences. In the paper it peaks near N = 3, at about 0.6 for Gemma-7B and Mistral-7B.",
-        answer,
-        charts=(charts.sink_effects(answer.table).properties(title=title),),
+        charts=(charts.sink_effects(draft.table).properties(title=draft.title),),
         paper="Figure 6",
         broad=True,
     )

@@ -1,7 +1,7 @@
 """Attention weights: the four phases (Assumption 3) and the sink."""
 
 from reports.charts import attention as charts
-from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, make_empty_figure, only_row
+from reports.figures.parts import NOT_ANALYSED, Draft, Figure, Section, Source, only_row
 from reports.figures.values import NO_POSITIONS
 from reports.findings import attention as findings
 from reports.findings import numbers
@@ -31,44 +31,34 @@ def build_weights(source: Source) -> tuple[Figure, ...]:
 
 
 def _build_attention(source: Source) -> Figure:
-    key, title, answer = (
-        "attention-by-position",
-        "Attention weight by position",
-        source.ask_query("attention_over_heads"),
-    )
-    if not answer.table.num_rows:
-        return make_empty_figure(key, title, answer, NO_POSITIONS)
-    fit = only_row(source.ask_query("weights_fit_of_model"))
+    draft = Draft("attention-by-position", "Attention weight by position", source.ask_query("attention_over_heads"))
+    if not draft.table.num_rows:
+        return draft.leave_empty(NO_POSITIONS)
+    fit = only_row(source.ask_query("assumption_weights_model"))
     curve = source.ask_query("weights_fit_curve").table
-    return Figure(
-        key,
-        title,
-        numbers.join_sentences(findings.describe_attention(answer.rows(), source.query), findings.describe_phases(fit)),
+    return draft.show(
+        numbers.join_sentences(findings.describe_attention(draft.rows, source.query), findings.describe_phases(fit)),
         "Each head is first averaged over sequences; the fit is to the log of the weight. In the paper the weight of "
         "the sink is two orders of magnitude above that of other keys, the plateau extends to position 100, the "
         "oscillation to 800, and growth to the end.",
-        answer,
         paper="Figure 4",
         tab="3: weights",
         marks="Line: mean over heads; band: middle 80 % of them; dashed: fit.",
-        charts=(charts.attention(answer.table, curve, query=source.query, fit=fit),),
+        charts=(charts.attention(draft.table, curve, query=source.query, fit=fit),),
     )
 
 
 def _build_variants(source: Source) -> Figure:
-    key, title, answer = "weight-variants", "Phases of the heads", source.ask_query("weights_fit_by_head")
-    if not answer.table.num_rows:
-        return make_empty_figure(key, title, answer, NOT_ANALYSED)
-    return Figure(
-        key,
-        title,
-        findings.describe_weight_variants(answer.rows()),
+    draft = Draft("weight-variants", "Phases of the heads", source.ask_query("assumption_weights"))
+    if not draft.table.num_rows:
+        return draft.leave_empty(NOT_ANALYSED)
+    return draft.show(
+        findings.describe_weight_variants(draft.rows),
         "Four variants of the phases are fitted to each head’s mean weight over sequences, and BIC chooses one. As "
         "printed in the paper, oscillation and growth share one η. The paper does not fit single heads.",
-        answer,
-        part=answer.table.select(FITTED),
+        part=draft.table.select(FITTED),
         tab="3: weights",
-        charts=(charts.weight_variants(answer.table),),
+        charts=(charts.weight_variants(draft.table),),
     )
 
 
@@ -79,24 +69,21 @@ def build_section(source: Source) -> Section:
 
 def _build_sinks(source: Source) -> Figure:
     """Attention weight of each head on the sink, by layer."""
-    key, title, answer = "sink-by-layer", "Attention on the sink by layer and head", source.ask_query("sink_by_head")
-    table = answer.table.select(["layer", "head", "sink_weight", "uniform_weight"])
+    draft = Draft("sink-by-layer", "Attention on the sink by layer and head", source.ask_query("sink_by_head"))
+    table = draft.table.select(["layer", "head", "sink_weight", "uniform_weight"])
     rows: list[numbers.Row] = table.to_pylist()
     if not numbers.drop_nulls(rows, "sink_weight"):
-        return make_empty_figure(key, title, answer, NO_SINK)
+        return draft.leave_empty(NO_SINK)
     reading = (
         "Heads are averaged over sequences. A large weight of position 0 need not mean a large contribution: a key "
         "contributes its weight times its value state."
     )
-    return Figure(
-        key,
-        title,
+    return draft.show(
         numbers.join_sentences(
             findings.describe_sink_by_layer(rows),
             findings.describe_learned_sinks(source.ask_query("learned_sinks").rows()),
         ),
         reading,
-        answer,
         part=table,
         marks="Strokes: one head each; dots: mean of the layer with its 95 % interval over sequences; dashed: an equal "
         "share for every key.",

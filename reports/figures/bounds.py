@@ -5,7 +5,7 @@ import pyarrow.compute as pc
 from reports import listings
 from reports.charts import bounds as charts
 from reports.figures import separation
-from reports.figures.parts import Figure, Section, Source, has_values, make_empty_figure, only_row
+from reports.figures.parts import Draft, Figure, Section, Source, has_values, only_row
 from reports.findings import bounds as findings
 from reports.findings import numbers
 
@@ -83,63 +83,52 @@ def build_expectation(source: Source) -> tuple[Section, ...]:
 
 
 def _build_coverage(source: Source) -> Figure:
-    key, title, answer = "coverage", "Coverage of the envelope against κ", source.ask_query("coverage_by_kappa")
-    rows = answer.rows()
+    draft = Draft("coverage", "Coverage of the envelope against κ", source.ask_query("coverage"))
+    rows = draft.rows
     if not numbers.drop_nulls(findings.select_printed(rows), "precision_coverage"):
-        return make_empty_figure(key, title, answer, source.explain_empty(NO_BOUNDS))
+        return draft.leave_empty(source.explain_empty(NO_BOUNDS))
     if not findings.has_variation(rows, charts.COVERAGES):
-        return make_empty_figure(key, title, answer, f"it hardly depends on κ. {findings.describe_coverage(rows)}")
-    return Figure(
-        key,
-        title,
+        return draft.leave_empty(f"it hardly depends on κ. {findings.describe_coverage(rows)}")
+    return draft.show(
         findings.describe_coverage(rows),
         "Rows with Δ > 0 are those with N > 1 where it holds in most sequences; at N = 1 Precision and Recall are 1 by "
         "definition. In Figure 5 of the paper the means of the model lie within the bounds at every N; it states "
         "neither κ nor the share of heads.",
-        answer,
         marks="Dashed, horizontal: share of selections of N > 1 with Δ > 0.",
-        charts=(charts.coverage(answer.table),),
+        charts=(charts.coverage(draft.table),),
     )
 
 
 def _build_width(source: Source) -> Figure:
-    key, title, answer = "width", "Width of the envelope against κ", source.ask_query("coverage_by_kappa")
-    rows = answer.rows()
+    draft = Draft("width", "Width of the envelope against κ", source.ask_query("coverage"))
+    rows = draft.rows
     if not numbers.drop_nulls(findings.select_printed(rows), "precision_width"):
-        return make_empty_figure(key, title, answer, source.explain_empty(NO_BOUNDS))
+        return draft.leave_empty(source.explain_empty(NO_BOUNDS))
     if not findings.has_variation(rows, charts.WIDTHS):
-        return make_empty_figure(key, title, answer, f"it hardly depends on κ. {findings.describe_width(rows)}")
-    return Figure(
-        key,
-        title,
+        return draft.leave_empty(f"it hardly depends on κ. {findings.describe_width(rows)}")
+    return draft.show(
         findings.describe_width(rows),
         "Mean over rows of the upper minus the lower bound. In Figure 5 of the paper the upper bounds are tight at "
         "small and at large N, and the lower ones are conservative in between; it gives no width.",
-        answer,
-        charts=(charts.width(answer.table),),
+        charts=(charts.width(draft.table),),
     )
 
 
 def _build_effects(source: Source) -> Figure:
-    key, title, answer = (
-        "parameter-effects",
-        "Effect of each parameter on the lower bounds",
-        source.ask_study("parameter_effects"),
+    draft = Draft(
+        "parameter-effects", "Effect of each parameter on the lower bounds", source.ask_study("parameter_effects")
     )
-    rows = answer.rows()
+    rows = draft.rows
     if not rows:
-        return make_empty_figure(key, title, answer, NO_EFFECTS)
+        return draft.leave_empty(NO_EFFECTS)
     row = rows[0]
-    return Figure(
-        key,
-        title,
+    return draft.show(
         findings.describe_effects(rows),
         f"Mean over {numbers.count(row['draws'], 'head')} drawn from the assumptions as fitted to this study, at N = "
         f"{row['n']}, κ = {numbers.number(row['kappa'])} and scale ‘{row['scale']}’. If no N has Δ > 0, β and then d "
         "are raised until one has, since few parameters matter otherwise. One parameter goes from low to high; the "
         "others are fixed. The miss is the bound on 1 − Recall; its log shows how the bounds move if they are close "
         "to 0. For N and the profile of weights the paper states a mixed effect.",
-        answer,
         paper="Table 1",
         tab="Parameters",
         listing=listings.tabulate_effects(rows, oscillates=_has_oscillation(source)),
@@ -148,24 +137,21 @@ def _build_effects(source: Source) -> Figure:
 
 def _has_oscillation(source: Source) -> bool:
     """Whether the fit of the model's weights, from which heads are drawn, has an oscillation; true without a fit."""
-    fit = only_row(source.ask_query("weights_fit_of_model"))
+    fit = only_row(source.ask_query("assumption_weights_model"))
     return fit is None or fit["eta"] is not None
 
 
 def _build_regimes(source: Source) -> Figure:
-    key, title, answer = "regimes", "Regimes of the selection", source.ask_query("regimes_of_model")
-    rows, counts = answer.rows(), source.ask_query("regime_counts").rows()
+    draft = Draft("regimes", "Regimes of the selection", source.ask_query("regimes_of_model"))
+    rows, counts = draft.rows, source.ask_query("regime_counts").rows()
     if not rows and not counts:
-        return make_empty_figure(key, title, answer, source.explain_empty(NO_PHASES))
-    return Figure(
-        key,
-        title,
+        return draft.leave_empty(source.explain_empty(NO_PHASES))
+    return draft.show(
         findings.describe_regimes(rows, counts),
         "Keys are selected in order of mean weight. Regimes begin at N = 1, 2, m₁ (first peak of the oscillation), m₂ "
         "(first valley or key of the plateau) and m₃ (all but the rest of the plateau). Trend: sign of the slope of "
         "mean Δ/B over log N. In the paper Δ/B rises while only the tail is selected, and falls from the first peak "
         "on.",
-        answer,
         paper="Table 2",
         tab="Regimes",
         listing=listings.tabulate_regimes(rows, counts),
@@ -173,17 +159,14 @@ def _build_regimes(source: Source) -> Figure:
 
 
 def _build_margins(source: Source) -> Figure:
-    key, title, answer = "margins", "Δ/B against N", source.ask_shown("bounds_by_n")
-    one = pc.and_(pc.equal(answer.table["metric"], "precision"), pc.equal(answer.table["family"], "printed"))
-    table = answer.table.filter(one).select(["n", "margin", "premise_share"])
+    draft = Draft("margins", "Δ/B against N", source.ask_shown("bounds_by_n"))
+    one = pc.and_(pc.equal(draft.table["metric"], "precision"), pc.equal(draft.table["family"], "printed"))
+    table = draft.table.filter(one).select(["n", "margin", "premise_share"])
     if not has_values(table, "margin"):
-        return make_empty_figure(key, title, answer, source.explain_empty(NO_BOUNDS))
-    return Figure(
-        key,
-        title,
+        return draft.leave_empty(source.explain_empty(NO_BOUNDS))
+    return draft.show(
         findings.describe_margins(table.to_pylist()),
         "Mean over heads and sequences; Δ keeps its sign (equation 8 of the paper).",
-        answer,
         part=table,
         marks="Dashed: 0, above which the theorems apply, and the first N of each regime of the selection.",
         tab="Δ/B against N",
@@ -193,60 +176,50 @@ def _build_margins(source: Source) -> Figure:
 
 
 def _build_summary(source: Source) -> Figure:
-    key, title, answer = "monte-carlo", "Where the inequalities hold", source.ask_study("monte_carlo_summary")
-    rows = answer.rows()
-    if not rows:
+    draft = Draft("monte-carlo", "Where the inequalities hold", source.ask_study("monte_carlo_summary"))
+    if not draft.rows:
         overview = only_row(source.ask_study("study_overview"))
-        return make_empty_figure(key, title, answer, NO_DRAWS if overview and overview["grid_asked"] else NO_GRID)
-    return Figure(
-        key,
-        title,
-        findings.describe_monte_carlo(rows),
+        return draft.leave_empty(NO_DRAWS if overview and overview["grid_asked"] else NO_GRID)
+    return draft.show(
+        findings.describe_monte_carlo(draft.rows),
         "Share of the points with a bound at which each inequality holds; in brackets, the smallest mean minus lower "
         "bound, or upper bound minus mean. An inequality holds unless the mean over draws lies beyond the bound by "
         "more than three standard errors. Met: points that meet the family’s assumptions; for the printed bounds, "
         "Δ > 0 in every draw, as Theorems 1 and 2 require. Of draws: share of single draws on the right side of their "
         "bound. The paper shows no such test.",
-        answer,
-        listing=listings.tabulate_monte_carlo(rows),
+        listing=listings.tabulate_monte_carlo(draft.rows),
         tab="Where they hold",
     )
 
 
 def _build_failures(source: Source) -> Figure:
-    key, title, answer = "failures", "Inequalities that fail, and where worst", source.ask_study("monte_carlo_failures")
-    rows = answer.rows()
-    if not rows:
-        return make_empty_figure(key, title, answer, "No inequality fails at any point of the grid.")
-    return Figure(
-        key,
-        title,
-        findings.describe_failures(rows),
+    draft = Draft("failures", "Inequalities that fail, and where worst", source.ask_study("monte_carlo_failures"))
+    if not draft.rows:
+        return draft.leave_empty("No inequality fails at any point of the grid.")
+    return draft.show(
+        findings.describe_failures(draft.rows),
         "One row per bound that fails at some point of the grid, with the point where it fails worst. Gap: mean minus "
         "lower bound, or upper bound minus mean; if it is below 0, the inequality fails by this amount. The paper "
         "prints its inequalities without such a test.",
-        answer,
-        listing=listings.tabulate_failures(rows),
+        listing=listings.tabulate_failures(draft.rows),
         tab="Which fail",
     )
 
 
 def _build_gaps(source: Source, family: str) -> Figure:
     name = findings.FAMILIES[family]
-    key, title = f"{family.replace('_', '-')}-gaps", f"Lower bounds in expectation, {name}"
-    answer = source.ask_study("monte_carlo_grid")
-    table = answer.table.filter(pc.equal(answer.table["family"], family))
+    draft = Draft(
+        f"{family.replace('_', '-')}-gaps", f"Lower bounds in expectation, {name}", source.ask_study("monte_carlo_grid")
+    )
+    table = draft.table.filter(pc.equal(draft.table["family"], family))
     metrics = [metric for metric in ("precision", "recall") if has_values(table, f"{metric}_holds")]
     panels = {metric: f"{numbers.NAMES[metric]}, {name}" for metric in metrics}
     if not panels:
-        return make_empty_figure(key, title, answer, "No point of the grid has such a bound.")
+        return draft.leave_empty("No point of the grid has such a bound.")
     points = {metric: findings.select_gap_points(table.to_pylist(), metric) for metric in metrics}
-    return Figure(
-        key,
-        title,
+    return draft.show(
         numbers.join_sentences(*(findings.describe_gaps(points[metric], panel) for metric, panel in panels.items())),
         _GAPS[family],
-        answer,
         part=table,
         charts=tuple(charts.gaps(table, metric=metric, title=panel) for metric, panel in panels.items()),
         titled=True,

@@ -1,7 +1,7 @@
 """Whether heads separate what they select better than chance."""
 
 from reports.charts import chance as charts
-from reports.figures.parts import NOTHING_SELECTED, Figure, Source, make_empty_figure
+from reports.figures.parts import NOTHING_SELECTED, Draft, Figure, Source
 from reports.findings import chance as findings
 from reports.findings import numbers
 
@@ -17,26 +17,18 @@ def build_figures(source: Source) -> tuple[Figure, ...]:
 
 
 def _build_model(source: Source) -> Figure:
-    key, title, answer = (
-        "chance-by-n",
-        "Measures without a floor, against chance",
-        source.ask_query("separability_by_n"),
-    )
-    rows = answer.rows()
-    if not rows:
-        return make_empty_figure(key, title, answer, _explain_absence(source))
-    first = rows[0]
-    return Figure(
-        key,
-        title,
-        numbers.join_sentences(*(findings.describe_nulls(rows, measure) for measure in _DRAWN)),
+    draft = Draft("chance-by-n", "Measures without a floor, against chance", source.ask_query("separability_by_n"))
+    if not draft.rows:
+        return draft.leave_empty(_explain_absence(source))
+    first = draft.rows[0]
+    return draft.show(
+        numbers.join_sentences(*(findings.describe_nulls(draft.rows, measure) for measure in _DRAWN)),
         f"Mean over heads and the first {numbers.count(first['sequences'], 'sequence')}, with "
         f"{numbers.count(first['draws'], 'draw')} of each null. Shuffled value states show what the weights alone "
         "give. The paper draws no such figure and compares with no null.",
-        answer,
         marks="AUC: probability that a selected key is nearer to s_N than one left out. Specificity: share of the keys "
         "left out that lie beyond r_max. Within the band of a null the model does not differ clearly from it.",
-        charts=tuple(charts.chance(answer.table, measure=measure) for measure in _DRAWN),
+        charts=tuple(charts.chance(draft.table, measure=measure) for measure in _DRAWN),
         titled=True,
         tab="AUC, specificity",
     )
@@ -44,40 +36,36 @@ def _build_model(source: Source) -> Figure:
 
 def build_heads(source: Source) -> Figure:
     """AUC of every head at one N, compared with both nulls."""
-    key, title = "chance-heads", f"AUC against chance at N = {source.n}, head by head"
-    answer = source.ask_query("separability_at_n", measure="auc", n=source.n)
-    rows = answer.rows()
-    if not rows:
-        return make_empty_figure(key, title, answer, _explain_absence(source))
-    return Figure(
-        key,
-        title,
-        numbers.join_sentences(*(findings.describe_heads(rows, null) for null in findings.NULLS)),
+    draft = Draft(
+        "chance-heads",
+        f"AUC against chance at N = {source.n}, head by head",
+        source.ask_query("separability_at_n", measure="auc", n=source.n),
+    )
+    if not draft.rows:
+        return draft.leave_empty(_explain_absence(source))
+    return draft.show(
+        numbers.join_sentences(*(findings.describe_heads(draft.rows, null) for null in findings.NULLS)),
         "About one in twenty heads that do not differ from chance has a mark. The paper draws no such figure.",
-        answer,
         marks="Blue: AUC above chance; orange: below. + and −: the whole 95 % interval over sequences lies on that "
         "side of 0.",
         tab="Against chance",
-        charts=tuple(charts.chance_map(answer.table, null=null) for null in findings.NULLS),
+        charts=tuple(charts.chance_map(draft.table, null=null) for null in findings.NULLS),
         titled=True,
     )
 
 
 def _build_curves(source: Source) -> Figure:
-    key, title, answer = "separation-curves", "Recall over all radii", source.ask_query("separation_curves")
-    if not answer.table.num_rows:
-        return make_empty_figure(key, title, answer, _explain_absence(source))
-    return Figure(
-        key,
-        title,
-        findings.describe_radii(answer.rows()),
+    draft = Draft("separation-curves", "Recall over all radii", source.ask_query("separation_curves"))
+    if not draft.table.num_rows:
+        return draft.leave_empty(_explain_absence(source))
+    return draft.show(
+        findings.describe_radii(draft.rows),
         "Share of the selected keys inside the ball of radius r around s_N (R(r, N), equations 3 and 32 of the paper) "
         "against the share of the other keys inside it, as r grows; AUC is the area under the curve. Heads with the "
         "highest, median and lowest mean AUC at N = 4.",
-        answer,
         tab="Over all radii",
         broad=True,
-        charts=(charts.separation_curves(answer.table),),
+        charts=(charts.separation_curves(draft.table),),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pyarrow.compute as pc
 
 from reports import listings
-from reports.figures.parts import NOT_ANALYSED, Figure, Section, Source, make_empty_figure
+from reports.figures.parts import NOT_ANALYSED, Draft, Figure, Section, Source
 from reports.findings import claims as findings
 from reports.findings.numbers import Row
 
@@ -35,7 +35,7 @@ def _build_figures(source: Source) -> tuple[Figure, ...]:
     title, answer = "Claims of the paper", source.ask_study("claims")
     rows = answer.rows()
     if not rows:
-        return (make_empty_figure(TABLE, title, answer, NOT_ANALYSED),)
+        return (Draft(TABLE, title, answer).leave_empty(NOT_ANALYSED),)
     untested = pc.equal(answer.table["verdict"], "not testable")
     places = _assign_figures(source, rows)
     reading = (

@@ -3,7 +3,7 @@
 from reports.charts import explorer as charts
 from reports.charts.head_map import head_map
 from reports.figures import separation
-from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, make_empty_figure
+from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source
 from reports.findings import explorer as explorer_findings
 from reports.findings import taxonomy as taxonomy_findings
 from reports.findings.head_map import describe_map
@@ -21,48 +21,41 @@ def build_section(source: Source) -> Section:
 
 
 def _build_explorer(source: Source) -> Figure:
-    key, title, answer = "explorer", "Heads, one by one", source.ask_query("explorer_heads", n=source.n)
+    draft = Draft("explorer", "Heads, one by one", source.ask_query("explorer_heads", n=source.n))
     curves = source.ask_shown("explorer_curves").table
-    rows = answer.rows()
     if not source.last_n:
-        return make_empty_figure(key, title, answer, NOTHING_SELECTED)
-    if not rows or not curves.num_rows:
-        return make_empty_figure(key, title, answer, NOT_ANALYSED)
-    return Figure(
-        key,
-        title,
-        explorer_findings.describe_explorer(rows, source.n),
+        return draft.leave_empty(NOTHING_SELECTED)
+    if not draft.rows or not curves.num_rows:
+        return draft.leave_empty(NOT_ANALYSED)
+    return draft.show(
+        explorer_findings.describe_explorer(draft.rows, source.n),
         "Means over sequences. Upper and lower: the printed bounds of Theorems 1 and 2, at the tightest κ, or at the "
         "middle one; scale-free: the lower bound that needs no κ. Norms and cosines, as in Figure 7 of the paper: "
         "norms of the sum s_N, also without the value state of the sink, v_0, or of the last token, v_L, and cosines "
         f"of s_N with both. {separation.FLOOR} The curves come from sql/queries/explorer_curves.sql.",
-        answer,
         marks=f"{taxonomy_findings.EXPLAINED}. Grey dashes: the floor N/n of Precision. The elbow is the N where "
         "the harmonic mean of Precision and Recall bends most; ρ_0 is the mean cosine of the sink’s value state with "
         "the others.",
-        charts=(charts.explorer(answer.table, curves, n=source.n),),
+        charts=(charts.explorer(draft.table, curves, n=source.n),),
         broad=True,
     )
 
 
 def _build_map(source: Source) -> Figure:
-    key, title, answer = "head-map", "Heads as points of a plane", source.ask_query("head_map")
-    if not answer.table.num_rows:
-        return make_empty_figure(key, title, answer, "The heads have no curves here, or ones that do not differ.")
+    draft = Draft("head-map", "Heads as points of a plane", source.ask_query("head_map"))
+    if not draft.table.num_rows:
+        return draft.leave_empty("The heads have no curves here, or ones that do not differ.")
     axes = source.ask_study("head_map_axes")
     thresholds = source.ask_query("taxonomy_thresholds").rows()
-    return Figure(
-        key,
-        title,
-        describe_map(answer.rows(), axes.rows(), source.ask_study("measures").rows(), thresholds),
+    return draft.show(
+        describe_map(draft.rows, axes.rows(), source.ask_study("measures").rows(), thresholds),
         "The first two principal components of each head’s curves of cos(s_N, v_0), cos(s_N, v_L) and Recall, mean "
         "over sequences, in equal steps of ln N; a curve that a head lacks counts as the mean of the others. A region "
         "around the heads of a kind may hold others. What a head looks at is the pattern of largest lift among those "
         "that it has. The paper draws no such map.",
-        answer,
         marks="Lines: the smallest convex region around the heads of a kind, if three span one; dotted: around those "
         "that are of the kind if one threshold is halved, doubled or changed by 10 %. Hollow: such a change gives the "
         "head another kind. Ring: the head that is chosen.",
-        charts=(head_map(answer.table, axes.table),),
+        charts=(head_map(draft.table, axes.table),),
         broad=True,
     )

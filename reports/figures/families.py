@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reports.charts import families as charts
-from reports.figures.parts import Figure, Section, has_values, make_empty_figure
+from reports.figures.parts import Draft, Figure, Section, has_values
 from reports.findings import families as findings
 from reports.listings import tabulate_family_differences, tabulate_onsets, tabulate_overlaps
 from reports.queries import Answer, ask
@@ -106,27 +106,27 @@ def build_sections(source: FamilySource, *, ordered: bool = True) -> tuple[Secti
 def _build_trends(answer: Answer, *, ordered: bool) -> Figure:
     """Small multiples: a chart of each quantity."""
     there = [name for name in BY_MEMBER if has_values(_select_quantity(answer, name), "value")]
-    key, title = "trends-of-model", "Quantities of the model"
+    draft = Draft("trends-of-model", "Quantities of the model", answer)
     if not there:
-        return make_empty_figure(key, title, answer, NOT_MEASURED)
+        return draft.leave_empty(NOT_MEASURED)
     reading = (
         "Points: means over heads and sequences; vertical lines: 95 % intervals over sequences; ×: a member without "
         "results."
     )
-    drawn = tuple(charts.trend(answer.table, name, ordered=ordered) for name in there)
-    return Figure(key, title, "", reading, answer, charts=drawn)
+    drawn = tuple(charts.trend(draft.table, name, ordered=ordered) for name in there)
+    return draft.show("", reading, charts=drawn)
 
 
 def _build_beside_chance(answer: Answer, name: str, *, ordered: bool) -> Figure:
-    key, title = f"beside-chance-{name}", f"{BESIDE_CHANCE[name]} beside chance"
-    if not has_values(_select_quantity(answer, f"{name}_compared"), "value"):
-        return make_empty_figure(key, title, answer, "No member that has landed is compared with chance.")
+    draft = Draft(f"beside-chance-{name}", f"{BESIDE_CHANCE[name]} beside chance", answer)
+    if not has_values(_select_quantity(draft.answer, f"{name}_compared"), "value"):
+        return draft.leave_empty("No member that has landed is compared with chance.")
     reading = (
         "Means over heads and ln N, with 95 % intervals over sequences; ×: a member without results. A twin has the "
         "architecture with random weights; members without one have no such point."
     )
-    drawn = (charts.separation_and_chance(answer.table, name, BESIDE_CHANCE[name], ordered=ordered),)
-    return Figure(key, title, "", reading, answer, charts=drawn)
+    drawn = (charts.separation_and_chance(draft.table, name, BESIDE_CHANCE[name], ordered=ordered),)
+    return draft.show("", reading, charts=drawn)
 
 
 def _select_quantity(answer: Answer, quantity: str) -> pa.Table:
@@ -140,23 +140,22 @@ def _make_key(quantity: str) -> str:
 
 
 def _build_kinds(answer: Answer) -> Figure:
-    key, title = "family-kinds", "Kinds of heads over the members"
-    if not _select_quantity(answer, "other_share").num_rows:
-        return make_empty_figure(key, title, answer, NOT_MEASURED)
+    draft = Draft("family-kinds", "Kinds of heads over the members", answer)
+    if not _select_quantity(draft.answer, "other_share").num_rows:
+        return draft.leave_empty(NOT_MEASURED)
     reading = "Shares of heads and sequences that meet the rule of each kind."
-    return Figure(key, title, "", reading, answer, charts=(charts.kinds(answer.table),))
+    return draft.show("", reading, charts=(charts.kinds(draft.table),))
 
 
 def _build_layers(source: FamilySource) -> Figure:
     answers = {name: source.ask("family_layers", quantity=name) for name in BY_HEAD}
     known = {name: answer for name, answer in answers.items() if has_values(answer.table, "value")}
-    key, title = "layers-of-members", "Layers by members"
-    answer = next(iter((known or answers).values()))
+    draft = Draft("layers-of-members", "Layers by members", next(iter((known or answers).values())))
     if not known:
-        return make_empty_figure(key, title, answer, NOT_MEASURED)
+        return draft.leave_empty(NOT_MEASURED)
     reading = "Mean over the heads of each layer, and over sequences; ×: a member without results."
     drawn = tuple(charts.layers(each.table, findings.title_quantity(name)) for name, each in known.items())
-    return Figure(key, title, "", reading, answer, charts=drawn)
+    return draft.show("", reading, charts=drawn)
 
 
 def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered: bool) -> tuple[Figure, ...]:
@@ -165,10 +164,10 @@ def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered
     finding = findings.describe_onsets(onsets.rows(), quantity) if ordered and quantity in WITH_ONSETS else ""
 
     def build(part: str, title: str, reading: str, draw: Callable[[pa.Table, str], alt.LayerChart]) -> Figure:
+        draft = Draft(f"{part}-{key}", title, answer)
         if not has_values(answer.table, "value"):
-            return make_empty_figure(f"{part}-{key}", title, answer, NOT_MEASURED)
-        drawn = (draw(answer.table, title),)
-        return Figure(f"{part}-{key}", title, finding, reading, answer, charts=drawn, tab=name)
+            return draft.leave_empty(NOT_MEASURED)
+        return draft.show(finding, reading, charts=(draw(answer.table, title),), tab=name)
 
     of_map = "Mean over sequences; the slider below chooses a member."
     of_traces = "A line for each head; named ones come to exceed the threshold."
@@ -177,52 +176,53 @@ def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered
 
 
 def _build_onsets(answer: Answer) -> Figure:
-    key, title = "onsets", "Onsets"
-    table = answer.table.filter(pc.equal(answer.table["state"], "appears"))
+    draft = Draft("onsets", "Onsets", answer)
+    table = draft.table.filter(pc.equal(draft.table["state"], "appears"))
     if not table.num_rows:
-        return make_empty_figure(key, title, answer, "No quantity comes to exceed its threshold over these members.")
+        return draft.leave_empty("No quantity comes to exceed its threshold over these members.")
     reading = (
         "The onset lies between the last member whose whole interval is at or below the threshold and the first whose "
         "whole interval is above it. Intervals are not adjusted for the number of heads."
     )
-    return Figure(key, title, "", reading, answer, part=table, listing=tabulate_onsets(table.to_pylist()))
+    return draft.show("", reading, part=table, listing=tabulate_onsets(table.to_pylist()))
 
 
 def _build_differences(source: FamilySource) -> Figure:
-    key, title, answer = "differences", "Last member less first", source.ask("family_differences")
-    rows = answer.rows()
-    if not rows:
-        return make_empty_figure(key, title, answer, "Fewer than two members have landed.")
+    draft = Draft("differences", "Last member less first", source.ask("family_differences"))
+    if not draft.rows:
+        return draft.leave_empty("Fewer than two members have landed.")
     reading = (
         "Paired by sequence where the tokens are the same; correlations as Fisher’s z, ratios as logarithms. Intervals "
         "are not adjusted for the number of quantities. The table below has all of them, by their names in the table "
         "`measures`, which says what they are."
     )
-    named = [row for row in rows if row["quantity"] in findings.NAMES]
-    finding, listing = findings.describe_differences(rows), tabulate_family_differences(named)
-    return Figure(key, title, finding, reading, answer, listing=listing)
+    named = [row for row in draft.rows if row["quantity"] in findings.NAMES]
+    finding, listing = findings.describe_differences(draft.rows), tabulate_family_differences(named)
+    return draft.show(finding, reading, listing=listing)
 
 
 def _build_overlaps(source: FamilySource) -> Figure:
-    key, title = "overlaps", "Selected keys that two members share"
-    answer = source.ask("family_overlaps", n=OVERLAP_N, heads=LEAST_SHARED)
-    rows = answer.rows()
-    if not rows:
+    draft = Draft(
+        "overlaps",
+        "Selected keys that two members share",
+        source.ask("family_overlaps", n=OVERLAP_N, heads=LEAST_SHARED),
+    )
+    if not draft.rows:
         why = "No two consecutive members read the same sequences."
-        return make_empty_figure(key, title, answer, why)
+        return draft.leave_empty(why)
     reading = (
         "Exact; a key counts if it is among the N keys of largest weight of both. The three heads that share least."
     )
-    finding, listing = findings.describe_overlaps(rows), tabulate_overlaps(rows)
-    return Figure(key, title, finding, reading, answer, listing=listing)
+    finding, listing = findings.describe_overlaps(draft.rows), tabulate_overlaps(draft.rows)
+    return draft.show(finding, reading, listing=listing)
 
 
 def _build_claims(source: FamilySource) -> Figure:
-    key, title, answer = "family-claims", "Verdicts on the claims", source.ask("family_claims")
-    if not answer.table.num_rows:
-        return make_empty_figure(key, title, answer, NOT_MEASURED)
+    draft = Draft("family-claims", "Verdicts on the claims", source.ask("family_claims"))
+    if not draft.table.num_rows:
+        return draft.leave_empty(NOT_MEASURED)
     reading = (
         "✓ supported, ✗ not supported, ~ undecided, ? not testable, × no results; corrected for the claims of each "
         "member."
     )
-    return Figure(key, title, "", reading, answer, charts=(charts.verdicts(answer.table),), broad=True)
+    return draft.show("", reading, charts=(charts.verdicts(draft.table),), broad=True)

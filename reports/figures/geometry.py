@@ -6,7 +6,7 @@ from functools import partial
 import pyarrow as pa
 
 from reports.charts import geometry as charts
-from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, has_values, make_empty_figure
+from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source, has_values
 from reports.findings import geometry as findings
 from reports.findings import numbers
 from reports.queries import Answer
@@ -74,12 +74,12 @@ def _join_paragraphs(*parts: str) -> str:
 
 
 def _build_diagnostics(source: Source) -> Figure:
-    key, title = "diagnostics", "How s_N grows and turns"
+    draft = Draft("diagnostics", "How s_N grows and turns", source.ask_query("label_examples"))
     examples = _find_examples(source, "diagnostics_of_head")
     shown = [example for example in examples if example.answer.table.num_rows]
     if not shown:
         why = NOT_ANALYSED if source.last_n else NOTHING_SELECTED
-        return make_empty_figure(key, title, source.ask_query("label_examples"), why)
+        return draft.leave_empty(why)
     domain = _find_domain([row for example in shown for row in example.rows])
     turning = [one for one in shown if any(has_values(one.answer.table, column) for column in findings.COSINES)]
     panels = []
@@ -88,9 +88,7 @@ def _build_diagnostics(source: Source) -> Figure:
         panels.append(charts.norms(table, title=example.title))
         if example in turning:
             panels.append(charts.cosines(table, title=f"Cosines: {numbers.name_head(example.head)}", domain=domain))
-    return Figure(
-        key,
-        title,
+    return draft.show(
         _join_paragraphs(
             findings.describe_examples([example.head for example in shown]),
             _explain_missing(examples, shown, "it attends to one key"),
@@ -101,7 +99,7 @@ def _build_diagnostics(source: Source) -> Figure:
         "last token, whose direction s_N keeps at every N; in a Mixer s_N turns from v₀ to v_L and the two norms "
         "converge; in a Reset head the sink’s part is the larger one and cos(s_N, v_L) stays low until N is very "
         "large.",
-        shown[0].answer,
+        answer=shown[0].answer,
         part=_combine_tables(shown),
         paper="Figure 7",
         marks="Of each head: norm of s_N, and without the sink or the last token; its cosines with their value states.",
@@ -118,16 +116,14 @@ def _find_domain(rows: list[numbers.Row]) -> tuple[float, float]:
 
 
 def _build_contributions(source: Source) -> Figure:
-    key, title = "contributions", "Contribution of each token, by context size"
+    draft = Draft("contributions", "Contribution of each token, by context size", source.ask_query("label_examples"))
     examples = _find_examples(source, "contributions_of_head", of_query=False)
     shown = [example for example in examples if any(row["mean_norm_y"] for row in example.rows)]
     if not shown:
         why = "No key contributes anything." if any(example.rows for example in examples) else NOT_ANALYSED
-        return make_empty_figure(key, title, source.ask_query("label_examples"), why)
+        return draft.leave_empty(why)
     largest = _find_largest_cosine([row for example in shown for row in example.rows])
-    return Figure(
-        key,
-        title,
+    return draft.show(
         _join_paragraphs(
             *(
                 numbers.join_sentences(
@@ -143,7 +139,7 @@ def _build_contributions(source: Source) -> Figure:
         "A column has at most about 200 keys besides the sink and the last token: the largest, and an even selection "
         "of the others. In the paper the last token dominates in a Retriever, lies between sink and content in a "
         "Mixer, and does not stand out in a Reset head, whose mass is spread broadly.",
-        shown[0].answer,
+        answer=shown[0].answer,
         part=_combine_tables(shown),
         paper="Figure 10",
         marks="Each mark is a key: mean over sequences of the norm of its weighted value state, in columns from the "
@@ -162,7 +158,7 @@ def _find_largest_cosine(keys: list[numbers.Row]) -> float:
 
 
 def _build_spheres(source: Source) -> Figure:
-    key, title = "spheres", "Value states of heads on a sphere"
+    draft = Draft("spheres", "Value states of heads on a sphere", source.ask_query("label_examples"))
     heads = source.ask_study("principal_directions_by_head").rows()
     of_kv_head = {(row["layer"], row["kv_head"]): row for row in numbers.drop_nulls(heads, "effective_dimension")}
     examples = _find_examples(source, "directions_of_head")
@@ -170,12 +166,10 @@ def _build_spheres(source: Source) -> Figure:
     shown = [(example, row) for example, row in directions if row and example.rows]
     if not shown:
         why = findings.describe_dimensions(heads) if heads and not of_kv_head else NOT_ANALYSED
-        return make_empty_figure(key, title, source.ask_query("label_examples"), why)
+        return draft.leave_empty(why)
     n = max(source.n, 1)
     draw = partial(charts.sphere, n=n)
-    return Figure(
-        key,
-        title,
+    return draft.show(
         _join_paragraphs(
             *(
                 numbers.join_sentences(
@@ -189,7 +183,7 @@ def _build_spheres(source: Source) -> Figure:
         "directions lies on the sphere; the others lie inside, the deeper the more they point elsewhere. The dashed "
         "circle is the typical length (root mean square). Keys nearer to the reader are larger and stronger. The paper "
         "draws heads as spheres in three dimensions, without data.",
-        shown[0][0].answer,
+        answer=shown[0][0].answer,
         part=_combine_tables([example for example, _ in shown]),
         paper="Figure 9",
         marks="Value states of sequence 0, divided by their norm, along the first three principal directions of their "
@@ -200,19 +194,16 @@ def _build_spheres(source: Source) -> Figure:
 
 
 def _build_dimensions(source: Source) -> Figure:
-    key, title = "effective-dimension", "Effective dimension by layer"
-    answer = source.ask_study("principal_directions_by_head")
-    rows = answer.rows()
-    if not has_values(answer.table, "effective_dimension"):
-        return make_empty_figure(key, title, answer, findings.describe_dimensions(rows) if rows else NOT_ANALYSED)
-    return Figure(
-        key,
-        title,
-        findings.describe_dimensions(rows),
+    draft = Draft(
+        "effective-dimension", "Effective dimension by layer", source.ask_study("principal_directions_by_head")
+    )
+    if not has_values(draft.table, "effective_dimension"):
+        return draft.leave_empty(findings.describe_dimensions(draft.rows) if draft.rows else NOT_ANALYSED)
+    return draft.show(
+        findings.describe_dimensions(draft.rows),
         "One over the sum of the squared shares of all principal directions: 1 if all value states lie along one line, "
         "and the number of their components if they spread evenly. The paper has no such figure.",
-        answer,
-        charts=(charts.dimensions(answer.table),),
+        charts=(charts.dimensions(draft.table),),
         broad=True,
         marks="Stroke: one KV head; dot: mean of the layer.",
         tab="Dimension",

@@ -41,7 +41,7 @@ def _build_distances(source: Source) -> Figure | None:
         "Distance of the selected keys from the rest",
         numbers.join_sentences(
             findings.describe_distance(rows),
-            findings.describe_critical_n(source.ask_query("critical_n_by_head").rows()),
+            findings.describe_critical_n(source.ask_query("critical_n").rows()),
             findings.describe_distance_fits(source.ask_study("limit_exponents_of_model").rows()),
         ),
         "Distance of s_N from the sum of the weighted value states left out, over the norm of the sum of all; mean "
@@ -102,7 +102,7 @@ def _build_distinguishable(source: Source) -> Figure | None:
 
 
 def _build_temperature(source: Source) -> Figure | None:
-    answer = source.ask_query("sensitivity_by_temperature")
+    answer = source.ask_query("sensitivity_bounds_model")
     rows, best = answer.rows(), source.ask_query("best_temperatures", n=max(source.n, 1))
     if not rows:
         return None

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
 import altair as alt
 import duckdb
@@ -82,6 +82,33 @@ class Figure:
         if len(self.charts) == 1:
             return [(self.key, self.charts[0])]
         return [(f"{self.key}-{index}", chart) for index, chart in enumerate(self.charts, start=1)]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A figure before its contents are known: its place on the page, and the query behind it."""
+
+    key: str
+    title: str
+    answer: Answer
+
+    @property
+    def table(self) -> pa.Table:
+        """The table that the query returned."""
+        return self.answer.table
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """Its rows."""
+        return self.answer.rows()
+
+    def show(self, finding: str, reading: str, **contents: Any) -> Figure:
+        """The figure with these contents, which are named as its fields."""
+        return Figure(self.key, self.title, finding, reading, **{"answer": self.answer} | contents)
+
+    def leave_empty(self, why: str) -> Figure:
+        """The figure that keeps its place and says why it is empty."""
+        return self.show(why, "", part=self.table.slice(0, 0))
 
 
 @dataclass(frozen=True)
@@ -186,7 +213,7 @@ class Source:
 
     def ask_shown(self, name: str, /) -> Answer:
         """Answer to the query of this name, which takes ``$study``, ``$query`` and the ``$kappa`` that figures show."""
-        row = find_shown_kappa(self.ask_query("coverage_by_kappa").rows())
+        row = find_shown_kappa(self.ask_query("coverage").rows())
         return self.ask_query(name, kappa=None if row is None else row["kappa"])
 
 
@@ -214,11 +241,6 @@ def _seek_source(connection: duckdb.DuckDBPyConnection, study: str, map_n: int) 
     source = Source(connection, study, row["query"] or 0, row["last_n"] or 0, map_n)
     source._answers["study_overview", ()] = overview
     return source
-
-
-def make_empty_figure(key: str, title: str, answer: Answer, why: str) -> Figure:
-    """Make a figure that keeps its place and says why it is empty."""
-    return Figure(key, title, why, "", answer, part=answer.table.slice(0, 0))
 
 
 def only_row(answer: Answer) -> Row | None:

@@ -12,11 +12,11 @@ from reports.figures import chance
 from reports.figures.parts import (
     NOT_ANALYSED,
     NOTHING_SELECTED,
+    Draft,
     Figure,
     Section,
     Source,
     has_values,
-    make_empty_figure,
     only_row,
 )
 from reports.findings import bounds as bounds_findings
@@ -72,18 +72,15 @@ def _describe_references(source: Source) -> str:
 
 def _build_metric(source: Source, metric: str) -> Figure:
     """Build one metric of the whole model against N, with the nulls and the twin (Figure 5)."""
-    key, title = f"{metric}-by-n", f"{numbers.NAMES[metric]} against N"
-    answer = source.ask_shown("bounds_by_n")
-    table = answer.table.filter(pc.equal(answer.table["metric"], metric))
+    draft = Draft(f"{metric}-by-n", f"{numbers.NAMES[metric]} against N", source.ask_shown("bounds_by_n"))
+    table = draft.table.filter(pc.equal(draft.table["metric"], metric))
     rows = separation_findings.join_bounds(table.to_pylist(), metric)
     if not rows:
-        return make_empty_figure(key, title, answer, NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
+        return draft.leave_empty(NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
     nulls = source.ask_query("separability_by_n").table
     twin = _read_twin(source)
     of_nulls = nulls.to_pylist()
-    return Figure(
-        key,
-        title,
+    return draft.show(
         numbers.join_sentences(
             separation_findings.describe_course(rows, metric),
             chance_findings.describe_nulls(of_nulls, metric) if of_nulls else "",
@@ -95,7 +92,6 @@ def _build_metric(source: Source, metric: str) -> Figure:
             f"Random weights: the study {source.twin.study}." if twin is not None and source.twin else "",
             _PAPER[metric],
         ),
-        answer,
         part=table,
         paper=_PAPERS[metric],
         marks=numbers.join_sentences(
@@ -136,20 +132,16 @@ def build_heads(source: Source) -> Section:
 
 def build_bounded(source: Source, metric: str) -> Figure:
     """One metric of the whole model against N, with all its bounds (Figure 5)."""
-    key, title = f"{metric.replace('_', '-')}-bounds", BOUNDED[metric]
-    answer = source.ask_shown("bounds_by_n")
-    table = answer.table.filter(pc.equal(answer.table["metric"], metric))
+    draft = Draft(f"{metric.replace('_', '-')}-bounds", BOUNDED[metric], source.ask_shown("bounds_by_n"))
+    table = draft.table.filter(pc.equal(draft.table["metric"], metric))
     rows = separation_findings.join_bounds(table.to_pylist(), metric)
     if not rows:
-        return make_empty_figure(key, title, answer, NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
-    elbow = only_row(source.ask_query("elbow_of_model"))
-    return Figure(
-        key,
-        title,
+        return draft.leave_empty(NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
+    elbow = only_row(source.ask_query("elbows_model"))
+    return draft.show(
         separation_findings.describe_envelope(rows, metric),
         "Line: mean over heads, each first averaged over sequences; band: its 95 % interval over sequences. "
         f"{_describe_settings(source)} {FLOOR + ' ' if metric == 'precision' else ''}{_PAPER[metric]}",
-        answer,
         part=table,
         marks="Diamonds: N where the mean lies outside a bound.",
         tab=numbers.NAMES[metric],
@@ -160,7 +152,7 @@ def build_bounded(source: Source, metric: str) -> Figure:
 
 def _describe_settings(source: Source) -> str:
     """κ and scale of the printed bounds that are drawn."""
-    row = bounds_findings.find_shown_kappa(source.ask_query("coverage_by_kappa").rows())
+    row = bounds_findings.find_shown_kappa(source.ask_query("coverage").rows())
     if row is None:
         return ""
     chosen = "the tightest tried" if row["serves_best"] else "in the middle of those tried"
@@ -168,44 +160,39 @@ def _describe_settings(source: Source) -> str:
 
 
 def _build_elbows(source: Source) -> Figure:
-    key, title, answer = "elbows", "Elbow of every head", source.ask_query("elbow_by_head")
-    rows = answer.rows()
-    if not has_values(answer.table, "elbow_n"):
-        why = source.explain_empty(separation_findings.describe_elbows(rows)) if source.last_n else NOTHING_SELECTED
-        return make_empty_figure(key, title, answer, why)
-    return Figure(
-        key,
-        title,
+    draft = Draft("elbows", "Elbow of every head", source.ask_query("elbow_by_head"))
+    if not has_values(draft.table, "elbow_n"):
+        why = (
+            source.explain_empty(separation_findings.describe_elbows(draft.rows)) if source.last_n else NOTHING_SELECTED
+        )
+        return draft.leave_empty(why)
+    return draft.show(
         numbers.join_sentences(
-            separation_findings.describe_model_elbow(only_row(source.ask_query("elbow_of_model"))),
-            separation_findings.describe_elbows(rows),
+            separation_findings.describe_model_elbow(only_row(source.ask_query("elbows_model"))),
+            separation_findings.describe_elbows(draft.rows),
         ),
         "The elbow of the harmonic mean of mean Precision and mean Recall is the N where it lies "
         "highest above the straight line, over log N, from N = 2 to its minimum. In the paper the strongest "
         "non-trivial separability lies at N from 1 to 4.",
-        answer,
         tab="Over N",
-        charts=(charts.elbows(answer.table),),
+        charts=(charts.elbows(draft.table),),
     )
 
 
 def _build_spread(source: Source) -> Figure:
-    key, title, answer = "precision-recall", "Precision and Recall over heads", source.ask_query("curves_by_n")
+    draft = Draft("precision-recall", "Precision and Recall over heads", source.ask_query("curves_by_n"))
     metrics = ("precision", "recall")
-    table = answer.table.filter(pc.or_(*(pc.equal(answer.table["metric"], metric) for metric in metrics)))
+    table = draft.table.filter(pc.or_(*(pc.equal(draft.table["metric"], metric) for metric in metrics)))
     if not table.num_rows:
-        return make_empty_figure(key, title, answer, NOTHING_SELECTED)
+        return draft.leave_empty(NOTHING_SELECTED)
     rows: list[numbers.Row] = table.to_pylist()
     heads = numbers.count(max(row["heads"] for row in rows), "head")
-    return Figure(
-        key,
-        title,
+    return draft.show(
         numbers.join_sentences(
             *(separation_findings.describe_spread(rows, metric) for metric in metrics),
             separation_findings.describe_fewer_heads(rows),
         ),
         f"Each head is first averaged over sequences. {FLOOR} The paper draws only means.",
-        answer,
         part=table,
         marks=f"Line: mean of {heads}; band: middle 80 % of them.",
         tab="Over N",
@@ -214,16 +201,13 @@ def _build_spread(source: Source) -> Figure:
 
 
 def _build_map(source: Source, metric: str, draw: Callable[..., alt.LayerChart]) -> Figure:
-    key, title = f"{metric}-map", f"{numbers.NAMES[metric]} of every head"
-    answer = source.ask_query("heads_at_n", n=source.n)
-    table = answer.table.select(["layer", "head", "sequences", metric])
+    draft = Draft(f"{metric}-map", f"{numbers.NAMES[metric]} of every head", source.ask_query("heads_at_n", n=source.n))
+    table = draft.table.select(["layer", "head", "sequences", metric])
     rows: list[numbers.Row] = table.to_pylist()
     if not numbers.drop_nulls(rows, metric):
-        return make_empty_figure(key, title, answer, NOTHING_SELECTED)
+        return draft.leave_empty(NOTHING_SELECTED)
     fallback = f"N = {source.asked_n} was asked for, but the largest N of any head is {source.n}."
-    return Figure(
-        key,
-        title,
+    return draft.show(
         numbers.join_sentences(
             separation_findings.describe_extremes(rows, metric),
             separation_findings.describe_blanks(rows, metric, source.n),
@@ -233,7 +217,6 @@ def _build_map(source: Source, metric: str, draw: Callable[..., alt.LayerChart])
             FLOOR if metric == "precision" else "",
             fallback if source.asked_n > source.n else "",
         ),
-        answer,
         part=table,
         tab="At one N",
         charts=(draw(table, n=source.n),),

@@ -1,7 +1,7 @@
 """Correlation of the sink's similarity to other value states with Recall (Figure 6)."""
 
 from reports.charts import sink as charts
-from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, has_values, make_empty_figure
+from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source, has_values
 from reports.findings import numbers
 from reports.findings import sink as sink_findings
 
@@ -18,28 +18,23 @@ def build_section(source: Source) -> Section:
 
 
 def _build_effect(source: Source) -> Figure:
-    key, title = "sink-effect", "The sink’s similarity and Recall"
-    answer = source.ask_query("sink_effect_by_n")
-    rows = answer.rows()
-    if not has_values(answer.table, "correlation"):
-        return make_empty_figure(key, title, answer, _explain_absence(source, rows))
-    peak = sink_findings.select_shown(rows)["n"]
+    draft = Draft("sink-effect", "The sink’s similarity and Recall", source.ask_query("sink_effect"))
+    if not has_values(draft.table, "correlation"):
+        return draft.leave_empty(_explain_absence(source, draft.rows))
+    peak = sink_findings.select_shown(draft.rows)["n"]
     heads = source.ask_query("explorer_heads", n=peak).table
     seen = bool(sink_findings.select_sink_points(heads.to_pylist()))
-    return Figure(
-        key,
-        title,
+    return draft.show(
         numbers.join_sentences(
-            sink_findings.describe_sink_effect(rows),
+            sink_findings.describe_sink_effect(draft.rows),
             sink_findings.describe_sink_heads(heads.to_pylist(), peak) if seen else "",
         ),
         "Line: Pearson correlation over all heads of Recall R(r_min, N) and ρ_0, each a mean over sequences. Depth "
         "moves both, so that random weights show it too: claims are judged within layers. Dots: the "
         "heads near the paper’s peak, N = 3, where it finds about 0.6 for Gemma-7B and Mistral-7B.",
-        answer,
         paper="Figure 6",
         marks="Band: 95 % interval over sequences.",
-        charts=(charts.sink_effect(answer.table), *([charts.sink_heads(heads, n=peak)] if seen else [])),
+        charts=(charts.sink_effect(draft.table), *([charts.sink_heads(heads, n=peak)] if seen else [])),
     )
 
 

@@ -4,7 +4,7 @@ from reports import listings
 from reports.charts import patterns as pattern_charts
 from reports.charts import taxonomy as charts
 from reports.charts.taxonomy import SIGNATURE, VERDICT
-from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Figure, Section, Source, has_values, make_empty_figure
+from reports.figures.parts import NOT_ANALYSED, NOTHING_SELECTED, Draft, Figure, Section, Source, has_values
 from reports.figures.separation import FLOOR
 from reports.findings import numbers
 from reports.findings import patterns as pattern_findings
@@ -35,70 +35,58 @@ def build_section(source: Source) -> Section:
 
 def build_depth(source: Source) -> Figure:
     """Kinds of heads by layer, and head by head (Figure 8)."""
-    key, title, answer = "kinds-by-layer", "Kinds of heads over depth", source.ask_query("taxonomy_of_heads")
-    rows = answer.rows()
-    if not rows:
-        return make_empty_figure(key, title, answer, NOT_ANALYSED)
+    draft = Draft("kinds-by-layer", "Kinds of heads over depth", source.ask_query("taxonomy_of_heads"))
+    if not draft.rows:
+        return draft.leave_empty(NOT_ANALYSED)
     shares = source.ask_query("taxonomy_by_layer").table
-    return Figure(
-        key,
-        title,
+    return draft.show(
         numbers.join_sentences(
-            taxonomy_findings.describe_kinds(rows),
-            taxonomy_findings.describe_depths(rows),
+            taxonomy_findings.describe_kinds(draft.rows),
+            taxonomy_findings.describe_depths(draft.rows),
         ),
         "Each head has exactly one label (a shape if cells are small); its tooltip gives the nearest kind. In the "
         "paper (LLaMA-2-7B) Retrievers occur mostly in the first two layers, Reset heads prevail in the next few, and "
         "Mixers from the lower middle on.",
-        answer,
-        part=answer.table.select(VERDICT),
+        part=draft.table.select(VERDICT),
         paper="Figure 8",
         tab="Over depth",
-        charts=(charts.kinds_by_layer(shares, answer.table), charts.kinds_map(answer.table)),
+        charts=(charts.kinds_by_layer(shares, draft.table), charts.kinds_map(draft.table)),
     )
 
 
 def _build_plane(source: Source) -> Figure:
-    key, title, answer = "kinds-plane", "Heads and thresholds", source.ask_query("taxonomy_of_heads")
+    draft = Draft("kinds-plane", "Heads and thresholds", source.ask_query("taxonomy_of_heads"))
     thresholds = source.ask_query("taxonomy_thresholds").table
-    if not answer.table.num_rows or not thresholds.num_rows:
-        return make_empty_figure(key, title, answer, NOT_ANALYSED)
-    if not has_values(answer.table, "cos_last_level"):
-        return make_empty_figure(
-            key, title, answer, "No head attends to two keys with a last token whose value state has a norm above 0."
-        )
-    return Figure(
-        key,
-        title,
-        taxonomy_findings.describe_planes(answer.rows()),
+    if not draft.table.num_rows or not thresholds.num_rows:
+        return draft.leave_empty(NOT_ANALYSED)
+    if not has_values(draft.table, "cos_last_level"):
+        return draft.leave_empty("No head attends to two keys with a last token whose value state has a norm above 0.")
+    return draft.show(
+        taxonomy_findings.describe_planes(draft.rows),
         "Dashed: thresholds of change and level of cos(s, v_L) alone; Mixers lie right of the vertical line and Reset "
         "heads below the horizontal one. Tooltips give the quantities of the other conditions; the table "
         "head_conditions has all conditions with their thresholds. Hollow marks: heads that meet no rule.",
-        answer,
-        part=answer.table.select(SIGNATURE),
-        charts=(charts.kinds_plane(answer.table, thresholds),),
+        part=draft.table.select(SIGNATURE),
+        charts=(charts.kinds_plane(draft.table, thresholds),),
         broad=True,
         tab="Thresholds",
     )
 
 
 def _build_patterns(source: Source) -> Figure:
-    key, title, answer = "kinds-patterns", "Kinds of heads and what they look at", source.ask_study("measures_by_label")
-    rows = answer.rows()
+    draft = Draft("kinds-patterns", "Kinds of heads and what they look at", source.ask_study("measures_by_label"))
+    rows = draft.rows
     if not rows:
         why = "What heads look at was not measured, or no head looks at a known place as only some do."
-        return make_empty_figure(key, title, answer, why)
+        return draft.leave_empty(why)
     quantities = [name for name in pattern_findings.QUANTITIES if any(row["quantity"] == name for row in rows)]
-    return Figure(
-        key,
-        title,
+    return draft.show(
         pattern_findings.describe_patterns(rows),
         "Labels are those of the view head_labels: at least 0.4 of the weight, over all queries, on the sink, the "
         "query itself, the token before, the last eight, earlier copies (duplicate) or what followed them (induction), "
         "above chance; diffuse: nearly uniform weights. Each number is the mean over the heads of a label less that "
         "over all others; in the table, the share of a kind among them less that among all others. The paper has no "
         "such labels.",
-        answer,
         marks="Dots: differences; lines: 95 % intervals over sequences.",
         tab="What heads look at",
         charts=tuple(pattern_charts.label_differences(rows, quantity=name) for name in quantities),
@@ -107,38 +95,31 @@ def _build_patterns(source: Source) -> Figure:
 
 
 def _build_sensitivity(source: Source) -> Figure:
-    key, title = "kinds-sensitivity", "Dependence of the kinds on the thresholds"
-    answer = source.ask_query("taxonomy_thresholds")
-    if not has_values(answer.table, "heads"):
-        return make_empty_figure(key, title, answer, NOT_ANALYSED)
-    rows = answer.rows()
-    return Figure(
-        key,
-        title,
-        taxonomy_findings.describe_sensitivity(rows),
+    draft = Draft(
+        "kinds-sensitivity", "Dependence of the kinds on the thresholds", source.ask_query("taxonomy_thresholds")
+    )
+    if not has_values(draft.table, "heads"):
+        return draft.leave_empty(NOT_ANALYSED)
+    return draft.show(
+        taxonomy_findings.describe_sensitivity(draft.rows),
         "One threshold changes by 10 % and all others are fixed. The paper gives no thresholds; these are parameters "
         'of one SQL macro, which can be run with others: attention-geometry sql "FROM taxonomy(last_high := 0.6)".',
-        answer,
-        listing=listings.tabulate_sensitivity(rows),
+        listing=listings.tabulate_sensitivity(draft.rows),
         tab="Thresholds",
     )
 
 
 def _build_curves(source: Source) -> Figure:
-    key, title = "kinds-curves", "Precision and Recall by kind of head"
-    answer = source.ask_query("curves_by_label")
-    if not answer.table.num_rows:
-        return make_empty_figure(key, title, answer, NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
-    return Figure(
-        key,
-        title,
-        taxonomy_findings.describe_kind_curves(answer.rows()),
+    draft = Draft("kinds-curves", "Precision and Recall by kind of head", source.ask_query("curves_by_label"))
+    if not draft.table.num_rows:
+        return draft.leave_empty(NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
+    return draft.show(
+        taxonomy_findings.describe_kind_curves(draft.rows),
         f"Each head is first averaged over sequences. {FLOOR} In the paper Retrievers have relatively higher Recall at "
         "large N but lower Precision, Mixers moderate Recall and Precision that falls slowly, and Reset heads a "
         "U-shaped curve of both.",
-        answer,
         paper="Figure 11",
         marks="Line: mean over the heads of a kind; band: middle 80 % of them.",
         tab="Precision and Recall",
-        charts=tuple(charts.kind_curves(answer.table, metric=metric) for metric in ("precision", "recall")),
+        charts=tuple(charts.kind_curves(draft.table, metric=metric) for metric in ("precision", "recall")),
     )

@@ -3,7 +3,7 @@
 import pyarrow.compute as pc
 
 from reports.charts import values as charts
-from reports.figures.parts import NOT_ANALYSED, Figure, Source, has_values, make_empty_figure, only_row
+from reports.figures.parts import NOT_ANALYSED, Draft, Figure, Source, has_values, only_row
 from reports.findings import numbers
 from reports.findings import values as findings
 
@@ -21,65 +21,53 @@ def build_similarity(source: Source) -> tuple[Figure, ...]:
 
 
 def _build_value_norm(source: Source) -> Figure:
-    key, title = "value-norm", "Norm of value states by position"
-    answer = source.ask_study("value_norm_over_heads")
-    if not answer.table.num_rows:
-        return make_empty_figure(key, title, answer, NO_POSITIONS)
-    rows = answer.rows()
-    heads = numbers.count(max(row["kv_heads"] for row in rows), "KV head")
-    return Figure(
-        key,
-        title,
-        findings.describe_value_norm(rows),
+    draft = Draft("value-norm", "Norm of value states by position", source.ask_study("value_norm_over_heads"))
+    if not draft.table.num_rows:
+        return draft.leave_empty(NO_POSITIONS)
+    heads = numbers.count(max(row["kv_heads"] for row in draft.rows), "KV head")
+    return draft.show(
+        findings.describe_value_norm(draft.rows),
         "Each KV head is first averaged over sequences. In the paper norms are level over positions except for the "
         "sink’s, which is smaller.",
-        answer,
         paper="Figure 2, left",
         tab="1: norms",
         marks=f"Line: mean of {heads}; band: middle 80 % of them.",
-        charts=(charts.value_norm(answer.table),),
+        charts=(charts.value_norm(draft.table),),
     )
 
 
 def _build_variation(source: Source) -> Figure:
-    key, title = "norm-variation", "Variation of norms over KV heads"
-    answer = source.ask_study("norm_variation_by_head")
-    rows = answer.rows()
+    draft = Draft("norm-variation", "Variation of norms over KV heads", source.ask_study("norm_variation_by_head"))
+    rows = draft.rows
     if not rows:
-        return make_empty_figure(key, title, answer, NOT_ANALYSED)
+        return draft.leave_empty(NOT_ANALYSED)
     if not any(row["cv_of_mean_norm"] or row["cv_within_sequence"] for row in rows):
-        return make_empty_figure(key, title, answer, findings.describe_norm_variation(rows))
-    return Figure(
-        key,
-        title,
+        return draft.leave_empty(findings.describe_norm_variation(rows))
+    return draft.show(
         findings.describe_norm_variation(rows),
         "The paper finds 0.02 to 0.03 and few above 0.05, which only the mean norm over sequences can show. Its "
         "variation shrinks with the square root of their number, so it reflects how many were averaged; only the "
         "variation within a sequence shows how stable norms are.",
-        answer,
         paper="Figure 2, right",
         tab="1: norms",
         marks="Coefficient of variation: standard deviation over mean, over all positions but the sink’s.",
-        charts=(charts.norm_variation(answer.table),),
+        charts=(charts.norm_variation(draft.table),),
     )
 
 
 def _build_errors(source: Source) -> Figure:
-    key, title = "similarity-errors", "Error of the exponential over KV heads"
-    answer = source.ask_study("similarity_fit_by_head")
-    rows = answer.rows()
-    if not has_values(answer.table, "mae"):
-        return make_empty_figure(key, title, answer, _explain_no_fit(source))
-    return Figure(
-        key,
-        title,
-        findings.describe_similarity_errors(rows),
+    draft = Draft(
+        "similarity-errors", "Error of the exponential over KV heads", source.ask_study("similarity_fit_by_head")
+    )
+    if not has_values(draft.table, "mae"):
+        return draft.leave_empty(_explain_no_fit(source))
+    return draft.show(
+        findings.describe_similarity_errors(draft.rows),
         "Least-squares fits over distances of the mean cosine over sequences. In the paper the error is 0.09 on "
         "average, 0.05 to 0.10 in most heads and 0.20 to 0.25 in a few.",
-        answer,
         paper="Figure 3",
         tab="2: similarity",
-        charts=(charts.similarity_errors(answer.table),),
+        charts=(charts.similarity_errors(draft.table),),
     )
 
 
@@ -92,15 +80,12 @@ _WHICH = {"best": "Best fit", "median": "Median fit", "worst": "Worst fit"}
 
 
 def _build_model(source: Source) -> Figure:
-    key, title = "similarity-model", "Similarity against distance"
-    answer = source.ask_study("similarity_curves")
-    table = answer.table.filter(pc.equal(answer.table["which"], "model"))
+    draft = Draft("similarity-model", "Similarity against distance", source.ask_study("similarity_curves"))
+    table = draft.table.filter(pc.equal(draft.table["which"], "model"))
     if not has_values(table, "mean_cosine"):
-        return make_empty_figure(key, title, answer, _explain_no_fit(source))
-    model = only_row(source.ask_study("similarity_fit_of_model"))
-    return Figure(
-        key,
-        title,
+        return draft.leave_empty(_explain_no_fit(source))
+    model = only_row(source.ask_study("assumption_similarity_model"))
+    return draft.show(
         numbers.join_sentences(
             findings.describe_similarity_curve(table.to_pylist(), "All KV heads"),
             findings.describe_model_similarity(model),
@@ -108,36 +93,31 @@ def _build_model(source: Source) -> Figure:
         "Mean cosine over pairs at that distance, over sequences and over KV heads, with both fits; in brackets: "
         "95 % intervals over sequences. The fit with a floor, c + (1 − c) exp(−β k), is not from the paper. ρ_0 is the "
         "mean cosine of the sink’s value state with the others, which the paper assumes to be constant.",
-        answer,
         part=table,
         paper="Figure 3",
         tab="2: similarity",
-        charts=(charts.similarity(table, title=title, domain=_find_domain(answer.rows())),),
+        charts=(charts.similarity(table, title=draft.title, domain=_find_domain(draft.rows)),),
     )
 
 
 def _build_curves(source: Source) -> Figure:
-    key, title = "similarity-heads", "Similarity in single KV heads"
-    answer = source.ask_study("similarity_curves")
-    tables = {which: answer.table.filter(pc.equal(answer.table["which"], which)) for which in _WHICH}
+    draft = Draft("similarity-heads", "Similarity in single KV heads", source.ask_study("similarity_curves"))
+    tables = {which: draft.table.filter(pc.equal(draft.table["which"], which)) for which in _WHICH}
     curves = {which: table for which, table in tables.items() if has_values(table, "mean_cosine")}
     if not curves:
-        return make_empty_figure(key, title, answer, _explain_no_fit(source))
+        return draft.leave_empty(_explain_no_fit(source))
     titles = {which: f"{_WHICH[which]}: {_name_kv_head(table.to_pylist()[0])}" for which, table in curves.items()}
-    return Figure(
-        key,
-        title,
+    return draft.show(
         numbers.join_sentences(
             *(findings.describe_similarity_curve(table.to_pylist(), titles[which]) for which, table in curves.items())
         ),
         "KV heads are ranked by the mean absolute error of the exponential; the axes are the same for all. In Section "
         "3.2 of the paper the exponential follows the curves of most heads.",
-        answer,
-        part=answer.table.filter(pc.not_equal(answer.table["which"], "model")),
+        part=draft.table.filter(pc.not_equal(draft.table["which"], "model")),
         paper="Figure 3",
         tab="2: similarity",
         charts=tuple(
-            charts.similarity(table, title=titles[which], domain=_find_domain(answer.rows()))
+            charts.similarity(table, title=titles[which], domain=_find_domain(draft.rows))
             for which, table in curves.items()
         ),
     )

@@ -44,7 +44,7 @@ def describe_sink_by_layer(sinks: Sequence[Row]) -> str:
 
 
 def describe_phases(fit: Row | None) -> str:
-    """Parameters of the fit of the model's mean weight (``weights_fit_of_model``)."""
+    """Parameters of the fit of the model's mean weight (``assumption_weights_model``)."""
     if fit is None:
         return ""
     if fit["variant"] is None:
@@ -68,7 +68,7 @@ def describe_phases(fit: Row | None) -> str:
 
 
 def describe_weight_variants(heads: Sequence[Row]) -> str:
-    """How many heads each variant describes best (``weights_fit_by_head``)."""
+    """How many heads each variant describes best (``assumption_weights``)."""
     numbers = Counter(row["variant"] for row in heads)
     parts = [f"{name} in {numbers[variant]}" for variant, name in VARIANTS.items() if numbers[variant]]
     chosen = f"Of {count(len(heads), 'head')}, BIC chooses {', '.join(parts)}." if parts else ""

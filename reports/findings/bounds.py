@@ -10,23 +10,23 @@ VISIBLE = 0.02
 
 
 def select_printed(kappas: Sequence[Row]) -> list[Row]:
-    """The printed family by κ (``coverage_by_kappa``)."""
+    """The printed family by κ (``coverage``)."""
     return sorted((row for row in kappas if row["family"] == "printed"), key=lambda row: row["kappa"])
 
 
 def find_shown_kappa(kappas: Sequence[Row]) -> Row | None:
-    """The κ that figures show: the one that serves best, or the middle one computed (``coverage_by_kappa``)."""
+    """The κ that figures show: the one that serves best, or the middle one computed (``coverage``)."""
     return next((row for row in select_printed(kappas) if row["shown"]), None)
 
 
 def has_variation(kappas: Sequence[Row], columns: Iterable[str]) -> bool:
-    """Whether any of some shares of the printed family differs visibly between two κ (``coverage_by_kappa``)."""
+    """Whether any of some shares of the printed family differs visibly between two κ (``coverage``)."""
     columns_known = [[row[column] for row in drop_nulls(select_printed(kappas), column)] for column in columns]
     return any(max(shares) - min(shares) >= VISIBLE for shares in columns_known if shares)
 
 
 def describe_coverage(kappas: Sequence[Row]) -> str:
-    """Coverage of the envelope at the κ that is shown, with the share of the premise (``coverage_by_kappa``)."""
+    """Coverage of the envelope at the κ that is shown, with the share of the premise (``coverage``)."""
     row = find_shown_kappa(kappas)
     if row is None:
         return "No κ has an envelope to compare the means with."
@@ -83,7 +83,7 @@ def _describe_scale_free(kappas: Sequence[Row]) -> str:
 
 
 def describe_width(kappas: Sequence[Row]) -> str:
-    """Width of the envelope (``coverage_by_kappa``)."""
+    """Width of the envelope (``coverage``)."""
     row = find_shown_kappa(kappas)
     if row is None or row["precision_width"] is None or row["recall_width"] is None:
         return "No κ has an envelope."

@@ -39,7 +39,7 @@ def describe_distance(rows: Sequence[Row]) -> str:
 
 
 def describe_critical_n(heads: Sequence[Row]) -> str:
-    """First N at which heads are as near to the rest as random keys, and the last (``critical_n_by_head``)."""
+    """First N at which heads are as near to the rest as random keys, and the last (``critical_n``)."""
     known = drop_nulls(heads, "critical_n")
     if not known:
         return "In no head do the selected keys come as near to the rest as keys at random."
@@ -135,7 +135,7 @@ def describe_distinguishable(rows: Sequence[Row]) -> str:
 
 
 def describe_sensitivity(rows: Sequence[Row]) -> str:
-    """Whether the bounds of the Jacobian's norm hold, and how close it comes (``sensitivity_by_temperature``)."""
+    """Whether the bounds of the Jacobian's norm hold, and how close it comes (``sensitivity_bounds_model``)."""
     mine = min(rows, key=lambda row: (abs(row["temperature"] - 1), row["temperature"]))
     broken = [row for row in rows if row["reported_holds"] < 1]
     text = (

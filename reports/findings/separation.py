@@ -165,7 +165,7 @@ def _explain_no_elbow(heads: Sequence[Row]) -> str:
 
 
 def describe_model_elbow(model: Row | None) -> str:
-    """Elbow of the model's mean curves (``elbow_of_model``)."""
+    """Elbow of the model's mean curves (``elbows_model``)."""
     if model is None:
         return ""
     if model["elbow_n"] is None:

@@ -16,7 +16,7 @@ PAPERS_PEAK = 3
 
 
 def select_shown(curve: Sequence[Row]) -> Row:
-    """The row at the paper's peak, or at the nearest N that has a correlation (``sink_effect_by_n``)."""
+    """The row at the paper's peak, or at the nearest N that has a correlation (``sink_effect``)."""
     return min(drop_nulls(curve, "correlation"), key=lambda row: abs(row["n"] - PAPERS_PEAK))
 
 
@@ -26,7 +26,7 @@ def format_correlation(row: Row) -> str:
 
 
 def describe_sink_effect(curve: Sequence[Row]) -> str:
-    """The correlation at the paper's peak, and at the last N (``sink_effect_by_n``)."""
+    """The correlation at the paper's peak, and at the last N (``sink_effect``)."""
     shown, last = select_shown(curve), drop_nulls(curve, "correlation")[-1]
     text = (
         f"Over all {count(shown['heads'], 'head')}, the correlation of mean Recall and ρ₀ is "
@@ -37,7 +37,7 @@ def describe_sink_effect(curve: Sequence[Row]) -> str:
 
 
 def describe_sink_effects(curves: Sequence[Row]) -> str:
-    """The correlation of each study at the paper's peak (``sink_effect_by_n`` with the column study)."""
+    """The correlation of each study at the paper's peak (``sink_effect`` with the column study)."""
     shown = {
         study: select_shown([row for row in curves if row["study"] == study])
         for study in dict.fromkeys(row["study"] for row in drop_nulls(curves, "correlation"))
@@ -47,7 +47,7 @@ def describe_sink_effects(curves: Sequence[Row]) -> str:
 
 
 def explain_no_sink_effect(curve: Sequence[Row]) -> str:
-    """Explain why no N has a correlation (``sink_effect_by_n``, with at least one row)."""
+    """Explain why no N has a correlation (``sink_effect``, with at least one row)."""
     heads = max(row["heads"] for row in curve)
     if not heads:
         return f"No head has a ρ₀: {NO_RHO_0}."

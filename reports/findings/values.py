@@ -80,7 +80,7 @@ def describe_similarity_curve(curve: Sequence[Row], title: str) -> str:
 
 
 def describe_model_similarity(model: Row | None) -> str:
-    """β, floor and ρ_0 of the whole model (``similarity_fit_of_model``)."""
+    """β, floor and ρ_0 of the whole model (``assumption_similarity_model``)."""
     if model is None:
         return ""
     parts = []

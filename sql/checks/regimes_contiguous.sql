@@ -1,8 +1,7 @@
 -- grain:   one row per (sequence, query, layer, head) whose regimes do not cover 1 to n_keys - 1 once
 -- inputs:  regimes_by_sequence, assumption_weights, attention_rows
 -- meaning: in every sequence, every head with a fit and two keys has regimes in order, the first from N = 1, each
---          starting where the one before ends, the last up to n_keys - 1, with shares between 0 and 1; no other head
---          has any
+--          starting where the one before ends, the last up to n_keys - 1; no other head has any
 WITH expected AS (
     SELECT sequence, query, layer, head, n_keys - 1 AS last_n
     FROM attention_rows
@@ -30,7 +29,6 @@ actual AS (
             AND last_n >= first_n
             AND coalesce(list_position(['', 'I', 'II', 'III', 'IV', 'V'], regime), 0)
             > list_position(['', 'I', 'II', 'III', 'IV', 'V'], regime_before)
-            AND coalesce(positive_share BETWEEN -1e-9 AND 1 + 1e-9, true)
         ) AS contiguous
     FROM in_order
     GROUP BY sequence, query, layer, head

@@ -1,4 +1,4 @@
--- grain:   one row per (sequence, query, layer, head) that does not have exactly one description, or has a wrong one
+-- grain:   one row per (sequence, query, layer, head) with a wrong description, or with selections and none
 -- inputs:  attention_rows, selection_counts, studies
 -- meaning: every head with selections has a row; the query attends to itself at least and to no later key, to the sink
 --          exactly if to all keys; its weights and that of a learned sink, which is not negative, sum to 1 (up to
@@ -13,28 +13,18 @@ WITH allowed AS (
     FROM studies
     WHERE study = $study
 )
-SELECT
-    sequence,
-    query,
-    layer,
-    head,
-    count(*) AS actual,
-    any_value(n_keys) AS n_keys,
-    any_value(sink_attended) AS sink_attended,
-    any_value(weight_sum) AS weight_sum,
-    any_value(learned_sink) AS learned_sink
+SELECT sequence, query, layer, head, n_keys, sink_attended, weight_sum, learned_sink
 FROM attention_rows
-WHERE study = $study
-GROUP BY sequence, query, layer, head
-HAVING
-    count(*) <> 1
-    OR NOT any_value(n_keys) BETWEEN 1 AND query + 1
-    OR any_value(sink_attended) <> (any_value(n_keys) = query + 1)
-    OR NOT (any_value(weight_sum) > 0 AND any_value(learned_sink) >= 0)
-    OR NOT abs(any_value(weight_sum)::DOUBLE + any_value(learned_sink) - 1)
-        <= (SELECT max(slack) FROM allowed) + any_value(n_keys) * 2.0 ** -24
+WHERE
+    study = $study
+    AND (
+        NOT n_keys BETWEEN 1 AND query + 1
+        OR sink_attended <> (n_keys = query + 1)
+        OR NOT (weight_sum > 0 AND learned_sink >= 0)
+        OR NOT abs(weight_sum::DOUBLE + learned_sink - 1) <= (SELECT max(slack) FROM allowed) + n_keys * 2.0 ** -24
+    )
 UNION ALL
-SELECT DISTINCT sequence, query, layer, head, 0, n_keys, NULL, NULL, NULL
+SELECT DISTINCT sequence, query, layer, head, n_keys, NULL, NULL, NULL
 FROM selection_counts
 ANTI JOIN attention_rows USING (study, sequence, query, layer, head)
 WHERE study = $study

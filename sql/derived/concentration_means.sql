@@ -11,11 +11,6 @@ SELECT
 {% for quantity in concentration %}
     avg({{ quantity.name }}::DOUBLE) AS {{ quantity.name }},
 {% endfor %}
-{% for top in ("top", "top_contributor") %}
-{% for role in roles %}
-    avg(({{ top }}_role = '{{ role }}')::INTEGER) AS {{ top }}_{{ role }}_share,
-{% endfor %}
-{% endfor %}
 FROM concentration
 WHERE study = $study
 GROUP BY study, query, layer, head

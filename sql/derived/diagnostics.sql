@@ -8,11 +8,9 @@ SELECT
     head,
     n,
     count(*) AS sequences,
-    avg(norm_s::DOUBLE) AS norm_s,
-    avg(norm_s_without_sink::DOUBLE) AS norm_s_without_sink,
-    avg(norm_s_without_last::DOUBLE) AS norm_s_without_last,
-    avg(cos_sink::DOUBLE) AS cos_sink,
-    avg(cos_last::DOUBLE) AS cos_last
+{% for quantity in ("norm_s", "norm_s_without_sink", "norm_s_without_last", "cos_sink", "cos_last") %}
+    avg({{ quantity }}::DOUBLE) AS {{ quantity }}{{ "," if not loop.last }}
+{% endfor %}
 FROM selection_counts
 WHERE study = $study
 GROUP BY query, layer, head, n

@@ -6,11 +6,7 @@
 CREATE MACRO best_n(measure := 'f_r_max', first_n := 2, last_n := NULL) AS TABLE
 WITH measured AS (
     SELECT
-        study,
-        query,
-        layer,
-        head,
-        n,
+        *,
         CASE measure
             WHEN 'precision' THEN precision
             WHEN 'recall' THEN recall

@@ -14,10 +14,9 @@ WITH bounds AS (
         n,
         avg((margin > 0)::INTEGER) AS premise_share,
         avg(margin) AS margin,
-        avg(precision_lower) AS precision_lower,
-        avg(recall_lower) AS recall_lower,
-        avg(f_r_max_lower) AS f_r_max_lower,
-        avg(f_r_min_lower) AS f_r_min_lower
+{% for metric in metrics %}
+        avg({{ metric }}_lower) AS {{ metric }}_lower{{ "," if not loop.last }}
+{% endfor %}
     FROM lower_bounds(kappa, scale)
     GROUP BY study, query, layer, head, n
 )
@@ -30,17 +29,10 @@ SELECT
     sequences,
     premise_share,
     margin,
-    precision,
-    precision_lower,
-    precision >= precision_lower - 1e-6 AS precision_holds,
-    recall,
-    recall_lower,
-    recall >= recall_lower - 1e-6 AS recall_holds,
-    f_r_max,
-    f_r_max_lower,
-    f_r_max >= f_r_max_lower - 1e-6 AS f_r_max_holds,
-    f_r_min,
-    f_r_min_lower,
-    f_r_min >= f_r_min_lower - 1e-6 AS f_r_min_holds
+{% for metric in metrics %}
+    {{ metric }},
+    {{ metric }}_lower,
+    {{ metric }} >= {{ metric }}_lower - 1e-6 AS {{ metric }}_holds{{ "," if not loop.last }}
+{% endfor %}
 FROM bounds -- listed first: DuckDB pushes a filter on a shared column down to the relation that the column is taken from
 JOIN selection_means USING (study, query, layer, head, n)

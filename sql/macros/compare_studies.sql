@@ -9,10 +9,9 @@ WITH means AS (
     FROM selection_means_model
     UNPIVOT INCLUDE NULLS (
         (mean, low, high) FOR metric IN (
-            (precision, precision_low, precision_high) AS 'precision',
-            (recall, recall_low, recall_high) AS 'recall',
-            (f_r_max, f_r_max_low, f_r_max_high) AS 'f_r_max',
-            (f_r_min, f_r_min_low, f_r_min_high) AS 'f_r_min'
+{% for metric in metrics %}
+            ({{ metric }}, {{ metric }}_low, {{ metric }}_high) AS '{{ metric }}'{{ "," if not loop.last }}
+{% endfor %}
         )
     )
 ),

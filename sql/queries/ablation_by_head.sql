@@ -13,13 +13,9 @@ measured AS (
         layer,
         head,
         any_value(kv_head) AS kv_head,
-        any_value(value) FILTER (WHERE measure = 'recall') AS recall,
-        any_value(value) FILTER (WHERE measure = 'elbow') AS elbow,
-        any_value(value) FILTER (WHERE measure = 'retriever_score') AS retriever_score,
-        any_value(value) FILTER (WHERE measure = 'mixer_score') AS mixer_score,
-        any_value(value) FILTER (WHERE measure = 'reset_score') AS reset_score,
-        any_value(value) FILTER (WHERE measure = 'rho_0') AS rho_0,
-        any_value(value) FILTER (WHERE measure = 'effective_keys') AS effective_keys
+{% for measure in ("recall", "elbow", "retriever_score", "mixer_score", "reset_score", "rho_0", "effective_keys") %}
+        any_value(value) FILTER (WHERE measure = '{{ measure }}') AS {{ measure }}{{ "," if not loop.last }}
+{% endfor %}
     FROM head_measures
     WHERE study = $study
     GROUP BY layer, head

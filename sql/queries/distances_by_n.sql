@@ -1,15 +1,9 @@
 -- grain:   one row per (query, n)
--- inputs:  distance_means_model, limit_exponents, attention_rows, log_grid; $study
+-- inputs:  distance_means_model, limit_exponents, keys_of_queries, log_grid; $study
 -- meaning: mean distance of the selected keys from the rest, divided by the norm of each head's output, and the same
 --          for N random keys, on a log grid of n up to the number of keys of the query; fitted: the fitted power of N,
 --          up to half of the keys, NULL beyond; n_keys: largest number of keys of a head
-WITH keys AS (
-    SELECT query, max(n_keys) AS n_keys
-    FROM attention_rows
-    WHERE study = $study
-    GROUP BY query
-),
-grid AS (
+WITH grid AS (
     FROM log_grid((SELECT max(n) FROM distance_means_model WHERE study = $study), points := 48)
 ),
 fits AS (
@@ -31,7 +25,7 @@ SELECT
     CASE WHEN 2 * means.n <= n_keys THEN level * means.n ** exponent END AS fitted
 FROM distance_means_model AS means
 SEMI JOIN grid ON means.n = point
-JOIN keys USING (query)
+JOIN keys_of_queries($study) USING (query)
 LEFT JOIN fits USING (query)
 WHERE study = $study
 ORDER BY query, means.n

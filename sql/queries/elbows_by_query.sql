@@ -1,14 +1,8 @@
 -- grain:   one row per query
--- inputs:  elbows_model, elbows, attention_rows; $study
+-- inputs:  elbows_model, elbows, keys_of_queries; $study
 -- meaning: the elbow of the model and those of its heads at each context size; n_keys: largest number of keys of a
 --          head; heads: number of heads with an elbow, over which the quartiles are taken
-WITH keys AS (
-    SELECT query, max(n_keys) AS n_keys
-    FROM attention_rows
-    WHERE study = $study
-    GROUP BY query
-),
-of_heads AS (
+WITH of_heads AS (
     SELECT
         query,
         quantile_disc(elbow_n, 0.5) AS median_elbow_n,
@@ -27,5 +21,5 @@ of_model AS (
 SELECT query, n_keys, model_elbow_n, median_elbow_n, p25_elbow_n, p75_elbow_n, heads
 FROM of_heads
 JOIN of_model USING (query)
-JOIN keys USING (query)
+JOIN keys_of_queries($study) USING (query)
 ORDER BY query

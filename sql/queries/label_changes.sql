@@ -1,14 +1,8 @@
 -- grain:   one row per query but the last
--- inputs:  head_taxonomy, attention_rows; $study
+-- inputs:  head_taxonomy, keys_of_queries; $study
 -- meaning: number of heads that have another label at the next query, in a larger context; no rows for a single query;
 --          n_keys: largest number of keys of a head
-WITH keys AS (
-    SELECT query, max(n_keys) AS n_keys
-    FROM attention_rows
-    WHERE study = $study
-    GROUP BY query
-),
-followed AS (
+WITH followed AS (
     SELECT
         query,
         label,
@@ -20,7 +14,7 @@ followed AS (
 )
 SELECT query, n_keys, next_query, count(*) FILTER (WHERE label <> next_label) AS changed, count(*) AS heads
 FROM followed
-JOIN keys USING (query)
+JOIN keys_of_queries($study) USING (query)
 WHERE next_query IS NOT NULL
 GROUP BY query, n_keys, next_query
 ORDER BY query

@@ -5,7 +5,7 @@
 --          16 keys of largest weight; of 'diffuse', the weight that the largest key leaves to the others; heads: number of
 --          heads with the label
 WITH named AS (
-    SELECT label, layer, head, share, share_low, share_high, lift, count(*) OVER (PARTITION BY label) AS heads
+    SELECT label, layer, head, share, count(*) OVER (PARTITION BY label) AS heads
     FROM head_labels
     WHERE study = $study
     QUALIFY row_number() OVER (PARTITION BY label ORDER BY share DESC, layer, head) <= 5
@@ -59,12 +59,8 @@ SELECT
     layer,
     head,
     any_value(share) AS share,
-    any_value(share_low) AS share_low,
-    any_value(share_high) AS share_high,
-    any_value(lift) AS lift,
     arg_max(sequence, (held.weight, -sequence, query)) AS sequence,
-    arg_max(query, (held.weight, -sequence, query)) AS query,
-    max(held.weight) AS weight
+    arg_max(query, (held.weight, -sequence, query)) AS query
 FROM held
 JOIN named USING (label, layer, head)
 GROUP BY label, heads, layer, head

@@ -1,15 +1,9 @@
 -- grain:   one row per (query, metric, n); metric is precision or recall
--- inputs:  selection_means_model, attention_rows; $study
+-- inputs:  selection_means_model, keys_of_queries; $study
 -- meaning: mean Precision and Recall of the model at each context size, with their intervals over sequences, for
 --          n = 1, 2, 4, 8, … up to the number of keys of the query; n_keys: largest number of keys of a head; heads: those
 --          that attend to more than n keys
-WITH keys AS (
-    SELECT query, max(n_keys) AS n_keys
-    FROM attention_rows
-    WHERE study = $study
-    GROUP BY query
-),
-means AS (
+WITH means AS (
     SELECT query, n, heads, precision, precision_low, precision_high, recall, recall_low, recall_high
     FROM selection_means_model
     WHERE study = $study AND n & (n - 1) = 0
@@ -24,5 +18,5 @@ by_metric AS (
 )
 SELECT query, n_keys, metric, n, heads, mean, low, high
 FROM by_metric
-JOIN keys USING (query)
+JOIN keys_of_queries($study) USING (query)
 ORDER BY query, metric, n

@@ -11,30 +11,14 @@ SELECT
     count(*) AS points,
     count(*) FILTER (WHERE meets_assumptions) AS points_meeting,
     avg(premise_share) AS premise_share,
-    count(precision_holds) AS precision_points,
-    count(recall_holds) AS recall_points,
-    count(precision_upper_holds) AS precision_upper_points,
-    count(recall_upper_holds) AS recall_upper_points,
-    avg(precision_holds::INTEGER) AS precision_holds,
-    avg(recall_holds::INTEGER) AS recall_holds,
-    avg(precision_upper_holds::INTEGER) AS precision_upper_holds,
-    avg(recall_upper_holds::INTEGER) AS recall_upper_holds,
-    count(precision_holds) FILTER (WHERE meets_assumptions) AS precision_points_meeting,
-    count(recall_holds) FILTER (WHERE meets_assumptions) AS recall_points_meeting,
-    count(precision_upper_holds) FILTER (WHERE meets_assumptions) AS precision_upper_points_meeting,
-    count(recall_upper_holds) FILTER (WHERE meets_assumptions) AS recall_upper_points_meeting,
-    avg(precision_holds::INTEGER) FILTER (WHERE meets_assumptions) AS precision_holds_meeting,
-    avg(recall_holds::INTEGER) FILTER (WHERE meets_assumptions) AS recall_holds_meeting,
-    avg(precision_upper_holds::INTEGER) FILTER (WHERE meets_assumptions) AS precision_upper_holds_meeting,
-    avg(recall_upper_holds::INTEGER) FILTER (WHERE meets_assumptions) AS recall_upper_holds_meeting,
-    avg(precision_lower_share) AS precision_lower_share,
-    avg(recall_lower_share) AS recall_lower_share,
-    avg(precision_upper_share) AS precision_upper_share,
-    avg(recall_upper_share) AS recall_upper_share,
-    min(precision_gap) AS worst_precision_gap,
-    min(recall_gap) AS worst_recall_gap,
-    min(precision_upper_gap) AS worst_precision_upper_gap,
-    min(recall_upper_gap) AS worst_recall_upper_gap
+{% for inequality in ("precision", "recall", "precision_upper", "recall_upper") %}
+    count({{ inequality }}_holds) AS {{ inequality }}_points,
+    avg({{ inequality }}_holds::INTEGER) AS {{ inequality }}_holds,
+    count({{ inequality }}_holds) FILTER (WHERE meets_assumptions) AS {{ inequality }}_points_meeting,
+    avg({{ inequality }}_holds::INTEGER) FILTER (WHERE meets_assumptions) AS {{ inequality }}_holds_meeting,
+    min({{ inequality }}_gap) AS worst_{{ inequality }}_gap,
+{% endfor %}
+    avg(COLUMNS('(lower|upper)_share'))
 FROM monte_carlo
 WHERE study = $study
 GROUP BY family, kappa, scale

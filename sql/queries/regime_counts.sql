@@ -1,12 +1,10 @@
 -- grain:   one row per regime that some head has
 -- inputs:  selection_regimes; $study, $query
--- meaning: Table 2 over heads: number of heads that have a regime, its first and last N in the median head, and the
---          number of heads in which mean Δ/B rises, falls, or is above 0 at most N of the regime
+-- meaning: Table 2 over heads: number of heads that have a regime, and of those in which mean Δ/B rises, falls, or is above
+--          0 at most N of the regime
 SELECT
     regime,
     count(*) AS heads,
-    quantile_disc(first_n, 0.5) AS median_first_n,
-    quantile_disc(last_n, 0.5) AS median_last_n,
     count(*) FILTER (WHERE slope > 0) AS rising,
     count(*) FILTER (WHERE slope < 0) AS falling,
     count(*) FILTER (WHERE positive_share > 0.5) AS mostly_positive

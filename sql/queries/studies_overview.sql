@@ -6,18 +6,12 @@
 --          does not support (claims_beyond_twin), Precision and Recall at the largest N up to 4 (shown_n), the mean
 --          attention on the sink (sinks: of each head, layer by layer; NULL if hidden), and the share of heads of each
 --          kind; twin: the study of random weights; is_twin: whether it is that of another; NULL: not known
-WITH asked AS (
-    SELECT study, list_sort(list(DISTINCT query)) AS queries
-    FROM attention_by_position
-    GROUP BY study
-),
-judged AS (
+WITH judged AS (
     SELECT
         study,
         count(*) FILTER (WHERE verdict = 'supported') AS claims_supported,
         count(*) FILTER (WHERE verdict IN ('supported', 'not supported')) AS claims_judged,
-        CASE WHEN count(twin_verdict) > 0 THEN count(*) FILTER (WHERE beyond_twin) END AS claims_beyond_twin,
-        count(*) AS claims
+        CASE WHEN count(twin_verdict) > 0 THEN count(*) FILTER (WHERE beyond_twin) END AS claims_beyond_twin
     FROM claims
     GROUP BY study
 ),
@@ -49,10 +43,10 @@ rests AS (
 shares AS (
     SELECT
         study,
-        avg((label = 'Retriever')::INTEGER) AS retriever_share,
-        avg((label = 'Mixer')::INTEGER) AS mixer_share,
-        avg((label = 'Reset')::INTEGER) AS reset_share,
-        avg((label = 'Other')::INTEGER) AS other_share
+{% for kind in kinds %}
+        avg((label = '{{ kind.label }}')::INTEGER) AS {{ kind.name }}_share,
+{% endfor %}
+        avg((label = '{{ other }}')::INTEGER) AS other_share
     FROM head_taxonomy
     GROUP BY study, query
     QUALIFY query = max(query) OVER (PARTITION BY study)
@@ -66,15 +60,12 @@ SELECT
     sequences,
     layers,
     heads,
-    head_dim,
     attention_layers,
     all_heads,
     alike,
-    queries,
     coalesce(claims_supported, 0) AS claims_supported,
     coalesce(claims_judged, 0) AS claims_judged,
     claims_beyond_twin,
-    coalesce(claims, 0) AS claims,
     model_elbow_n,
     precision,
     recall,
@@ -84,13 +75,9 @@ SELECT
     sink_layers,
     twin,
     study IN (SELECT twin FROM studies WHERE twin IS NOT NULL) AS is_twin,
-    retriever_share,
-    mixer_share,
-    reset_share,
-    other_share
+    shares.* EXCLUDE study
 FROM studies
 JOIN model_sizes USING (study)
-LEFT JOIN asked USING (study)
 LEFT JOIN judged USING (study)
 LEFT JOIN of_model USING (study)
 LEFT JOIN separated USING (study)

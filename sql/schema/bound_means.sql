@@ -3,11 +3,7 @@
 -- meaning: bounds on the expected Precision, Recall and F of a head, mean over sequences; NULL where there is none
 -- rows:    head_n * families
 CREATE TABLE bound_means (
-    study VARCHAR NOT NULL, -- name of the study
-    query INTEGER NOT NULL, -- position of the query in its sequence
-    layer SMALLINT NOT NULL, -- layer, from 0
-    head SMALLINT NOT NULL, -- query head, from 0
-    n INTEGER NOT NULL, -- N, the number of selected keys
+{{ key_columns("study", "query", "layer", "head", "n") }}
     family VARCHAR NOT NULL, -- 'printed': Theorems 1-2; 'scale_free': lower bounds that hold for independent directions
     kappa DOUBLE, -- κ of the printed bounds; NULL for the scale-free ones, which have none
     scale VARCHAR, -- scale of the printed bounds, 'unit' or 'raw'; NULL for the scale-free ones

@@ -4,12 +4,11 @@
 --          state with those of the last token and of the sink (Figure 10); positions that a window hides have no row
 -- rows:    head_keys
 CREATE TABLE contributions (
-    study VARCHAR NOT NULL, -- name of the study
+{{ key_columns("study") }}
     query INTEGER NOT NULL, -- position of the query in its sequence, which is that of the last token
-    layer SMALLINT NOT NULL, -- layer, from 0
-    head SMALLINT NOT NULL, -- query head, from 0
+{{ key_columns("layer", "head") }}
     position INTEGER NOT NULL, -- position of the key; 0 is the sink, query the last token
-    sequences INTEGER NOT NULL, -- number of sequences averaged
+{{ key_columns("sequences") }}
     mean_norm_y FLOAT NOT NULL, -- mean norm of the weighted value state over sequences, in model units [0, inf)
     sd_norm_y FLOAT NOT NULL, -- its standard deviation over sequences (divisor: sequences) [0, inf)
     mean_cos_last FLOAT, -- mean cosine of its value state with the last token's; NULL if one of them always has norm 0 [-1, 1]

@@ -3,11 +3,9 @@
 -- meaning: mean cosine between two value states, neither the sink's, against their distance (Assumption 2, Figure 3)
 -- rows:    kv_heads * distances
 CREATE TABLE cosine_by_distance (
-    study VARCHAR NOT NULL, -- name of the study
-    layer SMALLINT NOT NULL, -- layer, from 0
-    kv_head SMALLINT NOT NULL, -- KV head, from 0
+{{ key_columns("study", "layer", "kv_head") }}
     distance INTEGER NOT NULL, -- distance of the two positions, from 1 [1, inf)
-    sequences INTEGER NOT NULL, -- number of sequences averaged
+{{ key_columns("sequences") }}
     mean_cosine FLOAT, -- mean over all pairs at this distance, then over sequences; NULL if all have norm 0 [-1, 1]
     sd_cosine FLOAT -- standard deviation of the sequences' means (divisor: sequences) [0, 1]
 )

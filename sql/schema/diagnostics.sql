@@ -4,12 +4,7 @@
 --          and its cosines with their value states (Figure 7)
 -- rows:    head_n
 CREATE TABLE diagnostics (
-    study VARCHAR NOT NULL, -- name of the study
-    query INTEGER NOT NULL, -- position of the query in its sequence
-    layer SMALLINT NOT NULL, -- layer, from 0
-    head SMALLINT NOT NULL, -- query head, from 0
-    n INTEGER NOT NULL, -- N, the number of selected keys
-    sequences INTEGER NOT NULL, -- number of sequences averaged
+{{ key_columns("study", "query", "layer", "head", "n", "sequences") }}
     norm_s DOUBLE NOT NULL, -- mean norm of s_N, in model units [0, inf)
     norm_s_without_sink DOUBLE, -- mean norm of s_N without the sink's part; NULL if a window hides the sink [0, inf)
     norm_s_without_last DOUBLE NOT NULL, -- mean norm of s_N without the last token's part [0, inf)

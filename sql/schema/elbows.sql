@@ -2,10 +2,12 @@
 -- inputs:  selection_means{{ "_model" if model }}
 {% if model %}
 -- meaning: the elbow of the whole model, from its mean Precision and Recall
+-- rows:    queries_of_two
 {% else %}
 -- meaning: the elbow of each head: the harmonic mean of mean Precision and mean Recall, falls from N = 2
 --          to its lowest value; the elbow is the N at which the curve lies highest above the straight line between
 --          these two points over ln N, if by at least a tenth of the fall; N = 1 is trivial
+-- rows:    head_queries
 {% endif %}
 CREATE TABLE elbows{{ "_model" if model }} (
 {{ key_columns("study", "query") }}

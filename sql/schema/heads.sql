@@ -3,9 +3,9 @@
 -- meaning: which KV head's value states each query head reads; layers without softmax attention have no rows
 -- rows:    heads
 CREATE TABLE heads (
-    study VARCHAR NOT NULL, -- name of the study
+{{ key_columns("study") }}
     layer SMALLINT NOT NULL, -- layer, from 0; its number in the model, counting layers without attention
-    head SMALLINT NOT NULL, -- query head, from 0
+{{ key_columns("head") }}
     kv_head SMALLINT NOT NULL, -- KV head whose value states the query head weights, from 0
     head_dim INTEGER NOT NULL -- d, length of one value state of this head
 )

@@ -5,6 +5,6 @@
 CREATE TABLE measure_values (
 {{ key_columns("study") }}
     measure VARCHAR NOT NULL, -- short name, as in measures
-    sequence INTEGER NOT NULL, -- sequence, from 0
+{{ key_columns("sequence") }}
     value DOUBLE NOT NULL -- the number of the sequence
 )

@@ -3,7 +3,7 @@
 -- meaning: Table 1: how the printed lower bounds change when one parameter moves from low to high and the others are
 --          fixed; β and d are fixed at larger values than the study's if Δ > 0 holds at no N for these
 CREATE TABLE parameter_effects (
-    study VARCHAR NOT NULL, -- name of the study
+{{ key_columns("study") }}
     parameter VARCHAR NOT NULL, -- 'd', 'L', 'N', 'a_0', 'a_min_in', 'a_max_out', 'beta', 'eta', 'omega', 'T_1' or 'T_2'
     n INTEGER NOT NULL, -- N at which the bounds are computed (for parameter 'N' it varies from low to high)
     kappa DOUBLE NOT NULL, -- κ of the bounds

@@ -3,10 +3,9 @@
 -- meaning: the parameters from which a synthetic study's tensors were drawn, for its fits to recover; empty for other
 --          studies
 CREATE TABLE planted_assumptions (
-    study VARCHAR NOT NULL, -- name of the study
+{{ key_columns("study") }}
     query INTEGER NOT NULL, -- position of the query in its sequence; T_1, T_2 and p_base depend on it
-    layer SMALLINT NOT NULL, -- layer, from 0
-    head SMALLINT NOT NULL, -- query head, from 0
+{{ key_columns("layer", "head") }}
     kv_head SMALLINT NOT NULL, -- KV head, from 0; value states are drawn once for each
     c DOUBLE NOT NULL, -- C
     lambda_sink DOUBLE NOT NULL, -- λ

@@ -4,9 +4,7 @@
 --          sink's, about the origin and over all sequences (Figure 9)
 -- rows:    kv_heads
 CREATE TABLE principal_directions (
-    study VARCHAR NOT NULL, -- name of the study
-    layer SMALLINT NOT NULL, -- layer, from 0
-    kv_head SMALLINT NOT NULL, -- KV head, from 0
+{{ key_columns("study", "layer", "kv_head") }}
     sequences INTEGER NOT NULL, -- number of sequences
     status VARCHAR NOT NULL, -- 'ok', or 'zero': all value states but the sink's have norm 0
     share_1 DOUBLE, -- share of the squared length along the first principal direction; shares of all directions sum to 1 [0, 1]

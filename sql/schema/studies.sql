@@ -3,7 +3,7 @@
 -- meaning: what was run: model, text, settings, hashes and library versions
 -- rows:    1
 CREATE TABLE studies (
-    study VARCHAR NOT NULL, -- name of the study
+{{ key_columns("study") }}
     model VARCHAR NOT NULL, -- hub id, directory or file of the model, or 'embedded'
     model_name VARCHAR NOT NULL, -- name of the model in the metadata of a GGUF file; otherwise the same as model
     architecture VARCHAR, -- class of the model in transformers; NULL: no model

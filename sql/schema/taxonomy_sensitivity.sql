@@ -3,8 +3,7 @@
 -- meaning: how kinds change when one threshold of the taxonomy is changed by 10 %, halved or doubled, and all others
 --          are fixed: how far 'Other' depends on thresholds that the paper does not give
 CREATE TABLE taxonomy_sensitivity (
-    study VARCHAR NOT NULL, -- name of the study
-    query INTEGER NOT NULL, -- position of the query in its sequence
+{{ key_columns("study", "query") }}
     threshold VARCHAR NOT NULL, -- name of the threshold, a parameter of the macro taxonomy
     factor DOUBLE NOT NULL, -- 0.5, 0.9, 1.1 or 2
     value DOUBLE NOT NULL, -- the threshold times the factor

@@ -3,8 +3,7 @@
 -- meaning: the text that was read; token is untrusted text and must be escaped wherever it is shown
 -- rows:    sequences * positions
 CREATE TABLE tokens (
-    study VARCHAR NOT NULL, -- name of the study
-    sequence INTEGER NOT NULL, -- sequence, from 0
+{{ key_columns("study", "sequence") }}
     position INTEGER NOT NULL, -- position in the sequence; 0 is the sink
     token_id INTEGER NOT NULL, -- id in the model's vocabulary
     token VARCHAR NOT NULL -- the token as text

@@ -4,9 +4,7 @@
 --          three principal directions of the head; a direction within these three lies on the sphere. Axes are oriented
 --          so that the mean over all sequences, without the sink's, is positive. Positions with norm 0 have no row
 CREATE TABLE value_directions (
-    study VARCHAR NOT NULL, -- name of the study
-    layer SMALLINT NOT NULL, -- layer, from 0
-    kv_head SMALLINT NOT NULL, -- KV head, from 0
+{{ key_columns("study", "layer", "kv_head") }}
     position INTEGER NOT NULL, -- position in sequence 0; 0 is the sink
     x FLOAT NOT NULL, -- component along the first principal direction, from -1 to 1 [-1, 1]
     y FLOAT NOT NULL, -- along the second; 0 if values have one component [-1, 1]

@@ -3,11 +3,9 @@
 -- meaning: norm of the value states at each position, over sequences (Figure 2 left)
 -- rows:    kv_heads * positions
 CREATE TABLE value_norm_by_position (
-    study VARCHAR NOT NULL, -- name of the study
-    layer SMALLINT NOT NULL, -- layer, from 0
-    kv_head SMALLINT NOT NULL, -- KV head, from 0
+{{ key_columns("study", "layer", "kv_head") }}
     position INTEGER NOT NULL, -- position in the sequence; 0 is the sink
-    sequences INTEGER NOT NULL, -- number of sequences averaged
+{{ key_columns("sequences") }}
     mean_norm FLOAT NOT NULL, -- mean norm over sequences, in model units [0, inf)
     sd_norm FLOAT NOT NULL -- standard deviation of the norm over sequences (divisor: sequences), in model units [0, inf)
 )

@@ -41,7 +41,7 @@ SELECT
     heads, -- number of heads averaged: those that attend to more than n keys
     bounded_heads, -- number of those that have bounds; means of bounds are over them
 {% endif %}
-    sequences, -- number of sequences averaged
+{{ key_names("sequences") }}
     premise_share, -- share of {{ "(head, sequence)" if model else "sequences" }} with Δ > 0, the premise of the theorems; NULL for the scale-free ones
     margin, -- mean of Δ/B over {{ "heads" if model else "sequences" }} (eq. 8), Δ with its sign; NULL for the scale-free ones
 {% for metric, meaning in metrics.items() %}

@@ -55,8 +55,7 @@ ranked AS (
         )
 )
 SELECT
-    study, -- name of the study
-    query, -- position of the query in its sequence
+{{ key_names("study", "query") }}
     family, -- 'printed': Theorems 1-2; 'scale_free': lower bounds that hold for independent directions
     kappa, -- κ of the printed bounds; NULL for the scale-free ones, which have none
     scale, -- scale of the printed bounds, 'unit' or 'raw'; NULL for the scale-free ones

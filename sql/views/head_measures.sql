@@ -71,9 +71,7 @@ measured AS (
     FROM head_ablation
 )
 SELECT
-    study, -- name of the study
-    layer, -- layer, from 0
-    head, -- query head, from 0
+{{ key_names("study", "layer", "head") }}
     kv_head, -- KV head whose value states the query head weighs, from 0
     measure, -- name of the measure: a column of its source table, 'elbow', 'mass' (n_90 of key_budgets), 'delta_loss_KIND' or 'kl_KIND'
     value, -- value of the measure; NULL if it does not exist

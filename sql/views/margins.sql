@@ -4,11 +4,7 @@
 --          macro lower_bounds
 CREATE OR REPLACE VIEW margins AS
 SELECT
-    study, -- name of the study
-    sequence, -- sequence, from 0
-    query, -- position of the query in its sequence
-    layer, -- layer, from 0
-    head, -- query head, from 0
+{{ key_names("study", "sequence", "query", "layer", "head") }}
     n, -- N, the number of selected keys, 1 to n_keys - 1
     n_keys, -- number of keys the query may attend to
     head_dim, -- d, length of one value state

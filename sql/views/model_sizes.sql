@@ -14,7 +14,7 @@ WITH by_study AS (
     GROUP BY study
 )
 SELECT
-    study, -- name of the study
+{{ key_names("study") }}
     coalesce(attention_layers, range(layers)) AS attention_layers, -- layers with softmax attention, ascending
     coalesce(all_heads, layers * studies.heads) AS all_heads, -- number of query heads in all layers
     coalesce(all_kv_heads, layers * kv_heads) AS all_kv_heads, -- number of KV heads in all layers

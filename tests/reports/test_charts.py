@@ -124,7 +124,7 @@ def test_bounds_are_told_apart_without_colour(small: duckdb.DuckDBPyConnection) 
 
 def test_coverage_draws_no_line_for_what_no_row_has(small: duckdb.DuckDBPyConnection) -> None:
     """A line without any value would leave its axis without an extent, which Vega-Lite warns of."""
-    rows = of_query(small, SMALL, "coverage_by_kappa").to_pylist()
+    rows = of_query(small, SMALL, "coverage").to_pylist()
 
     def lines(**changed: Any) -> list[str]:
         spec = bounds_charts.coverage(pa.Table.from_pylist([row | changed for row in rows])).to_dict()

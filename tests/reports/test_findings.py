@@ -156,7 +156,7 @@ def test_elbows_count_those_without_one() -> None:
 
 
 def elbow(status: str | None, **found: float | None) -> Row:
-    """A row of ``elbow_by_head`` or ``elbow_of_model``, without an elbow unless one is given."""
+    """A row of ``elbow_by_head`` or ``elbows_model``, without an elbow unless one is given."""
     row = {"layer": 0, "head": 0, "status": status, "elbow_n": None, "harmonic_mean": None}
     return row | {"lowest_n": None, "lowest_harmonic_mean": None} | found
 
@@ -274,7 +274,7 @@ def test_parts_that_share_a_measure_write_it_once_and_others_by_name() -> None:
 
 
 def covered(kappa: float, *, best: bool, **changed: float | None) -> Row:
-    """A row of ``coverage_by_kappa`` of the printed family."""
+    """A row of ``coverage`` of the printed family."""
     shares = {"precision_coverage": 0.5, "recall_coverage": 0.5, "precision_coverage_premise": 1.0}
     premise = {"recall_coverage_premise": 1.0, "premise_share": 0.2, "premise_rows": 3}
     row = {"family": "printed", "kappa": kappa, "serves_best": best, "shown": best, "rows": 9, "precision_width": 0.4}

@@ -12,7 +12,7 @@ from reports.findings.taxonomy import find_halfway
 
 
 def effect(n: int, correlation: float | None, *, spread: float | None = 0.1, heads: int = 100) -> Row:
-    """A row of ``sink_effect_by_n``, its interval ``spread`` to either side."""
+    """A row of ``sink_effect``, its interval ``spread`` to either side."""
     low = high = None
     if correlation is not None and spread is not None:
         low, high = correlation - spread, correlation + spread

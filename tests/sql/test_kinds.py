@@ -219,8 +219,8 @@ def verdict(weights: np.ndarray, values: np.ndarray) -> tuple[Row, dict[str, boo
         met = {one["condition"]: one["met_share"] == 1 for one in rows_of(connection, "head_conditions")}
         for check in (
             "conditions_decide_labels",
-            "every_signature_once",
-            "every_concentration_once",
+            "signatures_consistent",
+            "concentration_consistent",
             "low_quantiles_held",
         ):
             assert connection.execute(sql.read_statement("checks", check).text, {"study": "hand-made"}).fetchall() == []

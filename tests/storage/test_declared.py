@@ -190,13 +190,15 @@ def test_numbers_of_rows_are_products_of_units() -> None:
         "head_n": per_head,
         "kv_heads": STUDY.layers * STUDY.kv_heads,
         "all_head_queries": n_keys.size * heads,
+        "head_queries": int((n_keys > 1).sum() * heads),
     }
     wanted = {
         "selection_counts": STUDY.sequences * per_head,
         "diagnostics": per_head,
         "assumption_norms_by_sequence": STUDY.sequences * STUDY.layers * STUDY.kv_heads,
         "attention_rows": STUDY.sequences * n_keys.size * heads,
-        "elbows": None,
+        "elbows": int((n_keys > 1).sum() * heads),
+        "head_ablation": None,
     }
     assert {name: count_rows(sql.read_statement("schema", name), units) for name in wanted} == wanted
     with warehouse(STUDY) as connection:
