@@ -104,8 +104,8 @@ def _select_rows(heads: pa.Table, *columns: str) -> list[Row]:
     return rows
 
 
-def _make_tooltip() -> list[alt.Tooltip]:
-    return [*HEAD, *tooltips(".3~g", label="Kind", **SHOWN)]
+def _make_tooltip(**shown: str) -> list[alt.Tooltip]:
+    return [*HEAD, *tooltips(".3~g", label="Kind", **SHOWN | shown)]
 
 
 def loss_scatter(heads: pa.Table, *, measure: str, correlation: Row) -> alt.LayerChart:
@@ -126,7 +126,7 @@ def loss_scatter(heads: pa.Table, *, measure: str, correlation: Row) -> alt.Laye
     scale = alt.Scale(type="log", nice=False, padding=6) if log else alt.Scale(zero=False, padding=6)
     x = alt.X(f"{measure}:Q", scale=scale)
     y = alt.Y("delta_loss:Q", title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS))
-    tooltip = [*_make_tooltip(), *tooltips(".3~g", **{measure: name})]
+    tooltip = _make_tooltip(**{measure: name})
     return layer_chart(
         rows,
         f"{name}: {numbers.number(round(correlation['correlation'], 2))}",

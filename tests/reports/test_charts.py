@@ -52,12 +52,12 @@ def test_changed_bounds_change_the_charts_over_kappa(
     small: duckdb.DuckDBPyConnection, draw: Callable[[pa.Table], alt.LayerChart], change: str
 ) -> None:
     """A page shows them where they depend on κ."""
-    chart = draw(of_query(small, SMALL, "coverage_by_kappa"))
+    chart = draw(of_query(small, SMALL, "coverage"))
     assert_described(chart.to_dict())
     small.begin()
     try:
         small.execute(f"UPDATE {change}")
-        assert drawn(draw(of_query(small, SMALL, "coverage_by_kappa"))) != drawn(chart)
+        assert drawn(draw(of_query(small, SMALL, "coverage"))) != drawn(chart)
     finally:
         small.rollback()
 

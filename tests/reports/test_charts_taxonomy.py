@@ -50,7 +50,7 @@ def charts(three: duckdb.DuckDBPyConnection) -> Charts:
 @pytest.mark.parametrize(
     ("name", "query", "columns"),
     [
-        ("sink-effect-1", "sink_effect_by_n", ("n", "correlation", "correlation_low")),
+        ("sink-effect-1", "sink_effect", ("n", "correlation", "correlation_low")),
         (
             "kinds-by-layer-2",
             "taxonomy_of_heads",

@@ -105,7 +105,7 @@ def test_what_is_nearer_is_read_off_the_means(three: duckdb.DuckDBPyConnection) 
         "SELECT layer, head, n, relative_distance, relative_random_distance FROM distance_means "
         "WHERE query = 23 ORDER BY ALL"
     ).fetchall()
-    for row in rows(three, "critical_n_by_head", query=23):
+    for row in rows(three, "critical_n", query=23):
         mine = [(n, own, of) for layer, number, n, own, of in means if (layer, number) == (row["layer"], row["head"])]
         near = [n for n, own, of in mine if own <= of * (1 + 1e-6)]
         assert row["nearest_n"] == min(mine, key=lambda one: (one[1], one[0]))[0]
@@ -114,7 +114,7 @@ def test_what_is_nearer_is_read_off_the_means(three: duckdb.DuckDBPyConnection) 
 
 
 def test_which_bound_is_exceeded_is_said(three: duckdb.DuckDBPyConnection) -> None:
-    found = rows(three, "sensitivity_by_temperature", query=23)
+    found = rows(three, "sensitivity_bounds_model", query=23)
     exceeded = [row for row in found if row["reported_holds"] < 1]
     assert ("is exceeded by" in findings.describe_sensitivity(found)) == bool(exceeded)
     kept = [row | {"reported_holds": 1.0} for row in found]
