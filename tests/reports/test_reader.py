@@ -257,6 +257,7 @@ def test_it_fits_a_phone(opened: Browser) -> None:
     assert opened.run("return document.documentElement.scrollWidth") <= 390
 
 
+@pytest.mark.slow
 def test_tokens_are_text_whatever_they_say(browser: Browser, hostile: ReportSummary) -> None:
     browser.open(hostile.path)
     browser.wait(READY, 60)
