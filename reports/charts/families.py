@@ -223,7 +223,7 @@ def verdicts(table: pa.Table) -> alt.LayerChart:
             *tooltips(".3~g", p_holm="p after correction"),
         ],
     )
-    legend = alt.Legend(orient="top", symbolType="square", symbolSize=120, columns=2)
+    legend = alt.Legend(orient="top", symbolType="square", symbolSize=120, columns=1)
     colour = alt.Color("named:N", title=None, scale=alt.Scale(domain=list(names.values())), legend=legend)
     return layer_chart(
         rows,
