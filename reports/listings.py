@@ -129,7 +129,7 @@ def _format_judgement(claim: Row) -> str:
 
 def _format_twin(claim: Row) -> str:
     """The verdict for random weights, and for a supported claim whether its measures differ from theirs."""
-    compared = {True: "; measures differ", False: "; measures do not differ", None: ""}[claim["beyond_twin"]]
+    compared = {True: "; differs", False: "; does not differ", None: ""}[claim["beyond_twin"]]
     return f"{_format_verdict(claim['twin_verdict'])}{compared}"
 
 

@@ -220,7 +220,7 @@ def verdicts(table: pa.Table) -> alt.LayerChart:
         y=alt.Y("claim:O", scale=alt.Scale(domain=claims)).title(None).axis(labelLimit=260),
         tooltip=tooltips(".3~g", statement="Claim", label="Member", verdict="Verdict", p_holm="p after correction"),
     )
-    legend = alt.Legend(orient="top", symbolType="square", symbolSize=120, columns=2)
+    legend = alt.Legend(orient="top", symbolType="square", symbolSize=120, columns=1)
     colour = alt.Color("named:N", title=None, scale=alt.Scale(domain=list(names.values())), legend=legend)
     return layer_chart(
         rows,

@@ -40,8 +40,8 @@ def _build_figures(source: Source) -> tuple[Figure, ...]:
     places = _assign_figures(source, rows)
     reading = (
         "The table below gives the measures of each claim and the number of its rows. The paper measures LLaMA-2-7B "
-        "and other models at 1024 tokens. A claim goes beyond random weights if it is supported and its measures "
-        "differ from theirs on the same sequences, in its direction, also where theirs lack what it presupposes."
+        "and other models at 1024 tokens. A supported claim differs from random weights if its measures "
+        "do on the same sequences, in its direction, also where those lack what it presupposes."
     )
     return tuple(
         Figure(

@@ -63,7 +63,7 @@ def format_interval(row: Row, name: str = "value", *, low: str = "low", high: st
 def format_parts(claim: Row) -> str:
     """Format the measures of a claim, each with its interval, and with its name if there are several."""
     known = {part["label"]: format_interval(part) for part in claim["parts"] if part["value"] is not None}
-    return "; ".join(f"{label} {interval}" if len(known) > 1 else interval for label, interval in known.items())
+    return "; ".join(f"{label}: {interval}" if len(known) > 1 else interval for label, interval in known.items())
 
 
 def format_thresholds(claim: Row) -> str:

@@ -83,6 +83,12 @@ def test_definitions_are_loadable(loaded: dg.Definitions) -> None:
     )
 
 
+def test_jobs_schedules_and_sensors_say_what_they_do(loaded: dg.Definitions) -> None:
+    described = [*(loaded.jobs or ()), *(loaded.schedules or ()), *(loaded.sensors or ())]
+    assert len(described) == 5
+    assert all(getattr(one, "description", None) for one in described)
+
+
 @pytest.mark.parametrize("record", ASSETS, ids=lambda record: record.name)
 def test_dagster_has_an_asset_as_its_record_says(loaded: dg.Definitions, record: Asset) -> None:
     found = as_dagster_has_it(loaded.resolve_assets_def(dg.AssetKey(record.name)), record.name)

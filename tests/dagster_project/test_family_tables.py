@@ -208,7 +208,7 @@ def test_the_page_of_a_family_shows_its_numbers(tmp_path: Path, monkeypatch: pyt
     assert "Without results: 2." in text
     assert '<a href="../reports/steps-1.html">1</a>' in text
     onsets = next(shown for _, shown in page.find("figure", id="onsets"))
-    assert "layer 1 head 1" in " ".join(onsets.split())
+    assert "layer 1, head 1" in " ".join(onsets.split())
     charts = unpacked(next(shown for _, shown in page.find("script", id="charts")))["charts"]
     drawn = {chart["key"]: chart["spec"] for chart in charts}
     assert {"beside-chance-recall", "trends-of-model-1", "layers-of-members-1", "family-claims"} <= set(drawn)
@@ -219,6 +219,11 @@ def test_the_page_of_a_family_shows_its_numbers(tmp_path: Path, monkeypatch: pyt
         lacking = {label for label, row in places.items() if row.get("value", row.get("verdict")) is None}
         assert lacking == {"2"}, "the member that is missing is not shown as missing"
         assert any(layer["mark"].get("text") == "×" for layer in drawn[key]["layer"]) or key == "family-claims"
+    of_claims = [
+        layer["encoding"]["color"] for layer in drawn["family-claims"]["layer"] if "color" in layer["encoding"]
+    ]
+    assert [colour["legend"]["symbolType"] for colour in of_claims] == ["square"], "a stroke has no colour of a cell"
+    assert all(name[:2] in {"✓ ", "✗ ", "~ ", "? "} for colour in of_claims for name in colour["scale"]["domain"])
     (shown,) = drawn["family-kinds"]["datasets"].values() if "family-kinds" in drawn else ([],)
     assert shown == []
     slider = next(one for one in drawn["map-sink-weight"]["params"] if one["name"] == "member")

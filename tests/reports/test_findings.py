@@ -252,7 +252,7 @@ def test_every_claim_has_two_clauses_of_its_own() -> None:
 
 
 def test_listings_have_a_cell_for_every_heading() -> None:
-    differs = {True: "✓\u00a0supported; measures differ", False: "✓\u00a0supported; measures do not differ"}
+    differs = {True: "✓\u00a0supported; differs", False: "✓\u00a0supported; does not differ"}
     for beyond, twin in ((None, []), *((beyond, [cell]) for beyond, cell in differs.items())):
         rows = [claim("fits", verdict, beyond=beyond) for verdict in reversed(VERDICTS)]
         shown = listings.tabulate_claims(rows, {"fits": "elbows"})
@@ -269,7 +269,7 @@ def test_parts_that_share_a_measure_write_it_once_and_others_by_name() -> None:
     parts = [one, one | {"direction": ">=", "threshold": 0.1}, one | {"label": "L", "value": None}]
     assert claims_findings.format_parts({"parts": parts}) == "0.5 (0.4 to 0.6)"
     parts.append(one | {"label": "K", "value": 0.7, "low": None})
-    assert claims_findings.format_parts({"parts": parts}) == "M 0.5 (0.4 to 0.6); K 0.7"
+    assert claims_findings.format_parts({"parts": parts}) == "M: 0.5 (0.4 to 0.6); K: 0.7"
     assert claims_findings.format_thresholds({"parts": parts}) == "at most 0.2; at least 0.1"
 
 

@@ -93,7 +93,7 @@ def _judge_step(quantity: str, source: FactSources) -> tuple[str, str]:
         return " by degrees", ""
     if source.estimates[agreement].low > 0.5:
         return " in a step", f"; {source.share(agreement)} of the sequences put the largest change there"
-    return "", f"; where it changes most is undecided: {source.share(agreement)} of the sequences put that there"
+    return "", f"; the place is undecided: {source.share(agreement)} of the sequences put the largest change there"
 
 
 def _name_layers(first: int, last: int) -> str:

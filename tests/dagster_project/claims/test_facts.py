@@ -46,7 +46,7 @@ def test_facts_are_about_measures_and_told_once_for_each_subject() -> None:
         ),
         (SLOPE, "sink_step", r"rises with depth by degrees, .* points, .*\)\.$"),
         (BETWEEN, "sink_step", "rises with depth, from .*; whether in a step or by degrees is undecided"),
-        (FLAT_ENDS, "sink_step", "rises with depth, from .*; where it changes most is undecided: .*% of the sequences"),
+        (FLAT_ENDS, "sink_step", "rises with depth, from .*; the place is undecided: .*% of the sequences"),
         ({"deeper": STEP["deeper"][::-1]}, "sink_step", "falls with depth in a step, .* in layers 0 to 3 "),
         ({"focused": 0.2}, "focus", r"2\d.*% of the heads|1\d.*% of the heads"),
         ({"shorter": 0.2}, "context", "lower than among 32 "),
