@@ -224,6 +224,11 @@ def distinguish_lines(column: str, labels: Sequence[str], *, columns: int = 2) -
     )
 
 
+def place_legend(height: int, seen: alt.ExprRef) -> dict[str, Any]:
+    """Settings of a legend above a map that is visible under one condition: several legends share the place."""
+    return {"orient": "none", "legendX": 0, "legendY": -height, "direction": "horizontal", "labelOpacity": seen}
+
+
 def write_in_cells(base: alt.Chart, text: alt.Text, value: str, middle: float) -> list[alt.Chart]:
     """Text in the cells of a map, light where ``value``, an expression of Vega, is above the middle, else dark."""
     return [

@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import XValue, YValue, head_grid, log_ticks, write_layer
+from reports.charts.elements import XValue, YValue, head_grid, log_ticks, place_legend, write_layer
 from reports.charts.labels import label_colour
 from reports.findings import explorer as explorer_findings
 from reports.findings import numbers
@@ -212,7 +212,7 @@ def _make_tooltip() -> list[alt.Tooltip]:
 def _draw_kinds(base: alt.Chart) -> alt.Chart:
     """Cells coloured by the kind of head, while the dropdown asks for that."""
     colour, seen = label_colour(symbol="square", letters=True), alt.expr(f"{_IS_LABEL} ? 1 : 0")
-    for name, value in (_place_legend(24, seen) | {"symbolOpacity": seen}).items():
+    for name, value in (place_legend(24, seen) | {"symbolOpacity": seen}).items():
         colour["legend"][name] = value
     cells: alt.Chart = base.mark_rect(aria=False).encode(color=colour).transform_filter(_IS_LABEL)
     return cells
@@ -222,7 +222,7 @@ def _draw_numbers(base: alt.Chart, names: Sequence[str]) -> alt.Chart:
     """Cells coloured by a number; while the dropdown names none, the first one is present but invisible."""
     seen = alt.expr(f"{_IS_LABEL} ? 0 : 1")
     legend = alt.Legend(
-        **_place_legend(LEGEND_HEIGHT, seen), format=".2~f", gradientLength=GRADIENT, gradientOpacity=seen
+        **place_legend(LEGEND_HEIGHT, seen), format=".2~f", gradientLength=GRADIENT, gradientOpacity=seen
     )
     cells = _compute_value(
         base.mark_rect(opacity=seen, aria=False), f"{_IS_LABEL} ? datum['{names[0]}'] : datum[quantity]"
@@ -236,11 +236,6 @@ def _name_legend(named: dict[str, str]) -> alt.Chart:
     mark = alt.Chart(alt.InlineData(values=[{}])).mark_text(text=text, style="chosen-facts", align="left", aria=False)
     named_beside: alt.Chart = mark.encode(x=XValue(GRADIENT + 10), y=YValue(-LEGEND_HEIGHT + 6))
     return named_beside
-
-
-def _place_legend(height: int, seen: alt.ExprRef) -> dict[str, Any]:
-    """Settings of a legend above the map that is visible under one condition: two legends share the place."""
-    return {"orient": "none", "legendX": 0, "legendY": -height, "direction": "horizontal", "labelOpacity": seen}
 
 
 def _compute_value(chart: alt.Chart, expression: str) -> alt.Chart:

@@ -69,8 +69,8 @@ CHARTS: dict[str, Draw] = {
     ),
     "precision_recall": lambda c, s: separation_charts.precision_recall(curves(c, s), marked_n=1),
     "elbows": lambda c, s: separation_charts.elbows(of_query(c, s, "elbow_by_head")),
-    "precision_map": lambda c, s: separation_charts.precision_map(heads(c, s, 1), n=1),
-    "recall_map": lambda c, s: separation_charts.recall_map(heads(c, s, 1), n=1),
+    "precision_map": lambda c, s: separation_charts.metric_map(heads(c, s, 1), metric="precision", n=1),
+    "recall_map": lambda c, s: separation_charts.metric_map(heads(c, s, 1), metric="recall", n=1),
     "auc": lambda c, s: chance_charts.chance(of_query(c, s, "separability_by_n"), measure="auc"),
     "auc_map": lambda c, s: chance_charts.chance_map(
         ask(c, "separability_at_n", study=s.study, query=s.query, measure="auc", n=min(4, s.query)).table,
@@ -151,7 +151,7 @@ OF_NULL = "measure = 'auc' AND null_model = 'shuffled_values'"
             "f_r_min_bounds",
             "UPDATE bound_means SET f_r_min_lower = 0.5 WHERE n = 5 AND family = 'scale_free' AND " + HEAD,
         ),
-        ("precision_recall", f"UPDATE selection_counts SET k_in = 0 WHERE n = 1 AND {ONE}"),
+        ("precision_recall", f"UPDATE selection_means SET recall = 0 WHERE n = 1 AND {HEAD}"),
         ("elbows", f"UPDATE elbows SET elbow_n = 19 WHERE {HEAD}"),
         ("precision_bounds", f"UPDATE attention_rows SET n_keys = 12 WHERE {ONE}"),
         ("precision_recall", f"UPDATE attention_rows SET n_keys = 12 WHERE {ONE}"),
@@ -177,8 +177,8 @@ OF_NULL = "measure = 'auc' AND null_model = 'shuffled_values'"
             "gaps",
             "UPDATE monte_carlo SET precision_gap = -1 WHERE scale = 'raw' AND n = 4 AND head_dim = 8 AND beta = 'inf'",
         ),
-        ("precision_map", f"UPDATE selection_counts SET k_out = k_out + 1 WHERE n = 1 AND {ONE}"),
-        ("recall_map", f"UPDATE selection_counts SET k_in = 0 WHERE n = 1 AND {ONE}"),
+        ("precision_map", f"UPDATE selection_means SET precision = 0.5 WHERE n = 1 AND {HEAD}"),
+        ("recall_map", f"UPDATE selection_means SET recall = 0 WHERE n = 1 AND {HEAD}"),
         (
             "value_norm",
             "UPDATE value_norm_by_position SET mean_norm = 9 WHERE position = 3 AND layer = 1 AND kv_head = 0",
@@ -217,7 +217,7 @@ def test_charts_hold_the_rows(small: duckdb.DuckDBPyConnection) -> None:
 def test_maps_hold_every_head_that_has_a_value() -> None:
     study = DEGENERATE["window"]
     with warehouse(study) as connection:
-        chart = separation_charts.recall_map(heads(connection, study, 5), n=5)
+        chart = separation_charts.metric_map(heads(connection, study, 5), metric="recall", n=5)
     assert len(drawn(chart)) == 2 * study.heads
     scales = [part["encoding"]["y"]["scale"]["domain"] for part in parts(chart.to_dict()) if "encoding" in part]
     assert all(domain == [0, 1, 2] for domain in scales)
