@@ -192,6 +192,7 @@ def _make_environment() -> "Environment":
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.globals |= {name.lower(): value for name, value in vars(columns).items() if not name.startswith("_")}
     environment.globals |= {
         "thresholds": THRESHOLDS,
         "kinds": KINDS,
@@ -199,24 +200,11 @@ def _make_environment() -> "Environment":
         "other": OTHER,
         "signature": tuple(SIGNATURE),
         "described_conditions": describe_conditions(),
-        "concentration": columns.CONCENTRATION,
         "stored": quantities.SELECTION,
         "by_n": _select_quantities(quantities.BY_N),
         "by_kappa": _select_quantities(quantities.BY_KAPPA),
-        "of_attention": columns.OF_ATTENTION,
-        "of_kinds": columns.OF_KINDS,
-        "of_signature": columns.OF_SIGNATURE,
         "by_kv_head": _select_quantities(quantities.BY_KV_HEAD),
         "followed": dict(quantities.list_derived(quantities.SelectionCounts)),
-        "metrics": columns.METRICS,
-        "means": columns.MEANS,
-        **{
-            name: getattr(columns, name)
-            for name in (
-                *("interval_columns", "key_columns", "mean_columns", "quantity_columns", "signature_columns"),
-                *("key_names", "quantity_names", "violations"),
-            )
-        },
     }
     return environment
 
