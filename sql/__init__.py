@@ -4,7 +4,8 @@
 - ``families``: the tables of a family of studies, in a file of its own.
 - ``macros``: scalar and table functions, for views, derived tables and the users' own queries.
 - ``views``: relations that are computed from the tables when they are read.
-- ``derived``: a SELECT for each table that is computed from other tables when a study lands; its name is the table's.
+- ``derived``: a SELECT for each table that is computed from other tables when a study lands; its name and its grain are
+  the table's.
 - ``queries``: named questions, with named parameters (``$study``); the rows of one table or view need none, since
   ``select_rows`` asks for them.
 - ``tour``: worked examples of queries, in the order of their numbers; parameter ``$study``.
@@ -151,10 +152,9 @@ def read_statement(kind: StatementKind, name: str) -> Statement:
         text = template.render(model=f"{name}.sql" != templates[name])
     matches = [_HEADER.match(line) for line in _UNFINISHED.sub(" ", text).splitlines()]
     header = {match["key"]: match["text"] for match in matches if match}
+    grain = read_statement("schema", name).grain if kind == "derived" else header["grain"]
     columns = _parse_columns(kind, text)
-    return Statement(
-        kind, name, text, header["grain"], header["inputs"], header["meaning"], columns, header.get("rows")
-    )
+    return Statement(kind, name, text, grain, header["inputs"], header["meaning"], columns, header.get("rows"))
 
 
 @cache

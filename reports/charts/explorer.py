@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import XValue, YValue, head_grid, log_ticks, place_legend, write_layer
+from reports.charts.elements import HEAD, XValue, YValue, head_grid, log_ticks, place_legend, tooltips, write_layer
 from reports.charts.labels import label_colour
 from reports.findings import explorer as explorer_findings
 from reports.findings import numbers
@@ -188,7 +188,9 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
     frames = [frame.transform_filter(chosen) for frame in frames]
     touched = (
         base.mark_rect(opacity=0)
-        .encode(tooltip=_make_tooltip())
+        .encode(
+            tooltip=[*HEAD, *tooltips(label="Kind", looks="Looks at", shown="Value")]
+        )  # few lines: the map is in view
         .transform_calculate(looks=_LOOKS, shown=_SHOWN)
         .properties(name="cells")
         .add_params(chosen, _make_dropdown(rows, n))
@@ -196,17 +198,6 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
     layers = [*cells, *letters, *frames, _name_legend(named), touched]
     resolve = alt.Resolve(scale={"color": "independent"})
     return alt.LayerChart(layer=list(map(write_layer, layers)), resolve=resolve, width=MAP_WIDTH, height=height)
-
-
-def _make_tooltip() -> list[alt.Tooltip]:
-    """Few lines, which leave the map in view: the head, and the value that colours its cell."""
-    return [
-        alt.Tooltip("layer:O", title="Layer"),
-        alt.Tooltip("head:O", title="Head"),
-        alt.Tooltip("label:N", title="Kind"),
-        alt.Tooltip("looks:N", title="Looks at"),
-        alt.Tooltip("shown:N", title="Value"),
-    ]
 
 
 def _draw_kinds(base: alt.Chart) -> alt.Chart:
@@ -295,14 +286,13 @@ def _draw_curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.L
     domains = _DOMAINS | {"cosines": _find_span(rows, list(LINES["cosines"]))}
     y_scale = alt.Scale(domain=domains[name]) if name in domains else alt.Scale(zero=True)
     legend = alt.Legend(orient="top", columns=2, symbolSize=250, labelFontSize=11, offset=4)
-    tooltip = [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in lines.items()]
     base = alt.Chart().transform_filter(chosen).transform_flatten(["n", *lines])
     base = base.transform_fold(list(lines), as_=["column", "value"])
     base = base.transform_calculate(line=f"{lines}[datum.column]", bound=_IS_BOUND).encode(
         x=alt.X("n:Q", scale=x_scale).title("N").axis(format=",d", values=_thin_ticks(log_ticks(last)), grid=False),
         y=alt.Y("value:Q", title=_AXES[name], scale=y_scale),
         color=alt.Color("line:N", title=None, scale=alt.Scale(domain=titles), legend=legend),
-        tooltip=[alt.Tooltip("n:Q", title="N", format=",d"), *tooltip],
+        tooltip=tooltips(".3~g", n="N", **lines),
     )
     dashes = alt.Scale(domain=titles, range=list(_DASHES[: len(titles)]))
     line = base.mark_line(strokeWidth=1.75, aria=False).encode(

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from reports.charts.elements import (
     HEAD,
+    colour_bars,
     count_axis,
     distinguish_lines,
     floor_of_precision,
@@ -236,8 +237,7 @@ def elbows(heads: pa.Table) -> alt.LayerChart:
     order = [name for _, name in sorted(bins)]
     x = alt.X("bin:N", sort=order).title("N of the elbow").axis(labelAngle=0, labelOverlap="greedy")
     y = alt.Y("heads:Q", **count_axis("Heads", max(bins.values())))
-    legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
-    color = alt.Color("range:N", title=None, scale=alt.Scale(domain=[inside, beyond]), legend=legend)
+    color = colour_bars("range", findings.ELBOW_RANGES)
     tooltip = tooltips(bin="Elbow at N", heads="Heads")
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, color=color, tooltip=tooltip)
     description = f"Bar chart of the number of heads by N of their elbow. {findings.describe_elbows(heads.to_pylist())}"
