@@ -205,14 +205,11 @@ def _group_by_kv_head(connection: duckdb.DuckDBPyConnection, study: str, choice:
         raise UserError(msg)
     if choice.inverted:
         value = 1 / value if choice.form == "lukv" else -value
-    grouped = np.full(shape, -np.inf if choice.group == "max" else 0.0)
-    if choice.group == "max":
-        np.maximum.at(grouped, (layer, head), value)
-        return grouped
-    np.add.at(grouped, (layer, head), value)
-    counts = np.zeros(shape)
-    np.add.at(counts, (layer, head), 1)
-    return grouped / counts
+    groups = pa.table({"layer": layer, "head": head, "value": value}).group_by(["layer", "head"])
+    of_kv_head = groups.aggregate([("value", choice.group)])
+    grouped = np.empty(shape)
+    grouped[of_kv_head["layer"], of_kv_head["head"]] = of_kv_head[f"value_{choice.group}"]
+    return grouped
 
 
 _COLUMNS: Mapping[str, type[np.generic]] = {"layer": np.int64, "kv_head": np.int64, "value": np.float64}

@@ -205,38 +205,28 @@ _TRENDS = {1: "↗", -1: "↘", 0: "→"}
 
 def tabulate_regimes(model: Iterable[Row], counts: Iterable[Row]) -> Listing:
     """Table 2: regimes of the selection (``regimes_of_model``), with how many heads have each (``regime_counts``)."""
-    heads = {row["regime"]: row for row in counts}
-    return Listing(
-        (
-            "Regime",
-            "Composition in the paper",
-            "N",
-            "Δ/B, from, to",
-            "Trend",
-            "Trend in the paper",
-            "Share of N with Δ > 0",
-            "Heads with it",
-            "Rising, falling",
-        ),
-        tuple((*_build_regime_cells(row), *_count_heads(heads.get(row["regime"]))) for row in model),
+    none = {"heads": 0, "rising": None, "falling": None}
+    of_heads = {row["regime"]: row for row in counts}
+    return _tabulate(
+        ({**none, **of_heads.get(row["regime"], {}), **row} for row in model),
+        {
+            "Regime": itemgetter("regime"),
+            "Composition in the paper": itemgetter("composition"),
+            "N": _format_range,
+            "Δ/B, from, to": lambda row: _format_change(row["margin_first"], row["margin_last"]),
+            "Trend": lambda row: _TRENDS.get(row["trend"], DASH),
+            "Trend in the paper": lambda row: _TRENDS.get(row["paper_trend"], "n/a"),
+            "Share of N with Δ > 0": lambda row: _format_share(row["positive_share"]),
+            "Heads with it": lambda row: str(row["heads"]),
+            "Rising, falling": lambda row: f"{row['rising']}, {row['falling']}" if row["heads"] else DASH,
+        },
     )
 
 
-def _build_regime_cells(row: Row) -> tuple[str, ...]:
+def _format_range(row: Row) -> str:
+    """The first and the last N of a regime."""
     first, last = row["first_n"], row["last_n"]
-    return (
-        row["regime"],
-        row["composition"],
-        DASH if first is None else f"{first}" if first == last else f"{first}\u00a0to\u00a0{last}",
-        DASH if first is None else _format_change(row["margin_first"], row["margin_last"]),
-        _TRENDS.get(row["trend"], DASH),
-        _TRENDS.get(row["paper_trend"], "n/a"),
-        _format_share(row["positive_share"]),
-    )
-
-
-def _count_heads(row: Row | None) -> tuple[str, str]:
-    return ("0", DASH) if row is None else (str(row["heads"]), f"{row['rising']}, {row['falling']}")
+    return DASH if first is None else f"{first}" if first == last else f"{first}\u00a0to\u00a0{last}"
 
 
 _INEQUALITIES = {

@@ -4,7 +4,8 @@
 - ``families``: the tables of a family of studies, in a file of its own.
 - ``macros``: scalar and table functions, for views, derived tables and the users' own queries.
 - ``views``: relations that are computed from the tables when they are read.
-- ``derived``: a SELECT for each table that is computed from other tables when a study lands; its name is the table's.
+- ``derived``: a SELECT for each table that is computed from other tables when a study lands; its name and its grain are
+  the table's.
 - ``queries``: named questions, with named parameters (``$study``); the rows of one table or view need none, since
   ``select_rows`` asks for them.
 - ``tour``: worked examples of queries, in the order of their numbers; parameter ``$study``.
@@ -151,10 +152,9 @@ def read_statement(kind: StatementKind, name: str) -> Statement:
         text = template.render(model=f"{name}.sql" != templates[name])
     matches = [_HEADER.match(line) for line in _UNFINISHED.sub(" ", text).splitlines()]
     header = {match["key"]: match["text"] for match in matches if match}
+    grain = read_statement("schema", name).grain if kind == "derived" else header["grain"]
     columns = _parse_columns(kind, text)
-    return Statement(
-        kind, name, text, header["grain"], header["inputs"], header["meaning"], columns, header.get("rows")
-    )
+    return Statement(kind, name, text, grain, header["inputs"], header["meaning"], columns, header.get("rows"))
 
 
 @cache
@@ -192,6 +192,7 @@ def _make_environment() -> "Environment":
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.globals |= {name.lower(): value for name, value in vars(columns).items() if not name.startswith("_")}
     environment.globals |= {
         "thresholds": THRESHOLDS,
         "kinds": KINDS,
@@ -199,24 +200,11 @@ def _make_environment() -> "Environment":
         "other": OTHER,
         "signature": tuple(SIGNATURE),
         "described_conditions": describe_conditions(),
-        "concentration": columns.CONCENTRATION,
         "stored": quantities.SELECTION,
         "by_n": _select_quantities(quantities.BY_N),
         "by_kappa": _select_quantities(quantities.BY_KAPPA),
-        "of_attention": columns.OF_ATTENTION,
-        "of_kinds": columns.OF_KINDS,
-        "of_signature": columns.OF_SIGNATURE,
         "by_kv_head": _select_quantities(quantities.BY_KV_HEAD),
         "followed": dict(quantities.list_derived(quantities.SelectionCounts)),
-        "metrics": columns.METRICS,
-        "means": columns.MEANS,
-        **{
-            name: getattr(columns, name)
-            for name in (
-                *("interval_columns", "key_columns", "mean_columns", "quantity_columns", "signature_columns"),
-                *("key_names", "quantity_names", "violations"),
-            )
-        },
     }
     return environment
 

@@ -37,8 +37,8 @@ Y2Datum: Any = alt.Y2Datum
 
 WORDS = frozenset(
     {
-        *("bin", "counts", "decay", "key", "kind", "label", "line", "name", "nearest", "patterns", "single_key"),
-        *("statement", "study", "variant", "verdict"),
+        *("bin", "counts", "decay", "key", "kind", "label", "line", "looks", "name", "nearest", "patterns", "shown"),
+        *("single_key", "statement", "study", "variant", "verdict"),
     }
 )
 COUNTS = frozenset(
@@ -225,6 +225,17 @@ def distinguish_lines(column: str, labels: Sequence[str], *, columns: int = 2) -
         alt.Color(f"{column}:N", title=None, scale=alt.Scale(domain=domain), legend=legend),
         alt.StrokeDash(f"{column}:N", title=None, scale=alt.Scale(domain=domain, range=drawn)),
     )
+
+
+def place_legend(height: int, seen: alt.ExprRef) -> dict[str, Any]:
+    """Settings of a legend above a map that is visible under one condition: several legends share the place."""
+    return {"orient": "none", "legendX": 0, "legendY": -height, "direction": "horizontal", "labelOpacity": seen}
+
+
+def colour_bars(column: str, names: Sequence[str], **legend: Any) -> alt.Color:
+    """Colour of bars by the names in a column, with a legend of squares."""
+    squares = alt.Legend(orient="top", symbolType="square", symbolSize=120, **legend)
+    return alt.Color(f"{column}:N", title=None, scale=alt.Scale(domain=list(names)), legend=squares)
 
 
 def write_in_cells(base: alt.Chart, text: alt.Text, value: str, middle: float) -> list[alt.Chart]:

@@ -12,7 +12,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import XValue, YValue, head_grid, log_ticks, write_layer
+from reports.charts.elements import HEAD, XValue, YValue, head_grid, log_ticks, place_legend, tooltips, write_layer
 from reports.charts.labels import label_colour
 from reports.findings import explorer as explorer_findings
 from reports.findings import numbers
@@ -188,7 +188,7 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
     frames = [frame.transform_filter(chosen) for frame in frames]
     touched = (
         base.mark_rect(opacity=0)
-        .encode(tooltip=_make_tooltip())
+        .encode(tooltip=[*HEAD, *tooltips(label="Kind", looks="Looks at", shown="Colour")])  # few: the map is in view
         .transform_calculate(looks=_LOOKS, shown=f"{_IS_LABEL} ? datum.label : {named}[quantity] + ({_SHOWN})")
         .properties(name="cells")
         .add_params(chosen, _make_dropdown(rows, n))
@@ -198,21 +198,10 @@ def _draw_map(rows: Sequence[Row], chosen: alt.Parameter, n: int) -> alt.LayerCh
     return alt.LayerChart(layer=list(map(write_layer, layers)), resolve=resolve, width=MAP_WIDTH, height=height)
 
 
-def _make_tooltip() -> list[alt.Tooltip]:
-    """Few lines, which leave the map in view: the head, and the value that colours its cell."""
-    return [
-        alt.Tooltip("layer:O", title="Layer"),
-        alt.Tooltip("head:O", title="Head"),
-        alt.Tooltip("label:N", title="Kind"),
-        alt.Tooltip("looks:N", title="Looks at"),
-        alt.Tooltip("shown:N", title="Colour"),
-    ]
-
-
 def _draw_kinds(base: alt.Chart) -> alt.Chart:
     """Cells coloured by the kind of head, while the dropdown asks for that."""
     colour, seen = label_colour(symbol="square", letters=True), alt.expr(f"{_IS_LABEL} ? 1 : 0")
-    for name, value in (_place_legend(24, seen) | {"symbolOpacity": seen}).items():
+    for name, value in (place_legend(24, seen) | {"symbolOpacity": seen}).items():
         colour["legend"][name] = value
     cells: alt.Chart = base.mark_rect(aria=False).encode(color=colour).transform_filter(_IS_LABEL)
     return cells
@@ -222,7 +211,7 @@ def _draw_numbers(base: alt.Chart, names: Sequence[str]) -> alt.Chart:
     """Cells coloured by a number; while the dropdown names none, the first one is present but invisible."""
     seen = alt.expr(f"{_IS_LABEL} ? 0 : 1")
     legend = alt.Legend(
-        **_place_legend(LEGEND_HEIGHT, seen), format=".2~f", gradientLength=GRADIENT, gradientOpacity=seen
+        **place_legend(LEGEND_HEIGHT, seen), format=".2~f", gradientLength=GRADIENT, gradientOpacity=seen
     )
     cells = _compute_value(
         base.mark_rect(opacity=seen, aria=False), f"{_IS_LABEL} ? datum['{names[0]}'] : datum[quantity]"
@@ -236,11 +225,6 @@ def _name_legend(named: dict[str, str]) -> alt.Chart:
     mark = alt.Chart(alt.InlineData(values=[{}])).mark_text(text=text, style="chosen-facts", align="left", aria=False)
     named_beside: alt.Chart = mark.encode(x=XValue(GRADIENT + 10), y=YValue(-LEGEND_HEIGHT + 6))
     return named_beside
-
-
-def _place_legend(height: int, seen: alt.ExprRef) -> dict[str, Any]:
-    """Settings of a legend above the map that is visible under one condition: two legends share the place."""
-    return {"orient": "none", "legendX": 0, "legendY": -height, "direction": "horizontal", "labelOpacity": seen}
 
 
 def _compute_value(chart: alt.Chart, expression: str) -> alt.Chart:
@@ -300,14 +284,13 @@ def _draw_curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.L
     domains = _DOMAINS | {"cosines": _find_span(rows, list(LINES["cosines"]))}
     y_scale = alt.Scale(domain=domains[name]) if name in domains else alt.Scale(zero=True)
     legend = alt.Legend(orient="top", columns=2, symbolSize=250, labelFontSize=11, offset=4)
-    tooltip = [alt.Tooltip(f"{column}:Q", title=title, format=".3~g") for column, title in lines.items()]
     base = alt.Chart().transform_filter(chosen).transform_flatten(["n", *lines])
     base = base.transform_fold(list(lines), as_=["column", "value"])
     base = base.transform_calculate(line=f"{lines}[datum.column]", bound=_IS_BOUND).encode(
         x=alt.X("n:Q", scale=x_scale).title("N").axis(format=",d", values=_thin_ticks(log_ticks(last)), grid=False),
         y=alt.Y("value:Q", title=_AXES[name], scale=y_scale),
         color=alt.Color("line:N", title=None, scale=alt.Scale(domain=titles), legend=legend),
-        tooltip=[alt.Tooltip("n:Q", title="N", format=",d"), *tooltip],
+        tooltip=tooltips(".3~g", n="N", **lines),
     )
     dashes = alt.Scale(domain=titles, range=list(_DASHES[: len(titles)]))
     line = base.mark_line(strokeWidth=1.75, aria=False).encode(

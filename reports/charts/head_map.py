@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import HEAD, layer_chart, tooltips
+from reports.charts.elements import HEAD, layer_chart, place_legend, tooltips
 from reports.charts.labels import MANY, SHAPES
 from reports.findings import head_map as findings
 from reports.findings import taxonomy as taxonomy_findings
@@ -144,7 +144,7 @@ def _draw_points(rows: Sequence[Row], offered: Mapping[str, str], axes: Mapping[
         points = _name_points(mark(), "pattern", names, list(PATTERN_SHAPES))
         drawn.append(points.transform_filter("quantity == 'pattern'"))
     seen = alt.expr("quantity == 'layer' || quantity == 'delta_loss' ? 1 : 0")
-    legend = alt.Legend(**_place_legend(34, seen), gradientLength=140, gradientOpacity=seen, format=".2~g")
+    legend = alt.Legend(**place_legend(34, seen), gradientLength=140, gradientOpacity=seen, format=".2~g")
     numbers = mark(style="outlined", opacity=seen).transform_calculate(
         value="quantity == 'delta_loss' ? datum.delta_loss : datum.layer"
     )
@@ -169,7 +169,7 @@ def _name_points(
     """Colour and shape by a name, with a legend that is visible while the dropdown asks for that column."""
     seen = alt.expr(f"quantity == '{column}' ? 1 : 0")
     legend = named and alt.Legend(
-        **_place_legend(LEGEND, seen), symbolOpacity=seen, columns=3, symbolSize=90, rowPadding=3
+        **place_legend(LEGEND, seen), symbolOpacity=seen, columns=3, symbolSize=90, rowPadding=3
     )
     domain = list(names)
     return points.encode(
@@ -178,11 +178,6 @@ def _name_points(
             f"{column}:N", title=None, scale=alt.Scale(domain=domain, range=list(shapes)), legend=legend or None
         ),
     )
-
-
-def _place_legend(height: int, seen: alt.ExprRef) -> dict[str, Any]:
-    """Settings of a legend above the map that is visible under one condition: legends share the place."""
-    return {"orient": "none", "legendX": 0, "legendY": -height, "direction": "horizontal", "labelOpacity": seen}
 
 
 def _name_axis(place: str, row: Row) -> str:

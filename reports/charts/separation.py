@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from reports.charts.elements import (
     HEAD,
+    colour_bars,
     count_axis,
     distinguish_lines,
     floor_of_precision,
@@ -185,34 +186,18 @@ def _add_partners(rows: Sequence[Row]) -> list[Row]:
     return [{**row, "label": numbers.NAMES[row["metric"]], **means[row["n"]]} for row in rows]
 
 
-def precision_map(heads: pa.Table, *, n: int) -> alt.LayerChart:
-    """Precision P(r_max, N) of every head at one N.
+def metric_map(heads: pa.Table, *, metric: str, n: int) -> alt.LayerChart:
+    """Precision P(r_max, N) or Recall R(r_min, N) of every head at one N; the value is written where there is room.
 
     Parameters
     ----------
     heads
-        ``heads_at_n``: layer, head, precision (ratio from 0 to 1, or NULL: a blank cell).
+        ``heads_at_n``: layer, head, and the metric (ratio from 0 to 1, or NULL: a blank cell).
+    metric
+        ``precision`` or ``recall``.
     n
         The N of the table.
     """
-    return _draw_map(heads, "precision", n)
-
-
-def recall_map(heads: pa.Table, *, n: int) -> alt.LayerChart:
-    """Recall R(r_min, N) of every head at one N.
-
-    Parameters
-    ----------
-    heads
-        ``heads_at_n``: layer, head, recall (ratio from 0 to 1, or NULL: a blank cell).
-    n
-        The N of the table.
-    """
-    return _draw_map(heads, "recall", n)
-
-
-def _draw_map(heads: pa.Table, metric: str, n: int) -> alt.LayerChart:
-    """Layers by heads, coloured by one metric; the value is written where there is room."""
     rows: list[Row] = heads.to_pylist()
     columns = len({row["head"] for row in rows})
     name, known = numbers.NAMES[metric], numbers.drop_nulls(rows, metric)
@@ -252,8 +237,7 @@ def elbows(heads: pa.Table) -> alt.LayerChart:
     order = [name for _, name in sorted(bins)]
     x = alt.X("bin:N", sort=order).title("N of the elbow").axis(labelAngle=0, labelOverlap="greedy")
     y = alt.Y("heads:Q", **count_axis("Heads", max(bins.values())))
-    legend = alt.Legend(orient="top", symbolType="square", symbolSize=120)
-    color = alt.Color("range:N", title=None, scale=alt.Scale(domain=[inside, beyond]), legend=legend)
+    color = colour_bars("range", findings.ELBOW_RANGES)
     tooltip = tooltips(bin="Elbow at N", heads="Heads")
     bars = alt.Chart().mark_bar(style="bar").encode(x=x, y=y, color=color, tooltip=tooltip)
     description = f"Bar chart of the number of heads by N of their elbow. {findings.describe_elbows(heads.to_pylist())}"

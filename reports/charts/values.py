@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from reports.charts.elements import (
     Y2Datum,
+    colour_bars,
     count_axis,
     edges,
     histogram,
@@ -79,12 +80,7 @@ def norm_variation(heads: pa.Table) -> alt.LayerChart:
     rows = [
         {**bar, "measure": VARIATIONS[column]} for column, some in positive.items() for bar in histogram(some, marks)
     ]
-    color = alt.Color(
-        "measure:N",
-        title=None,
-        scale=alt.Scale(domain=list(VARIATIONS.values())),
-        legend=alt.Legend(orient="top", symbolType="square", symbolSize=120, columns=1),
-    )
+    color = colour_bars("measure", list(VARIATIONS.values()), columns=1)
     scale = alt.Scale(type="log", nice=False, domain=[marks[0], marks[-1]], padding=6)
     x = alt.X("low:Q", scale=scale).title("Coefficient of variation (ratio, log scale)")
     bars = _draw_bars(rows, x.axis(format=".4~g", grid=False), *tooltips(measure="Variation"))

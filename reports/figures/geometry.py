@@ -80,7 +80,7 @@ def _build_diagnostics(source: Source) -> Figure:
     if not shown:
         why = NOT_ANALYSED if source.last_n else NOTHING_SELECTED
         return draft.leave_empty(why)
-    domain = _find_domain([row for example in shown for row in example.rows])
+    domain = numbers.find_span([row for example in shown for row in example.rows], findings.COSINES, most=0.1)
     turning = [one for one in shown if any(has_values(one.answer.table, column) for column in findings.COSINES)]
     panels = []
     for example in shown:
@@ -107,12 +107,6 @@ def _build_diagnostics(source: Source) -> Figure:
         charts=tuple(panels),
         stacked=len(panels) == 2 * len(shown),
     )
-
-
-def _find_domain(rows: list[numbers.Row]) -> tuple[float, float]:
-    """Least and largest cosine of all curves, 0 and 0.1 among them."""
-    cosines = [row[column] for column in findings.COSINES for row in numbers.drop_nulls(rows, column)]
-    return min([0.0, *cosines]), max([0.1, *cosines])
 
 
 def _build_contributions(source: Source) -> Figure:

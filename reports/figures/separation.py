@@ -1,8 +1,5 @@
 """How well heads separate what they select: against chance and random weights, with bounds, head by head."""
 
-from collections.abc import Callable
-
-import altair as alt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -123,8 +120,8 @@ def build_heads(source: Source) -> Section:
         (
             _build_spread(source),
             _build_elbows(source),
-            _build_map(source, "precision", charts.precision_map),
-            _build_map(source, "recall", charts.recall_map),
+            _build_map(source, "precision"),
+            _build_map(source, "recall"),
             chance.build_heads(source),
         ),
     )
@@ -200,7 +197,7 @@ def _build_spread(source: Source) -> Figure:
     )
 
 
-def _build_map(source: Source, metric: str, draw: Callable[..., alt.LayerChart]) -> Figure:
+def _build_map(source: Source, metric: str) -> Figure:
     draft = Draft(f"{metric}-map", f"{numbers.NAMES[metric]} of every head", source.ask_query("heads_at_n", n=source.n))
     table = draft.table.select(["layer", "head", "sequences", metric])
     rows: list[numbers.Row] = table.to_pylist()
@@ -219,5 +216,5 @@ def _build_map(source: Source, metric: str, draw: Callable[..., alt.LayerChart])
         ),
         part=table,
         tab="At one N",
-        charts=(draw(table, n=source.n),),
+        charts=(charts.metric_map(table, metric=metric, n=source.n),),
     )

@@ -96,7 +96,9 @@ def _build_model(source: Source) -> Figure:
         part=table,
         paper="Figure 3",
         tab="2: similarity",
-        charts=(charts.similarity(table, title=draft.title, domain=_find_domain(draft.rows)),),
+        charts=(
+            charts.similarity(table, title=draft.title, domain=numbers.find_span(draft.rows, charts.SIMILARITIES)),
+        ),
     )
 
 
@@ -117,17 +119,10 @@ def _build_curves(source: Source) -> Figure:
         paper="Figure 3",
         tab="2: similarity",
         charts=tuple(
-            charts.similarity(table, title=titles[which], domain=_find_domain(draft.rows))
+            charts.similarity(table, title=titles[which], domain=numbers.find_span(draft.rows, charts.SIMILARITIES))
             for which, table in curves.items()
         ),
     )
-
-
-def _find_domain(rows: list[numbers.Row]) -> tuple[float, float]:
-    """Least and largest cosine of all curves, 0 among them."""
-    cosines = [row[name] for row in rows for name in ("mean_cosine", "exponential", "with_floor")]
-    known = [cosine for cosine in cosines if cosine is not None]
-    return min(0.0, *known), max(0.0, *known)
 
 
 def _name_kv_head(row: numbers.Row) -> str:

@@ -1,6 +1,6 @@
 """Formatting of numbers, names and lists, for every sentence and table of a report."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 Row = dict[str, Any]
@@ -45,6 +45,12 @@ def count(number_of: int, noun: str, plural: str = "") -> str:
 def drop_nulls(rows: Iterable[Row], column: str) -> list[Row]:
     """Select the rows that have a value in ``column``."""
     return [row for row in rows if row[column] is not None]
+
+
+def find_span(rows: Iterable[Row], columns: Collection[str], *, most: float = 0.0) -> tuple[float, float]:
+    """Smallest and largest value of some columns, with 0 and ``most`` among them."""
+    values = [row[column] for row in rows for column in columns if row[column] is not None]
+    return min([0.0, *values]), max([most, *values])
 
 
 def name_head(row: Row) -> str:

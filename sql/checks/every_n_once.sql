@@ -3,37 +3,24 @@
 -- meaning: no selection is missing or duplicated, and none of its bounds (a set of bits counts distinct n five times
 --          faster than count(DISTINCT)); kappa is NULL for selections
 WITH counted AS (
+{% for relation, kappa in (("selection_counts", "NULL"), ("upper_bounds", "kappa")) %}
     SELECT
-        'selection_counts' AS relation,
+        '{{ relation }}' AS relation,
         sequence,
         query,
         layer,
         head,
-        NULL AS kappa,
+        {{ kappa }} AS kappa,
         count(*) AS actual,
         bit_count(bitstring_agg(n)) AS several,
         min(n) AS first_n,
         max(n) AS last_n,
-        any_value(n_keys) - 1 AS expected
-    FROM selection_counts
+        {{ "any_value(n_keys) - 1" if loop.first else "max(n)" }} AS expected
+    FROM {{ relation }}
     WHERE study = $study
-    GROUP BY sequence, query, layer, head
-    UNION ALL
-    SELECT
-        'upper_bounds',
-        sequence,
-        query,
-        layer,
-        head,
-        kappa,
-        count(*),
-        bit_count(bitstring_agg(n)),
-        min(n),
-        max(n),
-        max(n)
-    FROM upper_bounds
-    WHERE study = $study
-    GROUP BY sequence, query, layer, head, kappa
+    GROUP BY ALL
+{{ "    UNION ALL" if not loop.last }}
+{% endfor %}
 )
 SELECT relation, sequence, query, layer, head, kappa, actual, expected
 FROM counted

@@ -1,4 +1,3 @@
--- grain:   one row per (study, query, layer, head, n, family, kappa)
 -- inputs:  margins, upper_bounds, selection_counts, unit_of, miss, f_score
 -- meaning: bounds of each selection, then their means over sequences; lower and upper bounds separately, so that no two
 --          tables of the size of the study are joined; the printed ones for every κ and in the scale of the upper

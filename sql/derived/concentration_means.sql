@@ -1,4 +1,3 @@
--- grain:   one row per (study, query, layer, head)
 -- inputs:  concentration
 -- meaning: means of each number over the sequences that have it
 SELECT

@@ -1,4 +1,3 @@
--- grain:   one row per (study, query, layer, head, n)
 -- inputs:  selection_counts
 -- meaning: the geometry of s_N, mean over sequences; sorted, so that the rows of one head are contiguous
 SELECT

@@ -1,4 +1,3 @@
--- grain:   one row per (study, query, layer, head, n)
 -- inputs:  selection_counts, attention_rows, random_subset_distance
 -- meaning: mean over sequences of the column distance_rest, divided by the norm of the output
 SELECT

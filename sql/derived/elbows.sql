@@ -1,4 +1,3 @@
--- grain:   one row per (study, query{{ ", layer, head" if not model }})
 -- inputs:  selection_means{{ "_model" if model }}, elbows_of
 -- meaning: the elbow of {{ "the whole model, as if it were one head" if model else "every head" }}
 WITH curves AS (

@@ -1,4 +1,3 @@
--- grain:   one row per (study, query, layer, head, kind, condition)
 -- inputs:  kinds_by_sequence
 -- meaning: the conditions of every head over its sequences
 SELECT

@@ -1,4 +1,3 @@
--- grain:   one row per (study, sequence, query, layer, head)
 -- inputs:  attention_rows, selection_counts, concentration, weighted_level, weighted_slope
 -- meaning: the contributions of each row of attention, and a straight line through each of both cosines over ln N, with
 --          weights of 1/N; ln N is centred at the middle of its range, which is close to its weighted median; the sink

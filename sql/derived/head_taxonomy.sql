@@ -1,4 +1,3 @@
--- grain:   one row per (study, query, layer, head)
 -- inputs:  head_signatures, taxonomy
 -- meaning: the kind of every head by the default thresholds
 FROM taxonomy()

@@ -1,4 +1,3 @@
--- grain:   one row per (study, sequence, query, layer, head)
 -- inputs:  head_signatures, label_heads, taxonomy_thresholds
 -- meaning: the kind of every head in every sequence by the default thresholds
 WITH thresholds AS (

@@ -1,4 +1,3 @@
--- grain:   one row per (study, query, layer, head, threshold, factor)
 -- inputs:  head_signatures, label_heads, taxonomy_thresholds
 -- meaning: labels of every head with each threshold changed
 WITH stated AS (

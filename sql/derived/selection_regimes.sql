@@ -1,4 +1,3 @@
--- grain:   one row per (study, query{{ ", layer, head" if not model }}, regime)
 -- inputs:  regimes_by_sequence
 -- meaning: Table 2 {{ "of the whole model" if model else "of every head with a fit" }}
 {% set place = "query" if model else "query, layer, head" %}

@@ -1,4 +1,3 @@
--- grain:   one row per (study, query, threshold, factor)
 -- inputs:  kinds_moved, head_taxonomy
 -- meaning: labels with each threshold changed, compared with those of head_taxonomy
 SELECT

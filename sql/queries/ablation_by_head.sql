@@ -19,18 +19,13 @@ measured AS (
     FROM head_measures
     WHERE study = $study
     GROUP BY layer, head
-),
-labelled AS (
-    SELECT layer, head, label
-    FROM head_taxonomy
-    WHERE study = $study AND query = last_query($study)
 )
 SELECT
     layer,
     head,
     kv_head,
     kind,
-    sequences,
+    head_ablation.sequences,
     plain_loss,
     delta_loss,
     delta_loss_low AS low,
@@ -41,6 +36,6 @@ SELECT
 FROM head_ablation
 SEMI JOIN chosen USING (kind)
 JOIN measured USING (layer, head)
-LEFT JOIN labelled USING (layer, head)
+LEFT JOIN (FROM head_taxonomy WHERE query = last_query($study)) AS labelled USING (study, layer, head)
 WHERE study = $study AND delta_loss IS NOT NULL
 ORDER BY layer, head

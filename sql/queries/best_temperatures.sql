@@ -11,15 +11,6 @@ WITH best AS (
     SELECT 'recall', *
     FROM best_temperature($n, 'recall')
     WHERE study = $study AND query = $query
-),
-temperatures AS (
-    SELECT DISTINCT temperature
-    FROM temperature_means
-    WHERE study = $study AND query = $query
-),
-measures AS (
-    SELECT DISTINCT measure
-    FROM best
 )
 SELECT
     measure,
@@ -28,8 +19,8 @@ SELECT
     count(best.n) AS heads,
     count(*) FILTER (WHERE gain_low > 0) AS beyond_errors,
     avg(gain) AS mean_gain
-FROM measures
-CROSS JOIN temperatures
+FROM (SELECT DISTINCT measure FROM best)
+CROSS JOIN (SELECT DISTINCT temperature FROM temperature_means WHERE study = $study AND query = $query)
 LEFT JOIN best USING (measure, temperature)
 GROUP BY measure, temperature
 ORDER BY measure, temperature

@@ -1,13 +1,7 @@
 -- grain:   one row per query
--- inputs:  convergence_model, convergence; $study
+-- inputs:  convergence_model, keys_of_queries; $study
 -- meaning: how close the model's weights are to uniform ones at each context size, mean and 10 % and 90 % quantiles
 --          over heads; n_keys: largest number of keys of a head
-WITH keys AS (
-    SELECT query, max(n_keys) AS n_keys
-    FROM convergence
-    WHERE study = $study
-    GROUP BY query
-)
 SELECT
     query,
     n_keys,
@@ -21,6 +15,6 @@ SELECT
     n_90_share_p90,
     largest_deviation
 FROM convergence_model
-JOIN keys USING (query)
+JOIN keys_of_queries($study) USING (query)
 WHERE study = $study
 ORDER BY query

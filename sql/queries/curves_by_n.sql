@@ -1,26 +1,15 @@
 -- grain:   one row per (metric, n); metric is precision, recall, f_r_min or f_r_max
--- inputs:  selection, attention_rows, log_grid; $study, $query
+-- inputs:  selection_means, attention_rows, log_grid; $study, $query
 -- meaning: each head's mean over sequences, then mean and 10 % and 90 % quantiles over heads, by N (Figure 5 and F); n:
 --          at most 161 values, evenly spaced on a log axis from 1 to the largest; heads: those that attend to more than
 --          n keys; precision_floor: N/n, below which Precision cannot lie, mean over heads and sequences
-WITH reach AS (
-    SELECT max(n) AS last_n
-    FROM selection
-    WHERE study = $study AND query = $query
+WITH means AS (
+    FROM selection_means WHERE study = $study AND query = $query
 ),
 by_head AS (
-    SELECT
-        layer,
-        head,
-        n,
-        avg(precision) AS precision,
-        avg(recall) AS recall,
-        avg(f_r_min) AS f_r_min,
-        avg(f_r_max) AS f_r_max
-    FROM selection
-    SEMI JOIN log_grid((SELECT last_n FROM reach)) AS grid ON n = point
-    WHERE study = $study AND query = $query
-    GROUP BY layer, head, n
+    SELECT layer, head, n, precision, recall, f_r_min, f_r_max
+    FROM means
+    SEMI JOIN log_grid((SELECT max(n) FROM means)) AS grid ON n = point
 ),
 by_metric AS (
     UNPIVOT by_head ON precision, recall, f_r_min, f_r_max INTO NAME metric VALUE value
@@ -28,7 +17,7 @@ by_metric AS (
 floors AS (
     SELECT point AS n, avg(point / n_keys) AS precision_floor
     FROM attention_rows
-    JOIN log_grid((SELECT last_n FROM reach)) AS grid ON point < n_keys
+    JOIN log_grid((SELECT max(n) FROM means)) AS grid ON point < n_keys
     WHERE study = $study AND query = $query
     GROUP BY point
 )

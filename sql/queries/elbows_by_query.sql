@@ -12,14 +12,10 @@ WITH of_heads AS (
     FROM elbows
     WHERE study = $study
     GROUP BY query
-),
-of_model AS (
-    SELECT query, elbow_n AS model_elbow_n
-    FROM elbows_model
-    WHERE study = $study
 )
-SELECT query, n_keys, model_elbow_n, median_elbow_n, p25_elbow_n, p75_elbow_n, heads
+SELECT query, n_keys, elbow_n AS model_elbow_n, median_elbow_n, p25_elbow_n, p75_elbow_n, heads
 FROM of_heads
-JOIN of_model USING (query)
+JOIN elbows_model USING (query)
 JOIN keys_of_queries($study) USING (query)
+WHERE study = $study
 ORDER BY query

@@ -2,16 +2,13 @@
 -- inputs:  head_taxonomy, kinds; $study, $query
 -- meaning: number of heads of each kind in each layer (Figure 8), including kinds without heads; share: of the heads of
 --          the layer
-WITH labelled AS (
-    SELECT layer, label
-    FROM head_taxonomy
-    WHERE study = $study AND query = $query
-)
 SELECT
     layer,
     kinds.label,
     count(*) FILTER (WHERE labelled.label = kinds.label) AS heads,
     heads / count(*) AS share
-FROM labelled, kinds() AS kinds
+FROM head_taxonomy AS labelled
+CROSS JOIN kinds() AS kinds
+WHERE study = $study AND query = $query
 GROUP BY layer, kinds.label, place
 ORDER BY layer, place

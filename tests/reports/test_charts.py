@@ -76,7 +76,7 @@ def test_charts_hold_the_rows(small: duckdb.DuckDBPyConnection) -> None:
 
 
 def test_maps_hold_every_head_that_has_a_value(three: duckdb.DuckDBPyConnection) -> None:
-    chart = separation_charts.recall_map(heads(three, THREE, 16), n=16)
+    chart = separation_charts.metric_map(heads(three, THREE, 16), metric="recall", n=16)
     assert len(drawn(chart)) == 2 * THREE.heads
     scales = [part["encoding"]["y"]["scale"]["domain"] for part in parts(chart.to_dict()) if "encoding" in part]
     assert all(domain == [0, 1, 2] for domain in scales)
