@@ -9,7 +9,7 @@ import geometry.assumptions.decay
 from geometry.assumptions.assumed import AssumedHead, draw_values
 from geometry.assumptions.decay import RESOLUTION, DecayFit, decay, fit_decay
 from geometry.assumptions.residuals import effective_points
-from geometry.assumptions.similarity import cosine_by_distance
+from tests.geometry.comparison import cosine_by_distance
 
 N = 96
 
