@@ -29,7 +29,7 @@ def measure_temperatures(*, n: int, head_dim: int, repeats: int) -> list[Result]
         )
     one = ("selection_counts of it, all N, one thread", seconds[:, 0])
     several = (
-        f"selection_by_temperature of one head at {len(TEMPERATURES)} temperatures: measures and distances, on the log grid",
+        f"selection_by_temperature of one head at {len(TEMPERATURES)} temperatures, on the log grid",
         seconds[:, 1],
     )
     return [
