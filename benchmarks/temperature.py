@@ -1,4 +1,4 @@
-"""Counts and selections at several temperatures against those at one, and the Jacobian's norm against a sort.
+"""Selections at several temperatures against counts at one, and the Jacobian's norm against a sort.
 
 Holds the benchmarks ``temperature.*``. The cost of counts at one temperature is in ``benchmarks.selection``.
 """
@@ -13,32 +13,27 @@ from benchmarks.measure import Benchmark, Result, alternate, compare
 from benchmarks.selection import limit_threads
 from geometry import selection_counts
 from geometry.limits.jacobian import jacobian_norm, sensitivity
-from geometry.limits.temperature import TEMPERATURES, counts_by_temperature
+from geometry.limits.temperature import TEMPERATURES
 from geometry.limits.tempered import selection_by_temperature
 
 
-def measure_temperatures(*, n: int, head_dim: int, points: int, repeats: int) -> list[Result]:
-    """One head at five temperatures, for all N, a grid of N and with all measures, against its counts at T = 1."""
+def measure_temperatures(*, n: int, head_dim: int, repeats: int) -> list[Result]:
+    """One head at five temperatures, with all measures, against its counts at T = 1."""
     weights, values = draw_head(n, head_dim)
-    grid = np.unique(np.geomspace(1, n - 1, points).round().astype(int)).tolist()
     with limit_threads():
         seconds = alternate(
             lambda: selection_counts(weights, values),
-            lambda: counts_by_temperature(weights, values),
-            lambda: counts_by_temperature(weights, values, n=grid),
             lambda: selection_by_temperature(weights, values),
             repeats=repeats,
             clock=process_time,
         )
     one = ("selection_counts of it, all N, one thread", seconds[:, 0])
-    every = (f"counts_by_temperature of one head at {len(TEMPERATURES)} temperatures, all N", seconds[:, 1])
-    some = (f"the same at a grid of {points} N", seconds[:, 2])
-    whole = ("selection_by_temperature of it: counts, AUC, distances, concentration, on the log grid", seconds[:, 3])
-    sizes = {"n": n, "head_dim": head_dim}
+    several = (
+        f"selection_by_temperature of one head at {len(TEMPERATURES)} temperatures, on the log grid",
+        seconds[:, 1],
+    )
     return [
-        compare("temperature.counts", "cost", every, one, sizes=sizes, target=6.0),
-        compare("temperature.grid", "cost", some, one, sizes=sizes | {"grid": len(grid)}, target=2.0),
-        compare("temperature.selections", "cost", whole, one, sizes=sizes, target=6.0),
+        compare("temperature.selections", "cost", several, one, sizes={"n": n, "head_dim": head_dim}, target=6.0),
     ]
 
 
@@ -65,9 +60,9 @@ def measure_norms(*, heads: int, n: int, repeats: int) -> list[Result]:
 
 BENCHMARKS = (
     Benchmark(
-        "temperature.counts",
-        full=partial(measure_temperatures, n=1024, head_dim=128, points=48, repeats=21),
-        small=partial(measure_temperatures, n=128, head_dim=16, points=8, repeats=3),
+        "temperature.selections",
+        full=partial(measure_temperatures, n=1024, head_dim=128, repeats=21),
+        small=partial(measure_temperatures, n=128, head_dim=16, repeats=3),
     ),
     Benchmark(
         "temperature.norms",

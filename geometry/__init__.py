@@ -10,22 +10,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from geometry.assumptions.decay import fit_decay as fit_decay
     from geometry.assumptions.phases import fit_phases as fit_phases
-    from geometry.assumptions.similarity import cosine_by_distance as cosine_by_distance
-    from geometry.assumptions.similarity import sink_cosines as sink_cosines
     from geometry.bounds.lower import Ingredients as Ingredients
     from geometry.bounds.lower import lower_bounds as lower_bounds
     from geometry.bounds.scale_free import scale_free_lower_bounds as scale_free_lower_bounds
     from geometry.grids import log_grid as log_grid
-    from geometry.limits.distances import critical_n as critical_n
     from geometry.limits.distances import random_subset_distance as random_subset_distance
-    from geometry.limits.distances import rest_distance as rest_distance
     from geometry.limits.exponents import Exponent as Exponent
     from geometry.limits.exponents import fit_exponents as fit_exponents
-    from geometry.limits.jacobian import bounds_held as bounds_held
     from geometry.limits.jacobian import jacobian_norm as jacobian_norm
     from geometry.limits.jacobian import sensitivity as sensitivity
     from geometry.limits.temperature import TEMPERATURES as TEMPERATURES
-    from geometry.limits.temperature import counts_by_temperature as counts_by_temperature
     from geometry.limits.temperature import temper as temper
     from geometry.limits.tempered import SelectionByTemperature as SelectionByTemperature
     from geometry.limits.tempered import selection_by_temperature as selection_by_temperature
@@ -59,7 +53,7 @@ _MODULES = {
     "separation.curves": ("SeparationCurve", "separation_curve"),
     "grids": ("log_grid",),
     "assumptions.decay": ("fit_decay",),
-    "limits.distances": ("critical_n", "random_subset_distance", "rest_distance"),
+    "limits.distances": ("random_subset_distance",),
     "selection.concentration": ("concentration",),
     "bounds.lower": ("Ingredients", "lower_bounds"),
     "selection.parts": ("output_parts",),
@@ -79,10 +73,9 @@ _MODULES = {
     ),
     "bounds.scale_free": ("scale_free_lower_bounds",),
     "limits.exponents": ("Exponent", "fit_exponents"),
-    "limits.jacobian": ("bounds_held", "jacobian_norm", "sensitivity"),
-    "limits.temperature": ("TEMPERATURES", "counts_by_temperature", "temper"),
+    "limits.jacobian": ("jacobian_norm", "sensitivity"),
+    "limits.temperature": ("TEMPERATURES", "temper"),
     "limits.tempered": ("SelectionByTemperature", "selection_by_temperature"),
-    "assumptions.similarity": ("cosine_by_distance", "sink_cosines"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagster_project.analysis.cluster import limit_threads, run_in_parallel, select_scheduler
+from dagster_project.analysis.columns import fill_columns, index_columns
 from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, translate_device_errors
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.grids import average_over_ln_n, half_octave_grid
@@ -112,14 +113,15 @@ def compute_separability(sources: Sources) -> Rows:
         for layer, measured in by_layer.items():
             yield "separability", build_batch(_build_head_columns(sample, query, layer, measured.heads))
             if measured.over_heads.shape[-1]:  # a head of one key selects nothing
-                yield "head_auc", build_batch(_build_auc_columns(query, layer, measured.auc))
+                rows = index_columns(measured.auc.shape, "sequence", "head", query=query, layer=layer)
+                yield "head_auc", build_batch(rows | {"auc": measured.auc.ravel()})
         means, heads = _average_heads(sample, by_layer)
         yield "separability_by_sequence", build_batch(_build_sequence_columns(sample, query, means))
         yield "separability_model", build_batch(_build_model_columns(sample, query, means, heads))
         if query == sources.query:
             ranks = _extract_head_auc(sample, by_layer)
     for place, rank in choose_heads(ranks).items():
-        yield from (("separation_curves", rows) for rows in _compute_curves(sample, place, rank))
+        yield from (("separation_curves", batch) for batch in _compute_curves(sample, place, rank))
 
 
 def _make_sample(sources: Sources) -> Sample:
@@ -220,16 +222,8 @@ def estimate_query_bytes(layers: int, heads: int, grid: int, sequences: int) -> 
 def _build_head_columns(sample: Sample, query: int, layer: int, differences: Differences) -> dict[str, Any]:
     """Columns of ``separability`` for one layer of one query."""
     head, null, measure, n = (axis.ravel() for axis in np.indices(differences.value.shape, dtype=np.int16))
-    place = {"layer": np.full(head.size, layer, np.int16), "head": head}
+    place = fill_columns(head.size, layer=layer) | {"head": head}
     return _build_columns(sample, query, (null, measure, n), differences) | place
-
-
-def _build_auc_columns(query: int, layer: int, auc: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-    """Columns of ``head_auc`` for one layer of one query."""
-    sequence, head = (axis.ravel() for axis in np.indices(auc.shape))
-    place = {"sequence": sequence.astype(np.int32), "query": np.full(head.size, query, np.int32)}
-    place |= {"layer": np.full(head.size, layer, np.int16), "head": head.astype(np.int16)}
-    return place | {"auc": auc.ravel()}
 
 
 def _average_heads(sample: Sample, layers: Mapping[int, Layer]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
@@ -258,7 +252,7 @@ def _build_sequence_columns(sample: Sample, query: int, means: NDArray[np.float6
     sequence, null, measure, n = (axis.ravel() for axis in np.indices(value.shape, dtype=np.int16))
     return {
         "sequence": sequence.astype(np.int32),
-        "query": np.full(n.size, query, np.int32),
+        **fill_columns(n.size, query=query),
         "n": sample.grid.astype(np.int32)[n],
         "null_model": _encode_names(null, NULLS),
         "measure": _encode_names(measure, MEASURES),
@@ -272,9 +266,8 @@ def _build_columns(
 ) -> dict[str, Any]:
     """The columns that heads and the model share; places are the index of null, measure and N of every row."""
     null, measure, n = places
-    constant = {"query": query, "sequences": sample.sequences, "draws": sample.draws}
     return {
-        **{name: np.full(n.size, value, np.int32) for name, value in constant.items()},
+        **fill_columns(n.size, query=query, sequences=sample.sequences, draws=sample.draws),
         "n": sample.grid.astype(np.int32)[n],
         "null_model": _encode_names(null, NULLS),
         "measure": _encode_names(measure, MEASURES),
@@ -313,12 +306,9 @@ def _compute_curves(sample: Sample, place: Place, rank: str) -> Iterator[pa.Reco
     weights = read_layer(tensors, "attention", layer, sequence=0, query=index, head=head, key=keys)
     states = read_layer(tensors, "values", layer, sequence=0, kv_head=head // (size.heads // size.kv_heads), key=keys)
     for n in (n for n in CURVES_AT if n < len(weights)):
-        constant = {"sequence": 0, "query": query, "n": n, "n_keys": len(weights)}
         columns = _build_curve_columns(separation_curve(weights, states, n))
-        rows = len(columns["point"])
-        where = {name: np.full(rows, value, np.int32) for name, value in constant.items()}
-        where |= {name: np.full(rows, value, np.int16) for name, value in (("layer", layer), ("head", head))}
-        yield build_batch(where | columns, auc_rank=rank)
+        where = {"sequence": 0, "query": query, "layer": layer, "head": head, "n": n, "n_keys": len(weights)}
+        yield build_batch(fill_columns(len(columns["point"]), **where) | columns, auc_rank=rank)
 
 
 def _build_curve_columns(curve: "SeparationCurve") -> dict[str, NDArray[Any]]:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.curves import BLOCK_BYTES
-from dagster_project.analysis.passes import fill_columns
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.statistics.moments import Moments
@@ -88,13 +88,12 @@ def _build_columns(sources: Sources, layer: int, seen: slice, moments: _LayerMom
     """
     size = sources.metrics.layers[layer]
     group, keys = size.heads // size.kv_heads, seen.stop - seen.start
-    head, index = (axis.ravel() for axis in np.indices((size.heads, keys), dtype=np.int32))
-    cos_sink = moments.sink.mean.repeat(group, axis=0) if seen.start == 0 else np.full(head.size, np.nan)
+    cos_sink = moments.sink.mean.repeat(group, axis=0) if seen.start == 0 else np.full((size.heads, keys), np.nan)
+    constant = {"query": seen.stop - 1, "sequences": sources.metrics.sizes["sequence"], "layer": layer}
+    place = index_columns((size.heads, keys), "head", "position", **constant)
     return {
-        **fill_columns(head.size, query=seen.stop - 1, sequences=sources.metrics.sizes["sequence"]),
-        "layer": np.full(head.size, layer, np.int16),
-        "head": head.astype(np.int16),
-        "position": index + np.int32(seen.start),
+        **place,
+        "position": place["position"] + np.int32(seen.start),
         "mean_norm_y": _flatten(moments.norms.mean),
         "sd_norm_y": _flatten(moments.norms.deviation),
         "mean_cos_last": _flatten(moments.last.mean.repeat(group, axis=0)),

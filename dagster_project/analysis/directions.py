@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from dagster_project.analysis.columns import fill_columns, index_columns
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.threads import one_blas_thread
 from storage.warehouse.rows import build_batch
@@ -53,9 +54,7 @@ def _build_direction_columns(heads: "Heads", layer: int, sequences: int) -> dict
     """Columns of ``principal_directions``, one row per KV head of a layer."""
     shares = np.array([head.shares[:3] if head else np.full(3, np.nan) for head in heads])
     return {
-        "layer": np.full(len(heads), layer, np.int16),
-        "kv_head": np.arange(len(heads), dtype=np.int16),
-        "sequences": np.full(len(heads), sequences, np.int32),
+        **index_columns((len(heads),), "kv_head", layer=layer, sequences=sequences),
         "status": pa.array(["ok" if head else "zero" for head in heads], pa.string()),
         **{f"share_{index + 1}": share for index, share in enumerate(shares.T)},
         "effective_dimension": np.array([head.effective_dimension if head else np.nan for head in heads]),
@@ -69,7 +68,7 @@ def _build_point_columns(tensors: "SequenceStore", heads: "Heads", layer: int) -
     points = np.array([head.project(states) if head else nothing for head, states in zip(heads, values, strict=True)])
     kv_head, position = np.nonzero(np.isfinite(points).all(axis=-1))
     return {
-        "layer": np.full(position.size, layer, np.int16),
+        **fill_columns(position.size, layer=layer),
         "kv_head": kv_head.astype(np.int16),
         "position": position.astype(np.int32),
         **dict(zip("xyz", points[kv_head, position].T.astype(np.float32), strict=True)),

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dagster_project.analysis.means import build_interval_columns
-from dagster_project.analysis.passes import Block, fill_columns, run_pass
+from dagster_project.analysis.columns import build_interval_columns, fill_columns
+from dagster_project.analysis.passes import Block, run_pass
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.grids import log_grid

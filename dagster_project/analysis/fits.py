@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dagster_project.analysis.columns import fill_columns, index_columns
 from dagster_project.analysis.curves import Curves, LayerFits, fit_curves, fit_heads
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
@@ -48,13 +49,16 @@ def compute_assumption_similarity(sources: Sources) -> Rows:
         columns = _build_columns(fit_of_curve, SIMILARITY)
         if fit_of_curve.layer is None:
             parts = [average_known(given[:, there].T)[:, None] for given in rho]
-            constant = {"kv_heads": int(there.sum())}
-            yield "assumption_similarity_model", build_batch(_fill(columns | _build_rho_columns(*parts), **constant))
+            constant = fill_columns(1, kv_heads=int(there.sum()))
+            yield "assumption_similarity_model", build_batch(columns | _build_rho_columns(*parts) | constant)
         else:
             parts = [given[:, fit_of_curve.layer, there[fit_of_curve.layer]] for given in rho]
-            place = _build_place(fit_of_curve, "kv_head")
+            place = index_columns((len(fit_of_curve.fits),), "kv_head", layer=fit_of_curve.layer)
             yield "assumption_similarity", build_batch(place | columns | _build_rho_columns(*parts))
-            yield "assumption_similarity_by_sequence", build_batch(_build_sequence_columns(fit_of_curve, parts[0]))
+            yield (
+                "assumption_similarity_by_sequence",
+                build_batch(_build_sequence_columns(fit_of_curve, fit_of_curve.layer, parts[0])),
+            )
 
 
 def _build_rho_columns(rho_0: F64, spread: F64) -> dict[str, F64]:
@@ -63,15 +67,14 @@ def _build_rho_columns(rho_0: F64, spread: F64) -> dict[str, F64]:
     return {**mean.name_ends("rho_0"), "rho_0_sd": within.value}
 
 
-def _build_sequence_columns(mean: LayerFits, rho_0: F64) -> dict[str, Any]:
+def _build_sequence_columns(mean: LayerFits, layer: int, rho_0: F64) -> dict[str, Any]:
     """Columns of ``assumption_similarity_by_sequence`` of one layer: jackknife pseudo-values of the fits, and ρ_0."""
-    sequence, kv_head = (axis.ravel() for axis in np.indices(rho_0.shape, dtype=np.int32))
     pseudo = {
         name: (mean.moves[..., SIMILARITY.index(name)] + [getattr(fit, name) for fit in mean.fits]).ravel()
         for name in ("mae", "floor")
     }
-    place = {"sequence": sequence, "layer": np.full(sequence.size, mean.layer, np.int16)}
-    return place | {"kv_head": kv_head.astype(np.int16), **pseudo, "rho_0": rho_0.ravel()}
+    place = index_columns(rho_0.shape, "sequence", "kv_head", layer=layer)
+    return place | pseudo | {"rho_0": rho_0.ravel()}
 
 
 def compute_assumption_weights(sources: Sources) -> Rows:
@@ -80,13 +83,13 @@ def compute_assumption_weights(sources: Sources) -> Rows:
         for fit in fit_curves(_build_weight_curves(sources, index, query), f"Assumption 3, query {query}"):
             columns = _build_columns(fit, WEIGHTS)
             if fit.layer is None:
-                heads = int(find_present_heads(sources.tensors, "head").sum())
-                yield "assumption_weights_model", build_batch(_fill(columns, query=query, heads=heads))
+                place = fill_columns(1, query=query, heads=int(find_present_heads(sources.tensors, "head").sum()))
+                yield "assumption_weights_model", build_batch(columns | place)
                 if query == sources.query:
                     yield "assumption_weights_by_sequence", build_batch(_leave_out_sequences(fit.curves))
             else:
-                place = _build_place(fit, "head")
-                yield "assumption_weights", build_batch(_fill(place | columns, query=query))
+                place = index_columns((len(fit.fits),), "head", query=query, layer=fit.layer)
+                yield "assumption_weights", build_batch(place | columns)
 
 
 def _build_weight_curves(sources: Sources, index: int, query: int) -> Curves:
@@ -153,7 +156,7 @@ def _build_columns(phase_fit: LayerFits, parameters: Sequence[str]) -> dict[str,
         value = np.asarray(columns[name], np.float64)
         for end, way in (("low", -reach[:, index]), ("high", reach[:, index])):
             columns[f"{name}_{end}"] = _scale_weight(value, way) if name in LOGARITHMIC else value + way
-    return _fill(columns, sequences=len(phase_fit.moves))
+    return columns | fill_columns(len(rows), sequences=len(phase_fit.moves))
 
 
 def _scale_weight(weight: F64, logarithm: F64) -> F64:
@@ -169,15 +172,3 @@ def _build_column(name: str, values: list[Any]) -> Any:
     if name in COUNTS:
         return pa.array(values, pa.int64())
     return np.array([np.nan if value is None else value for value in values], np.float64)
-
-
-def _build_place(fit: LayerFits, head: str) -> dict[str, Any]:
-    """Columns of the place of the fits of a layer."""
-    heads = np.arange(len(fit.fits), dtype=np.int16)
-    return {"layer": np.full(heads.size, fit.layer, np.int16), head: heads}
-
-
-def _fill(columns: dict[str, Any], **constants: int) -> dict[str, Any]:
-    """Columns, and others with one value in all rows."""
-    rows = len(next(iter(columns.values())))
-    return columns | {name: np.full(rows, value, np.int32) for name, value in constants.items()}

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sql
+from dagster_project.analysis.columns import fill_columns, index_columns
 from dagster_project.analysis.memory import check_memory
 from dagster_project.analysis.sources import Rows, Sources
 from dagster_project.study.settings import EffectsSettings
@@ -86,12 +87,9 @@ def _build_effect_columns(
 ) -> dict[str, Any]:
     """Columns of ``head_ablation_by_sequence`` for one layer of one sequence."""
     loss, kl = (np.array(effects[name], np.float64) for name in ("loss", "kl"))
-    kinds, heads = loss.shape
+    heads = loss.shape[1]
     return {
-        "sequence": np.full(loss.size, sequence, np.int32),
-        "layer": np.full(loss.size, layer, np.int16),
-        "head": np.tile(np.arange(heads, dtype=np.int16), kinds),
-        "kind": np.repeat(np.array(settings.ablation, object), heads),
+        **_build_head_columns(settings, heads, sequence=sequence, layer=layer),
         "plain_loss": np.full(loss.size, effects["plain_loss"]),
         "delta_loss": (loss - effects["plain_loss"]).ravel(),
         "kl": kl.ravel(),
@@ -104,16 +102,18 @@ def _build_ablation_columns(
     """Columns of ``head_ablation`` for one layer, from the effects in every sequence."""
     plain = np.array([one["plain_loss"] for one in losses])
     loss, kl = (np.array([one[name] for one in losses], np.float64) for name in ("loss", "kl"))
-    kinds, heads = loss.shape[1:]
     return {
-        "layer": np.full(kinds * heads, layer, np.int16),
-        "head": np.tile(np.arange(heads, dtype=np.int16), kinds),
-        "kind": np.repeat(np.array(settings.ablation, object), heads),
-        "sequences": np.full(kinds * heads, settings.sequences, np.int32),
-        "plain_loss": np.full(kinds * heads, plain.mean()),
+        **_build_head_columns(settings, loss.shape[2], layer=layer, sequences=settings.sequences),
+        "plain_loss": np.full(loss[0].size, plain.mean()),
         **estimate_mean((loss - plain[:, None, None]).reshape(len(losses), -1)).name_ends("delta_loss"),
         **estimate_mean(kl.reshape(len(losses), -1), POSITIVE).name_ends("kl"),
     }
+
+
+def _build_head_columns(settings: EffectsSettings, heads: int, **constants: int) -> dict[str, Any]:
+    """Columns of kind and head for every replacement of the heads of a layer, kind by kind."""
+    place = index_columns((len(settings.ablation), heads), "kind", "head", **constants)
+    return place | {"kind": np.array(settings.ablation, object)[place["kind"]]}
 
 
 def compute_sparsified_loss(sources: Sources) -> Rows:
@@ -243,7 +243,7 @@ def _build_sparsified_columns(
         **_build_name_columns(policies),
         "keys": np.array([keys for _, keys, _ in policies], np.int32),
         "needs": np.array([policy.needs for _, _, policy in policies], object),
-        "sequences": np.full(len(policies), len(losses), np.int32),
+        **fill_columns(len(policies), sequences=len(losses)),
         "keys_kept": kept.mean(axis=0),
         "plain_loss": np.full(len(policies), plain.mean()),
         **estimate_mean(loss - plain[:, None]).name_ends("delta_loss"),
@@ -258,7 +258,7 @@ def _build_sequence_columns(
     """Columns of ``sparsified_loss_by_sequence`` of one sequence."""
     return {
         **_build_name_columns(policies),
-        "sequence": np.full(len(policies), sequence, np.int32),
+        **fill_columns(len(policies), sequence=sequence),
         "plain_loss": np.full(len(policies), losses["plain_loss"]),
         "loss": np.array(losses["loss"], np.float64),
     }

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.analysis.passes import Block, fill_columns
+from dagster_project.analysis.columns import build_interval_columns, fill_columns
+from dagster_project.analysis.passes import Block
 from dagster_project.analysis.sources import Rows
 from geometry.arrays import F64
 from geometry.statistics.intervals import Domain
@@ -65,7 +66,5 @@ class KeyBudgets:
 
 def _build_rows(mean: F64, columns: Mapping[str, Any], **constant: int) -> pa.RecordBatch:
     """Rows of means over sequences of (sequence, number, row), with intervals."""
-    estimate = estimate_mean(mean, AT_LEAST_ONE)
-    parts = {"": estimate.value, "_low": estimate.low, "_high": estimate.high}
-    means = {f"{name}{end}": part[index] for index, name in enumerate(NUMBERS) for end, part in parts.items()}
+    means = build_interval_columns(estimate_mean(mean, AT_LEAST_ONE), NUMBERS)
     return build_batch(fill_columns(mean.shape[-1], **constant) | dict(columns) | means)

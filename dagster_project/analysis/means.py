@@ -1,12 +1,11 @@
 """Means of Precision, Recall, F and specificity: over sequences, with intervals, and over ln N, of every sequence."""
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
+from dagster_project.analysis.columns import build_interval_columns, fill_columns, index_columns
 from dagster_project.analysis.key_budgets import KeyBudgets
-from dagster_project.analysis.passes import Block, fill_columns, run_pass
+from dagster_project.analysis.passes import Block, run_pass
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.bounds import lower
@@ -70,19 +69,9 @@ class HeadLevels:
 
     def add(self, block: Block, measured: dict[str, F64]) -> Rows:
         """Yield the rows of a block."""
-        sequence, head = (axis.ravel() for axis in np.indices(measured["recall"].shape, dtype=np.int32))
-        yield (
-            "head_levels",
-            build_batch(
-                {
-                    "sequence": sequence + np.int32(block.sequences.start),
-                    **fill_columns(head.size, query=block.query),
-                    "layer": np.full(head.size, block.layer, np.int16),
-                    "head": head.astype(np.int16),
-                    **{name: of_heads.ravel() for name, of_heads in measured.items()},
-                }
-            ),
-        )
+        place = index_columns(measured["recall"].shape, "sequence", "head", query=block.query, layer=block.layer)
+        place["sequence"] += np.int32(block.sequences.start)
+        yield "head_levels", build_batch(place | {name: of_heads.ravel() for name, of_heads in measured.items()})
 
     def finish(self) -> Rows:
         """Nothing is left."""
@@ -114,17 +103,7 @@ class _Model:
 
 def _build_rows(block: Block, sequences: int, estimate: Estimate) -> pa.RecordBatch:
     """The rows of ``selection_means`` of one layer at one query."""
-    head, n = (axis.ravel() for axis in np.indices(estimate.value.shape[1:], dtype=np.int32))
-    place = {"layer": np.full(head.size, block.layer, np.int16), "head": head.astype(np.int16), "n": n + 1}
-    constant = fill_columns(head.size, query=block.query, sequences=sequences)
-    return build_batch(constant | place | build_interval_columns(estimate, METRICS, np.float32))
-
-
-def build_interval_columns(estimate: Estimate, names: tuple[str, ...], dtype: Any = np.float64) -> dict[str, Any]:
-    """Columns of estimates and the ends of their intervals, ``NAME``, ``NAME_low``, ``NAME_high``; (name, …) each."""
-    parts = {"": estimate.value, "_low": estimate.low, "_high": estimate.high}
-    return {
-        f"{name}{end}": part[index].ravel().astype(dtype)
-        for index, name in enumerate(names)
-        for end, part in parts.items()
-    }
+    constant = {"query": block.query, "layer": block.layer, "sequences": sequences}
+    place = index_columns(estimate.value.shape[1:], "head", "n", **constant)
+    place["n"] += 1
+    return build_batch(place | build_interval_columns(estimate, METRICS, np.float32))

@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
+from dagster_project.analysis.columns import fill_columns, index_columns
 from dagster_project.analysis.curves import BLOCK_BYTES
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
@@ -37,14 +38,14 @@ def _build_rows(norms: F64, layers: slice) -> Rows:
     estimates = {name: estimate_mean(values, POSITIVE) for name, values in parts.items()}
     whole, left_out = estimate_variation(others)
     estimates["cv_of_expected_norm"] = estimate_jackknife(whole, left_out, POSITIVE)
-    sequence, layer, kv_head = np.indices(sink.shape, dtype=np.int32).reshape(3, -1)
-    place = {"layer": (layer + layers.start).astype(np.int16), "kv_head": kv_head.astype(np.int16)}
+    place = index_columns(sink.shape, "sequence", "layer", "kv_head")
+    place["layer"] += np.int16(layers.start)
     yield (
         "assumption_norms",
         build_batch(
             {
-                **{name: column[: usable.size] for name, column in place.items()},
-                "sequences": np.full(usable.size, len(norms), np.int32),
+                **{name: place[name][: usable.size] for name in ("layer", "kv_head")},
+                **fill_columns(usable.size, sequences=len(norms)),
                 "status": pa.array(np.where(usable, "ok", "zero").ravel().tolist(), pa.string()),
                 **{
                     column: values.ravel()
@@ -59,7 +60,6 @@ def _build_rows(norms: F64, layers: slice) -> Rows:
         "assumption_norms_by_sequence",
         build_batch(
             {
-                "sequence": sequence,
                 **place,
                 **{name: values.ravel() for name, values in parts.items()},
                 "cv_without_sequence": left_out.ravel(),

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.analysis.cluster import count_threads
@@ -185,8 +184,3 @@ def _list_slabs(sources: Sources, *, last_query: bool) -> Iterator[Slab]:
             of_one = 4 * metrics.layers[run.start].heads * keys
             for layers, part in split_run(run, total, of_one, SLAB_BYTES):
                 yield Slab(sources, index, layers, keys, part, part.stop == total)
-
-
-def fill_columns(rows: int, **constants: int) -> dict[str, NDArray[np.int32]]:
-    """Columns that have one value in all rows."""
-    return {name: np.full(rows, value, np.int32) for name, value in constants.items()}

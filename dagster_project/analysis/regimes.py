@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dagster_project.analysis.columns import fill_columns
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.assumptions.regimes import REGIMES, Regimes, classify_keys, find_regimes
 from storage.warehouse.rows import build_batch
@@ -85,8 +86,7 @@ def _build_columns(regimes: list[Regimes], heads: list[int], query: int, layer: 
     sequence, head, regime = np.nonzero(there)
     return {
         "sequence": sequence.astype(np.int32),
-        "query": np.full(sequence.size, query, np.int32),
-        "layer": np.full(sequence.size, layer, np.int16),
+        **fill_columns(sequence.size, query=query, layer=layer),
         "head": np.array(heads, np.int16)[head],
         "regime": pa.array([REGIMES[index] for index in regime], pa.string()),
         "first_n": first[there].astype(np.int32),

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dagster_project.analysis.passes import Block, fill_columns, run_pass
+from dagster_project.analysis.columns import fill_columns
+from dagster_project.analysis.passes import Block, run_pass
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.grids import log_grid

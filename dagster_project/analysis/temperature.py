@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.analysis.cluster import limit_threads, run_in_parallel
+from dagster_project.analysis.columns import fill_columns, index_columns
 from dagster_project.analysis.metrics_store import compute_provenance_digest
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
@@ -145,16 +146,11 @@ def _compute_sequence(task: _Task, sequence: int, *, whole: bool) -> tuple[F64, 
 def _build_rows(task: _Task, results: Sequence[tuple[F64, F64 | None]]) -> Rows:
     """The rows of one query of one layer."""
     for sequence, (norms, _) in enumerate(results):
-        yield "sensitivity", build_batch(_build_sensitivity_columns(task, sequence, norms))
+        place = fill_columns(norms.size, sequence=sequence) | _build_place_columns(task, norms.shape)
+        yield "sensitivity", build_batch(place | {"spectral_norm": norms.ravel()})
     if task.grid.size:
         selections = [of_sequence for _, of_sequence in results if of_sequence is not None]
         yield "temperature_means", build_batch(_build_selection_columns(task, selections))
-
-
-def _build_sensitivity_columns(task: _Task, sequence: int, norms: F64) -> dict[str, Any]:
-    """Columns of ``sensitivity`` of one sequence."""
-    place = _build_place_columns(task, norms.shape)
-    return {"sequence": np.full(norms.size, sequence, np.int32)} | place | {"spectral_norm": norms.ravel()}
 
 
 def _build_selection_columns(task: _Task, parts: Sequence[F64]) -> dict[str, Any]:
@@ -174,17 +170,13 @@ def _build_selection_columns(task: _Task, parts: Sequence[F64]) -> dict[str, Any
     shape = means.shape[1:]
     return _build_place_columns(task, shape) | {
         "n": np.broadcast_to(task.grid.astype(np.int32), shape).ravel(),
-        "sequences": np.full(means[0].size, len(parts), np.int32),
+        **fill_columns(means[0].size, sequences=len(parts)),
         **{name: column.ravel() for name, column in columns.items()},
     }
 
 
 def _build_place_columns(task: _Task, shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
     """The columns that identify the rows of arrays (head, temperature, …)."""
-    head, index = (axis.ravel() for axis in np.indices(shape)[:2])
-    return {
-        "query": np.full(head.size, task.position, np.int32),
-        "layer": np.full(head.size, task.layer, np.int16),
-        "head": head.astype(np.int16),
-        "temperature": np.array(task.temperatures)[index],
-    }
+    axes = ("head", "temperature", "n")[: len(shape)]
+    place = index_columns(shape, *axes, query=task.position, layer=task.layer)
+    return place | {"temperature": np.array(task.temperatures)[place["temperature"]]}

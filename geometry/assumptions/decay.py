@@ -46,7 +46,7 @@ because the distances end before the curve approaches its floor; the floor and i
 DecayForm = Literal["exponential", "floor"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DecayFit:
     """Fits of e^{−βk} and of c + (1 − c) e^{−βk} to mean cosines by distance k.
 
@@ -64,23 +64,23 @@ class DecayFit:
     """Of the form with a floor."""
     distances: int
     """Number of fitted distances, m."""
-    effective_points: float
+    effective_points: float = math.nan
     """Effective number of independent distances, m_e ≤ m, from the autocorrelation of the residuals with a floor."""
-    beta: float
+    beta: float = math.nan
     """β of e^{−βk}, per token, ≥ 0."""
-    mae: float
+    mae: float = math.nan
     """Mean absolute error of e^{−βk}, in units of cosine."""
-    bic: float
+    bic: float = math.nan
     """m_e ln(RSS/m) + ln m of e^{−βk}."""
-    floor: float
+    floor: float = math.nan
     """c, within (−1, 1)."""
-    beta_floor: float
+    beta_floor: float = math.nan
     """β of the form with a floor, per token."""
-    mae_floor: float
+    mae_floor: float = math.nan
     """Mean absolute error of the form with a floor."""
-    bic_floor: float
+    bic_floor: float = math.nan
     """m_e ln(RSS/m) + 2 ln m of the form with a floor."""
-    preferred: DecayForm | None
+    preferred: DecayForm | None = None
     """The form with the smaller BIC; None without a fit."""
     beta_influence: F64
     floor_influence: F64
@@ -128,12 +128,6 @@ class _Form:
         """The BIC if the residuals are worth ``effective`` independent residuals."""
         m = self.residual.size
         return effective * math.log(self.rss / m) + (2 if self.free else 1) * math.log(m)
-
-
-def decay(distance: ArrayLike, beta: float, floor: float = 0.0) -> F64:
-    """The curve c + (1 − c) e^{−βk} at distances k (Assumption 2, with a floor c)."""
-    curve: F64 = floor + (1.0 - floor) * np.exp(-beta * np.asarray(distance, np.float64))
-    return curve
 
 
 def fit_decay(cosine: ArrayLike) -> DecayFit:
@@ -213,15 +207,6 @@ def _make_empty_fit(status: DecayStatus, n: int, distances: int) -> DecayFit:
         status=status,
         status_floor=status,
         distances=distances,
-        effective_points=math.nan,
-        beta=math.nan,
-        mae=math.nan,
-        bic=math.nan,
-        floor=math.nan,
-        beta_floor=math.nan,
-        mae_floor=math.nan,
-        bic_floor=math.nan,
-        preferred=None,
         beta_influence=unknown,
         floor_influence=unknown,
         beta_floor_influence=unknown,

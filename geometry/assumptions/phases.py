@@ -89,7 +89,7 @@ DESIGNS: dict[PhaseVariant, F64] = {
 """Theta as a linear function of the free parameters, (4, free)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PhaseFit:
     """The variant of Assumption 3 with the smallest BIC, and the BIC of all variants.
 
@@ -99,35 +99,35 @@ class PhaseFit:
     """
 
     status: PhaseStatus
-    variant: PhaseVariant | None
-    positions: int
+    variant: PhaseVariant | None = None
+    positions: int = 0
     """Number of fitted positions, m."""
-    effective_points: float
+    effective_points: float = math.nan
     """Effective number of independent positions, m_e ≤ m, from the autocorrelation of the closest fit's residuals."""
     zero_positions: int
     """Number of positions except the sink with weight 0 (underflow), which are left out because they have no log."""
     p_sink: float
     """Weight of position 0; NaN if a window hides it."""
-    p_base: float
+    p_base: float = math.nan
     """Level of the plateau: a geometric mean, because log weight is fitted."""
-    eta: float
+    eta: float = math.nan
     """η of the oscillation, within (−1, 1)."""
-    eta_growth: float
+    eta_growth: float = math.nan
     """η of the growth, per position; equal to ``eta`` if tied, where there is growth."""
-    omega: float
+    omega: float = math.nan
     """ω, radians per position, within (0, π], with at least one period in the oscillation."""
-    t_1: int | None
+    t_1: int | None = None
     """Last position of the plateau; 0 if there is no plateau."""
-    t_2: int | None
+    t_2: int | None = None
     """Last position before the growth; the last position if there is no growth."""
-    bic_plateau: float
-    bic_growth: float
-    bic_tied: float
+    bic_plateau: float = math.nan
+    bic_growth: float = math.nan
+    bic_tied: float = math.nan
     """m_e ln(RSS/m) + p ln m; NaN where the variant has no minimum within its domain."""
-    bic_untied: float
-    r2_log: float
+    bic_untied: float = math.nan
+    r2_log: float = math.nan
     """Share of the variance of log weight that the fit explains; NaN where weights do not vary."""
-    mae_log: float
+    mae_log: float = math.nan
     """Mean absolute residual of log weight (natural logarithm)."""
     influence: F64
     """Derivatives of log p_base, η, η of the growth and ω by every log weight with T_1 and T_2 fixed, (4, n).
@@ -307,23 +307,8 @@ def _make_empty_fit(given: F64, content: F64, sinks: int) -> PhaseFit:
         status = "too_short" if content.size < LEAST_POSITIONS else "no_weight"
     return PhaseFit(
         status=status,
-        variant=None,
-        positions=0,
-        effective_points=math.nan,
         zero_positions=int((content == 0).sum()),
         p_sink=float(given[0]) if finite and sinks and given.size else math.nan,
-        p_base=math.nan,
-        eta=math.nan,
-        eta_growth=math.nan,
-        omega=math.nan,
-        t_1=None,
-        t_2=None,
-        bic_plateau=math.nan,
-        bic_growth=math.nan,
-        bic_tied=math.nan,
-        bic_untied=math.nan,
-        r2_log=math.nan,
-        mae_log=math.nan,
         influence=np.full((4, given.size), np.nan),
     )
 

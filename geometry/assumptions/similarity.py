@@ -13,39 +13,24 @@ from scipy import fft
 from geometry.arrays import F64, Bool
 
 
-def cosine_by_distance(values: NDArray[np.floating]) -> F64:
-    """Mean cosine of the value states at every distance k = |i − j|, over i, j > 0 (Assumption 2, Figure 3).
+def mean_cosines(unit: F64, directed: Bool) -> F64:
+    """Mean cosine of the value states of a head at every distance k = |i − j|, over i, j > 0 (Assumption 2, Figure 3).
 
     Parameters
     ----------
-    values
-        Value states of all positions of a sequence, position 0 the sink, (…, n, d), of any unit.
+    unit, directed
+        Of its ``unit_vectors``, (n, d) and (n,), position 0 the sink.
 
     Returns
     -------
     ndarray
-        float64 (…, n): element k is the mean over the pairs at distance k, within [−1, 1]; element 0 is 1. A value
-        state of norm 0 has no direction and is in no pair. NaN where there is no pair: always for n − 1.
-
-    Raises
-    ------
-    ValueError
-        If ``values`` is not a finite floating-point array (…, n, d).
+        float64 (n,): element k is the mean over the pairs at distance k, within [−1, 1]; element 0 is 1. A value state
+        of norm 0 has no direction and is in no pair. NaN where there is no pair: always for n − 1.
 
     Notes
     -----
-    Sums over pairs are autocorrelations of unit vectors: exact up to rounding, O(n d log n) per head. Memory without
-    the result is O(n d), for any number of heads.
+    Sums over pairs are autocorrelations of unit vectors: exact up to rounding, O(n d log n), and O(n d) of memory.
     """
-    _check(values)
-    cosines = np.full(values.shape[:-1], np.nan)
-    for head in np.ndindex(values.shape[:-2]):
-        cosines[head] = mean_cosines(*unit_vectors(values[head]))
-    return cosines
-
-
-def mean_cosines(unit: F64, directed: Bool) -> F64:
-    """``cosine_by_distance`` of one head, (n,), from its ``unit_vectors``."""
     cosines = np.full(len(unit), np.nan)
     sums = autocorrelation(np.ascontiguousarray(unit[1:].T))
     pairs = np.rint(autocorrelation(directed[None, 1:].astype(np.float64)))
@@ -56,34 +41,11 @@ def mean_cosines(unit: F64, directed: Bool) -> F64:
     return cosines
 
 
-def sink_cosines(values: NDArray[np.floating]) -> tuple[F64, F64]:
-    """ρ_0, the mean over j > 0 of cos(v_0, v_j), and the standard deviation over j (Section 4.1).
-
-    Parameters
-    ----------
-    values
-        As for ``cosine_by_distance``.
-
-    Returns
-    -------
-    mean, spread
-        float64 (…); spread is the standard deviation over j (divisor: their number). Value states of norm 0 are left
-        out; NaN if that of the sink has norm 0, or all others have.
-
-    Raises
-    ------
-    ValueError
-        As for ``cosine_by_distance``.
-    """
-    _check(values)
-    mean, spread = np.full(values.shape[:-2], np.nan), np.full(values.shape[:-2], np.nan)
-    for head in np.ndindex(values.shape[:-2]):
-        mean[head], spread[head] = summarise_cosines(cosines_with_one(*unit_vectors(values[head]), 0))
-    return mean, spread
-
-
 def summarise_cosines(cosines: F64) -> tuple[float, float]:
-    """Mean and standard deviation of all cosines but the first, (n,), that are not NaN; NaN if there are none."""
+    """Mean and standard deviation of all cosines but the first, (n,), that are not NaN; NaN if there are none.
+
+    Of the cosines with the sink: ρ_0, the mean over j > 0 of cos(v_0, v_j), and its spread over j (Section 4.1).
+    """
     others = cosines[1:][~np.isnan(cosines[1:])]
     return (float(others.mean()), float(others.std())) if others.size else (math.nan, math.nan)
 
@@ -107,16 +69,6 @@ def cosines_with_one(unit: F64, directed: Bool, index: int) -> F64:
     cosines = np.clip(np.einsum("nd,d->n", unit, unit[index]), -1.0, 1.0)
     cosines[index] = 1.0
     return np.where(directed & directed[index], cosines, np.nan)
-
-
-def _check(values: NDArray[np.floating]) -> None:
-    """Raise a ValueError unless ``values`` is a finite floating-point array (…, n, d)."""
-    if values.ndim < 2 or 0 in values.shape[-2:] or not np.issubdtype(values.dtype, np.floating):
-        msg = f"values must be floating-point numbers (…, n, d), got {values.dtype} {values.shape}"
-        raise ValueError(msg)
-    if values.size and not (values.min() > -np.inf and values.max() < np.inf):  # also false for NaN
-        msg = f"values of shape {values.shape} must be finite"
-        raise ValueError(msg)
 
 
 def unit_vectors(values: NDArray[np.floating]) -> tuple[F64, Bool]:

@@ -1,14 +1,13 @@
-"""Sensitivity of attention weights to their logits: the spectral norm of the softmax Jacobian, and its bounds.
+"""Sensitivity of attention weights to their logits: the spectral norm of the softmax Jacobian.
 
-Holds the norm of (diag α − α αᵀ) / T and the bounds with which it is compared. The weights at another temperature are
-computed in ``geometry.limits.temperature``.
+Holds the norm of (diag α − α αᵀ) / T. The weights at another temperature are computed in
+``geometry.limits.temperature``; views of the warehouse compare the norm with its bounds.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from geometry.arrays import F64
 from geometry.limits.temperature import TEMPERATURES, check_rows, check_temperature, divide_by_largest
@@ -20,19 +19,6 @@ MOST_STEPS = 64
 """Largest number of steps of the iteration; most heads take four or five."""
 
 EPSILON = float(np.finfo(np.float64).eps)
-
-BOUNDS: Mapping[str, Callable[[float], float]] = {
-    "quarter": lambda temperature: 1.0 / (4.0 * temperature),
-    "half": lambda temperature: 1.0 / (2.0 * temperature),
-    "root": lambda _: math.sqrt(2.0),
-    "reported": lambda temperature: min(1.0 / (4.0 * temperature), math.sqrt(2.0)),
-}
-"""Bounds of the norm as functions of T.
-
-quarter: 1/(4T), which bounds every entry of the Jacobian, but not its norm. half: 1/(2T), which always holds, with
-equality if two keys share all the weight equally. root: √2. reported: min{1/(4T), √2}, as given for the gradient in
-accounts of arXiv 2508.17821.
-"""
 
 
 def jacobian_norm(weights: ArrayLike, learned_sink: ArrayLike | None = None) -> F64:
@@ -116,19 +102,8 @@ def sensitivity(
     return norms
 
 
-def bounds_held(norm: F64, temperatures: Sequence[float] = TEMPERATURES) -> dict[str, NDArray[np.bool_]]:
-    """Which of ``BOUNDS`` hold for norms (…, temperature): a mapping from name to an array of that shape.
-
-    A norm above its bound by no more than four units in the last place counts as equal to it.
-    """
-    return {
-        name: norm <= np.array([bound(temperature) for temperature in temperatures]) * (1.0 + 4.0 * EPSILON)
-        for name, bound in BOUNDS.items()
-    }
-
-
 def estimate_scratch_bytes(heads: int, n: int) -> int:
-    """Upper bound of the memory of either function without its input and output, in bytes.
+    """Upper bound of the memory of both functions without its input and output, in bytes.
 
     Four float64 copies of the weights, and five arrays of one block of heads.
     """

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from geometry import SelectionProfile
-from geometry.assumptions.similarity import cosines_with_one, unit_vectors
+from geometry.assumptions.similarity import cosines_with_one, mean_cosines, summarise_cosines, unit_vectors
 from geometry.quantities import MODEL_UNITS, list_declared
 from tests.geometry import oracle
 
@@ -77,3 +77,15 @@ def cosines_with(values: np.ndarray, index: int) -> np.ndarray:
     """Cosines of all value states of every head with one of them, (…, n)."""
     heads = values.reshape(-1, *values.shape[-2:])
     return np.reshape([cosines_with_one(*unit_vectors(head), index) for head in heads], values.shape[:-1])
+
+
+def cosine_by_distance(values: np.ndarray) -> np.ndarray:
+    """Mean cosines by distance of every head, (…, n)."""
+    heads = values.reshape(-1, *values.shape[-2:])
+    return np.reshape([mean_cosines(*unit_vectors(head)) for head in heads], values.shape[:-1])
+
+
+def sink_cosines(values: np.ndarray) -> np.ndarray:
+    """ρ_0 of every head, and the spread of its cosines, (2, …)."""
+    cosines = cosines_with(values, 0).reshape(-1, values.shape[-2])
+    return np.moveaxis(np.reshape([summarise_cosines(head) for head in cosines], (*values.shape[:-2], 2)), -1, 0)

@@ -7,11 +7,16 @@ import pytest
 
 import geometry.assumptions.decay
 from geometry.assumptions.assumed import AssumedHead, draw_values
-from geometry.assumptions.decay import RESOLUTION, DecayFit, decay, fit_decay
+from geometry.assumptions.decay import RESOLUTION, DecayFit, fit_decay
 from geometry.assumptions.residuals import effective_points
-from geometry.assumptions.similarity import cosine_by_distance
+from tests.geometry.comparison import cosine_by_distance
 
 N = 96
+
+
+def decay(distance: np.ndarray, beta: float, floor: float = 0.0) -> np.ndarray:
+    """c + (1 - c) exp(-beta k) (Assumption 2, with a floor c)."""
+    return floor + (1.0 - floor) * np.exp(-beta * distance.astype(np.float64))
 
 
 def curve(beta: float, floor: float = 0.0, noise: float = 0.0, *, n: int = N, seed: int = 0) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The distance of random selections against all subsets in rational arithmetic, and where the selected ones meet it."""
+"""The distance of random selections against all subsets in rational arithmetic."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geometry import critical_n, output_parts, random_subset_distance, selection_profile
+from geometry import output_parts, random_subset_distance, selection_profile
 from tests.geometry import oracle
-from tests.geometry.draws import HEADS, Head, random_head, small_heads
+from tests.geometry.draws import HEADS, Head
 
 Vectors = list[list[int]]
 
@@ -131,53 +131,6 @@ def test_all_subsets_of_a_small_head(kind: Head, sink: bool) -> None:
         signs = [[-1 if key in chosen else 1 for key in range(8)] for chosen in combinations(range(8), size)]
         exact = np.sqrt(np.mean(((np.array(signs) @ y) ** 2).sum(axis=1)))
         assert found[size - 1] == pytest.approx(exact, rel=1e-7, abs=1e-7 * float(parts.norm_contributions))
-
-
-class TestCritical:
-    @given(small_heads())
-    def test_is_the_first_n_in_rational_arithmetic(self, head: tuple[np.ndarray, np.ndarray]) -> None:
-        weights, values = head
-        n, y = len(weights), [[int(64 * x) for x in row] for row in oracle.rational(*head)]
-        assert [[Fraction(x, 64) for x in row] for row in y] == oracle.rational(*head)
-        expected = None
-        for size in range(1, n):
-            inside = oracle.selected(weights, size)
-            rest = [sum((-1 if key in inside else 1) * y[key][k] for key in range(n)) for k in range(2)]
-            if expected is None and sum(x * x for x in rest) <= closed(y, size):
-                expected = size
-        parts, profile = output_parts(weights, values), selection_profile(weights, values)
-        random = random_subset_distance(parts.norm_output, parts.norm_contributions, size=profile.n, n_keys=n)
-        np.testing.assert_array_equal(
-            critical_n(profile.distance_rest, random), np.nan if expected is None else expected
-        )
-
-    def test_equal_keys_are_a_random_selection_from_the_start(self) -> None:
-        for n in (2, 7, 100):
-            weights, values = np.full(n, 1 / n), np.full((n, 3), 0.3)
-            parts, profile = output_parts(weights, values), selection_profile(weights, values)
-            random = random_subset_distance(parts.norm_output, parts.norm_contributions, size=profile.n, n_keys=n)
-            assert critical_n(profile.distance_rest, random) == 1
-            stored = profile.distance_rest.astype(np.float32), random.astype(np.float32)
-            assert critical_n(*stored) == 1
-
-    def test_each_head_has_its_own_and_some_have_none(self) -> None:
-        nothing = np.nan
-        distances = np.array([[3.0, 2, 1, 2], [3, 3, 3, 3], [1, 2, nothing, nothing], [3, 3, nothing, nothing]])
-        found = critical_n(distances, np.array([2.5, 2, 2, 2]))
-        np.testing.assert_array_equal(found, [2, nothing, 1, nothing])
-
-    def test_a_later_meeting_would_be_noticed(self) -> None:
-        """The last N at which they meet is another one for heads of every kind."""
-        differs = 0
-        for seed in range(20):
-            weights, values = random_head(30, 4, seed)
-            parts, profile = output_parts(weights, values), selection_profile(weights, values)
-            random = random_subset_distance(parts.norm_output, parts.norm_contributions, size=profile.n, n_keys=30)
-            met = profile.n[profile.distance_rest <= random]
-            first = critical_n(profile.distance_rest, random)
-            assert np.isnan(first) == (met.size == 0)
-            differs += met.size > 1 and first != met[-1]
-        assert differs > 3
 
 
 @pytest.mark.parametrize("kind", HEADS.values(), ids=HEADS)

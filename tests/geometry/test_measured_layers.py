@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 
 from geometry import selection_profile
-from geometry.assumptions.similarity import cosine_by_distance, sink_cosines
 from geometry.bounds.scale_free import scale_free_lower_bounds
 from geometry.grids import quantile_over_ln_n
 from geometry.quantities import SELECTION, Concentration, OutputParts, list_declared
 from geometry.selection.concentration import concentration
 from geometry.selection.layers import CURVES, estimate_layer_bytes, measure_layer
 from geometry.selection.parts import output_parts
-from tests.geometry.comparison import cosines_with
+from tests.geometry.comparison import cosine_by_distance, cosines_with, sink_cosines
 from tests.geometry.measured_studies import MEASURED, make_filled, measure_study
 from tests.memory import trace
 

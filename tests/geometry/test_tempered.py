@@ -6,7 +6,7 @@ import pytest
 from geometry import selection_profile
 from geometry.grids import log_grid
 from geometry.limits import tempered
-from geometry.limits.distances import random_subset_distance, rest_distance
+from geometry.limits.distances import random_subset_distance
 from geometry.limits.tempered import MEASURES, selection_by_temperature
 from geometry.separation import chance
 from geometry.separation.chance import separability
@@ -36,6 +36,14 @@ def output(alpha: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarra
     """Norms of the output and of all contributions."""
     y = alpha[..., None] * values
     return np.linalg.norm(y.sum(axis=-2), axis=-1), np.sqrt((y**2).sum(axis=(-1, -2)))
+
+
+def rest_distance(alpha: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """‖Σ_{i∉I_N} y_i − s_N‖ for the N of the log grid, (…, grid)."""
+    order = np.argsort(-alpha, axis=-1, kind="stable")
+    y = np.take_along_axis(alpha[..., None] * values, order[..., None], axis=-2)
+    s = y.cumsum(axis=-2)
+    return np.linalg.norm(s[..., -1:, :] - 2 * s[..., log_grid(N) - 1, :], axis=-1)
 
 
 def test_it_is_a_model_whose_logits_are_divided(logits: np.ndarray, values: np.ndarray) -> None:

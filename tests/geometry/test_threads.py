@@ -27,10 +27,11 @@ from hashlib import sha256
 import numpy as np
 from threadpoolctl import threadpool_info
 
-from geometry import concentration, output_parts, selection_counts, selection_profile, sink_cosines
+from geometry import concentration, output_parts, selection_counts, selection_profile
 from geometry.assumptions.assumed import AssumedHead, draw_values
 from geometry.assumptions.directions import DirectionMoments
 from geometry.assumptions.norms import estimate_variation
+from geometry.assumptions.similarity import cosines_with_one, unit_vectors
 from geometry.bounds.monte_carlo import compare_bounds, measure_parameter_effects
 from geometry.limits.exponents import fit_exponents
 from geometry.selection.metrics import average_metrics
@@ -54,7 +55,7 @@ for n, d in ((65, 16), (301, 64), (1024, 128)):
     head = random_head(n, d, n)
     for function in (selection_profile, selection_counts, output_parts, concentration):
         results[f"{function.__name__} {n}"] = digest(function(*head))
-    results[f"sink_cosines {n}"] = digest(*sink_cosines(head[1]))
+    results[f"sink_cosines {n}"] = digest(cosines_with_one(*unit_vectors(head[1]), 0))
     moments = DirectionMoments(d)
     moments.add(head[1])
     principal = moments.compute_directions()
