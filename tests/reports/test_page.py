@@ -483,7 +483,7 @@ def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> Non
     with warehouse(OLDER) as connection:
         page = Page(write_report(connection, "older", tmp_path / "report.html", map_n=8).path)
     empty = {attributes["id"]: text for attributes, text in page.find("figure", **{"class": "empty"})}
-    kept = {"example", "precision-map", "recall-map", "value-norm", "attention-by-position", "sink-by-layer"}
+    kept = {"example", "value-norm", "attention-by-position", "sink-by-layer"}
     assert set(empty) == set(FIGURES) - kept - OPTIONAL - {"claims-untested"}
     assert "landed" in empty["coverage"]
     assert "no fit to draw heads from" in empty["monte-carlo"]
