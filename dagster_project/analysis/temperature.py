@@ -17,6 +17,7 @@ from dagster_project.analysis.metrics_store import compute_provenance_digest
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.grids import half_octave_grid
+from geometry.limits import jacobian
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.moments import estimate_mean
 from storage.files.places import Place
@@ -65,7 +66,7 @@ def estimate_temperature_bytes(sizes: Mapping[str, int], heads: int, kv_heads: i
     temperatures
         How many there are.
     """
-    from geometry.limits import jacobian, tempered
+    from geometry.limits import tempered
 
     keys, head_dim = sizes["key"], sizes["head_dim"]
     read = 2 * 4 * keys * (heads + kv_heads * head_dim)
@@ -116,7 +117,6 @@ def _compute_sequence(task: _Task, sequence: int, *, whole: bool) -> tuple[F64, 
 
     Selections are NaN where N is not below the number of keys.
     """
-    from geometry.limits.jacobian import sensitivity
     from geometry.limits.tempered import selection_by_temperature
 
     store, place = _open_store(task.tensors), {"sequence": sequence, "query": task.query}
@@ -124,7 +124,7 @@ def _compute_sequence(task: _Task, sequence: int, *, whole: bool) -> tuple[F64, 
     keys = slice(first, task.position + 1)
     weights = read_layer(store, "attention", task.layer, **place, key=keys)
     learned = read_layer(store, "learned_sink", task.layer, **place)
-    norms = sensitivity(weights, task.temperatures, learned)
+    norms = jacobian.sensitivity(weights, task.temperatures, learned)
     if not whole:
         return norms, None
     values = read_layer(store, "values", task.layer, sequence=sequence, key=keys)
