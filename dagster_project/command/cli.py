@@ -79,8 +79,16 @@ def _make_format_option(*names: str, help: str) -> Any:  # noqa: A002 (called as
     return typer.Option("--format", help=help, autocompletion=complete_one_of(*names))
 
 
+def _make_study_argument(help: str) -> Any:  # noqa: A002 (called as in typer)
+    """Make an argument that names studies, with shell completion."""
+    return typer.Argument(help=help, autocompletion=complete_study)
+
+
 JsonOption = Annotated[bool, _make_flag("--json", help="Print results as JSON.")]
 
+GgufOption = Annotated[str | None, typer.Option(metavar="FILE", help="GGUF file of the directory or hub id.")]
+
+RevisionOption = Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")]
 
 OverwriteOption = Annotated[bool, _make_flag("--overwrite", help="Replace files that exist already.")]
 
@@ -118,10 +126,7 @@ def attention_geometry(
 @app.command(no_args_is_help=True)
 def run(
     study: Annotated[
-        str | None,
-        typer.Argument(
-            help="A study or family defined in studies.yaml; omit with --name.", autocompletion=complete_study
-        ),
+        str | None, _make_study_argument("A study or family defined in studies.yaml; omit with --name.")
     ] = None,
     home: HomeOption = None,
     fresh: Annotated[
@@ -142,8 +147,8 @@ def run(
             help="`embedded`, `synthetic`, a local directory, a GGUF file, package:DISTRIBUTION/FILE, or a hub id."
         ),
     ] = None,
-    gguf: Annotated[str | None, typer.Option(metavar="FILE", help="GGUF file of the directory or hub id.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")] = None,
+    gguf: GgufOption = None,
+    revision: RevisionOption = None,
     random_weights: Annotated[
         bool,
         _make_flag("--random-weights", help="Use the model's architecture with random weights, drawn from the seed."),
@@ -242,8 +247,8 @@ def inspect_command(
     model: Annotated[
         str, typer.Option(help="`embedded`, a local directory, a GGUF file, package:DISTRIBUTION/FILE, or a hub id.")
     ] = "embedded",
-    gguf: Annotated[str | None, typer.Option(metavar="FILE", help="GGUF file of the directory or hub id.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")] = None,
+    gguf: GgufOption = None,
+    revision: RevisionOption = None,
     by: Annotated[
         str,
         typer.Option(
@@ -280,10 +285,7 @@ def inspect_command(
 
 @app.command(no_args_is_help=True)
 def extract(
-    study: Annotated[
-        str,
-        typer.Argument(help="A study defined in studies.yaml, shipped or recorded.", autocompletion=complete_study),
-    ],
+    study: Annotated[str, _make_study_argument("A study defined in studies.yaml, shipped or recorded.")],
     home: HomeOption = None,
     shard: Annotated[
         str | None, typer.Option(metavar="K/N", help="Extract only part K of N of the sequences; K counts from 1.")
@@ -314,9 +316,7 @@ def extract(
 
 @app.command(no_args_is_help=True)
 def finalise(
-    study: Annotated[
-        str, typer.Argument(help="A study whose shards have been extracted.", autocompletion=complete_study)
-    ],
+    study: Annotated[str, _make_study_argument("A study whose shards have been extracted.")],
     home: HomeOption = None,
 ) -> None:
     """Check that a study extracted in shards has all its sequences, and remove leftovers of killed processes.
@@ -333,7 +333,7 @@ def finalise(
 
 @app.command(no_args_is_help=True)
 def drop(
-    study: Annotated[str, typer.Argument(help="A study that has been run.", autocompletion=complete_study)],
+    study: Annotated[str, _make_study_argument("A study that has been run.")],
     home: HomeOption = None,
 ) -> None:
     """Delete weights and value states of a study that has landed; metrics, tables and report stay.
@@ -353,9 +353,7 @@ def drop(
 
 @app.command()
 def studies(
-    family: Annotated[
-        str | None, typer.Argument(help="List only the members of this family.", autocompletion=complete_study)
-    ] = None,
+    family: Annotated[str | None, _make_study_argument("List only the members of this family.")] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -402,7 +400,7 @@ def studies(
 
 @app.command(no_args_is_help=True)
 def report(
-    study: Annotated[str, typer.Argument(help="A study that has been run.", autocompletion=complete_study)],
+    study: Annotated[str, _make_study_argument("A study that has been run.")],
     home: HomeOption = None,
     images: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write each chart to DIR, as SVG, PDF and PNG.")
@@ -463,9 +461,7 @@ def publish(
 
 @app.command(no_args_is_help=True)
 def compare(
-    studies: Annotated[
-        list[str], typer.Argument(help="Two or more studies that have been run.", autocompletion=complete_study)
-    ],
+    studies: Annotated[list[str], _make_study_argument("Two or more studies that have been run.")],
     home: HomeOption = None,
 ) -> None:
     """Write a page that compares studies (claims, curves, kinds, layers, heads, settings), and print its path.
@@ -483,7 +479,7 @@ def compare(
 
 @app.command(no_args_is_help=True)
 def export(
-    study: Annotated[str, typer.Argument(help="A study that has been run.", autocompletion=complete_study)],
+    study: Annotated[str, _make_study_argument("A study that has been run.")],
     out: Annotated[Path, typer.Option(metavar="PATH", help="File to write; a folder for duo.")],
     home: HomeOption = None,
     form: Annotated[
@@ -539,10 +535,7 @@ def export(
 
 @app.command(no_args_is_help=True)
 def scores(
-    study: Annotated[
-        str,
-        typer.Argument(help="A study of the scored model that has been run.", autocompletion=complete_study),
-    ],
+    study: Annotated[str, _make_study_argument("A study of the scored model that has been run.")],
     file: Annotated[Path, typer.Argument(help="File of scores; for duo, its folder.")],
     home: HomeOption = None,
     form: Annotated[
@@ -684,10 +677,7 @@ def assets(
 @app.command()
 def refresh(
     studies: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Studies or families to refresh (default: all that were ever run).", autocompletion=complete_study
-        ),
+        list[str] | None, _make_study_argument("Studies or families to refresh (default: all that were ever run).")
     ] = None,
     home: HomeOption = None,
     dry_run: Annotated[bool, _make_flag("--dry-run", help="Print what is stale and why, and change nothing.")] = False,
@@ -778,9 +768,7 @@ def doctor(
 
 @app.command(no_args_is_help=True)
 def clear(
-    study: Annotated[
-        str, typer.Argument(help="A study with stored files, or a family.", autocompletion=complete_study)
-    ],
+    study: Annotated[str, _make_study_argument("A study with stored files, or a family.")],
     home: HomeOption = None,
     yes: Annotated[bool, _make_flag("--yes", help="Delete without asking.")] = False,
 ) -> None:

@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 
 import sql
-from dagster_project.command.output import PROSE, build_table, escape_control_codes, make_console, write
+from dagster_project.command.output import PROSE, build_table, check_format, escape_control_codes, make_console, write
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.warehouse.connection import connect
@@ -36,7 +36,7 @@ def show_tour(home: Home, number: int | None, study: str | None, *, only_sql: bo
     UserError
         If the number, study or format does not exist, no study has landed, or the options contradict one another.
     """
-    _check_format(form)
+    check_format(form, FORMATS)
     if form == "markdown" and (number is not None or only_sql):
         msg = "--format markdown prints the page of all questions; omit it to answer one, or to print its --sql"
         raise UserError(msg)
@@ -70,7 +70,7 @@ def show_assets(form: str) -> None:
     from dagster_project.assets.catalogue import ASSETS
     from dagster_project.assets.documentation import render_assets_section
 
-    _check_format(form)
+    check_format(form, FORMATS)
     if form == "markdown":
         sys.stdout.write(render_assets_section())
         return
@@ -86,7 +86,7 @@ def show_schema(name: str | None, form: str) -> None:
     UserError
         If the relation or format does not exist, or a relation is named together with the page of all.
     """
-    _check_format(form)
+    check_format(form, FORMATS)
     if form == "markdown" and name is not None:
         msg = f"--format markdown prints the page of all relations; omit it to see '{name}'"
         raise UserError(msg)
@@ -120,12 +120,6 @@ def _print_rows(names: tuple[str, ...], rows: Sequence[Sequence[object]]) -> Non
     """Print rows as a table."""
     columns = {name: [row[place] for row in rows] for place, name in enumerate(names)}
     make_console(PROSE).print(build_table(pa.table(columns)))
-
-
-def _check_format(form: str) -> None:
-    if form not in FORMATS:
-        msg = f"--format {form} is unknown; choose from {', '.join(FORMATS)}"
-        raise UserError(msg)
 
 
 def _find_example(number: int) -> sql.Statement:

@@ -60,7 +60,7 @@ Anything else is SQL and ends with a semicolon: FROM studies;
 """
 
 
-def check_format(form: str) -> None:
+def check_format(form: str, known: Sequence[str] = FORMATS) -> None:
     """Refuse an unknown format, or a binary one on a terminal.
 
     Raises
@@ -68,8 +68,8 @@ def check_format(form: str) -> None:
     UserError
         In either case.
     """
-    if form not in FORMATS:
-        msg = f"--format {form} is unknown; choose from {', '.join(FORMATS)}"
+    if form not in known:
+        msg = f"--format {form} is unknown; choose from {', '.join(known)}"
         raise UserError(msg)
     if form == "parquet" and sys.stdout.isatty():
         msg = 'Parquet is a binary format; redirect it to a file: attention-geometry sql "…" --format parquet > FILE'
