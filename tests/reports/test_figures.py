@@ -75,12 +75,12 @@ DRAWN = {
     "context-elbows": ["elbows_model SET elbow_n = 6 WHERE query = 5"],
     "context-kinds": [OTHER_KIND],
     "precision-recall": [
-        f"selection_counts SET k_in = 0 WHERE n = 1 AND {ONE}",
+        f"selection_means SET recall = 0.001 WHERE n = 1 AND {HEAD}",
         f"attention_rows SET n_keys = 12 WHERE {ONE}",
     ],
     "elbows": [f"elbows SET elbow_n = 19 WHERE {HEAD}"],
-    "precision-map": [f"selection_counts SET k_out = k_out + 1 WHERE n = 4 AND {ONE}"],
-    "recall-map": [f"selection_counts SET k_in = 0 WHERE n = 4 AND {ONE}"],
+    "precision-map": [f"selection_means SET precision = 0.001 WHERE n = 4 AND {HEAD}"],
+    "recall-map": [f"selection_means SET recall = 0.001 WHERE n = 4 AND {HEAD}"],
     "chance-heads": [f"separability SET difference_low = -1 WHERE {OF_NULL} AND {HEAD}"],
     "kinds-by-layer": [
         OTHER_KIND,
