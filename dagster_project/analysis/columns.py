@@ -1,4 +1,4 @@
-"""Columns of the small tables: places of rows, numbers that all rows share, and intervals."""
+"""Columns of the small tables: places of rows, and intervals."""
 
 from typing import Any
 
@@ -6,16 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geometry.statistics.intervals import Estimate
+from storage.warehouse.rows import TYPES, fill_columns
 
 Columns = dict[str, NDArray[Any]]
-
-TYPES = dict.fromkeys(("layer", "head", "kv_head"), np.int16)
-"""Types of columns of whole numbers, if not int32."""
-
-
-def fill_columns(rows: int, **constants: int) -> Columns:
-    """Columns that have one value in all rows."""
-    return {name: np.full(rows, value, TYPES.get(name, np.int32)) for name, value in constants.items()}
 
 
 def index_columns(shape: tuple[int, ...], *axes: str, **constants: int) -> Columns:

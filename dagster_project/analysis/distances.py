@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dagster_project.analysis.columns import build_interval_columns, fill_columns
+from dagster_project.analysis.columns import build_interval_columns
 from dagster_project.analysis.passes import Block, run_pass
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
@@ -17,7 +17,7 @@ from geometry.limits.distances import random_subset_distance
 from geometry.limits.exponents import fit_exponents
 from geometry.statistics.intervals import POSITIVE, SHARE
 from geometry.statistics.moments import Moments, estimate_mean
-from storage.warehouse.rows import build_batch, build_listed
+from storage.warehouse.rows import build_batch, build_listed, fill_columns
 
 CONVERGENCE = ("effective_share", "n_90_share", "largest_deviation")
 """Measures of how near weights are to uniform ones."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.analysis.columns import fill_columns, index_columns
+from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.curves import Curves, LayerFits, fit_curves, fit_heads
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
@@ -15,7 +15,7 @@ from geometry.assumptions.decay import fit_decay
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.jackknife import average_known, leave_one_out
 from geometry.statistics.moments import estimate_mean
-from storage.warehouse.rows import build_batch
+from storage.warehouse.rows import build_batch, fill_columns
 from storage.zarr.layers import find_present_heads
 
 SIMILARITY = ("beta", "beta_floor", "floor", "mae")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import sql
-from dagster_project.analysis.columns import fill_columns, index_columns
+from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.memory import check_memory
 from dagster_project.analysis.sources import Rows, Sources
 from dagster_project.study.settings import EffectsSettings
@@ -24,7 +24,7 @@ from geometry.statistics.intervals import POSITIVE
 from geometry.statistics.moments import estimate_mean
 from storage.files.pieces import Pieces
 from storage.files.tables import read_table
-from storage.warehouse.rows import build_batch
+from storage.warehouse.rows import build_batch, fill_columns
 from storage.zarr.layers import list_attending_layers, read_layer
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.analysis.columns import build_interval_columns, fill_columns
+from dagster_project.analysis.columns import build_interval_columns
 from dagster_project.analysis.passes import Block
 from dagster_project.analysis.sources import Rows
 from geometry.arrays import F64
 from geometry.statistics.intervals import Domain
 from geometry.statistics.moments import estimate_mean
-from storage.warehouse.rows import build_batch
+from storage.warehouse.rows import build_batch, fill_columns
 
 NUMBERS = ("n_50", "n_90", "n_99")
 """The arrays of the metrics, and columns of the tables."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.analysis.columns import build_interval_columns, fill_columns, index_columns
+from dagster_project.analysis.columns import build_interval_columns, index_columns
 from dagster_project.analysis.key_budgets import KeyBudgets
 from dagster_project.analysis.passes import Block, run_pass
 from dagster_project.analysis.sources import Rows, Sources
@@ -12,7 +12,7 @@ from geometry.bounds import lower
 from geometry.selection.metrics import METRICS, MetricMoments, average_levels, average_metrics
 from geometry.statistics.intervals import SHARE, Estimate
 from geometry.statistics.moments import Moments, estimate_mean
-from storage.warehouse.rows import build_batch
+from storage.warehouse.rows import build_batch, fill_columns
 
 
 def compute_selection_means(sources: Sources) -> Rows:

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from dagster_project.analysis.columns import fill_columns, index_columns
+from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.curves import BLOCK_BYTES
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
@@ -11,7 +11,7 @@ from geometry.assumptions.norms import estimate_variation, variation
 from geometry.statistics.intervals import POSITIVE
 from geometry.statistics.jackknife import estimate_jackknife
 from geometry.statistics.moments import estimate_mean
-from storage.warehouse.rows import build_batch
+from storage.warehouse.rows import build_batch, fill_columns
 from storage.zarr.layers import list_runs, read_layers, split_run
 
 

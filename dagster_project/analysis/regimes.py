@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dagster_project.analysis.columns import fill_columns
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.assumptions.regimes import REGIMES, Regimes, classify_keys, find_regimes
-from storage.warehouse.rows import build_batch
+from storage.warehouse.rows import build_batch, fill_columns
 from storage.zarr.layers import list_attending_layers, read_layer
 
 BLOCK = 4

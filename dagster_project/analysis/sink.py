@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dagster_project.analysis.columns import fill_columns
 from dagster_project.analysis.passes import Block, run_pass
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
@@ -14,7 +13,7 @@ from geometry.grids import log_grid
 from geometry.statistics.associations import LEAST_HEADS
 from geometry.statistics.intervals import RESOLUTION
 from geometry.statistics.jackknife import average_known, estimate_correlation, leave_one_out
-from storage.warehouse.rows import build_batch
+from storage.warehouse.rows import build_batch, fill_columns
 
 
 def compute_sink_effect(sources: Sources) -> Rows:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.analysis.cluster import limit_threads, run_in_parallel
-from dagster_project.analysis.columns import fill_columns, index_columns
+from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.metrics_store import compute_provenance_digest
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
@@ -21,7 +21,7 @@ from geometry.limits import jacobian
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.moments import estimate_mean
 from storage.files.places import Place
-from storage.warehouse.rows import build_batch
+from storage.warehouse.rows import build_batch, fill_columns
 from storage.zarr.arrays import TENSORS
 from storage.zarr.layers import list_attending_layers, read_layer
 from storage.zarr.sequences import SequenceStore

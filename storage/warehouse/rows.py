@@ -105,7 +105,7 @@ def build_head_rows(layers: Sequence[LayerSize]) -> Iterator[pa.RecordBatch]:
             head = np.arange(size.heads, dtype=np.int16)
             yield build_batch(
                 {
-                    "layer": np.full(head.size, layer, np.int16),
+                    **fill_columns(head.size, layer=layer),
                     "head": head,
                     "kv_head": head // np.int16(size.heads // size.kv_heads),
                     "head_dim": np.full(head.size, size.head_dim, np.int32),
@@ -145,7 +145,7 @@ def build_selection_rows(metrics: Arrays, queries: Sequence[int]) -> Iterator[pa
         columns = {name: metrics.read(name, at) for name in BY_N}
         where = {"layer": layer, "head": head, "n": n, "n_keys": n_keys}
         rows = {name: column[real] for name, column in (where | columns).items()}
-        yield build_batch(_make_constant_columns(rows["n"].size, **constant) | rows)
+        yield build_batch(fill_columns(rows["n"].size, **constant) | rows)
 
 
 def count_selection_rows(metrics: "SequenceStore") -> int:
@@ -164,7 +164,7 @@ def build_upper_bound_rows(metrics: "SequenceStore", queries: Sequence[int]) -> 
     for at, constant in _iterate_queries(metrics, queries):
         real = there & (n < _read_n_keys(metrics, at)[layer])
         where = {"layer": layer[real], "head": head[real], "n": n[real]}
-        where |= _make_constant_columns(where["n"].size, **constant)
+        where |= fill_columns(where["n"].size, **constant)
         bounds = {name: metrics.read(name, at) for name in BY_KAPPA}  # (layer, head, kappa, n)
         for index, kappa in enumerate(analysis["kappas"]):
             columns = {name: bound[:, :, index][real] for name, bound in bounds.items()}
@@ -180,7 +180,7 @@ def build_attention_rows(metrics: Arrays, queries: Sequence[int]) -> Iterator[pa
         n_keys = _read_n_keys(metrics, at)[layer]
         columns = {name: metrics.read(name, at)[there] for name in BY_HEAD}
         where = {"layer": layer, "head": head, "n_keys": n_keys, "sink_attended": n_keys == constant["query"] + 1}
-        yield build_batch(_make_constant_columns(layer.size, **constant) | where | columns)
+        yield build_batch(fill_columns(layer.size, **constant) | where | columns)
 
 
 def build_concentration_rows(metrics: Arrays, queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
@@ -199,7 +199,7 @@ def build_concentration_rows(metrics: Arrays, queries: Sequence[int]) -> Iterato
             codes = pa.array(code.astype(np.int8), mask=code < 0)
             columns |= {f"{top}_position": position, f"{top}_role": pa.DictionaryArray.from_arrays(codes, list(ROLES))}
         where = {"layer": layer, "head": head, "n_keys": n_keys}
-        yield build_batch(_make_constant_columns(layer.size, **constant) | where | columns)
+        yield build_batch(fill_columns(layer.size, **constant) | where | columns)
 
 
 def build_value_scale_rows(metrics: Arrays, queries: Sequence[int]) -> Iterator[pa.RecordBatch]:
@@ -211,9 +211,7 @@ def build_value_scale_rows(metrics: Arrays, queries: Sequence[int]) -> Iterator[
             column: metrics.read(name, at)[there]
             for column, name in {"value_scale": "value_scale", "rho_0": "rho_0_of_keys"}.items()
         }
-        yield build_batch(
-            _make_constant_columns(layer.size, **constant) | {"layer": layer, "kv_head": kv_head} | columns
-        )
+        yield build_batch(fill_columns(layer.size, **constant) | {"layer": layer, "kv_head": kv_head} | columns)
 
 
 def build_sink_similarity_rows(metrics: "SequenceStore") -> Iterator[pa.RecordBatch]:
@@ -222,9 +220,7 @@ def build_sink_similarity_rows(metrics: "SequenceStore") -> Iterator[pa.RecordBa
     layer, kv_head = _locate_heads(there)
     for sequence in range(metrics.sizes["sequence"]):
         columns = {name: metrics.read(name, sequence)[there] for name in ("rho_0", "rho_0_sd")}
-        yield build_batch(
-            _make_constant_columns(layer.size, sequence=sequence) | {"layer": layer, "kv_head": kv_head} | columns
-        )
+        yield build_batch(fill_columns(layer.size, sequence=sequence) | {"layer": layer, "kv_head": kv_head} | columns)
 
 
 def build_distance_rows(layers: Iterable[Spread], *, sequences: int) -> Iterator[pa.RecordBatch]:
@@ -242,7 +238,7 @@ def build_distance_rows(layers: Iterable[Spread], *, sequences: int) -> Iterator
         heads, distance = np.indices(mean.shape, dtype=np.int32)[:, :, 1:-1].reshape(2, -1)
         yield build_batch(
             {
-                "layer": np.full(heads.size, layer, np.int16),
+                **fill_columns(heads.size, layer=layer),
                 "kv_head": heads.astype(np.int16),
                 "distance": distance,
                 "sequences": np.full(heads.size, sequences, np.int32),
@@ -282,9 +278,9 @@ def build_position_rows(
         seen = slice(start, None)
         heads, position = np.indices(mean.shape, dtype=np.int32)[:, :, seen].reshape(2, -1)
         yield build_batch(
-            _make_constant_columns(heads.size, sequences=sequences, **constant)
+            fill_columns(heads.size, sequences=sequences, **constant)
             | {
-                "layer": np.full(heads.size, layer, np.int16),
+                **fill_columns(heads.size, layer=layer),
                 head: heads.astype(np.int16),
                 "position": position,
                 f"mean_{quantity}": mean[:, seen].astype(np.float32).ravel(),
@@ -300,7 +296,7 @@ def build_top_key_rows(
 
     Parameters
     ----------
-    found
+    ranked
         The arrays of ``geometry.TopKeys`` by name, (…, K); leading axes are the heads in order.
     layer, first, n
         Number of the layer, first key that the query attends to, and N of s_N.
@@ -310,8 +306,8 @@ def build_top_key_rows(
     keys = ranked["key"].shape[-1]
     head, rank = (axis.ravel() for axis in np.indices((ranked["key"].size // keys, keys), np.int16))
     return build_batch(
-        _make_constant_columns(rank.size, n=n, **constant)
-        | {"layer": np.full(rank.size, layer, np.int16), "head": head, "rank": rank + np.int16(1)}
+        fill_columns(rank.size, layer=layer, n=n, **constant)
+        | {"head": head, "rank": rank + np.int16(1)}
         | {"position": ranked["key"].ravel() + np.int32(first)}
         | {name: ranked[name].ravel() for name in ("weight", "contribution", "relative_distance", "within_r_min")}
         | {"within_r_min_at": _pack_bits(ranked["within_r_min_at"][..., :TOP_KEYS])}
@@ -354,9 +350,13 @@ def _mask_missing(column: NDArray[Any]) -> pa.Array:
     return pa.array(column, mask=column < 0 if whole else np.isnan(column))
 
 
-def _make_constant_columns(rows: int, **values: int) -> dict[str, NDArray[np.int32]]:
-    """Columns that have one value in all rows."""
-    return {name: np.full(rows, value, np.int32) for name, value in values.items()}
+TYPES = dict.fromkeys(("layer", "head", "kv_head"), np.int16)
+"""Types of columns of whole numbers, if not int32."""
+
+
+def fill_columns(rows: int, **constants: int) -> dict[str, NDArray[Any]]:
+    """Columns that have one value in all rows, in the type of their names."""
+    return {name: np.full(rows, value, TYPES.get(name, np.int32)) for name, value in constants.items()}
 
 
 def build_batch(columns: Mapping[str, NDArray[Any] | pa.Array], **texts: str) -> pa.RecordBatch:
