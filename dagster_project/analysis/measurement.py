@@ -54,22 +54,39 @@ def list_blocks(tensors: "SequenceStore") -> list[Block]:
     return blocks
 
 
+def make_arrays(sizes: Mapping[str, int]) -> "dict[str, NDArray[Any]]":
+    """Arrays for the results of one sequence, by name, as ``clear_arrays`` leaves them.
+
+    ``sizes`` are those of the axes of the metrics store; an array has all axes of the store's but ``sequence``.
+    """
+    arrays = {spec.name: np.empty(spec.shape(sizes)[1:], spec.dtype) for spec in SELECTION if spec.name != "finished"}
+    clear_arrays(arrays)
+    return arrays
+
+
+def clear_arrays(arrays: "Mapping[str, NDArray[Any]]") -> None:
+    """Give every element of the arrays of a sequence its fill value, which those that nothing measures keep."""
+    for spec in SELECTION:
+        if spec.name in arrays:
+            arrays[spec.name].fill(spec.fill)
+
+
 def measure_sequence(
     tensors: "SequenceStore",
-    sizes: Mapping[str, int],
     analysis: AnalysisSettings,
     sequence: int,
+    arrays: "Mapping[str, NDArray[Any]]",
     *,
     device: str | None = None,
     scheduler: str = "threads",
     go_on: Callable[[], None] = lambda: None,
-) -> "dict[str, NDArray[Any]]":
-    """The arrays of one sequence, by name and without the axis ``sequence``.
+) -> None:
+    """Measure one sequence.
 
     Parameters
     ----------
-    sizes
-        Those of the axes of the metrics store. Elements that a query or a layer does not have keep the fill value.
+    arrays
+        Those of ``make_arrays``, which get the results; elements that a query or a layer does not have are left.
     device
         Where blocks are computed: None for the CPU, or a CUDA device.
     scheduler
@@ -80,18 +97,11 @@ def measure_sequence(
     from dask.base import compute
     from dask.delayed import delayed
 
-    arrays = {
-        spec.name: np.full(spec.shape(sizes)[1:], spec.fill, spec.dtype)
-        for spec in SELECTION
-        if spec.name != "finished"
-    }
-
     def measure(block: Block) -> None:
         go_on()
         measure_block(tensors, analysis, sequence, block, arrays, device)
 
     compute(*(delayed(measure, pure=False)(block) for block in list_blocks(tensors)), scheduler=scheduler)
-    return arrays
 
 
 def measure_block(

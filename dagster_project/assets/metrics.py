@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -20,7 +21,7 @@ from dagster_project.analysis.cluster import (
     use_scheduler,
 )
 from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, translate_device_errors
-from dagster_project.analysis.measurement import estimate_sequence_memory, measure_sequence
+from dagster_project.analysis.measurement import clear_arrays, estimate_sequence_memory, make_arrays, measure_sequence
 from dagster_project.analysis.memory import check_memory
 from dagster_project.analysis.metrics_store import (
     METRICS_VERSION,
@@ -58,6 +59,7 @@ from storage.zarr.space import estimate_sequence_bytes
 
 if TYPE_CHECKING:
     from distributed import Client
+    from numpy.typing import NDArray
 
 T = TypeVar("T")
 
@@ -135,18 +137,24 @@ def _measure_locally(
     if missing:
         what, needed = f"Measuring one sequence of '{name}' in {threads} threads", (threads, min(WAITING, len(missing)))
         check_memory(what, estimate_sequence_memory(tensors, analysis, *needed), "use a machine with more memory")
+    written: deque[Future[dict[str, NDArray[Any]]]] = deque()
     with ThreadPoolExecutor(1, "write") as writer, dask.config.set(num_workers=threads), one_blas_thread:
-        written: Future[None] | None = None
         for sequence in _show_progress(missing, len(missing)):
+            arrays = written.popleft().result() if len(written) == WAITING else make_arrays(metrics.sizes)
             with translate_device_errors(name, device):
-                arrays = measure_sequence(tensors, metrics.sizes, analysis, sequence, device=device)
+                measure_sequence(tensors, analysis, sequence, arrays, device=device)
             violations += count_violations(arrays, metrics.layers)
-            if written is not None:
-                written.result()
-            written = writer.submit(metrics.write, sequence, arrays)
-        if written is not None:
-            written.result()
+            written.append(writer.submit(_write, metrics, sequence, arrays))
+        for future in written:
+            future.result()
     return violations
+
+
+def _write(metrics: SequenceStore, sequence: int, arrays: "dict[str, NDArray[Any]]") -> "dict[str, NDArray[Any]]":
+    """Write the arrays of a sequence, and return them for another: new ones would cost the time to map their pages."""
+    metrics.write(sequence, arrays)
+    clear_arrays(arrays)
+    return arrays
 
 
 @dataclass(frozen=True)
@@ -192,9 +200,8 @@ def _measure_one(sequence: int, *, stores: _Stores) -> int:
     is written.
     """
     tensors, metrics = _open_stores(stores)
-    arrays = measure_sequence(
-        tensors, metrics.sizes, stores.analysis, sequence, scheduler="synchronous", go_on=_check_wanted
-    )
+    arrays = make_arrays(metrics.sizes)
+    measure_sequence(tensors, stores.analysis, sequence, arrays, scheduler="synchronous", go_on=_check_wanted)
     _check_not_replaced(stores)
     metrics.write(sequence, arrays, before_ledger=partial(_check_not_replaced, stores))
     return count_violations(arrays, metrics.layers)
