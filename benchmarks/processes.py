@@ -51,8 +51,9 @@ def _make_in(work: Work, number: int) -> Contender:
     names = [asset.name for asset in SUMMARIES]
 
     def make() -> None:
-        with patch.object(processes, "count_processes", return_value=number):
+        with patch.object(processes, "is_worthwhile", return_value=number > 1):
             list(processes.make_each(work, SUMMARIES, names))
+        processes.stop_processes()  # so that each time includes their start
 
     return make
 

@@ -8,11 +8,12 @@ import logging
 from collections.abc import Collection, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from graphlib import TopologicalSorter
+from itertools import count
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 
 from dagster_project.analysis.cluster import block_interrupts, count_threads, select_scheduler
 from dagster_project.assets.asset import Asset, AssetResult, Work
@@ -70,23 +71,38 @@ def _make_tables(work: Work, assets: Sequence[Asset], force: Collection[str]) ->
     """Make assets of small tables under one lock."""
     with work.lock():
         locked = replace(work, is_locked=True)
-        if (processes := count_processes(locked, len(assets))) > 1:
-            yield from _make_in_processes(locked, assets, force, processes)
+        if is_worthwhile(locked) and (pool := _start_pool()) is not None:
+            try:
+                yield from _make_in_processes(locked, assets, force, pool.executor)
+            except BrokenProcessPool as error:
+                stop_processes()
+                msg = (
+                    f"A process that computed tables of '{work.name}' was ended, most likely for lack of memory; close "
+                    "other programs and run again, which computes only what is missing: "
+                    f"attention-geometry run {work.name}"
+                )
+                raise UserError(msg) from error
+            except BaseException:
+                stop_processes()
+                raise
             return
         forced = replace(locked, force=True)
         for asset in assets:
             yield asset, asset.make(forced if asset.name in force else locked)
 
 
-def count_processes(work: Work, most: int) -> int:
-    """How many processes make the small tables of a study: one if it is small, or if a cluster computes."""
-    if select_scheduler(work.study) != "threads" or work.sources.count_selections() < FEW_SELECTIONS:
-        return 1
-    return max(1, min(PROCESSES, most, count_threads(), measure_free_memory() // PROCESS_MEMORY))
+def is_worthwhile(work: Work) -> bool:
+    """Whether processes make the small tables of a study: it is large, and no cluster computes."""
+    return select_scheduler(work.study) == "threads" and work.sources.count_selections() >= FEW_SELECTIONS
+
+
+def count_processes() -> int:
+    """How many processes make small tables: at most one for each core, and for each ``PROCESS_MEMORY`` that is free."""
+    return min(PROCESSES, count_threads(), measure_free_memory() // PROCESS_MEMORY)
 
 
 def _make_in_processes(
-    work: Work, assets: Sequence[Asset], force: Collection[str], processes: int
+    work: Work, assets: Sequence[Asset], force: Collection[str], executor: ProcessPoolExecutor
 ) -> Iterator[tuple[Asset, AssetResult]]:
     """Make assets in processes, each once its parents are made, and yield each as soon as it is."""
     from tqdm import tqdm
@@ -96,57 +112,61 @@ def _make_in_processes(
     waiting = TopologicalSorter({name: named.keys() & {*asset.parents} for name, asset in named.items()})
     waiting.prepare()
     running: dict[Future[AssetResult], str] = {}
-    make = partial(_make, work.home, work.name, work.study)
-    with (
-        _start_processes(processes) as executor,
-        tqdm(total=len(assets), desc="tables", unit="asset", disable=None) as bar,
-        logging_redirect_tqdm(),
-    ):
+    make = partial(_make, next(_TABLES), work.home, work.name, work.study)
+    with tqdm(total=len(assets), desc="tables", unit="asset", disable=None) as bar, logging_redirect_tqdm():
         while waiting.is_active():
-            with block_interrupts():  # a process may be started for each
-                for name in sorted(waiting.get_ready(), key=list(named).index):
-                    running[executor.submit(make, name, force=name in force)] = name
+            for name in sorted(waiting.get_ready(), key=list(named).index):
+                running[executor.submit(make, name, force=name in force)] = name
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 name = running.pop(future)
-                yield named[name], _read_result(future, work.name)
+                yield named[name], future.result()
                 waiting.done(name)
                 bar.update()
 
 
-def _read_result(future: "Future[AssetResult]", study: str) -> AssetResult:
-    """The result of an asset."""
-    try:
-        return future.result()
-    except BrokenProcessPool as error:
-        msg = (
-            f"A process that computed tables of '{study}' was ended, most likely for lack of memory; close other "
-            f"programs and run again, which computes only what is missing: attention-geometry run {study}"
-        )
-        raise UserError(msg) from error
+@dataclass(frozen=True)
+class _Pool:
+    """Processes that make tables, and the end of the pipe that they live on: when it is closed, they end."""
+
+    executor: ProcessPoolExecutor
+    held: Connection
+    watched: Connection
 
 
-@contextmanager
-def _start_processes(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes which end with the context, or with this process, even if it is killed."""
+@lru_cache(1)
+def _start_pool() -> _Pool | None:
+    """Processes which are kept for the next study and end with this one, even if it is killed; None if one is all."""
+    if (processes := count_processes()) <= 1:
+        return None
     spawning, threads = get_context("spawn"), max(1, count_threads() // processes)
     watched, held = spawning.Pipe(duplex=False)
     executor = ProcessPoolExecutor(processes, spawning, prepare, (watched, threads))
-    try:
-        yield executor
-        executor.shutdown()
-    finally:
-        held.close()
-        watched.close()
-        executor.shutdown(cancel_futures=True)
+    with block_interrupts():
+        for _ in range(processes):
+            executor.submit(int)  # starts a process, since none is idle
+    return _Pool(executor, held, watched)
 
 
-def _make(home: Home, name: str, study: Study, asset: str, *, force: bool) -> AssetResult:
-    """Make an asset in a process of ``_start_processes``."""
-    work = _open_study(home, name, study)
+def stop_processes() -> None:
+    """End the processes that make tables, whatever they do."""
+    if _start_pool.cache_info().currsize and (pool := _start_pool()) is not None:
+        pool.held.close()
+        pool.watched.close()
+        pool.executor.shutdown(cancel_futures=True)
+    _start_pool.cache_clear()
+
+
+_TABLES = count()
+"""Numbers of the calls that made tables: a process opens the stores of a study again for each."""
+
+
+def _make(call: int, home: Home, name: str, study: Study, asset: str, *, force: bool) -> AssetResult:
+    """Make an asset in a process of ``_start_pool``."""
+    work = _open_study(call, home, name, study)
     return find_asset(asset).make(replace(work, force=True) if force else work)
 
 
 @lru_cache(1)
-def _open_study(home: Home, name: str, study: Study) -> Work:
-    """The study of a process, whose stores it opens once."""
+def _open_study(_call: int, home: Home, name: str, study: Study) -> Work:
+    """The study of a process, whose stores it opens once for each call."""
     return Work(home, name, study, ASSETS, is_locked=True)

@@ -12,7 +12,7 @@ import pytest
 from dagster_project.assets import processes
 from dagster_project.assets.asset import Work, list_summary_paths
 from dagster_project.assets.catalogue import find_asset
-from dagster_project.assets.processes import count_processes, make_each
+from dagster_project.assets.processes import count_processes, is_worthwhile, make_each, stop_processes
 from dagster_project.assets.summaries import FITS, SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
@@ -37,11 +37,17 @@ def work(tensors: Home, tmp_path: Path) -> Work:
 
 
 @pytest.fixture
-def in_two(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Every study is large enough for two processes; none of them outlives a test."""
+def in_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every study is large enough for two processes, which are kept for the next."""
     monkeypatch.setattr(processes, "FEW_SELECTIONS", 0)
     monkeypatch.setattr(processes, "count_threads", lambda: 2)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ended() -> Iterator[None]:
+    """After all tests no process is left."""
     yield
+    stop_processes()
     assert not active_children()
 
 
@@ -68,15 +74,18 @@ def test_two_processes_make_the_tables_of_one(work: Work, caplog: pytest.LogCapt
     for asset in WANTED:
         making.make(work.home, NAME, [asset.name], STUDY, force=True)
     assert in_two == read_tables(work)
+    assert len(active_children()) == 2, "they are kept"
 
 
 @pytest.mark.usefixtures("in_two")
-def test_a_forced_asset_is_made_again_and_others_are_not(work: Work) -> None:
+def test_a_forced_asset_is_made_again_by_the_same_processes_and_others_are_not(work: Work) -> None:
     list(make_each(work, FITS))
+    started = {process.pid for process in active_children()}
     paths = [list_summary_paths(work.home, NAME, asset.tables)[asset.tables[0]] for asset in FITS]
     before = [path.stat().st_mtime_ns for path in paths]
     list(make_each(work, FITS, ["assumption_norms"]))
     assert [path.stat().st_mtime_ns != date for path, date in zip(paths, before, strict=True)] == [True, False, False]
+    assert {process.pid for process in active_children()} == started
 
 
 @pytest.mark.usefixtures("in_two")
@@ -85,6 +94,7 @@ def test_a_mistake_in_one_process_ends_all_with_its_line(work: Work) -> None:
     with pytest.raises(UserError, match=r"'s_in' of .* has been dropped") as refused:
         list(make_each(work, WANTED))
     assert "\n" not in str(refused.value)
+    assert not active_children()
 
 
 @pytest.mark.usefixtures("in_two")
@@ -96,6 +106,7 @@ def test_a_process_that_is_killed_is_named_and_what_is_made_stays(work: Work) ->
     with pytest.raises(UserError, match=f"process that computed tables of '{NAME}' was ended.*run {NAME}"):
         list(made)
     assert first.explain_staleness(work.take_snapshot()) is None
+    list(make_each(work, FITS))  # in new ones
 
 
 @pytest.mark.usefixtures("in_two")
@@ -104,23 +115,37 @@ def test_processes_end_with_who_waits_for_them(work: Work) -> None:
     next(made)
     with pytest.raises(UserError, match="Another process is working on study"):
         find_asset("coverage").make(making.work(work.home, NAME, STUDY))
-    made.close()  # as an interrupt does; the fixture sees that none is left
+    made.close()  # as an interrupt does
+    assert not active_children()
     find_asset("coverage").make(making.work(work.home, NAME, STUDY))
 
 
-def test_few_selections_little_memory_or_a_cluster_take_one_process(
-    work: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("in_two")
+def test_a_store_that_is_replaced_is_opened_again(work: Work) -> None:
+    some = ["coverage", "selection_means"]
+    list(make_each(work, [find_asset(name) for name in some]))
+    shutil.rmtree(Path(str(work.home.metrics(NAME))) / "s_in" / "c")
+    with pytest.raises(UserError, match=r"'s_in' of .* has been dropped"):
+        list(make_each(making.work(work.home, NAME, STUDY), [find_asset(name) for name in some], some))
+
+
+@pytest.mark.usefixtures("in_two")
+def test_with_little_memory_fewer_processes_are_started(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "count_threads", lambda: 8)
     monkeypatch.setattr(processes, "measure_free_memory", lambda: 10**12)
-    assert count_processes(work, 16) == 1
-    monkeypatch.setattr(processes, "FEW_SELECTIONS", work.sources.count_selections())
-    assert count_processes(work, 16) == processes.PROCESSES
-    assert count_processes(work, 2) == 2
+    assert count_processes() == processes.PROCESSES
     monkeypatch.setattr(processes, "measure_free_memory", lambda: 3 * processes.PROCESS_MEMORY - 1)
-    assert count_processes(work, 16) == 2
-    monkeypatch.setattr(processes, "measure_free_memory", lambda: 0)
-    assert count_processes(work, 16) == 1
-    monkeypatch.setattr(processes, "measure_free_memory", lambda: 10**12)
+    assert count_processes() == 2
+    monkeypatch.setattr(processes, "measure_free_memory", lambda: processes.PROCESS_MEMORY)
+    stop_processes()
+    list(make_each(work, FITS))
+    assert not active_children()
+    stop_processes()
+
+
+def test_few_selections_or_a_cluster_take_this_process(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_worthwhile(work)
+    monkeypatch.setattr(processes, "FEW_SELECTIONS", work.sources.count_selections())
+    assert is_worthwhile(work)
     elsewhere = Study.model_validate(STUDY.model_dump() | {"dask": {"scheduler": "local"}})
-    assert count_processes(making.work(work.home, NAME, elsewhere), 16) == 1
+    assert not is_worthwhile(making.work(work.home, NAME, elsewhere))
