@@ -79,9 +79,9 @@ SUMMARIES: tuple[Asset, ...] = (
     make_tables_asset(
         "attention_by_position",
         "positions",
-        "Mean and spread over sequences of the weight that each head gives to each position.",
+        "Mean over sequences of the weight that each head gives to each position.",
         tables=("attention_by_position",),
-        version=1,
+        version=2,
         reads=("attention",),
     ),
     MEANS,
@@ -112,7 +112,7 @@ SUMMARIES: tuple[Asset, ...] = (
         "contributions",
         "Contribution of each position to a head's output, and cosines of its value state with sink and last token.",
         tables=("contributions",),
-        version=1,
+        version=2,
         reads=("attention",),
     ),
     make_tables_asset(
