@@ -53,15 +53,11 @@ def describe_critical_n(heads: Sequence[Row]) -> str:
     known = drop_nulls(heads, "critical_n")
     if not known:
         return "In no head do the selected keys come as near to the rest as keys at random."
-    of_heads = f"{len(known):,} of {count(len(heads), 'head')}"
-    first = median(row["critical_n"] for row in known)
     ones = sum(row["critical_n"] == 1 for row in known)
     text = (
-        f"In {ones:,} of {count(len(heads), 'head')} the key of largest weight is already nearer to the rest than a "
-        "key at random."
-        if 2 * ones > len(heads)
-        else f"The first N at which the selected keys are no farther from the rest than N at random is "
-        f"{number(first)} in the median of the {of_heads} that have one."
+        f"The first N at which the selected keys are no farther from the rest than N at random is "
+        f"{number(median(row['critical_n'] for row in known))} in the median of the {len(known):,} of "
+        f"{count(len(heads), 'head')} that have one, and 1 in {ones:,}."
     )
     until = drop_nulls(heads, "last_nearer_n")
     if not until:
