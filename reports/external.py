@@ -20,6 +20,7 @@ from pyarrow import csv
 
 from geometry.arrays import F64, I64
 from geometry.statistics.associations import associate, correlate_heads, rank_within
+from geometry.statistics.verdicts import correct_holm
 from reports.queries import ask
 from storage.errors import UserError
 from storage.files.user_paths import read_regular_file
@@ -201,9 +202,9 @@ def correlate_scores(
     Returns
     -------
     list
-        For each measure the rank correlation within layers, the p value of exchanging KV groups within layers, the rank
-        correlation over all heads, and the number of heads that have both, the strongest first; None where there is no
-        correlation.
+        For each measure the rank correlation within layers, the p value of exchanging KV groups within layers and that
+        after Holm's correction for all measures, the rank correlation over all heads, and the number of heads that have
+        both, the strongest first; None where there is no correlation.
     """
     heads = Heads.of(connection, study)
     places = list(heads.kv_head)
@@ -217,7 +218,10 @@ def correlate_scores(
     rows = []
     for measure, of_heads in sorted(measures.items()):
         values = np.array([[np.nan if (value := of_heads.get(place)) is None else value for place in places]])
-        rows.append({"measure": measure, **_correlate(given, values, layer, group)})
+        rows.append({"measure": measure, **_correlate(given, values, layer, group), "p_holm": None})
+    tested = [row for row in rows if row["p"] is not None]
+    for row, p_holm in zip(tested, correct_holm(row["p"] for row in tested), strict=True):
+        row["p_holm"] = p_holm
     return sorted(rows, key=lambda row: -abs(row["correlation"] or 0))
 
 

@@ -1,6 +1,6 @@
 """The step of contributions: the part of each position in a head's output.
 
-Holds statistics over sequences of ‖α_i v_i‖ and of cosines of value states.
+Holds means over sequences of ‖α_i v_i‖ and of cosines of value states.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,20 +15,20 @@ from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.curves import BLOCK_BYTES
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
-from geometry.statistics.moments import Moments
+from geometry.statistics.moments import Mean
 from storage.warehouse.rows import build_batch
 from storage.zarr.layers import list_runs, read_layers, split_run
 
 
 @dataclass(frozen=True)
-class _LayerMoments:
-    """Moments over sequences of one layer."""
+class _LayerMeans:
+    """Means over sequences of one layer."""
 
-    norms: Moments = field(default_factory=Moments)
+    norms: Mean = field(default_factory=Mean)
     """Of ‖α_i v_i‖, (head, position)."""
-    last: Moments = field(default_factory=Moments)
+    last: Mean = field(default_factory=Mean)
     """Of cos(v_i, v_last), (KV head, position)."""
-    sink: Moments = field(default_factory=Moments)
+    sink: Mean = field(default_factory=Mean)
     """Of cos(v_0, v_i), (KV head, position)."""
 
 
@@ -67,36 +67,35 @@ def _measure_run(sources: Sources, index: int, run: slice, seen: slice) -> Itera
     sequences, size = metrics.sizes["sequence"], metrics.layers[run.start]
     places = [(tensors, "attention"), (metrics, "cos_last_of_keys")]
     places += [(metrics, "value_norm"), (metrics, "cos_sink_of_keys")]
-    moments = _LayerMoments()
+    means = _LayerMeans()
     for layers, part in split_run(run, sequences, 8 * size.heads * (seen.stop - seen.start), BLOCK_BYTES):
         arrays = [read_layers(store, name, layers, sequence=part, query=index, key=seen) for store, name in places]
         of_layers = zip(*(np.moveaxis(array, 1, 0) for array in arrays), strict=True)
         for layer, (weight, cos_last, length, cos_sink) in enumerate(of_layers, layers.start):
             of_heads = length.repeat(size.heads // size.kv_heads, axis=1)
-            moments.norms.add(np.multiply(weight, of_heads, dtype=np.float64))
-            moments.last.add(cos_last)
-            moments.sink.add(cos_sink)
+            means.norms.add(np.multiply(weight, of_heads, dtype=np.float64))
+            means.last.add(cos_last)
+            means.sink.add(cos_sink)
             if part.stop == sequences:
-                yield _build_columns(sources, layer, seen, moments)
-                moments = _LayerMoments()
+                yield _build_columns(sources, layer, seen, means)
+                means = _LayerMeans()
 
 
-def _build_columns(sources: Sources, layer: int, seen: slice, moments: _LayerMoments) -> dict[str, Any]:
+def _build_columns(sources: Sources, layer: int, seen: slice, means: _LayerMeans) -> dict[str, Any]:
     """Columns of ``contributions`` of one query and one layer.
 
     Positions that the window of any sequence hides have no row: a window hides the same in all of them.
     """
     size = sources.metrics.layers[layer]
     group, keys = size.heads // size.kv_heads, seen.stop - seen.start
-    cos_sink = moments.sink.mean.repeat(group, axis=0) if seen.start == 0 else np.full((size.heads, keys), np.nan)
+    cos_sink = means.sink.value.repeat(group, axis=0) if seen.start == 0 else np.full((size.heads, keys), np.nan)
     constant = {"query": seen.stop - 1, "sequences": sources.metrics.sizes["sequence"], "layer": layer}
     place = index_columns((size.heads, keys), "head", "position", **constant)
     return {
         **place,
         "position": place["position"] + np.int32(seen.start),
-        "mean_norm_y": _flatten(moments.norms.mean),
-        "sd_norm_y": _flatten(moments.norms.deviation),
-        "mean_cos_last": _flatten(moments.last.mean.repeat(group, axis=0)),
+        "mean_norm_y": _flatten(means.norms.value),
+        "mean_cos_last": _flatten(means.last.value.repeat(group, axis=0)),
         "mean_cos_sink": _flatten(cos_sink),
     }
 

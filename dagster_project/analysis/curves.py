@@ -1,6 +1,6 @@
 """Fitting a curve of every head and of the model, layer by layer, with what each sequence contributes to the fit.
 
-Holds the parts that Assumptions 2 and 3 share, and means and deviations over sequences by position.
+Holds the parts that Assumptions 2 and 3 share, and means over sequences by position.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dagster_project.analysis.cluster import limit_threads, run_in_parallel
 from geometry.arrays import F64
-from geometry.statistics.moments import Moments
+from geometry.statistics.moments import Mean, Moments
 from storage.zarr.layers import list_attending_layers, list_runs, read_layer, read_layers, split_run
 
 if TYPE_CHECKING:
@@ -69,22 +69,20 @@ class LayerFits:
     """Of the model the curves of its sequences, (sequence, key); of a layer empty."""
 
 
-def compute_spreads(store: "SequenceStore", name: str, **where: int | slice) -> Iterator[tuple[F64, F64]]:
-    """Mean and deviation over sequences of an array, (head, key) each, layer by layer.
+def average_layers(store: "SequenceStore", name: str, **where: int | slice) -> Iterator[F64]:
+    """Mean over sequences of an array, (head, key), layer by layer.
 
     ``where`` is as for ``storage.zarr.layers.read_layers``; in memory are as many layers and sequences as fit in
-    ``BLOCK_BYTES``, or one sequence of a layer, and the statistics of a layer.
+    ``BLOCK_BYTES``, or one sequence of a layer, and the mean of a layer.
     """
     of_one, sequences = 8 * store.sizes["head"] * store.sizes["key"], store.sizes["sequence"]
-    parts = (part for run in list_runs(store) for part in split_run(run, sequences, of_one, BLOCK_BYTES))
-    moments = Moments()
-    for layers, part in parts:
-        layers_read = read_layers(store, name, layers, sequence=part, **where)
-        for of_layer in np.moveaxis(layers_read, 1, 0):
-            moments.add(of_layer)
+    mean = Mean()
+    for layers, part in (part for run in list_runs(store) for part in split_run(run, sequences, of_one, BLOCK_BYTES)):
+        for of_layer in np.moveaxis(read_layers(store, name, layers, sequence=part, **where), 1, 0):
+            mean.add(of_layer)
             if part.stop == sequences:
-                yield moments.mean, moments.deviation
-                moments = Moments()
+                yield mean.value
+                mean = Mean()
 
 
 def fit_curves(curves: Curves, what: str) -> Iterator[LayerFits]:

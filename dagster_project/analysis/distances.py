@@ -8,18 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from dagster_project.analysis.columns import build_interval_columns
 from dagster_project.analysis.passes import Block, run_pass
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.grids import log_grid
 from geometry.limits.distances import random_subset_distance
 from geometry.limits.exponents import fit_exponents
-from geometry.statistics.intervals import POSITIVE, SHARE
+from geometry.statistics.intervals import POSITIVE
 from geometry.statistics.moments import Moments, estimate_mean
 from storage.warehouse.rows import build_batch, build_listed, fill_columns
 
-CONVERGENCE = ("effective_share", "n_90_share", "largest_deviation")
+CONVERGENCE = ("effective_share", "n_90_share")
 """Measures of how near weights are to uniform ones."""
 
 
@@ -39,14 +38,14 @@ class Distances:
         self._models = [_Model(sources.metrics.sizes["sequence"], query) for query in sources.queries]
 
     def measure(self, block: Block) -> tuple[F64, F64]:
-        """Both distances over ‖s_n‖ of one block, (sequence, 2, head, N), and ``CONVERGENCE``, (sequence, 3, head)."""
+        """Both distances over ‖s_n‖ of one block, (sequence, 2, head, N), and ``CONVERGENCE``, (sequence, 2, head)."""
         output, contributions = (block.read(name)[..., None] for name in ("norm_output", "norm_contributions"))
         distance = block.read("distance_rest").astype(np.float64)
         size = np.arange(1, block.n_keys)
         random = random_subset_distance(output, contributions, size=size, n_keys=block.n_keys)
         relative = np.stack([distance, random], axis=1) / np.where(output > 0, output, np.nan)[:, None]
         shares = [block.read(name) / np.float64(block.n_keys) for name in ("effective_keys", "n_90")]
-        return relative, np.stack([*shares, block.read("largest_deviation")], axis=1)
+        return relative, np.stack(shares, axis=1)
 
     def add(self, block: Block, measured: tuple[F64, F64]) -> Rows:
         """Add a block to the model."""
@@ -75,7 +74,7 @@ class _Model:
         self.heads: I64 = np.zeros(query, np.int64)
         """Number of heads that have an N, (N,)."""
         self.spreads: list[F64] = []
-        """``CONVERGENCE`` of the heads of every layer, means over sequences, (3, head) each."""
+        """``CONVERGENCE`` of the heads of every layer, means over sequences, (2, head) each."""
         self._known: I64 = np.zeros((sequences, query), np.int64)
         self._distances: F64 = np.zeros((sequences, 2, query))
         self._convergence: F64 = np.zeros((sequences, len(CONVERGENCE)))
@@ -98,7 +97,7 @@ class _Model:
 
     @property
     def convergence(self) -> F64:
-        """``CONVERGENCE`` of every sequence, (sequence, 3)."""
+        """``CONVERGENCE`` of every sequence, (sequence, 2)."""
         means: F64 = self._convergence / self.heads[0]
         return means
 
@@ -117,14 +116,13 @@ class _Model:
     def build_convergence_columns(self) -> dict[str, Any]:
         """Columns of ``convergence_model``: means over heads, and the middle 80 % of the heads."""
         p10, p90 = np.quantile(np.concatenate(self.spreads, axis=1), (0.1, 0.9), axis=1)
-        ends = {"p10": p10, "p90": p90}
+        parts = {"": self.convergence.mean(axis=0), "_p10": p10, "_p90": p90}
         return {
             **fill_columns(1, query=self.query, heads=int(self.heads[0]), sequences=len(self._convergence)),
-            **build_interval_columns(estimate_mean(self.convergence[..., None], SHARE), CONVERGENCE),
             **{
-                f"{name}_{end}": part[index : index + 1]
+                f"{name}{end}": part[index : index + 1]
                 for index, name in enumerate(CONVERGENCE)
-                for end, part in ends.items()
+                for end, part in parts.items()
             },
         }
 

@@ -19,7 +19,7 @@ from storage.warehouse.rows import build_batch, fill_columns
 from storage.zarr.layers import find_present_heads
 
 SIMILARITY = ("beta", "beta_floor", "floor", "mae")
-"""Parameters of Assumption 2 with an interval."""
+"""Parameters of Assumption 2, and the error of the fit, which has no interval."""
 
 WEIGHTS = ("p_base", "eta", "eta_growth", "omega", "p_sink")
 """Parameters of Assumption 3 with an interval."""
@@ -46,7 +46,7 @@ def compute_assumption_similarity(sources: Sources) -> Rows:
     rho = [metrics.read(name, slice(None)).astype(np.float64) for name in ("rho_0", "rho_0_sd")]
     there = find_present_heads(metrics, "kv_head")  # (layer, kv_head), the last axes of rho
     for fit_of_curve in fit_curves(curves, "Assumption 2"):
-        columns = _build_columns(fit_of_curve, SIMILARITY)
+        columns = _build_columns(fit_of_curve, SIMILARITY[:-1])
         if fit_of_curve.layer is None:
             parts = [average_known(given[:, there].T)[:, None] for given in rho]
             constant = fill_columns(1, kv_heads=int(there.sum()))

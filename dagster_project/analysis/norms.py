@@ -9,7 +9,6 @@ from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.assumptions.norms import estimate_variation, variation
 from geometry.statistics.intervals import POSITIVE
-from geometry.statistics.jackknife import estimate_jackknife
 from geometry.statistics.moments import estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns
 from storage.zarr.layers import list_runs, read_layers, split_run
@@ -35,9 +34,7 @@ def _build_rows(norms: F64, layers: slice) -> Rows:
     ratios = np.divide(sink, lengths, out=np.full(sink.shape, np.nan), where=lengths > 0)
     usable = ~np.isnan(ratios).all(axis=0)
     parts = {"c": lengths, "lambda_sink": ratios, "cv_within_sequence": variation(others)}
-    estimates = {name: estimate_mean(values, POSITIVE) for name, values in parts.items()}
     whole, left_out = estimate_variation(others)
-    estimates["cv_of_expected_norm"] = estimate_jackknife(whole, left_out, POSITIVE)
     place = index_columns(sink.shape, "sequence", "layer", "kv_head")
     place["layer"] += np.int16(layers.start)
     yield (
@@ -49,9 +46,11 @@ def _build_rows(norms: F64, layers: slice) -> Rows:
                 "status": pa.array(np.where(usable, "ok", "zero").ravel().tolist(), pa.string()),
                 **{
                     column: values.ravel()
-                    for name, estimate in estimates.items()
-                    for column, values in estimate.name_ends(name).items()
+                    for name in ("c", "lambda_sink")
+                    for column, values in estimate_mean(parts[name], POSITIVE).name_ends(name).items()
                 },
+                "cv_within_sequence": estimate_mean(parts["cv_within_sequence"]).value.ravel(),
+                "cv_of_expected_norm": whole.ravel(),
                 "cv_of_mean_norm": variation(others.mean(axis=0)).ravel(),
             }
         ),

@@ -3,13 +3,13 @@
 Holds its rows.
 """
 
-from dagster_project.analysis.curves import compute_spreads
+from dagster_project.analysis.curves import average_layers
 from dagster_project.analysis.sources import Rows, Sources
 from storage.warehouse.rows import build_position_rows
 
 
 def compute_attention_by_position(sources: Sources) -> Rows:
-    """Mean and spread over sequences of the weight that each head gives to each position; one layer in memory."""
+    """Mean over sequences of the weight that each head gives to each position; one layer in memory."""
     from tqdm import tqdm
 
     tensors = sources.tensors
@@ -17,7 +17,7 @@ def compute_attention_by_position(sources: Sources) -> Rows:
     queries = tqdm(sources.queries, desc="weights by position", unit="query", disable=None)
     for index, query in enumerate(queries):
         rows = build_position_rows(
-            compute_spreads(tensors, "attention", query=index, key=slice(query + 1)),
+            average_layers(tensors, "attention", query=index, key=slice(query + 1)),
             sequences=tensors.sizes["sequence"],
             head="head",
             quantity="weight",

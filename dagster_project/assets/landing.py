@@ -14,7 +14,7 @@ import numpy as np
 import sql
 from dagster_project.analysis.claims.judging import compute_claims
 from dagster_project.analysis.claims.twins import read_twin
-from dagster_project.analysis.curves import compute_spreads
+from dagster_project.analysis.curves import average_layers
 from dagster_project.analysis.sources import open_sources
 from dagster_project.assets.asset import (
     MISSING,
@@ -292,7 +292,7 @@ def _list_planted_rows(study: Study) -> Iterator["pa.RecordBatch"]:
 def _stream_position_tables(metrics: "SequenceStore") -> dict[str, Any]:
     """The rows of the tables by position or distance, as streams; one layer of one sequence is in memory at a time."""
     sequences, everything = metrics.sizes["sequence"], np.zeros(metrics.sizes["layer"], np.int32)
-    norms, cosines = (compute_spreads(metrics, name) for name in ("value_norm", "mean_cosine"))
+    norms, cosines = (average_layers(metrics, name) for name in ("value_norm", "mean_cosine"))
     return {
         "value_norm_by_position": build_position_rows(
             norms, sequences=sequences, head="kv_head", quantity="norm", first=everything, constant={}

@@ -9,14 +9,14 @@ FITS = (
         "norms",
         "Assumption 1: the norms of the value states of every KV head, and how much they vary.",
         tables=("assumption_norms", "assumption_norms_by_sequence"),
-        version=3,
+        version=4,
     ),
     make_tables_asset(
         "assumption_similarity",
         "fits",
         "Assumption 2: fits of the mean cosine against distance, for every KV head and for the whole model.",
         tables=("assumption_similarity", "assumption_similarity_model", "assumption_similarity_by_sequence"),
-        version=3,
+        version=4,
         parallel=True,
     ),
     make_tables_asset(
@@ -79,9 +79,9 @@ SUMMARIES: tuple[Asset, ...] = (
     make_tables_asset(
         "attention_by_position",
         "positions",
-        "Mean and spread over sequences of the weight that each head gives to each position.",
+        "Mean over sequences of the weight that each head gives to each position.",
         tables=("attention_by_position",),
-        version=1,
+        version=2,
         reads=("attention",),
     ),
     MEANS,
@@ -112,7 +112,7 @@ SUMMARIES: tuple[Asset, ...] = (
         "contributions",
         "Contribution of each position to a head's output, and cosines of its value state with sink and last token.",
         tables=("contributions",),
-        version=1,
+        version=2,
         reads=("attention",),
     ),
     make_tables_asset(
@@ -179,7 +179,7 @@ SUMMARIES: tuple[Asset, ...] = (
         "distances",
         "The model's distance of selected keys from the rest and of random ones, and convergence to uniform weights.",
         tables=("distance_means_model", "convergence_model", "limit_exponents"),
-        version=2,
+        version=3,
     ),
 )
 """The records of these assets, each after its parents; those that take longest begin the lists."""

@@ -8,14 +8,13 @@ import pyarrow as pa
 
 from dagster_project.assets.landing import EXTERNAL, keep_external_scores, read_external_scores
 from dagster_project.study.home import Home
+from geometry.statistics.verdicts import ERROR_RATE
 from reports.external import PATTERN, Heads, correlate_scores, read_scores
 from reports.head_files import FORMS, GROUPS, Choice, write
 from storage.errors import UserError
 from storage.warehouse.additions import replace_rows
 from storage.warehouse.connection import connect
 
-CLEAR = 0.05
-"""Largest p value of a correlation that counts as one."""
 LONGEST_NAME = 200
 """Most characters of the name of scores."""
 
@@ -102,8 +101,8 @@ def _check_name(name: str) -> None:
 
 def _describe(row: dict[str, Any]) -> str | None:
     """Whether scores and a measure go together, beyond what random arrangements of KV groups do; None: unknown."""
-    if row["correlation"] is None or row["p"] is None:
+    if row["correlation"] is None or row["p_holm"] is None:
         return None
-    if row["p"] > CLEAR:
+    if row["p_holm"] > ERROR_RATE:
         return "undecided"
     return "together" if row["correlation"] > 0 else "opposed"

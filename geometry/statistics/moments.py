@@ -57,15 +57,32 @@ class Moments:
         """The mean; NaN where no sequence has the quantity."""
         return np.where(self.counts > 0, self._mean, np.nan)
 
-    @property
-    def deviation(self) -> F64:
-        """The standard deviation over sequences (divisor: their number); NaN where no sequence has the quantity."""
-        return np.where(self.counts > 0, np.sqrt(self._squares / np.maximum(self.counts, 1)), np.nan)
-
     def estimate(self, domain: Domain = UNBOUNDED) -> Estimate:
         """The mean with its error and interval over sequences."""
         error = np.sqrt(self._squares / np.maximum(self.counts - 1, 1) / np.maximum(self.counts, 1))
         return make_estimate(self.mean, np.where(self.counts > 1, error, np.nan), self.counts, domain)
+
+
+class Mean:
+    """Mean over sequences of an array of quantities alone, element by element, without NaN."""
+
+    def __init__(self) -> None:
+        self._counts: I64 | int = 0
+        self._total: F64 | float = 0.0
+
+    def add(self, block: ArrayLike) -> None:
+        """Add the next sequences: floats (sequences, …), NaN where there is no quantity."""
+        values = np.asarray(block)
+        known = ~np.isnan(values)
+        is_whole = bool(known.all())
+        self._counts = self._counts + (len(values) if is_whole else known.sum(axis=0))
+        kept = values if is_whole else np.where(known, values, 0)
+        self._total = self._total + kept.sum(axis=0, dtype=np.float64)
+
+    @property
+    def value(self) -> F64:
+        """The mean; NaN where no sequence has the quantity."""
+        return np.where(np.equal(self._counts, 0), np.nan, self._total / np.maximum(self._counts, 1))
 
 
 def estimate_mean(values: ArrayLike, domain: Domain = UNBOUNDED) -> Estimate:

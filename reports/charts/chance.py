@@ -55,7 +55,7 @@ def chance(curves: pa.Table, *, measure: str) -> alt.LayerChart:
 
 
 def _build_rows(curves: pa.Table, measure: str) -> list[Row]:
-    """Build a row for each line and N; outside the band around a null the selections differ clearly from it."""
+    """Build a row for each line and N; outside the band around a null the interval of the difference excludes 0."""
     by_n: dict[int, dict[str, Row]] = {}
     for row in curves.to_pylist():
         if row["measure"] == measure:

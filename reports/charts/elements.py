@@ -43,7 +43,7 @@ WORDS = frozenset(
 )
 COUNTS = frozenset(
     {
-        *("beyond_errors", "context", "first_position", "head_dim", "heads", "last_position", "model_elbow_n", "n"),
+        *("context", "first_position", "gain_above_0", "head_dim", "heads", "last_position", "model_elbow_n", "n"),
         *("n_keys", "number", "position"),
     }
 )

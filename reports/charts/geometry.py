@@ -134,10 +134,7 @@ def contributions(keys: pa.Table, *, title: str, largest: float) -> alt.LayerCha
     )
     if numbers.drop_nulls(rows, "cosine"):
         base = base.encode(color=_colour_cosines(largest))
-    description = (
-        f"Scatter plot of contributions by context size. {findings.describe_contributions(records)} "
-        f"{findings.describe_similarity(records)}"
-    )
+    description = f"Scatter plot of contributions by context size. {findings.describe_contributions(records)}"
     return layer_chart(
         rows,
         title,
@@ -227,12 +224,11 @@ def sphere(directions: pa.Table, *, title: str, of_kv_head: Row, n: int) -> alt.
     )
     across, along = equal_scales((0, 0), ROOM)
     x, y = alt.X("x:Q", scale=across, axis=None), alt.Y("y:Q", scale=along, axis=None)
-    read = f"{findings.describe_directions(of_kv_head)} {findings.describe_closeness(records, n)}"
-    description = f"A sphere seen from outside with one point per key. {read}"
+    description = f"A sphere seen from outside with one point per key. {findings.describe_directions(of_kv_head)}"
     return layer_chart(
         rows,
         title,
-        description.rstrip(),
+        description,
         *_draw_graticule(x, y),
         *_draw_inside(x, y, findings.compute_typical_length(of_kv_head)),
         _draw_keys().encode(x=x, y=y),

@@ -228,7 +228,7 @@ def best_temperatures(rows: pa.Table) -> alt.LayerChart:
     Parameters
     ----------
     rows
-        ``best_temperatures``: measure, temperature, n, heads, beyond_errors, mean_gain.
+        ``best_temperatures``: measure, temperature, n, heads, gain_above_0, mean_gain.
     """
     labelled = [{**row, "line": findings.BEST_OF[row["measure"]]} for row in rows.to_pylist()]
     labels = list(findings.BEST_OF.values())
@@ -238,7 +238,7 @@ def best_temperatures(rows: pa.Table) -> alt.LayerChart:
         temperature="T",
         line="Measure",
         heads="Heads",
-        beyond_errors="Heads with a gain beyond two errors",
+        gain_above_0="Heads whose gain has an interval above 0",
         mean_gain="Mean gain",
     )
     bars = alt.Chart().mark_bar()

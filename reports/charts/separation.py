@@ -76,7 +76,7 @@ def metric_curves(curves: pa.Table, nulls: pa.Table, twin: pa.Table | None, *, m
     return layer_chart(
         rows,
         f"{name} against N",
-        f"Line chart against N on a log axis, with {', '.join(labels)}. {findings.describe_course(rows, metric)}",
+        f"Line chart against N on a log axis, with {', '.join(labels)}. {findings.describe_curve(rows, metric)}",
         base.mark_area(style="envelope").encode(y=y("lower:Q"), y2=alt.Y2("upper:Q")),
         *(floor_of_precision(base, y("precision_floor:Q"), rows) if metric == "precision" else []),
         base.mark_area(style="band").encode(y=y("low:Q"), y2=alt.Y2("high:Q")),
@@ -124,7 +124,7 @@ def metric_bounds(curves: pa.Table, *, metric: str, elbow_n: int | None) -> alt.
     return layer_chart(
         rows,
         BOUNDED[metric],
-        f"Line chart against N on a log axis. {findings.describe_course(rows, metric)} "
+        f"Line chart against N on a log axis. {findings.describe_curve(rows, metric)} "
         f"{findings.describe_envelope(rows, metric)}",
         *([rule_at("n", elbow_n, f"elbow: N = {elbow_n}")] if elbow_n else []),
         *(floor_of_precision(base, y("precision_floor:Q"), rows) if metric == "precision" else []),
@@ -158,7 +158,7 @@ def precision_recall(curves: pa.Table, *, marked_n: int) -> alt.LayerChart:
     base = alt.Chart().encode(x=n_axis(last), color=color)
     means = tooltips(".3~g", **{metric: numbers.NAMES[metric] for metric in metrics})
     tooltip = [*tooltips(n="N"), *means, *tooltips(heads="Heads")]
-    read = " ".join(findings.describe_course(rows, metric) for metric in metrics)
+    read = " ".join(findings.describe_curve(rows, metric) for metric in metrics)
     return layer_chart(
         rows,
         "Precision and Recall over heads",

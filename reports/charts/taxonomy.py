@@ -201,7 +201,7 @@ def kind_curves(curves: pa.Table, *, metric: str) -> alt.LayerChart:
         rows,
         f"{numbers.NAMES[metric]} by kind of head",
         "Line chart against N on a log axis, one line for each kind. "
-        f"{findings.describe_kind_curve(curves.to_pylist(), metric)}",
+        f"{findings.describe_kind_curves(curves.to_pylist(), metric)}",
         base.mark_area().encode(y=y("p10:Q"), y2=alt.Y2("p90:Q")),
         base.mark_line().encode(y=y("mean:Q"), strokeDash=label_dash()),
         points(base.encode(y=y("mean:Q"), tooltip=tooltip), always=last == 1),

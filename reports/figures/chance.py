@@ -27,7 +27,7 @@ def _build_model(source: Source) -> Figure:
         f"{numbers.count(first['draws'], 'draw')} of each null. Shuffled value states show what the weights alone "
         "give. The paper draws no such figure and compares with no null.",
         marks="AUC: probability that a selected key is nearer to s_N than one left out. Specificity: share of the keys "
-        "left out that lie beyond r_max. Within the band of a null the model does not differ clearly from it.",
+        "left out that lie beyond r_max. Band of a null: where the interval of the model less it holds 0.",
         charts=tuple(charts.chance(draft.table, measure=measure) for measure in _DRAWN),
         titled=True,
         tab="AUC, specificity",

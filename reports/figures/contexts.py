@@ -30,8 +30,7 @@ def _build_metrics(source: Source) -> Figure:
         numbers.join_sentences(*(contexts_findings.describe_metric(draft.rows, metric) for metric in metrics)),
         "Each point is a mean over heads, each first averaged over sequences, which are the same for every size: a "
         "query selects among the tokens up to its own. Recall at N = 1 is 1 by definition and "
-        "is left out. A change is clear if the 95 % intervals over sequences of both sizes do not overlap. "
-        f"{FLOOR} The paper measures only at 1024 tokens.",
+        f"is left out. {FLOOR} The paper measures only at 1024 tokens.",
         marks="Stronger lines: larger N; ticks: the floor N/n of Precision.",
         tab="Context size",
         charts=tuple(charts.context_metric(draft.table, metric=metric) for metric in metrics),

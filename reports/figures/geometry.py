@@ -123,7 +123,6 @@ def _build_contributions(source: Source) -> Figure:
                 numbers.join_sentences(
                     f"{example.title}.",
                     findings.describe_contributions(example.rows),
-                    findings.describe_similarity(example.rows),
                     findings.describe_hidden(example.rows),
                 )
                 for example in shown
@@ -165,12 +164,7 @@ def _build_spheres(source: Source) -> Figure:
     draw = partial(charts.sphere, n=n)
     return draft.show(
         _join_paragraphs(
-            *(
-                numbers.join_sentences(
-                    f"{e.title}.", findings.describe_directions(row), findings.describe_closeness(e.rows, n)
-                )
-                for e, row in shown
-            ),
+            *(f"{e.title}. {findings.describe_directions(row)}" for e, row in shown),
             _explain_missing(examples, [e for e, _ in shown], "its value states have norm 0"),
         ),
         "The first direction points towards the reader, to the left and down. A value state within the three "

@@ -79,7 +79,7 @@ def _build_metric(source: Source, metric: str) -> Figure:
     of_nulls = nulls.to_pylist()
     return draft.show(
         numbers.join_sentences(
-            separation_findings.describe_course(rows, metric),
+            separation_findings.describe_curve(rows, metric),
             chance_findings.describe_nulls(of_nulls, metric) if of_nulls else "",
         ),
         numbers.join_sentences(
@@ -186,7 +186,7 @@ def _build_spread(source: Source) -> Figure:
     heads = numbers.count(max(row["heads"] for row in rows), "head")
     return draft.show(
         numbers.join_sentences(
-            *(separation_findings.describe_spread(rows, metric) for metric in metrics),
+            separation_findings.describe_spread(rows, metrics),
             separation_findings.describe_fewer_heads(rows),
         ),
         f"Each head is first averaged over sequences. {FLOOR} The paper draws only means.",

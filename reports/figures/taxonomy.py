@@ -114,7 +114,7 @@ def _build_curves(source: Source) -> Figure:
     if not draft.table.num_rows:
         return draft.leave_empty(NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
     return draft.show(
-        taxonomy_findings.describe_kind_curves(draft.rows),
+        taxonomy_findings.describe_kind_curves(draft.rows, "precision", "recall"),
         f"Each head is first averaged over sequences. {FLOOR} In the paper Retrievers have relatively higher Recall at "
         "large N but lower Precision, Mixers moderate Recall and Precision that falls slowly, and Reset heads a "
         "U-shaped curve of both.",

@@ -3,7 +3,17 @@
 from collections.abc import Iterable, Sequence
 from math import isinf
 
-from reports.findings.numbers import NAMES, Row, count, drop_nulls, format_spans, join_sentences, number, percent
+from reports.findings.numbers import (
+    NAMES,
+    Row,
+    count,
+    describe_course,
+    drop_nulls,
+    format_spans,
+    join_sentences,
+    number,
+    percent,
+)
 
 VISIBLE = 0.02
 """A share that differs by less over all κ is described, not drawn: its line would be flat."""
@@ -30,20 +40,14 @@ def describe_coverage(kappas: Sequence[Row]) -> str:
     row = find_shown_kappa(kappas)
     if row is None:
         return "No κ has an envelope to compare the means with."
+    middle = f"κ = {number(row['kappa'])}, in the middle of those tried"
+    shown = _describe_kappa(row, kappas) if row["serves_best"] else middle
     return join_sentences(
-        f"At {_describe_shown_kappa(row, kappas)}, {_format_share(row['precision_coverage'])} of "
-        f"{count(row['rows'], 'mean')} (head, N) of "
+        f"At {shown}, {_format_share(row['precision_coverage'])} of {count(row['rows'], 'mean')} (head, N) of "
         f"Precision and {_format_share(row['recall_coverage'])} of those of Recall lie within the bounds.",
         _describe_premise(row),
         _describe_scale_free(kappas),
     )
-
-
-def _describe_shown_kappa(row: Row, kappas: Sequence[Row]) -> str:
-    """Describe the κ that is shown, and its place among those that were tried."""
-    if not row["serves_best"]:
-        return f"κ = {number(row['kappa'])}, in the middle of those tried"
-    return _describe_kappa(row, kappas)
 
 
 def _describe_kappa(row: Row, kappas: Sequence[Row]) -> str:
@@ -105,12 +109,8 @@ def describe_margins(curve: Sequence[Row]) -> str:
     if not rows:
         return "Δ/B is undefined at every N."
     order, positive = [row["n"] for row in rows], [row["n"] for row in rows if row["margin"] > 0]
-    low = min(rows, key=lambda row: row["margin"])
     above = f"above 0 at N = {format_spans(positive, order)}" if positive else "above 0 at no N"
-    return (
-        f"Mean Δ/B is {number(rows[0]['margin'])} at N = {rows[0]['n']:,}, has its minimum {number(low['margin'])} at "
-        f"N = {low['n']:,}, and is {number(rows[-1]['margin'])} at N = {rows[-1]['n']:,}; it is {above}."
-    )
+    return f"Mean Δ/B {describe_course(rows, 'margin')}; it is {above}."
 
 
 def describe_regimes(model: Sequence[Row], counts: Sequence[Row]) -> str:

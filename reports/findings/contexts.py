@@ -5,7 +5,8 @@ The size of a context is its query's position plus 1.
 
 from collections.abc import Sequence
 
-from reports.findings.numbers import NAMES, Row, drop_nulls, format_spans, join_sentences, number
+from reports.findings.claims import format_interval
+from reports.findings.numbers import NAMES, Row, drop_nulls, join_sentences, number
 from reports.findings.taxonomy import LABELS
 
 
@@ -21,10 +22,7 @@ def has_several_contexts(rows: Sequence[Row]) -> bool:
 
 
 def describe_metric(rows: Sequence[Row], metric: str) -> str:
-    """Change of one metric from the smallest context to the largest, N by N (``metrics_by_query``).
-
-    It is clear where the intervals over sequences of both do not overlap.
-    """
+    """The N at which one metric changes most from the smallest context to the largest (``metrics_by_query``)."""
     points = [row for row in rows if row["metric"] == metric]
     first, last = (pick(row["query"] for row in points) for pick in (min, max))
     before, after = ({row["n"]: row for row in points if row["query"] == query} for query in (first, last))
@@ -32,23 +30,10 @@ def describe_metric(rows: Sequence[Row], metric: str) -> str:
     if not shared:
         return f"{NAMES[metric]} has no N to compare between {first + 1:,} and {last + 1:,} tokens."
     most = max(shared, key=lambda n: abs(after[n]["mean"] - before[n]["mean"]))
-    ways = {
-        "falls": [n for n in shared if _lies_below(after[n], before[n])],
-        "rises": [n for n in shared if _lies_below(before[n], after[n])],
-    }
-    clauses = [f"{way} at N = {format_spans(numbers, shared)}" for way, numbers in ways.items() if numbers]
-    change = (
-        f"{NAMES[metric]} clearly {' and '.join(clauses)}" if clauses else f"{NAMES[metric]} changes clearly at no N"
-    )
     return (
-        f"From {first + 1:,} to {last + 1:,} tokens, {change}; the largest change is at N = {most:,}, from "
-        f"{number(before[most]['mean'])} to {number(after[most]['mean'])}."
+        f"From {first + 1:,} to {last + 1:,} tokens {NAMES[metric]} changes most at N = {most:,}, from "
+        f"{format_interval(before[most], 'mean')} to {format_interval(after[most], 'mean')}."
     )
-
-
-def _lies_below(row: Row, other: Row) -> bool:
-    """Whether the whole interval of one mean lies below that of another; no interval does, of a single sequence."""
-    return row["high"] is not None and other["low"] is not None and bool(row["high"] < other["low"])
 
 
 def describe_elbows(rows: Sequence[Row]) -> str:

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from geometry.statistics.verdicts import ERROR_RATE
 from reports.findings.claims import format_interval
-from reports.findings.numbers import Row, count, drop_nulls, join_sentences, name_head, number
+from reports.findings.numbers import Row, count, count_sides, join_sentences, name_head, number
 
 MEASURES = {
     "recall": "Recall",
@@ -33,21 +34,14 @@ POLICIES = {
 }
 """Policies of sparse attention, as legends name them."""
 
-LEVEL = 0.05
-"""Permutation p below which a correlation counts as clear, over the number of measures."""
-
 
 def describe_ablation(rows: Sequence[Row]) -> str:
-    """The head with the largest increase, and number of heads with a clear one (``ablation_by_head``)."""
-    most, clear = max(rows, key=lambda row: row["delta_loss"]), drop_nulls(rows, "low")
-    rises, falls = sum(row["low"] > 0 for row in clear), sum(row["high"] < 0 for row in clear)
-    interval = "" if most["low"] is None else f" ({number(most['low'])} to {number(most['high'])})"
+    """The head with the largest increase of the loss, and those with one beyond its interval (``ablation_by_head``)."""
+    most = max(rows, key=lambda row: row["delta_loss"])
     return join_sentences(
         f"With the output of one head {KINDS[most['kind']]}, the loss of {number(most['plain_loss'])} nats rises most "
-        f"without {name_head(most)}, by {number(most['delta_loss'])}{interval}.",
-        f"The 95 % interval lies above 0 in {rises:,} of {count(len(rows), 'head')} and below in {falls:,}."
-        if clear
-        else "With one sequence there are no intervals.",
+        f"without {name_head(most)}, by {format_interval(most, 'delta_loss')}.",
+        count_sides(rows) or "With one sequence there are no intervals.",
     )
 
 
@@ -58,22 +52,17 @@ def format_correlation(row: Row) -> str:
 
 
 def describe_correlations(rows: Sequence[Row]) -> str:
-    """The measure most correlated with the loss, and those with a clear correlation (``loss_associations``)."""
+    """The measure most correlated with the loss, and those that pass their test (``loss_associations``)."""
     if not rows:
         return "Too few heads have a loss and a measure for a correlation."
     most = max(rows, key=lambda row: abs(row["correlation"]))
-    clear = [row["measure"] for row in rows if row["p"] * len(rows) <= LEVEL and _excludes_zero(row)]
+    clear = [row["measure"] for row in rows if row["p_holm"] <= ERROR_RATE]
     return join_sentences(
         f"Within layers the loss goes most with {MEASURES[most['measure']]}: rank correlation "
         f"{format_correlation(most)}.",
-        f"Of {count(len(rows), 'measure')}, {_join_measures(clear)} (interval over sequences, and permutations of KV "
-        "groups within layers, 5 % over all of them).",
+        f"Of {count(len(rows), 'measure')}, {_join_measures(clear)} (over sequences and over permutations of KV groups "
+        "within layers, 5 % over all of them).",
     )
-
-
-def _excludes_zero(row: Row) -> bool:
-    """Whether the interval of a correlation lies on one side of 0; one without an interval does not."""
-    return row["correlation_low"] is not None and row["correlation_low"] * row["correlation_high"] > 0
 
 
 def _join_measures(clear: Sequence[str]) -> str:

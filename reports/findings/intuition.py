@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from reports.findings.numbers import Row, count, number
+from reports.findings.numbers import Row, count, join_words, number
 
 WITHIN, BEYOND = "within the ball that counts it", "beyond it"
 """Whether a key counts: a selected one within r_min, one left out within r_max."""
@@ -30,5 +30,4 @@ def describe_example(keys: Sequence[Row], r_min: float, r_max: float) -> str:
 
 def _list_keys(keys: Sequence[Row]) -> str:
     """Numbers of keys: ‘keys 1, 4 and 7’."""
-    *most, last = (str(row["key"]) for row in keys)
-    return f"keys {', '.join(most)} and {last}" if most else f"key {last}"
+    return f"key{'s' if len(keys) > 1 else ''} {join_words([str(row['key']) for row in keys])}"

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 from statistics import median
 
 from reports.findings.claims import format_interval
-from reports.findings.numbers import Row, count, drop_nulls, format_spans, join_sentences, name_head, number, percent
+from reports.findings.numbers import (
+    Row,
+    count,
+    drop_nulls,
+    find_ends,
+    format_spans,
+    join_sentences,
+    name_head,
+    number,
+    percent,
+)
 
 BEST_OF = {"auc": "AUC", "recall": "Recall"}
 """Measures by which a temperature is chosen."""
@@ -43,15 +53,11 @@ def describe_critical_n(heads: Sequence[Row]) -> str:
     known = drop_nulls(heads, "critical_n")
     if not known:
         return "In no head do the selected keys come as near to the rest as keys at random."
-    of_heads = f"{len(known):,} of {count(len(heads), 'head')}"
-    first = median(row["critical_n"] for row in known)
     ones = sum(row["critical_n"] == 1 for row in known)
     text = (
-        f"In {ones:,} of {count(len(heads), 'head')} the key of largest weight is already nearer to the rest than a "
-        "key at random."
-        if 2 * ones > len(heads)
-        else f"The first N at which the selected keys are no farther from the rest than N at random is "
-        f"{number(first)} in the median of the {of_heads} that have one."
+        f"The first N at which the selected keys are no farther from the rest than N at random is "
+        f"{number(median(row['critical_n'] for row in known))} in the median of the {len(known):,} of "
+        f"{count(len(heads), 'head')} that have one, and 1 in {ones:,}."
     )
     until = drop_nulls(heads, "last_nearer_n")
     if not until:
@@ -76,7 +82,7 @@ def describe_distance_fits(fits: Sequence[Row]) -> str:
         clauses.append(f"The distance scales as N to the power of {format_exponent(last)}{explained}.")
     against_keys = [row for row in mine if row["axis"] == "n_keys"]
     if against_keys:
-        least, most = (pick(against_keys, key=lambda row: row["exponent"]) for pick in (min, max))
+        least, most = find_ends(against_keys, "exponent")
         ends = [least] if least is most else [least, most]
         powers = " and ".join(f"{format_exponent(row)} at N = {row['n']:,}" for row in ends)
         clauses.append(f"In the number of keys the power is {'between ' if len(ends) > 1 else ''}{powers}.")
@@ -93,7 +99,7 @@ def describe_convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
 
     ``fits`` are ``limit_exponents_of_model``.
     """
-    first, last = (pick(rows, key=lambda row: row["n_keys"]) for pick in (min, max))
+    first, last = find_ends(rows, "n_keys")
     if first["n_keys"] == last["n_keys"]:
         return (
             f"With {last['n_keys']:,} keys, the mean head has effectively {percent(last['effective_share'])} of them, "
@@ -111,7 +117,7 @@ def describe_convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
 
 def describe_head_convergence(heads: Sequence[Row]) -> str:
     """The heads nearest to uniform weights and farthest from them (``convergence_by_head``)."""
-    least, most = (pick(heads, key=lambda row: row["effective_share"]) for pick in (min, max))
+    least, most = find_ends(heads, "effective_share")
     return (
         f"Nearest to uniform is {name_head(most)}, with effectively {percent(most['effective_share'])} of its "
         f"{most['n_keys']:,} keys; farthest is {name_head(least)}, with {percent(least['effective_share'])}."
@@ -160,7 +166,7 @@ def describe_best_temperatures(rows: Sequence[Row]) -> str:
         mine = [row for row in rows if row["measure"] == measure]
         if mine:
             most, heads = max(mine, key=lambda row: row["heads"]), sum(row["heads"] for row in mine)
-            clear = sum(row["beyond_errors"] for row in mine if row["temperature"] != 1)
+            clear = sum(row["gain_above_0"] for row in mine if row["temperature"] != 1)
             clauses.append(
                 f"{name} at N = {max(row['n'] or 0 for row in mine):,} is most often largest at "
                 f"T = {number(most['temperature'])}, in {most['heads']:,} of {count(heads, 'head')}; it is larger at "

@@ -1,6 +1,6 @@
 """Formatting of numbers, names and lists, for every sentence and table of a report."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 Row = dict[str, Any]
@@ -47,6 +47,14 @@ def drop_nulls(rows: Iterable[Row], column: str) -> list[Row]:
     return [row for row in rows if row[column] is not None]
 
 
+def count_sides(rows: Sequence[Row]) -> str:
+    """Count the heads whose interval lies above and below 0; empty if none has one."""
+    known = drop_nulls(rows, "low")
+    above, below = sum(row["low"] > 0 for row in known), sum(row["high"] < 0 for row in known)
+    whole = f"The 95 % interval lies above 0 in {above:,} of {count(len(rows), 'head')} and below in {below:,}."
+    return whole if known else ""
+
+
 def find_span(rows: Iterable[Row], columns: Collection[str], *, most: float = 0.0) -> tuple[float, float]:
     """Smallest and largest value of some columns, with 0 and ``most`` among them."""
     values = [row[column] for row in rows for column in columns if row[column] is not None]
@@ -58,9 +66,56 @@ def name_head(row: Row) -> str:
     return f"layer {row['layer']}, head {row['head']}"
 
 
+def find_ends(rows: Collection[Row], column: str) -> tuple[Row, Row]:
+    """The rows of the smallest and of the largest value of a column."""
+    return min(rows, key=lambda row: row[column]), max(rows, key=lambda row: row[column])
+
+
+def describe_range(rows: Collection[Row], column: str, name: Callable[[Row], str] = name_head) -> str:
+    """Say between which values a column lies, and where: ‘0.1 (layer 0, head 1) to 0.9 (layer 3, head 0)’."""
+    low, high = find_ends(rows, column)
+    ends = [low] if low is high else [low, high]
+    return " to ".join(f"{number(row[column])} ({name(row)})" for row in ends)
+
+
+LEVEL = 0.05
+"""A curve that stays within a range of this size counts as level."""
+
+
+def describe_course(curve: Iterable[Row], column: str) -> str:
+    """Describe a curve from the first N to the last, and an extremum in between that is beyond both."""
+    rows = sorted(curve, key=lambda row: int(row["n"]))
+    first, last = rows[0], rows[-1]
+    low, high = find_ends(rows, column)
+
+    def at(row: Row) -> str:
+        return f"{number(row[column])} at N = {row['n']:,}"
+
+    if len(rows) == 1:
+        return f"is {at(first)}, the only N"
+    if high[column] - low[column] < LEVEL:
+        ends = dict.fromkeys(number(row[column]) for row in (low, high))
+        return f"stays {'between' if len(ends) > 1 else 'at'} {' and '.join(ends)}"
+    beyond = {
+        "lowest": (low, min(first[column], last[column]) - low[column]),
+        "highest": (high, high[column] - max(first[column], last[column])),
+    }
+    name, (row, excess) = max(beyond.items(), key=lambda item: item[1][1])
+    between = f", {name} with {at(row)}" if excess >= LEVEL else ""
+    verb = "rises" if last[column] > first[column] else "falls"
+    verb = verb if abs(last[column] - first[column]) >= LEVEL else "goes"
+    return f"{verb} from {at(first)} to {at(last)}{between}"
+
+
 def join_sentences(*parts: str) -> str:
     """Join the parts that are not empty."""
     return " ".join(part for part in parts if part)
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Join words: ‘1, 4 and 7’."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def format_spans(numbers: Iterable[int], among: Sequence[int]) -> str:

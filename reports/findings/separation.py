@@ -3,7 +3,17 @@
 from collections.abc import Sequence
 from statistics import median
 
-from reports.findings.numbers import NAMES, Row, count, drop_nulls, format_spans, join_sentences, name_head, number
+from reports.findings.numbers import (
+    NAMES,
+    Row,
+    count,
+    describe_course,
+    describe_range,
+    drop_nulls,
+    format_spans,
+    join_sentences,
+    number,
+)
 
 ELBOW_RANGES = ("N = 3 or 4, in the paper’s range", "beyond it")
 """Ranges of the elbow, as the legend names them; N = 1 and 2 cannot be an elbow."""
@@ -75,34 +85,20 @@ def _describe_scale_free(rows: Sequence[Row]) -> str:
     )
 
 
-def describe_course(curves: Sequence[Row], metric: str) -> str:
+def describe_curve(curves: Sequence[Row], metric: str) -> str:
     """Course of one metric from the first N to the last (``curves_by_n``)."""
-    points = sorted((row for row in curves if row["metric"] == metric), key=lambda row: row["n"])
-    first, last = points[0], points[-1]
-    if len(points) == 1:
-        return f"{NAMES[metric]} is {number(first['mean'])} at N = {first['n']:,}, the only N."
-    lowest = min(points, key=lambda row: row["mean"])
-    if lowest is last:
-        return f"{NAMES[metric]} falls from {_format_point(first)} to {_format_point(last)}, where it is lowest."
-    if lowest is first:
-        return f"{NAMES[metric]} rises from {_format_point(first)}, where it is lowest, to {_format_point(last)}."
-    return (
-        f"{NAMES[metric]} falls from {_format_point(first)} to {_format_point(lowest)}, its minimum, and is "
-        f"{_format_point(last)}."
-    )
+    points = [row for row in curves if row["metric"] == metric]
+    return f"{NAMES[metric]} {describe_course(points, 'mean')}."
 
 
-def describe_spread(curves: Sequence[Row], metric: str) -> str:
-    """The N at which heads differ most in one metric (``curves_by_n``)."""
-    widest = max((row for row in curves if row["metric"] == metric), key=lambda row: row["p90"] - row["p10"])
-    return (
-        f"In {NAMES[metric]} heads differ most at N = {widest['n']:,}: the middle 80 % lie between "
-        f"{number(widest['p10'])} and {number(widest['p90'])}."
-    )
-
-
-def _format_point(point: Row) -> str:
-    return f"{number(point['mean'])} at N = {point['n']:,}"
+def describe_spread(curves: Sequence[Row], metrics: Sequence[str]) -> str:
+    """The N at which heads differ most in some metrics (``curves_by_n``)."""
+    widest = {
+        metric: max((row for row in curves if row["metric"] == metric), key=lambda row: row["p90"] - row["p10"])["n"]
+        for metric in metrics
+    }
+    places = " and ".join(f"in {NAMES[metric]} at N = {n:,}" for metric, n in widest.items())
+    return f"Heads differ most {places}."
 
 
 def describe_fewer_heads(curves: Sequence[Row]) -> str:
@@ -120,14 +116,8 @@ def describe_fewer_heads(curves: Sequence[Row]) -> str:
 def describe_extremes(heads: Sequence[Row], metric: str) -> str:
     """The heads in which one metric is smallest and largest (``heads_at_n``)."""
     rows = drop_nulls(heads, metric)
-    if len(rows) == 1:
-        return f"{NAMES[metric]} of the only head is {number(rows[0][metric])}."
-    low, high = min(rows, key=lambda row: row[metric]), max(rows, key=lambda row: row[metric])
     middle = median(row[metric] for row in rows)
-    return (
-        f"{NAMES[metric]} ranges from {number(low[metric])} ({name_head(low)}) to {number(high[metric])} "
-        f"({name_head(high)}); the median is {number(middle)}."
-    )
+    return f"{NAMES[metric]} is {describe_range(rows, metric)}; the median is {number(middle)}."
 
 
 def describe_blanks(heads: Sequence[Row], metric: str, n: int) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from reports.findings.claims import format_interval
-from reports.findings.numbers import Row, count, drop_nulls, number
+from reports.findings.numbers import Row, count, describe_range, drop_nulls
 
 FEWEST = 3
 """A correlation over fewer heads than this is −1 or 1 for any values."""
@@ -60,10 +60,9 @@ def explain_no_sink_effect(curve: Sequence[Row]) -> str:
 def describe_sink_heads(heads: Sequence[Row], n: int) -> str:
     """Ranges of the correlated quantities over heads (``explorer_heads`` at ``n``)."""
     rows = select_sink_points(heads)
-    low, high = (pick(rows, key=lambda row: row["rho_0"]) for pick in (min, max))
     return (
-        f"At N = {n}, ρ₀ of {count(len(rows), 'head')} ranges from {number(low['rho_0'])} to {number(high['rho_0'])}, "
-        f"and Recall from {number(min(row['recall'] for row in rows))} to {number(max(row['recall'] for row in rows))}."
+        f"At N = {n}, ρ₀ of {count(len(rows), 'head')} is {describe_range(rows, 'rho_0')}, and Recall "
+        f"{describe_range(rows, 'recall')}."
     )
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
-from reports.findings.numbers import NAMES, Row, count, drop_nulls, join_sentences, number, percent
+from reports.findings.numbers import NAMES, Row, count, describe_course, drop_nulls, join_sentences, number, percent
 
 KINDS = ("Retriever", "Mixer", "Reset")
 """The kinds of heads, in the order of every chart and table."""
@@ -126,16 +126,8 @@ def find_halfway(curves: Sequence[Row]) -> int:
     return max((n for n in ns if 2 * n <= ns[-1]), default=ns[0])
 
 
-def describe_kind_curve(curves: Sequence[Row], metric: str) -> str:
-    """One metric of the kinds halfway, and its course in Reset heads (``curves_by_label``)."""
-    return join_sentences(
-        f"{_format_halfway(curves)} {_describe_each(curves, metric)}.", _describe_resets(curves, metric)
-    )
-
-
-def describe_kind_curves(curves: Sequence[Row]) -> str:
-    """Precision and Recall of the kinds halfway, and their course in Reset heads (``curves_by_label``)."""
-    metrics = ("precision", "recall")
+def describe_kind_curves(curves: Sequence[Row], *metrics: str) -> str:
+    """Metrics of the kinds halfway, and where they are lowest in Reset heads (``curves_by_label``)."""
     each = "; ".join(_describe_each(curves, metric) for metric in metrics)
     resets = (_describe_resets(curves, metric) for metric in metrics)
     return join_sentences(f"{_format_halfway(curves)} {each}.", *resets)
@@ -158,16 +150,7 @@ def _select_means(curves: Sequence[Row], metric: str, n: int) -> dict[str, float
 
 
 def _describe_resets(curves: Sequence[Row], metric: str) -> str:
-    """Describe where a metric of Reset heads is lowest up to halfway, beyond which it rises to 1 in every head."""
+    """Describe the course of a metric of Reset heads up to halfway, beyond which it rises to 1 in every head."""
     until = find_halfway(curves)
     points = [row for row in curves if (row["metric"], row["label"]) == (metric, "Reset") and row["n"] <= until]
-    points.sort(key=lambda row: int(row["n"]))
-    if len(points) < 3:
-        return ""
-    lowest, last = min(points, key=lambda row: row["mean"]), points[-1]
-    if lowest is points[0] or lowest is last:
-        return f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']:,}, among N up to {until}."
-    return (
-        f"{NAMES[metric]} of Reset heads is lowest at N = {lowest['n']:,}, with {number(lowest['mean'])}, and rises "
-        f"again to {number(last['mean'])} at N = {last['n']:,}."
-    )
+    return f"{NAMES[metric]} of Reset heads {describe_course(points, 'mean')}." if len(points) > 2 else ""

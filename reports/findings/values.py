@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from math import sqrt
 from statistics import median
 
 from reports.findings.claims import format_interval
@@ -35,8 +34,7 @@ def describe_norm_variation(heads: Sequence[Row]) -> str:
     sequences = max(row["sequences"] for row in heads)
     return join_sentences(
         f"Over positions, the coefficient of variation of {count(len(within), 'KV head')} is {_format_range(within)} "
-        f"within one sequence, and {_format_range(of_mean)} for the mean norm of {count(sequences, 'sequence')}, which "
-        f"for independent tokens would be 1/√{sequences} = {number(1 / sqrt(sequences))} of the former.",
+        f"within one sequence, and {_format_range(of_mean)} for the mean norm of {count(sequences, 'sequence')}.",
         f"Extrapolated to infinitely many sequences it is {_format_range(expected)}, {number(median(expected))} in the "
         "median KV head."
         if expected

@@ -16,7 +16,7 @@ placed AS (
         count(*) OVER (PARTITION BY query, role) AS places
     FROM of_head
 )
-SELECT query, position, role, mean_norm_y, sd_norm_y, mean_cos_last, mean_cos_sink
+SELECT query, position, role, mean_norm_y, mean_cos_last, mean_cos_sink
 FROM placed
 WHERE by_size <= 100 OR (place - 1) % ceil(places / 100) = 0
 ORDER BY query, position

@@ -12,8 +12,7 @@ SELECT
     effective_share_p90,
     n_90_share,
     n_90_share_p10,
-    n_90_share_p90,
-    largest_deviation
+    n_90_share_p90
 FROM convergence_model
 JOIN keys_of_queries($study) USING (query)
 WHERE study = $study

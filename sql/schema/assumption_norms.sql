@@ -9,7 +9,7 @@ CREATE TABLE assumption_norms (
     status VARCHAR NOT NULL, -- 'ok'; 'zero': C is 0 in every sequence, so ratios to it are NULL
 {{ interval_columns("c", "C, median norm of the positions of a sequence but the sink's, mean over sequences, in model units", "[0, inf)") }}
 {{ interval_columns("lambda_sink", "λ, norm of the sink's value state over C of the sequence, mean over sequences", "[0, inf)") }}
-{{ interval_columns("cv_within_sequence", "coefficient of variation over the positions of one sequence, mean over sequences", "[0, inf)") }}
-{{ interval_columns("cv_of_expected_norm", "coefficient of variation over positions of the expected norm: the limit of cv_of_mean_norm for many sequences", "[0, inf)") }}
+    cv_within_sequence DOUBLE, -- coefficient of variation over the positions of one sequence, mean over sequences [0, inf)
+    cv_of_expected_norm DOUBLE, -- coefficient of variation over positions of the expected norm: the limit of cv_of_mean_norm for many sequences [0, inf)
     cv_of_mean_norm DOUBLE -- coefficient of variation, over positions, of the mean norm over sequences (the paper's) [0, inf)
 )

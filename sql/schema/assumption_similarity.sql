@@ -20,7 +20,7 @@ CREATE TABLE assumption_similarity{{ "_model" if model }} (
     distances INTEGER NOT NULL, -- number of distances fitted [0, inf)
     effective_points DOUBLE, -- number of independent distances that these are equivalent to, from the autocorrelation of the residuals [1, inf)
 {{ interval_columns("beta", "β of exp(-β k), least squares over distances k", "(-inf, inf)") }}
-{{ interval_columns("mae", "mean absolute error of that fit, as a cosine (Figure 3)", "(-inf, inf)") }}
+    mae DOUBLE, -- mean absolute error of that fit, as a cosine (Figure 3) [0, 2]
     bic DOUBLE, -- its Bayesian information criterion, for effective_points points; smaller is better
 {{ interval_columns("beta_floor", "β of c + (1 - c) exp(-β k), the same fit with a floor", "(-inf, inf)") }}
 {{ interval_columns("floor", "c, the cosine that remains at large distance", "(-inf, inf)") }}

@@ -6,6 +6,5 @@ CREATE TABLE attention_by_position (
 {{ key_columns("study", "query", "layer", "head") }}
     position INTEGER NOT NULL, -- position of the key; 0 is the sink [0, inf)
     sequences INTEGER NOT NULL, -- number of sequences averaged [1, inf)
-    mean_weight FLOAT NOT NULL, -- mean softmax weight over sequences [0, 1]
-    sd_weight FLOAT NOT NULL -- standard deviation of the weight over sequences (divisor: sequences) [0, 1]
+    mean_weight FLOAT NOT NULL -- mean softmax weight over sequences [0, 1]
 )

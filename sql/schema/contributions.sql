@@ -10,7 +10,6 @@ CREATE TABLE contributions (
     position INTEGER NOT NULL, -- position of the key; 0 is the sink, query the last token
 {{ key_columns("sequences") }}
     mean_norm_y FLOAT NOT NULL, -- mean norm of the weighted value state over sequences, in model units [0, inf)
-    sd_norm_y FLOAT NOT NULL, -- its standard deviation over sequences (divisor: sequences) [0, inf)
     mean_cos_last FLOAT, -- mean cosine of its value state with the last token's; NULL if one of them always has norm 0 [-1, 1]
     mean_cos_sink FLOAT -- mean cosine of its value state with the sink's; NULL likewise, or if a window hides the sink [-1, 1]
 )

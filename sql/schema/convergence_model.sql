@@ -5,9 +5,9 @@
 -- rows:    queries_of_two
 CREATE TABLE convergence_model (
 {{ key_columns("study", "query", "heads", "sequences") }}
-{% set of_measure = {"effective_share": "effective keys, the exponential of the entropy, over the number of keys", "n_90_share": "fewest keys that hold 90 % of the weight, over the number of keys", "largest_deviation": "largest difference of a weight from the uniform 1 / n_keys"} %}
+{% set of_measure = {"effective_share": "effective keys, the exponential of the entropy, over the number of keys", "n_90_share": "fewest keys that hold 90 % of the weight, over the number of keys"} %}
 {% for measure, meaning in of_measure.items() %}
-{{ interval_columns(measure, meaning, "[0, 1]") }}
+    {{ measure }} DOUBLE NOT NULL, -- {{ meaning }} [0, 1]
     {{ measure }}_p10 DOUBLE NOT NULL, -- 10 % quantile over heads of their mean {{ measure }} [0, 1]
     {{ measure }}_p90 DOUBLE NOT NULL{{ "," if not loop.last }} -- 90 % quantile over heads [0, 1]
 {% endfor %}

@@ -6,6 +6,5 @@ CREATE TABLE cosine_by_distance (
 {{ key_columns("study", "layer", "kv_head") }}
     distance INTEGER NOT NULL, -- distance of the two positions, from 1 [1, inf)
 {{ key_columns("sequences") }}
-    mean_cosine FLOAT, -- mean over all pairs at this distance, then over sequences; NULL if all have norm 0 [-1, 1]
-    sd_cosine FLOAT -- standard deviation of the sequences' means (divisor: sequences) [0, 1]
+    mean_cosine FLOAT -- mean over all pairs at this distance, then over sequences; NULL if all have norm 0 [-1, 1]
 )

@@ -5,7 +5,7 @@
 --          the keys, beyond which the distance grows again in every head
 CREATE TABLE limit_exponents (
 {{ key_columns("study") }}
-    measure VARCHAR NOT NULL, -- 'distance', over the norm of the output; 'effective_share', 'n_90_share' or 'largest_deviation'
+    measure VARCHAR NOT NULL, -- 'distance', over the norm of the output; 'effective_share' or 'n_90_share'
     axis VARCHAR NOT NULL, -- variable that it is fitted against: 'n', or 'n_keys', which needs queries with different numbers of keys
     query INTEGER, -- position of the query of a fit against n; NULL for one against n_keys
     n INTEGER, -- N of a fit of the distance against n_keys, a power of two; NULL for all others

@@ -10,5 +10,6 @@ CREATE TABLE loss_associations (
 {{ key_columns("sequences") }}
 {{ interval_columns("correlation", "mean rank correlation within layers; NULL if one of both is the same in all heads of every layer", "[-1, 1]") }}
     p DOUBLE, -- two-sided p value of random arrangements of KV groups within layers [0, 1]
+    p_holm DOUBLE NOT NULL, -- the larger of p and that of a mean correlation of 0 over sequences, by Student's t, after Holm's correction for all measures [0, 1]
     correlation_over_all DOUBLE -- rank correlation of the means over all heads, which depth moves; shown for comparison [-1, 1]
 )

@@ -6,6 +6,5 @@ CREATE TABLE value_norm_by_position (
 {{ key_columns("study", "layer", "kv_head") }}
     position INTEGER NOT NULL, -- position in the sequence; 0 is the sink
 {{ key_columns("sequences") }}
-    mean_norm FLOAT NOT NULL, -- mean norm over sequences, in model units [0, inf)
-    sd_norm FLOAT NOT NULL -- standard deviation of the norm over sequences (divisor: sequences), in model units [0, inf)
+    mean_norm FLOAT NOT NULL -- mean norm over sequences, in model units [0, inf)
 )

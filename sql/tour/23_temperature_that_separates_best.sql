@@ -7,7 +7,7 @@ LEFT JOIN best_temperature(16) AS best USING (study, query, layer, head, tempera
 SELECT
     temperature,
     count(best.n) AS heads_best_here,
-    count(*) FILTER (WHERE best.gain_low > 0) AS beyond_two_errors,
+    count(*) FILTER (WHERE best.gain_low > 0) AS gain_above_0,
     avg(best.gain) AS mean_gain_of_auc,
     avg(spectral_norm) AS spectral_norm,
     any_value(quarter) AS "1/(4T)",

@@ -99,6 +99,8 @@ def _group_rows(rows: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[tuple[st
 def _create_writer(path: Path, schema: pa.Schema) -> parquet.ParquetWriter:
     """A new file. A dictionary of floats, which hardly repeat, would only take time and space.
 
+    Nothing reads statistics of columns, which take a third of the time.
+
     With the bytes of one place side by side, LZ4 makes them smaller than Zstandard does as they are, in half the time.
     """
     floats = [field.name for field in schema if pa.types.is_floating(field.type)]
@@ -109,6 +111,7 @@ def _create_writer(path: Path, schema: pa.Schema) -> parquet.ParquetWriter:
         use_dictionary=[name for name in schema.names if name not in floats],
         use_byte_stream_split=floats,
         write_page_checksum=True,
+        write_statistics=False,
     )
 
 

@@ -23,9 +23,6 @@ from storage.zarr.layers import Arrays, find_present_heads
 if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
 
-Spread = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""A mean and a standard deviation over sequences, of one shape."""
-
 BY_N = tuple(spec.name for spec in SELECTION if spec.dims[-2:] == ("head", "n"))
 """The arrays of the metrics store that become columns of ``selection_counts``."""
 
@@ -223,18 +220,18 @@ def build_sink_similarity_rows(metrics: "SequenceStore") -> Iterator[pa.RecordBa
         yield build_batch(fill_columns(layer.size, sequence=sequence) | {"layer": layer, "kv_head": kv_head} | columns)
 
 
-def build_distance_rows(layers: Iterable[Spread], *, sequences: int) -> Iterator[pa.RecordBatch]:
+def build_distance_rows(layers: Iterable[NDArray[np.float64]], *, sequences: int) -> Iterator[pa.RecordBatch]:
     """The rows of ``cosine_by_distance``, one batch per layer.
 
     Parameters
     ----------
     layers
-        Mean and standard deviation over sequences of each layer, (kv_head, distance), no KV heads in one without
-        attention; those of distance 0, and of the greatest, for which there is no pair without the sink, get no row.
+        Means over sequences of each layer, (kv_head, distance), no KV heads in one without attention; those of distance
+        0, and of the greatest, for which there is no pair without the sink, get no row.
     sequences
         How many sequences were averaged.
     """
-    for layer, (mean, deviation) in enumerate(layers):
+    for layer, mean in enumerate(layers):
         heads, distance = np.indices(mean.shape, dtype=np.int32)[:, :, 1:-1].reshape(2, -1)
         yield build_batch(
             {
@@ -243,13 +240,12 @@ def build_distance_rows(layers: Iterable[Spread], *, sequences: int) -> Iterator
                 "distance": distance,
                 "sequences": np.full(heads.size, sequences, np.int32),
                 "mean_cosine": mean[:, 1:-1].ravel().astype(np.float32),
-                "sd_cosine": deviation[:, 1:-1].ravel().astype(np.float32),
             }
         )
 
 
 def build_position_rows(
-    layers: Iterable[Spread],
+    layers: Iterable[NDArray[np.float64]],
     *,
     sequences: int,
     head: str,
@@ -262,19 +258,19 @@ def build_position_rows(
     Parameters
     ----------
     layers
-        Mean and standard deviation over sequences of each layer, (head, position); no heads in one without attention.
+        Means over sequences of each layer, (head, position); no heads in one without attention.
     sequences
         How many sequences were averaged.
     head
         Name of the head's column: ``head`` or ``kv_head``.
     quantity
-        Name of what was averaged; the columns are ``mean_…`` and ``sd_…``.
+        Name of what was averaged; the column is ``mean_…``.
     first
         First position of each layer that has rows, (layer,).
     constant
         Columns that have one value in all rows.
     """
-    for layer, ((mean, deviation), start) in enumerate(zip(layers, first, strict=True)):
+    for layer, (mean, start) in enumerate(zip(layers, first, strict=True)):
         seen = slice(start, None)
         heads, position = np.indices(mean.shape, dtype=np.int32)[:, :, seen].reshape(2, -1)
         yield build_batch(
@@ -284,7 +280,6 @@ def build_position_rows(
                 head: heads.astype(np.int16),
                 "position": position,
                 f"mean_{quantity}": mean[:, seen].astype(np.float32).ravel(),
-                f"sd_{quantity}": deviation[:, seen].astype(np.float32).ravel(),
             }
         )
 
@@ -362,13 +357,18 @@ def fill_columns(rows: int, **constants: int) -> dict[str, NDArray[Any]]:
 def build_batch(columns: Mapping[str, NDArray[Any] | pa.Array], **texts: str) -> pa.RecordBatch:
     """A record batch of NumPy columns, NaN becoming NULL, Arrow columns, and columns with one text in all rows."""
     arrays = {
-        name: column if isinstance(column, pa.Array) else pa.array(column, from_pandas=True)
+        name: column if isinstance(column, pa.Array) else pa.array(column, from_pandas=_has_nan(column))
         for name, column in columns.items()
     }
     rows = len(next(iter(arrays.values())))
     for name, text in texts.items():
         arrays[name] = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int8)), pa.array([text]))
     return pa.RecordBatch.from_pydict(arrays)
+
+
+def _has_nan(column: NDArray[Any]) -> bool:
+    """Whether a column has a NaN; Arrow looks for them ten times as slowly."""
+    return column.dtype.kind == "f" and column.size > 0 and bool(np.isnan(column.max()))
 
 
 ARROW_TYPES: Mapping[str, pa.DataType] = {

@@ -45,6 +45,8 @@ CHANGED = {
     "selection_metrics": "every N has the distance of the selected from the rest, and heads their concentration",
     "assumption_norms": "intervals are over sequences; what is compared with them is stored for each sequence",
     "sink_effect": "intervals are over sequences",
+    "attention_by_position": "the standard deviation, which nothing read, is gone",
+    "contributions": "the same",
     "assumption_similarity": "the choice between variants counts correlated residuals for what they are worth",
     "assumption_weights": "the same",
     "selection_means": "specificity and Precision's excess are averaged too",

@@ -211,7 +211,6 @@ def contribution(sources: Sources, query: int, layer: int, head: int, position: 
     hidden = array(sources, "first_key")[0, query, layer] > 0
     return {
         "mean_norm_y": float(np.mean(lengths)),
-        "sd_norm_y": float(np.std(lengths)),
         "mean_cos_last": mean_of_known(last),
         "mean_cos_sink": np.nan if hidden else mean_of_known(sink),
     }
@@ -344,11 +343,10 @@ def test_means_by_position_are_those_of_what_is_known(tmp_path: Path) -> None:
             index = tuple(QUERIES.index(row[axis]) if axis == "query" else row[axis] for axis in place)
             known = numbers[(slice(None), *index)]
             known = known[~np.isnan(known)]
-            wanted = (known.mean(), known.std()) if known.size else (np.nan, np.nan)
-            names = (f"mean_{quantity}", f"sd_{quantity}")
-            assert near(row, dict(zip(names, wanted, strict=True)), 1e-6, 1e-7), (table, row, wanted)
+            wanted = {f"mean_{quantity}": known.mean() if known.size else np.nan}
+            assert near(row, wanted, 1e-6, 1e-7), (table, row, wanted)
     unknown = [row for row in landed(made, "cosine_by_distance").to_pylist() if row["mean_cosine"] is None]
-    assert [(row["layer"], row["kv_head"], row["distance"], row["sd_cosine"]) for row in unknown] == [(2, 1, 9, None)]
+    assert [(row["layer"], row["kv_head"], row["distance"]) for row in unknown] == [(2, 1, 9)]
 
 
 # --- all of them ---
@@ -362,7 +360,7 @@ def test_one_sequence_of_one_head_of_two_keys(tmp_path: Path) -> None:
     seen = [(row["query"], row["n"], row["heads"], row["correlation"]) for row in effects]
     assert seen == [(0, 1, 0, None), (1, 1, 1, None)]
     found = rows(small, "contributions")
-    assert [(row["query"], row["position"], row["sd_norm_y"]) for row in found] == [(0, 0, 0), (1, 0, 0), (1, 1, 0)]
+    assert [(row["query"], row["position"]) for row in found] == [(0, 0), (1, 0), (1, 1)]
     wanted = [abs(weights[q, p] * values[p]) for q, p in ((0, 0), (1, 0), (1, 1))]
     assert [row["mean_norm_y"] for row in found] == pytest.approx(wanted)
     (directions,) = rows(small, "principal_directions")

@@ -121,10 +121,10 @@ def test_an_export_overwrites_nothing_unasked(home: Home, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("correlation", "p", "says"),
+    ("correlation", "p_holm", "says"),
     [(0.9, 0.01, "together"), (-0.9, 0.01, "opposed"), (0.9, 0.06, "undecided"), (None, None, None), (0.5, None, None)],
 )
 def test_scores_go_together_if_random_arrangements_do_not(
-    correlation: float | None, p: float | None, says: str | None
+    correlation: float | None, p_holm: float | None, says: str | None
 ) -> None:
-    assert _describe({"correlation": correlation, "p": p}) == says
+    assert _describe({"correlation": correlation, "p_holm": p_holm}) == says

@@ -76,19 +76,20 @@ def test_the_head_of_most_worth_is_named(rows: list[dict[str, Any]]) -> None:
     assert "there are no intervals" in alone
 
 
-def associated(measure: str, correlation: float, p: float, half: float | None = 0.1) -> dict[str, Any]:
-    """A row of ``loss_associations``, its interval ``half`` to either side."""
-    low, high = (None, None) if half is None else (correlation - half, correlation + half)
-    return {"measure": measure, "correlation": correlation, "correlation_low": low, "correlation_high": high, "p": p}
+def associated(measure: str, correlation: float, p: float, p_holm: float) -> dict[str, Any]:
+    """A row of ``loss_associations``."""
+    ends = {"correlation_low": correlation - 0.1, "correlation_high": correlation + 0.1}
+    return {"measure": measure, "correlation": correlation, **ends, "p": p, "p_holm": p_holm}
 
 
-def test_a_correlation_is_clear_by_its_interval_and_by_p_over_all_of_them() -> None:
-    clear, weak = associated("recall", 0.5, 0.004), associated("elbow", -0.3, 0.04)
-    wide, alone = associated("rho_0", 0.2, 0.001, 0.3), associated("mixer_score", 0.4, 0.001, None)
-    said = findings.describe_correlations([clear, weak, wide, alone])
-    assert said.startswith("Within layers the loss goes most with Recall: rank correlation 0.5 (0.4 to 0.6), p = 0.004")
-    assert "Of 4 measures, Recall has a significant correlation (" in said
-    assert "none has a significant correlation" in findings.describe_correlations([weak, wide, alone])
+def test_what_goes_with_the_loss_is_told_by_the_test_of_the_table() -> None:
+    clear, other = associated("recall", 0.5, 0.004, 0.05), associated("elbow", -0.9, 0.001, 0.06)
+    said = findings.describe_correlations([clear, other])
+    assert said.startswith(
+        "Within layers the loss goes most with Elbow N: rank correlation −0.9 (−1 to −0.8), p = 0.001"
+    )
+    assert "Of 2 measures, Recall has a significant correlation (" in said
+    assert "none has a significant correlation" in findings.describe_correlations([other])
     assert findings.describe_correlations([]).startswith("Too few heads")
 
 

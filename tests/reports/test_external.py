@@ -60,6 +60,9 @@ def test_correlations_are_over_the_heads_that_have_both(landed: duckdb.DuckDBPyC
     assert found["effective_keys"]["heads"] == 11
     assert found["effective_keys"]["correlation"] != pytest.approx(expected)
     assert 0 < found["effective_keys"]["p"] <= 1
+    tested = sorted((row["p"], row["p_holm"]) for row in found.values() if row["p"] is not None)
+    steps = [min(1.0, (len(tested) - rank) * p) for rank, (p, _) in enumerate(tested)]
+    assert [p_holm for _, p_holm in tested] == pytest.approx(np.maximum.accumulate(steps))
     assert {"recall", "margin", "elbow", "kl_zero"} <= found.keys()
 
 

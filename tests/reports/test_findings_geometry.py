@@ -1,9 +1,7 @@
 """What sentences about single heads and about the example of Figure 1 say, from rows made by hand."""
 
 import re
-from math import cos, pi, sin
 
-import numpy as np
 import pytest
 
 from reports.findings import geometry as geometry_findings
@@ -86,46 +84,32 @@ def test_the_course_of_a_cosine(course: list[float], told: str) -> None:
 def key(role: str, norm: float, *, query: int = 15, cosine: float | None = 0.5, position: int = 3) -> Row:
     """A row of ``contributions_of_head``."""
     of_key = {"query": query, "position": position, "role": role, "mean_norm_y": norm}
-    return of_key | {"sd_norm_y": 0.0, "mean_cos_last": cosine, "mean_cos_sink": None}
+    return of_key | {"mean_cos_last": cosine, "mean_cos_sink": None}
 
 
 CONTEXT = [key("sink", 0.25), key("other", 0.5), key("other", 0.125), key("last", 2.0, cosine=1.0)]
 
 
 def test_contributions_are_told_by_role_and_context() -> None:
-    told = "With 16 tokens of context the last token contributes 2, the sink 0.25 and the largest other key 0.5"
+    told = "Contributions with 16 tokens of context: the last token 2, the sink 0.25, the largest other key 0.5"
     assert geometry_findings.describe_contributions(CONTEXT) == f"{told}."
     smaller = [row | {"query": 7, "mean_norm_y": 4 * row["mean_norm_y"]} for row in CONTEXT]
-    assert geometry_findings.describe_contributions([*CONTEXT, *smaller]) == f"{told}; with 8 tokens: 8, 1 and 2."
+    assert geometry_findings.describe_contributions([*CONTEXT, *smaller]) == (
+        f"{told}; with 8 tokens: the last token 8, the sink 1, the largest other key 2."
+    )
     assert geometry_findings.describe_contributions([*CONTEXT, key("last", 1.0, query=0)]) == f"{told}."
 
 
 def test_a_hidden_sink_contributes_nothing_and_is_told() -> None:
     text = geometry_findings.describe_contributions([row for row in CONTEXT if row["role"] != "sink"])
-    assert text.endswith("the last token contributes 2 and the largest other key 0.5. A window hides the sink.")
-
-
-def test_cosines_of_contributions() -> None:
-    moved = [row | {"mean_cos_last": -0.25} if row["mean_norm_y"] == 0.125 else row for row in CONTEXT]
-    assert geometry_findings.describe_similarity(moved) == (
-        "Cosines of other keys with v_L lie between −0.25 and 0.5, 33.3\u00a0% of them below 0."
-    )
-    assert geometry_findings.describe_similarity(CONTEXT).endswith("none of them below 0.")
-    assert (
-        geometry_findings.describe_similarity([key("sink", 1.0), key("last", 1.0)])
-        == "The cosine of the other key with v_L is 0.5."
-    )
-    assert geometry_findings.describe_similarity([key("last", 1.0, cosine=1.0)]) == ""
-    assert "norm 0" in geometry_findings.describe_similarity([row | {"mean_cos_last": None} for row in CONTEXT])
+    assert text.endswith("the last token 2, the largest other key 0.5. A window hides the sink.")
 
 
 def test_contributions_that_are_not_drawn_are_counted() -> None:
     assert geometry_findings.describe_hidden(CONTEXT) == ""
     assert geometry_findings.select_visible(CONTEXT) == CONTEXT
     zero = [*CONTEXT, key("other", 0.0), key("other", 0.0)]
-    assert (
-        geometry_findings.describe_hidden(zero) == "2 contributions of 0 are left out, since the axis is logarithmic."
-    )
+    assert "2 contributions below a millionth of the largest are left out" in geometry_findings.describe_hidden(zero)
     assert "1 contribution below a millionth of the largest is left out" in geometry_findings.describe_hidden(
         [*CONTEXT, key("other", 1e-7)]
     )
@@ -155,64 +139,18 @@ def point(rank: int | None, x: float, y: float) -> Row:
     return {"position": rank, "x": x, "y": y, "z": 0.0, "mean_weight": None, "role": "other", "selected_rank": rank}
 
 
-def test_heaviest_keys_may_lie_together_or_not() -> None:
-    apart = [point(1, 1.0, 0.0), point(2, -1.0, 0.0), point(3, 0.0, 1.0), point(None, 0.0, 1.0)]
-    assert geometry_findings.select_heaviest(apart, 2) == apart[:2]
-    assert (
-        "the 2 keys of the largest weight lie about as close together as all keys shown"
-        in geometry_findings.describe_closeness(apart, 2)
-    )
-    assert (
-        "product of two of them is −1, of any two 0, a difference that may be due to chance."
-        in geometry_findings.describe_closeness(apart, 2)
-    )
-    circle = [point(rank, *turned(rank / 4)) for rank in range(1, 41)]  # four keys of the same direction
-    same = sorted(circle, key=lambda row: (round(row["x"], 6), round(row["y"], 6)))
-    close = [row | {"selected_rank": rank} for rank, row in enumerate(same, start=1)]
-    assert "the 8 keys of the largest weight lie closer together than all" in geometry_findings.describe_closeness(
-        close, 8
-    )
-    assert geometry_findings.describe_closeness(close, 1) == geometry_findings.describe_closeness(close, 40) == ""
-    bundle = [point(rank, *(turned(rank / 8) if rank <= 8 else (1.0, 0.0))) for rank in range(1, 41)]
-    assert "the 8 keys of the largest weight lie less close together than all" in geometry_findings.describe_closeness(
-        bundle, 8
-    )
+def test_the_heaviest_keys_are_those_of_the_first_ranks() -> None:
+    points = [point(3, 0.0, 1.0), point(1, 1.0, 0.0), point(None, 0.0, 1.0), point(2, -1.0, 0.0)]
+    assert geometry_findings.select_heaviest(points, 2) == [points[1], points[3]]
+    assert geometry_findings.select_heaviest(points, 9) == [points[0], points[1], points[3]]
 
 
-def turned(turns: float) -> tuple[float, float]:
-    return cos(2 * pi * turns), sin(2 * pi * turns)
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("n", [2, 4, 16])
-@pytest.mark.parametrize("lean", [0.0, 1.0])
-def test_keys_chosen_at_random_seldom_seem_close(n: int, lean: float) -> None:
-    """The mean of few directions is longer than that of many; what is said must not follow from that."""
-    rng = np.random.default_rng(n)
-    vectors = rng.normal(size=(240, 3)) + np.array([0, 0, lean])
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    claims = 0
-    for _ in range(200):
-        ranks = rng.permutation(240) + 1
-        points = [
-            {"position": int(rank), "x": x, "y": y, "z": z, "selected_rank": int(rank)}
-            for rank, (x, y, z) in zip(ranks, vectors.tolist(), strict=True)
-        ]
-        claims += "about as close together as" not in geometry_findings.describe_closeness(points, n)
-    assert 0 < claims + (n == 2) < 30
-
-
-def test_effective_dimensions_are_compared_over_heads_and_layers() -> None:
+def test_effective_dimensions_are_compared_over_heads() -> None:
     rows = [of_kv_head(2.0), of_kv_head(4.0, 0, 1), of_kv_head(8.0, 5), of_kv_head(None, 5, 1)]
     text = geometry_findings.describe_dimensions(rows)
-    assert "from 2 (layer 0, KV head 0) to 8 (layer 5, KV head 0) of 64; the median is 4," in text
-    assert "is smallest in layer 0, 3, and largest in layer 5, 8; it is 3 in the first and 8 in the last." in text
+    assert "is 2 (layer 0, KV head 0, of 64) to 8 (layer 5, KV head 0, of 64); the median is 4," in text
     assert text.endswith("1 KV head whose value states have norm 0 has none.")
-    peaked = [of_kv_head(2.0), of_kv_head(9.0, 1), of_kv_head(4.0, 2)]
-    assert "largest in layer 1, 9; it is 2 in the first and 4 in" in geometry_findings.describe_dimensions(peaked)
-    assert geometry_findings.describe_dimensions([of_kv_head(2.0)]).startswith(
-        "The effective dimension of the only KV head is 2"
-    )
+    assert " is 2 (layer 0, KV head 0, of 64); " in geometry_findings.describe_dimensions([of_kv_head(2.0)])
     assert "all value states but the sink’s have norm 0" in geometry_findings.describe_dimensions([of_kv_head(None)])
 
 
@@ -220,9 +158,6 @@ def test_no_sentence_shows_a_missing_number() -> None:
     texts = [
         geometry_findings.describe_norms([at(1, norm_s_without_sink=None)]),
         geometry_findings.describe_cosines([at(1, cos_sink=None, cos_last=None)]),
-    ]
-    texts += [
-        geometry_findings.describe_similarity([key("last", 1.0, cosine=None)]),
         geometry_findings.describe_dimensions([of_kv_head(None), of_kv_head(1.0)]),
     ]
     for text in texts:

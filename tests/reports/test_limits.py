@@ -90,13 +90,12 @@ def head(critical: int | None, until: int | None, layer: int = 0, number: int = 
     return {"layer": layer, "head": number, "critical_n": critical, "last_nearer_n": until, "nearest_n": 3}
 
 
-def test_a_critical_n_of_1_is_told_as_the_first_key_being_nearer() -> None:
+def test_how_many_heads_have_a_critical_n_of_1_is_told() -> None:
     ones = findings.describe_critical_n([head(1, 40), head(1, 60, number=1), head(5, 20, number=2)])
-    assert ones.startswith("In 2 of 3 heads the key of largest weight is already nearer")
+    assert "is 1 in the median of the 3 of 3 heads that have one, and 1 in 2." in ones
     assert "are nearer is 40 in the median head, and 60 in layer 0, head 1." in ones
     some = findings.describe_critical_n([head(8, 40), head(16, 60), head(1, 20), head(None, None)])
-    assert "is 8 in the median of the 3 of 4 heads that have one." in some
-    assert "already nearer" not in some
+    assert "is 8 in the median of the 3 of 4 heads that have one, and 1 in 1." in some
     assert findings.describe_critical_n([head(None, None)]).startswith("In no head")
 
 

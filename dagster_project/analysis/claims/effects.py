@@ -13,6 +13,7 @@ from geometry.arrays import F64
 from geometry.statistics.associations import associate, correlate_heads, rank_within
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.moments import estimate_mean
+from geometry.statistics.verdicts import correct_holm
 
 LEAST_LOSS = 0.01
 """Smallest mean increase of the loss, in nats, that is worth an explanation."""
@@ -120,13 +121,17 @@ def correlate_losses(evidence: Evidence) -> Iterator[dict[str, Any]]:
     )
     losses = evidence.ask_heads(f"SELECT sequence, layer, head, delta_loss FROM ({LOSSES})")["delta_loss"]
     known = ~np.isnan(losses).all(axis=1)
-    for name in GEOMETRY if known.any() else ():
-        if row := _correlate_measure(evidence, name, measures[name][known], losses[known]):
-            yield row
+    rows = [
+        row
+        for name in (GEOMETRY if known.any() else ())
+        if (row := _correlate_measure(evidence, name, measures[name][known], losses[known]))
+    ]
+    for row, p_holm in zip(rows, correct_holm(row["p_holm"] for row in rows), strict=True):
+        yield row | {"p_holm": p_holm}
 
 
 def _correlate_measure(evidence: Evidence, name: str, values: F64, losses: F64) -> dict[str, Any]:
-    """One row of ``loss_associations``; empty if there is no correlation."""
+    """One row of ``loss_associations``, its ``p_holm`` not yet corrected; empty if there is no correlation."""
     layer, group = evidence.heads["layer"], evidence.heads["group"]
     association = associate(rank_within(values, layer), rank_within(losses, layer), layer, group)
     if np.isnan(association.of_sequences).any():
@@ -142,6 +147,7 @@ def _correlate_measure(evidence: Evidence, name: str, values: F64, losses: F64) 
         "sequences": len(losses),
         **{end: float(np.tanh(value)) for end, value in z.name_ends("correlation").items()},
         "p": min(1.0, 2 * min(association.p_above, association.p_below)),
+        "p_holm": make_sample(association).compare(0.0, above=True).p,
         "correlation_over_all": float(over_all[0]),
     }
 

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from geometry.arrays import F64, I64
 from geometry.statistics.jackknife import compute_pseudo_values
+from geometry.statistics.verdicts import Sides, compare_with_threshold
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,16 @@ class Sample:
     def of_jackknife(cls, whole: float, left_out: ArrayLike, rows: int) -> "Sample":
         """A statistic of all sequences, from its values without each, (S,), on the measure's scale."""
         return cls(compute_pseudo_values(whole, left_out), rows, whole)
+
+    def compare(self, threshold: float, *, above: bool) -> Sides:
+        """Test it against a threshold on its scale; an association must also be beyond random arrangements."""
+        sides = compare_with_threshold(self.of_sequences, threshold, above=above, value=self.whole)
+        if self.arranged is None:
+            return sides
+        p_above, p_below = self.arranged
+        supports = max(sides.supports, p_above if above else p_below)
+        opposes = max(sides.opposes, p_below if above else p_above) if threshold == 0 else sides.opposes
+        return Sides(supports, opposes)
 
     @property
     def sequences(self) -> int:

@@ -141,16 +141,9 @@ def _expand_part(part: Part, samples: Mapping[str, Sample]) -> list[Part]:
 
 
 def compare_part(part: Part, sample: Sample) -> Sides:
-    """Test one comparison; an association must also be beyond what random arrangements give."""
+    """Test one comparison."""
     threshold = find_measure(part.measure).scale.forward(part.threshold)
-    above = part.direction in {">", ">="}
-    sides = compare_with_threshold(sample.of_sequences, threshold, above=above, value=sample.whole)
-    if sample.arranged is None:
-        return sides
-    p_above, p_below = sample.arranged
-    supports = max(sides.supports, p_above if above else p_below)
-    opposes = max(sides.opposes, p_below if above else p_above) if part.threshold == 0 else sides.opposes
-    return Sides(supports, opposes)
+    return sample.compare(threshold, above=part.direction in {">", ">="})
 
 
 def _find_reason(

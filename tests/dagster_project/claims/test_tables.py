@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dagster_project.analysis.claims.effects import correlate_losses
 from dagster_project.analysis.claims.judging import CLAIMS, Twin, compute_claims
 from geometry.statistics.verdicts import count_sequences_needed
 from tests.dagster_project.claims.judged import Rows, compute, key, make_twin
@@ -54,6 +55,27 @@ def test_verdicts_follow_from_holms_correction_over_the_testable_claims(mixed: d
         largest = max(largest, min(1.0, (len(order) - rank) * row["p"]))
         assert row["p_holm"] == pytest.approx(largest)
         assert (row["verdict"] == "undecided") == (largest > 0.05)
+
+
+def test_measures_go_with_the_loss_by_both_tests_over_all_of_them() -> None:
+    """Student's t of Fisher's z over sequences and random arrangements, after Holm's correction."""
+    evidence = make_evidence(make_tables())
+    evidence.connection.execute(
+        """
+        INSERT INTO head_measures
+        SELECT layer, head, unnest(['recall', 'elbow']), unnest([avg(recall), hash(layer, head) % 97])
+        FROM head_levels GROUP BY layer, head
+        """
+    )
+    rows = sorted(correlate_losses(evidence), key=lambda row: row["p_holm"])
+    ends = np.arctanh([[row["correlation"], row["correlation_low"], row["correlation_high"]] for row in rows])
+    degrees = rows[0]["sequences"] - 1
+    t = ends[:, 0] * 2 * stats.t.ppf(0.975, degrees) / (ends[:, 2] - ends[:, 1])
+    both = [max(row["p"], float(p)) for row, p in zip(rows, 2 * stats.t.sf(np.abs(t), degrees), strict=True)]
+    assert [row["measure"] for row in rows] == ["recall", "elbow"]
+    assert rows[0]["p_holm"] == pytest.approx(2 * both[0], rel=1e-6)
+    assert rows[1]["p_holm"] == pytest.approx(max(2 * both[0], both[1]), rel=1e-6)
+    assert rows[0]["p_holm"] < 0.05 < rows[1]["p_holm"]
 
 
 def test_parts_are_rows_with_their_numbers(mixed: dict[str, Rows]) -> None:
