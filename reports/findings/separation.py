@@ -122,12 +122,18 @@ def describe_extremes(heads: Sequence[Row], metric: str) -> str:
     rows = drop_nulls(heads, metric)
     if len(rows) == 1:
         return f"{NAMES[metric]} of the only head is {number(rows[0][metric])}."
-    low, high = min(rows, key=lambda row: row[metric]), max(rows, key=lambda row: row[metric])
-    middle = median(row[metric] for row in rows)
-    return (
-        f"{NAMES[metric]} ranges from {number(low[metric])} ({name_head(low)}) to {number(high[metric])} "
-        f"({name_head(high)}); the median is {number(middle)}."
+    values = [row[metric] for row in rows]
+    low, high = (
+        f"{number(end)} ({_name_first([row for row in rows if row[metric] == end])})"
+        for end in (min(values), max(values))
     )
+    return f"{NAMES[metric]} ranges from {low} to {high}; the median is {number(median(values))}."
+
+
+def _name_first(heads: Sequence[Row]) -> str:
+    """The first of some heads, and how many others there are."""
+    others = len(heads) - 1
+    return name_head(heads[0]) + (f", and {count(others, 'other head')}" if others else "")
 
 
 def describe_blanks(heads: Sequence[Row], metric: str, n: int) -> str:
