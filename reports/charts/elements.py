@@ -3,7 +3,9 @@
 Channels are objects rather than shorthands, for which Altair compares the class of each with all that it has.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import ceil, floor, isfinite, log10
 from typing import Any, Literal, Self
 
@@ -56,6 +58,10 @@ INTERVAL = {"value_low": "95 % interval from", "value_high": "to"}
 """Titles of the tooltip lines of an interval over sequences."""
 
 
+Line = dict[str, Any]
+"""A line of a tooltip, as it is written."""
+
+
 class RowData(alt.InlineData):
     """Rows that the copies of a chart share: Altair copies a chart, with every number, whenever a part is added."""
 
@@ -86,10 +92,17 @@ def layer_chart(
     """Layers over the same rows, as wide as their container and ``height`` pixels high (or as the theme sets).
 
     Numbers are embedded with six significant digits, more than a screen shows. A number that is not finite becomes
-    NULL, since JSON has none.
+    NULL, since JSON has none. Vega would write NULL as 0 in a tooltip and a share of 1e-11 as a row of zeros, so that
+    the chart computes the text of both.
     """
+    texts: dict[str, str] = {}
+    nullable = dict.fromkeys((name for row in rows for name in row), False)
+    nullable |= {name: True for row in rows for name, value in row.items() if value is None}
+    written = [write_layer(layer, partial(_write_line, nullable, texts)) for layer in layers]
     return alt.LayerChart(  # in one step: Altair copies all layers twice in each
-        layer=[write_layer(layer) for layer in layers],
+        layer=written,
+        transform=[alt.CalculateTransform(**{"calculate": how, "as": name}) for name, how in texts.items()]
+        or alt.Undefined,
         data=RowData(values=[{name: _shorten(value) for name, value in row.items()} for row in rows]),
         title=title,
         description=description,
@@ -98,17 +111,52 @@ def layer_chart(
     )
 
 
-def write_layer(layer: Any) -> Any:
-    """A finished layer, its mark and channels as they are written: objects of Altair take ten times as long to copy."""
+def write_layer(layer: Any, write_line: Callable[[Line], Line] = dict) -> Any:
+    """A finished layer, its mark and channels as they are written: objects of Altair take ten times as long to copy.
+
+    Lines of the tooltip are those that ``write_line`` returns, unless the layer has data of its own.
+    """
     written = layer.copy(deep=False)
+    if written.data is not alt.Undefined:
+        write_line = dict
     if isinstance(written, alt.LayerChart):
-        written.layer = [write_layer(inner) for inner in written.layer]
+        written.layer = [write_layer(inner, write_line) for inner in written.layer]
         return written
     if isinstance(written.mark, alt.MarkDef):
         written.mark = written.mark.to_dict(validate=False)
     if isinstance(written.encoding, alt.FacetedEncoding):
-        written.encoding = WrittenEncoding(**written.encoding.to_dict(validate=False, context={}))
+        channels = written.encoding.to_dict(validate=False, context={})
+        if isinstance(channels.get("tooltip"), list):
+            channels["tooltip"] = [write_line(line) for line in channels["tooltip"]]
+        written.encoding = WrittenEncoding(**channels)
     return written
+
+
+def _write_line(nullable: Mapping[str, bool], texts: dict[str, str], line: Line) -> Line:
+    """A line of a tooltip: of a share, or of a column with NULL, the text of a column that is added to ``texts``."""
+    column, written = line.get("field", ""), line.get("format", "")
+    if not written or column not in nullable or "aggregate" in line or (written != SHARE and not nullable[column]):
+        return line
+    name = f"{column} as {re.sub('[^a-z0-9]', '', written)}"
+    texts[name] = express_number(column, written)
+    return {"field": name, "title": line["title"], "type": "nominal"}
+
+
+def express_number(column: str, written: str) -> str:
+    """The text of a number in a format, or NULL, as an expression of Vega."""
+    value = f"datum.{column}"
+    text = _SHARE_TEXT.format(value) if written == SHARE else f"format({value}, '{written}')"
+    return f"isValid({value}) ? {text} : null"
+
+
+SHARE = ".3~p"
+"""Format of a share of 1 in a tooltip."""
+
+_SHARE_TEXT = (
+    "({0} > 0 && {0} < 1e-6 ? 'below 0.0001 %' : {0} >= 0.9995 && {0} < 1 ? 'over 99.9 %' "
+    ": format(100 * {0}, '.3~g') + ' %')"
+)
+"""Its text, as an expression of Vega: a percentage as in sentences, but without many zeros."""
 
 
 def _shorten(value: Any) -> Any:

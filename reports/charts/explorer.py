@@ -12,7 +12,17 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import HEAD, XValue, YValue, head_grid, log_ticks, place_legend, tooltips, write_layer
+from reports.charts.elements import (
+    HEAD,
+    XValue,
+    YValue,
+    express_number,
+    head_grid,
+    log_ticks,
+    place_legend,
+    tooltips,
+    write_layer,
+)
 from reports.charts.labels import label_colour
 from reports.findings import explorer as explorer_findings
 from reports.findings import numbers
@@ -286,11 +296,15 @@ def _draw_curves(rows: Sequence[Row], name: str, chosen: alt.Parameter) -> alt.L
     legend = alt.Legend(orient="top", columns=2, symbolSize=250, labelFontSize=11, offset=4)
     base = alt.Chart().transform_filter(chosen).transform_flatten(["n", *lines])
     base = base.transform_fold(list(lines), as_=["column", "value"])
-    base = base.transform_calculate(line=f"{lines}[datum.column]", bound=_IS_BOUND).encode(
+    texts = {f"{column} as text": express_number(column, ".3~g") for column in lines}
+    base = base.transform_calculate(line=f"{lines}[datum.column]", bound=_IS_BOUND, **texts).encode(
         x=alt.X("n:Q", scale=x_scale).title("N").axis(format=",d", values=_thin_ticks(log_ticks(last)), grid=False),
         y=alt.Y("value:Q", title=_AXES[name], scale=y_scale),
         color=alt.Color("line:N", title=None, scale=alt.Scale(domain=titles), legend=legend),
-        tooltip=tooltips(".3~g", n="N", **lines),
+        tooltip=[
+            *tooltips(n="N"),
+            *(alt.Tooltip(f"{text}:N", title=title) for text, title in zip(texts, titles, strict=True)),
+        ],
     )
     dashes = alt.Scale(domain=titles, range=list(_DASHES[: len(titles)]))
     line = base.mark_line(strokeWidth=1.75, aria=False).encode(

@@ -1,5 +1,6 @@
 """Charts of a family of studies: quantities over its members, by layer and by head, and verdicts on claims."""
 
+import textwrap
 from collections.abc import Sequence
 
 import altair as alt
@@ -32,6 +33,12 @@ BESIDE = {
     "_compared_of_twin": "random weights",
 }
 """Lines of a measure beside chance, by the end of the quantity's name."""
+
+POINTS = ("circle", "square", "triangle-up", "diamond")
+"""Shapes of these, where points stand alone."""
+
+CLAIM_WIDTH, CLAIM_LINE, CLAIM_CELLS = 52, 13, 18
+"""Letters in a line of a claim in the map of verdicts, and pixels of a line and of the cells below."""
 
 
 def member_axis(rows: Sequence[Row]) -> alt.X:
@@ -101,11 +108,12 @@ def separation_and_chance(table: pa.Table, name: str, title: str, *, ordered: bo
     for quantity, label in names.items():
         own = base.transform_filter(f"datum.quantity == '{quantity}'")
         if label in there:
-            drawn = own.mark_line(point=True) if ordered else own.mark_point(filled=True)
-            layers.append(style_line(drawn.encode(y=y), there, label))
-            layers.append(
-                style_line(own.mark_rule().encode(y=alt.Y("value_low:Q"), y2=alt.Y2("value_high:Q")), there, label)
-            )
+            spans = own.mark_rule().encode(y=alt.Y("value_low:Q"), y2=alt.Y2("value_high:Q"))
+            if ordered:
+                layers += (style_line(drawn, there, label) for drawn in (own.mark_line(point=True).encode(y=y), spans))
+            else:
+                points = own.mark_point(filled=True, size=60, opacity=1).encode(y=y)
+                layers += (_place_apart(spans, there, label), _shape_points(points, there, label))
     return layer_chart(
         rows,
         title,
@@ -113,6 +121,23 @@ def separation_and_chance(table: pa.Table, name: str, title: str, *, ordered: bo
         *layers,
         mark_missing(base.transform_filter(f"datum.quantity == '{name}_compared'"), "value"),
     )
+
+
+def _place_apart(marks: alt.Chart, labels: Sequence[str], label: str) -> alt.Chart:
+    """Marks of one of several labels: beside those of the others, in a colour of its own."""
+    color = alt.Color("line:N", title=None, scale=alt.Scale(domain=list(labels)))
+    aside = alt.XOffset("line:N", sort=list(labels), scale=alt.Scale(domain=list(labels)))
+    named: alt.Chart = marks.transform_calculate(line=f"'{label}'").encode(color=color, xOffset=aside)
+    return named
+
+
+def _shape_points(points: alt.Chart, labels: Sequence[str], label: str) -> alt.Chart:
+    """Points as ``_place_apart`` places them, with a shape and a legend."""
+    shapes = alt.Scale(domain=list(labels), range=list(POINTS[: len(labels)]))
+    legend = alt.Legend(orient="top", columns=2, symbolSize=80)
+    shape = alt.Shape("line:N", title=None, scale=shapes, legend=legend)
+    placed: alt.Chart = _place_apart(points, labels, label).encode(shape=shape)
+    return placed
 
 
 def kinds(table: pa.Table) -> alt.LayerChart:
@@ -211,24 +236,31 @@ def traces(table: pa.Table, title: str) -> alt.LayerChart:
 
 
 def verdicts(table: pa.Table) -> alt.LayerChart:
-    """The verdict of every member on every claim, claims by members (``family_claims``)."""
+    """The verdict of every member on every claim, members under the words of the claim (``family_claims``)."""
     names = {verdict: f"{sign} {verdict}" for verdict, (sign, _) in VERDICTS.items()}
     rows = [{**row, "named": names.get(row["verdict"], "×")} for row in table.to_pylist()]
-    claims = sorted({row["claim"] for row in rows})
+    words = {row["claim"]: textwrap.wrap(row["statement"], CLAIM_WIDTH) for row in rows}
+    above = CLAIM_LINE * max(len(lines) for lines in words.values()) + 4
+    gap = above / (above + CLAIM_CELLS)
+    y = alt.Y("claim:O", title=None, axis=None, scale=alt.Scale(domain=list(words), padding=gap))
     base = alt.Chart().encode(
         x=member_axis(rows),
-        y=alt.Y("claim:O", scale=alt.Scale(domain=claims)).title(None).axis(labelLimit=260),
+        y=y,
         tooltip=tooltips(".3~g", statement="Claim", label="Member", verdict="Verdict", p_holm="p after correction"),
     )
-    legend = alt.Legend(orient="top", symbolType="square", symbolSize=120, columns=1)
+    legend = alt.Legend(orient="top", symbolType="square", symbolSize=120, columns=2)
     colour = alt.Color("named:N", title=None, scale=alt.Scale(domain=list(names.values())), legend=legend)
+    claims = alt.Chart(alt.InlineData(values=[{"claim": claim, "words": lines} for claim, lines in words.items()]))
+    raised = {"expr": f"-{CLAIM_LINE} * length(datum.words) - 3"}
+    text = claims.mark_text(style="reference-label", align="left", baseline="top", lineHeight=CLAIM_LINE, dy=raised)
     return layer_chart(
         rows,
         "Verdicts on the claims",
         "Map of claims by members; each cell has the sign of the verdict.",
         base.transform_filter("isValid(datum.verdict)").mark_rect(opacity=0.55).encode(color=colour),
-        base.mark_text().encode(text=alt.Text("sign:N")).transform_calculate(sign="datum.named[0]"),
-        height=16 * len(claims),
+        base.mark_text(style="ink").encode(text=alt.Text("sign:N")).transform_calculate(sign="datum.named[0]"),
+        text.encode(x=XValue(0), y=y.bandPosition(0), text=alt.Text("words:N")),
+        height=round((above + CLAIM_CELLS) * (len(words) + gap)),
     )
 
 

@@ -41,7 +41,7 @@ def _build_figures(source: Source) -> tuple[Figure, ...]:
     reading = (
         "The table below gives the measures of each claim and the number of its rows. The paper measures LLaMA-2-7B "
         "and other models at 1024 tokens. A supported claim differs from random weights if its measures "
-        "do on the same sequences, in its direction, also where those lack what it presupposes."
+        "do on the same sequences, in its direction; where random weights lack what it presupposes, nothing is known."
     )
     return tuple(
         Figure(

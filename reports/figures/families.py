@@ -219,10 +219,13 @@ def _build_overlaps(source: FamilySource) -> Figure:
 
 def _build_claims(source: FamilySource) -> Figure:
     draft = Draft("family-claims", "Verdicts on the claims", source.ask("family_claims"))
-    if not draft.table.num_rows:
-        return draft.leave_empty(NOT_MEASURED)
+    known = {row["claim"] for row in draft.rows if row["verdict"] not in {None, "not testable"}}
+    if not known:
+        return draft.leave_empty("No member that has landed can test any claim.")
     reading = (
         "✓ supported, ✗ not supported, ~ undecided, ? not testable, × no results; corrected for the claims of each "
         "member."
     )
-    return draft.show("", reading, charts=(charts.verdicts(draft.table),), broad=True)
+    shown = draft.table.filter(pc.is_in(draft.table["claim"], pa.array(sorted(known))))
+    finding = findings.describe_untested({row["claim"] for row in draft.rows} - known)
+    return draft.show(finding, reading, charts=(charts.verdicts(shown),), broad=True)

@@ -1,6 +1,6 @@
 """Findings on a family of studies: what appears over its members, and what differs between them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from reports.findings.numbers import Row, count, join_sentences, name_head, percent
 
@@ -54,6 +54,12 @@ def _name_axis(rows: Sequence[Row]) -> str:
     """The axis of a family, after its number of members."""
     axis = rows[0]["axis"] if rows else ""
     return f" by {axis}" if axis else ""
+
+
+def describe_untested(claims: Collection[str]) -> str:
+    """How many claims are left out, since no member can test them; empty if none is."""
+    verb = "is" if len(claims) == 1 else "are"
+    return f"{count(len(claims), 'claim')} that no member can test {verb} left out." if claims else ""
 
 
 def describe_onsets(rows: Sequence[Row], quantity: str) -> str:

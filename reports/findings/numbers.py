@@ -73,9 +73,16 @@ def find_ends(rows: Collection[Row], column: str) -> tuple[Row, Row]:
 
 def describe_range(rows: Collection[Row], column: str, name: Callable[[Row], str] = name_head) -> str:
     """Say between which values a column lies, and where: ‘0.1 (layer 0, head 1) to 0.9 (layer 3, head 0)’."""
-    low, high = find_ends(rows, column)
-    ends = [low] if low is high else [low, high]
-    return " to ".join(f"{number(row[column])} ({name(row)})" for row in ends)
+    values = dict.fromkeys(row[column] for row in find_ends(rows, column))
+    return " to ".join(
+        f"{number(value)} ({_name_first([row for row in rows if row[column] == value], name)})" for value in values
+    )
+
+
+def _name_first(heads: Sequence[Row], name: Callable[[Row], str]) -> str:
+    """The first of some heads, and how many others there are."""
+    others = len(heads) - 1
+    return name(heads[0]) + (f", and {count(others, 'other head')}" if others else "")
 
 
 LEVEL = 0.05

@@ -11,16 +11,12 @@ from reports.findings.numbers import Row, count, drop_nulls, join_sentences, num
 def describe_value_norm(norms: Sequence[Row]) -> str:
     """Value norm of the sink compared with the others (``value_norm_over_heads``)."""
     sink = [row["mean"] for row in norms if row["first_position"] == 0]
-    others = [
-        row["mean"]
-        for row in norms
-        if row["first_position"] > 0
-        for _ in range(row["first_position"], row["last_position"] + 1)
-    ]
+    others = [row for row in norms if row["first_position"] > 0]
     if not sink or not others:
         return "There is only one position, so there is nothing to compare."
-    middle = median(others)
-    return f"The mean norm is {number(sink[0])} at position 0 and {number(middle)} at the median of later positions."
+    lengths = [row["last_position"] + 1 - row["first_position"] for row in others]
+    later = sum(row["mean"] * length for row, length in zip(others, lengths, strict=True)) / sum(lengths)
+    return f"The mean norm is {number(sink[0])} at position 0 and {number(later)} over the later positions."
 
 
 def describe_norm_variation(heads: Sequence[Row]) -> str:

@@ -13,7 +13,8 @@ function make(name, text, attributes = {}) {
   return element;
 }
 
-const percent = (share) => `${(100 * share).toPrecision(3)} %`;
+const percent = (share) =>
+  share >= 0.9995 ? "over 99.9 %" : share > 0 && share < 1e-6 ? "below 0.0001 %" : `${(100 * share).toPrecision(3)} %`;
 const total = (weights) => weights.reduce((sum, weight) => sum + weight, 0);
 const number = (value) => (value === null ? "–" : String(value));
 const isWithin = (row, index, count) => (row[WITHIN][index] >> (count - 1)) & 1;

@@ -8,6 +8,7 @@ import altair as alt
 import duckdb
 import pyarrow as pa
 import pytest
+import vl_convert
 
 from reports import theme
 from reports.charts import attention as attention_charts
@@ -16,7 +17,7 @@ from reports.charts import elements
 from reports.charts import recovery as recovery_charts
 from reports.charts import separation as separation_charts
 from reports.charts.bounds import COVERAGES
-from reports.charts.elements import BARS, SEPARATION, edges, histogram
+from reports.charts.elements import BARS, SEPARATION, edges, histogram, layer_chart, tooltips
 from reports.queries import ask
 from tests.made_up import MadeUp
 from tests.reports.conftest import SMALL, THREE
@@ -212,3 +213,37 @@ def test_copies_of_a_chart_share_its_rows_and_have_the_same_channels() -> None:
     rule, name = chart.to_dict()["layer"][0]["layer"]
     assert rule["encoding"] == {"y": {"field": "share", "type": "quantitative"}}
     assert name["encoding"]["x"] == {"value": "width"}
+
+
+@pytest.mark.parametrize(
+    ("value", "written", "text"),
+    [
+        (1.22e-11, ".3~p", "below 0.0001 %"),
+        (0.0000123, ".3~p", "0.00123 %"),
+        (0.277, ".3~p", "27.7 %"),
+        (0.99994, ".3~p", "over 99.9 %"),
+        (1.0, ".3~p", "100 %"),
+        (0.0, ".3~p", "0 %"),
+        (None, ".3~p", "null"),  # the page writes a dash
+        (None, ",d", "null"),
+        (2.5, ".3~f", "2.5"),
+    ],
+)
+def test_a_tooltip_writes_shares_for_readers_and_null_not_as_zero(value: float | None, written: str, text: str) -> None:
+    """The text is drawn, since a picture shows no tooltip."""
+    rows = [{"x": 1, "value": value}, {"x": 2, "value": None}]
+    marks = alt.Chart().mark_point().encode(x=alt.X("x:Q"), tooltip=tooltips(written, value="Value"))
+    spec = layer_chart(rows, "", "", marks).to_dict()
+    (line,) = spec["layer"][0]["encoding"]["tooltip"]
+    assert "format" not in line
+    drawn = {"mark": "text", "encoding": {"text": {"field": line["field"], "type": "nominal"}}}
+    spec["layer"] = [{**drawn, "transform": [{"filter": "datum.x == 1"}]}]
+    assert f">{text}<" in vl_convert.vegalite_to_svg({**spec, "width": 99})
+
+
+def test_a_tooltip_without_null_has_formats_of_vega() -> None:
+    marks = alt.Chart().mark_point().encode(x=alt.X("x:Q"), tooltip=tooltips(".3~f", x="X"))
+    spec = layer_chart([{"x": 1}], "", "", marks).to_dict()
+    (line,) = spec["layer"][0]["encoding"]["tooltip"]
+    assert line == {"field": "x", "format": ".3~f", "title": "X", "type": "quantitative"}
+    assert "transform" not in spec

@@ -407,6 +407,23 @@ def test_the_sink_alone_gives_a_floor() -> None:
     assert "a floor of about ρ₀² = 0.04" in text
 
 
+def test_the_later_norm_is_the_mean_over_positions() -> None:
+    """Of runs of positions of different lengths; the median of their means is no number of the model."""
+    runs = ((0, 0, 1.0), (1, 1, 9.0), (2, 4, 5.0), (5, 9, 6.0))
+    rows = [{"first_position": first, "last_position": last, "mean": mean} for first, last, mean in runs]
+    said = "The mean norm is 1 at position 0 and 6 over the later positions."
+    assert values_findings.describe_value_norm(rows) == said  # (9 + 3 · 5 + 5 · 6) / 9
+
+
+def test_heads_that_share_an_extreme_are_counted() -> None:
+    rows = [
+        {"layer": 0, "head": head, "recall": recall} for head, recall in enumerate((0.5, 1.0, 0.75, 1.0, 1.0, None))
+    ]
+    assert separation_findings.describe_extremes(rows, "recall") == (
+        "Recall is 0.5 (layer 0, head 0) to 1 (layer 0, head 1, and 2 other heads); the median is 1."
+    )
+
+
 def test_the_variation_of_the_expected_norm_is_that_of_its_claim() -> None:
     """Over few sequences the mean norm varies more: the claim is about what is left over infinitely many."""
     heads = [

@@ -198,6 +198,27 @@ def test_the_page_says_how_much_of_the_weight_is_scrolled_out_of_view(opened: Br
     opened.run("document.querySelector('.reader .tokens').removeAttribute('style')")
 
 
+@pytest.mark.parametrize(
+    ("share", "written"), [(0.99994, "over 99.9 %"), (0.25, "25.0 %"), (1.22e-11, "below 0.0001 %")]
+)
+def test_shares_are_written_for_readers(opened: Browser, share: float, written: str) -> None:
+    """A weight of 0.99994 was 100 %, one of 1e-11 was 1.22e-9 %."""
+    choose(opened, sequence=2, query=23, layer=1, head=4, shown=1)
+    opened.run(HIDE_KEY, share)
+    unseen = "document.querySelector('.reader .unseen').textContent"
+    opened.wait(f"return {unseen}.includes('with {written} of the weight')")
+    opened.run("document.querySelector('.reader .tokens').removeAttribute('style')")
+
+
+HIDE_KEY = """
+const text = document.querySelector('.reader .tokens'), key = text.querySelector('.key');
+Object.assign(text.style, { maxHeight: '3rem', width: '4rem' });
+key.style.setProperty('--share', arguments[0]);
+text.scrollTop = key.offsetTop > text.scrollHeight / 2 ? 0 : text.scrollHeight;
+text.dispatchEvent(new Event('scroll'));
+"""
+
+
 OUT_OF_VIEW = """
 const text = document.querySelector('.reader .tokens').getBoundingClientRect();
 const keys = [...document.querySelectorAll('.reader .key')].map(key => [key.getBoundingClientRect(), key.title]);

@@ -324,7 +324,12 @@ def _count_needed(one: Judgement, claims: int) -> int | None:
 
 
 def _is_beyond(one: Judgement, twin: Twin) -> bool | None:
-    """Whether the measures of a supported claim differ from the twin's in its direction, at 5 %; None if not known."""
+    """Whether the measures of a supported claim differ from the twin's in its direction, at 5 %.
+
+    None if the claim cannot be tested on the twin: where it lacks what the claim presupposes, its measures say nothing.
+    """
+    if twin.verdicts.get(one.claim.name, "not testable") == "not testable":
+        return None
     pairs = [
         (part, pair_sequences(sample.of_sequences, twin.values[part.measure]))
         for part, sample, _ in one.parts

@@ -174,6 +174,16 @@ class TestTwins:
         again = key(compute(longer)["claims"], "claim")
         assert {again[name]["beyond_twin"] for name in ("sink_compressed", "norms_stable")} == {True}
 
+    def test_nothing_is_known_where_the_twin_lacks_the_premise(self, other: Twin) -> None:
+        longer = replace(other, values={name: 4 * values for name, values in other.values.items()})
+        lacking = replace(longer, verdicts={**longer.verdicts, "sink_compressed": "not testable"})
+        claims = key(compute(lacking)["claims"], "claim")
+        assert {name: claims[name]["beyond_twin"] for name in ("sink_compressed", "norms_stable")} == {
+            "sink_compressed": None,
+            "norms_stable": True,
+        }
+        assert claims["sink_compressed"]["twin_verdict"] == "not testable"
+
     def test_without_a_twin_nothing_is_compared(self, confirmed: dict[str, Rows]) -> None:
         for row in (*confirmed["claims"], *confirmed["measures"]):
             assert {value for name, value in row.items() if "twin" in name} == {None}
