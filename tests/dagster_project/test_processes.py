@@ -13,7 +13,7 @@ from dagster_project.assets import processes
 from dagster_project.assets.asset import Work, list_summary_paths
 from dagster_project.assets.catalogue import find_asset
 from dagster_project.assets.processes import count_processes, make_each
-from dagster_project.assets.summaries import FITS, SUMMARIES
+from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from storage.errors import UserError
@@ -65,18 +65,11 @@ def test_two_processes_make_the_tables_of_one(work: Work, caplog: pytest.LogCapt
     dates = {path: path.stat().st_mtime_ns for path in work.home.summaries(NAME).iterdir()}
     making.summarise(work.home, NAME, STUDY)
     assert dates == {path: path.stat().st_mtime_ns for path in dates}, "those of two processes are current"
+    list(make_each(work, WANTED, ["coverage"]))
+    assert [path.stem for path, date in dates.items() if path.stat().st_mtime_ns != date] == ["coverage_by_sequence"]
     for asset in WANTED:
         making.make(work.home, NAME, [asset.name], STUDY, force=True)
     assert in_two == read_tables(work)
-
-
-@pytest.mark.usefixtures("in_two")
-def test_a_forced_asset_is_made_again_and_others_are_not(work: Work) -> None:
-    list(make_each(work, FITS))
-    paths = [list_summary_paths(work.home, NAME, asset.tables)[asset.tables[0]] for asset in FITS]
-    before = [path.stat().st_mtime_ns for path in paths]
-    list(make_each(work, FITS, ["assumption_norms"]))
-    assert [path.stat().st_mtime_ns != date for path, date in zip(paths, before, strict=True)] == [True, False, False]
 
 
 @pytest.mark.usefixtures("in_two")
