@@ -5,7 +5,7 @@ Holds ``MadeUp`` and ``warehouse``. What does not belong here: rows written by h
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
@@ -30,7 +30,6 @@ from geometry.patterns import HIDDEN, count_rows, sum_patterns
 from geometry.statistics.intervals import POSITIVE, UNBOUNDED
 from geometry.statistics.moments import estimate_mean
 from storage.warehouse.connection import locate_database
-from storage.warehouse.landing import land
 from storage.warehouse.relations import create_relations, create_tables, derive
 from storage.warehouse.rows import build_batch, build_token_rows
 from storage.zarr.arrays import TENSORS
@@ -38,6 +37,9 @@ from storage.zarr.sequences import SequenceStore
 
 KINDS = ("Retriever", "Reset", "Mixer")
 """The kinds that heads are made after, in the order in which the paper finds them with depth."""
+
+_READ = sql.read_statement
+"""Reads statements as they are, also while a test has broken one."""
 
 KEPT: list[Path] = []
 """The folder of the databases that were made; of one run of the tests (``tests.conftest``)."""
@@ -134,16 +136,57 @@ SMALL = MadeUp(effects=True, drawn=True)
 
 def warehouse(*studies: MadeUp) -> duckdb.DuckDBPyConnection:
     """A warehouse with these studies, whose tables a test may change: a copy of one that is made once."""
+    broken = _list_broken()
+
+    def fill(path: Path) -> None:
+        shutil.copy(_find_empty(), path)
+        with duckdb.connect(path) as connection:
+            for study in studies:
+                _add(connection, study, derived_anew=bool(broken or study.without))
+
+    return _open_copy(_make_once(repr((studies, broken)), fill))
+
+
+def open_empty() -> duckdb.DuckDBPyConnection:
+    """A database with all relations, as a test has broken them, and no rows, which it may change."""
+    return _open_copy(_find_empty())
+
+
+def _find_empty() -> Path:
+    """The database of all relations."""
+
+    def create(path: Path) -> None:
+        with duckdb.connect(path, config={"default_block_size": "16384"}) as connection:
+            create_tables(connection)
+            create_tables(connection, "families")
+            create_relations(connection, described=False)
+
+    return _make_once(repr(_list_broken()), create)
+
+
+def _list_broken() -> list[sql.Statement]:
+    """The statements that a test has replaced by others."""
     kinds: tuple[sql.StatementKind, ...] = ("schema", "families", "macros", "views", "derived")
-    texts = [sql.read_statement(kind, name).text for kind in kinds for name in sql.list_names(kind)]
-    made = _locate(repr((studies, texts)))  # with the statements: a test may break one
+    read = [(sql.read_statement(kind, name), _READ(kind, name)) for kind in kinds for name in sql.list_names(kind)]
+    return [statement for statement, whole in read if statement != whole]
+
+
+def _make_once(content: str, make: Callable[[Path], object]) -> Path:
+    """The database of this content, made by the first process of a run of the tests that asks for it."""
+    if not KEPT:
+        KEPT.append(Path(tempfile.mkdtemp()))
+    made = KEPT[0] / f"{sha256(content.encode()).hexdigest()}.duckdb"
     with FileLock(made.with_suffix(".lock")):
         if not made.exists():
             partial = made.with_suffix(".partial")
             partial.unlink(missing_ok=True)  # of an attempt that failed
-            with duckdb.connect(partial, config={"default_block_size": "16384"}) as connection:
-                _fill(connection, studies)
+            make(partial)
             partial.rename(made)
+    return made
+
+
+def _open_copy(made: Path) -> duckdb.DuckDBPyConnection:
+    """A database of its own."""
     own = Path(shutil.copy(made, made.with_name(f"{uuid4().hex}.duckdb")))
     try:
         return duckdb.connect(own)
@@ -151,14 +194,15 @@ def warehouse(*studies: MadeUp) -> duckdb.DuckDBPyConnection:
         own.unlink()  # what the connection has open lives until it is closed
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, studies: tuple[MadeUp, ...]) -> None:
-    """Create all relations, and insert the studies."""
-    create_tables(connection)
-    create_tables(connection, "families")
-    create_relations(connection, described=False)
-    for study in studies:
-        for table, rows in tables(study).items():
-            insert(connection, table, rows)
+def _add(connection: duckdb.DuckDBPyConnection, study: MadeUp, *, derived_anew: bool) -> None:
+    """Insert the rows of a study, those of derived tables as it landed if nothing that they follow from is another."""
+    given = {*sql.list_names("schema")} - {*study.without} - ({*sql.list_names("derived")} if derived_anew else set())
+    connection.execute(f"ATTACH '{_find_database(study)}' AS made (READ_ONLY)")
+    for name in sorted(given):
+        rows = f"SELECT * REPLACE ($study AS study) FROM made.{name}"
+        connection.execute(f"INSERT INTO {name} {rows}", {"study": study.study})
+    connection.execute("DETACH made")
+    if derived_anew:
         derive(connection, study.study)
 
 
@@ -179,20 +223,14 @@ def tables(study: MadeUp) -> dict[str, pa.Table]:
 
 
 def _find_database(study: MadeUp) -> Path:
-    """The database of a study of these sizes, made by the first process of a run of the tests that asks for it."""
+    """The database of a study of these sizes."""
     named = replace(study, study=study.study if study.twin or study.random else "made_up", without=())
-    path = _locate(repr(named))
-    with FileLock(path.with_suffix(".lock")), tempfile.TemporaryDirectory() as folder:
-        if not path.exists():
-            shutil.copy(make_up(Home(Path(folder)), named), path)
-    return path
 
+    def land_made_up(path: Path) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            _make_up(named, Home(Path(folder)), path)
 
-def _locate(content: str) -> Path:
-    """Where a database is kept that all processes of a run of the tests use."""
-    if not KEPT:
-        KEPT.append(Path(tempfile.mkdtemp()))
-    return KEPT[0] / f"{sha256(content.encode()).hexdigest()}.duckdb"
+    return _make_once(repr(named), land_made_up)
 
 
 def _rename(rows: pa.Table, study: str) -> pa.Table:
@@ -200,8 +238,8 @@ def _rename(rows: pa.Table, study: str) -> pa.Table:
     return rows.set_column(rows.column_names.index("study"), "study", pa.array([study] * len(rows), pa.string()))
 
 
-def make_up(home: Home, study: MadeUp) -> Path:
-    """Make a study in a data root, and return the path of its database."""
+def _make_up(study: MadeUp, home: Home, path: Path) -> None:
+    """Make a study in a data root, and its database, whose checks are tests of their own."""
     home.prepare()
     if study.twin is not None:
         home.warehouse.mkdir(exist_ok=True)
@@ -215,13 +253,23 @@ def make_up(home: Home, study: MadeUp) -> Path:
     for asset in ASSETS:
         if asset.name == "selection_metrics" or asset.tables:
             asset.make(work)
-    rows, expected = gather_tables(work)
+    rows, _ = gather_tables(work)
     rows["tokens"] = build_token_rows(_draw_tokens(study), study.tokens)
     if study.effects:
         rows |= _make_up_effects(study)
-    landing = land(home.warehouse, study.study, rows, expected, build_claims(home, study.study, settings))
-    assert landing.published, landing.violations
-    return landing.path
+    with duckdb.connect(shutil.copy(_find_empty(), path)) as connection:
+        for table, batches in rows.items():
+            _insert(connection, study.study, table, batches)
+        derive(connection, study.study)
+        for table, batch in [*build_claims(home, study.study, settings).rows(connection)]:
+            _insert(connection, study.study, table, [batch])
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, study: str, table: str, batches: Iterable[pa.RecordBatch]) -> None:
+    """Insert rows, which have no column ``study`` yet."""
+    if held := [*batches]:
+        rows = pa.Table.from_batches(held)
+        insert(connection, table, rows.append_column("study", pa.array([study] * len(rows), pa.string())))
 
 
 def _draw_tensors(home: Home, study: MadeUp) -> None:

@@ -1,7 +1,7 @@
 """The tables of a family: trends, paired differences, planted onsets, selections, and members that are missing."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,25 @@ def nine(*, planted: bool = True, missing: tuple[int, ...] = ()) -> dict[str, Me
     }
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A warehouse of nine members, of which the last has other text."""
+    with pytest.MonkeyPatch.context() as patch:
+        members = nine() | {"steps-8": make_member("steps-8", 8, tokens=1)}
+        with closing(land(tmp_path_factory.mktemp("whole"), patch, members)) as connection:
+            yield connection
+
+
+@pytest.fixture(scope="module")
+def lacking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A warehouse of nine members, of which one has not landed."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        closing(land(tmp_path_factory.mktemp("lacking"), patch, nine(missing=(2,)))) as connection,
+    ):
+        yield connection
+
+
 def find_onset(connection: duckdb.DuckDBPyConnection) -> tuple[Any, ...]:
     place = "quantity = 'sink_weight' AND layer = 1 AND head = 1"
     found = connection.execute(f"SELECT state, study, last_below, first_above FROM onsets WHERE {place}").fetchall()
@@ -87,16 +106,17 @@ def find_onset(connection: duckdb.DuckDBPyConnection) -> tuple[Any, ...]:
     return tuple(found[0])
 
 
-def test_a_planted_onset_is_found_and_none_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(land(tmp_path, monkeypatch, nine())) as connection:
-        assert find_onset(connection) == ("appears", "steps-5", "steps-4", "steps-5")
-        states = dict(connection.execute("SELECT state, count(*) FROM onsets GROUP BY ALL").fetchall())
-        assert states["appears"] >= 2, "the layer's mean exceeds 0.3 as well"
-        others = "SELECT DISTINCT state FROM onsets WHERE quantity = 'sink_weight' AND layer = 0"
-        assert connection.execute(others).fetchall() == [("never",)]
-        assert connection.execute(
-            "SELECT state FROM onsets WHERE quantity = 'auc_over_random' AND layer IS NULL"
-        ).fetchall() == [("always",)]
+def test_a_planted_onset_is_found_and_none_where_there_is_none(
+    whole: duckdb.DuckDBPyConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert find_onset(whole) == ("appears", "steps-5", "steps-4", "steps-5")
+    states = dict(whole.execute("SELECT state, count(*) FROM onsets GROUP BY ALL").fetchall())
+    assert states["appears"] >= 2, "the layer's mean exceeds 0.3 as well"
+    others = "SELECT DISTINCT state FROM onsets WHERE quantity = 'sink_weight' AND layer = 0"
+    assert whole.execute(others).fetchall() == [("never",)]
+    assert whole.execute(
+        "SELECT state FROM onsets WHERE quantity = 'auc_over_random' AND layer IS NULL"
+    ).fetchall() == [("always",)]
     with closing(land(tmp_path, monkeypatch, nine(planted=False))) as connection:
         assert find_onset(connection) == ("never", None, None, None)
         assert connection.execute("SELECT count(*) FROM onsets WHERE state = 'appears'").fetchall() == [(0,)]
@@ -105,78 +125,68 @@ def test_a_planted_onset_is_found_and_none_where_there_is_none(tmp_path: Path, m
 def test_members_that_have_not_landed_are_listed_and_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(land(tmp_path, monkeypatch, nine(missing=(0, 4, 5)))) as connection:
+    members = nine(missing=(0, 4, 5)) | {"steps-8": make_member("steps-8", 8, tokens=1)}  # of other text
+    with closing(land(tmp_path, monkeypatch, members)) as connection:
         listed = connection.execute(
             "SELECT study, landed, alike, sequences FROM family_members ORDER BY member"
         ).fetchall()
         assert [row[0] for row in listed] == [f"steps-{number}" for number in range(9)]
         assert [number for number, row in enumerate(listed) if not row[1]] == [0, 4, 5]
-        assert all(row[2:] == ((True, 6) if row[1] else (None, None)) for row in listed)
+        assert all(row[2:] == ((row[0] != "steps-8", 6) if row[1] else (None, None)) for row in listed)
         assert find_onset(connection) == ("appears", "steps-6", "steps-3", "steps-6")
         trends = connection.execute("SELECT DISTINCT study FROM family_trends ORDER BY ALL").fetchall()
         assert trends == [(f"steps-{number}",) for number in (1, 2, 3, 6, 7, 8)]
         pairs = "SELECT DISTINCT study, reference FROM family_differences WHERE is_previous ORDER BY ALL"
         assert ("steps-6", "steps-3") in connection.execute(pairs).fetchall()
+        check_shared_keys(connection)
 
 
-def test_trends_and_differences_are_those_of_the_sequences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    members = nine()
-    other = members["steps-8"] = make_member("steps-8", 8, tokens=1)  # other text
-    with closing(land(tmp_path, monkeypatch, members)) as connection:
-        rows = connection.execute(
-            "SELECT value, value_low, value_high, sequences FROM family_trends "
-            "WHERE study = 'steps-2' AND quantity = 'recall[4]' ORDER BY layer, head"
-        ).fetchall()
-        member, first = members["steps-2"], members["steps-0"]
-        assert member is not None
-        assert first is not None
-        assert other is not None
-        expected = estimate_mean(member.of_heads["recall[4]"], (0, 1))
-        np.testing.assert_allclose([row[0] for row in rows], expected.value)
-        np.testing.assert_allclose([row[1] for row in rows], expected.low)
-        assert [row[3] for row in rows] == [5, 6, 6, 6]
-        for study, paired, now in (("steps-2", True, member), ("steps-8", False, other)):
-            found = connection.execute(
-                "SELECT difference, difference_low, difference_high, paired FROM family_differences WHERE study = ? "
-                "AND is_first AND quantity = 'recall[4]' ORDER BY layer, head", [study]
-            ).fetchall()  # fmt: skip
-            wanted = estimate_difference(now.of_heads["recall[4]"], first.of_heads["recall[4]"], paired=paired)
-            np.testing.assert_allclose(
-                [row[:3] for row in found], np.transpose([wanted.value, wanted.low, wanted.high])
-            )
-            assert {row[3] for row in found} == {paired}
-        layers = connection.execute(
-            "SELECT layer, value FROM family_trends_model WHERE study = 'steps-2' AND quantity = 'sink_weight' "
-            "ORDER BY layer NULLS LAST"
-        ).fetchall()
-        sink = member.of_heads["sink_weight"]
-        assert [layer for layer, _ in layers] == [0, 1, None]
-        np.testing.assert_allclose(
-            [value for _, value in layers], [sink[:, :2].mean(), sink[:, 2:].mean(), sink.mean()]
-        )
-        measured = (
-            "SELECT value, value_low FROM family_trends_model WHERE quantity = 'auc_over_random' AND study = 'steps-2'"
-        )
-        assert connection.execute(measured).fetchall() == [(0.1, 0.05)]
-        verdicts = "SELECT verdict FROM family_claims WHERE study IN ('steps-0', 'steps-1') ORDER BY study"
-        assert connection.execute(verdicts).fetchall() == [("undecided",), ("supported",)]
-
-
-def test_shared_keys_are_those_of_both_selections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    members = nine(missing=(3,))
-    members["steps-8"] = make_member("steps-8", 8, tokens=1)  # other text
-    with closing(land(tmp_path, monkeypatch, members)) as connection:
-        found = connection.execute(
-            "SELECT n, shared, alike, sequences FROM family_overlaps "
-            "WHERE study = 'steps-4' AND reference = 'steps-2' AND layer = 1 AND head = 0 ORDER BY n"
-        ).fetchall()
-        studies = {study for (study,) in connection.execute("SELECT DISTINCT study FROM family_overlaps").fetchall()}
-    one, other = (member.top_keys[:, 2].tolist() for member in (members["steps-4"], members["steps-2"]) if member)
+def check_shared_keys(connection: duckdb.DuckDBPyConnection) -> None:
+    """They are those of both selections, of members with the same text and the one that landed before them."""
+    found = connection.execute(
+        "SELECT n, shared, alike, sequences FROM family_overlaps "
+        "WHERE study = 'steps-6' AND reference = 'steps-3' AND layer = 1 AND head = 0 ORDER BY n"
+    ).fetchall()
+    one, other = (make_member(f"steps-{number}", number).top_keys[:, 2].tolist() for number in (6, 3))
     assert [row[0] for row in found] == [1, 2, 3, 4, 6, 8], "the head has nine keys"
     for n, shared, alike, sequences in found:
         common = [len(set(a[:n]) & set(b[:n])) for a, b in zip(one, other, strict=True)]
         assert (shared, alike, sequences) == (pytest.approx(np.mean(common) / n), common.count(n), 6)
-    assert studies == {f"steps-{number}" for number in (1, 2, 4, 5, 6, 7)}
+    studies = connection.execute("SELECT DISTINCT study FROM family_overlaps ORDER BY ALL").fetchall()
+    assert studies == [(f"steps-{number}",) for number in (2, 3, 6, 7)]
+
+
+def test_trends_and_differences_are_those_of_the_sequences(whole: duckdb.DuckDBPyConnection) -> None:
+    rows = whole.execute(
+        "SELECT value, value_low, value_high, sequences FROM family_trends "
+        "WHERE study = 'steps-2' AND quantity = 'recall[4]' ORDER BY layer, head"
+    ).fetchall()
+    member, first, other = (make_member(f"steps-{number}", number) for number in (2, 0, 8))
+    expected = estimate_mean(member.of_heads["recall[4]"], (0, 1))
+    np.testing.assert_allclose([row[0] for row in rows], expected.value)
+    np.testing.assert_allclose([row[1] for row in rows], expected.low)
+    assert [row[3] for row in rows] == [5, 6, 6, 6]
+    for study, paired, now in (("steps-2", True, member), ("steps-8", False, other)):
+        found = whole.execute(
+            "SELECT difference, difference_low, difference_high, paired FROM family_differences WHERE study = ? "
+            "AND is_first AND quantity = 'recall[4]' ORDER BY layer, head", [study]
+        ).fetchall()  # fmt: skip
+        wanted = estimate_difference(now.of_heads["recall[4]"], first.of_heads["recall[4]"], paired=paired)
+        np.testing.assert_allclose([row[:3] for row in found], np.transpose([wanted.value, wanted.low, wanted.high]))
+        assert {row[3] for row in found} == {paired}
+    layers = whole.execute(
+        "SELECT layer, value FROM family_trends_model WHERE study = 'steps-2' AND quantity = 'sink_weight' "
+        "ORDER BY layer NULLS LAST"
+    ).fetchall()
+    sink = member.of_heads["sink_weight"]
+    assert [layer for layer, _ in layers] == [0, 1, None]
+    np.testing.assert_allclose([value for _, value in layers], [sink[:, :2].mean(), sink[:, 2:].mean(), sink.mean()])
+    measured = (
+        "SELECT value, value_low FROM family_trends_model WHERE quantity = 'auc_over_random' AND study = 'steps-2'"
+    )
+    assert whole.execute(measured).fetchall() == [(0.1, 0.05)]
+    verdicts = "SELECT verdict FROM family_claims WHERE study IN ('steps-0', 'steps-1') ORDER BY study"
+    assert whole.execute(verdicts).fetchall() == [("undecided",), ("supported",)]
 
 
 def test_a_family_is_replaced_as_a_whole_or_not_at_all(
@@ -196,12 +206,11 @@ def test_a_family_is_replaced_as_a_whole_or_not_at_all(
     assert [path.name for path in tmp_path.glob("*.partial*")] == []
 
 
-def test_the_page_of_a_family_shows_its_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(land(tmp_path, monkeypatch, nine(missing=(2,)))) as connection:
-        links = {"steps-1": "../reports/steps-1.html"}
-        path = write_family(connection, "steps", tmp_path / "page.html", home="../index.html", reports=links)
-        with pytest.raises(UserError, match="holds nothing of the family 'other'"):
-            write_family(connection, "other", tmp_path / "other.html", home="", reports={})
+def test_the_page_of_a_family_shows_its_numbers(lacking: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    links = {"steps-1": "../reports/steps-1.html"}
+    path = write_family(lacking, "steps", tmp_path / "page.html", home="../index.html", reports=links)
+    with pytest.raises(UserError, match="holds nothing of the family 'other'"):
+        write_family(lacking, "other", tmp_path / "other.html", home="", reports={})
     page = Page(path)
     text = " ".join(path.read_text(encoding="utf-8").split())
     assert "9 members by revision" in text
@@ -234,15 +243,13 @@ def test_the_page_of_a_family_shows_its_numbers(tmp_path: Path, monkeypatch: pyt
     assert len(marked) == 8
 
 
-def test_the_tour_answers_questions_about_families(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    members = nine(missing=(2,))
-    with closing(land(tmp_path, monkeypatch, members)) as connection:
-        examples = {example.name: example for example in list_examples()}
-        sinks, changed, recall, others = (
-            query(connection, render_example(examples[name], "no study")).read_all().to_pylist()
-            for name in examples
-            if "$study" not in examples[name].code and name[:2] in {"30", "31", "32", "33"}
-        )
+def test_the_tour_answers_questions_about_families(lacking: duckdb.DuckDBPyConnection) -> None:
+    examples = {example.name: example for example in list_examples()}
+    sinks, changed, recall, others = (
+        query(lacking, render_example(examples[name], "no study")).read_all().to_pylist()
+        for name in examples
+        if "$study" not in examples[name].code and name[:2] in {"30", "31", "32", "33"}
+    )
     assert [(row["layer"], row["layer_state"], row["heads_appear"], row["heads"]) for row in sinks] == [
         (0, "never", 0, 2),
         (1, "appears", 1, 2),
@@ -254,7 +261,7 @@ def test_the_tour_answers_questions_about_families(tmp_path: Path, monkeypatch: 
     assert [row["axis_value"] for row in recall] == [str(number) for number in range(9)]
     assert [row["recall"] for row in recall] == [None if n == 2 else pytest.approx(0.3 + n / 100) for n in range(9)]
     assert {row["of_random"] for row in recall} == {0.1, None}
-    one, other = (member.top_keys for member in (members["steps-8"], members["steps-7"]) if member)
+    one, other = (make_member(f"steps-{number}", number).top_keys for number in (8, 7))
     apart = [row for row in others if row["study"] == "steps-8"]
     assert len(apart) == 4 == apart[0]["heads_that_differ"]
     for row in apart:
@@ -264,24 +271,15 @@ def test_the_tour_answers_questions_about_families(tmp_path: Path, monkeypatch: 
         assert row["sequences_with_others"] == sum(map(bool, new))
 
 
-@pytest.mark.slow
-def test_a_page_of_many_members_shows_some_of_them_and_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_lines_of_heads_show_some_members_and_the_last_and_have_a_place_for_one_without_results(
+    whole: duckdb.DuckDBPyConnection, lacking: duckdb.DuckDBPyConnection
 ) -> None:
-    with closing(land(tmp_path, monkeypatch, nine())) as connection:
-        shown = ask(connection, "family_heads", family="steps", quantity="sink_weight", most=12).rows()
-        every = ask(connection, "family_heads", family="steps", quantity="sink_weight", most=1000).rows()
+    drawn = {"family": "steps", "quantity": "sink_weight"}
+    shown, every = (ask(whole, "family_heads", **drawn, most=most).rows() for most in (12, 1000))
     assert sorted({row["member"] for row in shown}) == [0, 3, 6, 8]
     assert len(every) == 36
-
-
-@pytest.mark.slow
-def test_a_member_without_results_has_its_place_among_lines_of_heads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with closing(land(tmp_path, monkeypatch, nine(missing=(8,)))) as connection:
-        rows = ask(connection, "family_heads", family="steps", quantity="sink_weight", most=1000).rows()
-    assert [(row["label"], row["layer"], row["value"]) for row in rows if row["member"] == 8] == [("8", None, None)]
+    rows = ask(lacking, "family_heads", **drawn, most=1000).rows()
+    assert [(row["label"], row["layer"], row["value"]) for row in rows if row["member"] == 2] == [("2", None, None)]
     assert len(rows) == 33
 
 

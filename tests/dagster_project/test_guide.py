@@ -1,34 +1,13 @@
 """``attention-geometry tour`` and ``schema``: questions with answers, statements to paste, and what there is."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
-import duckdb
 import pytest
 
-from storage.files.root import warehouse_of
-from storage.warehouse.connection import locate_database
 from storage.warehouse.documentation import list_examples, render_example, render_schema_page
-from storage.warehouse.relations import create_relations, create_tables, derive
 from tests.dagster_project.driver import attention_geometry, files
-from tests.made_up import SMALL, insert, tables
-
-STUDY = replace(SMALL, study="mine")
-
-
-@pytest.fixture(scope="module")
-def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with the made-up study ``mine``, as if it had landed."""
-    home = tmp_path_factory.mktemp("made_up")
-    warehouse_of(home).mkdir()
-    with duckdb.connect(locate_database(warehouse_of(home), STUDY.study)) as connection:
-        create_tables(connection)
-        create_relations(connection)
-        for table, rows in tables(STUDY).items():
-            insert(connection, table, rows)
-        derive(connection, STUDY.study)
-    return home
+from tests.sql.checking import STUDY
 
 
 def test_the_tour_lists_its_questions_without_any_data(tmp_path: Path) -> None:
@@ -40,27 +19,27 @@ def test_the_tour_lists_its_questions_without_any_data(tmp_path: Path) -> None:
     assert files(tmp_path) == {}
 
 
-def test_a_question_shows_its_statement_and_its_answer(mine: Path) -> None:
-    shown = attention_geometry("tour", 11, home=mine)
+def test_a_question_shows_its_statement_and_its_answer(landed_root: Path) -> None:
+    shown = attention_geometry("tour", 11, home=landed_root)
     assert (shown.code, shown.errors) == (0, "")
     assert list_examples()[10].meaning in shown.text
-    assert render_example(list_examples()[10], "mine") in shown.text
+    assert render_example(list_examples()[10], "small") in shown.text
     assert shown.text.split(";\n", 1)[1].split()[:4] == ["layer", "Retriever", "Mixer", "Reset"]
 
 
-def test_a_statement_alone_can_be_sent_to_sql(mine: Path) -> None:
-    statement = attention_geometry("tour", 20, "--study", "mine", "--sql", home=mine)
-    assert statement.text == f"-- {list_examples()[19].meaning}\n{render_example(list_examples()[19], 'mine')}\n"
-    rows = json.loads(attention_geometry("sql", "--format", "json", home=mine, stdin=statement.text).text)
+def test_a_statement_alone_can_be_sent_to_sql(landed_root: Path) -> None:
+    statement = attention_geometry("tour", 20, "--study", "small", "--sql", home=landed_root)
+    assert statement.text == f"-- {list_examples()[19].meaning}\n{render_example(list_examples()[19], 'small')}\n"
+    rows = json.loads(attention_geometry("sql", "--format", "json", home=landed_root, stdin=statement.text).text)
     assert sorted((row["layer"], row["head"]) for row in rows) == [
         (layer, head) for layer in range(STUDY.layers) for head in range(STUDY.heads)
     ]
 
 
-def test_the_page_has_every_question_and_answers_of_the_study(mine: Path) -> None:
-    page = attention_geometry("tour", "--format", "markdown", home=mine).text
+def test_the_page_has_every_question_and_answers_of_the_study(landed_root: Path) -> None:
+    page = attention_geometry("tour", "--format", "markdown", home=landed_root).text
     assert page.count("\n## ") == page.count("\n```sql\n") == len(list_examples())
-    assert "Results are of the study mine." in page
+    assert "Results are of the study small." in page
 
 
 @pytest.mark.one_case
@@ -69,15 +48,15 @@ def test_the_page_has_every_question_and_answers_of_the_study(mine: Path) -> Non
     [
         ((1000,), f"The tour has no question 1000; choose from 1 to {len(list_examples())}"),
         ((0,), "The tour has no question 0"),
-        ((3, "--study", "other"), "There is no landed study 'other'; choose from mine"),
+        ((3, "--study", "other"), "There is no landed study 'other'; choose from small"),
         ((3, "--format", "html"), "--format html is unknown; choose from table, markdown"),
         ((7, "--format", "markdown"), "--format markdown prints the page of all questions"),
         (("--sql", "--format", "markdown"), "--format markdown prints the page of all questions"),
         (("--sql",), "--sql prints the statement of one question"),
     ],
 )
-def test_mistakes_are_one_line(mine: Path, arguments: tuple[object, ...], said: str) -> None:
-    assert said in attention_geometry("tour", *arguments, home=mine).complaint
+def test_mistakes_are_one_line(landed_root: Path, arguments: tuple[object, ...], said: str) -> None:
+    assert said in attention_geometry("tour", *arguments, home=landed_root).complaint
 
 
 def test_without_a_landed_study_there_is_a_way_to_one(tmp_path: Path) -> None:

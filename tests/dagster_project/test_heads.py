@@ -90,33 +90,33 @@ def test_nothing_lands_of_a_file_that_is_refused(home: Home, tmp_path: Path) -> 
         ({"sink_size": 0}, "--sink-size 0 and --recent-size 8 are numbers of keys; set both to 1 or more"),
     ],
 )
-def test_options_that_do_not_exist(home: Home, tmp_path: Path, changed: dict[str, Any], said: str) -> None:
+def test_options_that_do_not_exist(landed_root: Path, tmp_path: Path, changed: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        export_heads(home, NAME, tmp_path / "x", **EXPORT | changed)
+        export_heads(Home(landed_root), "small", tmp_path / "x", **EXPORT | changed)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["\udcff", "a\nb", "x" * 201])
-def test_names_of_scores_that_cannot_be_stored(home: Home, tmp_path: Path, name: str) -> None:
+def test_names_of_scores_that_cannot_be_stored(landed_root: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "s.csv").write_text("layer,head,score\n0,0,1\n")
     with pytest.raises(UserError, match="The scores cannot be named '"):
-        add_scores(home, NAME, tmp_path / "s.csv", form="csv", source=name)
+        add_scores(Home(landed_root), "small", tmp_path / "s.csv", form="csv", source=name)
 
 
-def test_an_export_overwrites_nothing_unasked(home: Home, tmp_path: Path) -> None:
+def test_an_export_overwrites_nothing_unasked(landed_root: Path, tmp_path: Path) -> None:
     """Neither a checkpoint's configuration, which the format of DuoAttention also names so, nor a file beside it."""
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "config.json").write_text("{}")
     with pytest.raises(UserError, match=r"config\.json exists already; add --overwrite"):
-        export_heads(home, NAME, tmp_path / "checkpoint", **EXPORT | {"form": "duo"})
+        export_heads(Home(landed_root), "small", tmp_path / "checkpoint", **EXPORT | {"form": "duo"})
     (tmp_path / "x.made_from.json").mkdir()
     for overwrite in (False, True):
         with pytest.raises(UserError, match=r"made_from\.json is not a regular file"):
-            export_heads(home, NAME, tmp_path / "x", **EXPORT, overwrite=overwrite)
+            export_heads(Home(landed_root), "small", tmp_path / "x", **EXPORT, overwrite=overwrite)
     with pytest.raises(UserError, match="/ is not a regular file"):
-        export_heads(home, NAME, Path("/"), **EXPORT)
+        export_heads(Home(landed_root), "small", Path("/"), **EXPORT)
     assert {path.name for path in tmp_path.rglob("*")} == {"checkpoint", "config.json", "x.made_from.json"}
-    export_heads(home, NAME, tmp_path / "checkpoint", **EXPORT | {"form": "duo"}, overwrite=True)
+    export_heads(Home(landed_root), "small", tmp_path / "checkpoint", **EXPORT | {"form": "duo"}, overwrite=True)
     assert json.loads((tmp_path / "checkpoint" / "config.json").read_text()) == {"sink_size": 4, "recent_size": 8}
 
 

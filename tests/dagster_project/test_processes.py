@@ -71,21 +71,14 @@ def test_two_processes_make_the_tables_of_one(work: Work, caplog: pytest.LogCapt
     dates = {path: path.stat().st_mtime_ns for path in work.home.summaries(NAME).iterdir()}
     making.summarise(work.home, NAME, STUDY)
     assert dates == {path: path.stat().st_mtime_ns for path in dates}, "those of two processes are current"
+    started = {process.pid for process in active_children()}
+    list(make_each(work, WANTED, ["coverage"]))
+    assert {process.pid for process in active_children()} == started
+    assert len(started) == 2
+    assert [path.stem for path, date in dates.items() if path.stat().st_mtime_ns != date] == ["coverage_by_sequence"]
     for asset in WANTED:
         making.make(work.home, NAME, [asset.name], STUDY, force=True)
     assert in_two == read_tables(work)
-    assert len(active_children()) == 2, "they are kept"
-
-
-@pytest.mark.usefixtures("in_two")
-def test_a_forced_asset_is_made_again_by_the_same_processes_and_others_are_not(work: Work) -> None:
-    list(make_each(work, FITS))
-    started = {process.pid for process in active_children()}
-    paths = [list_summary_paths(work.home, NAME, asset.tables)[asset.tables[0]] for asset in FITS]
-    before = [path.stat().st_mtime_ns for path in paths]
-    list(make_each(work, FITS, ["assumption_norms"]))
-    assert [path.stat().st_mtime_ns != date for path, date in zip(paths, before, strict=True)] == [True, False, False]
-    assert {process.pid for process in active_children()} == started
 
 
 @pytest.mark.usefixtures("in_two")

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import sql
-from storage.warehouse.relations import create_relations, create_tables, derive
+from storage.warehouse.relations import fill, find_tables_read
+from tests.made_up import open_empty
 
 STUDY = "hand-made"
 
@@ -27,14 +28,14 @@ MEANS = {
 
 
 def database(**tables: Sequence[Row]) -> duckdb.DuckDBPyConnection:
-    """An in-memory study with these rows, its derived tables, macros and views."""
-    connection = duckdb.connect()
-    create_tables(connection)
-    create_tables(connection, "families")
-    create_relations(connection, described=False)
+    """A study with these rows, the derived tables that follow from them, macros and views."""
+    connection = open_empty()
     for table, rows in tables.items():
         insert(connection, table, rows)
-    derive(connection, STUDY)
+    filled = {table for table, rows in tables.items() if rows}
+    for derived in sql.sort_statements("derived"):
+        if find_tables_read(derived) & filled and fill(connection, derived, STUDY):
+            filled.add(derived.name)
     return connection
 
 
