@@ -38,7 +38,6 @@ from dagster_project.command.serving import check_address, serve
 from dagster_project.command.streams import OUTPUT, discard_output
 from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
 from extract.hub import exists, expand_path
-from reports.findings import effects as effects_findings
 from reports.findings.numbers import count
 from storage.errors import QuotingError, UserError
 from storage.files.places import LocalPlace
@@ -1006,6 +1005,7 @@ def _run_family(home: Home, family: "Family", *, fresh: bool, force: str | None,
 
 def _print_results(home: Home, study: str, *, as_json: bool) -> None:
     """Print a short table of results, the summary sentences of the report, and its path."""
+    from reports.findings.effects import summarise_effects
     from reports.queries import ask
     from reports.summary import summarise
     from storage.warehouse.connection import connect
@@ -1021,7 +1021,7 @@ def _print_results(home: Home, study: str, *, as_json: bool) -> None:
         write_object({"study": study, "results": table.rows(), "claims": claims, **pages})
         return
     if heads:
-        sentences.append(effects_findings.summarise_effects(heads, associations))
+        sentences.append(summarise_effects(heads, associations))
     make_console().print(build_table(table.table, title=f"{study}: mean over heads and sequences"))
     for sentence in sentences:
         make_console().print(f"• {sentence}", highlight=False, markup=False)

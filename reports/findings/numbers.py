@@ -95,11 +95,11 @@ def describe_course(curve: Iterable[Row], column: str) -> str:
     first, last = rows[0], rows[-1]
     low, high = find_ends(rows, column)
 
-    def at(row: Row) -> str:
+    def format_point(row: Row) -> str:
         return f"{number(row[column])} at N = {row['n']:,}"
 
     if len(rows) == 1:
-        return f"is {at(first)}, the only N"
+        return f"is {format_point(first)}, the only N"
     if high[column] - low[column] < LEVEL:
         ends = dict.fromkeys(number(row[column]) for row in (low, high))
         return f"stays {'between' if len(ends) > 1 else 'at'} {' and '.join(ends)}"
@@ -108,10 +108,10 @@ def describe_course(curve: Iterable[Row], column: str) -> str:
         "highest": (high, high[column] - max(first[column], last[column])),
     }
     name, (row, excess) = max(beyond.items(), key=lambda item: item[1][1])
-    between = f", {name} with {at(row)}" if excess >= LEVEL else ""
+    between = f", {name} with {format_point(row)}" if excess >= LEVEL else ""
     verb = "rises" if last[column] > first[column] else "falls"
     verb = verb if abs(last[column] - first[column]) >= LEVEL else "goes"
-    return f"{verb} from {at(first)} to {at(last)}{between}"
+    return f"{verb} from {format_point(first)} to {format_point(last)}{between}"
 
 
 def join_sentences(*parts: str) -> str:
