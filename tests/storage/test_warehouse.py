@@ -240,10 +240,10 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize("others", [["newer"], []], ids=["beside a newer one", "alone"])
 @pytest.mark.comments
 def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
-    tmp_path: Path, tables: Tables, others: list[str], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, landed_root: Path, others: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for study in ("older", *others):
-        land(tmp_path, study, tables)
+        studies.publish(landed_root, tmp_path, study, named=sql.list_names("schema"))
     make_older(locate_database(tmp_path, "older"))
     _warn_once.cache_clear()
     caplog.set_level(logging.DEBUG, "storage")
@@ -281,10 +281,10 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
 
 @pytest.mark.slow
 def test_one_warning_names_all_studies_of_an_earlier_version(
-    tmp_path: Path, tables: Tables, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, landed_root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for study in ("o1", "o2", "newer"):
-        land(tmp_path, study, tables)
+        studies.publish(landed_root, tmp_path, study, named=sql.list_names("schema"))
     for study in ("o1", "o2"):
         make_older(locate_database(tmp_path, study))
     for _ in range(2):
@@ -298,9 +298,9 @@ def test_one_warning_names_all_studies_of_an_earlier_version(
 
 @pytest.mark.slow
 def test_landing_again_mends_a_study_of_an_earlier_version(
-    tmp_path: Path, tables: Tables, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, landed_root: Path, tables: Tables, caplog: pytest.LogCaptureFixture
 ) -> None:
-    land(tmp_path, "older", tables)
+    studies.publish(landed_root, tmp_path, "older", named=sql.list_names("schema"))
     before = contents(tmp_path)
     make_older(locate_database(tmp_path, "older"))
     land(tmp_path, "older", tables)

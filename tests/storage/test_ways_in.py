@@ -33,6 +33,7 @@ from storage.warehouse.connection import (
 from storage.warehouse.query import query
 from tests.memory import trace
 from tests.storage.shell import SHELL, in_shell
+from tests.storage.studies import publish
 
 NAMED = "SELECT DISTINCT study FROM studies ORDER BY ALL"
 
@@ -49,17 +50,6 @@ def _every_warning() -> Iterator[None]:
     warehouse._warn_once.cache_clear()
     yield
     warehouse._warn_once.cache_clear()
-
-
-def publish(landed: Path, folder: Path, study: str, version: int | None = None) -> Path:
-    """Land a copy of the study under another name, aside and by a rename, as a landing does."""
-    folder.mkdir(parents=True, exist_ok=True)
-    aside = shutil.copy(locate_database(landed / "warehouse", "small"), folder / f"{study}.partial")
-    with duckdb.connect(aside) as connection:
-        connection.execute("UPDATE studies SET study = ?", [study])
-        if version is not None:
-            connection.execute("UPDATE studies SET format_version = ?", [version])
-    return aside.replace(locate_database(folder, study))
 
 
 def named(folder: Path) -> list[str]:
