@@ -178,7 +178,8 @@ def test_an_unlocked_query_joins_and_copies_but_writes_no_study(folder: Path, tm
             query(connection, copy)
         query(connection, copy, unlocked=True).read_all()
         assert connection.read_parquet(f"{tmp_path}/out.parquet").count("*").fetchall() == [(1,)]
-        for writing in ("DELETE FROM studies", 'DROP TABLE "study small".heads', "ATTACH 'x'", "SET threads = 1"):
+        writes = ["DELETE FROM studies", 'DROP TABLE "study small".heads', "ATTACH 'x'", "SET threads = 1"]
+        for writing in (*writes, 'DETACH "study small"', "CREATE TABLE mine (i INT)"):
             with pytest.raises(UserError, match="sql only reads"):
                 query(connection, writing, unlocked=True)
         for writing in (f"COPY \"study small\".studies FROM '{tmp_path}/out.parquet'", "CHECKPOINT 'study small'"):
