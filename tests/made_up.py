@@ -3,6 +3,7 @@
 Holds ``MadeUp`` and ``warehouse``. What does not belong here: rows written by hand (``tests.sql.hand_made``).
 """
 
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -11,6 +12,7 @@ from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from uuid import uuid4
 
 import duckdb
@@ -40,6 +42,8 @@ KINDS = ("Retriever", "Reset", "Mixer")
 
 _READ = sql.read_statement
 """Reads statements as they are, also while a test has broken one."""
+
+_CREATE = re.compile("^CREATE (?=MACRO|VIEW)", re.MULTILINE)
 
 KEPT: list[Path] = []
 """The folder of the databases that were made; of one run of the tests (``tests.conftest``)."""
@@ -141,6 +145,7 @@ def warehouse(*studies: MadeUp) -> duckdb.DuckDBPyConnection:
     def fill(path: Path) -> None:
         shutil.copy(_find_empty(), path)
         with duckdb.connect(path) as connection:
+            _replace(connection, broken)
             for study in studies:
                 _add(connection, study, derived_anew=bool(broken or study.without))
 
@@ -149,26 +154,38 @@ def warehouse(*studies: MadeUp) -> duckdb.DuckDBPyConnection:
 
 def open_empty() -> duckdb.DuckDBPyConnection:
     """A database with all relations, as a test has broken them, and no rows, which it may change."""
-    return _open_copy(_find_empty())
+    connection = _open_copy(_find_empty())
+    _replace(connection, _list_broken())
+    return connection
 
 
 def _find_empty() -> Path:
-    """The database of all relations."""
+    """The database of all relations as they are."""
 
     def create(path: Path) -> None:
-        with duckdb.connect(path, config={"default_block_size": "16384"}) as connection:
+        with (
+            mock.patch.object(sql, "read_statement", _READ),
+            duckdb.connect(path, config={"default_block_size": "16384"}) as connection,
+        ):
             create_tables(connection)
             create_tables(connection, "families")
             create_relations(connection, described=False)
 
-    return _make_once(repr(_list_broken()), create)
+    return _make_once("no rows", create)
 
 
 def _list_broken() -> list[sql.Statement]:
-    """The statements that a test has replaced by others."""
-    kinds: tuple[sql.StatementKind, ...] = ("schema", "families", "macros", "views", "derived")
+    """The statements that a test has replaced by others, which may not be those of tables."""
+    kinds: tuple[sql.StatementKind, ...] = ("macros", "views", "derived")
     read = [(sql.read_statement(kind, name), _READ(kind, name)) for kind in kinds for name in sql.list_names(kind)]
     return [statement for statement, whole in read if statement != whole]
+
+
+def _replace(connection: duckdb.DuckDBPyConnection, broken: list[sql.Statement]) -> None:
+    """Replace macros and views; what reads them looks them up when it is read."""
+    for statement in broken:
+        if statement.kind != "derived":
+            connection.execute(_CREATE.sub("CREATE OR REPLACE ", statement.text))
 
 
 def _make_once(content: str, make: Callable[[Path], object]) -> Path:

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -156,19 +157,13 @@ def test_clear_deletes_all_of_a_study_but_its_entry(copied: Path) -> None:
     assert (again.code, "│ 0 " in again.text) == (0, True)
 
 
-@pytest.mark.parametrize("answer", ["n\n", ""])
-def test_clear_asks_first_and_names_what_would_go(copied: Path, answer: str) -> None:
+def test_clear_asks_first_names_what_would_go_and_refuses_what_is_no_study(copied: Path) -> None:
     before = files(copied)
-    asked = attention_geometry("clear", "mine", home=copied, stdin=answer)
-    assert asked.code == 1
-    assert str(copied / "tensors" / "mine.zarr") in asked.text
-    assert files(copied) == before
-
-
-@pytest.mark.parametrize("name", ["nine", "../mine", "", "*"])
-def test_clear_refuses_what_is_no_study(copied: Path, name: str) -> None:
-    before = files(copied)
-    for given in (["--yes"], []):
+    for answer in ("n\n", ""):
+        asked = attention_geometry("clear", "mine", home=copied, stdin=answer)
+        assert asked.code == 1
+        assert str(copied / "tensors" / "mine.zarr") in asked.text
+    for name, given in product(("nine", "../mine", "", "*"), (["--yes"], [])):
         refused = attention_geometry("clear", name, *given, home=copied)
         assert "There is no study" in refused.complaint
         assert "[y/N]" not in refused.text + refused.errors

@@ -1,6 +1,7 @@
 """The tables of a family: trends, paired differences, planted onsets, selections, and members that are missing."""
 
 import logging
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -81,12 +82,18 @@ def nine(*, planted: bool = True, missing: tuple[int, ...] = ()) -> dict[str, Me
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A warehouse of nine members, of which the last has other text."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The warehouse of nine members, of which the last has other text."""
+    folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        members = nine() | {"steps-8": make_member("steps-8", 8, tokens=1)}
-        with closing(land(tmp_path_factory.mktemp("whole"), patch, members)) as connection:
-            yield connection
+        land(folder, patch, nine() | {"steps-8": make_member("steps-8", 8, tokens=1)}).close()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    with closing(connect(folder)) as connection:
+        yield connection
 
 
 @pytest.fixture(scope="module")
@@ -190,9 +197,10 @@ def test_trends_and_differences_are_those_of_the_sequences(whole: duckdb.DuckDBP
 
 
 def test_a_family_is_replaced_as_a_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING), closing(land(tmp_path, monkeypatch, nine())) as connection:
+    copied = shutil.copytree(folder, tmp_path / "copied")
+    with caplog.at_level(logging.WARNING), closing(connect(copied)) as connection:
         before = connection.execute("FROM family_trends ORDER BY ALL").fetchall()
     assert not caplog.records, "the database of a family counts as one of an earlier version"
     wrong = nine()
@@ -200,10 +208,10 @@ def test_a_family_is_replaced_as_a_whole_or_not_at_all(
     assert broken is not None
     object.__setattr__(broken, "claims", (*broken.claims, *broken.claims))
     with pytest.raises(UserError, match="break the check keys_once"):
-        land(tmp_path, monkeypatch, wrong)
-    with closing(connect(tmp_path)) as connection:
+        land(copied, monkeypatch, wrong)
+    with closing(connect(copied)) as connection:
         assert connection.execute("FROM family_trends ORDER BY ALL").fetchall() == before
-    assert [path.name for path in tmp_path.glob("*.partial*")] == []
+    assert [path.name for path in copied.glob("*.partial*")] == []
 
 
 def test_the_page_of_a_family_shows_its_numbers(lacking: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:

@@ -64,31 +64,32 @@ def test_what_was_never_run_is_missing_in_order(tmp_path: Path) -> None:
 # --- settings ---
 
 
-@pytest.mark.parametrize(
-    ("changes", "first", "why", "all_stale"),
-    [
-        ({"context_length": 40}, "tensors", "setting 'context_length' is 40, was 48", AFTER_TENSORS),
-        ({"sequences": 5}, "tensors", "setting 'sequences' is 5, was 4", AFTER_TENSORS),
-        (
-            {"analysis": {"kappas": [2]}},
-            "selection_metrics",
-            "setting 'analysis.kappas' is [2.0], was [0.5]",
-            AFTER_METRICS,
-        ),
-        ({"analysis": {"map_n": 3}}, "report", "setting 'analysis.map_n' is 3, was 4", ("report",)),
-        ({"keep_tensors": False}, None, None, ()),
-    ],
-)
-def test_another_setting(
-    copied: Path, changes: dict[str, object], first: str | None, why: str | None, all_stale: tuple[str, ...]
-) -> None:
-    change(copied, **changes)
-    reasons = found(copied)
-    assert tuple(reasons) == all_stale
-    if first:
-        assert reasons.pop(first) == why
-    others = {asset: reason for asset, reason in reasons.items() if reason != why}
-    assert all(reason.startswith(("follows from ", "made from other ")) for reason in others.values()), others
+SETTINGS: list[tuple[dict[str, object], str | None, str | None, tuple[str, ...]]] = [
+    ({"context_length": 40}, "tensors", "setting 'context_length' is 40, was 48", AFTER_TENSORS),
+    ({"sequences": 5}, "tensors", "setting 'sequences' is 5, was 4", AFTER_TENSORS),
+    (
+        {"analysis": {"kappas": [2]}},
+        "selection_metrics",
+        "setting 'analysis.kappas' is [2.0], was [0.5]",
+        AFTER_METRICS,
+    ),
+    ({"analysis": {"map_n": 3}}, "report", "setting 'analysis.map_n' is 3, was 4", ("report",)),
+    ({"keep_tensors": False}, None, None, ()),
+]
+"""Other settings, the first asset that they make stale, why, and all of them."""
+
+
+def test_another_setting(copied: Path) -> None:
+    entries = (copied / "studies.yaml").read_bytes()
+    for changes, first, why, all_stale in SETTINGS:
+        (copied / "studies.yaml").write_bytes(entries)
+        change(copied, **changes)
+        reasons = found(copied)
+        assert tuple(reasons) == all_stale
+        if first:
+            assert reasons.pop(first) == why
+        others = {asset: reason for asset, reason in reasons.items() if reason != why}
+        assert all(reason.startswith(("follows from ", "made from other ")) for reason in others.values()), others
 
 
 def test_a_grid_of_drawn_heads_is_a_setting_of_one_asset(copied: Path) -> None:

@@ -27,7 +27,8 @@ def inspect(cwd: Path, *arguments: object, model: object = "embedded", stdin: st
     return [json.loads(line) for line in done.text.splitlines()]
 
 
-@pytest.mark.parametrize("by", ["recall", "sink"])
+@pytest.mark.one_case
+@pytest.mark.parametrize("by", ["sink", "recall"])
 def test_heads_are_ranked_by_what_is_asked(by: str, tmp_path: Path) -> None:
     (found,) = inspect(tmp_path, "--by", by, "--top", 48, TEXT)
     values = [head[RANKS[by]] for head in found["heads"]]

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -12,14 +11,13 @@ import yaml
 from dagster_project.assets.report import LONGEST, write_comparison
 from dagster_project.study.home import Home
 from storage.errors import UserError
-from tests.dagster_project import making
+from storage.warehouse.connection import locate_database
 from tests.dagster_project.driver import attention_geometry
 from tests.dagster_project.recorded import write_studies
 from tests.reports.pages import Page
 from tests.storage.leftovers import ended, unfinished
 
-DRAWN = {"model": "synthetic", "corpus": "synthetic", "context_length": 32, "sequences": 2, "queries": [15, 31]}
-DRAWN |= {"synthetic": {"layers": 1, "heads": 2, "kv_heads": 1}, "analysis": {"nulls": None, "temperatures": [1.0]}}
+SETTINGS = {"model": "embedded", "corpus": "embedded", "context_length": 24, "sequences": 4, "queries": [5, 11, 23]}
 
 OPTIONS = ("--model", "synthetic", "--context-length", 32, "--sequences", 2)
 
@@ -31,28 +29,27 @@ def targets(page: Path) -> set[Path]:
 
 
 @pytest.fixture(scope="module")
-def two(mine: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with the finished studies ``mine`` and ``drawn``, the second at two queries."""
+def two(mine: Path, landed_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root with the finished study ``mine`` and the landed study ``small`` of three queries."""
     home = Home(Path(shutil.copytree(mine, tmp_path_factory.mktemp("two") / "home")))
     recorded = yaml.safe_load(home.studies_file.read_text(encoding="utf-8"))["studies"]
-    write_studies(home.root, **recorded, drawn=DRAWN)
-    making.extract(home, "drawn")
-    making.finish(home, "drawn")
+    write_studies(home.root, **recorded, small=SETTINGS)
+    shutil.copy(locate_database(landed_root / "warehouse", "small"), home.warehouse)
+    shutil.copy(home.report("mine"), home.report("small"))
     return home.root
 
 
-@pytest.fixture
-def comparison(two: Path) -> Iterator[Path]:
-    done = attention_geometry("compare", "mine", "drawn", home=two)
+@pytest.fixture(scope="module")
+def comparison(two: Path) -> Path:
+    done = attention_geometry("compare", "mine", "small", home=two)
     assert done.code == 0, done.errors
-    path = Path(done.text.strip())
-    yield path
-    path.unlink(missing_ok=True)
+    return Path(done.text.strip())
 
 
 @pytest.mark.long
 def test_every_report_is_in_the_index_and_links_back(two: Path) -> None:
-    reports = {two / "reports" / "mine.html", two / "reports" / "drawn.html"}
+    assert attention_geometry("report", "small", home=two).code == 0
+    reports = {two / "reports" / "mine.html", two / "reports" / "small.html"}
     assert targets(two / "index.html") >= reports
     for report in reports:
         assert targets(report) == {two / "index.html"}
@@ -84,13 +81,14 @@ def test_queries_beyond_the_context_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_comparison_is_written_linked_and_links(two: Path, comparison: Path) -> None:
-    assert comparison == two / "comparisons" / "mine+drawn.html"
+    assert comparison == two / "comparisons" / "mine+small.html"
     assert comparison in targets(two / "index.html")
-    assert targets(comparison) == {two / "index.html", two / "reports" / "mine.html", two / "reports" / "drawn.html"}
-    assert "mine, drawn" in (two / "index.html").read_text(encoding="utf-8")
+    assert targets(comparison) == {two / "index.html", two / "reports" / "mine.html", two / "reports" / "small.html"}
+    assert "mine, small" in (two / "index.html").read_text(encoding="utf-8")
     page = comparison.read_text(encoding="utf-8")
     assert all(f'<section id="{key}"' in page for key in ("separation", "trends", "layers", "heads", "changes"))
     assert 'id="onsets"' not in page, "studies along no axis have onsets"
+    assert re.search(r"comparisons\s.*mine\+small", attention_geometry("doctor", home=two).text)
 
 
 @pytest.mark.long
@@ -105,14 +103,15 @@ def test_a_comparison_that_is_gone_leaves_the_index(two: Path, comparison: Path)
     [
         (("mine",), "two studies or more"),
         (("mine", "mine"), "two studies or more"),
-        (("mine", "dawn"), "There is no study 'dawn'; did you mean 'drawn'?"),
+        (("mine", "smal"), "There is no study 'smal'; did you mean 'small'?"),
         (("mine", "embedded"), "holds nothing of the study 'embedded'; run it first: attention-geometry run embedded"),
-        (("mine", "../drawn"), "There is no study '../drawn'"),
+        (("mine", "../small"), "There is no study '../small'"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_in_a_line(two: Path, names: tuple[str, ...], told: str) -> None:
+    before = sorted((two / "comparisons").glob("*"))
     assert told in attention_geometry("compare", *names, home=two).complaint
-    assert not list((two / "comparisons").glob("mine*.html"))
+    assert sorted((two / "comparisons").glob("*")) == before
 
 
 def test_names_too_long_together_are_refused(tmp_path: Path) -> None:
@@ -128,10 +127,10 @@ def test_names_too_long_together_are_refused(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_pictures_and_tables_come_with_a_report(two: Path, tmp_path: Path) -> None:
     pictures, tables = tmp_path / "deep" / "pictures", tmp_path / "tables"
-    done = attention_geometry("report", "drawn", "--images", pictures, "--tables", tables, home=two)
+    done = attention_geometry("report", "small", "--images", pictures, "--tables", tables, home=two)
     assert done.code == 0, done.errors
     report, told = done.text.splitlines()
-    assert report == f"{two}/reports/drawn.html"
+    assert report == f"{two}/reports/small.html"
     files = [*pictures.iterdir(), *tables.iterdir()]
     assert told.startswith(f"{len(files)} files in ")
     charts = re.findall('<div class="chart" id="chart-([a-z0-9-]+)">', Path(report).read_text(encoding="utf-8"))
@@ -144,7 +143,7 @@ def test_pictures_and_tables_come_with_a_report(two: Path, tmp_path: Path) -> No
 @pytest.mark.long
 def test_a_folder_in_the_way_is_refused(two: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    refused = attention_geometry("report", "drawn", "--tables", tmp_path / "file", home=two)
+    refused = attention_geometry("report", "small", "--tables", tmp_path / "file", home=two)
     assert f"{tmp_path}/file/" in refused.complaint
     assert "cannot be written" in refused.complaint
 
@@ -157,8 +156,3 @@ def test_what_a_killed_report_left_goes_with_the_next(two: Path) -> None:
     assert attention_geometry("report", "mine", home=two).code == 0
     assert not leftover.exists()
     assert str(leftover) not in attention_geometry("doctor", home=two).text
-
-
-def test_doctor_names_comparisons(two: Path, comparison: Path) -> None:
-    assert comparison.exists()
-    assert re.search(r"comparisons\s.*mine\+drawn", attention_geometry("doctor", home=two).text)

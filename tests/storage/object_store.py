@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from urllib.request import Request, urlopen
 from uuid import uuid4
 
@@ -13,16 +14,22 @@ from storage.files.places import RemotePlace
 KEY_ID, SECRET = "AKIALOOPBACKTEST", "a-secret-of-the-test"  # of no one
 
 
-@contextmanager
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[RemotePlace]:
-    """A place in a new bucket of an S3 server on loopback; the environment leads there."""
+@cache
+def start_server() -> str:
+    """Start an S3 server on loopback, which ends with this process; stopping it takes half a second."""
     server = pytest.importorskip("moto.server", reason="moto, an S3 server for tests, is not installed")
-    pytest.importorskip("obstore", reason="obstore, the client of object stores, is not installed")
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     started = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     started.start()
     host, port = started.get_host_and_port()
-    endpoint, name = f"http://{host}:{port}", f"bucket-{uuid4().hex[:8]}"
+    return f"http://{host}:{port}"
+
+
+@contextmanager
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[RemotePlace]:
+    """A place in a new bucket of that server; the environment leads there."""
+    pytest.importorskip("obstore", reason="obstore, the client of object stores, is not installed")
+    endpoint, name = start_server(), f"bucket-{uuid4().hex[:8]}"
     environment = {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ALLOW_HTTP": "true",
@@ -33,8 +40,5 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[RemotePlace]:
     }
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
-    try:
-        with urlopen(Request(f"{endpoint}/{name}", method="PUT")):
-            yield RemotePlace(f"s3://{name}/studies")
-    finally:
-        started.stop()
+    with urlopen(Request(f"{endpoint}/{name}", method="PUT")):
+        yield RemotePlace(f"s3://{name}/studies")

@@ -1,11 +1,15 @@
 """Small finished stores to test with."""
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 
 from storage.files.places import LocalPlace
+from storage.warehouse.connection import locate_database
 from storage.warehouse.landing import land
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -87,3 +91,17 @@ def land_small(root: Path) -> Path:
     landing = land(root / "warehouse", "small", tables())
     assert landing.published, landing.violations
     return root
+
+
+def publish(
+    landed: Path, folder: Path, study: str, version: int | None = None, named: Sequence[str] = ("studies",)
+) -> Path:
+    """Land a copy of the study, in tables that say its name under another, aside and by a rename, as a landing does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    aside = shutil.copy(locate_database(landed / "warehouse", "small"), folder / f"{study}.partial")
+    with duckdb.connect(aside) as connection:
+        for table in named:
+            connection.execute(f"UPDATE {table} SET study = ?", [study])
+        if version is not None:
+            connection.execute("UPDATE studies SET format_version = ?", [version])
+    return aside.replace(locate_database(folder, study))

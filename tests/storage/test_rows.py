@@ -1,5 +1,6 @@
 """Rows equal the arrays they are made of: every element where it belongs, NULL where there is nothing."""
 
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from storage.zarr.arrays import SELECTION
 from storage.zarr.sequences import SequenceStore
 from tests.storage import studies
 from tests.storage.studies import N_KEYS, QUERIES, Tables
+
+Stored = Callable[..., float | int | None]
 
 
 @pytest.fixture(scope="module")
@@ -36,10 +39,16 @@ def tables(metrics: SequenceStore) -> Tables:
     }
 
 
-def stored(metrics: SequenceStore, name: str, *index: int) -> float | int | None:
-    """One element of an array, NaN as None."""
-    found = np.asarray(metrics.array(name)[index]).item()
-    return None if found != found else found
+@pytest.fixture(scope="module")
+def stored(metrics: SequenceStore) -> Stored:
+    """Reads one element of an array, NaN as None."""
+    arrays = {spec.name: np.asarray(metrics.array(spec.name)[:]) for spec in SELECTION}
+
+    def read(name: str, *index: int) -> float | int | None:
+        found = arrays[name][index].item()
+        return None if found != found else found
+
+    return read
 
 
 def place(row: dict[str, Any], *axes: str) -> tuple[int, ...]:
@@ -62,14 +71,13 @@ def test_a_batch_is_at_most_one_query_of_one_sequence(tables: Tables) -> None:
             assert len({(row["sequence"], row["query"]) for row in batch.to_pylist()}) == 1
 
 
-@pytest.mark.slow
-def test_selections(metrics: SequenceStore, tables: Tables) -> None:
+def test_selections(stored: Stored, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["selection_counts"]).to_pylist()
     assert [place(row, "head", "n") for row in found] == SELECTIONS
     for row in found:
         where = (*place(row, "head"), row["n"] - 1)
         for name in BY_N:
-            assert row[name] == stored(metrics, name, *where), name
+            assert row[name] == stored(name, *where), name
         assert row["n_keys"] == N_KEYS[where[1], where[2]]
 
 
@@ -100,14 +108,14 @@ def test_a_0_is_null_until_the_sink_is_selected_and_the_same_from_then_on(tables
     assert len(seen) > 3
 
 
-def test_upper_bounds(metrics: SequenceStore, tables: Tables) -> None:
+def test_upper_bounds(stored: Stored, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["upper_bounds"]).to_pylist()
     keys = [(*place(row, "head", "n"), row["kappa"]) for row in found]
     assert sorted(keys) == sorted((*where, kappa) for where in SELECTIONS for kappa in studies.KAPPAS)
     for row in found:
         where = (*place(row, "head"), studies.KAPPAS.index(row["kappa"]), row["n"] - 1)
         for name in ("precision_upper", "recall_upper"):
-            assert row[name] == stored(metrics, name, *where), name
+            assert row[name] == stored(name, *where), name
         assert row["scale"] == "unit"
     absent = {place(row, "head", "n") for row in found if row["recall_upper"] is None}
     selected = pa.Table.from_batches(tables["selection_counts"]).to_pylist()
@@ -116,7 +124,7 @@ def test_upper_bounds(metrics: SequenceStore, tables: Tables) -> None:
     assert small != large
 
 
-def test_rows_of_attention(metrics: SequenceStore, tables: Tables) -> None:
+def test_rows_of_attention(stored: Stored, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["attention_rows"]).to_pylist()
     assert [place(row, "head") for row in found] == list(np.ndindex(3, 3, 2, 4))
     parts = {"norm_y_0", "norm_y_last", "norm_rest", "total_rest", "norm_contributions"}
@@ -125,7 +133,7 @@ def test_rows_of_attention(metrics: SequenceStore, tables: Tables) -> None:
     for row in found:
         where = place(row, "head")
         for name in BY_HEAD:
-            assert row[name] == stored(metrics, name, *where), name
+            assert row[name] == stored(name, *where), name
         assert row["weight_sum"] == pytest.approx(1)
         hidden = where[1:3] == (2, 1)
         assert (row["n_keys"], row["sink_attended"]) == (N_KEYS[where[1:3]], not hidden)
@@ -133,7 +141,7 @@ def test_rows_of_attention(metrics: SequenceStore, tables: Tables) -> None:
         assert row["total_rest"] >= row["norm_rest"] > 0
 
 
-def test_concentration(metrics: SequenceStore, tables: Tables) -> None:
+def test_concentration(stored: Stored, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["concentration"]).to_pylist()
     assert [place(row, "head") for row in found] == list(np.ndindex(3, 3, 2, 4))
     assert {"effective_keys", "effective_contributors", "top_weight", "n_50", "contributors_99"} <= set(SPREAD)
@@ -143,13 +151,13 @@ def test_concentration(metrics: SequenceStore, tables: Tables) -> None:
         n_keys = N_KEYS[where[1:3]]
         assert row["n_keys"] == n_keys
         for name in SPREAD:
-            assert row[name] == stored(metrics, name, *where), name
+            assert row[name] == stored(name, *where), name
         for key, position, role in (
             ("top_key", "top_position", "top_role"),
             ("top_contributor", "top_contributor_position", "top_contributor_role"),
         ):
             top = row[position]
-            assert top == row["query"] + 1 - n_keys + stored(metrics, key, *where)
+            assert top == row["query"] + 1 - n_keys + stored(key, *where)
             assert row[role] == ("last" if top == row["query"] else "other" if top else "sink")
             roles.add((role, row[role]))
     assert roles == {*product(("top_role", "top_contributor_role"), ("sink", "last", "other"))}
@@ -174,14 +182,14 @@ def test_the_sink_is_attended_to_if_all_keys_up_to_the_query_are(metrics: Sequen
             assert row["sink_attended"] == ((row["query"], row["layer"]) in {(5, 0), (5, 1), (8, 1)})
 
 
-def test_scales_of_values(metrics: SequenceStore, tables: Tables) -> None:
+def test_scales_of_values(metrics: SequenceStore, stored: Stored, tables: Tables) -> None:
     found = pa.Table.from_batches(tables["value_scales"]).to_pylist()
     assert [place(row, "kv_head") for row in found] == list(np.ndindex(3, 3, 2, 2))
     norms, cosines = (np.asarray(metrics.array(name)[:]) for name in ("value_norm", "cos_sink_of_keys"))
     for row in found:
         where = sequence, query, layer, kv_head = place(row, "kv_head")
-        assert row["value_scale"] == stored(metrics, "value_scale", *where)
-        assert row["rho_0"] == stored(metrics, "rho_0_of_keys", *where)
+        assert row["value_scale"] == stored("value_scale", *where)
+        assert row["rho_0"] == stored("rho_0_of_keys", *where)
         stop = row["query"] + 1
         first = stop - N_KEYS[query, layer]
         of_keys = norms[sequence, layer, kv_head, max(first, 1) : stop]

@@ -94,16 +94,14 @@ def test_rows_that_break_a_check_are_not_published(tmp_path: Path, tables: Table
     assert not list_published(tmp_path)
 
 
-def test_leftovers_of_a_killed_landing_are_removed(tmp_path: Path, tables: Tables) -> None:
-    own, foreign = (tmp_path / f"{study}.{'0a' * 16}.partial.wal" for study in ("small", "small.er"))
-    own.write_bytes(b"half")
-    (folder := own.with_suffix(".tmp")).mkdir()
-    (folder / "duckdb_temp_storage-0.tmp").touch()
-    foreign.write_bytes(b"another study's, whose lock is not held")
-    land(tmp_path, "small", tables)
-    assert not own.exists()
-    assert not folder.exists()
-    assert foreign.exists()
+def test_a_study_with_another_number_of_rows_is_not_published(tmp_path: Path, tables: Tables) -> None:
+    counted = {name: sum(map(len, tables[name])) for name in ("selection_counts", "attention_rows", "upper_bounds")}
+    expected = {name: count + off for (name, count), off in zip(counted.items(), (0, 1, -1), strict=True)}
+    landing = land(tmp_path, "small", tables, expected)
+    others = [(name, counted[name], expected[name]) for name in ("attention_rows", "upper_bounds")]
+    assert {name: rows for name, rows in landing.violations.items() if rows} == {"row_count": others}
+    assert not landing.published
+    assert not list_published(tmp_path)
 
 
 def _hold_landing(folder: Path, started: multiprocessing.Event) -> None:
@@ -131,10 +129,10 @@ def test_one_writer_whose_lock_dies_with_it(tmp_path: Path, tables: Tables, monk
     assert land(tmp_path, "small", tables).published
 
 
-def test_readers_keep_what_they_opened(folder: Path, tables: Tables) -> None:
+def test_readers_keep_what_they_opened(folder: Path, landed_root: Path) -> None:
     with connect(folder) as reader:
         assert land(folder, "small", studies.tables(SMALL)).published
-        land(folder, "second", tables)
+        studies.publish(landed_root, folder, "second", named=sql.list_names("schema"))
         assert reader.execute("SELECT count(DISTINCT query), count(DISTINCT study) FROM selection").fetchall() == [
             (3, 1)
         ]
@@ -240,10 +238,10 @@ def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 @pytest.mark.parametrize("others", [["newer"], []], ids=["beside a newer one", "alone"])
 @pytest.mark.comments
 def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
-    tmp_path: Path, tables: Tables, others: list[str], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, landed_root: Path, others: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for study in ("older", *others):
-        land(tmp_path, study, tables)
+        studies.publish(landed_root, tmp_path, study, named=sql.list_names("schema"))
     make_older(locate_database(tmp_path, "older"))
     _warn_once.cache_clear()
     caplog.set_level(logging.DEBUG, "storage")
@@ -281,10 +279,10 @@ def test_a_study_of_an_earlier_version_is_read_as_far_as_it_goes(
 
 @pytest.mark.slow
 def test_one_warning_names_all_studies_of_an_earlier_version(
-    tmp_path: Path, tables: Tables, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, landed_root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for study in ("o1", "o2", "newer"):
-        land(tmp_path, study, tables)
+        studies.publish(landed_root, tmp_path, study, named=sql.list_names("schema"))
     for study in ("o1", "o2"):
         make_older(locate_database(tmp_path, study))
     for _ in range(2):
@@ -298,9 +296,9 @@ def test_one_warning_names_all_studies_of_an_earlier_version(
 
 @pytest.mark.slow
 def test_landing_again_mends_a_study_of_an_earlier_version(
-    tmp_path: Path, tables: Tables, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, landed_root: Path, tables: Tables, caplog: pytest.LogCaptureFixture
 ) -> None:
-    land(tmp_path, "older", tables)
+    studies.publish(landed_root, tmp_path, "older", named=sql.list_names("schema"))
     before = contents(tmp_path)
     make_older(locate_database(tmp_path, "older"))
     land(tmp_path, "older", tables)
@@ -332,12 +330,20 @@ def test_every_statement_is_one_and_has_its_header(kind: sql.StatementKind) -> N
         sql.read_statement(kind, "nothing")
 
 
-def test_files_have_the_mode_that_the_umask_leaves(tmp_path: Path) -> None:
-    before = os.umask(0o007)
+def test_leftovers_of_a_killed_landing_are_removed_and_files_have_the_mode_that_the_umask_leaves(
+    tmp_path: Path,
+) -> None:
+    root, before = tmp_path / "root", os.umask(0o007)
+    own, foreign = (root / "warehouse" / f"{study}.{'0a' * 16}.partial.wal" for study in ("small", "small.er"))
     try:
-        root = studies.land_small(tmp_path / "root")
+        (folder := own.with_suffix(".tmp")).mkdir(parents=True)
+        own.write_bytes(b"half")
+        (folder / "duckdb_temp_storage-0.tmp").touch()
+        foreign.write_bytes(b"another study's, whose lock is not held")
+        studies.land_small(root)
     finally:
         os.umask(before)
+    assert (own.exists(), folder.exists(), foreign.exists()) == (False, False, True)
     modes = {path.relative_to(root): stat.S_IMODE(path.stat().st_mode) for path in root.rglob("*")}
     assert {name: mode for name, mode in modes.items() if mode not in {0o770, 0o660}} == {}
     assert {modes[name] for name in modes if (root / name).is_dir()} == {0o770}

@@ -33,6 +33,7 @@ from storage.warehouse.connection import (
 from storage.warehouse.query import query
 from tests.memory import trace
 from tests.storage.shell import SHELL, in_shell
+from tests.storage.studies import publish
 
 NAMED = "SELECT DISTINCT study FROM studies ORDER BY ALL"
 
@@ -49,17 +50,6 @@ def _every_warning() -> Iterator[None]:
     warehouse._warn_once.cache_clear()
     yield
     warehouse._warn_once.cache_clear()
-
-
-def publish(landed: Path, folder: Path, study: str, version: int | None = None) -> Path:
-    """Land a copy of the study under another name, aside and by a rename, as a landing does."""
-    folder.mkdir(parents=True, exist_ok=True)
-    aside = shutil.copy(locate_database(landed / "warehouse", "small"), folder / f"{study}.partial")
-    with duckdb.connect(aside) as connection:
-        connection.execute("UPDATE studies SET study = ?", [study])
-        if version is not None:
-            connection.execute("UPDATE studies SET format_version = ?", [version])
-    return aside.replace(locate_database(folder, study))
 
 
 def named(folder: Path) -> list[str]:
@@ -188,7 +178,8 @@ def test_an_unlocked_query_joins_and_copies_but_writes_no_study(folder: Path, tm
             query(connection, copy)
         query(connection, copy, unlocked=True).read_all()
         assert connection.read_parquet(f"{tmp_path}/out.parquet").count("*").fetchall() == [(1,)]
-        for writing in ("DELETE FROM studies", 'DROP TABLE "study small".heads', "ATTACH 'x'", "SET threads = 1"):
+        writes = ["DELETE FROM studies", 'DROP TABLE "study small".heads', "ATTACH 'x'", "SET threads = 1"]
+        for writing in (*writes, 'DETACH "study small"', "CREATE TABLE mine (i INT)"):
             with pytest.raises(UserError, match="sql only reads"):
                 query(connection, writing, unlocked=True)
         for writing in (f"COPY \"study small\".studies FROM '{tmp_path}/out.parquet'", "CHECKPOINT 'study small'"):
