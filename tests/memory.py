@@ -9,11 +9,10 @@ T = TypeVar("T")
 
 
 def trace(compute: Callable[[], T]) -> tuple[T, int]:
-    """What a function returns, and the most bytes that were held while it ran beyond those held before.
+    """What a function returns, and the most bytes that it held while it ran.
 
-    Nothing that waits for the garbage collector is freed meanwhile: when it comes, depends on what ran before.
+    The garbage collector, which comes when what ran before makes it, frees none of them.
     """
-    gc.collect()
     gc.disable()
     tracemalloc.start()
     try:

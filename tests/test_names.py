@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,15 @@ def begins_with_no_verb(name: str) -> bool:
     return first in PREPOSITIONS | PARTICIPLES or (first.endswith(("ed", "ing")) and first not in VERBS)
 
 
+@cache
+def walk(source: str) -> list[ast.AST]:
+    """All nodes of a module."""
+    return list(ast.walk(ast.parse(source)))
+
+
 def functions(source: str) -> Iterator[str]:
     """The names of functions and methods, except properties and constructors of classes."""
-    for node in ast.walk(ast.parse(source)):
+    for node in walk(source):
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("__"):
             decorators = {ast.unparse(one).rpartition(".")[2] for one in node.decorator_list}
             if not decorators & {"property", "cached_property", "classmethod"}:
@@ -76,7 +83,7 @@ ADJECTIVES = {"aside", "downloaded", "local", "recent", "remote", "strict"}
 
 def bound_names(source: str) -> Iterator[str]:
     """The names of all variables and parameters."""
-    for node in ast.walk(ast.parse(source)):
+    for node in walk(source):
         if isinstance(node, ast.arg):
             yield node.arg
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -90,7 +97,7 @@ def is_no_noun(name: str) -> bool:
 
 def misnamed_classes(source: str) -> Iterator[str]:
     """The names of classes that are no nouns, or of exceptions that are no errors."""
-    for node in ast.walk(ast.parse(source)):
+    for node in walk(source):
         if isinstance(node, ast.ClassDef):
             raised = any(ast.unparse(base).endswith(("Error", "Exception")) for base in node.bases)
             if is_no_noun(node.name) or raised != node.name.endswith("Error"):

@@ -25,7 +25,7 @@ from extract.resuming import ResumableModel
 from storage.errors import UserError
 from tests.extract.families import Family, attention_of, ids, model_of, through_the_interface
 from tests.extract.memory import Held
-from tests.extract.tiny import VOCABULARY, tiny_model, write_checkpoint
+from tests.extract.tiny import VOCABULARY, spread_out, tiny_model, write_checkpoint
 
 pytestmark = pytest.mark.usefixtures("noiseless", "inference")
 
@@ -59,12 +59,13 @@ def ablated(name: str, **asked: object) -> list[LayerEffects]:
 @pytest.mark.one_case
 @through_the_interface
 def test_heads_lose_what_whole_passes_lose(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first and last layer with attention, two heads of each; three rows together."""
+    """The first head of the first layer with attention and the last head of the last; three rows together."""
     model, attention = model_of(family.name), attention_of(family.name)
     monkeypatch.setattr(module, "count_rows_per_pass", lambda *_: 3)
     attending = [layer for layer, size in enumerate(attention.layers) if size.heads]
     layers = sorted({attending[0], attending[-1]})
-    chosen = [(layer, head) for layer in layers for head in (0, attention.layers[layer].heads - 1)]
+    last = attention.layers[layers[-1]].heads - 1
+    chosen = [(layers[0], 0), (layers[-1], last)]
     means = compute_mean_of_others(compute_mean_outputs(model, attention, ids(2)), 0)
     found = ablated(family.name, heads=chosen, layers=layers)
     assert [effects.layer for effects in found] == layers
@@ -81,7 +82,7 @@ def test_heads_lose_what_whole_passes_lose(family: Family, monkeypatch: pytest.M
             expected = slowly(model, attention, {(effects.layer, head): kind}, means)
             assert numbers == pytest.approx(expected, abs=TOLERANCE)
             assert expected[1] > 10 * TOLERANCE
-    assert not np.isnan(found[-1].loss[:2, 0]).any()
+    assert not np.isnan(found[-1].loss[:2, last]).any()
 
 
 @pytest.mark.parametrize(
@@ -225,22 +226,12 @@ def test_half_precision(family: str, dtype: torch.dtype) -> None:
 def test_layers_on_several_devices(tmp_path: Path) -> None:
     """The last layers stay on the disk and come when they are needed, as those of another device would."""
     checkpoint = write_checkpoint(tmp_path / "tiny")
-    places = {"model.embed_tokens": "cpu", "model.rotary_emb": "cpu", "model.layers.0": "cpu", "model.norm": "disk"}
-    places |= {"model.layers.1": "disk", "model.layers.2": "disk", "lm_head": "cpu"}
-    plain = AutoModelForCausalLM.from_pretrained(checkpoint)
-    spread = AutoModelForCausalLM.from_pretrained(checkpoint, device_map=places, offload_folder=tmp_path / "offloaded")
-    found, expected = (
-        list(
-            ablate(
-                ResumableModel(model, probe(model, ids(1)), sequence()),
-                probe(model, ids(1)),
-                sequence(),
-                kinds=("zero", "sink"),
-            )
-        )
-        for model in (spread, plain)
-    )
-    for ours, theirs in zip(found, expected, strict=True):
+    found = []
+    for model in (AutoModelForCausalLM.from_pretrained(checkpoint), spread_out(checkpoint)):
+        attention = probe(model, ids(1))
+        resumable = ResumableModel(model, attention, sequence())
+        found.append(list(ablate(resumable, attention, sequence(), kinds=("zero", "sink"))))
+    for ours, theirs in zip(*found, strict=True):
         np.testing.assert_array_equal(ours.loss, theirs.loss)
         np.testing.assert_array_equal(ours.kl, theirs.kl)
 

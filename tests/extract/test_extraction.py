@@ -76,6 +76,10 @@ def run(inputs: Path, path: Path, **others: object) -> ExtractionReport:
     return extract(settings(inputs, **others), study="tiny", path=LocalPlace(path))
 
 
+def opened(path: Path | LocalPlace) -> SequenceStore:
+    return SequenceStore.open(LocalPlace(Path(path)), TENSORS)
+
+
 def tree(path: Path) -> dict[str, bytes]:
     """All files of a store by name; a killed writer may leave a ``.partial`` file, which nothing reads."""
     found = {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
@@ -94,7 +98,7 @@ def uninterrupted(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def test_the_store_holds_what_eager_attention_computes(inputs: Path, uninterrupted: Path) -> None:
-    store = SequenceStore.open(LocalPlace(uninterrupted), TENSORS)
+    store = opened(uninterrupted)
     tokens = torch.from_numpy(store.array("tokens")[:]).long()
     model = AutoModelForCausalLM.from_pretrained(inputs / "tiny", attn_implementation="eager")
     with torch.inference_mode():
@@ -113,7 +117,7 @@ def test_the_store_holds_what_eager_attention_computes(inputs: Path, uninterrupt
 def test_without_queries_the_last_position_is_stored(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
     run(inputs, path, queries=None)
-    alone, store = SequenceStore.open(LocalPlace(path), TENSORS), SequenceStore.open(LocalPlace(uninterrupted), TENSORS)
+    alone, store = opened(path), opened(uninterrupted)
     assert alone.sizes == store.sizes | {"query": 1}
     assert (alone.array("query_position")[:] == KEYS - 1).all()
     assert alone.provenance["settings"]["queries"] is None
@@ -144,7 +148,7 @@ def test_the_report_and_the_provenance(inputs: Path, uninterrupted: Path, tmp_pa
     assert (report.documents_read, report.documents_skipped) == (1, 0)
     assert report.bytes == sum(file.stat().st_size for file in Path(report.path).rglob("*") if file.is_file())
     assert 0 <= report.row_sum_deviation < ROUNDED
-    provenance = SequenceStore.open(report.path, TENSORS).provenance
+    provenance = opened(report.path).provenance
     assert provenance == json.loads(json.dumps(provenance))
     assert provenance["settings"] == settings(inputs).model_dump(mode="json")
     assert set(provenance["inputs"]) == {"model", "tokenizer", "corpus"}
@@ -158,7 +162,7 @@ def test_nothing_is_printed_without_a_terminal(inputs: Path, tmp_path: Path, cap
 
 
 def finished(path: Path) -> int:
-    return int(SequenceStore.open(LocalPlace(path), TENSORS).read_ledger().sum()) if path.exists() else 0
+    return int(opened(path).read_ledger().sum()) if path.exists() else 0
 
 
 @pytest.mark.slow
@@ -186,7 +190,7 @@ def test_a_batch_is_computed_whole_and_only_what_is_missing_is_written(
 ) -> None:
     path = tmp_path / "store"
     shutil.copytree(uninterrupted, path)
-    store = SequenceStore.open(LocalPlace(path), TENSORS)
+    store = opened(path)
     for name in store.specs.keys() - store.absent:
         store.array(name)[5] = store.specs[name].fill
     computed: list[torch.Tensor] = []
@@ -269,7 +273,7 @@ def test_a_study_of_random_weights_says_so_and_knows_when_it_is_stale(
     (folder / "tiny" / "model.safetensors").unlink()
     drawn = {"model": {"id": str(folder / "tiny"), "weights": "random"}}
     run(folder, path, **drawn)
-    provenance = SequenceStore.open(LocalPlace(path), TENSORS).provenance
+    provenance = opened(path).provenance
     assert provenance["settings"]["model"]["weights"] == "random"
     assert provenance["inputs"]["model"]["weights_seed"] == 0
     assert run(folder, path, **drawn).written == 0
@@ -345,7 +349,7 @@ def test_writing_overlaps_computing_and_holds_at_most_two_batches(
     monkeypatch.setattr(Capture, "__hash__", object.__hash__)
     monkeypatch.setattr(Capture, "__eq__", object.__eq__)
     run(inputs, tmp_path / "store")
-    stored = SequenceStore.open(LocalPlace(tmp_path / "store"), TENSORS).read("attention", ...)
+    stored = opened(tmp_path / "store").read("attention", ...)
     np.testing.assert_array_equal(stored, torch.cat(seen, dim=1).permute(1, 2, 0, 3, 4))  # none was captured over
     assert captures == 5
     assert most == 2
@@ -371,7 +375,7 @@ def test_batch_bytes_are_those_of_the_captured_tensors(
 
     monkeypatch.setattr(batches, "capture", measured)
     run(inputs, tmp_path / "store", dtype="bfloat16", sink_measure=received)
-    layers = SequenceStore.open(LocalPlace(uninterrupted), TENSORS).layers
+    layers = opened(uninterrupted).layers
     room = {"batch": BATCH, "queries": len(QUERIES), "keys": KEYS, "dtype": torch.bfloat16}
     stated = estimate_batch_bytes(layers, **room, received=received)
     assert taken == [stated] * 5  # the last batch, of one sequence, in the same memory
@@ -423,7 +427,7 @@ def test_nan_from_the_start_is_refused_by_its_layer(family: str, inputs: Path, t
 def test_nan_in_mid_study_is_refused_by_its_layer_and_what_is_written_stays(
     family: str, inputs: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
-    tokens = SequenceStore.open(LocalPlace(uninterrupted), TENSORS).read("tokens", ...)
+    tokens = opened(uninterrupted).read("tokens", ...)
     sequence, position = next(place for place in np.argwhere(~np.isin(tokens, tokens[: 2 * BATCH])) if place[1] < KEYS)
     model = copy.deepcopy(model_of(family))
     model.get_input_embeddings().weight.data[tokens[sequence, position]] = torch.nan
@@ -493,10 +497,7 @@ def test_a_hub_dataset_is_read_on_at_the_commit_where_it_was_begun(
         refusal(inputs, path)
     run(inputs, path)
     assert asked == [None, "commit-1"]
-    assert (
-        SequenceStore.open(LocalPlace(path), TENSORS).require_complete().provenance["inputs"]["corpus"]["revision"]
-        == "commit-1"
-    )
+    assert opened(path).require_complete().provenance["inputs"]["corpus"]["revision"] == "commit-1"
 
 
 def test_a_place_that_cannot_be_written(inputs: Path, tmp_path: Path) -> None:
@@ -520,7 +521,7 @@ def test_other_errors_of_the_system_keep_their_traceback(
 def test_the_row_sums_of_every_query_are_checked(query: int, inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
     shutil.copytree(uninterrupted, path)
-    attention = SequenceStore.open(LocalPlace(path), TENSORS).array("attention")
+    attention = opened(path).array("attention")
     attention[4, query] = np.asarray(attention[4, query]) * np.float32(0.5)
     assert run(inputs, path).row_sum_deviation == pytest.approx(0.5, abs=ROUNDED)
 
@@ -551,7 +552,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(
     path = tmp_path / "store"
     assert run(inputs, path, batch_size="auto").written == SEQUENCES
     assert [record.message for record in caplog.records] == [SAID.format(9, 4), SAID.format(4, 2)]
-    store, plain = SequenceStore.open(LocalPlace(path), TENSORS), SequenceStore.open(LocalPlace(uninterrupted), TENSORS)
+    store, plain = opened(path), opened(uninterrupted)
     for name in store.specs:
         np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
     assert (store.read("batch", ...) == BATCH).all()
@@ -572,7 +573,7 @@ def test_out_of_memory_later_begins_again_at_the_sequence_where_it_happened(
     monkeypatch.setattr(batches, "capture", fails)
     run(inputs, tmp_path / "store", batch_size=4)
     assert computed == [4, 4, 2, 2, 1]
-    assert SequenceStore.open(LocalPlace(tmp_path / "store"), TENSORS).read("batch", ...).tolist() == [4] * 4 + [2] * 5
+    assert opened(tmp_path / "store").read("batch", ...).tolist() == [4] * 4 + [2] * 5
 
 
 LONGER = 14
@@ -615,7 +616,7 @@ def test_halving_inside_a_batch_writes_nothing_twice_and_restarts_end_bit_identi
     monkeypatch.setattr(batches, "capture", roomy_at_first(most))
     whole = tmp_path / "whole"
     assert written(inputs, whole, size) == list(range(LONGER))
-    assert SequenceStore.open(LocalPlace(whole), TENSORS).read("batch", ...).tolist() == stored
+    assert opened(whole).read("batch", ...).tolist() == stored
     for stop in (2, size - 1, size, size + 1):
         path = tmp_path / str(stop)
         assert written(inputs, path, size, stop=stop) == list(range(stop))
@@ -649,7 +650,7 @@ def test_sequences_lost_before_and_after_a_halving_are_computed_as_before(
     monkeypatch.setattr(batches, "capture", roomy_at_first(4))
     path = tmp_path / "store"
     written(inputs, path, 5)
-    before, store, lost = tree(path), SequenceStore.open(LocalPlace(path), TENSORS), [2, 4, 5, 9]
+    before, store, lost = tree(path), opened(path), [2, 4, 5, 9]
     for name in store.specs.keys() - store.absent:
         for sequence in lost:
             store.array(name)[sequence] = store.specs[name].fill
@@ -735,7 +736,7 @@ def test_a_shard_does_its_own_sequences_and_says_what_is_missing(
     assert (first.sequences, first.written, first.missing) == (SEQUENCES, 4, 5)
     assert first.row_sum_deviation is not None
     assert 0 <= first.row_sum_deviation < ROUNDED
-    assert SequenceStore.open(LocalPlace(path), TENSORS).find_missing() == [4, 5, 6, 7, 8]
+    assert opened(path).find_missing() == [4, 5, 6, 7, 8]
     with monkeypatch.context() as patched:
         patched.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
         assert one(1).written == 0
@@ -781,7 +782,7 @@ def test_who_is_asked_before_may_refuse(inputs: Path, tmp_path: Path) -> None:
 def test_value_states_may_be_stored_in_float16(dtype: str, inputs: Path, tmp_path: Path) -> None:
     run(inputs, tmp_path / "full", dtype=dtype)
     run(inputs, tmp_path / "half", dtype=dtype, values="float16")
-    full, half = (SequenceStore.open(LocalPlace(tmp_path / name), TENSORS) for name in ("full", "half"))
+    full, half = (opened(tmp_path / name) for name in ("full", "half"))
     assert (full.array("values").dtype, half.array("values").dtype) == (np.float32, np.float16)
     np.testing.assert_array_equal(half.array("values")[:], full.array("values")[:].astype(np.float16))
     np.testing.assert_array_equal(half.read("attention", ...), full.read("attention", ...))
@@ -803,7 +804,7 @@ def test_value_states_beyond_float16_are_refused(inputs: Path, tmp_path: Path) -
 def test_the_sink_measure_is_stored_where_it_is_asked_for(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
     run(inputs, path, sink_measure=True)
-    store, plain = SequenceStore.open(LocalPlace(path), TENSORS), SequenceStore.open(LocalPlace(uninterrupted), TENSORS)
+    store, plain = opened(path), opened(uninterrupted)
     assert store.absent == {"probe_patterns", "probe_chance"}
     for name in plain.specs.keys() - plain.absent:
         np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
@@ -818,7 +819,7 @@ def test_the_sink_measure_is_stored_where_it_is_asked_for(inputs: Path, uninterr
 
 def test_a_probe_adds_what_heads_look_at_in_repeated_tokens(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     run(inputs, path := tmp_path / "store", probe="repeated")
-    store, plain = SequenceStore.open(LocalPlace(path), TENSORS), SequenceStore.open(LocalPlace(uninterrupted), TENSORS)
+    store, plain = opened(path), opened(uninterrupted)
     assert plain.absent - store.absent == {"probe_patterns", "probe_chance"}
     for name in plain.specs.keys() - plain.absent:
         np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
@@ -844,7 +845,7 @@ def earlier(store: Path, *, version: int | None = None, lost: Sequence[int] = ()
     provenance |= {} if version is None else {"extraction_version": version}
     rewrite(store, provenance=provenance)
     shutil.copytree(store / "learned_sink", store / GONE)
-    found = SequenceStore.open(LocalPlace(store), TENSORS)
+    found = opened(store)
     for name in found.specs.keys() - found.absent:
         for sequence in lost:
             found.array(name)[sequence] = found.specs[name].fill
@@ -890,7 +891,7 @@ def test_a_store_of_a_version_that_computed_otherwise_is_stale(
 
 
 def test_how_attention_was_read_stands_in_the_provenance(uninterrupted: Path) -> None:
-    stored = SequenceStore.open(LocalPlace(uninterrupted), TENSORS).provenance["inputs"]
+    stored = opened(uninterrupted).provenance["inputs"]
     assert stored["model"]["attention"] == "AttentionInterface"
     assert stored["model"]["layer_kinds"] == ["sliding_attention"] * 3
     assert stored["tokenizer"]["bos"] is True
@@ -920,7 +921,7 @@ def test_every_layer_is_stored_by_its_number_and_size(
     report = run(folder, place)
     assert report.row_sum_deviation is not None
     assert report.row_sum_deviation < ROUNDED
-    store = SequenceStore.open(LocalPlace(place), TENSORS)
+    store = opened(place)
     assert store.layers == tuple(LayerSize(*size) for size in sizes)
     assert store.provenance["inputs"]["model"]["attention"] == path
     tokens = torch.from_numpy(store.read("tokens", slice(4, 6)))
@@ -942,7 +943,7 @@ def test_learned_sinks_are_stored_beside_the_weights(inputs: Path, tmp_path: Pat
     report = run(folder, path)
     assert report.row_sum_deviation is not None
     assert report.row_sum_deviation < ROUNDED
-    store = SequenceStore.open(LocalPlace(path), TENSORS)
+    store = opened(path)
     sinks, sums = store.read("learned_sink", ...), store.read("attention", ...).sum(axis=-1)
     assert sinks.min() > 0
     assert sinks.max() > 0.05
@@ -956,7 +957,7 @@ def test_learned_sinks_are_stored_beside_the_weights(inputs: Path, tmp_path: Pat
 def test_dropped_weights_are_not_looked_at(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     path = tmp_path / "store"
     shutil.copytree(uninterrupted, path)
-    SequenceStore.open(LocalPlace(path), TENSORS).drop(["attention", "values"])
+    opened(path).drop(["attention", "values"])
     report = run(inputs, path)
     assert (report.written, report.row_sum_deviation) == (0, None)
 
@@ -968,4 +969,4 @@ def test_a_tokenizer_without_bos_is_said_once(inputs: Path, tmp_path: Path, capl
     run(folder, path)
     (record,) = caplog.records
     assert "has no BOS: the first key of every sequence is an ordinary token" in record.message
-    assert SequenceStore.open(LocalPlace(path), TENSORS).provenance["inputs"]["tokenizer"]["bos"] is False
+    assert opened(path).provenance["inputs"]["tokenizer"]["bos"] is False

@@ -40,6 +40,8 @@ from tests.extract.families import (
 
 pytestmark = pytest.mark.usefixtures("noiseless")
 
+SLOW = pytest.mark.slow
+
 MISTAKE = 200
 """A deliberate mistake is at least so many times the bound of rounding."""
 
@@ -62,17 +64,6 @@ def test_matches_eager_at_every_query_of_every_layer(family: Family, monkeypatch
     attention = attention_of(family.name)
     assert [size.heads == 0 for size in attention.layers] == [kind in OTHER_KINDS for kind in attention.kinds]
     assert attention.path == ("two-pass" if family.alone else "AttentionInterface")
-
-
-@every_family
-def test_the_models_compared_are_unsaturated(family: Family) -> None:
-    captured = capture(model_of(family.name), attention_of(family.name), ids(), QUERIES)
-    for q in range(len(QUERIES)):
-        largest = captured.weights[:, :, q].amax(-1)
-        largest = largest[largest.isfinite()]
-        assert largest.numel() > 0
-        assert largest.median() < 0.5
-        assert (largest < 0.9).float().mean() > 0.9
 
 
 Weigh = Callable[..., tuple[Tensor, Tensor | None]]
@@ -207,8 +198,12 @@ def test_the_comparison_sees_mistakes_at_every_query(name: str, control: str, mo
         assert measured.weights[query] > MISTAKE * bound(family), query
 
 
-@every_family
+@pytest.mark.parametrize(
+    "family",
+    [pytest.param(family, id=family.name, marks=() if family.name in CONTROLS else SLOW) for family in FAMILIES],
+)
 def test_a_query_is_bit_identical_alone_and_with_others(family: Family) -> None:
+    """In models that are not saturated: else the comparison with eager attention would say little."""
     model, attention = model_of(family.name), attention_of(family.name)
     together = capture(model, attention, ids(), QUERIES)
     compare = partial(torch.testing.assert_close, rtol=0, atol=0, equal_nan=True)
@@ -218,6 +213,11 @@ def test_a_query_is_bit_identical_alone_and_with_others(family: Family) -> None:
         compare(together.learned_sink[:, :, q], alone.learned_sink[:, :, 0])
         compare(together.values, alone.values)
         assert torch.equal(together.first_key[q], alone.first_key[0])
+        largest = together.weights[:, :, q].amax(-1)
+        largest = largest[largest.isfinite()]
+        assert largest.numel() > 0
+        assert largest.median() < 0.5
+        assert (largest < 0.9).float().mean() > 0.9
 
 
 @pytest.mark.one_case

@@ -129,9 +129,9 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 def test_hostile_files_are_refused_in_one_line_and_without_memory(mistake: str, tmp_path: Path) -> None:
     raw, said = HOSTILE[mistake]
     (tmp_path / "hostile.gguf").write_bytes(raw)
-    found, most = trace(lambda: outcome(tmp_path / "hostile.gguf"))
-    assert found is not None
-    assert re.search(said, found), found
+    refused, most = trace(lambda: outcome(tmp_path / "hostile.gguf"))
+    assert refused is not None
+    assert re.search(said, refused), refused
     assert most < 2**24  # of the file, at most the 64 MiB of a header would be read; here it has a few kilobytes
 
 

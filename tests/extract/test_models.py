@@ -16,12 +16,11 @@ from transformers import AutoModelForCausalLM
 
 from extract import identity, models
 from extract.capture import capture, probe
-from extract.hub import silence_libraries
 from extract.models import decode_tokens, describe, is_out_of_memory, load
 from extract.settings import ExtractionSettings, ModelSettings
 from tests.extract.fake_hub import COMMIT, REFUSALS, ask_hub, serve
 from tests.extract.families import Family, every_family
-from tests.extract.tiny import VOCABULARY, split_weights, text, tiny_tokenizer, write_checkpoint
+from tests.extract.tiny import VOCABULARY, split_weights, spread_out, text, tiny_tokenizer, write_checkpoint
 from tests.refusals import read_refusal
 
 
@@ -152,17 +151,11 @@ def test_all_layers_spread_over_what_is_there_compute_the_same(checkpoint: Path)
         assert torch.equal(plain(ids).logits, spread(ids).logits)
 
 
-def test_layers_on_several_devices_are_captured(checkpoint: Path, tmp_path: Path) -> None:
+def test_layers_on_several_devices_are_captured(checkpoint: Path) -> None:
     """The last layers stay on the disk and come when they are needed, as those of another device would."""
-    described = describe(settings(checkpoint))
-    places = {"model.embed_tokens": "cpu", "model.rotary_emb": "cpu", "model.layers.0": "cpu", "model.norm": "disk"}
-    places |= {"model.layers.1": "disk", "model.layers.2": "disk", "lm_head": "cpu"}
-    with silence_libraries():
-        spread = AutoModelForCausalLM.from_pretrained(
-            checkpoint, device_map=places, offload_folder=tmp_path / "offloaded", dtype=described.dtype
-        )
+    spread = spread_out(checkpoint)
     assert {parameter.device.type for parameter in spread.parameters()} == {"cpu", "meta"}
-    plain, ids = load(described), torch.arange(40).reshape(2, 20)
+    plain, ids = load(describe(settings(checkpoint))), torch.arange(40).reshape(2, 20)
     found, expected = (capture(model, probe(model, ids[:1]), ids, [7, 19]) for model in (spread, plain))
     assert torch.equal(found.weights, expected.weights)
     assert torch.equal(found.values, expected.values)

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from extract import resuming as module
 from extract.capture import probe
 from extract.resuming import ResumableModel
 from tests.extract.families import Family, attention_of, ids, model_of, through_the_interface
-from tests.extract.tiny import tiny_model, write_checkpoint
+from tests.extract.tiny import spread_out, tiny_model, write_checkpoint
 
 pytestmark = pytest.mark.usefixtures("noiseless", "inference")
 
@@ -40,13 +40,13 @@ def test_a_pass_that_begins_at_a_layer_is_the_plain_pass_to_the_last_bit(family:
         assert resumable.resumes == (False,) * count
     else:
         assert resumable.resumes == (False, *[True] * (count - 1))
-    passed = resumable.run_plain(sequence(), range(count))
-    assert torch.equal(passed.logits, plain(model)[0])
+    passed, alone, thrice = resumable.run_plain(sequence(), range(count)), plain(model), plain(model, 3)
+    assert torch.equal(passed.logits, alone[0])
     assert passed.states.keys() == {layer for layer in range(count) if resumable.resumes[layer]}
     for layer in range(count):
-        assert torch.equal(resumable.run(passed, layer, 1), plain(model))
+        assert torch.equal(resumable.run(passed, layer, 1), alone)
         copies = resumable.run(passed, layer, 3)  # mixtures of experts round with the number of their tokens
-        torch.testing.assert_close(copies, plain(model, 3), atol=1e-5, rtol=0)
+        torch.testing.assert_close(copies, thrice, atol=1e-5, rtol=0)
     assert torch.equal(plain(model)[0], passed.logits)  # nothing is left behind
 
 
@@ -95,10 +95,7 @@ def test_a_model_whose_layers_are_not_found_begins_at_the_first() -> None:
 
 def test_layers_on_several_devices(tmp_path: Path) -> None:
     """The last layers stay on the disk and come when they are needed, as those of another device would."""
-    checkpoint = write_checkpoint(tmp_path / "tiny")
-    places = {"model.embed_tokens": "cpu", "model.rotary_emb": "cpu", "model.layers.0": "cpu", "model.norm": "disk"}
-    places |= {"model.layers.1": "disk", "model.layers.2": "disk", "lm_head": "cpu"}
-    spread = AutoModelForCausalLM.from_pretrained(checkpoint, device_map=places, offload_folder=tmp_path / "offloaded")
+    spread = spread_out(write_checkpoint(tmp_path / "tiny"))
     resumable = ResumableModel(spread, probe(spread, ids(1)), sequence())
     assert resumable.resumes == (False, True, True)
     expected = plain(spread)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -71,6 +72,7 @@ def test_all_keys_kept_is_full_attention(family: Family, *, renormalised: bool) 
     assert edit.keys_kept == pytest.approx(np.mean([*all_counts(family.name).values()]))
 
 
+@cache
 def all_counts(name: str) -> dict[int, list[float]]:
     """By layer, how many keys each query of each head may attend to."""
     recorder = Slow(None)

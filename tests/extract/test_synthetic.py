@@ -276,9 +276,6 @@ def test_shards_draw_what_one_process_does(uninterrupted: Path, tmp_path: Path) 
     assert asked == [((LayerSize(6, 3, 48),) * 2, missing) for missing in (SEQUENCES, SEQUENCES - second, third)]
 
 
-# --- resuming ---
-
-
 # --- settings ---
 
 

@@ -99,6 +99,18 @@ def tiny_tokenizer(*, bos: bool = True, eos: bool = True) -> PreTrainedTokenizer
     )
 
 
+def spread_out(checkpoint: Path) -> PreTrainedModel:
+    """A model of three layers of which the last two stay on the disk, and come when they are needed."""
+    places = {"model.embed_tokens": "cpu", "model.rotary_emb": "cpu", "model.layers.0": "cpu", "model.norm": "disk"}
+    places |= {"model.layers.1": "disk", "model.layers.2": "disk", "lm_head": "cpu"}
+    folder = checkpoint.parent / "offloaded"
+    with silence_libraries():
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            checkpoint, device_map=places, offload_folder=folder
+        )
+    return model
+
+
 def split_weights(checkpoint: Path, *names: str, more: Mapping[str, object] = MappingProxyType({})) -> Path:
     """Write the weights of a checkpoint in turn to files of these names, and an index that also has ``more``."""
     weights = load_file(checkpoint / "model.safetensors")

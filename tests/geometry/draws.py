@@ -15,6 +15,12 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return (weights / weights.sum()).astype(np.float32)
 
 
+def softmax_rows(logits: np.ndarray) -> np.ndarray:
+    """Row by row, in float64."""
+    rows = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return rows / rows.sum(axis=-1, keepdims=True)
+
+
 def random_head(n: int, d: int, seed: int, spread: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
     """Softmax weights of normal logits with a heavy first key, and normal values with a common part."""
     rng = np.random.default_rng(seed)

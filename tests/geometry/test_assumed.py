@@ -85,11 +85,6 @@ class TestValues:
         aligned = draw_values(replace(BASE, rho_0=-1.0), N, D, np.random.default_rng(1))
         np.testing.assert_allclose(aligned[1:], np.tile(-5 * aligned[0], (N - 1, 1)), atol=1e-12)
 
-    def test_the_seed_decides(self) -> None:
-        first, second, other = (draw_values(BASE, N, D, np.random.default_rng(seed)) for seed in (1, 1, 2))
-        np.testing.assert_array_equal(first, second)
-        assert not np.allclose(first, other)
-
     @pytest.mark.parametrize("mutation", ["no step", "no renormalisation", "not turned"])
     def test_a_wrong_draw_shows(self, mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def walk(directions: np.ndarray, r: float) -> None:

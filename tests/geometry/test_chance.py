@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import sql
@@ -18,7 +18,7 @@ from geometry.separation.chance import MEASURES, NULLS, Separability, estimate_s
 from geometry.separation.kernels import compare_by_differences, enclose_row, error_factors
 from geometry.separation.nulls import draw_order, make_key, shuffle_places
 from tests.geometry import oracle, separation_oracle
-from tests.geometry.draws import HEADS, confined_head, grouped, random_head, saturated_head, small_heads
+from tests.geometry.draws import HEADS, grouped, random_head, small_heads
 from tests.geometry.separation_oracle import Reading, with_replacement
 from tests.memory import trace
 
@@ -53,7 +53,6 @@ class TestAgainstTheDefinitions:
         found = separability(weights, values, every(weights), draws=2, seed=WORDS, sink=sink)
         assert_right(found, weights, values, 2, sink=sink)
 
-    @settings(max_examples=150)
     @given(small_heads(), st.booleans())
     def test_ties_count_as_in_exact_arithmetic(self, head: tuple[np.ndarray, np.ndarray], sink: bool) -> None:
         """Weights of 0, repeated value states, and keys that are equally far in different directions."""
@@ -93,11 +92,6 @@ class TestAgainstTheDefinitions:
         weights, values = np.zeros(n, np.float32), np.random.default_rng(0).standard_normal((n, 8)).astype(np.float32)
         weights[17] = 1
         np.testing.assert_allclose(separation(weights, values, sizes), (sizes + 1) / (2 * sizes), rtol=1e-15)
-
-    def test_two_clusters_are_worse_than_chance(self) -> None:
-        """Two equal weights in opposite directions: s is 0, and both lie farther from it than all others."""
-        weights, values = np.array([0.4, 0.4, 0.1, 0.1]), np.array([[1.0], [-1.0], [0.5], [0.2]])
-        assert separation(weights, values, [2]) == [0]
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
     def test_tensors_of_every_float_type_are_taken_at_their_own_value(self, dtype: torch.dtype) -> None:
@@ -207,23 +201,6 @@ class TestNulls:
         assert np.isnan(found.shuffled_values).all()
         assert np.isfinite(found.observed).all()
 
-    def test_keys_that_cannot_move_leave_the_measures_as_they_are(self) -> None:
-        for n, sink in ((2, True), (3, True), (2, False)):
-            found = separability(*random_head(n, 4, 1), draws=3, seed=0, sink=sink)
-            np.testing.assert_allclose(found.shuffled_values, found.observed, rtol=1e-15)
-
-    def test_chance_is_chance(self) -> None:
-        """Over draws a random key is nearer than another one about half of the time, short of what its own part in s
-        does; values without any geometry are shuffled to no effect.
-        """
-        rng = np.random.default_rng(0)
-        weights, values = np.full(200, 1 / 200), rng.standard_normal((200, 64))
-        found = separability(weights, values, [20], draws=200, seed=0)
-        at = MEASURES.index("auc")
-        assert found.observed[at] == pytest.approx(found.random_selection[at], abs=0.1)
-        assert found.observed[at] == pytest.approx(found.shuffled_values[at], abs=0.1)
-        assert 0.5 < found.random_selection[at] < 1
-
     @pytest.mark.parametrize("seed", [-1, 1.5, (1, -2), [], "a"])
     def test_other_seeds_are_named(self, seed: object) -> None:
         with pytest.raises(ValueError, match="seed must be whole numbers ≥ 0"):
@@ -270,31 +247,12 @@ class TestControls:
         found = separability(weights, values, every(weights), draws=4, seed=WORDS).shuffled_values
         assert (np.abs(found - expected).max(axis=-1) > 1e-3).all()
 
-    def test_a_sink_that_a_window_hides_is_no_sink(self) -> None:
-        head = random_head(14, 3, 0)
-        seen, hidden = (separability(*head, draws=2, seed=WORDS, sink=sink) for sink in (True, False))
-        np.testing.assert_array_equal(seen.observed, hidden.observed)
-        np.testing.assert_array_equal(seen.random_selection, hidden.random_selection)
-        assert (seen.shuffled_values != hidden.shuffled_values).any()
-
     def test_a_selection_with_replacement_is_noticed(self) -> None:
         weights, values = random_head(14, 3, 0)
         reading, sizes = Reading(order=with_replacement), [1, 3, 6]
         expected = separation_oracle.random_selection(weights, values, sizes, WORDS, 4, reading)
         found = separability(weights, values, sizes, draws=4, seed=WORDS).random_selection
         assert (np.abs(found - expected).max(axis=-1) > 1e-3).all()
-
-    @pytest.mark.parametrize(("draw", "least"), [(saturated_head, 0.3), (confined_head, 0.9)])
-    def test_distances_in_float32_alone_miscount(self, draw: object, least: float) -> None:
-        weights, values = draw(300, 16, 0)
-        y = (weights[:, None] * values)[np.argsort(-weights, kind="stable")]
-        wrong = []
-        for size, auc in zip(every(weights), separation(weights, values, every(weights)), strict=True):
-            far = ((y[:size].sum(axis=0) - y) ** 2).sum(axis=1)
-            nearer = far[size:] < far[:size, None]
-            wrong.append(1 - (nearer + (far[size:] == far[:size, None]) / 2).mean() != auc)
-        assert y.dtype == far.dtype == np.float32
-        assert np.mean(wrong) > least
 
     def test_without_the_error_bound_equal_keys_are_not_ties(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A matrix product need not round the inner products of equal keys alike, and does not those of near ones."""
@@ -318,7 +276,6 @@ def near_head(seed: int) -> tuple[np.ndarray, np.ndarray]:
 class TestDifferences:
     """The last resort by itself: all pairs of some keys by differences."""
 
-    @settings(max_examples=200)
     @given(small_heads(), st.randoms(use_true_random=False))
     def test_equals_exact_arithmetic(self, head: tuple[np.ndarray, np.ndarray], random: object) -> None:
         weights, values = head
@@ -360,24 +317,6 @@ class TestIntervals:
         assert max(self.shares(lambda _d: (0.0, 0.0))) > 1
 
 
-@settings(max_examples=60)
-@given(st.sampled_from(sorted(HEADS)), st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**31))
-def test_ranges_and_identities(kind: str, n: int, d: int, seed: int) -> None:
-    """0 to 1 everywhere; K_out ≤ W and N − K_in ≤ W (eq. 22 and 24), ties being whole there, in AUC halved."""
-    weights, values = HEADS[kind](n, d, seed)
-    found = separability(weights, values, every(weights), draws=1, seed=seed)
-    for name in ("observed", *NULLS):
-        array = getattr(found, name)
-        assert ((array >= 0) & (array <= 1)).all()
-        precision, recall, _, _, specificity, auc = array
-        size = every(weights)
-        half = (1 - auc) * size * (n - size) + 1e-6
-        assert (size / precision - size <= 2 * half).all()
-        assert (size - recall * size <= 2 * half).all()
-        np.testing.assert_allclose((1 - specificity) * (n - size), size / precision - size, atol=1e-9)
-    assert found.observed[1, 0] == 1  # D of the one selected key is 0
-
-
 @pytest.mark.parametrize(
     ("weights", "values", "part"),
     [
@@ -403,8 +342,9 @@ def test_inputs_are_left_as_they_are() -> None:
     np.testing.assert_array_equal(values, before[1])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize(("n", "d", "grid"), [(2, 8, 48), (64, 256, 63), (1500, 8, 48), (3000, 64, 48), (400, 4, 399)])
+@pytest.mark.parametrize(("n", "d", "grid"), [(1500, 64, 48), (2, 8, 48), (64, 256, 63), (3000, 64, 48), (400, 4, 399)])
 def test_the_stated_memory_is_enough(n: int, d: int, grid: int, dtype: type) -> None:
     """However many heads and draws: scratch is that of one head, and of the draws that make one tile."""
     weights, values = random_head(n, d, 0)

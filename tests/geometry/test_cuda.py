@@ -218,7 +218,7 @@ class TestTies:
     @pytest.mark.one_case
     @pytest.mark.parametrize("sink", [True, False])
     def test_count_as_in_exact_arithmetic(self, sink: bool) -> None:
-        heads = self.exact_heads(6, 8)
+        heads = self.exact_heads(6, 5)
         for head, found in zip(heads, profile(heads, kappas=(1e-300,), scale="raw", sink=sink), strict=True):
             for name, expected in oracle.exact_counts(*head).items():
                 np.testing.assert_array_equal(found[name], expected)

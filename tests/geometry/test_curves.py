@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from geometry import selection_counts
@@ -43,7 +43,6 @@ def test_equals_the_definitions(kind: str, size: int) -> None:
     assert_right(*HEADS[kind](30, 6, 4), size)
 
 
-@settings(max_examples=150)
 @given(small_heads(), st.data())
 def test_ties_make_one_point_as_in_exact_arithmetic(head: tuple[np.ndarray, np.ndarray], data: st.DataObject) -> None:
     assert_right(*head, data.draw(st.integers(1, len(head[0]) - 1)))

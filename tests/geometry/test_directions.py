@@ -133,10 +133,6 @@ def test_what_has_one_direction_has_dimension_1() -> None:
     assert np.array_equal(found.project(np.array([[3.0, -6.0, 6.0, 0.0]])).round(12) + 0, [[1, 0, 0]])
 
 
-def test_directions_that_are_all_alike_have_the_dimension_of_the_space() -> None:
-    assert of(np.concatenate([np.eye(5), -np.eye(5)])).effective_dimension == pytest.approx(5)
-
-
 def test_nothing_with_a_direction_has_none() -> None:
     moments = DirectionMoments(3)
     assert moments.compute_directions() is None
@@ -148,10 +144,6 @@ def test_a_point_of_a_value_state_of_norm_0_is_unknown() -> None:
     points = of(KINDS["six"]).project(np.concatenate([np.zeros((1, 6)), KINDS["six"][:3]]))
     np.testing.assert_array_equal(np.isnan(points).all(axis=1), [True, False, False, False])
     assert (np.linalg.norm(points[1:], axis=1) <= 1 + 1e-12).all()
-
-
-def test_values_of_one_component_are_points_of_a_line() -> None:
-    np.testing.assert_array_equal(of(KINDS["one"]).project(KINDS["one"]), [[1, 0, 0], [1, 0, 0], [-1, 0, 0], [1, 0, 0]])
 
 
 @pytest.mark.parametrize("values", [np.array([[1.0, np.nan]]), np.array([[np.inf, 0.0]]), np.ones((2, 3)), np.ones(2)])

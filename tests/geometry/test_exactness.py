@@ -119,15 +119,6 @@ def test_one_key_with_all_weight_leaves_ties_at_0(n: int, rank: int) -> None:
     np.testing.assert_allclose(counts.r_max, np.where(size == 1, 0, np.linalg.norm(values[rank])), rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["random", "assumed"])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_half_precision_values_without_a_sink(kind: str, dtype: str) -> None:
-    weights, values = HEADS[kind](90, 32, 1)
-    values, asked = as_type(values, dtype), {"kappas": (0.5, 5), "sink": False}
-    profile = selection_profile(weights, values, **asked)
-    assert departures(profile, oracle.profile(weights, values, **asked)) == {}
-
-
 @pytest.fixture(scope="module")
 def tensors() -> tuple[np.ndarray, np.ndarray]:
     """The embedded model's weights (sequence, layer, head, key) and the value states that each head reads."""

@@ -107,15 +107,3 @@ def test_the_logarithm_goes_on_where_the_bounds_end() -> None:
     parts = replace(parts, rho_out=1.0, a_max_out=1.0)
     assert lower.log_miss(parts, **of) == pytest.approx(math.log(10))
     assert lower.lower_bounds(parts, **of) == (pytest.approx(1 / 11), 0.0)
-
-
-def test_the_lower_bound_of_f_from_recall_does_not_follow() -> None:
-    """Corollary 1 (eq. 16): 2x/(1 + x) is concave; the mean F may lie below F of the mean R, but never below that R."""
-    recall = np.array([0.0, 1.0])
-    f_score = 2 * recall / (1 + recall)
-    lower = recall.mean()  # the best lower bound of the mean that there is
-    assert f_score.mean() < 2 * lower / (1 + lower)
-    rng = np.random.default_rng(0)
-    for _ in range(100):
-        drawn = rng.beta(0.3, 0.3, 50)
-        assert (2 * drawn / (1 + drawn)).mean() >= drawn.mean()

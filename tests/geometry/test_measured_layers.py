@@ -244,7 +244,7 @@ def test_a_device_is_given_whole_queries(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(("keys", "head_dim"), [(512, 64), (96, 256)])
 def test_memory_is_bounded_whatever_the_number_of_queries(keys: int, head_dim: int) -> None:
     """Weights are asked for query by query, so only those of one are in memory."""
-    rng, queries = np.random.default_rng(1), [keys // 2, *range(keys - 24, keys)]
+    rng, queries = np.random.default_rng(1), [keys // 2, *range(keys - 8, keys)]
     values = rng.standard_normal((KV_HEADS, keys, head_dim)).astype(np.float32)
     sizes = {"query": len(queries), "head": HEADS, "kv_head": KV_HEADS, "key": keys, "n": queries[-1], "kappa": 1}
 

@@ -438,14 +438,6 @@ def test_at_the_highest_frequency_the_others_have_an_influence_and_omega_has_non
     assert np.isnan(fit.influence).all(axis=1).tolist() == [False, False, True, True]
 
 
-def test_the_same_head_gives_the_same_fit() -> None:
-    rng = np.random.default_rng(1)
-    weight = weights(plant("untied", 100, rng), 100, 0.2, rng)
-    a, b = fit_phases(weight), fit_phases(weight.copy())
-    assert fitted(a) == fitted(b)
-    np.testing.assert_array_equal(a.influence, b.influence)
-
-
 def test_the_unit_of_weight_changes_the_level_alone() -> None:
     rng = np.random.default_rng(1)
     weight = weights(plant("untied", 100, rng), 100, 0.1, rng)

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import geometry.selection.kernels
@@ -96,21 +96,6 @@ class TestControls:
         monkeypatch.setattr(geometry.selection.kernels, "TRIFLE", 0.0)
         assert disagreement(selection_profile(self.weights, self.values), self.expected()) > 0.01
 
-    def test_plain_float32_distances_miscount(self) -> None:
-        y = (self.weights[:, None] * self.values).astype(np.float32)
-        order = np.argsort(-self.weights, kind="stable")
-        wrong = []
-        for size in range(1, len(y)):
-            distance = ((y[order[:size]].sum(0) - y) ** 2).sum(1)
-            wrong.append((distance[order[:size]] <= distance[order[size:]].min()).sum())
-        assert np.mean(np.array(wrong) != self.expected()["k_in"]) > 0.01
-
-    def test_open_balls_are_told_from_closed_ones(self) -> None:
-        weights, values = np.full(6, 1 / 8), np.ones((6, 2))
-        profile = selection_profile(weights, values)
-        assert profile.k_in.tolist() == [1, 2, 3, 4, 5]  # an open ball would hold none of the equally far keys
-        assert profile.k_out.tolist() == [5, 4, 3, 2, 1]
-
     def test_another_order_of_ties_is_noticed(self) -> None:
         weights = np.array([0.25, 0.25, 0.25, 0.25])
         values = np.random.default_rng(0).standard_normal((4, 2))
@@ -118,7 +103,6 @@ class TestControls:
         assert disagreement(selection_profile(weights, values[::-1]), oracle.profile(weights, values)) > 0
 
 
-@settings(max_examples=300)
 @given(small_heads())
 def test_ties_count_as_in_exact_arithmetic(head: tuple[np.ndarray, np.ndarray]) -> None:
     weights, values = head
@@ -128,37 +112,9 @@ def test_ties_count_as_in_exact_arithmetic(head: tuple[np.ndarray, np.ndarray]) 
 @given(
     st.integers(2, 40), st.integers(1, 12), st.integers(0, 2**32 - 1), st.sampled_from([0.1, 1.0, 10.0, 40.0, 200.0])
 )
-def test_identities_and_oracle_under_underflow(n: int, d: int, seed: int, spread: float) -> None:
+def test_counts_under_underflow(n: int, d: int, seed: int, spread: float) -> None:
     weights, values = random_head(n, d, seed, spread)
-    profile, size = selection_profile(weights, values), np.arange(1, n)
-    assert disagreement(profile, oracle.profile(weights, values)) == 0
-    assert (profile.k_in >= 0).all()
-    assert (profile.k_in <= size).all()
-    assert (profile.k_out >= 0).all()
-    assert (profile.k_out <= n - size).all()
-    assert profile.k_in[0] == 1
-
-
-@pytest.mark.parametrize("n", [8, 33])
-def test_the_double_sum_bounds_both_counts(n: int) -> None:
-    """K_out ≤ W and N − K_in ≤ W (eq. 22 and 24)."""
-    weights, values = random_head(n, 4, seed=n)
-    profile, y = selection_profile(weights, values), weights[:, None].astype(float) * values
-    for size in range(1, n):
-        inside = oracle.selected(weights, size)
-        outside = [j for j in range(n) if j not in inside]
-        distance = ((y[inside].sum(0) - y) ** 2).sum(1)
-        pairs = sum(distance[j] <= distance[i] for i in inside for j in outside)
-        assert profile.k_out[size - 1] <= pairs
-        assert size - profile.k_in[size - 1] <= pairs
-
-
-def test_underflowed_weights_are_true_ties() -> None:
-    weights = np.zeros(9, np.float32)
-    weights[[0, 3]] = 0.75, 0.25
-    values = np.random.default_rng(1).standard_normal((9, 4)).astype(np.float32)
-    expected = oracle.profile(weights, values) | oracle.exact_counts(weights, values)
-    assert departures(selection_profile(weights, values), expected) == {}
+    assert disagreement(selection_profile(weights, values), oracle.profile(weights, values)) == 0
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -182,13 +138,6 @@ def test_float64_keys_one_rounding_apart_are_told_apart() -> None:
     profile = selection_profile(np.full(4, 0.25), values)
     assert disagreement(profile, oracle.exact_counts(np.full(4, 0.25), values)) == 0
     assert profile.k_out[0] == 0
-
-
-def test_one_key_with_all_weight() -> None:
-    weights, values = np.array([0.0, 1.0, 0.0], np.float32), np.eye(3, dtype=np.float32)
-    profile = selection_profile(weights, values)
-    assert profile.k_in.tolist() == [1, 2]  # at N = 2 the selected zero is as far as the one left out
-    np.testing.assert_array_equal(profile.norm_s, 1)
 
 
 def test_values_of_norm_zero_have_no_cosine() -> None:
@@ -457,19 +406,6 @@ class TestDerived:
             assert array.shape == {"n": (11,), "n_keys": (2, 3)}.get(name, (2, 3, 11)), name
         assert list_derived(SelectionProfile) == list_derived(SelectionCounts)
 
-    def test_what_lies_at_the_floor_has_no_excess(self) -> None:
-        """K_out = n − N for equal keys: Precision is N/n whatever the geometry."""
-        counts = selection_counts(np.full(10, 0.1), np.ones((10, 3)))
-        np.testing.assert_array_equal(counts.precision, counts.n / 10)
-        np.testing.assert_array_equal(counts.precision_excess, 0)
-        np.testing.assert_array_equal(counts.specificity, 0)
-
-    def test_ties_make_one_selected_key_imprecise(self) -> None:
-        values = np.array([[1.0, 0], [1, 0], [0, 1]])
-        counts = selection_counts(np.full(3, 0.25), values)
-        assert counts.precision[0] == 0.5
-        assert counts.recall[0] == 1
-
     def test_unknown_counts_stay_unknown(self) -> None:
         """As heads with fewer keys are stored: −1 beyond their own N."""
         long, short = (selection_counts(*random_head(n, 4, seed=n)) for n in (9, 6))
@@ -487,14 +423,6 @@ class TestDerived:
             assert np.isnan(array[1, 5:]).all()
         assert stacked.to_arrow().num_rows == 8 + 5
         assert "6–9 keys" in repr(stacked)
-
-    def test_they_are_in_their_domains(self) -> None:
-        for kind in HEADS.values():
-            counts = selection_counts(*kind(40, 6, 3))
-            for name in list_derived(SelectionCounts).keys() - {"n", "n_keys"}:
-                array = getattr(counts, name)
-                assert ((array >= 0) & (array <= 1)).all(), name
-            assert (counts.precision >= counts.n / 40).all()
 
 
 class TestShown:
@@ -559,11 +487,6 @@ def test_learned_sinks_leave_rows_below_one() -> None:
         profile = selection_profile(lesser, values)
         np.testing.assert_allclose(profile.weight_sum, part, rtol=1e-6)
         assert departures(profile, oracle.profile(lesser, values)) == {}
-
-
-def test_rows_of_half_precision_may_exceed_one_a_little() -> None:
-    weights = np.full(3, 0.3336)
-    np.testing.assert_allclose(selection_profile(weights, FAIR[1]).weight_sum, 1.0008)
 
 
 def test_inputs_are_left_as_they_are() -> None:

@@ -8,29 +8,24 @@ import pytest
 
 from geometry.limits.temperature import TEMPERATURES, temper
 from tests.geometry import draws
+from tests.geometry.draws import softmax_rows
 
 LOGITS = np.random.default_rng(0).standard_normal((3, 2, 40)) * 4
 SINKS = LOGITS.max(axis=-1) + np.random.default_rng(1).standard_normal((3, 2))
 """Logits of a model's size, and of a learned sink in each row."""
 
 
-def softmax(logits: np.ndarray) -> np.ndarray:
-    """Row by row, in float64."""
-    rows = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return rows / rows.sum(axis=-1, keepdims=True)
-
-
 def with_sink(t: float) -> tuple[np.ndarray, np.ndarray]:
     """Weights of the keys and the share of the sink, whose logit comes last."""
-    rows = softmax(np.concatenate([LOGITS, SINKS[..., None]], axis=-1) / t)
+    rows = softmax_rows(np.concatenate([LOGITS, SINKS[..., None]], axis=-1) / t)
     return rows[..., :-1], rows[..., -1]
 
 
 @pytest.mark.parametrize("t", [*TEMPERATURES, 0.01, 1000.0])
 def test_it_is_the_softmax_of_logits_divided(t: float) -> None:
-    np.testing.assert_allclose(temper(softmax(LOGITS), t), softmax(LOGITS / t), rtol=1e-12 / min(t, 1))
-    single = softmax(LOGITS).astype(np.float32)
-    np.testing.assert_allclose(temper(single, t), softmax(LOGITS / t), rtol=2**-22 / min(t, 1))
+    np.testing.assert_allclose(temper(softmax_rows(LOGITS), t), softmax_rows(LOGITS / t), rtol=1e-12 / min(t, 1))
+    single = softmax_rows(LOGITS).astype(np.float32)
+    np.testing.assert_allclose(temper(single, t), softmax_rows(LOGITS / t), rtol=2**-22 / min(t, 1))
 
 
 @pytest.mark.parametrize("t", TEMPERATURES)
@@ -41,7 +36,7 @@ def test_a_learned_sink_takes_its_share_at_every_temperature(t: float) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-11)
     np.testing.assert_allclose(1 - found.sum(axis=-1), left, rtol=1e-11, atol=1e-15)
     if t != 1:  # mutation control: a sink whose share stays, and one that is left out
-        assert np.abs(softmax(LOGITS / t) * (1 - share[..., None]) / wanted - 1).max() > 0.1
+        assert np.abs(softmax_rows(LOGITS / t) * (1 - share[..., None]) / wanted - 1).max() > 0.1
         assert np.abs(temper(weights, t) / wanted - 1).max() > 0.1
 
 

@@ -10,15 +10,11 @@ from geometry.limits.distances import random_subset_distance
 from geometry.limits.tempered import MEASURES, selection_by_temperature
 from geometry.separation import chance
 from geometry.separation.chance import separability
+from tests.geometry.draws import softmax_rows
 from tests.memory import trace
 
 TEMPERATURES = (0.25, 1.0, 3.0)
 N = 24
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    rows = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return rows / rows.sum(axis=-1, keepdims=True)
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +43,10 @@ def rest_distance(alpha: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def test_it_is_a_model_whose_logits_are_divided(logits: np.ndarray, values: np.ndarray) -> None:
-    found = selection_by_temperature(softmax(logits), values, TEMPERATURES)
+    found = selection_by_temperature(softmax_rows(logits), values, TEMPERATURES)
     np.testing.assert_array_equal(found.n, log_grid(N))
     for index, t in enumerate(TEMPERATURES):
-        alpha = softmax(logits / t)
+        alpha = softmax_rows(logits / t)
         counted = separability(alpha, values, draws=0, seed=0)
         wanted = counted.observed[..., [chance.MEASURES.index(name) for name in MEASURES], :]
         np.testing.assert_allclose(found.measures[:, :, index], wanted, rtol=1e-12)
@@ -58,12 +54,12 @@ def test_it_is_a_model_whose_logits_are_divided(logits: np.ndarray, values: np.n
         whole, parts = output(alpha, values)
         random = random_subset_distance(whole[..., None], parts[..., None], size=found.n, n_keys=N)
         np.testing.assert_allclose(found.random_distance[:, :, index], random, rtol=1e-10)
-    wrong = rest_distance(softmax(logits * 3), values)  # mutation control: multiplied
+    wrong = rest_distance(softmax_rows(logits * 3), values)  # mutation control: multiplied
     assert np.abs(found.distance[:, :, 2] / wrong - 1).max() > 0.1
 
 
 def test_at_1_it_is_the_profile_of_the_model(logits: np.ndarray, values: np.ndarray) -> None:
-    alpha = softmax(logits).astype(np.float32)
+    alpha = softmax_rows(logits).astype(np.float32)
     found, profile = selection_by_temperature(alpha, values, (1.0,)), selection_profile(alpha, values)
     of_grid = found.n - 1
     precision, recall, specificity, _ = np.moveaxis(found.measures[:, :, 0], -2, 0)
@@ -76,12 +72,12 @@ def test_at_1_it_is_the_profile_of_the_model(logits: np.ndarray, values: np.ndar
 @pytest.mark.parametrize("t", TEMPERATURES)
 def test_a_learned_sink_shrinks_distances_alone(logits: np.ndarray, values: np.ndarray, t: float) -> None:
     sink = np.random.default_rng(2).standard_normal((2, 3)) * 3
-    rows = softmax(np.concatenate([logits, sink[..., None]], axis=-1))
+    rows = softmax_rows(np.concatenate([logits, sink[..., None]], axis=-1))
     alpha, share = rows[..., :-1], rows[..., -1]
     found = selection_by_temperature(alpha, values, (t,), learned_sink=share)
-    without = selection_by_temperature(softmax(logits), values, (t,))
+    without = selection_by_temperature(softmax_rows(logits), values, (t,))
     np.testing.assert_array_equal(found.measures, without.measures)
-    of_keys = softmax(np.concatenate([logits, sink[..., None]], axis=-1) / t)[..., :-1]
+    of_keys = softmax_rows(np.concatenate([logits, sink[..., None]], axis=-1) / t)[..., :-1]
     np.testing.assert_allclose(found.distance[:, :, 0], rest_distance(of_keys, values), rtol=1e-9)
     whole, parts = output(of_keys, values)
     random = random_subset_distance(whole[..., None], parts[..., None], size=found.n, n_keys=N)
@@ -98,7 +94,7 @@ def test_one_key_has_no_selection() -> None:
 @pytest.mark.parametrize(("heads", "n", "head_dim"), [(1, 1024, 16), (16, 128, 64), (8, 512, 8)])
 def test_memory_keeps_within_its_bound(heads: int, n: int, head_dim: int) -> None:
     rng = np.random.default_rng(3)
-    weights, values = softmax(rng.standard_normal((heads, n)) * 3), rng.standard_normal((n, head_dim))
+    weights, values = softmax_rows(rng.standard_normal((heads, n)) * 3), rng.standard_normal((n, head_dim))
     selection_by_temperature(weights, values, TEMPERATURES)  # what is compiled once is there
     _, peak = trace(lambda: selection_by_temperature(weights, values, TEMPERATURES))
     bound = tempered.estimate_scratch_bytes(heads, n, head_dim, log_grid(n).size, len(TEMPERATURES))

@@ -12,8 +12,10 @@ import duckdb
 import pytest
 
 import sql
+from reports.figures import BUILDERS, Figure, Section, Source
 from reports.page import ReportSummary, write_report
 from tests.made_up import SMALL, WORDS, MadeUp, warehouse
+from tests.reports.drawings import build_figures
 from tests.reports.driver import Browser
 from tests.shared import shared
 
@@ -56,6 +58,10 @@ DEGENERATE = {
 }
 
 
+INDEX = "../index.html"
+"""Where pages lead back to."""
+
+
 def hostile_study() -> MadeUp:
     return MadeUp(
         study=HOSTILE[0],
@@ -67,6 +73,14 @@ def hostile_study() -> MadeUp:
         tokens=(*HOSTILE, *WORDS),
         versions=(("torch", HOSTILE[1]), (HOSTILE[1], HOSTILE[0])),
     )
+
+
+EMPTY = replace(SMALL, study="empty", without=tuple(sorted({*sql.list_names("schema")} - {"studies"})))
+SEVERAL = (
+    THREE, SMALL, *(DEGENERATE[name] for name in ("least", "only itself")),
+    replace(DEGENERATE["only itself"], study="only again"), EMPTY, hostile_study(),
+)  # fmt: skip
+"""Studies of several sizes, two with nothing to select, one of an unfinished version, one hostile."""
 
 
 @pytest.fixture(scope="session")
@@ -83,6 +97,22 @@ def three() -> Iterator[duckdb.DuckDBPyConnection]:
         yield connection
 
 
+@pytest.fixture(scope="session")
+def several() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A warehouse with the studies ``SEVERAL``; what a test changes there is forgotten."""
+    with warehouse(*SEVERAL) as connection:
+        yield connection
+
+
+Build = Callable[[Source], Section | tuple[Section, ...]]
+
+
+@pytest.fixture(scope="session")
+def figures_of_three(three: duckdb.DuckDBPyConnection) -> dict[str, tuple[Build, Figure]]:
+    """The figures of ``three`` by their keys, each with what builds its section."""
+    return {key: (build, figure) for build in BUILDERS for key, figure in build_figures(three, THREE, build).items()}
+
+
 Writer = Callable[[MadeUp, int], ReportSummary]
 
 
@@ -94,7 +124,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Writer:
     def write(study: MadeUp, map_n: int) -> ReportSummary:
         def build(folder: Path) -> None:
             with warehouse(study, *([study.twin] if study.twin else [])) as connection:
-                summary = write_report(connection, study.study, folder / "report.html", map_n=map_n)
+                summary = write_report(connection, study.study, folder / "report.html", map_n=map_n, home=INDEX)
             (folder / "summary").write_bytes(pickle.dumps(summary))
 
         name = sha256(f"{study} {map_n}".encode()).hexdigest()

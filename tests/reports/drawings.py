@@ -1,6 +1,7 @@
 """What is asked of a made-up study, and what a chart of it holds."""
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -29,6 +30,18 @@ def of_shown(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) ->
 
 def of_study(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) -> Any:
     return ask(connection, name, study=study.study).table
+
+
+@contextmanager
+def changed(connection: duckdb.DuckDBPyConnection, *changes: str) -> Iterator[None]:
+    """While it lasts, some rows are as the statements ``changes`` make them."""
+    connection.begin()
+    try:
+        for change in changes:
+            assert connection.execute(change).fetchall()[0][0] > 0
+        yield
+    finally:
+        connection.rollback()
 
 
 def drawn(chart: alt.LayerChart) -> list[dict[str, Any]]:

@@ -36,12 +36,18 @@ def report(written: Writer) -> ReportSummary:
     return written(SMALL, 4)
 
 
-@pytest.fixture
-def opened(browser: Browser, report: ReportSummary) -> Iterator[Browser]:
+@pytest.fixture(scope="module")
+def shown(browser: Browser, report: ReportSummary) -> Browser:
     browser.open(report.path)
     browser.wait(READY, 60)
-    yield browser
-    assert browser.log("browser") == []
+    return browser
+
+
+@pytest.fixture
+def opened(shown: Browser) -> Iterator[Browser]:
+    """A browser with the report in it, as the test before left it."""
+    yield shown
+    assert shown.log("browser") == []
 
 
 def drawn(browser: Browser) -> dict[str, dict[int, float]]:
@@ -99,7 +105,11 @@ def inputs(browser: Browser) -> list[str]:
 
 
 @pytest.mark.slow
-def test_it_begins_with_the_clearest_head(opened: Browser, small: duckdb.DuckDBPyConnection) -> None:
+def test_it_begins_with_the_clearest_head(
+    opened: Browser, report: ReportSummary, small: duckdb.DuckDBPyConnection
+) -> None:
+    opened.open(report.path)
+    opened.wait(READY, 60)
     layer, head, label = small.sql(
         "SELECT layer, head, label FROM head_taxonomy ORDER BY label = 'Other', margin DESC, layer, head LIMIT 1"
     ).fetchall()[0]

@@ -21,7 +21,7 @@ from reports.charts.elements import BARS, SEPARATION, edges, histogram, layer_ch
 from reports.queries import ask
 from tests.made_up import MadeUp
 from tests.reports.conftest import SMALL, THREE
-from tests.reports.drawings import assert_described, drawn, of_query, of_shown, parts
+from tests.reports.drawings import assert_described, changed, drawn, of_query, of_shown, parts
 
 
 def curves(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> Any:
@@ -55,12 +55,8 @@ def test_changed_bounds_change_the_charts_over_kappa(
     """A page shows them where they depend on κ."""
     chart = draw(of_query(small, SMALL, "coverage"))
     assert_described(chart.to_dict())
-    small.begin()
-    try:
-        small.execute(f"UPDATE {change}")
+    with changed(small, f"UPDATE {change}"):
         assert drawn(draw(of_query(small, SMALL, "coverage"))) != drawn(chart)
-    finally:
-        small.rollback()
 
 
 def test_charts_hold_the_rows(small: duckdb.DuckDBPyConnection) -> None:

@@ -1,6 +1,5 @@
 """Charts of single heads and of the example of Figure 1: valid, described, to scale, and holding the rows."""
 
-from functools import cache
 from typing import Any
 
 import altair as alt
@@ -18,10 +17,8 @@ from reports.figures import intuition as example
 from reports.figures.parts import NOTHING_SELECTED, Figure
 from reports.findings import geometry as findings
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import DEGENERATE, SMALL, THREE
-from tests.reports.drawings import build_figures, drawn, parts
-
-STUDY = THREE
+from tests.reports.conftest import DEGENERATE, SMALL, THREE, Build
+from tests.reports.drawings import build_figures, changed, drawn, parts
 
 KEYS = ("diagnostics", "contributions", "spheres", "effective-dimension")
 
@@ -31,25 +28,9 @@ def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, F
     return build_figures(connection, study, geometry.build_section)
 
 
-def changed(*changes: str) -> dict[str, Figure]:
-    """The figures of ``STUDY`` after ``changes`` of its warehouse."""
-    with warehouse(STUDY) as connection:
-        for change in changes:
-            connection.execute(change)
-        return figures(connection, STUDY)
-
-
-@cache
-def degenerate(key: str) -> dict[str, Figure]:
-    with warehouse(DEGENERATE[key]) as connection:
-        return figures(connection, DEGENERATE[key])
-
-
 @pytest.fixture(scope="module")
-def several(three: duckdb.DuckDBPyConnection) -> dict[str, Figure]:
-    found = figures(three, STUDY)
-    assert list(found) == list(KEYS)
-    return found
+def shown(figures_of_three: dict[str, tuple[Build, Figure]]) -> dict[str, Figure]:
+    return {key: figures_of_three[key][1] for key in KEYS}
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +49,14 @@ def scales(spec: Any, channel: str) -> list[Any]:
     return [encoding[channel]["scale"] for encoding in encodings if "scale" in encoding.get(channel, {})]
 
 
-def test_figures_are_named_as_the_papers(several: dict[str, Figure], toy: Figure) -> None:
-    named = [toy.paper, *(figure.paper for figure in several.values())]
+def test_figures_are_named_as_the_papers(shown: dict[str, Figure], toy: Figure) -> None:
+    named = [toy.paper, *(figure.paper for figure in shown.values())]
     assert named == ["Figure 1", "Figure 7", "Figure 10", "Figure 9", ""]
-    assert all("paper" in figure.reading for figure in (toy, *several.values()))
+    assert all("paper" in figure.reading for figure in (toy, *shown.values()))
 
 
-def test_pairs_stand_one_above_the_other(several: dict[str, Figure]) -> None:
-    figure = several["diagnostics"]
+def test_pairs_stand_one_above_the_other(shown: dict[str, Figure]) -> None:
+    figure = shown["diagnostics"]
     assert figure.stacked
     titles = [spec["title"] for spec in specs(figure)]
     assert len(titles) == 2 * len({row["label"] for row in figure.table.to_pylist()})
@@ -83,8 +64,8 @@ def test_pairs_stand_one_above_the_other(several: dict[str, Figure]) -> None:
     assert [title.partition(": ")[2] for title in titles[::2]] == [title.partition(": ")[2] for title in titles[1::2]]
 
 
-def test_cosines_of_all_kinds_have_the_same_axis(several: dict[str, Figure]) -> None:
-    domains = [scale["domain"] for spec in specs(several["diagnostics"])[1::2] for scale in scales(spec, "y")]
+def test_cosines_of_all_kinds_have_the_same_axis(shown: dict[str, Figure]) -> None:
+    domains = [scale["domain"] for spec in specs(shown["diagnostics"])[1::2] for scale in scales(spec, "y")]
     assert len(domains) > 3
     assert all(domain == domains[0] for domain in domains)
 
@@ -312,21 +293,19 @@ def told(figure: Figure) -> str:
     return " ".join([figure.finding, *(spec["description"] for spec in specs(figure))])
 
 
-def test_examples_are_those_with_the_largest_margin(
-    three: duckdb.DuckDBPyConnection, several: dict[str, Figure]
-) -> None:
+def test_examples_are_those_with_the_largest_margin(three: duckdb.DuckDBPyConnection, shown: dict[str, Figure]) -> None:
     clearest = three.sql(
         "SELECT label, layer, head FROM head_taxonomy WHERE query = 23 "
         "QUALIFY row_number() OVER (PARTITION BY label ORDER BY margin DESC NULLS LAST, layer, head) = 1"
     ).fetchall()
     assert "Other" in {label for label, _, _ in clearest}
     for key in KEYS[:3]:
-        rows = several[key].table.to_pylist()
+        rows = shown[key].table.to_pylist()
         assert {(row["label"], row["layer"], row["head"]) for row in rows} == set(clearest)
 
 
-def test_a_study_without_a_selection_has_no_diagnostics() -> None:
-    found = degenerate("only itself")
+def test_a_study_without_a_selection_has_no_diagnostics(several: duckdb.DuckDBPyConnection) -> None:
+    found = figures(several, DEGENERATE["only itself"])
     assert found["diagnostics"].empty
     assert found["diagnostics"].finding == NOTHING_SELECTED
     (chart,) = found["contributions"].charts
@@ -335,7 +314,8 @@ def test_a_study_without_a_selection_has_no_diagnostics() -> None:
 
 @pytest.mark.slow
 def test_a_hidden_sink_leaves_its_lines_out_and_is_told() -> None:
-    found = degenerate("hidden sink")
+    with warehouse(DEGENERATE["hidden sink"]) as connection:
+        found = figures(connection, DEGENERATE["hidden sink"])
     figure = found["diagnostics"]
     assert "A window hides the sink." in told(figure)
     shown = {name for spec in specs(figure) for scale in scales(spec, "strokeDash") for name in scale["domain"]}
@@ -343,12 +323,14 @@ def test_a_hidden_sink_leaves_its_lines_out_and_is_told() -> None:
     assert "A window hides the sink." in found["contributions"].finding
 
 
-def test_vectors_of_norm_0_are_told() -> None:
-    found = changed(
+def test_vectors_of_norm_0_are_told(three: duckdb.DuckDBPyConnection) -> None:
+    changes = (
         "UPDATE principal_directions SET status = 'zero', share_1 = NULL, effective_dimension = NULL",
         "UPDATE contributions SET mean_norm_y = 0",
         "UPDATE diagnostics SET cos_sink = NULL, cos_last = NULL",
     )
+    with changed(three, *changes):
+        found = figures(three, THREE)
     assert "norm 0" in found["spheres"].finding
     assert "norm 0" in found["effective-dimension"].finding
     assert found["contributions"].finding == "No key contributes anything."

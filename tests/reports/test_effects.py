@@ -1,6 +1,5 @@
 """The section about what heads do: what its charts hold and its sentences say, and that most studies have none."""
 
-from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -13,11 +12,9 @@ from reports.figures.effects import build_sections
 from reports.findings import effects as findings
 from reports.findings.numbers import number
 from reports.queries import ask
-from tests.made_up import MadeUp, warehouse
+from tests.made_up import MadeUp
 from tests.reports.conftest import SMALL
-from tests.reports.drawings import build_figures, drawn
-
-TABLES = ("head_ablation", "sparsified_loss")
+from tests.reports.drawings import build_figures, changed, drawn
 
 
 def figures(connection: duckdb.DuckDBPyConnection, study: MadeUp) -> dict[str, Figure]:
@@ -50,18 +47,17 @@ def test_every_policy_has_a_line_of_its_own(small: duckdb.DuckDBPyConnection) ->
     assert len(scale["domain"]) == len(scale["range"]) == len({str(dash) for dash in scale["range"]}) == len(rows)
 
 
-def test_a_study_without_effects_has_no_section() -> None:
-    none, some = replace(SMALL, study="none", without=TABLES), replace(SMALL, study="some", without=TABLES[1:])
-    with warehouse(none, some) as connection:
-        assert figures(connection, none) == {}
-        assert set(figures(connection, some)) == {"loss-by-head", "loss-and-geometry"}
+def test_a_study_without_effects_has_no_section(small: duckdb.DuckDBPyConnection) -> None:
+    with changed(small, "DELETE FROM sparsified_loss"):
+        assert set(figures(small, SMALL)) == {"loss-by-head", "loss-and-geometry"}
+    with changed(small, "DELETE FROM sparsified_loss", "DELETE FROM head_ablation"):
+        assert figures(small, SMALL) == {}
 
 
-def test_zero_is_preferred_to_other_kinds(rows: list[dict[str, Any]]) -> None:
+def test_zero_is_preferred_to_other_kinds(small: duckdb.DuckDBPyConnection, rows: list[dict[str, Any]]) -> None:
     assert {row["kind"] for row in rows} == {"zero"}
-    with warehouse(replace(SMALL, study="mean")) as connection:
-        connection.execute("UPDATE head_ablation SET kind = 'mean' WHERE kind = 'zero'")
-        other = ask(connection, "ablation_by_head", study="mean").rows()
+    with changed(small, "UPDATE head_ablation SET kind = 'mean' WHERE kind = 'zero'"):
+        other = ask(small, "ablation_by_head", study=SMALL.study).rows()
     assert {row["kind"] for row in other} == {"mean"}
     assert "replaced by its mean" in findings.describe_ablation(other)
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -51,6 +52,12 @@ def explorer(heads: list[dict[str, Any]], curves: list[dict[str, Any]], n: int =
     return found
 
 
+@cache
+def plain() -> dict[str, Any]:
+    """The specification of ``made()``; only read."""
+    return explorer(*made())
+
+
 def embedded(spec: dict[str, Any]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = json.loads(next(iter(spec["datasets"].values()))) if "datasets" in spec else []
     return rows or json.loads(spec["data"]["values"])
@@ -68,7 +75,7 @@ def three_digits(value: float) -> float:
 
 def test_one_row_for_each_head_with_three_digits_of_every_number() -> None:
     heads, curves = made()
-    rows = embedded(explorer(heads, curves))
+    rows = embedded(plain())
     assert len(rows) == len(heads)
     for row, of_head, of_curve in zip(rows, heads, curves, strict=True):
         assert row["recall_at_n"] == pytest.approx(three_digits(of_head["recall"]), rel=1e-12)
@@ -81,7 +88,7 @@ def test_one_row_for_each_head_with_three_digits_of_every_number() -> None:
 @pytest.mark.slow
 def test_what_no_head_has_is_no_choice() -> None:
     heads, curves = made()
-    assert param(explorer(heads, curves), "quantity")["bind"]["options"] == [
+    assert param(plain(), "quantity")["bind"]["options"] == [
         *("precision_at_n", "recall_at_n", "label", "elbow_n", "rho_0")
     ]
     hidden = [row | {"rho_0": None} for row in heads]
@@ -99,15 +106,14 @@ def test_the_map_begins_with_attention_on_the_sink() -> None:
     quantity = param(explorer(seen, curves), "quantity")
     assert quantity["value"] == quantity["bind"]["options"][0] == "sink_weight"
     assert "auc_at_n" in quantity["bind"]["options"]
-    assert param(explorer(heads, curves), "quantity")["value"] == "precision_at_n"
+    assert param(plain(), "quantity")["value"] == "precision_at_n"
 
 
 def test_a_picture_says_what_colours_mean() -> None:
     """Beside the legend of numbers; the legend of kinds names its colours itself."""
-    spec = explorer(*made())
-    assert ">Precision at N = 4<" in vl_convert.vegalite_to_svg(spec)
-    spec["params"] = [row | ({"value": "label"} if row["name"] == "quantity" else {}) for row in spec["params"]]
-    drawn = vl_convert.vegalite_to_svg(spec)
+    assert ">Precision at N = 4<" in vl_convert.vegalite_to_svg(plain())
+    params = [row | ({"value": "label"} if row["name"] == "quantity" else {}) for row in plain()["params"]]
+    drawn = vl_convert.vegalite_to_svg(plain() | {"params": params})
     assert ">Precision at N = 4<" not in drawn
     assert ">Kind of head<" not in drawn
 
@@ -121,7 +127,7 @@ def test_it_begins_with_the_clearest_head() -> None:
 
 
 def test_both_inputs_and_a_click_choose() -> None:
-    chosen = param(explorer(*made()), "chosen")
+    chosen = param(plain(), "chosen")
     assert chosen["bind"]["layer"]["options"] == [0, 1]
     assert chosen["bind"]["head"]["options"] == [0, 1, 2]
     assert {name: bind["name"] for name, bind in chosen["bind"].items()} == {"layer": "Layer", "head": "Head"}
@@ -131,7 +137,7 @@ def test_both_inputs_and_a_click_choose() -> None:
 
 def test_numbers_are_written_only_in_rows_that_hold_them() -> None:
     written = '"style": "on-small"'
-    assert written in json.dumps(explorer(*made(2, 3)))
+    assert written in json.dumps(plain())
     assert written not in json.dumps(explorer(*made(30, 3)))
 
 

@@ -1,8 +1,6 @@
 """Scores of heads by other tools: what is read, what is refused in a line, and how they go with measures."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import duckdb
@@ -13,30 +11,20 @@ from scipy.stats import spearmanr
 from reports.external import Heads, correlate_scores, read_scores
 from reports.head_files import Choice, write
 from storage.errors import UserError
-from tests.made_up import warehouse
 from tests.refusals import read_refusal
-from tests.reports.conftest import SMALL
-
-STUDY = replace(SMALL, study="scored")
 
 
 @pytest.fixture(scope="module")
-def landed() -> Iterator[duckdb.DuckDBPyConnection]:
-    with warehouse(STUDY) as connection:
-        yield connection
+def heads(small: duckdb.DuckDBPyConnection) -> Heads:
+    return Heads.of(small, "small")
 
 
-@pytest.fixture(scope="module")
-def heads(landed: duckdb.DuckDBPyConnection) -> Heads:
-    return Heads.of(landed, "scored")
-
-
-def test_what_is_exported_comes_back(landed: duckdb.DuckDBPyConnection, heads: Heads, tmp_path: Path) -> None:
-    write(landed, "scored", Choice("retrieval", "effective_keys"), tmp_path / "scores.json")
+def test_what_is_exported_comes_back(small: duckdb.DuckDBPyConnection, heads: Heads, tmp_path: Path) -> None:
+    write(small, "small", Choice("retrieval", "effective_keys"), tmp_path / "scores.json")
     found = read_scores(tmp_path / "scores.json", "retrieval", heads)
-    rows = landed.sql("SELECT layer, head, effective_keys FROM concentration_means ORDER BY ALL").fetchall()
+    rows = small.sql("SELECT layer, head, effective_keys FROM concentration_means ORDER BY ALL").fetchall()
     assert found == {(layer, head): pytest.approx(keys) for layer, head, keys in rows}
-    write(landed, "scored", Choice("duo", "effective_keys", "mean"), tmp_path / "pattern")
+    write(small, "small", Choice("duo", "effective_keys", "mean"), tmp_path / "pattern")
     of_pattern = read_scores(tmp_path / "pattern", "duo", heads)
     assert of_pattern == read_scores(tmp_path / "pattern" / "full_attention_heads.tsv", "duo", heads)
     table = np.loadtxt(tmp_path / "pattern" / "full_attention_heads.tsv", delimiter="\t")
@@ -49,11 +37,11 @@ def test_columns_in_any_order_and_heads_left_out(heads: Heads, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_correlations_are_over_the_heads_that_have_both(landed: duckdb.DuckDBPyConnection, heads: Heads) -> None:
+def test_correlations_are_over_the_heads_that_have_both(small: duckdb.DuckDBPyConnection, heads: Heads) -> None:
     rng = np.random.default_rng(1)
     scores = {place: float(rng.normal()) for place in list(heads.kv_head)[1:]}
-    found = {row["measure"]: row for row in correlate_scores(landed, "scored", scores)}
-    rows = landed.sql("SELECT layer, head, effective_keys FROM concentration_means").fetchall()
+    found = {row["measure"]: row for row in correlate_scores(small, "small", scores)}
+    rows = small.sql("SELECT layer, head, effective_keys FROM concentration_means").fetchall()
     keys = {(layer, head): number for layer, head, number in rows}
     expected = spearmanr([scores[place] for place in scores], [keys[place] for place in scores]).statistic
     assert found["effective_keys"]["correlation_over_all"] == pytest.approx(expected)
@@ -115,9 +103,9 @@ def test_bytes_that_are_no_text(heads: Heads, tmp_path: Path) -> None:
         read_scores(tmp_path / "scores", "csv", heads)
 
 
-def test_a_study_that_has_not_landed(landed: duckdb.DuckDBPyConnection) -> None:
+def test_a_study_that_has_not_small(small: duckdb.DuckDBPyConnection) -> None:
     with pytest.raises(UserError, match="holds nothing of the study 'other'"):
-        Heads.of(landed, "other")
+        Heads.of(small, "other")
 
 
 def test_scores_of_one_number_are_read_as_numbers(heads: Heads, tmp_path: Path) -> None:

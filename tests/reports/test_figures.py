@@ -1,51 +1,39 @@
 """Figures of a page, whatever they show: described, in the theme's colours, and changed by the rows they are of."""
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import duckdb
 import pytest
 
-from reports.figures import BUILDERS, Figure, Section, Source
+from reports.figures import Figure
 from tests.made_up import MadeUp, warehouse
-from tests.reports.conftest import SMALL, SYNTHETIC, THREE
-from tests.reports.drawings import assert_described, build_figures
-
-Build = Callable[[Source], Section | tuple[Section, ...]]
+from tests.reports.conftest import SMALL, SYNTHETIC, THREE, Build
+from tests.reports.drawings import assert_described, build_figures, changed
 
 WITHOUT_AXES = {"spheres", "explorer", "head-map"}
 """Figures with a view in space, or of which each cell and point is named otherwise."""
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("study", [THREE, SMALL, SYNTHETIC], ids=lambda study: study.study)
-def test_every_chart_says_what_it_shows_in_the_colours_of_the_theme(study: MadeUp) -> None:
+def test_every_chart_says_what_it_shows_in_the_colours_of_the_theme(
+    figures_of_three: dict[str, tuple[Build, Figure]],
+) -> None:
+    assert_every_chart_says_what_it_shows({key: figure for key, (_, figure) in figures_of_three.items()})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", [SMALL, SYNTHETIC], ids=lambda study: study.study)
+def test_every_chart_of_other_studies_does(study: MadeUp) -> None:
     with warehouse(study) as connection:
-        figures = build_figures(connection, study)
+        assert_every_chart_says_what_it_shows(build_figures(connection, study))
+
+
+def assert_every_chart_says_what_it_shows(figures: dict[str, Figure]) -> None:
     for key, figure in figures.items():
         assert figure.finding.endswith(".")
         assert not {"None", "nan"} & set(re.findall(r"\w+", figure.finding))
         assert figure.empty or figure.reading
         for _, chart in figure.drawn:
             assert_described(chart.to_dict(), axes=key not in WITHOUT_AXES)
-
-
-@pytest.fixture(scope="module")
-def builders(three: duckdb.DuckDBPyConnection) -> dict[str, Build]:
-    """What builds the section of each figure."""
-    return {key: build for build in BUILDERS for key in build_figures(three, THREE, build)}
-
-
-@contextmanager
-def changed(connection: duckdb.DuckDBPyConnection, change: str) -> Iterator[None]:
-    """While it lasts, some rows are as ``change`` makes them."""
-    connection.begin()
-    try:
-        assert connection.execute(f"UPDATE {change}").fetchall()[0][0] > 0
-        yield
-    finally:
-        connection.rollback()
 
 
 def tell(figure: Figure) -> tuple[str, str]:
@@ -172,13 +160,14 @@ BOTH = {
 @pytest.mark.one_case
 @pytest.mark.parametrize("key", sorted({*DRAWN, *TOLD, *BOTH}))
 def test_a_change_of_its_rows_shows_in_a_figure(
-    three: duckdb.DuckDBPyConnection, builders: dict[str, Build], key: str
+    three: duckdb.DuckDBPyConnection, figures_of_three: dict[str, tuple[Build, Figure]], key: str
 ) -> None:
-    told, drawn = tell(build_figures(three, THREE, builders[key])[key])
+    build, figure = figures_of_three[key]
+    told, drawn = tell(figure)
     for changes, sentences, rows in ((DRAWN, False, True), (TOLD, True, False), (BOTH, True, True)):
         for change in changes.get(key, ()):
-            with changed(three, change):
-                told_after, drawn_after = tell(build_figures(three, THREE, builders[key])[key])
+            with changed(three, f"UPDATE {change}"):
+                told_after, drawn_after = tell(build_figures(three, THREE, build)[key])
             assert told_after != told or not sentences, change
             assert drawn_after != drawn or not rows, change
             assert not {"None", "nan"} & set(re.findall(r"\w+", told_after)), change

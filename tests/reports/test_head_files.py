@@ -1,8 +1,6 @@
 """Measures of heads as files: what the readers of other tools make of them, beside what the tables say."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +12,16 @@ import pytest
 
 from reports.head_files import SHARES, Choice, compute_pruned_shares, rank_scores, write
 from storage.errors import UserError
-from tests.made_up import warehouse
-from tests.reports.conftest import DEGENERATE, SMALL, THREE
-
-STUDY = replace(SMALL, study="heads")
-WINDOWED = replace(THREE, study="windowed")
-FLAT = replace(DEGENERATE["least"], study="flat")
-
-
-@pytest.fixture(scope="module")
-def landed() -> Iterator[duckdb.DuckDBPyConnection]:
-    with warehouse(STUDY, WINDOWED, FLAT) as connection:
-        yield connection
+from tests.reports.conftest import SMALL
+from tests.reports.drawings import changed
 
 
 def table(connection: duckdb.DuckDBPyConnection, column: str, source: str) -> np.ndarray:
     """A column of a table with a row for every head at the last query, (layers, heads)."""
     rows = connection.sql(
-        f"SELECT {column} FROM {source} WHERE study = 'heads' AND query = {STUDY.query} ORDER BY layer, head"
+        f"SELECT {column} FROM {source} WHERE study = 'small' AND query = {SMALL.query} ORDER BY layer, head"
     ).fetchall()
-    return np.array(rows, np.float64).reshape(STUDY.layers, STUDY.heads)
+    return np.array(rows, np.float64).reshape(SMALL.layers, SMALL.heads)
 
 
 def made_from(path: Path) -> dict[str, Any]:
@@ -53,15 +41,15 @@ def read_duo(folder: Path) -> tuple[np.ndarray, int, int]:
 
 @pytest.mark.parametrize("group", ["max", "mean"])
 def test_duo_gives_full_attention_to_the_heads_of_the_highest_measure(
-    landed: duckdb.DuckDBPyConnection, tmp_path: Path, group: str
+    several: duckdb.DuckDBPyConnection, tmp_path: Path, group: str
 ) -> None:
     choice = Choice("duo", "effective_keys", group, sink_size=64, recent_size=100)  # type: ignore[arg-type]
-    written = write(landed, "heads", choice, tmp_path / "pattern")
+    written = write(several, "small", choice, tmp_path / "pattern")
     assert {path.name for path in written} == {"full_attention_heads.tsv", "config.json", "made_from.json"}
     heads, sink, recent = read_duo(tmp_path / "pattern")
     assert (sink, recent) == (64, 100)
     assert heads.shape == (3, 2)
-    of_query_heads = table(landed, "effective_keys", "concentration_means").reshape(3, 2, 2)
+    of_query_heads = table(several, "effective_keys", "concentration_means").reshape(3, 2, 2)
     scores = of_query_heads.max(axis=2) if group == "max" else of_query_heads.mean(axis=2)
     for share in (0.2, 0.5, 0.8):  # as its sparsify_attention_heads chooses
         full = heads >= np.quantile(heads, share)
@@ -70,9 +58,9 @@ def test_duo_gives_full_attention_to_the_heads_of_the_highest_measure(
     assert (heads.min(), heads.max()) == (0, 1)
 
 
-def test_inverted_heads_of_the_lowest_measure_come_first(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+def test_inverted_heads_of_the_lowest_measure_come_first(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     for name, inverted in (("plain", False), ("inverted", True)):
-        write(landed, "heads", Choice("duo", "effective_keys", "mean", inverted), tmp_path / name)
+        write(several, "small", Choice("duo", "effective_keys", "mean", inverted), tmp_path / name)
     np.testing.assert_allclose(read_duo(tmp_path / "inverted")[0], 1 - read_duo(tmp_path / "plain")[0], atol=1e-8)
 
 
@@ -85,10 +73,10 @@ def test_ranks_count_equal_heads_half() -> None:
 
 
 def test_lukv_prunes_each_share_overall_and_never_less_where_more_is_pruned(
-    landed: duckdb.DuckDBPyConnection, tmp_path: Path
+    several: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
     path = tmp_path / "budgets.npy"
-    assert write(landed, "heads", Choice("lukv", "effective_keys", "mean"), path)[0] == path
+    assert write(several, "small", Choice("lukv", "effective_keys", "mean"), path)[0] == path
     curves = np.load(path, allow_pickle=False)
     assert curves.shape == (99, 3, 2)
     assert curves.dtype.kind == "f"
@@ -96,7 +84,7 @@ def test_lukv_prunes_each_share_overall_and_never_less_where_more_is_pruned(
         assert curves[index].mean() == pytest.approx((index + 1) / 100, abs=1e-12)
     assert (np.diff(curves, axis=0) >= -1e-12).all()
     assert ((curves >= 0) & (curves <= 1)).all()
-    scores = table(landed, "effective_keys", "concentration_means").reshape(3, 2, 2).mean(axis=2)
+    scores = table(several, "effective_keys", "concentration_means").reshape(3, 2, 2).mean(axis=2)
     kept = 1 - curves[98]
     np.testing.assert_allclose(kept / kept.sum(), scores / scores.sum(), rtol=1e-9)
 
@@ -117,62 +105,62 @@ def test_shares_are_those_of_a_slow_search(scores: list[list[float]]) -> None:
         np.testing.assert_allclose(found[index], bisected(np.array(scores, np.float64), share), atol=1e-9)
 
 
-def test_a_share_of_keys_needs_positive_numbers(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+def test_a_share_of_keys_needs_positive_numbers(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"is -.* for a head, but shares of keys need values above 0; choose"):
-        write(landed, "heads", Choice("lukv", "delta_loss_zero"), tmp_path / "x.npy")
+        write(several, "small", Choice("lukv", "delta_loss_zero"), tmp_path / "x.npy")
     assert list(tmp_path.iterdir()) == []
 
 
 # --- Retrieval_Head ---
 
 
-def test_retrieval_is_one_line_of_scores_by_sequence(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+def test_retrieval_is_one_line_of_scores_by_sequence(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     path = tmp_path / "scores.json"
-    write(landed, "heads", Choice("retrieval", "effective_keys"), path)
+    write(several, "small", Choice("retrieval", "effective_keys"), path)
     with path.open() as file:
         found = json.loads(file.readline())
         assert file.read() == ""
     assert list(found) == [f"{layer}-{head}" for layer in range(3) for head in range(4)]
     for name, scores in found.items():
         layer, head = map(int, name.split("-"))
-        rows = landed.execute(
-            "SELECT effective_keys FROM concentration WHERE study = 'heads' AND layer = ? AND head = ? "
+        rows = several.execute(
+            "SELECT effective_keys FROM concentration WHERE study = 'small' AND layer = ? AND head = ? "
             "ORDER BY sequence",
             [layer, head],
         ).fetchall()
         assert scores == [row[0] for row in rows]
-        assert len(scores) == STUDY.sequences
+        assert len(scores) == SMALL.sequences
 
 
 def test_mass_is_the_keys_that_hold_90_per_cent_of_the_weight(
-    landed: duckdb.DuckDBPyConnection, tmp_path: Path
+    several: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:
-    write(landed, "heads", Choice("retrieval", "mass"), tmp_path / "scores.json")
+    write(several, "small", Choice("retrieval", "mass"), tmp_path / "scores.json")
     found = json.loads((tmp_path / "scores.json").read_text())
-    rows = landed.sql(
-        f"SELECT n_90 FROM concentration WHERE study = 'heads' AND layer = 2 AND head = 1 AND query = {STUDY.query} "
+    rows = several.sql(
+        f"SELECT n_90 FROM concentration WHERE study = 'small' AND layer = 2 AND head = 1 AND query = {SMALL.query} "
         "ORDER BY sequence"
     )
     assert found["2-1"] == [n for (n,) in rows.fetchall()]
-    write(landed, "heads", Choice("json", "mass"), tmp_path / "mass.json")
+    write(several, "small", Choice("json", "mass"), tmp_path / "mass.json")
     (row,) = (row for row in json.loads((tmp_path / "mass.json").read_text()) if (row["layer"], row["head"]) == (2, 1))
     assert row["value"] == pytest.approx(np.mean(found["2-1"]))
     assert row["low"] < row["value"] < row["high"]
 
 
-def test_a_measure_of_all_sequences_is_one_score(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    write(landed, "heads", Choice("retrieval", "kl_zero", inverted=True), tmp_path / "scores.json")
+def test_a_measure_of_all_sequences_is_one_score(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    write(several, "small", Choice("retrieval", "kl_zero", inverted=True), tmp_path / "scores.json")
     found = json.loads((tmp_path / "scores.json").read_text())
-    rows = landed.sql("SELECT kl FROM head_ablation WHERE study = 'heads' AND kind = 'zero' ORDER BY layer, head")
+    rows = several.sql("SELECT kl FROM head_ablation WHERE study = 'small' AND kind = 'zero' ORDER BY layer, head")
     assert list(found.values()) == [[-kl] for (kl,) in rows.fetchall()]
 
 
-def test_recall_by_sequence_is_its_mean_over_ln_n(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    write(landed, "heads", Choice("retrieval", "recall"), tmp_path / "scores.json")
+def test_recall_by_sequence_is_its_mean_over_ln_n(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    write(several, "small", Choice("retrieval", "recall"), tmp_path / "scores.json")
     found = json.loads((tmp_path / "scores.json").read_text())
-    rows = landed.sql(
-        "SELECT n, k_in FROM selection_counts WHERE study = 'heads' AND layer = 1 AND head = 2 AND sequence = 1 "
-        f"AND query = {STUDY.query}"
+    rows = several.sql(
+        "SELECT n, k_in FROM selection_counts WHERE study = 'small' AND layer = 1 AND head = 2 AND sequence = 1 "
+        f"AND query = {SMALL.query}"
     ).fetchall()
     expected = sum(k_in / n / n for n, k_in in rows) / sum(1 / n for n, _ in rows)
     assert found["1-2"][1] == pytest.approx(expected, rel=1e-12)
@@ -181,34 +169,34 @@ def test_recall_by_sequence_is_its_mean_over_ln_n(landed: duckdb.DuckDBPyConnect
 # --- rows ---
 
 
-def test_rows_are_those_of_the_view(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+def test_rows_are_those_of_the_view(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     for form in ("csv", "parquet", "json"):
-        write(landed, "heads", Choice(form, None), tmp_path / f"all.{form}")  # type: ignore[arg-type]
+        write(several, "small", Choice(form, None), tmp_path / f"all.{form}")  # type: ignore[arg-type]
     whole = pq.read_table(tmp_path / "all.parquet").to_pylist()
     measures = {row["measure"] for row in whole}
     assert {"recall", "elbow", "margin", "effective_keys", "rho_0", "delta_loss_zero", "kl_sink"} <= measures
     assert len(whole) == len(measures) * 12
     assert json.loads((tmp_path / "all.json").read_text()) == whole
     assert len(pcsv.read_csv(tmp_path / "all.csv")) == len(whole)
-    (ends,) = landed.sql(
+    (ends,) = several.sql(
         "SELECT delta_loss, delta_loss_low, delta_loss_high FROM head_ablation "
-        "WHERE study = 'heads' AND layer = 1 AND head = 3 AND kind = 'zero'"
+        "WHERE study = 'small' AND layer = 1 AND head = 3 AND kind = 'zero'"
     ).fetchall()
     (ablated,) = (row for row in whole if (row["layer"], row["head"], row["measure"]) == (1, 3, "delta_loss_zero"))
     assert (ablated["value"], ablated["low"], ablated["high"]) == ends
     beside = made_from(tmp_path / "all.csv.made_from.json")
-    assert (beside["study"], beside["model"], beside["query"]) == ("heads", "embedded", STUDY.query)
+    assert (beside["study"], beside["model"], beside["query"]) == ("small", "embedded", SMALL.query)
     assert beside["versions"] == {"torch": "2.13.0", "device": "cpu"}
     assert {"layer": 1, "head": 3, "measure": "delta_loss_zero", "value": ablated["value"]}.items() <= next(
         row for row in beside["intervals"] if (row["layer"], row["head"], row["measure"]) == (1, 3, "delta_loss_zero")
     ).items()
 
 
-def test_one_measure_alone(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    write(landed, "heads", Choice("json", "elbow"), tmp_path / "elbow.json")
+def test_one_measure_alone(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    write(several, "small", Choice("json", "elbow"), tmp_path / "elbow.json")
     rows = json.loads((tmp_path / "elbow.json").read_text())
     found = np.array([[row["layer"], row["head"], row["value"]] for row in rows], np.float64)
-    expected = table(landed, "elbow_n", "elbows")
+    expected = table(several, "elbow_n", "elbows")
     np.testing.assert_array_equal(found[:, 2].reshape(3, 4), expected)
 
 
@@ -219,18 +207,18 @@ def test_one_measure_alone(landed: duckdb.DuckDBPyConnection, tmp_path: Path) ->
     ("study", "choice", "said"),
     [
         ("nothing", Choice("csv", None), "holds nothing of the study 'nothing'; run it first"),
-        ("heads", Choice("duo", None), "holds one measure; name it with --by"),
-        ("heads", Choice("duo", "beauty"), "has no measure 'beauty'; it has "),
-        ("heads", Choice("json", "beauty"), "has no measure 'beauty'; it has "),
-        ("windowed", Choice("duo", "sink_share"), r"'sink_share' does not exist for 6 of 18 heads"),
-        ("flat", Choice("duo", "effective_keys"), "cannot read a pattern with one layer or one KV head per layer"),
+        ("small", Choice("duo", None), "holds one measure; name it with --by"),
+        ("small", Choice("duo", "beauty"), "has no measure 'beauty'; it has "),
+        ("small", Choice("json", "beauty"), "has no measure 'beauty'; it has "),
+        ("three", Choice("duo", "sink_share"), r"'sink_share' does not exist for 6 of 18 heads"),
+        ("least", Choice("duo", "effective_keys"), "cannot read a pattern with one layer or one KV head per layer"),
     ],
 )
 def test_what_cannot_be_exported_is_one_line(
-    landed: duckdb.DuckDBPyConnection, tmp_path: Path, study: str, choice: Choice, said: str
+    several: duckdb.DuckDBPyConnection, tmp_path: Path, study: str, choice: Choice, said: str
 ) -> None:
     with pytest.raises(UserError, match=said) as caught:
-        write(landed, study, choice, tmp_path / "x")
+        write(several, study, choice, tmp_path / "x")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -238,35 +226,27 @@ def test_what_cannot_be_exported_is_one_line(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("DELETE FROM heads WHERE layer = 1", "layer 1 of 'heads' has no softmax attention"),
-        ("DELETE FROM heads WHERE layer = 2 AND kv_head = 1", "layer 2 of 'heads' has 1 head, and others 2"),
+        ("DELETE FROM heads WHERE layer = 1", "layer 1 of 'small' has no softmax attention"),
+        ("DELETE FROM heads WHERE layer = 2 AND kv_head = 1", "layer 2 of 'small' has 1 head, and others 2"),
     ],
 )
 def test_layers_that_a_table_cannot_hold(
-    landed: duckdb.DuckDBPyConnection, tmp_path: Path, change: str, said: str
+    several: duckdb.DuckDBPyConnection, tmp_path: Path, change: str, said: str
 ) -> None:
-    landed.begin()
-    try:
-        landed.execute(f"{change} AND study = 'heads'")
+    with changed(several, f"{change} AND study = 'small'"):
         for form in ("duo", "lukv"):
             with pytest.raises(UserError, match=said):
-                write(landed, "heads", Choice(form, "effective_keys"), tmp_path / "x")  # type: ignore[arg-type]
-    finally:
-        landed.rollback()
+                write(several, "small", Choice(form, "effective_keys"), tmp_path / "x")  # type: ignore[arg-type]
 
 
-def test_a_study_without_effects_says_what_they_need(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
-    landed.begin()
-    try:
-        landed.execute("DELETE FROM head_ablation WHERE study = 'heads'")
-        with pytest.raises(UserError, match=r"no measure 'delta_loss_zero' \(heads are ablated only if .* `effects`\)"):
-            write(landed, "heads", Choice("duo", "delta_loss_zero"), tmp_path / "x")
-    finally:
-        landed.rollback()
+def test_a_study_without_effects_says_what_they_need(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+    said = r"no measure 'delta_loss_zero' \(heads are ablated only if .* `effects`\)"
+    with changed(several, "DELETE FROM head_ablation WHERE study = 'small'"), pytest.raises(UserError, match=said):
+        write(several, "small", Choice("duo", "delta_loss_zero"), tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_that_cannot_be_written(landed: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written(several: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="cannot be written"):
-        write(landed, "heads", Choice("csv", None), tmp_path / "file" / "x.csv")
+        write(several, "small", Choice("csv", None), tmp_path / "file" / "x.csv")

@@ -1,6 +1,5 @@
 """The map of heads: regions that hold their kinds, what colours the points, its sentence, and the choice of a head."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -11,10 +10,9 @@ import pytest
 from reports.charts import head_map as charts
 from reports.figures import explorer, find_source
 from reports.findings.head_map import describe_map
-from reports.page import ReportSummary, write_report
 from reports.queries import ask
 from tests.made_up import warehouse
-from tests.reports.conftest import DEGENERATE, SYNTHETIC, THREE
+from tests.reports.conftest import DEGENERATE, SYNTHETIC, THREE, Writer
 from tests.reports.driver import Browser
 
 READY = "return document.documentElement.dataset.charts == 'drawn'"
@@ -106,28 +104,23 @@ def test_the_sentence_says_what_the_axes_are_and_how_firm_the_kinds_are() -> Non
     assert describe_map(rows(), AXES, [], []).startswith("To the right")
 
 
-@pytest.fixture(scope="module")
-def connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    with warehouse(THREE, SYNTHETIC) as found:
-        yield found
-
-
-def test_rows_are_those_of_their_tables(connection: duckdb.DuckDBPyConnection) -> None:
-    found = ask(connection, "head_map", study="three", query=23).rows()
-    places = connection.sql("SELECT layer, head, x, y FROM head_plane WHERE study = 'three' ORDER BY ALL").fetchall()
+def test_rows_are_those_of_their_tables(three: duckdb.DuckDBPyConnection) -> None:
+    found = ask(three, "head_map", study="three", query=23).rows()
+    places = three.sql("SELECT layer, head, x, y FROM head_plane WHERE study = 'three' ORDER BY ALL").fetchall()
     assert [(row["layer"], row["head"], row["x"], row["y"]) for row in found] == places
     assert len(found) == 18
     for row in found:
         head = f"study = 'three' AND layer = {row['layer']} AND head = {row['head']}"
         own = f"SELECT DISTINCT label FROM head_taxonomy WHERE query = 23 AND {head}"
         moved = f"SELECT DISTINCT label FROM kinds_moved WHERE query = 23 AND {head}"
-        labels = {label for statement in (own, moved) for (label,) in connection.sql(statement).fetchall()}
+        labels = {label for statement in (own, moved) for (label,) in three.sql(statement).fetchall()}
         assert (set(row["reached"]), row["kept"]) == (labels, len(labels) == 1)
         asked = f"SELECT label FROM head_labels WHERE {head} ORDER BY lift DESC, label"
-        assert row["patterns"] == [label for (label,) in connection.sql(asked).fetchall()]
+        assert row["patterns"] == [label for (label,) in three.sql(asked).fetchall()]
         assert row["delta_loss"] is not None
     assert {row["kept"] for row in found} == {True, False}
-    synthetic = ask(connection, "head_map", study="synthetic", query=23).rows()
+    with warehouse(SYNTHETIC) as connection:
+        synthetic = ask(connection, "head_map", study="synthetic", query=23).rows()
     assert {row["patterns"] is None for row in synthetic} == {True}
 
 
@@ -142,14 +135,9 @@ def test_a_study_whose_heads_do_not_differ_says_so() -> None:
 # --- in a browser ---
 
 
-@pytest.fixture(scope="module")
-def report(connection: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
-    return write_report(connection, THREE.study, tmp_path_factory.mktemp("map") / "three.html", map_n=4)
-
-
 @pytest.mark.slow
-def test_a_click_on_a_point_chooses_its_head_everywhere(browser: Browser, report: ReportSummary) -> None:
-    browser.open(report.path)
+def test_a_click_on_a_point_chooses_its_head_everywhere(browser: Browser, written: Writer) -> None:
+    browser.open(written(THREE, 4).path)
     browser.wait(READY, 60)
     browser.wait("return !document.querySelector('.reader').hidden")
     x, y, label = browser.run(

@@ -14,7 +14,7 @@ from reports.findings.numbers import number
 from reports.queries import ask
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import SMALL, THREE
-from tests.reports.drawings import build_figures, drawn
+from tests.reports.drawings import build_figures, changed, drawn
 
 STUDY = THREE
 TABLES = (
@@ -59,13 +59,12 @@ def test_four_figures_hold_the_rows_of_the_tables(three: duckdb.DuckDBPyConnecti
     assert heads == dict.fromkeys(("auc", "recall"), STUDY.layers * STUDY.heads)
 
 
-def test_the_best_of_one_temperature_is_not_told() -> None:
+def test_the_best_of_one_temperature_is_not_told(small: duckdb.DuckDBPyConnection) -> None:
     """A twin is measured at T = 1 alone; its page said that AUC is most often largest there, in all heads."""
-    with warehouse(replace(SMALL, study="twin")) as found:
-        several = limits(found, replace(SMALL, study="twin"))["temperature"]
-        for table in ("sensitivity", "temperature_means"):
-            found.execute(f"DELETE FROM {table} WHERE temperature <> 1")
-        alone = limits(found, replace(SMALL, study="twin"))["temperature"]
+    several = limits(small, SMALL)["temperature"]
+    tables = ("sensitivity", "temperature_means")
+    with changed(small, *(f"DELETE FROM {table} WHERE temperature <> 1" for table in tables)):
+        alone = limits(small, SMALL)["temperature"]
     assert (len(several.charts), len(alone.charts)) == (2, 1)
     assert "most often largest" in several.finding
     assert "most often largest" not in alone.finding

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from tests.made_up import MadeUp, tables, warehouse
 from tests.reports.conftest import (
     DEGENERATE,
     HOSTILE,
+    INDEX,
     LARGE,
     OLDER,
     SMALL,
@@ -34,6 +34,7 @@ from tests.reports.conftest import (
     Writer,
     hostile_study,
 )
+from tests.reports.drawings import changed
 from tests.reports.pages import Page, unpacked
 from tests.reports.verdicts import normalise
 
@@ -125,13 +126,10 @@ OPTIONAL = {
 }
 """Figures that a study lacks of which nothing of the kind was measured."""
 
-INDEX = "../index.html"
-"""Where the page of these tests leads back to."""
-
 
 @pytest.fixture(scope="module")
-def report(small: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
-    return write_report(small, SMALL.study, tmp_path_factory.mktemp("small") / "small.html", map_n=4, home=INDEX)
+def report(written: Writer) -> ReportSummary:
+    return written(SMALL, 4)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +140,7 @@ def page(report: ReportSummary) -> Page:
 def test_the_summary_says_what_was_written(report: ReportSummary) -> None:
     assert report.bytes == report.path.stat().st_size
     assert report.charts == sum(FIGURES.values())
-    assert [entry.name for entry in report.path.parent.iterdir()] == ["small.html"]
+    assert {entry.name for entry in report.path.parent.iterdir()} == {"report.html", "summary"}
 
 
 def test_every_figure_has_charts_or_a_table_words_rows_and_sql(page: Page) -> None:
@@ -494,11 +492,12 @@ def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("grid", "told"), [({"n": [1, 2]}, "no fit to draw heads from"), (None, "attention-geometry run synthetic")]
 )
-def test_a_grid_that_was_asked_for_and_not_drawn_is_told(grid: object, told: str) -> None:
+def test_a_grid_that_was_asked_for_and_not_drawn_is_told(
+    small: duckdb.DuckDBPyConnection, grid: object, told: str
+) -> None:
     provenance = {"summaries": {"bounds_in_expectation": {"settings": {"monte_carlo": grid}}}}
-    with warehouse(replace(SMALL, without=("monte_carlo",))) as connection:
-        connection.execute("UPDATE studies SET provenance = ?", [json.dumps(provenance)])
-        section = bounds.build_analysis(find_source(connection, SMALL.study, map_n=8))
+    with changed(small, "DELETE FROM monte_carlo", f"UPDATE studies SET provenance = '{json.dumps(provenance)}'"):
+        section = bounds.build_analysis(find_source(small, SMALL.study, map_n=8))
     (figure,) = (figure for figure in section.figures if figure.key == "monte-carlo")
     assert figure.empty
     assert told in figure.finding

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -15,7 +14,7 @@ from reports.findings.numbers import Row
 from reports.queries import ask
 from sql.thresholds import THRESHOLDS
 from tests.made_up import MadeUp, tables, warehouse
-from tests.reports.conftest import DEGENERATE, LONG, OLDER, SMALL, SYNTHETIC, THREE
+from tests.reports.conftest import DEGENERATE, LONG, OLDER, SEVERAL, SMALL, SYNTHETIC, THREE
 from tests.reports.drawings import of_shown
 
 PARAMETERS: dict[str, str | float | None] = {
@@ -55,21 +54,14 @@ def inserted() -> dict[str, dict[str, np.ndarray]]:
     return {name: frame(rows) for name, rows in tables(SMALL).items()}
 
 
-@pytest.fixture(scope="module")
-def both() -> Iterator[duckdb.DuckDBPyConnection]:
-    """The study ``small`` behind another one."""
-    with warehouse(replace(THREE, study="other"), SMALL) as connection:
-        yield connection
-
-
 @pytest.mark.parametrize("name", OF_STUDIES)
 def test_queries_have_rows_of_one_study_only(
-    small: duckdb.DuckDBPyConnection, both: duckdb.DuckDBPyConnection, name: str
+    small: duckdb.DuckDBPyConnection, several: duckdb.DuckDBPyConnection, name: str
 ) -> None:
     rows = ask(small, name, **parameters_of(name)).rows()
     assert (rows == []) == (name in {"label_changes", "planted_recovery"})
     if name != "studies_overview":
-        assert ask(both, name, **parameters_of(name)).rows() == rows
+        assert ask(several, name, **parameters_of(name)).rows() == rows
 
 
 @pytest.mark.one_case
@@ -306,13 +298,12 @@ def test_bounds_at_the_best_kappa(three: duckdb.DuckDBPyConnection) -> None:
         assert [row[name] for name in names] == [wanted[f"{metric}_{name}"] for name in names]
 
 
-def test_elbows(small: duckdb.DuckDBPyConnection) -> None:
+def test_elbows(small: duckdb.DuckDBPyConnection, several: duckdb.DuckDBPyConnection) -> None:
     rows = ask(small, "elbow_by_head", study=SMALL.study, query=SMALL.query).rows()
     found = [row["elbow_n"] for row in rows]
     assert len(found) == SMALL.layers * SMALL.heads
     study = DEGENERATE["only itself"]
-    with warehouse(study) as connection:
-        alone = ask(connection, "elbow_by_head", study=study.study, query=study.query).rows()
+    alone = ask(several, "elbow_by_head", study=study.study, query=study.query).rows()
     assert [row["elbow_n"] for row in alone] == [None] * study.layers * study.heads
 
 
@@ -779,15 +770,13 @@ def test_the_curves_of_every_head_are_lists_of_equal_length(three: duckdb.DuckDB
             assert [at[name] for name in names] == [vectors[n][name] for name in names]
 
 
-def test_every_study_has_a_line_of_the_index() -> None:
-    empty = replace(SMALL, study="empty", without=tuple(sorted({*sql.list_names("schema")} - {"studies"})))
-    with warehouse(THREE, empty, SMALL) as connection:
-        rows = {row["study"]: row for row in ask(connection, "studies_overview").rows()}
-        claims = ask(connection, "claims", study="three").rows()
-        labels = [row["label"] for row in of_heads(connection, 23)]
-        means = connection.sql("FROM selection_means_model WHERE study = 'three'").to_arrow_table().to_pylist()
-        sinks = ask(connection, "sink_by_head", study="three", query=23).rows()
-    assert list(rows) == ["empty", "small", "three"]
+def test_every_study_has_a_line_of_the_index(several: duckdb.DuckDBPyConnection) -> None:
+    rows = {row["study"]: row for row in ask(several, "studies_overview").rows()}
+    claims = ask(several, "claims", study="three").rows()
+    labels = [row["label"] for row in of_heads(several, 23)]
+    means = several.sql("FROM selection_means_model WHERE study = 'three'").to_arrow_table().to_pylist()
+    sinks = ask(several, "sink_by_head", study="three", query=23).rows()
+    assert list(rows) == sorted(study.study for study in SEVERAL)
     row = rows["three"]
     assert row["claims_judged"] == sum(claim["verdict"] in {"supported", "not supported"} for claim in claims)
     assert row["claims_supported"] == sum(claim["verdict"] == "supported" for claim in claims)

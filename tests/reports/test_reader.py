@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -10,32 +9,26 @@ import pytest
 
 from reports import reader
 from reports.figures import find_source
-from reports.page import ReportSummary, write_report
-from tests.made_up import warehouse
-from tests.reports.conftest import HOSTILE, SMALL, THREE
+from reports.page import ReportSummary
+from tests.reports.conftest import HOSTILE, THREE, Writer
+from tests.reports.drawings import changed
 from tests.reports.driver import Browser
 
 READY = "return document.documentElement.dataset.charts == 'drawn' && !document.querySelector('.reader').hidden"
 TAB = "\ue004"
 
 
-@pytest.fixture(scope="module")
-def connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    with warehouse(THREE, replace(SMALL, study="without", without=("top_keys",))) as found:
-        yield found
+def collect(connection: duckdb.DuckDBPyConnection) -> dict[str, Any] | None:
+    return reader.collect_reader(find_source(connection, THREE.study, map_n=4))
 
 
-def collect(connection: duckdb.DuckDBPyConnection, study: str = THREE.study) -> dict[str, Any] | None:
-    return reader.collect_reader(find_source(connection, study, map_n=4))
-
-
-def test_keys_and_tokens_are_those_of_the_tables(connection: duckdb.DuckDBPyConnection) -> None:
-    found = collect(connection)
+def test_keys_and_tokens_are_those_of_the_tables(three: duckdb.DuckDBPyConnection) -> None:
+    found = collect(three)
     assert found is not None
     asked = "SELECT token FROM tokens WHERE study = 'three' AND sequence = 1 ORDER BY position"
-    assert found["tokens"][1] == [token for (token,) in connection.sql(asked).fetchall()]
+    assert found["tokens"][1] == [token for (token,) in three.sql(asked).fetchall()]
     assert len(found["tokens"]) == THREE.sequences
-    rows = connection.sql("SELECT * FROM top_keys WHERE study = 'three'").to_arrow_table().to_pylist()
+    rows = three.sql("SELECT * FROM top_keys WHERE study = 'three'").to_arrow_table().to_pylist()
     places = {(row["sequence"], row["query"], row["layer"], row["head"], row["rank"]): row for row in rows}
     seen = 0
     for sequence, query, layer, head, n, *lists in found["keys"]:
@@ -47,7 +40,7 @@ def test_keys_and_tokens_are_those_of_the_tables(connection: duckdb.DuckDBPyConn
             assert distance == pytest.approx(row["relative_distance"], rel=6e-3)
             seen += 1
     assert seen == len(rows)
-    labels = connection.sql("SELECT layer, head, label FROM head_labels WHERE study = 'three'").fetchall()
+    labels = three.sql("SELECT layer, head, label FROM head_labels WHERE study = 'three'").fetchall()
     assert found["patterns"].keys() == {f"{layer}.{head}" for layer, head, _ in labels}
     for layer, head, label in labels:
         assert f"{label}: " in found["patterns"][f"{layer}.{head}"]
@@ -66,17 +59,17 @@ def holds(label: str, key: int, query: int, text: list[int]) -> bool:
 
 
 def test_examples_are_the_heads_of_largest_share_where_their_keys_hold_most(
-    connection: duckdb.DuckDBPyConnection,
+    three: duckdb.DuckDBPyConnection,
 ) -> None:
-    found = collect(connection)
+    found = collect(three)
     assert found is not None
     texts: dict[int, list[int]] = {}
-    for sequence, token in connection.sql(
+    for sequence, token in three.sql(
         "SELECT sequence, token_id FROM tokens WHERE study = 'three' ORDER BY sequence, position"
     ).fetchall():
         texts.setdefault(sequence, []).append(token)
     for label, _, heads, strongest in found["examples"]:
-        ranked = connection.execute(
+        ranked = three.execute(
             "SELECT layer, head FROM head_labels WHERE study = 'three' AND label = ? ORDER BY share DESC, layer, head",
             [label],
         ).fetchall()
@@ -84,7 +77,7 @@ def test_examples_are_the_heads_of_largest_share_where_their_keys_hold_most(
         assert [(layer, head) for layer, head, *_ in strongest] == ranked[:5]
         for layer, head, sequence, query, share in strongest:
             weights: dict[tuple[int, int], float] = {}
-            for at, asked, position, weight in connection.sql(
+            for at, asked, position, weight in three.sql(
                 "SELECT sequence, query, position, weight FROM top_keys WHERE study = 'three' "
                 f"AND layer = {layer} AND head = {head}"
             ).fetchall():
@@ -95,32 +88,33 @@ def test_examples_are_the_heads_of_largest_share_where_their_keys_hold_most(
                     weights[at, asked] = held + weight
             assert weights[sequence, query] == pytest.approx(max(weights.values()), rel=1e-6)
             assert 0 < share <= 1
-    labels = connection.sql("SELECT DISTINCT label FROM head_labels WHERE study = 'three'").fetchall()
+    labels = three.sql("SELECT DISTINCT label FROM head_labels WHERE study = 'three'").fetchall()
     assert {label for label, *_ in found["examples"]} == {label for (label,) in labels}
 
 
 def test_there_are_as_many_sequences_as_a_page_holds(
-    connection: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+    three: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_one = connection.sql("SELECT count(*) FROM top_keys WHERE study = 'three' AND sequence = 0").fetchall()[0][0]
+    of_one = three.sql("SELECT count(*) FROM top_keys WHERE study = 'three' AND sequence = 0").fetchall()[0][0]
     for most, expected in ((1, 1), (2 * of_one, 2), (2 * of_one - 1, 1)):
         monkeypatch.setattr(reader, "MOST_KEYS", most)
-        found = collect(connection)
+        found = collect(three)
         assert found is not None
         assert {row[0] for row in found["keys"]} == set(range(expected))
         assert len(found["tokens"]) == expected
 
 
-def test_a_study_without_keys_has_no_reader(connection: duckdb.DuckDBPyConnection) -> None:
-    assert collect(connection, "without") is None
+def test_a_study_without_keys_has_no_reader(three: duckdb.DuckDBPyConnection) -> None:
+    with changed(three, "DELETE FROM top_keys"):
+        assert collect(three) is None
 
 
 # --- in a browser ---
 
 
 @pytest.fixture(scope="module")
-def report(connection: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathFactory) -> ReportSummary:
-    return write_report(connection, THREE.study, tmp_path_factory.mktemp("reader") / "three.html", map_n=4)
+def report(written: Writer) -> ReportSummary:
+    return written(THREE, 4)
 
 
 @pytest.fixture
@@ -150,13 +144,13 @@ def shown(opened: Browser) -> dict[int, bool]:
     return {int(at): within for at, within in opened.run(keys)}
 
 
-def test_the_keys_of_the_head_that_is_chosen_are_shaded(opened: Browser, connection: duckdb.DuckDBPyConnection) -> None:
+def test_the_keys_of_the_head_that_is_chosen_are_shaded(opened: Browser, three: duckdb.DuckDBPyConnection) -> None:
     """With outlines for the N of the slider, of which there are as many as K_in counts; the query is in view."""
     for query, n in ((11, 7), (11, 2), (23, 2), (23, 7)):
         choose(opened, sequence=2, query=query, layer=1, head=4, shown=n)
         place = f"study = 'three' AND sequence = 2 AND layer = 1 AND head = 4 AND query = {query}"
-        rows = connection.sql(f"SELECT position FROM top_keys WHERE {place} AND rank <= {n}").fetchall()
-        ((k_in,),) = connection.sql(f"SELECT k_in FROM selection_counts WHERE {place} AND n = {n}").fetchall()
+        rows = three.sql(f"SELECT position FROM top_keys WHERE {place} AND rank <= {n}").fetchall()
+        ((k_in,),) = three.sql(f"SELECT k_in FROM selection_counts WHERE {place} AND n = {n}").fetchall()
         found = shown(opened)
         assert [*found] == sorted(position for (position,) in rows)
         assert sum(found.values()) == k_in
