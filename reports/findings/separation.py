@@ -95,6 +95,8 @@ def describe_course(curves: Sequence[Row], metric: str) -> str:
 def describe_spread(curves: Sequence[Row], metric: str) -> str:
     """The N at which heads differ most in one metric (``curves_by_n``)."""
     widest = max((row for row in curves if row["metric"] == metric), key=lambda row: row["p90"] - row["p10"])
+    if widest["p90"] == widest["p10"]:
+        return f"In {NAMES[metric]} there is no difference between heads."
     return (
         f"In {NAMES[metric]} heads differ most at N = {widest['n']:,}: the middle 80 % lie between "
         f"{number(widest['p10'])} and {number(widest['p90'])}."

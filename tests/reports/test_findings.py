@@ -416,6 +416,17 @@ def test_the_later_norm_is_the_mean_over_positions() -> None:
     assert values_findings.describe_value_norm(rows) == said  # (9 + 3 · 5 + 5 · 6) / 9
 
 
+def test_one_head_has_neither_a_range_nor_a_spread() -> None:
+    """They were “0.133 to 0.133”, and “heads differ most at N = 1: the middle 80 % lie between 1 and 1”."""
+    assert "error of the exponential is 0.25 in 1 KV head" in values_findings.describe_similarity_errors(
+        [{"mae": 0.25, "preferred": "exponential", "status": "ok"}]
+    )
+    curve = [{"metric": "recall", "n": n, "p10": 0.5 / n, "p90": 0.5 / n} for n in (1, 2)]
+    assert separation_findings.describe_spread(curve, "recall") == "In Recall there is no difference between heads."
+    curve[1]["p90"] = 0.75
+    assert "differ most at N = 2" in separation_findings.describe_spread(curve, "recall")
+
+
 def test_a_jump_of_the_mean_weight_is_told_where_windows_begin() -> None:
     """It was fitted, and told as growth towards the query, of a model of uniform weights."""
     row = {"last_position": 0, "mean": 0.01, "heads": 8}
