@@ -104,6 +104,7 @@ def _make_environment() -> jinja2.Environment:
         "typeset": _typeset,
         "count_of": numbers.count,
         "model_of": settings.name_model,
+        "short": settings.shorten_path,
         "percent": numbers.percent,
     }
     environment.filters |= {"number": numbers.number, "together": _keep_together, "visible": replace_controls}

@@ -105,10 +105,12 @@ def _build_model(source: Source) -> Figure:
 def _build_curves(source: Source) -> Figure:
     draft = Draft("similarity-heads", "Similarity in single KV heads", source.ask_study("similarity_curves"))
     tables = {which: draft.table.filter(pc.equal(draft.table["which"], which)) for which in _WHICH}
-    curves = {which: table for which, table in tables.items() if has_values(table, "mean_cosine")}
-    if not curves:
+    known = {which: table for which, table in tables.items() if has_values(table, "mean_cosine")}
+    if not known:
         return draft.leave_empty(_explain_no_fit(source))
-    titles = {which: f"{_WHICH[which]}: {_name_kv_head(table.to_pylist()[0])}" for which, table in curves.items()}
+    names = {_name_kv_head(table.to_pylist()[0]): which for which, table in reversed(known.items())}
+    curves = {which: table for which, table in known.items() if which in names.values()}  # each KV head once
+    titles = {which: f"{_WHICH[which]}: {name}" for name, which in names.items()}
     return draft.show(
         numbers.join_sentences(
             *(findings.describe_similarity_curve(table.to_pylist(), titles[which]) for which, table in curves.items())

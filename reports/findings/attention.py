@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from math import pi
 from statistics import fmean
 
@@ -25,7 +26,14 @@ def describe_attention(weights: Sequence[Row], query: int) -> str:
         return f"No head sees position 0: a sliding window hides it from all. The query gives {itself}."
     heads = max(row["heads"] for row in weights)
     some = "" if sink["heads"] == heads else f" from the {count(sink['heads'], 'head')} of {heads} that see it"
-    return f"On average position 0 gets {percent(sink['mean'])} of the query’s attention{some}, and {itself}."
+    begins = [str(row["first_position"]) for before, row in pairwise(weights) if row["heads"] > before["heads"]]
+    return join_sentences(
+        f"On average position 0 gets {percent(sink['mean'])} of the query’s attention{some}, and {itself}.",
+        f"Sliding windows begin at position {', '.join(begins)}: the mean jumps there, since heads that see fewer keys "
+        "give each more weight, and its fit takes that for growth."
+        if begins
+        else "",
+    )
 
 
 def describe_sink_by_layer(sinks: Sequence[Row]) -> str:

@@ -92,13 +92,13 @@ def describe_curve(curves: Sequence[Row], metric: str) -> str:
 
 
 def describe_spread(curves: Sequence[Row], metrics: Sequence[str]) -> str:
-    """The N at which heads differ most in some metrics (``curves_by_n``)."""
-    widest = {
-        metric: max((row for row in curves if row["metric"] == metric), key=lambda row: row["p90"] - row["p10"])["n"]
+    """The N at which heads differ most in some metrics (``curves_by_n``); empty if they are equal in all."""
+    widest = [
+        max((row for row in curves if row["metric"] == metric), key=lambda row: row["p90"] - row["p10"])
         for metric in metrics
-    }
-    places = " and ".join(f"in {NAMES[metric]} at N = {n:,}" for metric, n in widest.items())
-    return f"Heads differ most {places}."
+    ]
+    places = [f"in {NAMES[row['metric']]} at N = {row['n']:,}" for row in widest if row["p90"] > row["p10"]]
+    return f"Heads differ most {' and '.join(places)}." if places else ""
 
 
 def describe_fewer_heads(curves: Sequence[Row]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from reports.findings.numbers import Row, count, format_spans
@@ -16,7 +17,12 @@ CAPTURED = {
 def name_model(study: Row) -> str:
     """The name of a study's model in titles: of a GGUF file its own, as metadata may name a training run."""
     file = str(study["model"]).rsplit("/", 1)[-1]
-    return file.removesuffix(".gguf") if file.endswith(".gguf") else str(study["model_name"])
+    return file.removesuffix(".gguf") if file.endswith(".gguf") else shorten_path(str(study["model_name"]))
+
+
+def shorten_path(name: str) -> str:
+    """The last part of a path of this machine, which means nothing to other readers; any other name as it is."""
+    return PurePath(name).name if PurePath(name).is_absolute() else name
 
 
 def list_facts(study: Row) -> dict[str, str]:

@@ -39,7 +39,8 @@ def describe_norm_variation(heads: Sequence[Row]) -> str:
 
 
 def _format_range(values: Sequence[float]) -> str:
-    return f"{number(min(values))} to {number(max(values))}"
+    low, high = number(min(values)), number(max(values))
+    return low if low == high else f"{low} to {high}"
 
 
 def describe_similarity_errors(heads: Sequence[Row]) -> str:

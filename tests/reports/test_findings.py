@@ -12,6 +12,7 @@ from reports.findings import headlines as headlines_findings
 from reports.findings import numbers
 from reports.findings import recovery as recovery_findings
 from reports.findings import separation as separation_findings
+from reports.findings import settings as settings_findings
 from reports.findings import values as values_findings
 from reports.findings.claims import VERDICTS
 from reports.findings.numbers import Row
@@ -413,6 +414,38 @@ def test_the_later_norm_is_the_mean_over_positions() -> None:
     rows = [{"first_position": first, "last_position": last, "mean": mean} for first, last, mean in runs]
     said = "The mean norm is 1 at position 0 and 6 over the later positions."
     assert values_findings.describe_value_norm(rows) == said  # (9 + 3 · 5 + 5 · 6) / 9
+
+
+def test_one_head_has_neither_a_range_nor_a_spread() -> None:
+    """They were “0.133 to 0.133”, and “heads differ most at N = 1: the middle 80 % lie between 1 and 1”."""
+    assert "error of the exponential is 0.25 in 1 KV head" in values_findings.describe_similarity_errors(
+        [{"mae": 0.25, "preferred": "exponential", "status": "ok"}]
+    )
+    curve = [{"metric": "recall", "n": n, "p10": 0.5 / n, "p90": 0.5 / n} for n in (1, 2)]
+    assert not separation_findings.describe_spread(curve, ["recall"])
+    curve[1]["p90"] = 0.75
+    assert separation_findings.describe_spread(curve, ["recall"]) == "Heads differ most in Recall at N = 2."
+
+
+def test_a_jump_of_the_mean_weight_is_told_where_windows_begin() -> None:
+    """It was fitted, and told as growth towards the query, of a model of uniform weights."""
+    row = {"last_position": 0, "mean": 0.01, "heads": 8}
+    rows = [{**row, "first_position": 0}, {**row, "first_position": 1}, {**row, "first_position": 64, "heads": 16}]
+    jumps = "Sliding windows begin at position 64: the mean jumps there, since heads that see fewer keys"
+    assert jumps in attention_findings.describe_attention(rows, 95)
+    assert "windows" not in attention_findings.describe_attention(rows[:2], 95)
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "title"),
+    [
+        ("/home/me/models/gpt2", "/home/me/models/gpt2", "gpt2"),
+        ("/home/me/m.Q4_1.gguf", "run of me", "m.Q4_1"),
+        ("openai-community/gpt2", "openai-community/gpt2", "openai-community/gpt2"),
+    ],
+)
+def test_a_title_names_no_folder_of_this_machine(model: str, name: str, title: str) -> None:
+    assert settings_findings.name_model({"model": model, "model_name": name}) == title
 
 
 def test_heads_that_share_an_extreme_are_counted() -> None:
