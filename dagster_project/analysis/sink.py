@@ -63,18 +63,13 @@ class _Sums:
     def add(self, recall: F64, rho_0: F64) -> None:
         """Add the heads of a layer that have a ρ_0 in some sequence."""
         seen = ~np.isnan(rho_0).all(axis=0)
-        x, y = (
-            np.concatenate([average_known(of)[None], leave_one_out(of)]) for of in (recall[:, seen], rho_0[:, seen])
-        )
-        known = ~np.isnan(y)
-        y, x = np.where(known, y, 0), np.nan_to_num(x)
-        of_heads = np.stack([known, y, y * y], axis=1)
-        count, of_y, of_yy = np.moveaxis(of_heads.sum(axis=-1, keepdims=True), 1, 0)
-        of_x, of_xy = np.moveaxis(of_heads[:, :2] @ x, 1, 0)
-        of_xx = (of_heads[:, :1] @ (x * x))[:, 0]
-        for index, term in enumerate((count, of_x, of_y, of_xx, of_yy, of_xy)):
-            self._sums[index, :, : x.shape[-1]] += term
-        self.heads[: x.shape[-1]] += int(seen.sum())
+        both = [recall[:, seen], np.broadcast_to(rho_0[:, seen, None], recall[:, seen].shape)]
+        x, y = (np.concatenate([average_known(of)[None], leave_one_out(of)]) for of in both)
+        known = ~(np.isnan(x) | np.isnan(y))
+        x, y, size = np.where(known, x, 0), np.where(known, y, 0), x.shape[-1]
+        for index, term in enumerate((known, x, y, x * x, y * y, x * y)):
+            self._sums[index, :, :size] += term.sum(axis=1)
+        self.heads[:size] += int(seen.sum())
 
     def build_rows(self) -> pa.RecordBatch:
         """The rows of ``sink_effect`` of the query."""

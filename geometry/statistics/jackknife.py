@@ -64,9 +64,9 @@ def leave_one_out(parts: ArrayLike) -> F64:
     """Means without each sequence, (S, …) → (S, …), of those that are not NaN; NaN where none is left."""
     given = np.asarray(parts, np.float64)
     known = ~np.isnan(given)
-    counts = known.sum(axis=0) - known
+    counts = known.sum(axis=0, dtype=np.float64) - known
     filled = np.where(known, given, 0.0)
-    means: F64 = np.divide(filled.sum(axis=0) - filled, counts, out=np.full(given.shape, np.nan), where=counts > 0)
+    means: F64 = (filled.sum(axis=0) - filled) / np.where(counts > 0, counts, np.nan)
     return means
 
 
