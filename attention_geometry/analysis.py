@@ -262,7 +262,7 @@ def _build_tables(captured: Capture, tokens: pa.RecordBatch, query: int, n: int)
     }
     with closing(duckdb.connect()) as connection:
         create_tables(connection)
-        create_relations(connection)
+        create_relations(connection, described=False)
         for table, batches in landed.items():
             for batch in batches:
                 connection.register("incoming", batch)

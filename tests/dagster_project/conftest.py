@@ -45,10 +45,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared(tmp_path_factory, "inputs", build)
 
 
-def run_mine(home: Path, inputs: Path, **changes: object) -> None:
+def run_mine(home: Path, inputs: Path) -> None:
     """Run the study ``mine`` by one command."""
     shipped = locate_shipped_file().read_bytes()
-    done = attention_geometry("run", "--name", "mine", *settings(inputs, **changes), home=home)
+    done = attention_geometry("run", "--name", "mine", *settings(inputs), home=home)
     assert done.code == 0, done.errors
     assert f"Report: {home}/reports/mine.html" in done.text
     assert locate_shipped_file().read_bytes() == shipped, "the product's own studies.yaml was changed"
@@ -58,12 +58,6 @@ def run_mine(home: Path, inputs: Path, **changes: object) -> None:
 def mine(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root with the finished study ``mine`` of the checkpoint ``llama``; only read, by several processes."""
     return shared(tmp_path_factory, "llama", partial(run_mine, inputs=inputs))
-
-
-@pytest.fixture(scope="session")
-def windowed(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data root with the finished study ``mine`` of the checkpoint ``mistral``."""
-    return shared(tmp_path_factory, "mistral", partial(run_mine, inputs=inputs, model=inputs / "mistral"))
 
 
 @pytest.fixture

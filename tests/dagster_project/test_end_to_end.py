@@ -113,6 +113,24 @@ def _counts(weights: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
     return {"k_in": pairs[:, 0], "k_out": pairs[:, 1]}
 
 
+def land_mine(root: Path, checkpoint: Path, inputs: Path, **settings: object) -> None:
+    """Land a study ``mine`` of a checkpoint in a data root."""
+    study = {"model": str(checkpoint), "corpus": str(inputs / "book.txt"), "context_length": CONTEXT}
+    recorded.write_studies(root, mine=study | {"sequences": SEQUENCES} | settings)
+    making.extract(Home(root), "mine")
+    making.measure(Home(root), "mine")
+    making.summarise(Home(root), "mine")
+    assert making.land(Home(root), "mine").published
+
+
+@pytest.fixture(scope="module")
+def windowed(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data root where a study of the checkpoint ``mistral`` has landed."""
+    root = tmp_path_factory.mktemp("windowed")
+    land_mine(root, inputs / "mistral", inputs)
+    return root
+
+
 @pytest.fixture(scope="module", params=["llama", "mistral"])
 def case(request: pytest.FixtureRequest, inputs: Path) -> tuple[Path, Path, int]:
     """A data root, its checkpoint, and the first key the last query may attend to."""
@@ -169,14 +187,9 @@ def several(
     request: pytest.FixtureRequest, inputs: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path, int]:
     """A data root where a study of three queries has landed, its checkpoint, and how many keys a query sees at most."""
-    home, checkpoint = Home(tmp_path_factory.mktemp("several")), inputs / request.param
-    study = {"model": str(checkpoint), "corpus": str(inputs / "book.txt"), "context_length": CONTEXT}
-    recorded.write_studies(home.root, mine=study | {"sequences": SEQUENCES, "queries": list(QUERIES)})
-    making.extract(home, "mine")
-    making.measure(home, "mine")
-    making.summarise(home, "mine")
-    assert making.land(home, "mine").published
-    return home.root, checkpoint, WINDOW if request.param == "mistral" else CONTEXT
+    home, checkpoint = tmp_path_factory.mktemp("several"), inputs / request.param
+    land_mine(home, checkpoint, inputs, queries=list(QUERIES))
+    return home, checkpoint, WINDOW if request.param == "mistral" else CONTEXT
 
 
 def up_to(query: int, found: Eager) -> Eager:

@@ -233,7 +233,9 @@ def change_digit(piece: Path) -> None:
     ("asset", "pieces", "tables"),
     [
         ("head_ablation", 4, ("head_ablation", "head_ablation_by_sequence")),
-        ("sparsified_loss", 1, ("sparsified_loss", "sparsified_loss_by_sequence")),
+        pytest.param(
+            *("sparsified_loss", 1, ("sparsified_loss", "sparsified_loss_by_sequence")), marks=pytest.mark.long
+        ),
     ],
 )
 def test_what_is_killed_goes_on_to_equal_tables(
