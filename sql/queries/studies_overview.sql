@@ -2,8 +2,8 @@
 -- inputs:  studies, model_sizes, claims, measures, attention_by_position, selection_means_model, elbows_model,
 --          head_taxonomy, family_members
 -- meaning: the settings of each study, and a summary of its results at the last query: how many of the paper's claims
---          it supports, out of how many that are decided (claims_judged), how many of them its twin of random weights
---          does not support (claims_beyond_twin), Precision and Recall at the largest N up to 4 (shown_n), the mean
+--          it supports, out of how many that are decided (claims_judged), how many of those supported are beyond random
+--          weights (claims_beyond_twin), Precision and Recall at the largest N up to 4 (shown_n), the mean
 --          attention on the sink (sinks: of each head, layer by layer; NULL if hidden), and the share of heads of each
 --          kind; twin: the study of random weights; is_twin: whether it is that of another; NULL: not known
 WITH judged AS (

@@ -169,9 +169,15 @@ def test_the_index_has_a_picture_of_the_sinks_and_no_card_of_a_twin(tmp_path: Pa
             "WHERE study = $study AND position = 0 AND query = $query ORDER BY layer, head",
             {"study": TRAINED.study, "query": TRAINED.query},
         ).fetchall()
+        ((held, decided, beyond),) = connection.execute(
+            "SELECT count_if(verdict = 'supported'), count_if(verdict IN ('supported', 'not supported')), "
+            "count_if(beyond_twin) FROM claims WHERE study = $study",
+            {"study": TRAINED.study},
+        ).fetchall()
     ((_, card),) = page.find("article")
     assert found is not None
-    assert "Claims that hold, not with random weights" in card
+    counted = f"Claims that hold{held} of {decided} decided, {beyond} beyond random weights"
+    assert counted in " ".join(card.split())
     assert f"at N = 4{number(found[0])}, {number(found[1])}" in " ".join(card.split())
     assert [attributes["href"] for attributes, _ in page.find("a")][1:] == [*reports.values()]
     cells = [[attributes[name] for name in ("y", "x", "fill-opacity")] for attributes, _ in page.find("rect")]
