@@ -101,9 +101,9 @@ def test_all_weight_on_one_token(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("keys", "variations"), [(2, 0), (3, 2)])
 def test_the_norm_of_one_key_varies_over_nothing(tmp_path: Path, keys: int, variations: int) -> None:
     home = finished(tmp_path, keys=keys)
-    counted = ", ".join(f"count({name})" for name in ("cv_of_mean_norm", "cv_within_sequence", "cv_within_sequence_sd"))
+    counted = ", ".join(f"count({name})" for name in ("cv_of_mean_norm", "cv_within_sequence", "cv_of_expected_norm"))
     assert asked(home, f"SELECT [{counted}] AS known FROM assumption_norms") == [{"known": [variations] * 3}]
-    stable = "SELECT count(value) AS judged FROM claims WHERE claim LIKE 'norms_stable%'"
+    stable = "SELECT count(value) AS judged FROM claim_parts WHERE claim LIKE 'norms_stable%'"
     assert asked(home, stable) == [{"judged": variations}]
 
 
