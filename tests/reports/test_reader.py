@@ -193,14 +193,14 @@ def test_the_page_says_how_much_of_the_weight_is_scrolled_out_of_view(opened: Br
 
 
 @pytest.mark.parametrize(
-    ("share", "written"), [(0.99994, "over 99.9 %"), (0.25, "25.0 %"), (1.22e-11, "below 0.0001 %")]
+    ("share", "shown"), [(0.99994, "over 99.9 %"), (0.25, "25.0 %"), (1.22e-11, "below 0.0001 %")]
 )
-def test_shares_are_written_for_readers(opened: Browser, share: float, written: str) -> None:
+def test_shares_are_written_for_readers(opened: Browser, share: float, shown: str) -> None:
     """A weight of 0.99994 was 100 %, one of 1e-11 was 1.22e-9 %."""
     choose(opened, sequence=2, query=23, layer=1, head=4, shown=1)
     opened.run(HIDE_KEY, share)
     unseen = "document.querySelector('.reader .unseen').textContent"
-    opened.wait(f"return {unseen}.includes('with {written} of the weight')")
+    opened.wait(f"return {unseen}.includes('with {shown} of the weight')")
     opened.run("document.querySelector('.reader .tokens').removeAttribute('style')")
 
 
