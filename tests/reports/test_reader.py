@@ -192,9 +192,7 @@ def test_the_page_says_how_much_of_the_weight_is_scrolled_out_of_view(opened: Br
     opened.run("document.querySelector('.reader .tokens').removeAttribute('style')")
 
 
-@pytest.mark.parametrize(
-    ("share", "shown"), [(0.99994, "over 99.9 %"), (0.25, "25.0 %"), (1.22e-11, "below 0.0001 %")]
-)
+@pytest.mark.parametrize(("share", "shown"), [(0.99994, "over 99.9 %"), (0.25, "25.0 %"), (1.22e-11, "below 0.0001 %")])
 def test_shares_are_written_for_readers(opened: Browser, share: float, shown: str) -> None:
     """A weight of 0.99994 was 100 %, one of 1e-11 was 1.22e-9 %."""
     choose(opened, sequence=2, query=23, layer=1, head=4, shown=1)
