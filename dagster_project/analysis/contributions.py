@@ -58,7 +58,7 @@ def estimate_contributions_bytes(sizes: Mapping[str, int]) -> int:
         Sizes of the axes ``head``, ``kv_head`` and ``key``.
     """
     block = max(BLOCK_BYTES, 8 * sizes["head"] * sizes["key"])
-    return (120 * sizes["head"] + 90 * sizes["kv_head"]) * sizes["key"] + 5 * block + 2**18
+    return (60 * sizes["head"] + 45 * sizes["kv_head"]) * sizes["key"] + 5 * block + 2**18
 
 
 def _measure_run(sources: Sources, index: int, run: slice, seen: slice) -> Iterator[dict[str, Any]]:

@@ -58,6 +58,9 @@ INTERVAL = {"value_low": "95 % interval from", "value_high": "to"}
 """Titles of the tooltip lines of an interval over sequences."""
 
 
+NEAREST = "points"
+"""Name of the layer of points of which the one nearest to the pointer is shown."""
+
 Line = dict[str, Any]
 """A line of a tooltip, as it is written."""
 
@@ -111,14 +114,19 @@ def layer_chart(
     )
 
 
-def write_layer(layer: Any, write_line: Callable[[Line], Line] = dict) -> Any:
+def _keep_line(line: Line, *, nearest: bool) -> Line:  # noqa: ARG001 (as of ``_write_line``)
+    """The same line."""
+    return line
+
+
+def write_layer(layer: Any, write_line: Callable[..., Line] = _keep_line) -> Any:
     """A finished layer, its mark and channels as they are written: objects of Altair take ten times as long to copy.
 
     Lines of the tooltip are those that ``write_line`` returns, unless the layer has data of its own.
     """
     written = layer.copy(deep=False)
     if written.data is not alt.Undefined:
-        write_line = dict
+        write_line = _keep_line
     if isinstance(written, alt.LayerChart):
         written.layer = [write_layer(inner, write_line) for inner in written.layer]
         return written
@@ -127,15 +135,27 @@ def write_layer(layer: Any, write_line: Callable[[Line], Line] = dict) -> Any:
     if isinstance(written.encoding, alt.FacetedEncoding):
         channels = written.encoding.to_dict(validate=False, context={})
         if isinstance(channels.get("tooltip"), list):
-            channels["tooltip"] = [write_line(line) for line in channels["tooltip"]]
+            nearest = written.name == NEAREST
+            channels["tooltip"] = [write_line(line, nearest=nearest) for line in channels["tooltip"]]
         written.encoding = WrittenEncoding(**channels)
     return written
 
 
-def _write_line(nullable: Mapping[str, bool], texts: dict[str, str], line: Line) -> Line:
-    """A line of a tooltip: of a share, or of a column with NULL, the text of a column that is added to ``texts``."""
+def _write_line(nullable: Mapping[str, bool], texts: dict[str, str], line: Line, *, nearest: bool) -> Line:
+    """A line of a tooltip: of a share, or of a column with NULL, the text of a column that is added to ``texts``.
+
+    Vega-Lite reads a text at the wrong place for the point that is nearest to the pointer, so that there a number is
+    written, and NaN for NULL, for which the page has a word.
+    """
     column, written = line.get("field", ""), line.get("format", "")
-    if not written or column not in nullable or "aggregate" in line or (written != SHARE and not nullable[column]):
+    if not written or column not in nullable or "aggregate" in line:
+        return line
+    if nearest:
+        if not nullable[column]:
+            return line
+        texts[f"{column} or NaN"] = f"isValid(datum.{column}) ? datum.{column} : 0 / 0"
+        return {**line, "field": f"{column} or NaN"}
+    if written != SHARE and not nullable[column]:
         return line
     name = f"{column} as {re.sub('[^a-z0-9]', '', written)}"
     texts[name] = express_number(column, written)
@@ -236,7 +256,7 @@ def points(base: alt.Chart, *, always: bool = False) -> alt.Chart:
         return marks
     nearest = alt.selection_point("nearest", nearest=True, on="pointerover", clear="pointerout", empty=False)
     opacity = alt.OpacityValue(**alt.when(nearest).then(alt.value(1)).otherwise(alt.value(0)))
-    return marks.encode(opacity=opacity).properties(name="points").add_params(nearest)
+    return marks.encode(opacity=opacity).properties(name=NEAREST).add_params(nearest)
 
 
 def style_line(

@@ -85,7 +85,7 @@ const choices = ({ view, vgSpec }) =>
 const specOf = (chart, width) => (joined(chart) ? fit(chart.spec, width - 8) : wrapped(roomy(chart.spec, width - AXIS), width - 12));
 
 // A line of a tooltip as HTML: escaped as by Vega, with words for what JavaScript has names for.
-const WORDS = new Map([["null", "–"], ["false", "no"], ["true", "yes"]]);
+const WORDS = new Map([["null", "–"], ["NaN", "–"], ["false", "no"], ["true", "yes"]]);
 const worded = (value) => (WORDS.get(String(value)) ?? String(value)).replace(/&/g, "&amp;").replace(/</g, "&lt;");
 
 async function draw(chart) {

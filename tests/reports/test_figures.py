@@ -49,6 +49,8 @@ OTHER_KIND = f"head_taxonomy SET label = CASE label WHEN 'Mixer' THEN 'Reset' EL
 OF_NULL = "n = 4 AND measure = 'auc' AND null_model = 'shuffled_values'"
 
 DRAWN = {
+    "contributions": ["contributions SET mean_cos_last = -0.4321 WHERE position = 3 AND query = 23"],
+    "spheres": ["value_directions SET x = -x WHERE position % 2 = 0"],
     "claims-table": ["claims SET sentence = 'Otherwise.'"],
     "sink-by-layer": [f"attention_by_position SET mean_weight = 0.5 WHERE position = 0 AND {HEAD}"],
     "chance-by-n": [
@@ -146,10 +148,8 @@ BOTH = {
     ],
     "contributions": [
         "contributions SET mean_norm_y = 0.4321 WHERE position = 0 AND query = 23",
-        "contributions SET mean_cos_last = -0.4321 WHERE position = 3 AND query = 23",
     ],
     "spheres": [
-        "value_directions SET x = -x WHERE position % 2 = 0",
         "principal_directions SET share_1 = 0.5, share_2 = 0.1, share_3 = 0.1",
     ],
     "effective-dimension": ["principal_directions SET effective_dimension = 5.4321 WHERE layer = 2"],

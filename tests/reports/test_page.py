@@ -465,7 +465,10 @@ def test_little_to_show_makes_a_report_that_says_so(study: MadeUp, written: Writ
     assert absent <= OPTIONAL
     assert set(empty) == EMPTY.get(study.study, set()) | ALWAYS_EMPTY | {"monte-carlo"}
     assert all(re.fullmatch(r"\s*\S.*\S: \S.*", text, re.DOTALL) for text in empty.values())
-    fewer = {"diagnostics", "contributions", "spheres", "kinds-patterns", *OPTIONAL} - {*empty, *absent}
+    fewer = {"diagnostics", "contributions", "spheres", "similarity-heads", "kinds-patterns", *OPTIONAL} - {
+        *empty,
+        *absent,
+    }
     counted = {key: number for key, number in FIGURES.items() if key not in {*empty, *absent, *fewer}}
     drawn = [attributes["id"] for attributes, _ in page.find("div", **{"class": "chart"})]
     assert summary.charts == len(drawn) == len(set(drawn))
