@@ -18,8 +18,11 @@ from geometry.statistics.moments import estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns
 from storage.zarr.layers import find_present_heads
 
-SIMILARITY = ("beta", "beta_floor", "floor", "mae")
-"""Parameters of Assumption 2, and the error of the fit, which has no interval."""
+SIMILARITY = ("beta", "beta_floor", "floor")
+"""Parameters of Assumption 2 with an interval."""
+
+INFLUENCED = (*SIMILARITY, "mae")
+"""These and the error of the fit, of which each sequence has a share."""
 
 WEIGHTS = ("p_base", "eta", "eta_growth", "omega", "p_sink")
 """Parameters of Assumption 3 with an interval."""
@@ -41,12 +44,12 @@ def compute_assumption_similarity(sources: Sources) -> Rows:
         metrics,
         "mean_cosine",
         fit_decay,
-        lambda fit: np.array([getattr(fit, f"{name}_influence") for name in SIMILARITY]),
+        lambda fit: np.array([getattr(fit, f"{name}_influence") for name in INFLUENCED]),
     )
     rho = [metrics.read(name, slice(None)).astype(np.float64) for name in ("rho_0", "rho_0_sd")]
     there = find_present_heads(metrics, "kv_head")  # (layer, kv_head), the last axes of rho
     for fit_of_curve in fit_curves(curves, "Assumption 2"):
-        columns = _build_columns(fit_of_curve, SIMILARITY[:-1])
+        columns = _build_columns(fit_of_curve, SIMILARITY)
         if fit_of_curve.layer is None:
             parts = [average_known(given[:, there].T)[:, None] for given in rho]
             constant = fill_columns(1, kv_heads=int(there.sum()))
@@ -70,7 +73,7 @@ def _build_rho_columns(rho_0: F64, spread: F64) -> dict[str, F64]:
 def _build_sequence_columns(mean: LayerFits, layer: int, rho_0: F64) -> dict[str, Any]:
     """Columns of ``assumption_similarity_by_sequence`` of one layer: jackknife pseudo-values of the fits, and ρ_0."""
     pseudo = {
-        name: (mean.moves[..., SIMILARITY.index(name)] + [getattr(fit, name) for fit in mean.fits]).ravel()
+        name: (mean.moves[..., INFLUENCED.index(name)] + [getattr(fit, name) for fit in mean.fits]).ravel()
         for name in ("mae", "floor")
     }
     place = index_columns(rho_0.shape, "sequence", "kv_head", layer=layer)

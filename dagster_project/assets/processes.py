@@ -71,9 +71,9 @@ def _make_tables(work: Work, assets: Sequence[Asset], force: Collection[str]) ->
     """Make assets of small tables under one lock."""
     with work.lock():
         locked = replace(work, is_locked=True)
-        if is_worthwhile(locked) and (pool := _start_pool()) is not None:
+        if is_worthwhile(locked):
             try:
-                yield from _make_in_processes(locked, assets, force, pool.executor)
+                yield from _make_in_processes(locked, assets, force, _start_pool().executor)
             except BrokenProcessPool as error:
                 stop_processes()
                 msg = (
@@ -92,13 +92,15 @@ def _make_tables(work: Work, assets: Sequence[Asset], force: Collection[str]) ->
 
 
 def is_worthwhile(work: Work) -> bool:
-    """Whether processes make the small tables of a study: it is large, and no cluster computes."""
-    return select_scheduler(work.study) == "threads" and work.sources.count_selections() >= FEW_SELECTIONS
+    """Whether processes make the small tables of a study: it is large, several are possible, no cluster computes."""
+    if select_scheduler(work.study) != "threads" or count_processes() < 2:
+        return False
+    return work.sources.count_selections() >= FEW_SELECTIONS
 
 
 def count_processes() -> int:
-    """How many processes make small tables: at most one for each core, and for each ``PROCESS_MEMORY`` that is free."""
-    return min(PROCESSES, count_threads(), measure_free_memory() // PROCESS_MEMORY)
+    """How many processes may make small tables: one for each core, and for each ``PROCESS_MEMORY`` that is free."""
+    return max(1, min(PROCESSES, count_threads(), measure_free_memory() // PROCESS_MEMORY))
 
 
 def _make_in_processes(
@@ -134,10 +136,9 @@ class _Pool:
 
 
 @lru_cache(1)
-def _start_pool() -> _Pool | None:
-    """Processes which are kept for the next study and end with this one, even if it is killed; None if one is all."""
-    if (processes := count_processes()) <= 1:
-        return None
+def _start_pool() -> _Pool:
+    """Processes which are kept for the next study and end with this one, even if it is killed."""
+    processes = count_processes()
     spawning, threads = get_context("spawn"), max(1, count_threads() // processes)
     watched, held = spawning.Pipe(duplex=False)
     executor = ProcessPoolExecutor(processes, spawning, prepare, (watched, threads))
@@ -149,7 +150,8 @@ def _start_pool() -> _Pool | None:
 
 def stop_processes() -> None:
     """End the processes that make tables, whatever they do."""
-    if _start_pool.cache_info().currsize and (pool := _start_pool()) is not None:
+    if _start_pool.cache_info().currsize:
+        pool = _start_pool()
         pool.held.close()
         pool.watched.close()
         pool.executor.shutdown(cancel_futures=True)

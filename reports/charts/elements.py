@@ -114,19 +114,14 @@ def layer_chart(
     )
 
 
-def _keep_line(line: Line, *, nearest: bool) -> Line:  # noqa: ARG001 (as of ``_write_line``)
-    """The same line."""
-    return line
-
-
-def write_layer(layer: Any, write_line: Callable[..., Line] = _keep_line) -> Any:
+def write_layer(layer: Any, write_line: Callable[..., Line] | None = None) -> Any:
     """A finished layer, its mark and channels as they are written: objects of Altair take ten times as long to copy.
 
-    Lines of the tooltip are those that ``write_line`` returns, unless the layer has data of its own.
+    Lines of the tooltip are those that ``write_line`` returns, if it is given and the layer has no data of its own.
     """
     written = layer.copy(deep=False)
     if written.data is not alt.Undefined:
-        write_line = _keep_line
+        write_line = None
     if isinstance(written, alt.LayerChart):
         written.layer = [write_layer(inner, write_line) for inner in written.layer]
         return written
@@ -134,7 +129,7 @@ def write_layer(layer: Any, write_line: Callable[..., Line] = _keep_line) -> Any
         written.mark = written.mark.to_dict(validate=False)
     if isinstance(written.encoding, alt.FacetedEncoding):
         channels = written.encoding.to_dict(validate=False, context={})
-        if isinstance(channels.get("tooltip"), list):
+        if write_line is not None and isinstance(channels.get("tooltip"), list):
             nearest = written.name == NEAREST
             channels["tooltip"] = [write_line(line, nearest=nearest) for line in channels["tooltip"]]
         written.encoding = WrittenEncoding(**channels)

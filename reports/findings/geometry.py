@@ -177,4 +177,4 @@ def describe_dimensions(heads: Sequence[Row]) -> str:
 
 
 def _name_kv_head(row: Row) -> str:
-    return f"layer {row['layer']}, KV head {row['kv_head']}, of {row['head_dim']}"
+    return f"layer {row['layer']}, KV head {row['kv_head']} of {row['head_dim']} dimensions"

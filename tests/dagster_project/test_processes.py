@@ -41,6 +41,7 @@ def in_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every study is large enough for two processes, which are kept for the next."""
     monkeypatch.setattr(processes, "FEW_SELECTIONS", 0)
     monkeypatch.setattr(processes, "count_threads", lambda: 2)
+    monkeypatch.setattr(processes, "measure_free_memory", lambda: 10**12)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -125,7 +126,6 @@ def test_a_store_that_is_replaced_is_opened_again(work: Work) -> None:
 @pytest.mark.usefixtures("in_two")
 def test_with_little_memory_fewer_processes_are_started(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "count_threads", lambda: 8)
-    monkeypatch.setattr(processes, "measure_free_memory", lambda: 10**12)
     assert count_processes() == processes.PROCESSES
     monkeypatch.setattr(processes, "measure_free_memory", lambda: 3 * processes.PROCESS_MEMORY - 1)
     assert count_processes() == 2
@@ -133,10 +133,11 @@ def test_with_little_memory_fewer_processes_are_started(work: Work, monkeypatch:
     stop_processes()
     list(make_each(work, FITS))
     assert not active_children()
-    stop_processes()
 
 
+@pytest.mark.usefixtures("in_two")
 def test_few_selections_or_a_cluster_take_this_process(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "FEW_SELECTIONS", work.sources.count_selections() + 1)
     assert not is_worthwhile(work)
     monkeypatch.setattr(processes, "FEW_SELECTIONS", work.sources.count_selections())
     assert is_worthwhile(work)
