@@ -4,7 +4,7 @@
 power. Holds the draws, rates and tables.
 """
 
-import sys
+import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -336,8 +336,20 @@ def print_power(path: Path) -> None:
     _print_rows(sorted(rates, key=lambda rate: order.index(rate.what)), 3)
 
 
-if __name__ == "__main__":
-    if arguments := sys.argv[1:]:
-        print_power(Path(*arguments))
-    else:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the tables that are asked for; exits with 2 and one line if there is no such database."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "database", type=Path, nargs="?", help="of a study, for the table of power (default: all others)"
+    )
+    path = parser.parse_args(arguments).database
+    if path is None:
         print_tables()
+    elif path.is_file():
+        print_power(path)
+    else:
+        parser.error(f"There is no file {path}; databases of studies are in DATA/warehouse, once they have landed")
+
+
+if __name__ == "__main__":
+    main()

@@ -153,3 +153,9 @@ def test_the_page_names_the_commands_of_its_tables() -> None:
     tested = {what for what, verdict, _ in rows if verdict in {"supported", "not supported", "undecided"}}
     assert len(tested) > 15
     assert len(rows) == 4 * 3 * 4 + 2 * 3 * 3 + 2 * 3 + 3 * len(worst) + 3 * len(tested)
+
+
+def test_a_database_that_is_not_there_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        coverage.main([str(tmp_path / "none.duckdb")])
+    assert "There is no file" in capsys.readouterr().err.splitlines()[-1]
