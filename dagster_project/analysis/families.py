@@ -127,7 +127,7 @@ ONSETS: Mapping[str, float] = {
 Place = Mapping[str, Any]
 """The columns ``layer`` and, of heads, ``head`` of some rows."""
 
-OF_MODEL: Place = {"layer": pa.array([None], pa.int16())}
+OF_MODEL: Place = {"layer": pa.nulls(1, pa.int16())}
 
 
 @dataclass(frozen=True)
