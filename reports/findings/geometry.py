@@ -168,10 +168,11 @@ def describe_dimensions(heads: Sequence[Row]) -> str:
         return "No KV head has an effective dimension: all value states but the sink’s have norm 0."
     zero = len(heads) - len(rows)
     has = "has" if zero == 1 else "have"
+    between = describe_range(rows, "effective_dimension", _name_kv_head, "KV head")
     return join_sentences(
-        f"The effective dimension of KV heads is {describe_range(rows, 'effective_dimension', _name_kv_head)}; the "
-        f"median is {number(median(row['effective_dimension'] for row in rows))}, and the median share of the first "
-        f"three directions is {percent(median(map(_sum_shares, rows)))}.",
+        f"The effective dimension of KV heads is {between}; the median is "
+        f"{number(median(row['effective_dimension'] for row in rows))}, and the median share of the first three "
+        f"directions is {percent(median(map(_sum_shares, rows)))}.",
         f"{count(zero, 'KV head')} whose value states have norm 0 {has} none." if zero else "",
     )
 

@@ -71,18 +71,19 @@ def find_ends(rows: Collection[Row], column: str) -> tuple[Row, Row]:
     return min(rows, key=lambda row: row[column]), max(rows, key=lambda row: row[column])
 
 
-def describe_range(rows: Collection[Row], column: str, name: Callable[[Row], str] = name_head) -> str:
+def describe_range(
+    rows: Collection[Row], column: str, name: Callable[[Row], str] = name_head, noun: str = "head"
+) -> str:
     """Say between which values a column lies, and where: ‘0.1 (layer 0, head 1) to 0.9 (layer 3, head 0)’."""
     values = dict.fromkeys(row[column] for row in find_ends(rows, column))
-    return " to ".join(
-        f"{number(value)} ({_name_first([row for row in rows if row[column] == value], name)})" for value in values
-    )
+    places = {value: [name(row) for row in rows if row[column] == value] for value in values}
+    return " to ".join(f"{number(value)} ({_name_first(place, noun)})" for value, place in places.items())
 
 
-def _name_first(heads: Sequence[Row], name: Callable[[Row], str]) -> str:
-    """The first of some heads, and how many others there are."""
-    others = len(heads) - 1
-    return name(heads[0]) + (f", and {count(others, 'other head')}" if others else "")
+def _name_first(places: Sequence[str], noun: str) -> str:
+    """The first of some places, and how many others there are."""
+    others = len(places) - 1
+    return places[0] + (f", and {count(others, f'other {noun}')}" if others else "")
 
 
 LEVEL = 0.05

@@ -154,6 +154,7 @@ def test_effective_dimensions_are_compared_over_heads() -> None:
     )
     assert text.endswith("1 KV head whose value states have norm 0 has none.")
     assert " is 2 (layer 0, KV head 0 of 64 dimensions); " in geometry_findings.describe_dimensions([of_kv_head(2.0)])
+    assert "dimensions, and 1 other KV head); " in geometry_findings.describe_dimensions([of_kv_head(2.0)] * 2)
     assert "all value states but the sink’s have norm 0" in geometry_findings.describe_dimensions([of_kv_head(None)])
 
 

@@ -145,6 +145,7 @@ def _write_kinds(measure: str, kinds: str, one: str, other: str, source: FactSou
 
 
 RANDOM, SHUFFLED = "as many keys at random (mean over heads and ln N)", "the same weights on shuffled value states"
+PRECISION = "Precision, as a share of its range above the floor N / n,"
 THIRDS, HALVES = ("first third of the layers", "last third"), ("first half of the layers", "last half")
 
 FACTS = (
@@ -153,7 +154,7 @@ FACTS = (
         for name, subject, quantity, what, figure in (
             ("sink_step", "sink", "sink_weight", "Attention on the sink", "sink-by-layer"),
             ("recall_step", "depth", "recall", "Recall", "recall-map"),
-            ("precision_step", "depth", "precision_excess", "Precision above its floor", "precision-map"),
+            ("precision_step", "depth", "precision_excess", PRECISION, "precision-map"),
         )
     ),
     *(
