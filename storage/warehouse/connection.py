@@ -206,6 +206,8 @@ class _Declaration:
     """The version of its format; 0 if it states none."""
     provenance: str | None
     """Its provenance as JSON."""
+    tables: Mapping[str, Mapping[str, str]]
+    """Type of each column of each table."""
 
     def parse_provenance(self) -> dict[str, Any] | None:
         """The provenance; None if it is missing or cannot be parsed."""
@@ -222,10 +224,10 @@ def _read_declaration(path: Path, _: tuple[int, int]) -> _Declaration:
     with _attach_alone(path) as connection:
         foreign = _find_foreign(connection)
         tables = _list_tables(connection)
-        if "studies" not in tables:
-            return _Declaration(foreign, 0, None)
+        if "studies" not in tables or (foreign or "").startswith("computed"):  # reading would evaluate the column
+            return _Declaration(foreign, 0, None, tables)
         rows = connection.execute("SELECT provenance FROM it.studies").fetchall()
-        return _Declaration(foreign, _read_format_version(connection, tables), rows[0][0] if rows else None)
+        return _Declaration(foreign, _read_format_version(connection, tables), rows[0][0] if rows else None, tables)
 
 
 class Reader:
@@ -280,16 +282,6 @@ class ForeignError(Exception):
     """A database contains an object that no version of this program creates; the message names it."""
 
 
-@dataclass(frozen=True)
-class _Contents:
-    """Contents of a database that this program landed."""
-
-    tables: Mapping[str, Mapping[str, str]]
-    """Type of each column of each table."""
-    version: int
-    """The version of its format; 0 if it states none."""
-
-
 @contextmanager
 def open_database(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection to one published database, attached as ``it``, which reaches no other file.
@@ -302,10 +294,15 @@ def open_database(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         If it contains an object that no version of this program creates; nothing in it has been evaluated.
     """
     with _attach_alone(path) as connection:
-        if foreign := _find_foreign(connection):
-            msg = f"it contains the {foreign}, which no landing creates"
-            raise ForeignError(msg)
+        _refuse_foreign(_find_foreign(connection))
         yield connection
+
+
+def _refuse_foreign(foreign: str | None) -> None:
+    """Raise ``ForeignError`` if there is an object that no version of this program creates."""
+    if foreign:
+        msg = f"it contains the {foreign}, which no landing creates"
+        raise ForeignError(msg)
 
 
 @contextmanager
@@ -339,7 +336,9 @@ def _find_foreign(connection: duckdb.DuckDBPyConnection) -> str | None:
 _KINDS: Mapping[str, sql.StatementKind] = {"table": "schema", "view": "views", "macro": "macros"}
 
 _OBJECTS = """
-    SELECT 'table', schema_name, table_name FROM duckdb_tables() WHERE database_name = 'it'
+    SELECT 'computed column', schema_name, table_name || '.' || column_name FROM duckdb_columns()
+        WHERE database_name = 'it' AND is_generated
+    UNION ALL SELECT 'table', schema_name, table_name FROM duckdb_tables() WHERE database_name = 'it'
     UNION ALL SELECT 'view', schema_name, view_name FROM duckdb_views() WHERE database_name = 'it' AND NOT internal
     UNION ALL SELECT 'macro', schema_name, function_name FROM duckdb_functions()
         WHERE database_name = 'it' AND NOT internal
@@ -348,10 +347,8 @@ _OBJECTS = """
     UNION ALL SELECT 'type', schema_name, type_name FROM duckdb_types() WHERE database_name = 'it' AND NOT internal
     UNION ALL SELECT 'sequence', schema_name, sequence_name FROM duckdb_sequences() WHERE database_name = 'it'
     UNION ALL SELECT 'index', schema_name, index_name FROM duckdb_indexes() WHERE database_name = 'it'
-    UNION ALL SELECT 'computed column', schema_name, table_name || '.' || column_name FROM duckdb_columns()
-        WHERE database_name = 'it' AND is_generated
 """
-"""Query of the kind, schema and name of every object in the database ``it``."""
+"""Query of the kind, schema and name of every object in the database ``it``, what could be evaluated first."""
 
 
 def _list_tables(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Mapping[str, str]]:
@@ -359,14 +356,6 @@ def _list_tables(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Mapping[
     names = connection.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'it'").fetchall()
     columns = _read_columns(connection)["it"]
     return {name: columns[name] for (name,) in sorted(names)}
-
-
-@cache
-def _read_contents(path: Path, _: tuple[int, int]) -> _Contents:
-    """Contents of a database in one version, read once; raises like ``open_database``."""
-    with open_database(path) as connection:
-        tables = _list_tables(connection)
-        return _Contents(tables, _read_format_version(connection, tables))
 
 
 def describe_damage(connection: duckdb.DuckDBPyConnection, message: str) -> str | None:
@@ -434,8 +423,8 @@ def _attach_study(
 ) -> Mapping[str, Mapping[str, str]] | None:
     """Attach a published database read-only and return its tables; None if it is left out or no longer exists."""
     try:
-        contents = _read_contents(path, _read_version(path))
-        version = contents.version
+        stated = _read_declaration(path, _read_version(path))
+        _refuse_foreign(stated.foreign)
         connection.execute(_build_attachment(study, path.absolute()))
     except FileNotFoundError:
         return None
@@ -451,11 +440,12 @@ def _attach_study(
             _warn_once(f"{path} cannot be read ({why}), so study '{study}' is left out; {_describe_remedy(why, study)}")
         connection.execute(f"DETACH DATABASE IF EXISTS {quote_identifier(_make_alias(study))}")
         return None
-    if OLDEST_READABLE <= version <= FORMAT_VERSION:
-        return contents.tables
+    if OLDEST_READABLE <= stated.version <= FORMAT_VERSION:
+        return stated.tables
+    remedy = "upgrade attention-geometry" if stated.version > FORMAT_VERSION else _describe_rebuild(study)
     _warn_once(
-        f"{path} has format {version}, but only {OLDEST_READABLE} to {FORMAT_VERSION} can be read, so study '{study}' "
-        f"is left out; " + ("upgrade attention-geometry" if version > FORMAT_VERSION else _describe_rebuild(study))
+        f"{path} has format {stated.version}, but only {OLDEST_READABLE} to {FORMAT_VERSION} can be read, so study "
+        f"'{study}' is left out; {remedy}"
     )
     connection.execute(f"DETACH DATABASE {quote_identifier(_make_alias(study))}")
     return None

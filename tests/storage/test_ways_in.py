@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import duckdb
@@ -15,7 +15,7 @@ import pytest
 
 import sql
 import storage
-from storage.errors import UserError
+from storage.errors import NewerError, UserError
 from storage.warehouse import connection as warehouse
 from storage.warehouse.additions import replace_rows
 from storage.warehouse.connection import (
@@ -26,6 +26,7 @@ from storage.warehouse.connection import (
     list_published,
     locate_database,
     read_provenance,
+    refuse_newer_database,
     renew_entry,
     verify,
     write_entry,
@@ -535,6 +536,20 @@ def test_a_database_with_anything_that_nobody_landed_is_left_out(
     assert f"{path} is left out: it contains the {what}, which no landing creates" in line
     assert line.endswith("attention-geometry run strange")
     assert "strange" not in write_entry(folder).read_text(encoding="utf-8").split("ATTACH", 1)[-1]
+
+
+@pytest.mark.parametrize(
+    ("column", "refused"),
+    [("DEFAULT '{\"landing\": 999999}'", True), ("GENERATED ALWAYS AS ('{\"landing\": 999999}')", False)],
+)
+def test_what_a_database_would_compute_is_not_read(folder: Path, column: str, *, refused: bool) -> None:
+    """A database with other tables may be a newer version's, so its provenance is read before it is replaced."""
+    with duckdb.connect(locate_database(folder, "small")) as connection:
+        connection.execute("CREATE TABLE others (i INTEGER); DROP TABLE studies")
+        connection.execute(f"CREATE TABLE studies (i INTEGER, provenance VARCHAR {column})")
+        connection.execute("INSERT INTO studies (i) VALUES (1)")
+    with pytest.raises(NewerError) if refused else nullcontext():
+        refuse_newer_database(folder, "small")
 
 
 def test_a_log_of_writes_beside_a_database_is_not_applied(
