@@ -208,7 +208,7 @@ def _find_columns(
     columns: dict[tuple[str, tuple[str, ...]], set[str]] = {}
     for scan in _iterate_scans(json.loads(plan)):
         filters = [text.removeprefix("optional: ") for text in _make_list(scan.get("Filters", []))]
-        stated = tuple(text for text in filters if not text.startswith("Dynamic Filter"))
+        stated = tuple(text for text in filters if text and not text.startswith("Dynamic Filter"))
         columns.setdefault((str(scan["Table"]), stated), set()).update(_make_list(scan.get("Projections", [])))
     return columns
 
