@@ -123,9 +123,9 @@ def test_contexts_too_short_for_a_phase(tmp_path: Path, keys: int) -> None:
 @pytest.mark.long
 def test_a_window_without_sink(tmp_path: Path) -> None:
     home = finished(tmp_path, keys=24, first_key=4)
-    rows = asked(home, "SELECT status, p_sink, p_sink_se, t_1 FROM assumption_weights WHERE head = 0")
+    rows = asked(home, "SELECT status, p_sink, p_sink_low, t_1 FROM assumption_weights WHERE head = 0")
     assert rows[0]["status"] == "ok"
-    assert (rows[0]["p_sink"], rows[0]["p_sink_se"]) == (None, None)
+    assert (rows[0]["p_sink"], rows[0]["p_sink_low"]) == (None, None)
     assert asked(home, "SELECT p_sink FROM assumption_weights_model") == [{"p_sink": None}]
     assert asked(home, "SELECT verdict FROM claims WHERE claim = 'sink_dominates'") == [{"verdict": "not testable"}]
 
