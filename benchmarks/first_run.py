@@ -48,11 +48,12 @@ def measure_first_run(study: Sequence[str], sequences: int, tokens: int, repeats
             partial(run_python, "-c", forward),
             repeats=repeats,
         )
+    sizes, columns = {"sequence": sequences, "token": tokens}, seconds.T
     shown = f"attention-geometry run {' '.join(study)}"
     contenders = {"cold": f"{shown}, nothing compiled", "warm": f"{shown}, kernels compiled before"}
     beside = {"imports": f"python -c '{IMPORTS}'", "forward": "a process that runs the plain forward pass of the study"}
     return [
-        compare(f"first_run.{name}_{other}", "cost", (what, seconds[:, row]), (against, seconds[:, column]), sizes={})
+        compare(f"first_run.{name}_{other}", "cost", (what, columns[row]), (against, columns[column]), sizes=sizes)
         for row, (name, what) in enumerate(contenders.items())
         for column, (other, against) in enumerate(beside.items(), start=2)
     ]

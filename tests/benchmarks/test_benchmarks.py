@@ -54,7 +54,7 @@ def test_every_benchmark_gives_positive_finite_ratios(benchmark: Benchmark) -> N
         assert result.what_median > 0
         assert result.against_median > 0
         assert result.repeats > 0
-        assert result.sizes
+        assert result.sizes or benchmark.name == "startup"  # commands that compute nothing
         assert Result(**json.loads(json.dumps(asdict(result)))) == result
 
 
