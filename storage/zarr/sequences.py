@@ -351,6 +351,7 @@ class SequenceStore:
             )
             raise UserError(msg)
         self._is_whole = True
+        shards.keep_memory()
         return self
 
     def write(
@@ -484,7 +485,7 @@ class _CheckedArray:
         parts = _list_parts(index, self.shape)
         if parts is None or not isinstance(place, LocalPlace):
             return np.asarray(array[index])
-        selected = np.full([part.stop - part.start for part in parts], array.fill_value, self.dtype)
+        selected = np.empty([part.stop - part.start for part in parts], self.dtype)
         for row, sequence in enumerate(range(parts[0].start, parts[0].stop)):
             file = place.path / _build_shard_name(array, sequence)
             shards.read_shard(array, file, (slice(0, 1), *parts[1:]), selected[row : row + 1])

@@ -34,8 +34,8 @@ WORKERS = min(4, os.cpu_count() or 1)
 
 REUSED = 31 * 2**20
 """Bytes of a block of memory that is allocated and freed once before any work. The allocator of glibc then keeps blocks
-of up to this size for the next chunk; otherwise each is mapped into the process again, which takes longer than
-compressing it."""
+of up to this size for the next; otherwise each is mapped into the process again, which takes longer than to compress a
+chunk, or to compute means of what was read."""
 
 SMALL = 2**17
 """Bytes of a chunk that is encoded at once: to hand a smaller one to a thread takes about as long as to encode it."""
@@ -67,9 +67,14 @@ def select_codecs(compression: Compression) -> list[BloscCodec | Crc32cCodec]:
     return [*([] if compression == "none" else [BloscCodec(**BLOSC[compression])]), Crc32cCodec()]
 
 
+def keep_memory() -> None:
+    """Let the allocator keep freed blocks of up to ``REUSED`` bytes for the next."""
+    np.empty(REUSED, np.uint8)  # freed immediately
+
+
 def start_workers() -> ThreadPoolExecutor:
     """Threads to encode chunks in."""
-    np.empty(REUSED, np.uint8)  # freed immediately
+    keep_memory()
     return ThreadPoolExecutor(WORKERS, "encode")
 
 
@@ -130,7 +135,7 @@ def _encode_block(
 
 
 def read_shard(array: zarr.Array[Any], path: Path, where: Sequence[slice], out: NDArray[Any]) -> None:
-    """Read a part of the shard of ``array`` in a file, chunk by chunk; what is not stored stays as it is.
+    """Read a part of the shard of ``array`` in a file, chunk by chunk; what is not stored is fill.
 
     Parameters
     ----------
@@ -154,26 +159,26 @@ def read_shard(array: zarr.Array[Any], path: Path, where: Sequence[slice], out: 
     try:
         file = path.open("rb", buffering=0)
     except FileNotFoundError:
+        out[...] = array.fill_value
         return
     with file:
-        if (index := _read_index(file, counts)) is None:
-            return
-        compressor = _read_compressor(array)
+        index, compressor = _read_index(file, counts), _read_compressor(array)
         for position in product(*needed):
             offset, length = index[position].tolist()
-            if length != EMPTY:
-                content = os.pread(file.fileno(), length, offset)
-                chunk = _decode_block(content, compressor, dtype).reshape(chunks)
-                inside, outside = _overlap(position, chunks, where)
-                out[outside] = chunk[inside]
+            inside, outside = _overlap(position, chunks, where)
+            if length == EMPTY:
+                out[outside] = array.fill_value
+                continue
+            content = os.pread(file.fileno(), length, offset)
+            out[outside] = _decode_block(content, compressor, dtype).reshape(chunks)[inside]
 
 
-def _read_index(file: FileIO, counts: Sequence[int]) -> NDArray[np.uint64] | None:
-    """Offset and length of every chunk of a shard, (*counts, 2); None if the file is empty."""
+def _read_index(file: FileIO, counts: Sequence[int]) -> NDArray[np.uint64]:
+    """Offset and length of every chunk of a shard, (*counts, 2); ``EMPTY`` if the file is empty."""
     size = os.fstat(file.fileno()).st_size
     length = 16 * prod(counts) + CHECKSUM
     if not size:
-        return None
+        return np.full((*counts, 2), EMPTY, "<u8")
     content = os.pread(file.fileno(), length, max(size - length, 0))
     return _remove_checksum(content).view("<u8").reshape(*counts, 2)
 
