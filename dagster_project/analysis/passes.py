@@ -50,9 +50,8 @@ class Slab:
     def read(self, name: str) -> NDArray[Any]:
         """Read an array of the metrics once: (sequence, layer, head, …), N on the last axis where there are keys."""
         if name not in self._arrays:
-            metrics = self.sources.metrics
-            array = read_layers(metrics, name, self.layers, query=self.index, sequence=self.sequences)
-            self._arrays[name] = array[..., : self.n_keys - 1] if metrics.specs[name].dims[-1] == "n" else array
+            where: dict[str, int | slice] = {"query": self.index, "sequence": self.sequences}
+            self._arrays[name] = read_layers(self.sources.metrics, name, self.layers, n=slice(self.n_keys - 1), **where)
         return self._arrays[name]
 
 
@@ -82,6 +81,12 @@ class Block:
     def is_last(self) -> bool:
         """Whether these are the last sequences of the layer."""
         return self.slab.is_last
+
+    @property
+    def ends_slab(self) -> bool:
+        """Whether it is the last block of its slab."""
+        stop: int = self.slab.layers.stop
+        return self.layer + 1 == stop
 
     @property
     def query(self) -> int:
