@@ -160,8 +160,10 @@ def run_pass(sources: Sources, summaries: Sequence[Summary], *, what: str, last_
 
 
 def _measure_slab(summaries: Sequence[Summary], slab: Slab) -> list[list[Any]]:
-    """What every summary measures of each block of a slab."""
-    return [[summary.measure(block) for summary in summaries] for block in slab.blocks]
+    """What every summary measures of each block of a slab, whose arrays are then freed by the thread that read them."""
+    measured = [[summary.measure(block) for summary in summaries] for block in slab.blocks]
+    slab._arrays.clear()
+    return measured
 
 
 def _map_ahead(
@@ -174,7 +176,6 @@ def _map_ahead(
         if index + ahead + 1 < len(slabs):
             running.append(threads.submit(measure, slabs[index + ahead + 1]))
         yield slab, parts
-        slab._arrays.clear()
 
 
 def _list_slabs(sources: Sources, *, last_query: bool) -> Iterator[Slab]:
