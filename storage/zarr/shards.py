@@ -12,7 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from io import FileIO
 from itertools import product
 from math import prod
@@ -67,8 +67,9 @@ def select_codecs(compression: Compression) -> list[BloscCodec | Crc32cCodec]:
     return [*([] if compression == "none" else [BloscCodec(**BLOSC[compression])]), Crc32cCodec()]
 
 
+@cache
 def keep_memory() -> None:
-    """Let the allocator keep freed blocks of up to ``REUSED`` bytes for the next."""
+    """Let the allocator keep freed blocks of up to ``REUSED`` bytes for the next, from now on."""
     np.empty(REUSED, np.uint8)  # freed immediately
 
 
