@@ -50,7 +50,7 @@ SHUFFLES = {"noshuffle": Blosc.NOSHUFFLE, "shuffle": Blosc.SHUFFLE, "bitshuffle"
 
 
 BLOSC: dict[str, dict[str, Any]] = {
-    "zstd": {"cname": "zstd", "clevel": 1, "shuffle": "shuffle"},
+    "zstd": {"cname": "zstd", "clevel": 1, "shuffle": "shuffle", "blocksize": 2**18},
     "blosclz": {"cname": "blosclz", "clevel": 1, "shuffle": "shuffle", "blocksize": 2**18},
 }
 """How Blosc compresses.
@@ -58,7 +58,8 @@ BLOSC: dict[str, dict[str, Any]] = {
 Weights, and value states in float32, hardly compress and stay as they are. In value states of a model that computes in
 half precision, half of the bytes are zero once they are widened: blosclz in large blocks finds those at nearly the
 speed of memory, so that the disk stays the bottleneck; the benchmark ``extraction.write`` says what that is worth.
-Metrics compress well and are written while they are computed, which takes longer: there zstd makes the fewest bytes.
+Metrics compress well and are written while they are computed, which takes longer: there zstd makes the fewest bytes, in
+large blocks too, because each has a cost of its own.
 """
 
 
