@@ -64,7 +64,7 @@ class _Sums:
     def add(self, recall: F64, rho_0: F64) -> None:
         """Add the heads that have a ρ_0 in some sequence."""
         seen = ~np.isnan(rho_0).all(axis=0)
-        both = [recall[:, seen], np.broadcast_to(rho_0[:, seen, None], recall[:, seen].shape)]
+        both = recall[:, seen], rho_0[:, seen, None]  # the latter at any N
         x, y = (np.concatenate([average_known(of)[None], leave_one_out(of)]) for of in both)
         known = ~(np.isnan(x) | np.isnan(y))
         x, y, size = np.where(known, x, 0), np.where(known, y, 0), x.shape[-1]
