@@ -486,9 +486,9 @@ class _CheckedArray:
         if parts is None or not isinstance(place, LocalPlace):
             return np.asarray(array[index])
         selected = np.empty([part.stop - part.start for part in parts], self.dtype)
-        for row, sequence in enumerate(range(parts[0].start, parts[0].stop)):
-            file = place.path / _build_shard_name(array, sequence)
-            shards.read_shard(array, file, (slice(0, 1), *parts[1:]), selected[row : row + 1])
+        sequences = range(parts[0].start, parts[0].stop)
+        files = (place.path / _build_shard_name(array, sequence) for sequence in sequences)
+        shards.read_shards(array, files, parts[1:], selected)
         return selected[tuple(0 if isinstance(part, int) else slice(None) for part in index)]
 
     def _is_lost(self, sequence: int) -> bool:

@@ -136,43 +136,46 @@ def _encode_block(
     return _append_checksum(_view_bytes(chunk) if compressor is None else compressor.encode(chunk))
 
 
-def read_shard(array: zarr.Array[Any], path: Path, where: Sequence[slice], out: NDArray[Any]) -> None:
-    """Read a part of the shard of ``array`` in a file, chunk by chunk; what is not stored is fill.
+def read_shards(array: zarr.Array[Any], files: Iterable[Path], where: Sequence[slice], out: NDArray[Any]) -> None:
+    """Read the same part of some shards of ``array``, chunk by chunk; what is not stored is fill.
 
     Parameters
     ----------
     array
         An array made with ``select_codecs``.
-    path
-        The file; if it is missing or empty, nothing is stored.
+    files
+        The file of each shard; if it is missing or empty, nothing is stored.
     where
-        The part of each axis, from a start to a stop.
+        The part of each axis but the first, from a start to a stop.
     out
-        Where it is written, in the shape of the part.
+        Where it is written, (shard, …).
 
     Raises
     ------
     ValueError
-        If the bytes of the file are not those that were written.
+        If the bytes of a file are not those that were written.
     """
-    chunks, dtype = array.chunks, array.dtype  # which Zarr derives anew each time
+    chunks, dtype, fill = array.chunks, array.dtype, array.fill_value  # which Zarr derives anew each time
     counts = [size // chunk for size, chunk in zip(array.shards or array.shape, chunks, strict=True)]
-    needed = (range(part.start // size, -(-part.stop // size)) for part, size in zip(where, chunks, strict=True))
-    try:
-        file = path.open("rb", buffering=0)
-    except FileNotFoundError:
-        out[...] = array.fill_value
-        return
-    with file:
-        index, compressor = _read_index(file, counts), _read_compressor(array)
-        for position in product(*needed):
-            offset, length = index[position].tolist()
-            inside, outside = _overlap(position, chunks, where)
-            if length == EMPTY:
-                out[outside] = array.fill_value
-                continue
-            content = os.pread(file.fileno(), length, offset)
-            out[outside] = _decode_block(content, compressor, dtype).reshape(chunks)[inside]
+    needed = [range(part.start // size, -(-part.stop // size)) for part, size in zip(where, chunks[1:], strict=True)]
+    parts = [(position, *_overlap(position, chunks[1:], where)) for position in product(*needed)]
+    compressor = _read_compressor(array)
+    for row, path in enumerate(files):
+        selected = out[row, ...]
+        try:
+            file = path.open("rb", buffering=0)
+        except FileNotFoundError:
+            selected[...] = fill
+            continue
+        with file:
+            index = _read_index(file, counts)[0]
+            for position, inside, outside in parts:
+                offset, length = index[position].tolist()
+                if length == EMPTY:
+                    selected[outside] = fill
+                    continue
+                content = os.pread(file.fileno(), length, offset)
+                selected[outside] = _decode_block(content, compressor, dtype).reshape(chunks[1:])[inside]
 
 
 def _read_index(file: FileIO, counts: Sequence[int]) -> NDArray[np.uint64]:
