@@ -4,6 +4,7 @@ Holds ``log_grid``, the check of a grid, and weights and quantiles over ln N.
 """
 
 import math
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -177,6 +178,7 @@ BANDS = ("", "_first", "_middle", "_last")
 """Suffixes of means over ln N: over all N from 2 on, and over each third of ln N."""
 
 
+@lru_cache(maxsize=1)
 def compute_band_weights(n_keys: int) -> F64:
     """Weights of N = 1 to n − 1 for means over ln N, uniform in ln N, (N, band), in the order of ``BANDS``.
 

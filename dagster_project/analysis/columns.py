@@ -20,8 +20,5 @@ def index_columns(shape: tuple[int, ...], *axes: str, **constants: int) -> Colum
 
 def build_interval_columns(estimate: Estimate, names: tuple[str, ...], dtype: Any = np.float64) -> Columns:
     """Columns of estimates and the ends of their intervals, ``NAME``, ``NAME_low``, ``NAME_high``; (name, …) each."""
-    return {
-        f"{name}{end}": part[index].ravel().astype(dtype)
-        for index, name in enumerate(names)
-        for end, part in estimate.name_ends("").items()
-    }
+    ends = {end: part.astype(dtype, copy=False) for end, part in estimate.name_ends("").items()}
+    return {f"{name}{end}": part[index].ravel() for index, name in enumerate(names) for end, part in ends.items()}

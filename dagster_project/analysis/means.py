@@ -57,6 +57,7 @@ class HeadLevels:
 
     def __init__(self, sources: Sources) -> None:
         self._scale = sources.study.analysis.scale
+        self._parts: list[dict[str, F64]] = []
 
     def measure(self, block: Block) -> dict[str, F64]:
         """Means over ln N of one block, (sequence, head) each."""
@@ -68,10 +69,15 @@ class HeadLevels:
         return average_levels(k_in, k_out, r_min, norm_s, parts, unit, block.n_keys)
 
     def add(self, block: Block, measured: dict[str, F64]) -> Rows:
-        """Yield the rows of a block."""
-        place = index_columns(measured["recall"].shape, "sequence", "head", query=block.query, layer=block.layer)
-        place["sequence"] += np.int32(block.sequences.start)
-        yield "head_levels", build_batch(place | {name: of_heads.ravel() for name, of_heads in measured.items()})
+        """Yield the rows of a slab, once all its layers are there."""
+        self._parts.append(measured)
+        if block.ends_slab:
+            levels = {name: np.stack([part[name] for part in self._parts]) for name in measured}
+            place = index_columns(levels["recall"].shape, "layer", "sequence", "head", query=block.query)
+            place["layer"] += np.int16(block.slab.layers.start)
+            place["sequence"] += np.int32(block.sequences.start)
+            yield "head_levels", build_batch(place | {name: of_heads.ravel() for name, of_heads in levels.items()})
+            self._parts = []
 
     def finish(self) -> Rows:
         """Nothing is left."""

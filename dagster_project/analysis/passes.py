@@ -50,9 +50,8 @@ class Slab:
     def read(self, name: str) -> NDArray[Any]:
         """Read an array of the metrics once: (sequence, layer, head, …), N on the last axis where there are keys."""
         if name not in self._arrays:
-            metrics = self.sources.metrics
-            array = read_layers(metrics, name, self.layers, query=self.index, sequence=self.sequences)
-            self._arrays[name] = array[..., : self.n_keys - 1] if metrics.specs[name].dims[-1] == "n" else array
+            where: dict[str, int | slice] = {"query": self.index, "sequence": self.sequences}
+            self._arrays[name] = read_layers(self.sources.metrics, name, self.layers, n=slice(self.n_keys - 1), **where)
         return self._arrays[name]
 
 
@@ -82,6 +81,12 @@ class Block:
     def is_last(self) -> bool:
         """Whether these are the last sequences of the layer."""
         return self.slab.is_last
+
+    @property
+    def ends_slab(self) -> bool:
+        """Whether it is the last block of its slab."""
+        stop: int = self.slab.layers.stop
+        return self.layer + 1 == stop
 
     @property
     def query(self) -> int:
@@ -155,8 +160,10 @@ def run_pass(sources: Sources, summaries: Sequence[Summary], *, what: str, last_
 
 
 def _measure_slab(summaries: Sequence[Summary], slab: Slab) -> list[list[Any]]:
-    """What every summary measures of each block of a slab."""
-    return [[summary.measure(block) for summary in summaries] for block in slab.blocks]
+    """What every summary measures of each block of a slab, whose arrays are then freed by the thread that read them."""
+    measured = [[summary.measure(block) for summary in summaries] for block in slab.blocks]
+    slab._arrays.clear()
+    return measured
 
 
 def _map_ahead(
@@ -169,7 +176,6 @@ def _map_ahead(
         if index + ahead + 1 < len(slabs):
             running.append(threads.submit(measure, slabs[index + ahead + 1]))
         yield slab, parts
-        slab._arrays.clear()
 
 
 def _list_slabs(sources: Sources, *, last_query: bool) -> Iterator[Slab]:

@@ -19,8 +19,8 @@ from storage.warehouse.rows import build_batch, fill_columns
 def compute_sink_effect(sources: Sources) -> Rows:
     """The correlation over heads of mean Recall and mean ρ_0 for every query, on a log grid of N, with intervals.
 
-    Depth moves both, so that it is shown and not judged. Recall of one layer on the grid is in memory, and sums over
-    heads of its means without each sequence.
+    Depth moves both, so that it is shown and not judged. Recall of one slab or one layer on the grid is in memory, and
+    sums over heads of its means without each sequence.
     """
     return run_pass(sources, [SinkEffect(sources)], what="sink effect")
 
@@ -39,10 +39,11 @@ class SinkEffect:
         return block.read("k_in")[..., n - 1] / n, block.read("rho_0_of_keys").repeat(block.group, axis=1).astype(float)
 
     def add(self, block: Block, measured: tuple[F64, F64]) -> Rows:
-        """Add a layer, once all its sequences are there."""
+        """Add the layers of a slab with all sequences, or a layer, once all its sequences are there."""
         self._parts.append(measured)
-        if block.is_last:
-            recall, rho_0 = (np.concatenate(of_all) for of_all in zip(*self._parts, strict=True))
+        if block.is_last and block.ends_slab:
+            axis = 1 if block.sequences.start == 0 else 0
+            recall, rho_0 = (np.concatenate(of_all, axis) for of_all in zip(*self._parts, strict=True))
             self._sums[block.index].add(recall, rho_0)
             self._parts = []
         yield from ()
@@ -61,9 +62,9 @@ class _Sums:
         self._sums: F64 = np.zeros((6, sequences + 1, self._grid.size))
 
     def add(self, recall: F64, rho_0: F64) -> None:
-        """Add the heads of a layer that have a ρ_0 in some sequence."""
+        """Add the heads that have a ρ_0 in some sequence."""
         seen = ~np.isnan(rho_0).all(axis=0)
-        both = [recall[:, seen], np.broadcast_to(rho_0[:, seen, None], recall[:, seen].shape)]
+        both = recall[:, seen], rho_0[:, seen, None]  # the latter at any N
         x, y = (np.concatenate([average_known(of)[None], leave_one_out(of)]) for of in both)
         known = ~(np.isnan(x) | np.isnan(y))
         x, y, size = np.where(known, x, 0), np.where(known, y, 0), x.shape[-1]

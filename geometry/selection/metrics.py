@@ -64,19 +64,18 @@ def _sum_metrics(
     """Fill the arrays of ``MetricMoments``: running means and squares (Welford), and sums over heads."""
     sequences, heads, last = k_in.shape
     values = np.empty((len(METRICS), last))
+    floor = np.arange(1, last + 1) / n_keys
+    above, outside = 1 / (1 - floor), 1 / (n_keys - np.arange(1, last + 1))
     for head in range(heads):
         for sequence in range(sequences):
             for at in range(last):
-                n = at + 1
-                precision = n / (n + k_out[sequence, head, at])
-                recall = k_in[sequence, head, at] / n
-                floor = n / n_keys
-                values[0, at] = precision
-                values[1, at] = recall
-                values[2, at] = 2 * precision / (1 + precision)
-                values[3, at] = 2 * recall / (1 + recall)
-                values[4, at] = 1 - k_out[sequence, head, at] / (n_keys - n)
-                values[5, at] = (precision - floor) / (1 - floor)
+                n, inside, beside = at + 1, k_in[sequence, head, at], k_out[sequence, head, at]
+                values[0, at] = n / (n + beside)
+                values[1, at] = inside / n
+                values[2, at] = 2 * n / (2 * n + beside)
+                values[3, at] = 2 * inside / (n + inside)
+                values[4, at] = 1 - beside * outside[at]
+                values[5, at] = (values[0, at] - floor[at]) * above[at]
             share = 1 / (sequence + 1)
             for metric in range(len(METRICS)):
                 for at in range(last):
@@ -117,13 +116,29 @@ def average_levels(
         ``LEVELS`` Precision's excess above N/n, r_min relative to ‖s_N‖, and the share of N with Δ > 0; over the N that
         have the quantity, NaN where none has.
     """
-    banded, others = np.zeros((len(BANDED), len(BANDS), *unit.shape)), np.zeros((len(LEVELS), *unit.shape))
     names = ("a_min_in", "a_max_out", "s_in", "rho_out", "a_max_in")
     least, most, total, cosine, largest = (np.asarray(getattr(parts, name)) for name in names)
-    weights = compute_band_weights(n_keys)
-    _fill_levels(k_in, k_out, r_min, norm_s, least, most, total, cosine, largest, unit, weights, banded, others)
-    levels = {f"{name}{band}": banded[i, j] for i, name in enumerate(BANDED) for j, band in enumerate(BANDS)}
-    return levels | dict(zip(LEVELS, others, strict=True))
+    weights, others = compute_band_weights(n_keys), np.zeros((len(LEVELS), *unit.shape))
+    others[0], *banded = _average_counts(k_in, k_out, weights)
+    _fill_levels(r_min, norm_s, least, most, total, cosine, largest, unit, weights[:, 0].copy(), others[1:])
+    levels = dict(zip(LEVELS, others, strict=True))
+    for name, of_bands in zip(BANDED, banded, strict=True):
+        levels |= {f"{name}{band}": of_bands[..., index] for index, band in enumerate(BANDS)}
+    return levels
+
+
+def _average_counts(k_in: NDArray[np.integer], k_out: NDArray[np.integer], weights: F64) -> tuple[F64, F64, F64]:
+    """Means over ln N of Precision's excess, (sequence, head), and of Recall and specificity, (sequence, head, band).
+
+    Products of matrices, since the latter are linear in the counts, and the excess in Precision.
+    """
+    n_keys = len(weights) + 1
+    n = np.arange(1.0, n_keys)
+    share = weights[:, 0] / (1 - n / n_keys)
+    excess = (n / (n + k_out)) @ share - share @ (n / n_keys)
+    recall = np.matmul(k_in, weights / n[:, None], dtype=np.float64)
+    outside = np.matmul(k_out, weights / (n_keys - n)[:, None], dtype=np.float64)
+    return excess, recall, weights.sum(axis=0) - outside
 
 
 _subtract_overlap: Any = compile_kernel(lower.subtract_overlap)
@@ -131,8 +146,6 @@ _subtract_overlap: Any = compile_kernel(lower.subtract_overlap)
 
 @compile_kernel
 def _fill_levels(
-    k_in: NDArray[np.integer],
-    k_out: NDArray[np.integer],
     r_min: NDArray[np.floating],
     norm_s: NDArray[np.floating],
     least: NDArray[np.floating],
@@ -142,23 +155,15 @@ def _fill_levels(
     largest: NDArray[np.floating],
     unit: F64,
     weights: F64,
-    banded: F64,
     others: F64,
 ) -> None:
-    """Fill the means of ``average_levels``: ``banded`` (metric, band, sequence, head), others (metric, …)."""
-    sequences, heads, last = k_in.shape
+    """Fill the means of what not every N has, the relative radius and whether Δ > 0, (level, sequence, head)."""
+    sequences, heads, last = r_min.shape
     for sequence in range(sequences):
         for head in range(heads):
-            excess, radius, positive = 0.0, 0.0, 0.0
-            every, long, bounded = 0.0, 0.0, 0.0
+            radius, positive, long, bounded = 0.0, 0.0, 0.0, 0.0
             for at in range(last):
-                n, floor, weight = at + 1, (at + 1) / (last + 1), weights[at, 0]
-                place = (sequence, head, at)
-                for band in range(weights.shape[1]):
-                    banded[0, band, sequence, head] += k_in[place] / n * weights[at, band]
-                    banded[1, band, sequence, head] += (1 - k_out[place] / (last + 1 - n)) * weights[at, band]
-                every += weight
-                excess += (n / (n + k_out[place]) - floor) / (1 - floor) * weight
+                weight, place = weights[at], (sequence, head, at)
                 length = np.float64(norm_s[place])
                 if length > 0 and not np.isnan(r_min[place]):
                     long += weight
@@ -169,6 +174,5 @@ def _fill_levels(
                 if divisor > 0 and unit[sequence, head] > 0 and not np.isnan(margin):
                     bounded += weight
                     positive += weight * (margin / divisor > 0)
-            others[0, sequence, head] = excess / every if every > 0 else np.nan
-            others[1, sequence, head] = radius / long if long > 0 else np.nan
-            others[2, sequence, head] = positive / bounded if bounded > 0 else np.nan
+            others[0, sequence, head] = radius / long if long > 0 else np.nan
+            others[1, sequence, head] = positive / bounded if bounded > 0 else np.nan

@@ -63,7 +63,7 @@ def make_estimate(
     """
     middle, errors = np.asarray(value, np.float64), np.asarray(error, np.float64)
     reach = student_quantile(sequences) * errors
-    low, high = np.clip(middle - reach, *domain), np.clip(middle + reach, *domain)
+    low, high = np.maximum(middle - reach, domain[0]), np.minimum(middle + reach, domain[1])
     return Estimate(middle, errors, np.minimum(low, middle), np.maximum(high, middle))
 
 

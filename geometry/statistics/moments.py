@@ -55,12 +55,12 @@ class Moments:
     @property
     def mean(self) -> F64:
         """The mean; NaN where no sequence has the quantity."""
-        return np.where(self.counts > 0, self._mean, np.nan)
+        return self._mean if self.counts.all() else np.where(self.counts > 0, self._mean, np.nan)
 
     def estimate(self, domain: Domain = UNBOUNDED) -> Estimate:
         """The mean with its error and interval over sequences."""
-        error = np.sqrt(self._squares / np.maximum(self.counts - 1, 1) / np.maximum(self.counts, 1))
-        return make_estimate(self.mean, np.where(self.counts > 1, error, np.nan), self.counts, domain)
+        error = np.sqrt(self._squares / np.where(self.counts > 1, self.counts * (self.counts - 1.0), np.nan))
+        return make_estimate(self.mean, error, self.counts, domain)
 
 
 class Mean:
@@ -73,16 +73,17 @@ class Mean:
     def add(self, block: ArrayLike) -> None:
         """Add the next sequences: floats (sequences, …), NaN where there is no quantity."""
         values = np.asarray(block)
-        known = ~np.isnan(values)
-        is_whole = bool(known.all())
-        self._counts = self._counts + (len(values) if is_whole else known.sum(axis=0))
-        kept = values if is_whole else np.where(known, values, 0)
-        self._total = self._total + kept.sum(axis=0, dtype=np.float64)
+        counts, total = len(values), values.sum(axis=0, dtype=np.float64)
+        if np.isnan(total).any():
+            known = ~np.isnan(values)
+            counts, total = known.sum(axis=0), values.sum(axis=0, dtype=np.float64, where=known)
+        self._counts, self._total = self._counts + counts, self._total + total
 
     @property
     def value(self) -> F64:
         """The mean; NaN where no sequence has the quantity."""
-        return np.where(np.equal(self._counts, 0), np.nan, self._total / np.maximum(self._counts, 1))
+        with np.errstate(invalid="ignore"):  # 0/0
+            return np.divide(self._total, self._counts)
 
 
 def estimate_mean(values: ArrayLike, domain: Domain = UNBOUNDED) -> Estimate:

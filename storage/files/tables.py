@@ -97,20 +97,19 @@ def _group_rows(rows: Iterable[tuple[str, pa.RecordBatch]]) -> Iterator[tuple[st
 
 
 def _create_writer(path: Path, schema: pa.Schema) -> parquet.ParquetWriter:
-    """A new file. A dictionary of floats, which hardly repeat, would only take time and space.
+    """A new file. Only texts get a dictionary: numbers LZ4 makes nearly as small by itself, in two thirds of the time.
 
-    Nothing reads statistics of columns, which take a third of the time.
+    Nothing reads statistics of columns, and checksums of pages would repeat the digest of all rows.
 
-    With the bytes of one place side by side, LZ4 makes them smaller than Zstandard does as they are, in half the time.
+    With the bytes of floats side by side, LZ4 makes them smaller than Zstandard does as they are, in half the time.
     """
     floats = [field.name for field in schema if pa.types.is_floating(field.type)]
     return parquet.ParquetWriter(
         path,
         schema,
         compression="lz4",
-        use_dictionary=[name for name in schema.names if name not in floats],
+        use_dictionary=[field.name for field in schema if not pa.types.is_primitive(field.type)],
         use_byte_stream_split=floats,
-        write_page_checksum=True,
         write_statistics=False,
     )
 

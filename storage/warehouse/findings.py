@@ -38,6 +38,6 @@ def read_finding(asset: str, tables: Mapping[str, Path]) -> str | None:
 def _connect() -> duckdb.DuckDBPyConnection:
     """The empty database of all summaries, opened once because that takes longer than a summary.
 
-    Each cursor has views of its own.
+    Each cursor has views of its own. One thread, because to wake others takes longer than to read a small table.
     """
-    return duckdb.connect()
+    return duckdb.connect(config={"threads": 1})

@@ -351,6 +351,7 @@ class SequenceStore:
             )
             raise UserError(msg)
         self._is_whole = True
+        shards.keep_memory()
         return self
 
     def write(
@@ -484,10 +485,10 @@ class _CheckedArray:
         parts = _list_parts(index, self.shape)
         if parts is None or not isinstance(place, LocalPlace):
             return np.asarray(array[index])
-        selected = np.full([part.stop - part.start for part in parts], array.fill_value, self.dtype)
-        for row, sequence in enumerate(range(parts[0].start, parts[0].stop)):
-            file = place.path / _build_shard_name(array, sequence)
-            shards.read_shard(array, file, (slice(0, 1), *parts[1:]), selected[row : row + 1])
+        selected = np.empty([part.stop - part.start for part in parts], self.dtype)
+        sequences = range(parts[0].start, parts[0].stop)
+        files = (place.path / _build_shard_name(array, sequence) for sequence in sequences)
+        shards.read_shards(array, files, parts[1:], selected)
         return selected[tuple(0 if isinstance(part, int) else slice(None) for part in index)]
 
     def _is_lost(self, sequence: int) -> bool:

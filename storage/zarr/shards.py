@@ -12,7 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from io import FileIO
 from itertools import product
 from math import prod
@@ -34,8 +34,8 @@ WORKERS = min(4, os.cpu_count() or 1)
 
 REUSED = 31 * 2**20
 """Bytes of a block of memory that is allocated and freed once before any work. The allocator of glibc then keeps blocks
-of up to this size for the next chunk; otherwise each is mapped into the process again, which takes longer than
-compressing it."""
+of up to this size for the next; otherwise each is mapped into the process again, which takes longer than to compress a
+chunk, or to compute means of what was read."""
 
 SMALL = 2**17
 """Bytes of a chunk that is encoded at once: to hand a smaller one to a thread takes about as long as to encode it."""
@@ -50,7 +50,7 @@ SHUFFLES = {"noshuffle": Blosc.NOSHUFFLE, "shuffle": Blosc.SHUFFLE, "bitshuffle"
 
 
 BLOSC: dict[str, dict[str, Any]] = {
-    "zstd": {"cname": "zstd", "clevel": 1, "shuffle": "shuffle"},
+    "zstd": {"cname": "zstd", "clevel": 1, "shuffle": "shuffle", "blocksize": 2**18},
     "blosclz": {"cname": "blosclz", "clevel": 1, "shuffle": "shuffle", "blocksize": 2**18},
 }
 """How Blosc compresses.
@@ -58,7 +58,8 @@ BLOSC: dict[str, dict[str, Any]] = {
 Weights, and value states in float32, hardly compress and stay as they are. In value states of a model that computes in
 half precision, half of the bytes are zero once they are widened: blosclz in large blocks finds those at nearly the
 speed of memory, so that the disk stays the bottleneck; the benchmark ``extraction.write`` says what that is worth.
-Metrics compress well and are written while they are computed, which takes longer: there zstd makes the fewest bytes.
+Metrics compress well and are written while they are computed, which takes longer: there zstd makes the fewest bytes, in
+large blocks too, because each has a cost of its own.
 """
 
 
@@ -67,9 +68,15 @@ def select_codecs(compression: Compression) -> list[BloscCodec | Crc32cCodec]:
     return [*([] if compression == "none" else [BloscCodec(**BLOSC[compression])]), Crc32cCodec()]
 
 
+@cache
+def keep_memory() -> None:
+    """Let the allocator keep freed blocks of up to ``REUSED`` bytes for the next, from now on."""
+    np.empty(REUSED, np.uint8)  # freed immediately
+
+
 def start_workers() -> ThreadPoolExecutor:
     """Threads to encode chunks in."""
-    np.empty(REUSED, np.uint8)  # freed immediately
+    keep_memory()
     return ThreadPoolExecutor(WORKERS, "encode")
 
 
@@ -129,51 +136,54 @@ def _encode_block(
     return _append_checksum(_view_bytes(chunk) if compressor is None else compressor.encode(chunk))
 
 
-def read_shard(array: zarr.Array[Any], path: Path, where: Sequence[slice], out: NDArray[Any]) -> None:
-    """Read a part of the shard of ``array`` in a file, chunk by chunk; what is not stored stays as it is.
+def read_shards(array: zarr.Array[Any], files: Iterable[Path], where: Sequence[slice], out: NDArray[Any]) -> None:
+    """Read the same part of some shards of ``array``, chunk by chunk; what is not stored is fill.
 
     Parameters
     ----------
     array
         An array made with ``select_codecs``.
-    path
-        The file; if it is missing or empty, nothing is stored.
+    files
+        The file of each shard; if it is missing or empty, nothing is stored.
     where
-        The part of each axis, from a start to a stop.
+        The part of each axis but the first, from a start to a stop.
     out
-        Where it is written, in the shape of the part.
+        Where it is written, (shard, …).
 
     Raises
     ------
     ValueError
-        If the bytes of the file are not those that were written.
+        If the bytes of a file are not those that were written.
     """
-    chunks, dtype = array.chunks, array.dtype  # which Zarr derives anew each time
+    chunks, dtype, fill = array.chunks, array.dtype, array.fill_value  # which Zarr derives anew each time
     counts = [size // chunk for size, chunk in zip(array.shards or array.shape, chunks, strict=True)]
-    needed = (range(part.start // size, -(-part.stop // size)) for part, size in zip(where, chunks, strict=True))
-    try:
-        file = path.open("rb", buffering=0)
-    except FileNotFoundError:
-        return
-    with file:
-        if (index := _read_index(file, counts)) is None:
-            return
-        compressor = _read_compressor(array)
-        for position in product(*needed):
-            offset, length = index[position].tolist()
-            if length != EMPTY:
+    needed = [range(part.start // size, -(-part.stop // size)) for part, size in zip(where, chunks[1:], strict=True)]
+    parts = [(position, *_overlap(position, chunks[1:], where)) for position in product(*needed)]
+    compressor = _read_compressor(array)
+    for row, path in enumerate(files):
+        selected = out[row, ...]
+        try:
+            file = path.open("rb", buffering=0)
+        except FileNotFoundError:
+            selected[...] = fill
+            continue
+        with file:
+            index = _read_index(file, counts)[0]
+            for position, inside, outside in parts:
+                offset, length = index[position].tolist()
+                if length == EMPTY:
+                    selected[outside] = fill
+                    continue
                 content = os.pread(file.fileno(), length, offset)
-                chunk = _decode_block(content, compressor, dtype).reshape(chunks)
-                inside, outside = _overlap(position, chunks, where)
-                out[outside] = chunk[inside]
+                selected[outside] = _decode_block(content, compressor, dtype).reshape(chunks[1:])[inside]
 
 
-def _read_index(file: FileIO, counts: Sequence[int]) -> NDArray[np.uint64] | None:
-    """Offset and length of every chunk of a shard, (*counts, 2); None if the file is empty."""
+def _read_index(file: FileIO, counts: Sequence[int]) -> NDArray[np.uint64]:
+    """Offset and length of every chunk of a shard, (*counts, 2); ``EMPTY`` if the file is empty."""
     size = os.fstat(file.fileno()).st_size
     length = 16 * prod(counts) + CHECKSUM
     if not size:
-        return None
+        return np.full((*counts, 2), EMPTY, "<u8")
     content = os.pread(file.fileno(), length, max(size - length, 0))
     return _remove_checksum(content).view("<u8").reshape(*counts, 2)
 

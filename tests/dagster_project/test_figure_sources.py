@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import sql
-from dagster_project.analysis import contributions, curves
+from dagster_project.analysis import contributions, curves, passes
 from dagster_project.analysis.contributions import compute_contributions, estimate_contributions_bytes
 from dagster_project.analysis.directions import compute_value_directions
 from dagster_project.analysis.positions import compute_attention_by_position
@@ -179,8 +179,12 @@ def grid(query: int) -> list[int]:
     return sorted({int(query ** (step / 47) + 0.5) for step in range(48)})
 
 
-def test_the_sink_effect_is_correlated_again_without_each_sequence(sources: Sources) -> None:
-    """Intervals are made of Fisher's z, on a log grid of N at every query."""
+@pytest.mark.parametrize("most", [passes.SLAB_BYTES, 4 * 5 * 4 * 24, 1], ids=["layers", "a layer", "a sequence"])
+def test_the_sink_effect_is_correlated_again_without_each_sequence(
+    sources: Sources, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Intervals are made of Fisher's z, on a log grid of N at every query, however much is read at once."""
+    monkeypatch.setattr(passes, "SLAB_BYTES", most)
     found = rows(sources, "sink_effect")
     assert [(row["query"], row["n"]) for row in found] == [(q, n) for q in QUERIES for n in grid(q)]
     of_z = 0.0

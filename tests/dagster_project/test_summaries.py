@@ -16,7 +16,9 @@ from scipy import stats
 
 import sql
 from dagster_project.analysis import passes
+from dagster_project.analysis.means import compute_selection_means
 from dagster_project.analysis.metrics_store import open_metrics
+from dagster_project.analysis.sources import open_sources
 from dagster_project.assets.catalogue import find_asset
 from dagster_project.assets.claims import judge_claims
 from dagster_project.study.home import Home
@@ -392,6 +394,23 @@ def test_levels_of_heads_are_means_over_ln_n_of_every_sequence(home: Home) -> No
                 wanted[f"{name}_{band}"] = average(curves[name], np.ceil(start - 1e-9), np.floor(end + 1e-9))
         assert near(row, wanted, rel=1e-6)
     assert not near(row, {"recall": curves["recall"].mean()}, rel=1e-2)  # mutation control: N alike
+
+
+@pytest.mark.parametrize("most", [4 * 5 * 4 * QUERIES[-1], 4 * 2 * 4 * QUERIES[-1], 1], ids=["layer", "some", "one"])
+def test_means_are_the_same_however_much_is_read_at_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """A layer, some of its sequences, or one; the study of the other tests is read in blocks of all layers."""
+    monkeypatch.setattr(passes, "SLAB_BYTES", most)
+    found: dict[str, list[dict[str, Any]]] = {table: [] for table in find_asset("selection_means").tables}
+    for table, part in compute_selection_means(open_sources(home, NAME, STUDY)):
+        found[table] += part.to_pylist()
+    for table, some in found.items():
+        wanted = [
+            {name: np.nan if value is None else value for name, value in row.items()} for row in rows(home, table)
+        ]
+        assert len(some) == len(wanted) > 0
+        assert all(map(near, some, wanted)), table
 
 
 @pytest.mark.one_case
