@@ -52,7 +52,7 @@ def test_an_encoder(home: Path, inputs: Path, bad: Path) -> None:
 
 def test_a_text_that_is_too_short(home: Path, inputs: Path, bad: Path) -> None:
     complaint = refused(home, inputs, corpus=bad / "short.txt")
-    assert "too little text: 0 sequences of 48 tokens from" in complaint
+    assert "too little text: 0 of 4 requested sequences of 48 tokens (documents: 1," in complaint
     assert f"'{bad}/short.txt'" in complaint
 
 
