@@ -6,6 +6,7 @@ Triton's kernels are interpreted where there is no GPU; Triton reads this when i
 import atexit
 import os
 import signal
+from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -29,6 +30,7 @@ if not torch.cuda.is_available():
 
 settings.register_profile(
     "anywhere",
+    max_examples=200 if NIGHTLY else 50,
     deadline=None,  # nor else is it a mistake that a machine is slow or busy
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=not NIGHTLY,  # a first user's examples are those that have been tried before
@@ -61,9 +63,14 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is ``long`` as slow, and all cases but the first of what is marked ``one_case``.
 
-    Tests of the whole checkout, of half a minute each, begin first: no process is left alone with one at the end.
+    Tests of the whole checkout, of half a minute each, begin first: no process is left alone with one at the end. Files
+    of all folders take turns, so that few processes wait for what another makes for all tests of a folder.
     """
-    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+    places: dict[Path, dict[Path, int]] = defaultdict(dict)
+    for item in items:
+        places[item.path.parent].setdefault(item.path, len(places[item.path.parent]))
+    here = Path(__file__).parent
+    items.sort(key=lambda item: (item.path.parent != here, places[item.path.parent][item.path], item.path))
     begun: set[str] = set()
     for item in items:
         function = item.nodeid.split("[")[0]

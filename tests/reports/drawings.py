@@ -46,7 +46,7 @@ def changed(connection: duckdb.DuckDBPyConnection, *changes: str) -> Iterator[No
 
 def drawn(chart: alt.LayerChart) -> list[dict[str, Any]]:
     """The rows embedded in a chart."""
-    spec = chart.to_dict()
+    spec = chart.to_dict(validate=False)
     rows: list[dict[str, Any]] = spec["datasets"][spec["data"]["name"]]
     return rows
 
