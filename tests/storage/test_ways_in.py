@@ -116,7 +116,17 @@ def test_a_locked_connection_opens_no_file_whatever_it_is_asked(
     asked += [f"FROM read_blob('{path}')", f"FROM glob('{path}')", f"ATTACH '{path}' AS again (READ_ONLY)"]
     asked += ["EXPORT DATABASE 'x'", "EXPORT DATABASE \"study small\" TO 'x'", "CREATE PERSISTENT SECRET x (TYPE http)"]
     asked += ["CALL enable_logging(storage = 'file', storage_path = 'x')", "RESET disabled_filesystems"]
+    writes = ["CREATE TABLE mine (i INT)", "DELETE FROM studies", "DROP VIEW heads", "UPDATE studies SET model = 'x'"]
+    writes += [
+        "SELECT 1; DROP TABLE studies",
+        "INSTALL httpfs",
+        "SET memory_limit = '1GB'",
+        "PRAGMA memory_limit = '1GB'",
+    ]
     with connect(folder) as connection:
+        for statement in (*writes, "FROM 'https://example.com/x.parquet'", "FROM read_text('/etc/hostname')"):
+            with pytest.raises((UserError, duckdb.Error)):
+                query(connection, statement)
         for statement in asked:
             with pytest.raises(duckdb.Error, match=r"disabled|locked"):
                 connection.execute(statement)
