@@ -67,10 +67,9 @@ def test_names_that_are_no_safe_paths(home: Path, inputs: Path, name: str) -> No
     assert not (home.parent / "escape").exists()
 
 
-@pytest.mark.parametrize("command", ["run", "report"])
 @pytest.mark.parametrize("name", ["embeded", "zzz", "../../etc/passwd", ""])
-def test_an_unknown_study(home: Path, command: str, name: str) -> None:
-    complaint = attention_geometry(command, name, home=home).complaint
+def test_an_unknown_study(home: Path, name: str) -> None:
+    complaint = attention_geometry("run", name, home=home).complaint
     assert f"There is no study '{name}'" in complaint
     assert ("did you mean 'embedded'?" if name == "embeded" else "there are embedded, ") in complaint
     assert files(home) == {}
@@ -181,11 +180,9 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
 def test_a_studies_file_with_an_error(tmp_path: Path, text: str | bytes, said: str) -> None:
     content = text if isinstance(text, bytes) else text.encode()
     (tmp_path / "studies.yaml").write_bytes(content)
-    for command in (("studies",), ("run", "one"), ("run", "--name", "two", "--model", "embedded")):
-        complaint = attention_geometry(*command, home=tmp_path).complaint
-        if "--name" not in command:
-            assert said in complaint
-            assert f"{tmp_path}/studies.yaml" in complaint
+    complaint = attention_geometry("studies", home=tmp_path).complaint
+    assert said in complaint
+    assert f"{tmp_path}/studies.yaml" in complaint
     assert files(tmp_path) == {"studies.yaml": content}
 
 
