@@ -5,7 +5,6 @@ import sqlite3
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import event
@@ -39,9 +38,8 @@ def _no_disk() -> Iterator[None]:
     event.remove(Engine, "connect", skip_disk)
 
 
-def skip_disk(connection: Any, _record: object) -> None:
-    if isinstance(connection, sqlite3.Connection):
-        connection.execute("PRAGMA synchronous = OFF").close()
+def skip_disk(connection: sqlite3.Connection, _record: object) -> None:
+    connection.execute("PRAGMA synchronous = OFF").close()
 
 
 @pytest.fixture(autouse=True)

@@ -109,6 +109,7 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
     ("text", "said"),
     [
         (f"studies:\n  one: {WELL[:-1]}, sequence: 4}}", "study 'one', field 'sequence' is unknown; did you mean 'seq"),
+        (f"studies:\n  one: {WELL.replace('ngth', 'nght')}", "did you mean 'context_length'? (and 1 more)"),
         (f"studies:\n  one: {WELL[:-1]}, flavour: 4}}", "field 'flavour' is unknown; the fields are model, "),
         (f"studies:\n  one: {WELL[:-1]}, analysis: {{map_m: 4}}}}", "field 'analysis.map_m' is unknown; did you mean"),
         (f"studies:\n  one: {WELL.replace('8', 'eight')}", "study 'one', field 'context_length': input should be a va"),
@@ -117,17 +118,13 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
             for kappas, said in (
                 ("[]", "input should be a list of 1 to 16 distinct positive finite numbers, found [] (list of"),
                 ("[0.5, 0]", "input should be a list of 1 to 16 distinct positive finite numbers, found [0.5, 0] (li"),
-                ("[-1]", "input should be a list of 1 to 16 distinct"),
                 ("[1, 2, 1.0]", "input should be a list of 1 to 16 distinct"),
                 ("[.inf]", "input should be a list of 1 to 16 distinct"),
                 ("[.nan]", "input should be a list of 1 to 16 distinct"),
                 (f"{list(range(1, 18))}", "input should be a list of 1 to 16 distinct"),
                 ("0.5", "input should be a list of 1 to 16 distinct positive finite numbers, found 0.5 (list of the"),
-                ("{0.5: 1}", "input should be a list of 1 to 16 distinct"),
-                ("true", "input should be a list of 1 to 16 distinct"),
                 ("[true]", "input should be a list of 1 to 16 distinct"),
                 ("['0.5']", "input should be a list of 1 to 16 distinct"),
-                ("[0.5, many]", "input should be a list of 1 to 16 distinct"),
                 (f"[{10**400}]", "input should be a list of 1 to 16 distinct"),
             )
         ),

@@ -104,7 +104,6 @@ def test_the_text_is_shaded_in_colours_on_a_terminal(tmp_path: Path) -> None:
 
 REFUSED = {
     ("--by", "beauty"): "choose from recall, precision",
-    ("--head", "3"): "write layer and head, as in --head 3.1",
     ("--head", "3.x"): "write layer and head, as in --head 3.1",
     ("--head", "9.0"): "has no head 9.0; choose one of 0.0 to 5.7",
     ("--top", 0): "whole numbers from 1",

@@ -28,10 +28,6 @@ def of_shown(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) ->
     return ask(connection, name, **place, kappa=connection.execute(shown, place).fetchall()[0][0]).table
 
 
-def of_study(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) -> Any:
-    return ask(connection, name, study=study.study).table
-
-
 @contextmanager
 def changed(connection: duckdb.DuckDBPyConnection, *changes: str) -> Iterator[None]:
     """While it lasts, some rows are as the statements ``changes`` make them."""
