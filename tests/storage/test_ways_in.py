@@ -554,7 +554,7 @@ def test_a_database_with_anything_that_nobody_landed_is_left_out(
         with duckdb.connect(path) as connection:
             connection.execute(statement.format(secret=secret))
         assert verify(path) == f"it contains the {what}, which no landing creates"
-        assert read_provenance(folder, "strange") is None
+    assert read_provenance(folder, "strange") is None
     for unlocked in (False, True):
         with closing(connect(folder, unlocked=unlocked)) as connection:
             assert connection.execute(NAMED).fetchall() == [("small",)]
