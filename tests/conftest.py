@@ -6,7 +6,6 @@ It imports no heavy library: the process that hands tests out to others needs no
 import atexit
 import os
 import signal
-from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,11 +75,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Tests of the whole checkout, of half a minute each, begin first: no process is left alone with one at the end. Files
     of all folders take turns, so that few processes wait for what another makes for all tests of a folder.
     """
-    places: dict[Path, dict[Path, int]] = defaultdict(dict)
-    for item in items:
-        places[item.path.parent].setdefault(item.path, len(places[item.path.parent]))
-    here = Path(__file__).parent
-    items.sort(key=lambda item: (item.path.parent != here, places[item.path.parent][item.path], item.path))
+    here, paths = Path(__file__).parent, dict.fromkeys(item.path for item in items)
+    places = {path: [other for other in paths if other.parent == path.parent].index(path) for path in paths}
+    items.sort(key=lambda item: (item.path.parent != here, places[item.path], item.path))
     begun: set[str] = set()
     for item in items:
         function = item.nodeid.split("[")[0]

@@ -83,9 +83,7 @@ def test_two_processes_make_the_tables_of_one(work: Work, caplog: pytest.LogCapt
 
 
 @pytest.mark.usefixtures("in_two")
-def test_a_store_that_is_replaced_is_opened_again_and_a_mistake_in_one_process_ends_all_with_its_line(
-    work: Work,
-) -> None:
+def test_a_store_that_is_replaced_is_opened_again_and_a_mistake_ends_all_with_its_line(work: Work) -> None:
     some = ["coverage", "selection_means"]
     list(make_each(work, [find_asset(name) for name in some]))
     shutil.rmtree(Path(str(work.home.metrics(NAME))) / "s_in" / "c")

@@ -47,7 +47,6 @@ def test_csv_json_and_parquet_hold_the_same_rows(mine: Path) -> None:
 
 
 WIDE = ("study", "sequence", "query", "layer", "head", "n", "k_in", "k_out", "r_min", "r_max", "recall", "precision")
-"""More columns than 80 characters have room for."""
 
 
 def test_a_table_that_goes_to_a_pipe_has_every_column_ends_after_some_rows_and_says_so(mine: Path) -> None:
