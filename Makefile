@@ -47,7 +47,10 @@ smollm2: .venv/smollm2  ## run the study of SmolLM2-135M, a language model of 93
 ui: .venv/dev .venv/product  ## start Dagster's web UI
 	$(BIN)/attention-geometry ui
 
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder -o tmp_path_retention_policy=failed
+# the thousands of small files that tests make lie in memory where 8 GB of it are free
+FREE = $(shell df --output=avail /dev/shm 2>/dev/null | tail -n 1) $(shell awk '/MemAvailable/ {print $$2}' /proc/meminfo 2>/dev/null)
+test test-slow: export TMPDIR := $(or $(TMPDIR),$(shell set -- $(FREE) && [ $$# = 2 ] && [ $$1 -gt 8000000 ] && [ $$2 -gt 8000000 ] && ! grep -q " /dev/shm .*noexec" /proc/mounts && echo /dev/shm),/tmp)
 test test-slow test-long test-all: export OMP_NUM_THREADS = 1
 # else every program that a test starts compiles all modules, and every run all tests
 test test-slow test-long test-all: export PYTHONDONTWRITEBYTECODE =

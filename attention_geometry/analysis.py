@@ -26,6 +26,7 @@ from extract.models import decode_each
 from geometry.quantities import PATTERNS, TOP_KEYS
 from geometry.selection.layers import measure_layer
 from geometry.selection.top_keys import top_keys
+from reports.findings.numbers import count
 from storage.errors import UserError
 from storage.warehouse import rows
 from storage.warehouse.relations import create_relations, create_tables, fill
@@ -92,8 +93,8 @@ class Analysis:
 
     def __repr__(self) -> str:
         """Model, query and sizes."""
-        read = f"{self.tokens.num_rows} tokens, query {self.query}, N = {self.n}"
-        return f"Analysis({self.model}, {self.heads.num_rows} heads, {read})"
+        sizes = f"{count(self.heads.num_rows, 'head')}, {count(self.tokens.num_rows, 'token')}"
+        return f"Analysis({self.model}, {sizes}, query {self.query}, N = {self.n})"
 
 
 def analyze(
@@ -173,7 +174,7 @@ def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text
     config = model.config.get_text_config(decoder=True)
     most = getattr(config, "max_position_embeddings", None)
     if len(ids) < 2:
-        msg = f"The text has {len(ids)} tokens with BOS, but a query needs a key before it; give a longer text"
+        msg = f"The text has {count(len(ids), 'token')} with BOS, but a query needs a key before it; give a longer text"
         raise UserError(msg)
     if most is not None and len(ids) > most:
         msg = f"The text has {len(ids)} tokens, but {type(model).__name__} reads at most {most}; give a shorter text"

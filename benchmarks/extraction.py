@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
-from benchmarks.reading import VOCABULARY, Reading, make_model, measure_peaks
+from benchmarks.reading import VOCABULARY, Reading, make_model, measure_peaks, run_forward
 from extract.attention import Weighting, compute_head_patterns
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS, build_tensor_specs
@@ -74,7 +74,7 @@ def measure_patterns(*, heads: int, kv_heads: int, head_dim: int, context: int, 
     with torch.inference_mode():
         seconds = alternate(
             lambda: compute_head_patterns(query, key, tokens, Weighting(None, head_dim**-0.5, None, None)),
-            lambda: model.base_model(input_ids=tokens, use_cache=False),
+            lambda: run_forward(model, tokens),
             repeats=repeats,
             clock=time.process_time,
         )

@@ -12,10 +12,10 @@ import random
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -28,10 +28,8 @@ from transformers import GemmaConfig, LlamaConfig, MistralConfig, PreTrainedConf
 
 from benchmarks.checkpoints import LLAMA_2_7B, VOCABULARY, write_checkpoint
 from benchmarks.measure import alternate, describe_machine
-from dagster_project.assets.asset import Work
-from dagster_project.assets.catalogue import ASSETS, find_asset
-from dagster_project.assets.metrics import SELECTION_METRICS
-from dagster_project.assets.report import REPORT
+from benchmarks.reading import run_forward
+from benchmarks.run import run_steps
 from dagster_project.assets.summaries import SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
@@ -161,18 +159,14 @@ def _measure_passes(study: Study, description: models.Description, done: Measure
         pin=description.device.type == "cuda",
     )  # fmt: skip
 
-    def run_forward() -> None:
-        with torch.inference_mode():
-            model.base_model(input_ids=tokens.to(model.device), use_cache=False)
-        _synchronise(description.device)
-
     def run_capture() -> None:
         capture(model, attention, tokens, [done.context_length - 1], buffers).wait()
 
     done.batch = batch
-    for stage, contender in (("forward", run_forward), ("capture", run_capture)):
+    forward = partial(run_forward, model, tokens)
+    for stage, contender in (("forward", forward), ("capture", run_capture)):
         done.device_bytes[stage] = _measure_device_peak(contender, description.device)
-    seconds = alternate(run_capture, run_forward, repeats=3).min(axis=0) / batch
+    seconds = alternate(run_capture, forward, repeats=3).min(axis=0) / batch
     done.seconds |= {"forward": seconds[1], "capture": seconds[0]}
 
 
@@ -185,34 +179,17 @@ def _measure_device_peak(contender: Callable[[], None], device: torch.device) ->
     return int(torch.cuda.max_memory_allocated(device))
 
 
-def _synchronise(device: torch.device) -> None:
-    """Wait for a CUDA device."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def _run_pipeline(home: Home, name: str, study: Study, done: Measurement) -> None:
     """Run every step of the study, timed."""
-
-    @contextmanager
-    def time_stage(stage: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        done.seconds[stage] = (time.perf_counter() - start) / done.sequences
-
     home.prepare()
     _extract(home, name, study, done)
     done.seconds["write"] = _write(home, name)
-    work = Work(home, name, study, ASSETS)
-    for stage, assets in {
-        "metrics": (SELECTION_METRICS,),
-        "summaries": SUMMARIES,
-        "landing": (find_asset("warehouse"),),
-        "report": (REPORT,),
-    }.items():
-        with time_stage(stage):
-            for asset in assets:
-                asset.make(work)
+    steps = run_steps(home, study, name)
+    tables = [asset.name for asset in SUMMARIES if asset.name in steps]
+    stages = {"metrics": ["selection_metrics"], "summaries": tables, "landing": ["warehouse"], "report": ["report"]}
+    done.seconds |= {
+        stage: sum(steps[asset][0] for asset in assets) / done.sequences for stage, assets in stages.items()
+    }
 
 
 def _extract(home: Home, name: str, study: Study, done: Measurement) -> None:

@@ -62,10 +62,7 @@ class Reading:
 
     def run_forward(self) -> None:
         """One forward pass of the base model."""
-        tokens = torch.from_numpy(self.tokens[: self.batch]).to(self.model.device, torch.long)
-        with torch.inference_mode():
-            self.model.base_model(input_ids=tokens, use_cache=False)
-        self.finish()
+        run_forward(self.model, torch.from_numpy(self.tokens[: self.batch]))
 
     def run_capture(self) -> None:
         """One forward pass, captured into its own buffers."""
@@ -119,6 +116,14 @@ class Reading:
             return torch.cuda.memory_allocated() if what == "VmRSS" else torch.cuda.max_memory_allocated()
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
+
+
+def run_forward(model: PreTrainedModel, tokens: torch.Tensor) -> None:
+    """One plain SDPA forward pass of the base model, until the device has ended it."""
+    with torch.inference_mode():
+        model.base_model(input_ids=tokens.to(model.device, torch.long), use_cache=False)
+    if model.device.type == "cuda":
+        torch.cuda.synchronize(model.device)
 
 
 def make_model(*, layers: int, heads: int, kv_heads: int, head_dim: int, context: int, cuda: bool) -> PreTrainedModel:

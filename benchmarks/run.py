@@ -21,6 +21,7 @@ from benchmarks.checkpoints import SMOLLM2, make_llama, write_checkpoint
 from benchmarks.heads import draw_head
 from benchmarks.measure import Benchmark, Result, compare
 from benchmarks.metrics import multiply_heads
+from benchmarks.reading import run_forward
 from benchmarks.startup import PROGRAM
 from dagster_project.assets.asset import Work
 from dagster_project.assets.catalogue import ASSETS, select_assets
@@ -60,9 +61,9 @@ def measure_run(subject: str, model: str, sizes: Mapping[str, Any]) -> list[Resu
     """
     study = _describe(model, sizes)
     with TemporaryDirectory() as folder:
-        _run_steps(Home(Path(folder, "first")), _describe(EMBEDDED, SMALL))  # imports and compiles
+        run_steps(Home(Path(folder, "first")), _describe(EMBEDDED, SMALL))  # imports and compiles
         home, forward = Home(Path(folder, "steps")), _measure_forward(study)
-        steps = _run_steps(home, study)
+        steps = run_steps(home, study)
         shape = SequenceStore.open(home.tensors(NAME), TENSORS).sizes
         products = _measure_products(study, shape)
         command, peak = _run_command(Path(folder, "command"), study)
@@ -86,10 +87,10 @@ def _describe(model: str, sizes: Mapping[str, Any]) -> Study:
     return Study.model_validate({"model": model, "corpus": PROSE, **sizes})
 
 
-def _run_steps(home: Home, study: Study) -> dict[str, Seconds]:
-    """Make every asset in turn."""
+def run_steps(home: Home, study: Study, name: str = NAME) -> dict[str, Seconds]:
+    """Make every asset of a study in turn."""
     home.prepare()
-    work = Work(home, NAME, study, ASSETS)
+    work = Work(home, name, study, ASSETS)
     return {asset.name: _time(asset.name, partial(asset.make, work)) for asset in select_assets(study)}
 
 
@@ -120,13 +121,8 @@ def _measure_forward(study: Study) -> Seconds:
     """The plain SDPA forward pass of all sequences in one batch, after one that is not measured."""
     model = models.load(models.describe(study.select_extraction()))
     tokens = torch.arange(study.sequences * study.context_length).reshape(study.sequences, -1) % model.config.vocab_size
-
-    def run() -> None:
-        with torch.inference_mode():
-            model.base_model(input_ids=tokens.to(model.device), use_cache=False)
-
-    run()
-    return _time("forward", run)
+    run_forward(model, tokens)
+    return _time("forward", lambda: run_forward(model, tokens))
 
 
 def _measure_products(study: Study, shape: Mapping[str, int]) -> Seconds:

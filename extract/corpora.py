@@ -114,8 +114,8 @@ def select_held_out(
     windows = list(islice((window for window in stream if window.tobytes() not in known), count))
     if len(windows) < count:
         msg = (
-            f"The corpus '{corpus.id}' has {len(windows)} sequences of {used.shape[1]} tokens after the {len(used)} of "
-            f"the study, but {count} held-out sequences are requested; request fewer, lower sequences, or add more text"
+            f"The corpus '{corpus.id}' has {len(windows)} of {count} requested held-out sequences of {used.shape[1]} "
+            f"tokens after the {len(used)} of the study; request fewer, lower sequences, or add more text"
         )
         raise UserError(msg)
     return np.stack(windows) if windows else used[:0]
@@ -195,9 +195,9 @@ def _describe_shortage(corpus: CorpusSettings, counts: _Counts, context_length: 
     """The error message for a corpus that has fewer windows than requested."""
     remedies = ["lower sequences or context_length", "add more text"]
     if counts.skipped:
-        remedies.insert(1, f"set pack to join the {counts.skipped} documents that are too short")
+        remedies.insert(1, f"set pack to join documents that are too short, of which there are {counts.skipped}")
     return (
-        f"The corpus '{corpus.id}' has too little text: {counts.windows} sequences of {context_length} tokens "
-        f"from {counts.tokens} tokens in {counts.read} documents, but {sequences} are requested; "
+        f"The corpus '{corpus.id}' has too little text: {counts.windows} of {sequences} requested sequences of "
+        f"{context_length} tokens (documents: {counts.read}, tokens: {counts.tokens}); "
         f"{', or '.join(remedies)}"
     )

@@ -22,9 +22,10 @@ from reports.export import write_images
 from reports.figures import find_source, sections
 from reports.findings import claims, effects, headlines, numbers
 from reports.findings.numbers import Row
-from reports.queries import ask, quote_literal
+from reports.queries import ask
 from storage.files.root import data_root, warehouse_of
 from storage.warehouse.connection import connect
+from storage.warehouse.relations import quote_literal
 
 SOURCES = Path(__file__).parent
 PAGE = SOURCES.parent / "docs" / "gallery.md"

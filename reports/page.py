@@ -16,10 +16,11 @@ from reports.figures import Section, Source, find_source, sections
 from reports.findings import headlines as headlines_findings
 from reports.findings import numbers
 from reports.findings import settings as settings_findings
-from reports.queries import ask, quote_literal
+from reports.queries import ask
 from reports.reader import collect_reader
 from reports.rendering import iterate_figures, render, unvalidated
 from storage.files.staging import write_atomically
+from storage.warehouse.relations import quote_literal
 
 REMEDY = "name another folder with --home DIR"
 

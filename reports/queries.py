@@ -11,6 +11,7 @@ import pyarrow as pa
 import sql
 from storage.errors import UserError
 from storage.warehouse.connection import describe_damage
+from storage.warehouse.relations import quote_literal
 
 Parameter = str | float | None
 
@@ -45,11 +46,6 @@ def _find_statement(query: str, parameters: Iterable[str]) -> sql.Statement:
     if query in sql.list_names("queries"):
         return sql.read_statement("queries", query)
     return sql.select_rows(query, tuple(parameters))
-
-
-def quote_literal(text: str) -> str:
-    """Quote text as a SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def ask(connection: duckdb.DuckDBPyConnection, query: str, /, **parameters: Parameter) -> Answer:

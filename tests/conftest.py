@@ -1,6 +1,6 @@
 """What the whole suite shares: the names of its tests, Triton's interpreter, and changes that are forgotten.
 
-Triton's kernels are interpreted where there is no GPU; Triton reads this when it is first imported.
+It imports no heavy library: the process that hands tests out to others needs none.
 """
 
 import atexit
@@ -8,27 +8,38 @@ import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import duckdb
 import pytest
-import torch
 from hypothesis import HealthCheck, settings
 
 from dagster_project.assets.loading import suspend_gc
 from dagster_project.command.program import ExitStatus
-from tests import made_up
 from tests.campaigns import NIGHTLY
 from tests.shared import shared
-from tests.storage.studies import land_small
+
+if TYPE_CHECKING:
+    import duckdb
 
 _STATUS = ExitStatus()
 atexit.register(_STATUS.end)  # else a page about what DuckDB's binding has leaked follows the result of the tests
 
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"
+
+def _finds_cuda() -> bool:
+    """Whether there is a GPU; PyTorch, which takes seconds to import, is asked only where there may be one."""
+    if not any(Path(driver).exists() for driver in ("/dev/nvidiactl", "/dev/dxg")):
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+if not _finds_cuda():
+    os.environ["TRITON_INTERPRET"] = "1"  # Triton reads this when it is first imported
 
 settings.register_profile(
     "anywhere",
+    max_examples=200 if NIGHTLY else 50,
     deadline=None,  # nor else is it a mistake that a machine is slow or busy
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=not NIGHTLY,  # a first user's examples are those that have been tried before
@@ -61,9 +72,12 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is ``long`` as slow, and all cases but the first of what is marked ``one_case``.
 
-    Tests of the whole checkout, of half a minute each, begin first: no process is left alone with one at the end.
+    Tests of the whole checkout, of half a minute each, begin first: no process is left alone with one at the end. Files
+    of all folders take turns, so that few processes wait for what another makes for all tests of a folder.
     """
-    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+    here, paths = Path(__file__).parent, dict.fromkeys(item.path for item in items)
+    places = {path: [other for other in paths if other.parent == path.parent].index(path) for path in paths}
+    items.sort(key=lambda item: (item.path.parent != here, places[item.path], item.path))
     begun: set[str] = set()
     for item in items:
         function = item.nodeid.split("[")[0]
@@ -77,12 +91,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def made_up_studies(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep the databases of made-up studies for all processes of this run."""
+    from tests import made_up
+
     made_up.KEPT[:] = [shared(tmp_path_factory, "made_up", lambda _: None)]
 
 
 @pytest.fixture(scope="session")
 def landed_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root whose warehouse holds the made-up study ``small``; only read, by several processes."""
+    from tests.storage.studies import land_small
+
     return shared(tmp_path_factory, "landed", land_small)
 
 
@@ -95,7 +113,7 @@ def _without_comments(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def changed(good: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
+def changed(good: "duckdb.DuckDBPyConnection") -> "Iterator[duckdb.DuckDBPyConnection]":
     """The database ``good`` of a module; what a test changes there is forgotten."""
     good.begin()
     yield good

@@ -21,6 +21,7 @@ from dagster_project.assets.asset import (
 )
 from dagster_project.study.home import Home
 from dagster_project.study.settings import AnalysisSettings
+from reports.findings.numbers import count
 from storage.errors import UserError
 from storage.files.places import LocalPlace
 from storage.files.staging import remove_leftovers
@@ -204,7 +205,7 @@ class _Step:
         from storage.warehouse.findings import read_finding
 
         finding = read_finding(self.name, {table: path for table, path in paths.items() if rows[table]})
-        return finding or f"{sum(rows.values()):,} rows"
+        return finding or count(sum(rows.values()), "row")
 
     def _is_current(self, snapshot: Snapshot) -> bool:
         return self.read_recorded(snapshot) == self.build_expected(snapshot)

@@ -19,15 +19,24 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from dagster_project.analysis.memory import format_bytes
-from dagster_project.command import interrupts
-from dagster_project.command.completion import complete_asset, complete_one_of, complete_relation, complete_study
+from dagster_project.command import interrupts, options
+from dagster_project.command.completion import complete_relation, complete_study
+from dagster_project.command.options import (
+    GgufOption,
+    HomeOption,
+    JsonOption,
+    OverwriteOption,
+    RevisionOption,
+    make_flag,
+    make_format_option,
+    make_study_argument,
+)
 from dagster_project.command.output import (
     FORMATS,
     build_table,
     check_format,
     check_text,
     escape_control_codes,
-    format_count,
     list_rows,
     make_console,
     run_prompt,
@@ -36,7 +45,7 @@ from dagster_project.command.output import (
 )
 from dagster_project.command.serving import check_address, serve
 from dagster_project.command.streams import OUTPUT, discard_output
-from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE, Home
+from dagster_project.study.home import HOME_VARIABLE, Home
 from extract.hub import exists, expand_path
 from reports.findings.numbers import count
 from storage.errors import QuotingError, UserError
@@ -62,35 +71,6 @@ app = typer.Typer(
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST}
 """System errors that a user can fix: no space, no permission, or another file at that path."""
 
-HomeOption = Annotated[
-    Path | None,
-    typer.Option("--home", metavar="DIR", help=f"Data root (default: ${HOME_VARIABLE}, else ./{DEFAULT_HOME})."),
-]
-
-
-def _make_flag(*names: str, **settings: Any) -> Any:
-    """Make an option that takes no value; help shows no placeholder for one."""
-    return typer.Option(*names, metavar="", **settings)
-
-
-def _make_format_option(*names: str, help: str) -> Any:  # noqa: A002 (called as in typer)
-    """Make the option ``--format``, with shell completion of its values."""
-    return typer.Option("--format", help=help, autocompletion=complete_one_of(*names))
-
-
-def _make_study_argument(help: str) -> Any:  # noqa: A002 (called as in typer)
-    """Make an argument that names studies, with shell completion."""
-    return typer.Argument(help=help, autocompletion=complete_study)
-
-
-JsonOption = Annotated[bool, _make_flag("--json", help="Print results as JSON.")]
-
-GgufOption = Annotated[str | None, typer.Option(metavar="FILE", help="GGUF file of the directory or hub id.")]
-
-RevisionOption = Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")]
-
-OverwriteOption = Annotated[bool, _make_flag("--overwrite", help="Replace files that exist already.")]
-
 
 def _print_version(requested: bool) -> None:
     """Print the version and exit."""
@@ -102,9 +82,9 @@ def _print_version(requested: bool) -> None:
 @app.callback()
 def attention_geometry(
     home: HomeOption = None,
-    quiet: Annotated[bool, _make_flag("--quiet", "-q", help="Print only results, warnings and errors.")] = False,
+    quiet: Annotated[bool, make_flag("--quiet", "-q", help="Print only results, warnings and errors.")] = False,
     version: Annotated[  # noqa: ARG001 (its callback does the work)
-        bool, _make_flag("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool, make_flag("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Measure every attention head of a language model as a geometric classifier.
@@ -125,65 +105,32 @@ def attention_geometry(
 @app.command(no_args_is_help=True)
 def run(
     study: Annotated[
-        str | None, _make_study_argument("A study or family defined in studies.yaml; omit with --name.")
+        str | None, make_study_argument("A study or family defined in studies.yaml; omit with --name.")
     ] = None,
     home: HomeOption = None,
-    fresh: Annotated[
-        bool, _make_flag("--fresh", help="Rebuild everything, ignoring what is stored for the study.")
-    ] = False,
-    force: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ASSET",
-            autocompletion=complete_asset,
-            help="Rebuild this asset and everything that depends on it, even if current.",
-        ),
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="Record a new study under this name and run it.")] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="`embedded`, `synthetic`, a local directory, a GGUF file, package:DISTRIBUTION/FILE, or a hub id."
-        ),
-    ] = None,
+    fresh: options.FreshOption = False,
+    force: options.ForceOption = None,
+    name: options.NameOption = None,
+    model: options.ModelOption = None,
     gguf: GgufOption = None,
     revision: RevisionOption = None,
-    random_weights: Annotated[
-        bool,
-        _make_flag("--random-weights", help="Use the model's architecture with random weights, drawn from the seed."),
-    ] = False,
-    corpus: Annotated[
-        str | None,
-        typer.Option(
-            help="`embedded` (Python's manual), `prose` (English), `repeated` (random tokens, twice), a "
-            ".txt/.jsonl/.parquet file, a folder of them, or a hub dataset."
-        ),
-    ] = None,
-    corpus_revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub dataset.")] = None,
-    subset: Annotated[str | None, typer.Option(help="Configuration of the hub dataset.")] = None,
-    split: Annotated[str | None, typer.Option(help="Split of the hub dataset (default: train).")] = None,
-    column: Annotated[str | None, typer.Option(help="Column or field that holds the text (default: text).")] = None,
-    pack: Annotated[bool, _make_flag("--pack", help="Join short documents instead of skipping them.")] = False,
-    context_length: Annotated[int | None, typer.Option(help="Tokens in each sequence.")] = None,
-    sequences: Annotated[int | None, typer.Option(help="Number of sequences; 24 if not given.")] = None,
-    queries: Annotated[
-        str | None,
-        typer.Option(metavar="P,P,…", help="Query positions to measure (default: only the last one)."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed for choosing sequences and drawing random weights.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = None,
-    device_map: Annotated[
-        str | None, typer.Option(help="Spread the model over all GPUs: auto, balanced or sequential.")
-    ] = None,
-    batch_size: Annotated[
-        str | None, typer.Option(metavar="N|auto", help="Sequences per forward pass (default: auto).")
-    ] = None,
-    values: Annotated[str | None, typer.Option(help="Store value states as float32 or float16.")] = None,
-    twin: Annotated[
-        str | None,
-        typer.Option(metavar="STUDY|random", help="Study with random weights to compare with; random: create one."),
-    ] = None,
+    random_weights: options.RandomWeightsOption = False,
+    corpus: options.CorpusOption = None,
+    corpus_revision: options.CorpusRevisionOption = None,
+    subset: options.SubsetOption = None,
+    split: options.SplitOption = None,
+    column: options.ColumnOption = None,
+    pack: options.PackOption = False,
+    context_length: options.ContextLengthOption = None,
+    sequences: options.SequencesOption = None,
+    queries: options.QueriesOption = None,
+    seed: options.SeedOption = None,
+    dtype: options.DtypeOption = None,
+    device: options.DeviceOption = None,
+    device_map: options.DeviceMapOption = None,
+    batch_size: options.BatchSizeOption = None,
+    values: options.ValuesOption = None,
+    twin: options.TwinOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a study: extract, measure, land, report. Only what is missing or stale is rebuilt.
@@ -211,13 +158,11 @@ def run(
     --queries 63,127,255,511`
     """
     root = _use_home(home)
+    weights, joined = "random" if random_weights else None, pack or None
+    fields = {"revision": corpus_revision, "subset": subset, "split": split, "column": column, "pack": joined}
     given = {
-        "model": _build_input_settings(
-            model, gguf=gguf, revision=revision, weights="random" if random_weights else None
-        ),
-        "corpus": _build_input_settings(
-            corpus, revision=corpus_revision, subset=subset, split=split, column=column, pack=pack or None
-        ),
+        "model": _build_input_settings(model, gguf=gguf, revision=revision, weights=weights),
+        "corpus": _build_input_settings(corpus, **fields),
         "context_length": context_length,
         "sequences": sequences,
         "queries": _parse_positions(queries),
@@ -284,7 +229,7 @@ def inspect_command(
 
 @app.command(no_args_is_help=True)
 def extract(
-    study: Annotated[str, _make_study_argument("A study defined in studies.yaml, shipped or recorded.")],
+    study: Annotated[str, make_study_argument("A study defined in studies.yaml, shipped or recorded.")],
     home: HomeOption = None,
     shard: Annotated[
         str | None, typer.Option(metavar="K/N", help="Extract only part K of N of the sequences; K counts from 1.")
@@ -308,14 +253,14 @@ def extract(
     root.prepare()
     report = extract_tensors(work, part)
     typer.echo(
-        f"{report.path}: {format_count(report.written, 'sequence')} written, {report.missing} of {report.sequences} "
+        f"{report.path}: {count(report.written, 'sequence')} written, {report.missing} of {report.sequences} "
         "still missing"
     )
 
 
 @app.command(no_args_is_help=True)
 def finalise(
-    study: Annotated[str, _make_study_argument("A study whose shards have been extracted.")],
+    study: Annotated[str, make_study_argument("A study whose shards have been extracted.")],
     home: HomeOption = None,
 ) -> None:
     """Check that a study extracted in shards has all its sequences, and remove leftovers of killed processes.
@@ -332,7 +277,7 @@ def finalise(
 
 @app.command(no_args_is_help=True)
 def drop(
-    study: Annotated[str, _make_study_argument("A study that has been run.")],
+    study: Annotated[str, make_study_argument("A study that has been run.")],
     home: HomeOption = None,
 ) -> None:
     """Delete weights and value states of a study that has landed; metrics, tables and report stay.
@@ -352,7 +297,7 @@ def drop(
 
 @app.command()
 def studies(
-    family: Annotated[str | None, _make_study_argument("List only the members of this family.")] = None,
+    family: Annotated[str | None, make_study_argument("List only the members of this family.")] = None,
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -399,7 +344,7 @@ def studies(
 
 @app.command(no_args_is_help=True)
 def report(
-    study: Annotated[str, _make_study_argument("A study that has been run.")],
+    study: Annotated[str, make_study_argument("A study that has been run.")],
     home: HomeOption = None,
     images: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write each chart to DIR, as SVG, PDF and PNG.")
@@ -408,7 +353,7 @@ def report(
         Path | None,
         typer.Option(metavar="DIR", help="Also write the table behind each figure to DIR, as CSV and Parquet."),
     ] = None,
-    show: Annotated[bool, _make_flag("--open", help="Open the page in the browser.")] = False,
+    show: Annotated[bool, make_flag("--open", help="Open the page in the browser.")] = False,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Rewrite the report of a landed study, and print its path.
@@ -431,7 +376,7 @@ def report(
     if images or tables:
         written = export(root, study, **folders, overwrite=overwrite)
         named = ", ".join(str(folder) for folder in (images, tables) if folder)
-        typer.echo(f"{format_count(len(written), 'file')} in {named}")
+        typer.echo(f"{count(len(written), 'file')} in {named}")
     if show and not webbrowser.open(root.report(study).as_uri()):
         msg = f"No browser could be started; open {root.report(study)} by hand"
         raise UserError(msg)
@@ -442,7 +387,7 @@ def publish(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to create, or one published earlier.")],
     home: HomeOption = None,
     overwrite: Annotated[
-        bool, _make_flag("--overwrite", help="Replace published files also if they were changed since.")
+        bool, make_flag("--overwrite", help="Replace published files also if they were changed since.")
     ] = False,
 ) -> None:
     """Copy the index, all reports and all comparisons into one folder for a static host.
@@ -455,12 +400,12 @@ def publish(
 
     target = resolve_path(folder)
     written = publish_pages(_use_home(home), target, overwrite=overwrite)
-    typer.echo(f"{format_count(len(written), 'file')} in {target}")
+    typer.echo(f"{count(len(written), 'file')} in {target}")
 
 
 @app.command(no_args_is_help=True)
 def compare(
-    studies: Annotated[list[str], _make_study_argument("Two or more studies that have been run.")],
+    studies: Annotated[list[str], make_study_argument("Two or more studies that have been run.")],
     home: HomeOption = None,
 ) -> None:
     """Write a page that compares studies (claims, curves, kinds, layers, heads, settings), and print its path.
@@ -478,12 +423,12 @@ def compare(
 
 @app.command(no_args_is_help=True)
 def export(
-    study: Annotated[str, _make_study_argument("A study that has been run.")],
+    study: Annotated[str, make_study_argument("A study that has been run.")],
     out: Annotated[Path, typer.Option(metavar="PATH", help="File to write; a folder for duo.")],
     home: HomeOption = None,
     form: Annotated[
         str,
-        _make_format_option(
+        make_format_option(
             "duo",
             "lukv",
             "retrieval",
@@ -498,7 +443,7 @@ def export(
         typer.Option("--by", metavar="MEASURE", help="Measure of head_measures (default: all of them, as rows)."),
     ] = None,
     group: Annotated[str, typer.Option(help="How to combine the query heads of one KV head: max or mean.")] = "max",
-    invert: Annotated[bool, _make_flag("--invert", help="Rank heads with the lowest measure first.")] = False,
+    invert: Annotated[bool, make_flag("--invert", help="Rank heads with the lowest measure first.")] = False,
     sink_size: Annotated[
         int, typer.Option(help="For duo: number of first keys that heads without full attention see.")
     ] = 128,
@@ -534,16 +479,16 @@ def export(
 
 @app.command(no_args_is_help=True)
 def scores(
-    study: Annotated[str, _make_study_argument("A study of the scored model that has been run.")],
+    study: Annotated[str, make_study_argument("A study of the scored model that has been run.")],
     file: Annotated[Path, typer.Argument(help="File of scores; for duo, its folder.")],
     home: HomeOption = None,
     form: Annotated[
-        str, _make_format_option("duo", "retrieval", "csv", help="duo, retrieval, or csv (layer, head, score).")
+        str, make_format_option("duo", "retrieval", "csv", help="duo, retrieval, or csv (layer, head, score).")
     ] = "csv",
     source: Annotated[
         str | None, typer.Option("--name", help="Name of the scores (default: the name of the file).")
     ] = None,
-    overwrite: Annotated[bool, _make_flag("--overwrite", help="Replace other scores of the same name.")] = False,
+    overwrite: Annotated[bool, make_flag("--overwrite", help="Replace other scores of the same name.")] = False,
 ) -> None:
     """Land head scores of another tool, and print their rank correlation with each measure of the study.
 
@@ -571,9 +516,9 @@ def sql_command(
         str | None, typer.Argument(help="Read-only statement (default: a prompt, or standard input if piped).")
     ] = None,
     home: HomeOption = None,
-    form: Annotated[str, _make_format_option(*FORMATS, help="table, vertical, csv, json or parquet.")] = "table",
+    form: Annotated[str, make_format_option(*FORMATS, help="table, vertical, csv, json or parquet.")] = "table",
     unlocked: Annotated[
-        bool, _make_flag("--unlocked", help="Allow other files and the network: read_parquet, COPY … TO.")
+        bool, make_flag("--unlocked", help="Allow other files and the network: read_parquet, COPY … TO.")
     ] = False,
 ) -> None:
     """Query the warehouse in SQL (DuckDB), read-only; only results are written to standard output.
@@ -619,9 +564,9 @@ def tour(
             autocompletion=complete_study,
         ),
     ] = None,
-    only_sql: Annotated[bool, _make_flag("--sql", help="Print only the SQL statement, to paste or edit.")] = False,
+    only_sql: Annotated[bool, make_flag("--sql", help="Print only the SQL statement, to paste or edit.")] = False,
     form: Annotated[
-        str, _make_format_option("table", "markdown", help="table, or markdown for a page of all questions.")
+        str, make_format_option("table", "markdown", help="table, or markdown for a page of all questions.")
     ] = "table",
 ) -> None:
     """Show example questions with their SQL and their answers from your own data.
@@ -644,7 +589,7 @@ def schema(
         typer.Argument(help="Table, view or macro (default: list all).", autocompletion=complete_relation),
     ] = None,
     form: Annotated[
-        str, _make_format_option("table", "markdown", help="table, or markdown for a page of all of them.")
+        str, make_format_option("table", "markdown", help="table, or markdown for a page of all of them.")
     ] = "table",
 ) -> None:
     """Describe the tables, views and macros of the warehouse, and their columns.
@@ -661,7 +606,7 @@ def schema(
 @app.command()
 def assets(
     form: Annotated[
-        str, _make_format_option("table", "markdown", help="table, or markdown for docs/architecture.md.")
+        str, make_format_option("table", "markdown", help="table, or markdown for docs/architecture.md.")
     ] = "table",
 ) -> None:
     """List the assets of a study, and what each is made from.
@@ -676,11 +621,11 @@ def assets(
 @app.command()
 def refresh(
     studies: Annotated[
-        list[str] | None, _make_study_argument("Studies or families to refresh (default: all that were ever run).")
+        list[str] | None, make_study_argument("Studies or families to refresh (default: all that were ever run).")
     ] = None,
     home: HomeOption = None,
-    dry_run: Annotated[bool, _make_flag("--dry-run", help="Print what is stale and why, and change nothing.")] = False,
-    report: Annotated[bool, _make_flag("--report", help="Print the latest report, also of the schedule.")] = False,
+    dry_run: Annotated[bool, make_flag("--dry-run", help="Print what is stale and why, and change nothing.")] = False,
+    report: Annotated[bool, make_flag("--report", help="Print the latest report, also of the schedule.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Rebuild what is missing or stale in all studies, one after the other, and print what was done and why.
@@ -725,14 +670,14 @@ def _build_refresh_table(report: "Report") -> "Table":
 @app.command()
 def doctor(
     home: HomeOption = None,
-    clean: Annotated[bool, _make_flag("--clean", help="Remove leftovers of killed processes, without asking.")] = False,
+    clean: Annotated[bool, make_flag("--clean", help="Remove leftovers of killed processes, without asking.")] = False,
     verify: Annotated[
-        bool, _make_flag("--verify", help="Verify all checksums; exit with 1 if anything is damaged.")
+        bool, make_flag("--verify", help="Verify all checksums; exit with 1 if anything is damaged.")
     ] = False,
     as_json: JsonOption = False,
     rebuild_records: Annotated[
         bool,
-        _make_flag(
+        make_flag(
             "--rebuild-records", help="Replace Dagster's records: the history of runs is lost, results are kept."
         ),
     ] = False,
@@ -767,9 +712,9 @@ def doctor(
 
 @app.command(no_args_is_help=True)
 def clear(
-    study: Annotated[str, _make_study_argument("A study with stored files, or a family.")],
+    study: Annotated[str, make_study_argument("A study with stored files, or a family.")],
     home: HomeOption = None,
-    yes: Annotated[bool, _make_flag("--yes", help="Delete without asking.")] = False,
+    yes: Annotated[bool, make_flag("--yes", help="Delete without asking.")] = False,
 ) -> None:
     """Delete all files of a study or family: tensors, metrics, tables, report, and pages that compare it with others.
 

@@ -76,11 +76,6 @@ def check_format(form: str, known: Sequence[str] = FORMATS) -> None:
         raise UserError(msg)
 
 
-def format_count(number: int, what: str) -> str:
-    """Format a number of things, with the plural if there is not exactly one: ``1 file``, ``2 files``."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def check_text(statement: str) -> None:
     """Refuse a statement with bytes that are not UTF-8, which Python decodes from arguments as lone surrogates.
 

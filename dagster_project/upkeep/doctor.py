@@ -64,7 +64,7 @@ def _tabulate_devices() -> Table:
     import torch
 
     table = Table("device", "what", title="Devices", title_justify="left")
-    table.add_row("cpu", f"{os.cpu_count()} cores, {torch.get_num_threads()} torch threads")
+    table.add_row("cpu", f"{count(os.cpu_count() or 1, 'core')}, {count(torch.get_num_threads(), 'torch thread')}")
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         table.add_row(f"cuda:{index}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")

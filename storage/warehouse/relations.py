@@ -81,7 +81,7 @@ def build_comments(what: str, described: sql.Statement) -> Iterator[str]:
 
 
 def quote_literal(text: str) -> str:
-    """A SQL string literal; COMMENT takes no parameters."""
+    """A SQL string literal, where a statement takes no parameters."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -1,10 +1,14 @@
 """Checkpoints, a text and finished studies that the tests of this folder share; what is made once is only read."""
 
 import shutil
+import sqlite3
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 
 from dagster_project.study.studies import locate_shipped_file
 from tests.dagster_project.driver import attention_geometry
@@ -24,6 +28,18 @@ def settings(inputs: Path, **changes: object) -> list[object]:
         **changes,
     }
     return [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value)]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_disk() -> Iterator[None]:
+    """SQLite does not wait for the disk: no test of these cuts the power, and Dagster creates many tables."""
+    event.listen(Engine, "connect", skip_disk)
+    yield
+    event.remove(Engine, "connect", skip_disk)
+
+
+def skip_disk(connection: sqlite3.Connection, _record: object) -> None:
+    connection.execute("PRAGMA synchronous = OFF").close()
 
 
 @pytest.fixture(autouse=True)

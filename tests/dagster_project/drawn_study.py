@@ -11,21 +11,11 @@ from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
 
 SIZES = {"sequence": 5, "query": 3, "layer": 2, "head": 4, "kv_head": 2, "key": 40, "head_dim": 6}
-
-
 QUERIES = (14, 35, 39)
-
-
 FIRST = np.array([[0, 0], [0, 3], [0, 7]])
 """First key of each query in each layer: a window of 33 keys hides the sink from the later queries in layer 1."""
-
-
 STUDY = Study.model_validate({"model": "m", "corpus": "c", "context_length": 40, "sequences": 5, "queries": QUERIES})
-
-
 NAME = "drawn"
-
-
 PLACES = [(query, layer) for query in range(3) for layer in range(2)]
 """Index of every query and layer."""
 

@@ -234,7 +234,7 @@ def test_parts_of_a_model_keep_their_own_attention() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("", "a query needs a key before it"),
+        ("", "has 1 token with BOS, but a query needs a key before it"),
         (text(200), "reads at most 64; give a shorter text"),
         ("half a \ud83d", "not UTF-8 at character 8"),
     ],

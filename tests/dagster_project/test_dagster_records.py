@@ -8,7 +8,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import Engine
 from sqlalchemy.pool import NullPool
 
 from dagster_project.records import opening, registration
@@ -16,6 +17,7 @@ from dagster_project.records.opening import open_records
 from dagster_project.study.home import Home
 from storage.errors import UserError
 from storage.files.locks import hold_lock
+from tests.dagster_project.conftest import skip_disk
 from tests.dagster_project.driver import attention_geometry, instance_of
 
 AGAIN = ("run", "mine", "--force", "report")
@@ -159,10 +161,14 @@ def test_records_wait_for_the_disk_at_checkpoints_only_while_a_command_writes_th
         with engine.connect() as connection:
             return connection.exec_driver_sql("PRAGMA synchronous").scalar()
 
-    before = ask()
-    with open_records(home):
-        assert ask() == 1  # NORMAL
-    assert ask() == before == 2  # FULL
+    event.remove(Engine, "connect", skip_disk)
+    try:
+        before = ask()
+        with open_records(home):
+            assert ask() == 1  # NORMAL
+        assert ask() == before == 2  # FULL
+    finally:
+        event.listen(Engine, "connect", skip_disk)
 
 
 def test_no_event_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:

@@ -110,11 +110,3 @@ def test_a_missing_tokenizer_is_named_before_a_missing_text(inputs: Path, tmp_pa
     told = settings(inputs, model=tmp_path / "model", corpus="/no/where.txt")
     complaint = attention_geometry("run", "--name", "new", *told, home=tmp_path / "home").complaint
     assert f"The model '{tmp_path}/model' has no tokenizer that can be read; save one in its directory" in complaint
-
-
-def test_a_misspelt_setting_is_named_rather_than_the_one_that_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "studies.yaml").write_text(
-        "studies:\n  one: {model: embedded, corpus: embedded, context_lenght: 8, sequences: 1}\n"
-    )
-    complaint = attention_geometry("run", "one", home=tmp_path).complaint
-    assert "field 'context_lenght' is unknown; did you mean 'context_length'? (and 1 more)" in complaint

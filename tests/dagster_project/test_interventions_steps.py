@@ -321,5 +321,5 @@ def test_too_little_text_for_held_out_sequences_is_one_line(home: Home) -> None:
     assert study.analysis.effects is not None
     greedy = study.analysis.effects.model_copy(update={"held_out": 999})
     changed = study.model_copy(update={"analysis": study.analysis.model_copy(update={"effects": greedy})})
-    with pytest.raises(UserError, match="but 999 held-out sequences are requested; request fewer"):
+    with pytest.raises(UserError, match="of 999 requested held-out sequences"):
         making.make(home, NAME, ["sparsified_loss"], changed)

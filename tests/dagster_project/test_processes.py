@@ -83,10 +83,12 @@ def test_two_processes_make_the_tables_of_one(work: Work, caplog: pytest.LogCapt
 
 
 @pytest.mark.usefixtures("in_two")
-def test_a_mistake_in_one_process_ends_all_with_its_line(work: Work) -> None:
+def test_a_store_that_is_replaced_is_opened_again_and_a_mistake_ends_all_with_its_line(work: Work) -> None:
+    some = ["coverage", "selection_means"]
+    list(make_each(work, [find_asset(name) for name in some]))
     shutil.rmtree(Path(str(work.home.metrics(NAME))) / "s_in" / "c")
     with pytest.raises(UserError, match=r"'s_in' of .* has been dropped") as refused:
-        list(make_each(work, WANTED))
+        list(make_each(making.work(work.home, NAME, STUDY), [find_asset(name) for name in some], some))
     assert "\n" not in str(refused.value)
     assert not active_children()
 
@@ -112,15 +114,6 @@ def test_processes_end_with_who_waits_for_them(work: Work) -> None:
     made.close()  # as an interrupt does
     assert not active_children()
     find_asset("coverage").make(making.work(work.home, NAME, STUDY))
-
-
-@pytest.mark.usefixtures("in_two")
-def test_a_store_that_is_replaced_is_opened_again(work: Work) -> None:
-    some = ["coverage", "selection_means"]
-    list(make_each(work, [find_asset(name) for name in some]))
-    shutil.rmtree(Path(str(work.home.metrics(NAME))) / "s_in" / "c")
-    with pytest.raises(UserError, match=r"'s_in' of .* has been dropped"):
-        list(make_each(making.work(work.home, NAME, STUDY), [find_asset(name) for name in some], some))
 
 
 @pytest.mark.usefixtures("in_two")

@@ -15,7 +15,6 @@ from typer.main import get_command
 
 from dagster_project.command import completion
 from dagster_project.command.cli import app
-from dagster_project.command.output import format_count
 from dagster_project.study.home import Home
 from dagster_project.study.studies import list_studies
 from extract import preflight
@@ -63,14 +62,6 @@ def test_the_shell_completes_studies_formats_assets_and_tables(mine: Path) -> No
     assert completion.complete_one_of("table", "csv")("c") == ["csv"]
     context.params = {"home": mine / "studies.yaml" / "below"}
     assert completion.complete_study(context, "mi") == ["mistral-7b"]
-
-
-def test_one_thing_is_no_plural() -> None:
-    assert (format_count(1, "file"), format_count(2, "file"), format_count(0, "file")) == (
-        "1 file",
-        "2 files",
-        "0 files",
-    )
 
 
 def test_studies_that_need_a_gpu_are_marked_and_refused_without_one(

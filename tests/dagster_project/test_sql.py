@@ -29,7 +29,7 @@ from dagster_project.command import output
 from dagster_project.command.output import TABLE_ROWS, answer, check_format, escape_control_codes
 from reports.queries import ask
 from storage.errors import UserError
-from storage.warehouse.connection import ENTRY, Reader, locate_database
+from storage.warehouse.connection import ENTRY, Reader, locate_database, write_entry
 from tests.dagster_project.driver import PROGRAM, attention_geometry, environment, files
 
 SOME = "SELECT layer, head, n, recall FROM selection WHERE sequence = 0 AND n < 3 ORDER BY ALL"
@@ -46,11 +46,13 @@ def test_csv_json_and_parquet_hold_the_same_rows(mine: Path) -> None:
     ] == rows
 
 
+WIDE = ("study", "sequence", "query", "layer", "head", "n", "k_in", "k_out", "r_min", "r_max", "recall", "precision")
+
+
 def test_a_table_that_goes_to_a_pipe_has_every_column_ends_after_some_rows_and_says_so(mine: Path) -> None:
-    found = attention_geometry("sql", "FROM selection", home=mine)
+    found = attention_geometry("sql", f"SELECT {', '.join(WIDE)} FROM selection", home=mine)
     rows = found.text.splitlines()
-    assert rows[1].split()[:6] == ["study", "sequence", "query", "layer", "head", "n"]
-    assert "norm_s_without_sink" in rows[1].split()
+    assert tuple(rows[1].split()) == WIDE
     assert "…" not in found.text
     assert f"Showing the first {TABLE_ROWS} rows" in found.errors
     assert sum(line.split()[:1] == ["mine"] for line in rows) == TABLE_ROWS
@@ -117,33 +119,6 @@ def test_json_is_json(mine: Path) -> None:
 )
 def test_mistakes_are_one_line(mine: Path, query: str, form: str, said: str) -> None:
     assert said in attention_geometry("sql", query, "--format", form, home=mine).complaint
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize(
-    "query",
-    [
-        "CREATE TABLE mine (i INT)",
-        "DELETE FROM selection_counts",
-        "DROP VIEW selection",
-        "UPDATE studies SET model = 'x'",
-        "SELECT 1; DROP TABLE studies",
-        "COPY (SELECT 1) TO 'out.csv'",
-        "EXPORT DATABASE 'out'",
-        "ATTACH 'out.duckdb'",
-        "INSTALL httpfs",
-        "SET memory_limit = '1GB'",
-        "PRAGMA memory_limit = '1GB'",
-        "CALL enable_logging()",
-        "FROM read_text('/etc/hostname')",
-        "FROM 'https://example.com/x.parquet'",
-    ],
-)
-def test_nothing_can_be_written_or_read_elsewhere(mine: Path, tmp_path: Path, query: str) -> None:
-    before = files(mine)
-    assert attention_geometry("sql", query, home=mine, cwd=tmp_path).complaint
-    assert files(mine) == before
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_hostile_text_is_harmless_in_a_table(mine: Path) -> None:
@@ -281,21 +256,18 @@ def test_the_prompt_goes_on_when_it_cannot_look_for_what_has_landed(
 
 def test_unlocked_sql_reads_and_copies_files_and_writes_no_study(root: Path, tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("study,mark\nsmall,good\n")
-    joined = "FROM studies JOIN 'own.csv' USING (study) SELECT mark"
-    copied = "COPY (FROM studies) TO 'out.parquet'"
+    copied = "COPY (FROM studies JOIN 'own.csv' USING (study) SELECT mark) TO 'out.parquet'"
     before = locate_database(root / "warehouse", "small").read_bytes()
-    assert "disabled" in attention_geometry("sql", joined, home=root, cwd=tmp_path).complaint
-    found = attention_geometry("sql", joined, "--unlocked", "--format", "csv", home=root, cwd=tmp_path)
-    assert (found.text, found.errors) == ('"mark"\n"good"\n', "")
-    assert attention_geometry("sql", copied, "--unlocked", home=root, cwd=tmp_path).code == 0
-    assert pq.read_table(tmp_path / "out.parquet").num_rows == 1
+    assert "COPY is not allowed" in attention_geometry("sql", copied, home=root, cwd=tmp_path).complaint
     refused = attention_geometry("sql", 'DETACH "study small"', "--unlocked", home=root, cwd=tmp_path)
     assert refused.complaint.startswith("sql only reads")
+    assert attention_geometry("sql", copied, "--unlocked", home=root, cwd=tmp_path).code == 0
     assert locate_database(root / "warehouse", "small").read_bytes() == before
+    assert pq.read_table(tmp_path / "out.parquet").to_pylist() == [{"mark": "good"}]
 
 
 def test_sql_mends_the_way_in_of_a_data_root_that_has_moved(root: Path) -> None:
-    assert attention_geometry("sql", "SELECT 1 AS i", home=root).code == 0
+    write_entry(root / "warehouse")
     moved = root.rename(root.with_name("moved"))
     assert str(root) in (moved / "warehouse" / ENTRY).read_text(encoding="utf-8")
     assert attention_geometry("sql", "SELECT 1 AS i", home=moved).code == 0

@@ -110,7 +110,8 @@ def test_all_windows_of_any_documents(texts: list[str], keys: int, pack: bool, w
             assert sorted(chosen.tokens.tolist()) == expected
             assert (chosen.documents_read, chosen.documents_skipped) == (len(texts), skipped)
         message = refusal(source, sequences=len(expected) + 1, keys=keys, tokenizer=tokenizer)
-    assert f"{len(texts)} documents, but {len(expected) + 1} are requested" in message
+    there = f"{len(expected)} of {len(expected) + 1} requested sequences of {keys} tokens (documents: {len(texts)}, "
+    assert there in message
 
 
 def test_short_documents_are_skipped_and_counted_unless_packed(tmp_path: Path) -> None:
@@ -130,8 +131,8 @@ def test_too_little_text_says_how_much_there_was(tmp_path: Path) -> None:
     ids = [WITH_BOS(document, add_special_tokens=False)["input_ids"] for document in [*short, text(12)]]
     there, tokens = len(ids[-1]) // (KEYS - 1), sum(map(len, ids))
     said = refusal(corpus(path), sequences=99)
-    assert f"{there} sequences of {KEYS} tokens from {tokens} tokens in 4 documents, but 99 are requested" in said
-    assert "set pack to join the 3 documents that are too short" in said
+    assert f"{there} of 99 requested sequences of {KEYS} tokens (documents: 4, tokens: {tokens});" in said
+    assert "set pack to join documents that are too short, of which there are 3" in said
     assert "set pack" not in refusal(corpus(path, pack=True), sequences=99)
 
 
@@ -230,7 +231,7 @@ def test_a_directory_is_one_corpus(tmp_path: Path) -> None:
     assert (chosen.tokens == together).all()
     assert chosen.documents_read == 15
     assert chosen.sha256 == hash_corpus(corpus(tmp_path))
-    assert "15 documents" in refusal(corpus(tmp_path), sequences=9999)
+    assert "(documents: 15, " in refusal(corpus(tmp_path), sequences=9999)
 
 
 # --- held out ---
@@ -257,7 +258,7 @@ def test_a_corpus_that_runs_out_of_held_out_text(tmp_path: Path) -> None:
     source = corpus(write_jsonl(tmp_path / "short.jsonl", [text(40)]))
     used = windows(source, sequences=2).tokens
     assert len(corpora.select_held_out(source, WITH_BOS, used, 0, 2)) == 2
-    said = r"has (\d+) sequences of 16 tokens after the 2 of the study, but 999 held-out .* requested; request fewer"
+    said = r"has (\d+) of 999 requested held-out sequences of 16 tokens after the 2 of the study; request fewer"
     with pytest.raises(UserError, match=said) as caught:
         corpora.select_held_out(source, WITH_BOS, used, 0, 999)
     assert "\n" not in str(caught.value)

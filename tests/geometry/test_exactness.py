@@ -123,7 +123,7 @@ def test_one_key_with_all_weight_leaves_ties_at_0(n: int, rank: int) -> None:
 def tensors() -> tuple[np.ndarray, np.ndarray]:
     """The embedded model's weights (sequence, layer, head, key) and the value states that each head reads."""
     with silence_libraries():
-        asked = ExtractionSettings(model="embedded", corpus="embedded", context_length=512, sequences=4, device="cpu")
+        asked = ExtractionSettings(model="embedded", corpus="embedded", context_length=512, sequences=2, device="cpu")
         described = models.describe(asked)
         windows = corpora.select_windows(
             asked.corpus, described.tokenizer, asked.context_length, asked.sequences, asked.seed
@@ -135,7 +135,7 @@ def tensors() -> tuple[np.ndarray, np.ndarray]:
 
 
 class TestTheEmbeddedModel:
-    """Real tensors: 4 sequences, all layers and heads."""
+    """Real tensors: 2 sequences, all layers and heads."""
 
     def test_counts(self, tensors: tuple[np.ndarray, np.ndarray]) -> None:
         weights, values = tensors
@@ -147,7 +147,7 @@ class TestTheEmbeddedModel:
         weights, values = tensors
         rng, asked = np.random.default_rng(0), {"kappas": (0.05, 0.5, 5)}
         for layer, head in np.ndindex(weights.shape[1:3]):
-            of_head = weights[layer % 4, layer, head], values[layer % 4, layer, head]
+            of_head = weights[layer % 2, layer, head], values[layer % 2, layer, head]
             profile, sizes = selection_profile(*of_head, **asked), rng.integers(1, weights.shape[-1], 2)
             found = departures(profile, oracle.profile(*of_head, **asked, sizes=sizes), sizes)
             assert unexplained(profile, found, *of_head, **asked) == {}

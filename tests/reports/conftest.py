@@ -10,6 +10,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from altair.utils.schemapi import debug_mode
 
 import sql
 from reports.figures import BUILDERS, Figure, Section, Source
@@ -81,6 +82,13 @@ SEVERAL = (
     replace(DEGENERATE["only itself"], study="only again"), EMPTY, hostile_study(),
 )  # fmt: skip
 """Studies of several sizes, two with nothing to select, one of an unfinished version, one hostile."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _whole() -> Iterator[None]:
+    """Altair validates no parts of charts: tests validate whole ones."""
+    with debug_mode(False):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -28,10 +28,6 @@ def of_shown(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) ->
     return ask(connection, name, **place, kappa=connection.execute(shown, place).fetchall()[0][0]).table
 
 
-def of_study(connection: duckdb.DuckDBPyConnection, study: MadeUp, name: str) -> Any:
-    return ask(connection, name, study=study.study).table
-
-
 @contextmanager
 def changed(connection: duckdb.DuckDBPyConnection, *changes: str) -> Iterator[None]:
     """While it lasts, some rows are as the statements ``changes`` make them."""
@@ -46,7 +42,7 @@ def changed(connection: duckdb.DuckDBPyConnection, *changes: str) -> Iterator[No
 
 def drawn(chart: alt.LayerChart) -> list[dict[str, Any]]:
     """The rows embedded in a chart."""
-    spec = chart.to_dict()
+    spec = chart.to_dict(validate=False)
     rows: list[dict[str, Any]] = spec["datasets"][spec["data"]["name"]]
     return rows
 

@@ -72,6 +72,7 @@ def test_a_study_that_is_not_there_is_named_and_nothing_is_removed(
     assert sorted(FOLDER.iterdir()) == kept
 
 
+@pytest.mark.slow
 def test_a_study_with_effects_is_told_whole(small: duckdb.DuckDBPyConnection) -> None:
     made = read_tables(small, dict.fromkeys(PARTS, SMALL.study))
     tables = TABLES | {name: table.to_pylist() for name, table in made.items()}

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,7 @@ from storage.warehouse.connection import (
     write_entry,
 )
 from storage.warehouse.query import query
+from storage.warehouse.relations import create_tables
 from tests.memory import trace
 from tests.storage.shell import SHELL, in_shell
 from tests.storage.studies import publish
@@ -44,6 +46,13 @@ def folder(landed_root: Path, tmp_path: Path) -> Path:
     """A warehouse of its own with the study ``small``."""
     publish(landed_root, tmp_path / "data" / "warehouse", "small")
     return tmp_path / "data" / "warehouse"
+
+
+@pytest.fixture(autouse=True)
+def _without_views(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the views and macros that read the tables, half of what a connection takes, but in tests of them."""
+    if not request.node.get_closest_marker("comments"):
+        monkeypatch.setattr(warehouse, "create_relations", lambda *_, **__: None)
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +117,17 @@ def test_a_locked_connection_opens_no_file_whatever_it_is_asked(
     asked += [f"FROM read_blob('{path}')", f"FROM glob('{path}')", f"ATTACH '{path}' AS again (READ_ONLY)"]
     asked += ["EXPORT DATABASE 'x'", "EXPORT DATABASE \"study small\" TO 'x'", "CREATE PERSISTENT SECRET x (TYPE http)"]
     asked += ["CALL enable_logging(storage = 'file', storage_path = 'x')", "RESET disabled_filesystems"]
+    writes = ["CREATE TABLE mine (i INT)", "DELETE FROM studies", "DROP VIEW heads", "UPDATE studies SET model = 'x'"]
+    writes += [
+        "SELECT 1; DROP TABLE studies",
+        "INSTALL httpfs",
+        "SET memory_limit = '1GB'",
+        "PRAGMA memory_limit = '1GB'",
+    ]
     with connect(folder) as connection:
+        for statement in (*writes, "FROM 'https://example.com/x.parquet'", "FROM read_text('/etc/hostname')"):
+            with pytest.raises((UserError, duckdb.Error)):
+                query(connection, statement)
         for statement in asked:
             with pytest.raises(duckdb.Error, match=r"disabled|locked"):
                 connection.execute(statement)
@@ -272,18 +291,9 @@ def test_a_file_that_states_no_version_has_version_0(
     assert "attention-geometry run small" in line
 
 
-def test_a_header_that_is_damaged_leaves_the_study_out(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    duckdb.connect(locate_database(folder, "strange")).close()
-    content = bytearray(locate_database(folder, "strange").read_bytes())
-    content[12] = 0xFF
-    locate_database(folder, "strange").write_bytes(content)
-    assert named(folder) == ["small"]
-    (line,) = warned(caplog)
-    assert "strange.duckdb cannot be read" in line
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize("content", [b"not a database" * 1000, b""], ids=["other bytes", "empty"])
+@pytest.mark.parametrize(
+    "content", [b"not a database" * 1000, bytes(8) + b"DUCK\xff" + bytes(2**14), b""], ids=["other", "header", "empty"]
+)
 def test_a_damaged_file_does_not_keep_others_from_being_read(
     folder: Path, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
@@ -364,6 +374,11 @@ def test_a_user_s_mistake_is_no_damage(landed_root: Path, monkeypatch: pytest.Mo
             assert "damaged" not in str(caught.value)
 
 
+def list_named(entry: Path) -> list[str]:
+    """The studies that a script attaches."""
+    return re.findall(r'^ATTACH .* AS "study (.*)" \(READ_ONLY\)', entry.read_text(encoding="utf-8"), re.MULTILINE)
+
+
 @pytest.mark.comments
 def test_the_script_opens_the_warehouse_in_the_plain_shell(folder: Path, tmp_path: Path) -> None:
     write_entry(folder)
@@ -439,7 +454,7 @@ def test_the_script_is_made_without_making_the_views(folder: Path, monkeypatch: 
     warehouse._read_layout()
     for name in ("create_relations", "comment", "create_tables"):
         monkeypatch.setattr(warehouse, name, lambda *_: pytest.fail("the views were made"))
-    assert in_shell(write_entry(folder).parent, NAMED) == "small\n"
+    assert list_named(write_entry(folder)) == ["small"]
 
 
 def test_the_script_takes_nothing_from_a_study_of_its_name(folder: Path) -> None:
@@ -452,24 +467,21 @@ def test_the_script_takes_nothing_from_a_study_of_its_name(folder: Path) -> None
     assert not own.exists()
 
 
-def test_a_script_of_other_bytes_is_written_anew(folder: Path) -> None:
-    (folder / ENTRY).write_bytes(b"\xff\xfe")
-    renew_entry(folder)
-    assert in_shell(folder, NAMED) == "small\n"
-
-
 def test_the_script_is_written_anew_only_where_it_is_stale(landed_root: Path, folder: Path) -> None:
-    entry = write_entry(folder)
+    entry = folder / ENTRY
+    entry.write_bytes(b"\xff\xfe")
+    renew_entry(folder)
+    assert list_named(entry) == ["small"]
     first = entry.stat().st_ino
     write_entry(folder)
     renew_entry(folder)
     assert entry.stat().st_ino == first
     moved = folder.parent.rename(folder.parent.with_name("moved")) / "warehouse"
     renew_entry(moved)
-    assert in_shell(moved, NAMED) == "small\n"
+    assert f"ATTACH '{moved}/small.duckdb'" in (moved / ENTRY).read_text(encoding="utf-8")
     publish(landed_root, moved, "other")
     renew_entry(moved)
-    assert in_shell(moved, NAMED) == "other\nsmall\n"
+    assert list_named(moved / ENTRY) == ["other", "small"]
     assert sorted(path.name for path in moved.iterdir()) == [f".{ENTRY}.lock", ENTRY, "other.duckdb", "small.duckdb"]
 
 
@@ -517,18 +529,24 @@ FOREIGN = {
 
 
 def test_a_database_with_anything_that_nobody_landed_is_left_out(
-    landed_root: Path, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     secret = tmp_path / "secret.csv"
     secret.write_text("study,provenance,format_version\nevil,{},1\n", encoding="utf-8")
-    path = publish(landed_root, folder, "strange", FORMAT_VERSION)
+    path = locate_database(folder, "strange")
+    with duckdb.connect(path, config={"default_block_size": "16384"}) as connection:
+        create_tables(connection)
+        connection.execute(f"ATTACH '{locate_database(folder, 'small')}' AS landed (READ_ONLY)")
+        connection.execute("INSERT INTO studies SELECT * REPLACE ('strange' AS study) FROM landed.studies")
+    assert verify(path) is None
+    assert read_provenance(folder, "strange") is not None
     whole = path.read_bytes()
     for what, statement in FOREIGN.items():
         path.write_bytes(whole)
         with duckdb.connect(path) as connection:
             connection.execute(statement.format(secret=secret))
         assert verify(path) == f"it contains the {what}, which no landing creates"
-        assert read_provenance(folder, "strange") is None
+    assert read_provenance(folder, "strange") is None
     for unlocked in (False, True):
         with closing(connect(folder, unlocked=unlocked)) as connection:
             assert connection.execute(NAMED).fetchall() == [("small",)]

@@ -4,6 +4,7 @@ Holds only what measures are computed from. What does not belong here: whole stu
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import duckdb
@@ -230,18 +231,24 @@ def _make_effects(recall: np.ndarray, worth: float, gain: float, loss: float, rn
 def make_evidence(tables: Tables) -> Evidence:
     """A database with these rows in the tables of ``sql/schema``; columns that are not given are NULL, as is NaN."""
     connection = duckdb.connect()
-    for name in READ:
-        connection.execute(sql.read_statement("schema", name).text)
-        connection.execute(f"CREATE TEMP TABLE {name} AS FROM {name} LIMIT 0")  # without NOT NULL
-        if name in tables:
-            columns = {column: pa.array(values, from_pandas=True) for column, values in tables[name].items()}
-            rows = pa.table(columns)  # noqa: F841 (read by DuckDB)
-            connection.execute(f"INSERT INTO {name} BY NAME FROM rows")
-    connection.execute(sql.read_statement("macros", "label_patterns").text)
-    connection.execute(sql.read_statement("views", "head_labels").text)
-    connection.execute("CREATE TEMP TABLE head_measures (layer INT, head INT, measure VARCHAR, value DOUBLE)")
+    connection.execute(_declare())
+    for name in tables:
+        columns = {column: pa.array(values, from_pandas=True) for column, values in tables[name].items()}
+        rows = pa.table(columns)  # noqa: F841 (read by DuckDB)
+        connection.execute(f"INSERT INTO {name} BY NAME FROM rows")
     return Evidence(connection)
 
 
-READ = tuple(make_tables())
-"""The tables of ``sql/schema`` that measures are computed from."""
+@cache
+def _declare() -> str:
+    """The statements that create what measures are computed from, in which every column may be NULL."""
+    with duckdb.connect() as connection:
+        for name in make_tables():
+            connection.execute(sql.read_statement("schema", name).text)
+        listed = "SELECT table_name, column_name, data_type FROM duckdb_columns() WHERE NOT internal"
+        tables: dict[str, list[str]] = {"head_measures": ["layer INT", "head INT", "measure VARCHAR", "value DOUBLE"]}
+        for table, column, kind in connection.execute(listed).fetchall():
+            tables.setdefault(table, []).append(f"{column} {kind}")
+    created = [f"CREATE TABLE {table} ({', '.join(parts)})" for table, parts in tables.items()]
+    relations = [sql.read_statement("macros", "label_patterns").text, sql.read_statement("views", "head_labels").text]
+    return ";".join([*created, *relations])

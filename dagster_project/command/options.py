@@ -1,0 +1,87 @@
+"""Options that commands share, and those of ``run``, as annotated types: names, help texts, completion."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dagster_project.command.completion import complete_asset, complete_one_of, complete_study
+from dagster_project.study.home import DEFAULT_HOME, HOME_VARIABLE
+
+
+def make_flag(*names: str, **settings: Any) -> Any:
+    """Make an option that takes no value; help shows no placeholder for one."""
+    return typer.Option(*names, metavar="", **settings)
+
+
+def make_format_option(*names: str, help: str) -> Any:  # noqa: A002 (called as in typer)
+    """Make the option ``--format``, with shell completion of its values."""
+    return typer.Option("--format", help=help, autocompletion=complete_one_of(*names))
+
+
+def make_study_argument(help: str) -> Any:  # noqa: A002 (called as in typer)
+    """Make an argument that names studies, with shell completion."""
+    return typer.Argument(help=help, autocompletion=complete_study)
+
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", metavar="DIR", help=f"Data root (default: ${HOME_VARIABLE}, else ./{DEFAULT_HOME})."),
+]
+JsonOption = Annotated[bool, make_flag("--json", help="Print results as JSON.")]
+OverwriteOption = Annotated[bool, make_flag("--overwrite", help="Replace files that exist already.")]
+GgufOption = Annotated[str | None, typer.Option(metavar="FILE", help="GGUF file of the directory or hub id.")]
+RevisionOption = Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub id.")]
+
+# --- of `run` ---
+
+FreshOption = Annotated[bool, make_flag("--fresh", help="Rebuild everything, ignoring what is stored for the study.")]
+ForceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ASSET",
+        autocompletion=complete_asset,
+        help="Rebuild this asset and everything that depends on it, even if current.",
+    ),
+]
+NameOption = Annotated[str | None, typer.Option(help="Record a new study under this name and run it.")]
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        help="`embedded`, `synthetic`, a local directory, a GGUF file, package:DISTRIBUTION/FILE, or a hub id."
+    ),
+]
+RandomWeightsOption = Annotated[
+    bool, make_flag("--random-weights", help="Use the model's architecture with random weights, drawn from the seed.")
+]
+CorpusOption = Annotated[
+    str | None,
+    typer.Option(
+        help="`embedded` (Python's manual), `prose` (English), `repeated` (random tokens, twice), a "
+        ".txt/.jsonl/.parquet file, a folder of them, or a hub dataset."
+    ),
+]
+CorpusRevisionOption = Annotated[str | None, typer.Option(help="Branch, tag or commit of the hub dataset.")]
+SubsetOption = Annotated[str | None, typer.Option(help="Configuration of the hub dataset.")]
+SplitOption = Annotated[str | None, typer.Option(help="Split of the hub dataset (default: train).")]
+ColumnOption = Annotated[str | None, typer.Option(help="Column or field that holds the text (default: text).")]
+PackOption = Annotated[bool, make_flag("--pack", help="Join short documents instead of skipping them.")]
+ContextLengthOption = Annotated[int | None, typer.Option(help="Tokens in each sequence.")]
+SequencesOption = Annotated[int | None, typer.Option(help="Number of sequences; 24 if not given.")]
+QueriesOption = Annotated[
+    str | None, typer.Option(metavar="P,P,…", help="Query positions to measure (default: only the last one).")
+]
+SeedOption = Annotated[int | None, typer.Option(help="Seed for choosing sequences and drawing random weights.")]
+DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")]
+DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")]
+DeviceMapOption = Annotated[
+    str | None, typer.Option(help="Spread the model over all GPUs: auto, balanced or sequential.")
+]
+BatchSizeOption = Annotated[
+    str | None, typer.Option(metavar="N|auto", help="Sequences per forward pass (default: auto).")
+]
+ValuesOption = Annotated[str | None, typer.Option(help="Store value states as float32 or float16.")]
+TwinOption = Annotated[
+    str | None,
+    typer.Option(metavar="STUDY|random", help="Study with random weights to compare with; random: create one."),
+]
