@@ -6,6 +6,7 @@ kernels, and from these Precision, Recall, F, specificity and AUC. What does not
 (``geometry.separation.cuda``).
 """
 
+import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -151,11 +152,26 @@ def count_selections(n: int, grid: int) -> int:
     return max(1, count_tile_rows(n) // grid)
 
 
+class _Room(threading.local):
+    """Memory of each thread for a tile: what is given back to the system is cleared before it is used again."""
+
+    tile: F64 = np.empty(0)
+
+    def take(self, rows: int, n: int) -> F64:
+        """An array (rows, n), valid until the next."""
+        if self.tile.size < rows * n:
+            self.tile = np.empty(rows * n)
+        return self.tile[: rows * n].reshape(rows, n)
+
+
+_ROOM = _Room()
+
+
 def compare_tile(keys: Keys, selections: Selections, sizes: I64, counts: I64) -> None:
     """Compare the keys for some N of some selections; output (3, selection, t)."""
     (of, orders, ranks, s), a, (n, d) = selections, keys.a, keys.states.shape
     few, digits = int(np.searchsorted(sizes, FEW, "right")), (n - 1).bit_length()
-    products = (s.reshape(-1, d) @ keys.states.T).reshape(*s.shape[:2], n)
+    products = np.matmul(s.reshape(-1, d), keys.states.T, out=_ROOM.take(s.size // d, n)).reshape(*s.shape[:2], n)
     pack_energies(products, few, of, keys.weights, keys.origins, a, digits)
     products.view(np.int64)[:, few:].sort(axis=-1)
     given = s, keys.weights, keys.origins, keys.states, a
