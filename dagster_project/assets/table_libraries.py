@@ -10,8 +10,7 @@ with suspend_gc():
     import dagster_project.analysis.fits
     import dagster_project.analysis.temperature
     import dagster_project.assets.catalogue  # noqa: F401
-    import geometry.assumptions.phases
-    import geometry.limits.tempered  # noqa: F401
+    import geometry.assumptions.phases  # noqa: F401
     from geometry.limits.jacobian import jacobian_norm
 
     pa.array(np.empty(0))  # which imports pandas, where it is installed
