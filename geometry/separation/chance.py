@@ -176,11 +176,12 @@ def estimate_scratch_bytes(n: int, head_dim: int, grid: int) -> int:
     """Upper bound of the memory of ``separation`` and ``separability`` without inputs and results, in bytes.
 
     It does not depend on the number of heads and draws, of which ``GROUP`` or one tile are computed together. Value
-    states as given and in float64; inner products and orders of a tile; s_N; vectors of n for each selection.
+    states as given and in float64; inner products of a tile, which are kept for the next; s_N; vectors of n for each
+    selection.
     """
     selections = max(count_selections(n, grid), GROUP)
     rows = max(count_tile_rows(n), selections)
-    return 16 * n * (head_dim + rows) + 24 * selections * (grid + 1) * head_dim + 96 * selections * (n + grid) + 2**16
+    return 8 * n * (2 * head_dim + rows) + 24 * selections * (grid + 1) * head_dim + 96 * selections * (n + grid) + 2**16
 
 
 def _check_input(weights: Any, values: Any, device: str | None) -> tuple[Any, Any, bool]:

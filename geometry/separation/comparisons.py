@@ -19,15 +19,11 @@ from geometry.separation.kernels import (
     measure_norms,
     pack_energies,
     sum_selected,
-    weigh,
 )
 
 TILE_BYTES, TILE_ROWS = 2**20, 32
 """Size of a tile of energies that stays in the cache of a core; and the least number of its rows, if there are so many.
 """
-
-FEW = 16
-"""Up to so many selected keys are compared one by one, which takes less than sorting all keys."""
 
 MEASURES = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "auc")
 """P(r_max, N), R(r_min, N), F(r_max, N), F(r_min, N), 1 − K_out/(n − N) and AUC(N), in order of axis ``measure``."""
@@ -56,9 +52,7 @@ class Keys(NamedTuple):
 
     def weigh(self, arrangement: int) -> F64:
         """The y of every key, αv, (n, d)."""
-        y = np.empty(self.states.shape)
-        weigh(self.weights[arrangement], self.origins[arrangement], self.states, y)
-        return y
+        return self.weights[arrangement, :, None] * self.states[self.origins[arrangement]]
 
     def shuffle(self, places: I64) -> "Keys":
         """With other value states: the position whose value state every position gets, (draw · arrangement, n)."""
@@ -72,8 +66,6 @@ class Selections(NamedTuple):
 
     of: I64
     """The arrangement of each selection, (selection,)."""
-    orders: I64
-    """The keys in the order of selection, (selection, n)."""
     ranks: I64
     """Place of every key in the order of selection, (selection, n)."""
     s: F64
@@ -112,7 +104,7 @@ def select(keys: Keys, sizes: I64, orders: I64 | None = None, of: I64 | None = N
     ranks, s = np.empty_like(orders), np.empty((len(of), len(sizes), keys.states.shape[1]))
     np.put_along_axis(ranks, orders, np.arange(n)[None], axis=-1)
     sum_selected(orders, of, keys.weights, keys.origins, keys.states, sizes, s)
-    return Selections(of, orders, ranks, s)
+    return Selections(of, ranks, s)
 
 
 def compare(keys: Keys, sizes: I64, selections: Selections | None = None) -> I64:
@@ -169,13 +161,14 @@ _ROOM = _Room()
 
 def compare_tile(keys: Keys, selections: Selections, sizes: I64, counts: I64) -> None:
     """Compare the keys for some N of some selections; output (3, selection, t)."""
-    (of, orders, ranks, s), a, (n, d) = selections, keys.a, keys.states.shape
-    few, digits = int(np.searchsorted(sizes, FEW, "right")), (n - 1).bit_length()
-    products = np.matmul(s.reshape(-1, d), keys.states.T, out=_ROOM.take(s.size // d, n)).reshape(*s.shape[:2], n)
-    pack_energies(products, few, of, keys.weights, keys.origins, a, digits)
-    products.view(np.int64)[:, few:].sort(axis=-1)
+    (of, ranks, s), a, (n, d) = selections, keys.a, keys.states.shape
+    products, digits = _ROOM.take(s.size // d, n), (n - 1).bit_length()
+    np.matmul(s.reshape(-1, d), keys.states.T, out=products)
+    packed = products.view(np.int64).reshape(*s.shape[:2], n)
+    pack_energies(packed.view(np.float64), of, keys.weights, keys.origins, a, digits)
+    packed.sort(axis=-1)
     given = s, keys.weights, keys.origins, keys.states, a
-    compare_rows(products, few, of, orders, ranks, sizes, *given, error_factors(d), digits, counts)
+    compare_rows(packed, of, ranks, sizes, *given, error_factors(d), digits, counts)
 
 
 def compute_auc(counts: I64, sizes: I64, n: int) -> F64:

@@ -92,34 +92,22 @@ def enclose_row(products: F64, a: F64, error: float, bend: float, low: F64, high
 
 
 @compile_kernel
-def multiply_row(products: F64, alpha: F64, origin: I64, a: F64, of_keys: F64) -> None:
-    """⟨s, y⟩ by key from ⟨s, v⟩ by position, exactly 0 where y is; arrays (n,)."""
-    for key in range(a.size):
-        of_keys[key] = alpha[key] * products[origin[key]] if a[key] > 0.0 else 0.0
-
-
-@compile_kernel
-def pack_energies(products: F64, first: int, of: I64, weights: F64, origins: I64, a: F64, digits: int) -> None:
+def pack_energies(products: F64, of: I64, weights: F64, origins: I64, a: F64, digits: int) -> None:
     """Replace products by whole numbers in the order of the energies, whose last binary digits are the key.
 
     The bits of a float64 that is not negative are ordered as the number is; of a negative one they are reversed.
-    products: ⟨s, v⟩ by position, (selection, t, n), of which rows from ``first`` on are replaced; of, weights, origins:
-    as for ``sum_selected``; a: ‖y‖, (arrangement, n); digits: of the largest key.
+    products: ⟨s, v⟩ by position, (selection, t, n); of, weights, origins: as for ``sum_selected``; a: ‖y‖,
+    (arrangement, n); digits: of the largest key.
     """
-    packed, rest, of_keys, energies = (
-        products.view(np.int64),
-        -(1 << digits),
-        np.empty(a.shape[1]),
-        np.empty(a.shape[1]),
-    )
+    packed, rest, energies = products.view(np.int64), -(1 << digits), np.empty(a.shape[1])
     bits = energies.view(np.int64)
     for selection in range(products.shape[0]):
-        at = of[selection]
-        for row in range(first, products.shape[1]):
-            multiply_row(products[selection, row], weights[at], origins[at], a[at], of_keys)
-            for key in range(of_keys.size):
-                energies[key] = a[at, key] * a[at, key] - 2.0 * of_keys[key]
-            for key in range(of_keys.size):
+        alpha, origin, norms = weights[of[selection]], origins[of[selection]], a[of[selection]]
+        for row in range(products.shape[1]):
+            for key in range(norms.size):
+                product = alpha[key] * products[selection, row, origin[key]]
+                energies[key] = norms[key] * norms[key] - 2.0 * product if norms[key] > 0.0 else 0.0
+            for key in range(norms.size):
                 packed[selection, row, key] = ((bits[key] ^ ((bits[key] >> 63) & LARGEST)) & rest) | key
 
 
@@ -272,41 +260,6 @@ def sort_by_low(packed: I64, digits: int, low: F64, order: I64) -> None:
 
 
 @compile_kernel
-def count_others(low: F64, high: F64, least: float, most: float) -> tuple[int, int]:
-    """How many intervals lie below ``least``, and how many above ``most``."""
-    below, above = 0, 0
-    for key in range(low.size):
-        below += high[key] < least
-        above += low[key] > most
-    return below, above
-
-
-@compile_kernel
-def compare_few(chosen: I64, low: F64, high: F64, s: F64, y: F64, a: F64, ones: F64) -> tuple[bool, Comparison]:
-    """Compare each of a few selected keys with all that are left out, which takes less than sorting them.
-
-    chosen: the selected keys; low, high: ends of intervals by key, which are changed; the rest as for ``compare_row``.
-    If ``y`` is empty, only intervals are compared: returns whether these decide every pair, and the comparison.
-    """
-    twice, k_in, k_out, least, most = 0, 0, 0, low[chosen], high[chosen]
-    for key in chosen:
-        low[key] = high[key] = np.inf  # farther than all selected keys
-    for i in range(chosen.size):
-        nearer, farther = count_others(low, high, least[i], most[i])
-        equal = 0
-        if nearer + farther < low.size:
-            if not y.size:
-                return False, (0, 0, 0)
-            for key in range(low.size):
-                if high[key] >= least[i] and low[key] <= most[i]:
-                    by = 0.0 if is_same(y, a, key, chosen[i]) else compare_distances(s, ones, y, key, chosen[i])
-                    nearer += by < 0.0
-                    equal += by == 0.0
-        twice, k_in, k_out = twice + 2 * nearer + equal, k_in + int(nearer == 0), max(k_out, nearer + equal)
-    return True, (twice, k_in, k_out)
-
-
-@compile_kernel
 def weigh(alpha: F64, origin: I64, states: F64, y: F64) -> None:
     """αv of every key of an arrangement, (n, d), from α and the position of v by key, (n,), and v by position."""
     for key in range(alpha.size):
@@ -316,10 +269,8 @@ def weigh(alpha: F64, origin: I64, states: F64, y: F64) -> None:
 
 @compile_kernel
 def compare_rows(
-    products: F64,
-    few: int,
+    packed: I64,
     of: I64,
-    orders: I64,
     ranks: I64,
     splits: I64,
     s: F64,
@@ -335,12 +286,12 @@ def compare_rows(
 
     Parameters
     ----------
-    products
-        ⟨s, v⟩ by position, and from row ``few`` on ``pack_energies``, each row sorted, (selection, t, n).
+    packed
+        ``pack_energies``, each row sorted, (selection, t, n).
     of, weights, origins, states
         As for ``sum_selected``.
-    orders, ranks
-        The keys in the order of selection, and the place of every key in it, (selection, n).
+    ranks
+        Place of every key in the order of selection, (selection, n).
     splits
         N of each row, (t,).
     s
@@ -355,29 +306,21 @@ def compare_rows(
         Output, the three numbers of ``Comparison``, (3, selection, t).
     """
     n, weighed, (slope, bend) = a.shape[1], -1, factors
-    ones, order, low, high, of_keys = np.ones(n), np.empty(n, np.int64), np.empty(n), np.empty(n), np.empty(n)
-    packed, y = products.view(np.int64), np.empty((n, states.shape[1]))
+    ones, order, low, high, products = np.ones(n), np.empty(n, np.int64), np.empty(n), np.empty(n), np.empty(n)
+    y = np.empty((n, states.shape[1]))
     for selection in range(of.size):
         rank, at = ranks[selection], of[selection]
         for row in range(splits.size):
             centre, split, of_row = s[selection, row], splits[row], packed[selection, row]
-            error, chosen = slope * np.sqrt(inner(centre, centre)), orders[selection, :split]
-            if row < few:
-                multiply_row(products[selection, row], weights[at], origins[at], a[at], of_keys)
-                enclose_row(of_keys, a[at], error, bend, low, high)
-                apart, counted = compare_few(chosen, low, high, centre, y[:0], a[at], ones)
-            else:
-                apart, counted = count_row(of_row, digits, a[at], error, bend, rank, split)
+            error = slope * np.sqrt(inner(centre, centre))
+            apart, counted = count_row(of_row, digits, a[at], error, bend, rank, split)
             if not apart:
                 if weighed != at:
                     weigh(weights[at], origins[at], states, y)
                     weighed = at
                 for key in range(n):
-                    of_keys[key] = inner(y[key], centre)
-                enclose_row(of_keys, a[at], error, bend, low, high)
-                if row < few:
-                    apart, counted = compare_few(chosen, low, high, centre, y, a[at], ones)
-                else:
-                    sort_by_low(of_row, digits, low, order)
-                    counted = compare_row(order, low, high, rank, split, centre, y, a[at], ones)
+                    products[key] = inner(y[key], centre)
+                enclose_row(products, a[at], error, bend, low, high)
+                sort_by_low(of_row, digits, low, order)
+                counted = compare_row(order, low, high, rank, split, centre, y, a[at], ones)
             counts[0, selection, row], counts[1, selection, row], counts[2, selection, row] = counted
