@@ -181,7 +181,9 @@ def estimate_scratch_bytes(n: int, head_dim: int, grid: int) -> int:
     """
     selections = max(count_selections(n, grid), GROUP)
     rows = max(count_tile_rows(n), selections)
-    return 8 * n * (2 * head_dim + rows) + 24 * selections * (grid + 1) * head_dim + 96 * selections * (n + grid) + 2**16
+    return (
+        8 * n * (2 * head_dim + rows) + 24 * selections * (grid + 1) * head_dim + 96 * selections * (n + grid) + 2**16
+    )
 
 
 def _check_input(weights: Any, values: Any, device: str | None) -> tuple[Any, Any, bool]:
