@@ -52,7 +52,8 @@ class Keys(NamedTuple):
 
     def weigh(self, arrangement: int) -> F64:
         """The y of every key, αv, (n, d)."""
-        return self.weights[arrangement, :, None] * self.states[self.origins[arrangement]]
+        y: F64 = self.weights[arrangement, :, None] * self.states[self.origins[arrangement]]
+        return y
 
     def shuffle(self, places: I64) -> "Keys":
         """With other value states: the position whose value state every position gets, (draw · arrangement, n)."""
