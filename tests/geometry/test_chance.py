@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import sql
 from geometry import selection_counts
 from geometry.grids import log_grid
+from geometry.inputs import GROUP
 from geometry.separation.chance import MEASURES, NULLS, Separability, estimate_scratch_bytes, separability, separation
 from geometry.separation.kernels import compare_by_differences, enclose_row, error_factors
 from geometry.separation.nulls import draw_order, make_key, shuffle_places
@@ -184,14 +185,15 @@ class TestNulls:
         np.testing.assert_array_equal(one.observed, four.observed)
         assert (one.random_selection != four.random_selection).any()
 
-    def test_one_number_as_a_seed_draws_for_every_head_by_its_index(self) -> None:
-        weights, values = grouped(random_head, 2, 3, 30, 4)
+    @pytest.mark.parametrize("heads", [3, GROUP + 1])
+    def test_one_number_as_a_seed_draws_for_every_head_by_its_index(self, heads: int) -> None:
+        weights, values = grouped(random_head, 2, heads, 30, 4)
         found = separability(weights, values, draws=1, seed=5)
-        for index in np.ndindex(2, 3):
+        for index in np.ndindex(2, heads):
             alone = separability(weights[index], values[index[0], 0], draws=1, seed=(5, *index))
             for name in ("observed", *NULLS):
                 np.testing.assert_array_equal(getattr(found, name)[index], getattr(alone, name))
-        words = np.stack([np.full((2, 3), 5), *np.indices((2, 3))], axis=-1)
+        words = np.stack([np.full((2, heads), 5), *np.indices((2, heads))], axis=-1)
         again = separability(weights, values, draws=1, seed=words)
         np.testing.assert_array_equal(again.shuffled_values, found.shuffled_values)
 
