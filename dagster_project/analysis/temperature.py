@@ -130,7 +130,7 @@ def _compute_sequence(task: _Task, sequence: int, *, whole: bool) -> tuple[F64, 
         values[:, None],
         task.temperatures,
         task.grid[task.grid < weights.shape[-1]],
-        learned_sink=learned.reshape(by_kv_head),
+        learned_sink=learned.reshape(by_kv_head) if learned.any() else None,
     )
     beyond = len(task.grid) - len(by_temperature.n)
     lengths = np.stack([by_temperature.distance, by_temperature.random_distance], axis=-2)
