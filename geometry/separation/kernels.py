@@ -4,7 +4,8 @@ They do not validate their input. Letters: n keys, d components of a value state
 a_l = ‖y_l‖; t rows of a tile, each about one N. A *group* is a run of keys whose order the error bound does not decide.
 
 Exact comparisons. Distances from s are ordered by E_l = ‖y_l‖² − 2⟨s, y_l⟩, as in ``geometry.selection.kernels``.
-The inner products of all rows with all keys are one float64 matrix product, so that E_l has an error of at most
+The inner products of all rows with the value states of all keys are one float64 matrix product, for several heads if
+these share them. Times α_l, they give E_l with an error of at most
 
     δ_l = a_l (slope · ‖s‖ + bend · a_l),    slope = 2.02 (d + 8) u, bend = 1.01 (d + 16) u, u = 2⁻⁵³,
 
@@ -13,7 +14,8 @@ ends, intervals [E_l − δ_l, E_l + δ_l] that overlap form groups; keys of dif
 selected keys and others every pair is decided by the product of differences
 ``geometry.selection.kernels.compare_distances``, which is exactly 0 for equal y. Keys of equal y are compared only
 once, so thousands of true ties cost little. Most rows have no such group: whole numbers made of an energy and a key are
-sorted, and one pass over them counts, or ends at the first overlap of a selected key and another.
+sorted, and one pass over them counts, and notices an overlap of a selected key and another. What an energy has lost to
+the number of the key, at most 2^(b − 52) of it for b binary digits, is added to its error there.
 
 For the few rows of a grid, a float32 product with a second pass, as used for all N (``geometry.selection.kernels``),
 would not be faster.

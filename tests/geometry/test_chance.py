@@ -94,6 +94,19 @@ class TestAgainstTheDefinitions:
         weights[17] = 1
         np.testing.assert_allclose(separation(weights, values, sizes), (sizes + 1) / (2 * sizes), rtol=1e-15)
 
+    def test_energies_are_not_told_apart_by_the_digits_that_the_number_of_a_key_takes(self) -> None:
+        """The last key has the energy of the first up to rounding, about where those digits begin anew."""
+        rng = np.random.default_rng(2)
+        for _ in range(9):
+            y = rng.standard_normal((1024, 4))
+            energy = np.array(y[0] @ y[0] - 2 * (y[0] + y[1]) @ y[0])
+            edge = (energy.view(np.int64) >> 10 << 10).view(np.float64)  # ten digits of 1,024 keys
+            y *= np.sqrt(edge / energy)
+            y[-1] = y[0] * (1 + rng.uniform(-2.5e-16, 2.5e-16, 4))
+            head = np.full(1024, 1 / 1024), 1024 * y
+            found = separability(*head, [2], draws=0, seed=0).observed
+            np.testing.assert_array_equal(found, separation_oracle.observed(*head, [2]))
+
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
     def test_tensors_of_every_float_type_are_taken_at_their_own_value(self, dtype: torch.dtype) -> None:
         weights, values = (torch.from_numpy(array).to(dtype) for array in random_head(12, 4, seed=2))
