@@ -131,7 +131,7 @@ def compare(keys: Keys, sizes: I64, selections: Selections | None = None) -> I64
     for first in range(0, len(sizes), rows):
         part = slice(first, first + rows)
         of_part = selections._replace(s=np.ascontiguousarray(selections.s[:, part]))
-        compare_tile(keys, of_part, sizes[part], counts[..., part])
+        counts[..., part] = compare_tile(keys, of_part, sizes[part])
     return counts
 
 
@@ -160,16 +160,17 @@ class _Room(threading.local):
 _ROOM = _Room()
 
 
-def compare_tile(keys: Keys, selections: Selections, sizes: I64, counts: I64) -> None:
-    """Compare the keys for some N of some selections; output (3, selection, t)."""
+def compare_tile(keys: Keys, selections: Selections, sizes: I64) -> I64:
+    """Compare the keys for some N of some selections, (3, selection, t)."""
     (of, ranks, s), a, (n, d) = selections, keys.a, keys.states.shape
     products, digits = _ROOM.take(s.size // d, n), (n - 1).bit_length()
     np.matmul(s.reshape(-1, d), keys.states.T, out=products)
     packed = products.view(np.int64).reshape(*s.shape[:2], n)
     pack_energies(packed.view(np.float64), of, keys.weights, keys.origins, a, digits)
     packed.sort(axis=-1)
-    given = s, keys.weights, keys.origins, keys.states, a
+    given, counts = (s, keys.weights, keys.origins, keys.states, a), np.empty((3, *s.shape[:2]), np.int64)
     compare_rows(packed, of, ranks, sizes, *given, error_factors(d), digits, counts)
+    return counts
 
 
 def compute_auc(counts: I64, sizes: I64, n: int) -> F64:

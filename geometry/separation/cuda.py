@@ -146,10 +146,8 @@ def _settle(y: Tensor, norms: Tensor, s: Tensor, sizes: I64, ranks: I64, flags: 
         rows = np.flatnonzero(flags[head])
         weighed, norm, centres = (array[head].cpu().numpy() for array in (y, norms, s))
         keys = Keys(np.ones((1, norm.size)), np.arange(norm.size)[None], weighed, norm, 0)
-        selected = Selections(np.zeros(1, np.int64), ranks[head, None], centres[None, rows])
-        settled = np.empty((3, 1, len(rows)), np.int64)
-        compare_tile(keys, selected, sizes[rows], settled)
-        counts[:, head, rows] = settled[:, 0]
+        selected = Selections(np.zeros(1, np.int64), ranks[head, None], centres[rows][None])
+        counts[:, head, rows] = compare_tile(keys, selected, sizes[rows])[:, 0]
 
 
 def _import_kernels() -> Any:
