@@ -53,7 +53,7 @@ def _make_in(work: Work, number: int) -> Contender:
     def make() -> None:
         with patch.object(processes, "is_worthwhile", return_value=number > 1):
             list(processes.make_each(work, SUMMARIES, names))
-        processes.stop_processes()  # so that each time includes their start
+        processes.stop_processes()  # so that each time includes their start, if not the import of libraries
 
     return make
 

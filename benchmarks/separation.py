@@ -63,18 +63,19 @@ def compare_with_product(*, n: int, head_dim: int, length: int, repeats: int) ->
     """AUC of one head and one draw of each null, on a grid of N, against one float32 matrix product n x d x n."""
     weights, values = draw_head(n, head_dim)
     saturated, _ = draw_head(n, head_dim, SATURATED)
-    grid, key, head = make_grid(n, length), make_key(np.array([0])), comparisons.rank_keys(weights, values)
-    keys, places = comparisons.weigh_keys(head), shuffle_places(key, 0, n, sink=True)[None]
+    grid, key, keys = make_grid(n, length), make_key(np.array([0])), comparisons.arrange_keys(weights[None], values)
+    places, of = shuffle_places(key, 0, n, sink=True)[None], np.zeros(1, np.int64)
 
     def measure(keys: comparisons.Keys, orders: I64 | None = None) -> F64:
-        return comparisons.compute_measures(comparisons.compare(keys, grid, orders), grid, n)
+        selections = comparisons.select(keys, grid, orders, of)
+        return comparisons.compute_measures(comparisons.compare(keys, grid, selections), grid, n)
 
     with limit_threads():
         seconds = alternate(
             lambda: separation(weights, values, grid),
             lambda: separation(saturated, values, grid),
             lambda: measure(keys, draw_order(key, 0, n)[None]),
-            lambda: measure(comparisons.weigh_keys(head, places)),
+            lambda: measure(keys.shuffle(places)),
             lambda: separability(weights, values, grid, draws=DRAWS, seed=0),
             make_product(values),
             repeats=repeats,

@@ -3,6 +3,7 @@
 Holds the choice of the device, conversions of arrays and tensors, and the checks of what they hold.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 ROW_SUM_SLACK = 2.0**-7
 """Largest excess of the sum of a row over 1: weights in half precision are accepted."""
 
+GROUP = 16
+"""Most heads that are computed together because they share value states, as queries of one KV head do."""
 
 LEAST_ROW_SUM = 1e-120
 """Least sum of a row: below it the squares underflow in float64."""
@@ -123,6 +126,24 @@ def iterate_heads(
     values = np.broadcast_to(values, (*lead, *values.shape[-2:]))
     for head in np.ndindex(lead):
         yield head, convert_dtype(weights[head]), convert_dtype(values[head])
+
+
+def iterate_groups(
+    weights: NDArray[Any], values: NDArray[Any]
+) -> Iterator[tuple[NDArray[np.intp], NDArray[Any], NDArray[Any]]]:
+    """Iterate over at most ``GROUP`` heads that share value states: their numbers, weights (head, n), values (n, d).
+
+    Heads are numbered in the order of the leading axes.
+    """
+    lead, own = broadcast_lead(weights, values), values.shape[:-2]
+    weights = np.broadcast_to(weights, (*lead, weights.shape[-1]))
+    sharing = np.broadcast_to(np.arange(math.prod(own)).reshape(own), lead).ravel()
+    for number, place in enumerate(np.ndindex(own)):
+        heads = np.flatnonzero(sharing == number)
+        for first in range(0, len(heads), GROUP):
+            some = heads[first : first + GROUP]
+            rows = weights[np.unravel_index(some, lead)] if lead else weights[None]
+            yield some, convert_dtype(rows), convert_dtype(values[place])
 
 
 def broadcast_lead(weights: Any, values: Any) -> tuple[int, ...]:

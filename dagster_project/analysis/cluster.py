@@ -464,17 +464,20 @@ def run_in_parallel(
         If a worker does not see what this process writes into a store, or has other versions of libraries.
     """
     import dask
+    from dask import threaded
     from dask.base import compute
     from dask.delayed import delayed
 
     libraries, client = find_versions(LIBRARIES), _client_in_use.get()
+    if client is None and (threads or count_threads()) == 1:
+        return [_check_and_call(task, libraries) for task in tasks]
     with (
         nullcontext(()) if client is None else place_probes(client, reads) as probes,
         dask.config.set({"num_workers": threads} if threads else {}),
     ):
         seeing = (partial(_run_with_probes, task, probes) for task in tasks)
         checked = (delayed(_check_and_call, pure=False)(task, libraries) for task in seeing)
-        return list(compute(*checked, scheduler=client or "threads"))
+        return list(compute(*checked, scheduler=client or threaded.get))  # for a name Dask imports distributed
 
 
 def _run_with_probes(task: Callable[[], T], probes: tuple[Place, ...]) -> T:

@@ -17,7 +17,7 @@ from dagster_project.analysis.metrics_store import compute_provenance_digest
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
 from geometry.grids import half_octave_grid
-from geometry.limits import jacobian
+from geometry.limits import jacobian, tempered
 from geometry.statistics.intervals import DIFFERENCE
 from geometry.statistics.moments import estimate_mean
 from storage.files.places import Place
@@ -66,8 +66,6 @@ def estimate_temperature_bytes(sizes: Mapping[str, int], heads: int, kv_heads: i
     temperatures
         How many there are.
     """
-    from geometry.limits import tempered
-
     keys, head_dim = sizes["key"], sizes["head_dim"]
     read = 2 * 4 * keys * (heads + kv_heads * head_dim)
     selections = tempered.estimate_scratch_bytes(
@@ -117,8 +115,6 @@ def _compute_sequence(task: _Task, sequence: int, *, whole: bool) -> tuple[F64, 
 
     Selections are NaN where N is not below the number of keys.
     """
-    from geometry.limits.tempered import selection_by_temperature
-
     store, place = _open_store(task.tensors), {"sequence": sequence, "query": task.query}
     first = int(read_layer(store, "first_key", task.layer, **place))
     keys = slice(first, task.position + 1)
@@ -129,12 +125,12 @@ def _compute_sequence(task: _Task, sequence: int, *, whole: bool) -> tuple[F64, 
         return norms, None
     values = read_layer(store, "values", task.layer, sequence=sequence, key=keys)
     by_kv_head = (len(values), -1)
-    by_temperature = selection_by_temperature(
+    by_temperature = tempered.selection_by_temperature(
         weights.reshape(*by_kv_head, weights.shape[-1]),
         values[:, None],
         task.temperatures,
         task.grid[task.grid < weights.shape[-1]],
-        learned_sink=learned.reshape(by_kv_head),
+        learned_sink=learned.reshape(by_kv_head) if learned.any() else None,
     )
     beyond = len(task.grid) - len(by_temperature.n)
     lengths = np.stack([by_temperature.distance, by_temperature.random_distance], axis=-2)
@@ -155,9 +151,7 @@ def _build_rows(task: _Task, results: Sequence[tuple[F64, F64 | None]]) -> Rows:
 
 def _build_selection_columns(task: _Task, parts: Sequence[F64]) -> dict[str, Any]:
     """Columns of ``temperature_means``; the differences from T = 1 are those of the same sequences."""
-    from geometry.limits.tempered import MEASURES
-
-    names = (*MEASURES, "distance", "random_distance")
+    names = (*tempered.MEASURES, "distance", "random_distance")
     means = estimate_mean(parts).value  # (quantity, head, T, N)
     columns = dict(zip(names, means, strict=True))
     own = task.temperatures.index(1.0) if 1.0 in task.temperatures else None

@@ -139,9 +139,10 @@ class _Pool:
 def _start_pool() -> _Pool:
     """Processes which are kept for the next study and end with this one, even if it is killed."""
     processes = count_processes()
-    spawning, threads = get_context("spawn"), max(1, count_threads() // processes)
-    watched, held = spawning.Pipe(duplex=False)
-    executor = ProcessPoolExecutor(processes, spawning, prepare, (watched, threads))
+    context, threads = get_context("forkserver"), max(1, count_threads() // processes)
+    context.set_forkserver_preload(["dagster_project.assets.table_libraries"])
+    watched, held = context.Pipe(duplex=False)
+    executor = ProcessPoolExecutor(processes, context, prepare, (watched, threads))
     with block_interrupts():
         for _ in range(processes):
             executor.submit(int)  # starts a process, since none is idle

@@ -1,9 +1,8 @@
 """A process that computes small tables for another: what it does before it is given one.
 
-This module imports nothing large, so that all libraries are imported inside ``suspend_gc``.
+Its libraries are those of ``dagster_project.assets.table_libraries``; this module imports nothing large.
 """
 
-import atexit
 import io
 import os
 import sys
@@ -11,20 +10,14 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from threading import Thread
 
-from dagster_project.assets.loading import suspend_gc
-
 
 def prepare(watched: Connection, threads: int) -> None:
     """Prepare a process: it computes in so many threads, and ends when the other end of ``watched`` is closed."""
     Thread(target=_end_with, args=(watched,), daemon=True, name="lifeline").start()
-    with suspend_gc():
-        import dask
-
-        import dagster_project.assets.catalogue  # noqa: F401
+    import dask
 
     dask.config.set(num_workers=threads)
     sys.stderr = _Log(sys.stderr.buffer, line_buffering=True)
-    atexit.register(os._exit, 0)  # without finalising: DuckDB's binding would report objects that it leaks
 
 
 def _end_with(watched: Connection) -> None:

@@ -12,7 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import compile_sum_kernel, larger
+from geometry.accelerate import compile_kernel, compile_sum_kernel, larger
 from geometry.arrays import F64
 
 LEAST_OSCILLATION = 8
@@ -29,6 +29,9 @@ LEAST_SQUARE = 1e-9
 
 LARGEST_ETA = 1.0 - 1e-6
 """Largest |η| of an oscillation; at 1 its valleys are 0."""
+
+MOST_ROUNDS = 20
+"""Largest number of alternations of edges and parameters from one starting point; most converge after three."""
 
 MOST_STEPS = 100
 """Largest number of steps of one descent; most take fewer than ten."""
@@ -195,6 +198,46 @@ def fill_waves(omega: float, start: float, eta: float, waves: F64) -> None:
         cosine, sine = cosine * turn_cosine - sine * turn_sine, sine * turn_cosine + cosine * turn_sine
 
 
+@compile_kernel
+def follow_starts(
+    z: F64,
+    known: F64,
+    first: float,
+    sums: F64,
+    square: float,
+    reduced: F64,
+    least_edge: int,
+    tied: bool,
+    starts: F64,
+) -> tuple[float, int, int, float, float, float, float]:
+    """The best curve with an oscillation over all starts: its sum of squares, edges, level, η, rate and ω; ∞ for none.
+
+    From each start edges and parameters alternate until neither changes, or the parameters leave the domain. starts: η
+    and ω, (start, 2); the rest as for ``find_best_edges``.
+    """
+    best, behind = (np.inf, -1, -1, 0.0, 0.0, 0.0, 0.0), np.empty(6)
+    for start in range(starts.shape[0]):
+        eta, omega, end = starts[start, 0], starts[start, 1], (np.inf, -1, -1, 0.0, 0.0, 0.0, 0.0)
+        for _ in range(MOST_ROUNDS):
+            low, high = find_best_edges(z, known, first, sums, square, reduced, least_edge, tied, eta, omega)
+            if sums[0, high] == 0.0:  # no weight behind it: the same curve without growth
+                high = z.size
+            if low < 0 or (low == end[1] and high == end[2]):
+                break
+            for index in range(5):
+                behind[index] = sums[index, high]
+            behind[5] = sums[0, 0]
+            rss, level, eta, rate, omega = descend(z, known, first, low, high, behind, tied, eta, omega)
+            omega = omega % (2.0 * math.pi) if rss < np.inf else 0.0
+            omega = min(omega, 2.0 * math.pi - omega)  # the same cosine at every position
+            if omega * (high - low) < 2.0 * math.pi:
+                break
+            end = (rss, low, high, level, eta, rate, omega)
+        if end[0] < best[0]:
+            best = end
+    return best
+
+
 @compile_sum_kernel
 def find_best_edges(
     z: F64,
@@ -288,7 +331,7 @@ def descend(
     Returns
     -------
     rss, level, eta, rate, omega
-        The sum of squares and the parameters of its minimum. All NaN if the descent does not converge, or ends beyond
+        The sum of squares and the parameters of its minimum. All ∞ if the descent does not converge, or ends beyond
         ``LARGEST_ETA``.
 
     Notes
@@ -315,7 +358,7 @@ def descend(
             return 2.0 * here[0], here[6], eta, here[7], omega
         if last:
             break
-    return np.nan, np.nan, np.nan, np.nan, np.nan
+    return np.inf, np.inf, np.inf, np.inf, np.inf
 
 
 @compile_sum_kernel

@@ -28,8 +28,7 @@ from geometry.arrays import F64
 from geometry.assumptions.phase_kernels import (
     LEAST_OSCILLATION,
     cosine_sums,
-    descend,
-    find_best_edges,
+    follow_starts,
     least_squares_by_frequency,
 )
 from geometry.assumptions.residuals import effective_points
@@ -48,9 +47,6 @@ BLOCKS = 32
 
 STARTS = 8
 """Number of local minima of the first search that are used as starting points."""
-
-MOST_ROUNDS = 20
-"""Largest number of alternations of edges and parameters from one starting point; most converge after three."""
 
 PhaseStatus = Literal["ok", "too_short", "no_weight", "undefined"]
 """Status of a fit.
@@ -401,8 +397,9 @@ def _fit_rate(search: _Search, edge: int, level: float) -> float:
 
 def _fit_oscillation(search: _Search, variant: PhaseVariant, starts: Iterable[tuple[float, float]]) -> _Fit | None:
     """The best curve with an oscillation over all starts, each η and ω."""
-    ends = [_follow_start(search, variant, eta, omega) for eta, omega in starts]
-    return min((end for end in ends if end is not None), key=lambda end: end.rss, default=None)
+    given = search.z, search.known, search.position[0], search.sums, search.square, search.reduced, search.least_edge
+    rss, *edges, level, eta, rate, omega = follow_starts(*given, variant == "tied", np.array([*starts]).reshape(-1, 2))
+    return _Fit(variant, (edges[0], edges[1]), rss, (level, eta, rate, omega)) if rss < math.inf else None
 
 
 def _find_starts(search: _Search, variant: PhaseVariant, grid: _Grid | None) -> Iterator[tuple[float, float]]:
@@ -411,7 +408,8 @@ def _find_starts(search: _Search, variant: PhaseVariant, grid: _Grid | None) -> 
         return
     columns = _make_columns(search, variant)[:, grid.edges]
     rss, amplitudes = least_squares_by_frequency(grid.prefix, grid.first, columns)
-    padded = np.pad(rss, 1, constant_values=np.inf)
+    padded = np.full(rss.size + 2, np.inf)
+    padded[1:-1] = rss
     dips = np.flatnonzero((rss < np.inf) & (rss <= padded[:-2]) & (rss < padded[2:]))
     dips = dips[np.argsort(rss[dips], kind="stable")[:STARTS]]
     for amplitude, omega in zip(amplitudes[dips].tolist(), grid.omegas[dips].tolist(), strict=True):
@@ -437,32 +435,6 @@ def _estimate_eta(amplitude: float) -> float:
     return 2 * r / (1 + r**2)
 
 
-def _follow_start(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> _Fit | None:
-    """Alternate edges and parameters from a start; None if the first step leaves the domain."""
-    fit = None
-    for _ in range(MOST_ROUNDS):
-        edges = _find_best_edges(search, variant, eta, omega)
-        if edges is None or (fit is not None and edges == fit.edges):
-            break
-        descended = _fit_at_edges(search, variant, edges, eta, omega)
-        if descended is None:
-            break
-        fit = descended
-        _, eta, _, omega = fit.theta
-    return fit
-
-
-def _find_best_edges(search: _Search, variant: PhaseVariant, eta: float, omega: float) -> Edges | None:
-    """The best pair of edges for an oscillation; None if there are too few positions."""
-    given = search.z, search.known, search.position[0], search.sums, search.square, search.reduced
-    low, high = find_best_edges(*given, search.least_edge, variant == "tied", eta, omega)
-    if low < 0:
-        return None
-    if search.sums[0, high] == 0:  # no weight behind it: the same curve without growth
-        high = search.z.size
-    return low, high
-
-
 def _log_curve(search: _Search, edges: Edges, theta: Theta) -> F64:
     """Log weight minus its mean according to theta, (m,), 0 where there is no weight."""
     level, eta, rate, omega = theta
@@ -485,20 +457,6 @@ def _jacobian(search: _Search, edges: Edges, theta: Theta) -> F64:
     rows[2, high:] = np.arange(1, search.z.size - high + 1)
     rows[3, low:high] = -eta * x * (np.sin(omega * x) if omega != math.pi else 0.0) / (1.0 + eta * cosine)
     return rows * search.known
-
-
-def _fit_at_edges(search: _Search, variant: PhaseVariant, edges: Edges, eta: float, omega: float) -> _Fit | None:
-    """The nearest minimum over all parameters except the edges; None if it is not within the domain."""
-    low, high = edges
-    behind = np.append(search.sums[:, high], search.count)
-    rss, level, eta, rate, omega = descend(
-        search.z, search.known, search.position[0], low, high, behind, variant == "tied", eta, omega
-    )
-    omega %= 2 * math.pi
-    omega = min(omega, 2 * math.pi - omega)  # the same cosine at every position
-    if not omega * (high - low) >= 2 * math.pi:  # also where it is NaN
-        return None
-    return _Fit(variant, edges, rss, (level, eta, rate, omega))
 
 
 def _influence(search: _Search, fit: _Fit, residual: F64) -> F64:

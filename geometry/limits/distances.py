@@ -10,17 +10,7 @@ attention still separates the selected keys from the rest as their number and th
 import numpy as np
 from numpy.typing import ArrayLike
 
-from geometry.arrays import F64, I64
-from geometry.separation.comparisons import Keys
-from geometry.separation.kernels import sum_selected
-
-
-def subtract_selected(keys: Keys, sizes: I64) -> F64:
-    """s_n − 2 s_N for every N of ``sizes``, for each arrangement of the keys of a head, (arrangement, grid, d)."""
-    arrangements, n, d = keys.y.shape
-    sums = np.empty((arrangements, len(sizes) + 1, d))
-    sum_selected(keys.orders, keys.y, np.append(sizes, n), sums)
-    return sums[:, -1:] - 2 * sums[:, :-1]
+from geometry.arrays import F64
 
 
 def random_subset_distance(

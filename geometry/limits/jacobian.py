@@ -4,16 +4,15 @@ Holds the norm of (diag α − α αᵀ) / T. The weights at another temperature
 ``geometry.limits.temperature``; views of the warehouse compare the norm with its bounds.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from geometry.accelerate import compile_kernel, compile_sum_kernel
 from geometry.arrays import F64
 from geometry.limits.temperature import TEMPERATURES, check_rows, check_temperature, divide_by_largest
-
-BLOCK = 2**14
-"""Number of weights that are processed together, so that their arrays stay in the cache of a core."""
 
 MOST_STEPS = 64
 """Largest number of steps of the iteration; most heads take four or five."""
@@ -105,62 +104,76 @@ def sensitivity(
 def estimate_scratch_bytes(heads: int, n: int) -> int:
     """Upper bound of the memory of both functions without its input and output, in bytes.
 
-    Four float64 copies of the weights, and five arrays of one block of heads.
+    Four float64 copies of the weights, and one row of them.
     """
-    return 32 * heads * n + 40 * max(BLOCK, n) + 256 * heads + 2**12
+    return 32 * heads * n + 8 * n + 256 * heads + 2**12
 
 
 def _norms(alpha: F64, share: F64) -> F64:
-    """``jacobian_norm`` of checked rows, block after block."""
-    n = alpha.shape[-1]
-    rows, shares, norms = alpha.reshape(-1, n), share.reshape(-1), np.empty(share.size)
-    step = max(1, BLOCK // n)
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        norms[part] = _largest_eigenvalues(rows[part], shares[part])
+    """``jacobian_norm`` of checked rows."""
+    norms = np.empty(share.size)
+    _find_norms(alpha.reshape(share.size, alpha.shape[-1]), share.reshape(-1), norms)
     return norms.reshape(share.shape)
 
 
-def _largest_eigenvalues(alpha: F64, share: F64) -> F64:
-    """The norms of a block of rows, (heads, n) → (heads,)."""
-    total = alpha.sum(axis=1) + share
-    p = np.partition(alpha, alpha.shape[1] - 1, axis=1) / total[:, None]
-    first, others = p[:, -1], p[:, :-1]
-    second = others.max(axis=1, initial=0.0)
-    left = others.sum(axis=1) + share / total  # 1 − α₁, with all its digits
-    least = first * left
-    largest = np.where(second > 0, first, least)  # the norm if α₁ = α₂, and if α₂ = 0
-    open_ = np.flatnonzero((second > 0) & (first > second))
-    largest[open_] = _find_roots(others[open_], first[open_], second[open_], least[open_])
-    norms: F64 = np.minimum(largest, 0.5)
-    return norms
+@compile_kernel
+def _find_norms(alpha: F64, share: F64, norms: F64) -> None:
+    """The norm of every row, (heads, n) and (heads,) → (heads,)."""
+    others = np.empty(alpha.shape[1])
+    for head in range(share.size):
+        at, total = alpha[head].argmax(), _sum(alpha[head]) + share[head]
+        for key in range(others.size):
+            others[key] = alpha[head, key] / total
+        first, others[at] = others[at], 0.0
+        second, left = others.max(), _sum(others) + share[head] / total  # left: 1 − α₁, with all its digits
+        norm = first if second > 0.0 else first * left  # the norm if α₁ = α₂, and if α₂ = 0
+        if first > second > 0.0:
+            norm = _find_root(others, first, second, first * left)
+        norms[head] = min(norm, 0.5)
 
 
-def _find_roots(others: F64, first: F64, second: F64, least: F64) -> F64:
-    """The roots of h between the second and the first weight, (heads,); ``least`` is α₁ (1 − α₁)."""
-    low = np.maximum(second, least)
-    high: F64 = np.minimum(first, 2.0 * np.maximum(least, second * (1.0 - second)))  # Gershgorin's discs
-    moving = high > low
-    for _ in range(MOST_STEPS):
-        below, above = _enclose_roots(others, first, second, least, high)
-        low = np.fmax(low, below)
-        lower = np.fmax(np.fmin(above, high), low)  # NaN where λ equals α₂ to the last digit: high is kept
-        moving &= (lower < high) & (high - low > 2.0 * EPSILON * high)
-        if not moving.any():
+@compile_kernel
+def _find_root(others: F64, first: float, second: float, least: float) -> float:
+    """The root of h between the second and the first weight; ``least`` is α₁ (1 − α₁), others have no first weight."""
+    low = max(second, least)
+    high = min(first, 2.0 * max(least, second * (1.0 - second)))  # Gershgorin's discs
+    for _ in range(MOST_STEPS if high > low else 0):
+        below, above = _enclose_root(*_sum_ratios(others, high), first, second, least, high)
+        low = max(low, below)
+        lower = max(min(high, above), low)  # NaN where λ equals α₂ to the last digit: high is kept
+        if lower >= high or high - low <= 2.0 * EPSILON * high:
             break
-        high[moving] = lower[moving]  # a converged head is not changed, whichever heads are computed with it
+        high = lower
     return high
 
 
-def _enclose_roots(others: F64, first: F64, second: F64, least: F64, at: F64) -> tuple[F64, F64]:
-    """Enclose the roots of h by a step from ``at``, (heads,) each: Newton's from below, the quadratic's from above."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = others / (at[:, None] - others)
-        value, slope = np.einsum("hi,hi->h", others, ratio), np.einsum("hi,hi->h", ratio, ratio)  # S and −S'
-        rest, beyond = first - at, at - second
-        newton = at - (at - least - rest * value) / (1.0 + value + rest * slope)
-        c, e = slope * beyond**2, np.maximum(value - slope * beyond, 0.0)
-        b, product = second - least + c - (first - second) * e, (first - second) * c
-        root = np.sqrt(b * b + 4.0 * (1.0 + e) * product)
-        beyond = np.where(b > 0, 2.0 * product / (b + root), (root - b) / (2.0 * (1.0 + e)))
-    return newton, second + beyond
+@compile_kernel
+def _enclose_root(
+    value: float, slope: float, first: float, second: float, least: float, at: float
+) -> tuple[float, float]:
+    """Enclose the root of h by a step from ``at``: Newton's from below, the quadratic's from above; S and −S' there."""
+    rest, beyond = first - at, at - second
+    newton = at - (at - least - rest * value) / (1.0 + value + rest * slope)
+    c, e = slope * beyond**2, max(value - slope * beyond, 0.0)
+    b, product = second - least + c - (first - second) * e, (first - second) * c
+    root = math.sqrt(b * b + 4.0 * (1.0 + e) * product)
+    step = 2.0 * product / (b + root) if b > 0.0 else (root - b) / (2.0 * (1.0 + e))
+    return newton, second + step
+
+
+@compile_sum_kernel
+def _sum(numbers: F64) -> float:
+    total = 0.0
+    for number in numbers:
+        total += number
+    return total
+
+
+@compile_sum_kernel
+def _sum_ratios(others: F64, at: float) -> tuple[float, float]:
+    """S(λ) and −S'(λ) at a λ, for the weights without the first."""
+    value = slope = 0.0
+    for weight in others:
+        ratio = weight / (at - weight)
+        value, slope = value + weight * ratio, slope + ratio * ratio
+    return value, slope

@@ -4,6 +4,7 @@ Holds ``selection_by_temperature``. The weights at a temperature are computed in
 their sensitivity to their logits in ``geometry.limits.jacobian``.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from geometry.arrays import F64, I64, Floats
 from geometry.grids import choose_grid
-from geometry.inputs import broadcast_lead, check_heads, convert_array, convert_dtype
-from geometry.limits.distances import random_subset_distance, subtract_selected
+from geometry.inputs import broadcast_lead, check_heads, convert_array, iterate_groups
+from geometry.limits.distances import random_subset_distance
 from geometry.limits.temperature import TEMPERATURES, temper
 from geometry.separation import chance
-from geometry.separation.comparisons import compare, compute_measures, count_selections, rank_keys, weigh_keys
+from geometry.separation.comparisons import arrange_keys, compare, compute_measures, select
 
 MEASURES = ("precision", "recall", "specificity", "auc")
 """The measures of ``geometry.separation.chance`` that are computed at every temperature."""
@@ -90,9 +91,10 @@ def selection_by_temperature(
     lead, shape = broadcast_lead(alpha, states), (len(temperatures), len(MEASURES) + 2, sizes.size)
     tempered = np.stack([temper(alpha, temperature) for temperature in temperatures], axis=-2)
     tempered = np.broadcast_to(tempered, (*lead, *tempered.shape[-2:]))
-    states, selections = np.broadcast_to(states, (*lead, *states.shape[-2:])), np.empty((*lead, *shape))
-    for head in np.ndindex(lead) if sizes.size else ():
-        _measure_head(tempered[head], convert_dtype(states[head]), sizes, selections[head])
+    selections = np.empty((*lead, *shape))
+    rows_of_heads = selections.reshape(math.prod(lead) * shape[0], *shape[1:])
+    for rows, weights_of_rows, of_keys in iterate_groups(tempered, states[..., None, :, :]) if sizes.size else ():
+        rows_of_heads[rows] = _measure_rows(weights_of_rows, of_keys, sizes)
     measures, distance, random_distance = selections[..., :-2, :], selections[..., -2, :], selections[..., -1, :]
     if learned_sink is not None:  # it takes the same share from every key, which changes only lengths
         shares = [_compute_kept_share(alpha, temperature, learned_sink) for temperature in temperatures]
@@ -117,8 +119,7 @@ def estimate_scratch_bytes(heads: int, n: int, head_dim: int, grid: int, tempera
     """
     weights = 8 * heads * n * (2 * temperatures + 4)
     results = 8 * heads * temperatures * (len(MEASURES) + 6) * grid
-    sums = 3 * 8 * count_selections(n, head_dim, grid) * (grid + 1) * head_dim
-    return weights + results + sums + chance.estimate_scratch_bytes(n, head_dim, grid) + 2**16
+    return weights + results + chance.estimate_scratch_bytes(n, head_dim, grid) + 2**16
 
 
 def _compute_kept_share(alpha: NDArray[Any], temperature: float, learned_sink: ArrayLike) -> F64:
@@ -129,19 +130,16 @@ def _compute_kept_share(alpha: NDArray[Any], temperature: float, learned_sink: A
     return kept
 
 
-def _measure_head(weights: F64, states: Floats, sizes: I64, selections: F64) -> None:
-    """Fill in the measures of a head at every temperature, distances from the rest and random ones.
+def _measure_rows(weights: F64, states: Floats, sizes: I64) -> F64:
+    """The measures of rows of weights, their distances from the rest and random ones, (row, measure, grid).
 
-    weights: (temperature, n); states: (n, d); output (temperature, measures and both distances, grid).
+    Of rows that share their value states: weights (row, n), states (n, d).
     """
-    n, d = states.shape
-    together = count_selections(n, d, sizes.size)
-    head = rank_keys(weights, states)
-    for first in range(0, len(weights), together):
-        some = slice(first, first + together)
-        keys = weigh_keys(head.select(some))
-        selections[some, :-2] = compute_measures(compare(keys, sizes), sizes, n)[:, COLUMNS]
-        distance = np.linalg.norm(subtract_selected(keys, sizes), axis=-1)
-        norms = np.linalg.norm(keys.y.sum(axis=1), axis=-1)[:, None], np.linalg.norm(keys.a, axis=-1)[:, None]
-        lengths = distance, random_subset_distance(*norms, size=sizes, n_keys=n)
-        selections[some, -2:] = np.ldexp(np.stack(lengths, axis=1), keys.exponent)
+    n, keys = len(states), arrange_keys(weights, states)
+    selected = select(keys, np.append(sizes, n))
+    selected, output = selected._replace(s=selected.s[:, :-1]), selected.s[:, -1:]
+    measures = compute_measures(compare(keys, sizes, selected), sizes, n)[:, COLUMNS]
+    norms = np.linalg.norm(output, axis=-1), np.linalg.norm(keys.a, axis=-1)[:, None]
+    distance = np.linalg.norm(output - 2 * selected.s, axis=-1)
+    lengths = distance, random_subset_distance(*norms, size=sizes, n_keys=n)
+    return np.concatenate([measures, np.ldexp(np.stack(lengths, axis=1), keys.exponent)], axis=1)

@@ -171,14 +171,14 @@ def find_twins(alpha: F64, states: Floats) -> I64:
 
 
 def sort_keys(weights: Floats) -> I64:
-    """The keys in order of falling weight, ties in order of position, (n,).
+    """The keys in order of falling weight, ties in order of position, (…, n).
 
     The bits of float32 numbers that are not negative are ordered as the numbers are, and whole numbers are sorted
     fastest.
     """
     if weights.dtype != np.float32:
         return np.argsort(-weights, kind="stable")
-    bits = np.arange(weights.size) - ((weights + np.float32(0)).view(np.int32).astype(np.int64) << 32)
+    bits = np.arange(weights.shape[-1]) - ((weights + np.float32(0)).view(np.int32).astype(np.int64) << 32)
     bits.sort()
     return bits & 0xFFFFFFFF
 

@@ -5,6 +5,7 @@ computed (``geometry.separation.comparisons`` and ``geometry.separation.nulls`` 
 on a GPU) and files.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,15 @@ from numpy.typing import ArrayLike
 
 from geometry.arrays import F64, I64
 from geometry.grids import choose_grid
-from geometry.inputs import broadcast_lead, check_heads, choose_device, convert_array, convert_tensor, iterate_heads
+from geometry.inputs import (
+    GROUP,
+    broadcast_lead,
+    check_heads,
+    choose_device,
+    convert_array,
+    convert_tensor,
+    iterate_groups,
+)
 from geometry.separation.comparisons import (
     MEASURES,
     arrange_keys,
@@ -23,7 +32,7 @@ from geometry.separation.comparisons import (
     count_selections,
     count_tile_rows,
 )
-from geometry.separation.nulls import NULLS, separability_of_head
+from geometry.separation.nulls import NULLS, separability_of_heads
 
 __all__ = ["MEASURES", "NULLS", "Separability", "estimate_scratch_bytes", "separability", "separation"]
 
@@ -84,20 +93,22 @@ def separation(
 
     Notes
     -----
-    O(grid · (n d + n log n)) per head and ``estimate_scratch_bytes`` of memory; heads are computed one by one on one
-    thread. Heads in which many keys of different y are equally far, up to float64 rounding, take up to O(grid · n² d).
+    O(grid · (n d + n log n)) per head and ``estimate_scratch_bytes`` of memory, on one thread. Heads that share value
+    states are computed together. Heads in which many keys of different y are equally far, up to float64 rounding, take
+    up to O(grid · n² d).
     """
     alpha, states, on_gpu = _check_input(weights, values, device)
     keys = alpha.shape[-1]
     sizes = choose_grid(n, keys)
     if on_gpu:
-        from geometry.separation.cuda import separation_of_heads
+        from geometry.separation import cuda
 
-        return separation_of_heads(alpha, states, sizes)
-    auc = np.empty((*broadcast_lead(alpha, states), len(sizes)))
-    for head, row, of_keys in iterate_heads(alpha, states):
-        auc[head] = compute_auc(compare(arrange_keys(row, of_keys), sizes), sizes, keys)[0]
-    return auc
+        return cuda.separation_of_heads(alpha, states, sizes)
+    lead = broadcast_lead(alpha, states)
+    auc = np.empty((math.prod(lead), len(sizes)))
+    for heads, rows, of_keys in iterate_groups(alpha, states):
+        auc[heads] = compute_auc(compare(arrange_keys(rows, of_keys), sizes), sizes, keys)
+    return auc.reshape(*lead, len(sizes))
 
 
 def separability(
@@ -151,25 +162,28 @@ def separability(
     sizes, lead = choose_grid(n, alpha.shape[-1]), broadcast_lead(alpha, states)
     words = _build_words(seed, lead)
     if on_gpu:
-        from geometry.separation.cuda import separability_of_heads
+        from geometry.separation import cuda
 
-        return Separability(sizes, *separability_of_heads(alpha, states, words, sizes, draws=draws, sink=sink))
-    measures = np.empty((*lead, 1 + len(NULLS), len(MEASURES), len(sizes)))
-    for head, row, of_keys in iterate_heads(alpha, states):
-        measures[head] = separability_of_head(row, of_keys, words[head], sizes, draws=draws, sink=sink)
-    return Separability(sizes, *np.moveaxis(measures, -3, 0))
+        return Separability(sizes, *cuda.separability_of_heads(alpha, states, words, sizes, draws=draws, sink=sink))
+    words = words.reshape(-1, words.shape[-1])
+    measures = np.empty((1 + len(NULLS), len(words), len(MEASURES), len(sizes)))
+    for heads, rows, of_keys in iterate_groups(alpha, states):
+        measures[:, heads] = separability_of_heads(rows, of_keys, words[heads], sizes, draws=draws, sink=sink)
+    return Separability(sizes, *measures.reshape(1 + len(NULLS), *lead, len(MEASURES), len(sizes)))
 
 
 def estimate_scratch_bytes(n: int, head_dim: int, grid: int) -> int:
     """Upper bound of the memory of ``separation`` and ``separability`` without inputs and results, in bytes.
 
-    It does not depend on the number of heads and draws. y in float64 of the head and of shuffled value states, which
-    are given as float64 and scaled; s_N. One tile of inner products, intervals and orders; vectors of n.
+    It does not depend on the number of heads and draws, of which ``GROUP`` or one tile are computed together. Value
+    states as given and in float64; inner products of a tile, which are kept for the next; s_N; vectors of n for each
+    selection.
     """
-    selections = count_selections(n, head_dim, grid)
-    rows = min(count_tile_rows(n), selections * grid)
-    arrangements = 8 * (2 + selections) * n * head_dim
-    return arrangements + 32 * rows * n + (16 * grid * head_dim + 64 * n) * selections + 512 * (n + grid) + 2**16
+    selections = max(count_selections(n, grid), GROUP)
+    rows = max(count_tile_rows(n), selections)
+    return (
+        8 * n * (2 * head_dim + rows) + 24 * selections * (grid + 1) * head_dim + 96 * selections * (n + grid) + 2**16
+    )
 
 
 def _check_input(weights: Any, values: Any, device: str | None) -> tuple[Any, Any, bool]:

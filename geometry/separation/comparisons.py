@@ -6,7 +6,7 @@ kernels, and from these Precision, Recall, F, specificity and AUC. What does not
 (``geometry.separation.cuda``).
 """
 
-from dataclasses import dataclass
+import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -19,139 +19,158 @@ from geometry.separation.kernels import (
     measure_norms,
     pack_energies,
     sum_selected,
-    weigh,
 )
 
 TILE_BYTES, TILE_ROWS = 2**20, 32
-"""Size of a tile of energies, in float32, that stays in the cache of a core; and the least number of its rows."""
+"""Size of a tile of energies that stays in the cache of a core; and the least number of its rows, if there are so many.
+"""
 
 MEASURES = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "auc")
 """P(r_max, N), R(r_min, N), F(r_max, N), F(r_min, N), 1 − K_out/(n − N) and AUC(N), in order of axis ``measure``."""
 
 
-@dataclass(frozen=True)
-class Keys:
-    """The keys of one head in order of falling weight, value states divided by 2^exponent.
+class Keys(NamedTuple):
+    """Heads that share their value states, in some *arrangements*: keys in order of falling weight, each with a value.
 
-    There may be several arrangements of them: shuffled value states, or other weights.
+    There is one arrangement of a head, or one for each of its shuffled value states, or for other weights.
     """
 
-    y: F64
-    """αv, (arrangement, n, d)."""
-    a: F64
-    """‖y‖, (arrangement, n)."""
-    exponent: int
-
-    @property
-    def orders(self) -> I64:
-        """The ranks of the keys in order of falling weight, for each arrangement, (arrangement, n)."""
-        return np.broadcast_to(np.arange(self.a.shape[1]), self.a.shape).copy()
-
-
-class RankedHead(NamedTuple):
-    """A head whose keys are sorted by falling weight, by one row of weights or by each of several."""
-
-    weights: Floats
-    """Falling, (row, n)."""
-    orders: I64
-    """The position of every key, (row, n)."""
-    states: Floats
-    """Value states by position, divided by 2^exponent, (n, d)."""
+    weights: F64
+    """α, falling, (arrangement, n)."""
+    origins: I64
+    """The position whose value state a key has, (arrangement, n)."""
+    states: F64
+    """v by position, divided by 2^exponent, (n, d)."""
     norms: F64
     """‖v‖ by position, (n,)."""
     exponent: int
 
-    def select(self, rows: slice) -> "RankedHead":
-        """The head with some of its rows."""
-        return self._replace(weights=self.weights[rows], orders=self.orders[rows])
+    @property
+    def a(self) -> F64:
+        """‖y‖ = α ‖v‖, (arrangement, n)."""
+        return self.weights * self.norms[self.origins]
+
+    def weigh(self, arrangement: int) -> F64:
+        """The y of every key, αv, (n, d)."""
+        y: F64 = self.weights[arrangement, :, None] * self.states[self.origins[arrangement]]
+        return y
+
+    def shuffle(self, places: I64) -> "Keys":
+        """With other value states: the position whose value state every position gets, (draw · arrangement, n)."""
+        draws = len(places) // len(self.weights), 1
+        origins = np.take_along_axis(places, np.tile(self.origins, draws), axis=-1)
+        return self._replace(weights=np.tile(self.weights, draws), origins=origins)
 
 
-def rank_keys(weights: Floats, values: Floats, orders: I64 | None = None) -> RankedHead:
-    """Sort the keys of a head by weight, and scale its value states so that no square of a distance overflows.
+class Selections(NamedTuple):
+    """The first N keys of some orders of some arrangements."""
+
+    of: I64
+    """The arrangement of each selection, (selection,)."""
+    ranks: I64
+    """Place of every key in the order of selection, (selection, n)."""
+    s: F64
+    """The sum of y of the selected keys, (selection, grid, d)."""
+
+
+def arrange_keys(weights: Floats, values: Floats) -> Keys:
+    """Sort the keys of heads by weight, and scale their value states so that no square of a distance overflows.
 
     Parameters
     ----------
     weights, values
-        (n,) or, for several rows of weights, (row, n); and (n, d).
-    orders
-        The keys of each row by falling weight, int64 (row, n); by default they are computed.
+        (head, n), in one arrangement for each row, and (n, d).
     """
-    states, exponent = host.scale_states(values)
-    rows, norms = np.atleast_2d(weights), np.empty(len(values))
-    orders = np.stack([host.sort_keys(row) for row in rows]) if orders is None else orders
+    scaled, exponent = host.scale_states(values)
+    orders, states, norms = host.sort_keys(weights), scaled.astype(np.float64, copy=False), np.empty(len(values))
     measure_norms(states, norms)
-    return RankedHead(np.take_along_axis(rows, orders, axis=-1), orders, states, norms, exponent)
+    falling = np.take_along_axis(weights, orders, axis=-1).astype(np.float64, copy=False)
+    return Keys(falling, orders, states, norms, exponent)
 
 
-def weigh_keys(head: RankedHead, places: I64 | None = None) -> Keys:
-    """Multiply the value states of a head by its weights, in one arrangement for each row of these.
+def select(keys: Keys, sizes: I64, orders: I64 | None = None, of: I64 | None = None) -> Selections:
+    """Sum the selected keys for every N of ``sizes``, ascending, from 1 to n, (grid,).
 
-    With ``places``, for each arrangement the position whose value state every position gets, (arrangement, n), they are
-    multiplied by the same weights, of one row.
+    Parameters
+    ----------
+    keys
+        The keys of heads.
+    orders, of
+        For each selection the ranks of the keys in the order in which they are selected, (selection, n), and its
+        arrangement, (selection,); by default one selection by falling weight for each arrangement.
     """
-    origins = head.orders if places is None else np.ascontiguousarray(places[:, head.orders[0]])
-    keys = Keys(np.empty((*origins.shape, head.states.shape[1])), np.empty(origins.shape), head.exponent)
-    weigh(head.weights, head.states, head.norms, origins, keys.y, keys.a)
-    return keys
+    arrangements, n = keys.weights.shape
+    of = np.arange(arrangements) if of is None else of
+    orders = np.tile(np.arange(n), (arrangements, 1)) if orders is None else orders
+    ranks, s = np.empty_like(orders), np.empty((len(of), len(sizes), keys.states.shape[1]))
+    np.put_along_axis(ranks, orders, np.arange(n)[None], axis=-1)
+    sum_selected(orders, of, keys.weights, keys.origins, keys.states, sizes, s)
+    return Selections(of, ranks, s)
 
 
-def arrange_keys(weights: Floats, values: Floats) -> Keys:
-    """The keys of a head, weights (n,) and values (n, d), in one arrangement."""
-    return weigh_keys(rank_keys(weights, values))
-
-
-def compare(keys: Keys, sizes: I64, orders: I64 | None = None) -> I64:
+def compare(keys: Keys, sizes: I64, selections: Selections | None = None) -> I64:
     """(2 W, K_in, K_out) of some selections for every N of ``sizes``, int64 (3, selection, grid).
 
     Parameters
     ----------
     keys
-        The keys of a head: in one arrangement for all selections, or in one for each of them.
+        The keys of heads.
     sizes
         N, ascending, from 1 to n − 1, (grid,).
-    orders
-        For each selection the ranks of the keys in the order in which they are selected, (selection, n); by default
-        that of falling weight for each arrangement.
+    selections
+        Of these sizes; by default those by falling weight.
 
     Notes
     -----
     One float64 matrix product (selection · grid × d × n), a sort of n keys for each selection and N, and O(n) after the
     sort. A group of m keys of different y that are equally far, up to float64 rounding, takes O(m² d).
     """
-    _, n, d = keys.y.shape
-    ranks = keys.orders if orders is None else np.argsort(orders, axis=-1)
-    orders = ranks if orders is None else orders
-    s, counts = np.empty((len(orders), len(sizes), d)), np.empty((3, len(orders), len(sizes)), np.int64)
-    sum_selected(orders, keys.y, sizes, s)
-    rows = max(1, count_tile_rows(n) // len(orders))
+    selections = selections or select(keys, sizes)
+    counts = np.empty((3, len(selections.of), len(sizes)), np.int64)
+    rows = max(1, count_tile_rows(keys.states.shape[0]) // len(selections.of))
     for first in range(0, len(sizes), rows):
         part = slice(first, first + rows)
-        compare_tile(keys, ranks, sizes[part], np.ascontiguousarray(s[:, part]), counts[..., part])
+        of_part = selections._replace(s=np.ascontiguousarray(selections.s[:, part]))
+        counts[..., part] = compare_tile(keys, of_part, sizes[part])
     return counts
 
 
 def count_tile_rows(n: int) -> int:
-    """Rows of a tile of n keys, at most n − 1."""
-    return min(n - 1, max(TILE_ROWS, TILE_BYTES // (4 * n)))
+    """Rows of a tile of n keys."""
+    return max(TILE_ROWS, TILE_BYTES // (8 * n))
 
 
-def count_selections(n: int, head_dim: int, grid: int) -> int:
+def count_selections(n: int, grid: int) -> int:
     """How many selections of ``grid`` values of N are compared together: as many as make one tile, at least 1."""
-    return max(1, min(count_tile_rows(n) // grid, TILE_BYTES // (8 * n * head_dim)))
+    return max(1, count_tile_rows(n) // grid)
 
 
-def compare_tile(keys: Keys, ranks: I64, sizes: I64, s: F64, counts: I64) -> None:
-    """Compare the keys for some N of some selections.
+class _Room(threading.local):
+    """Memory of each thread for a tile: what is given back to the system is cleared before it is used again."""
 
-    ranks: place of every key in the order of selection, (selection, n); s: (selection, t, d); output (3, selection, t).
-    """
-    n, (selections, rows, d) = ranks.shape[1], s.shape
-    factors, digits = error_factors(d), (n - 1).bit_length()
-    products = (s.reshape(len(keys.y), -1, d) @ keys.y.swapaxes(1, 2)).reshape(selections, rows, n)
-    packed = np.empty(products.shape, np.int64)
-    pack_energies(products, keys.a, digits, packed)
+    tile: F64 = np.empty(0)
+
+    def take(self, rows: int, n: int) -> F64:
+        """An array (rows, n), valid until the next."""
+        if self.tile.size < rows * n:
+            self.tile = np.empty(rows * n)
+        return self.tile[: rows * n].reshape(rows, n)
+
+
+_ROOM = _Room()
+
+
+def compare_tile(keys: Keys, selections: Selections, sizes: I64) -> I64:
+    """Compare the keys for some N of some selections, (3, selection, t)."""
+    (of, ranks, s), a, (n, d) = selections, keys.a, keys.states.shape
+    products, digits = _ROOM.take(s.size // d, n), (n - 1).bit_length()
+    np.matmul(s.reshape(-1, d), keys.states.T, out=products)
+    packed = products.view(np.int64).reshape(*s.shape[:2], n)
+    pack_energies(packed.view(np.float64), of, keys.weights, keys.origins, a, digits)
     packed.sort(axis=-1)
-    compare_rows(packed, products, ranks, sizes, s, keys.y, keys.a, *factors, digits, counts)
+    given, counts = (s, keys.weights, keys.origins, keys.states, a), np.empty((3, *s.shape[:2]), np.int64)
+    compare_rows(packed, of, ranks, sizes, *given, error_factors(d), digits, counts)
+    return counts
 
 
 def compute_auc(counts: I64, sizes: I64, n: int) -> F64:

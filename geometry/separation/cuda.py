@@ -19,7 +19,7 @@ from torch import Tensor
 
 from geometry.arrays import F64, I64
 from geometry.selection import cuda
-from geometry.separation.comparisons import MEASURES, Keys, compare_tile, compute_auc, compute_measures
+from geometry.separation.comparisons import MEASURES, Keys, Selections, compare_tile, compute_auc, compute_measures
 from geometry.separation.kernels import error_factors
 from geometry.separation.nulls import NULLS, U64, draw_order, make_key, shuffle_places
 
@@ -45,7 +45,7 @@ def separation_of_heads(weights: Tensor, values: Tensor, sizes: I64) -> F64:
 def separability_of_heads(weights: Tensor, values: Tensor, words: I64, sizes: I64, *, draws: int, sink: bool) -> F64:
     """The measures of the heads and their means over the draws of each null, (1 + nulls, …, measure, grid).
 
-    As ``geometry.separation.nulls.separability_of_head``, for weights (…, n) and values (…, n, d) whose leading axes
+    As ``geometry.separation.nulls.separability_of_heads``, for weights (…, n) and values (…, n, d) whose leading axes
     broadcast to those of ``words``, (…, words).
     """
     keys = [make_key(of_head) for of_head in words.reshape(-1, words.shape[-1])]
@@ -144,10 +144,10 @@ def _settle(y: Tensor, norms: Tensor, s: Tensor, sizes: I64, ranks: I64, flags: 
     """Compare the flagged rows of a tile (head, row) on the host, into ``counts`` (3, head, row)."""
     for head in np.flatnonzero(flags.any(axis=-1)):
         rows = np.flatnonzero(flags[head])
-        keys = Keys(y[head, None].cpu().numpy(), norms[head, None].cpu().numpy(), 0)
-        settled = np.empty((3, 1, len(rows)), np.int64)
-        compare_tile(keys, ranks[head, None], sizes[rows], s[head, None].cpu().numpy()[:, rows], settled)
-        counts[:, head, rows] = settled[:, 0]
+        weighed, norm, centres = (array[head].cpu().numpy() for array in (y, norms, s))
+        keys = Keys(np.ones((1, norm.size)), np.arange(norm.size)[None], weighed, norm, 0)
+        selected = Selections(np.zeros(1, np.int64), ranks[head, None], centres[rows][None])
+        counts[:, head, rows] = compare_tile(keys, selected, sizes[rows])[:, 0]
 
 
 def _import_kernels() -> Any:

@@ -15,8 +15,8 @@ from geometry.arrays import F64
 from geometry.inputs import check_heads, convert_array, convert_dtype
 from geometry.selection.kernels import compare_distances, distance
 from geometry.separation.chance import separation
-from geometry.separation.comparisons import Keys, arrange_keys
-from geometry.separation.kernels import enclose_row, error_factors, find_group, sum_selected
+from geometry.separation.comparisons import arrange_keys, select
+from geometry.separation.kernels import enclose_row, error_factors, find_group
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,13 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
         msg = f"separation_curve takes one head, weights (n,) and values (n, d), got {alpha.shape} and {states.shape}"
         raise ValueError(msg)
     auc = separation(alpha, states, [n])
-    keys = arrange_keys(convert_dtype(alpha), convert_dtype(states))
-    y, s = keys.y[0], np.empty((1, 1, states.shape[1]))
-    sum_selected(np.arange(len(alpha))[None], keys.y, np.array([n]), s)
-    ends = list(_iterate_by_distance(keys, s))
+    keys = arrange_keys(convert_dtype(alpha)[None], convert_dtype(states))
+    y, s = keys.weigh(0), select(keys, np.array([n])).s[0, 0]
+    ends = list(_iterate_by_distance(y, keys.a[0], s))
     order, last = np.array([key for key, _ in ends]), np.array([is_last for _, is_last in ends])
     selected, left_out = (np.cumsum(part)[last] for part in (order < n, order >= n))
     ones = np.ones(len(alpha))
-    radius = np.array([distance(s[0, 0], ones, y, key) for key in order[last]])
+    radius = np.array([distance(s, ones, y, key) for key in order[last]])
     return SeparationCurve(
         radius=np.maximum.accumulate(np.ldexp(radius, keys.exponent)),
         precision=selected / (selected + left_out),
@@ -93,15 +92,15 @@ def separation_curve(weights: ArrayLike, values: ArrayLike, n: int) -> Separatio
     )
 
 
-def _iterate_by_distance(keys: Keys, s: F64) -> Iterator[tuple[int, bool]]:
-    """Iterate over the keys by distance from s, (1, 1, d): each key, and whether the next one is farther."""
-    y, (low, high), (slope, bend) = keys.y[0], np.empty((2, keys.a.shape[1])), error_factors(s.shape[2])
-    enclose_row((s @ y.T)[0, 0], keys.a[0], slope * float(np.linalg.norm(s)), bend, low, high)
+def _iterate_by_distance(y: F64, a: F64, s: F64) -> Iterator[tuple[int, bool]]:
+    """Iterate over the keys by distance of their y, of norm a, from s, (d,): each, and whether the next is farther."""
+    (low, high), (slope, bend) = np.empty((2, a.size)), error_factors(s.size)
+    enclose_row(y @ s, a, slope * float(np.linalg.norm(s)), bend, low, high)
     order, ones, start = np.argsort(low), np.ones(len(y)), 0
     rank = np.zeros_like(order)
 
     def farther(key: int, other: int) -> int:
-        return int(np.sign(compare_distances(s[0, 0], ones, y, key, other)))
+        return int(np.sign(compare_distances(s, ones, y, key, other)))
 
     while start < len(order):
         stop, _ = find_group(start, order, low, high, rank, 0)

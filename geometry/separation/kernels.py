@@ -4,7 +4,8 @@ They do not validate their input. Letters: n keys, d components of a value state
 a_l = ‖y_l‖; t rows of a tile, each about one N. A *group* is a run of keys whose order the error bound does not decide.
 
 Exact comparisons. Distances from s are ordered by E_l = ‖y_l‖² − 2⟨s, y_l⟩, as in ``geometry.selection.kernels``.
-The inner products of all rows with all keys are one float64 matrix product, so that E_l has an error of at most
+The inner products of all rows with the value states of all keys are one float64 matrix product, for several heads if
+these share them. Times α_l, they give E_l with an error of at most
 
     δ_l = a_l (slope · ‖s‖ + bend · a_l),    slope = 2.02 (d + 8) u, bend = 1.01 (d + 16) u, u = 2⁻⁵³,
 
@@ -13,7 +14,8 @@ ends, intervals [E_l − δ_l, E_l + δ_l] that overlap form groups; keys of dif
 selected keys and others every pair is decided by the product of differences
 ``geometry.selection.kernels.compare_distances``, which is exactly 0 for equal y. Keys of equal y are compared only
 once, so thousands of true ties cost little. Most rows have no such group: whole numbers made of an energy and a key are
-sorted, and one pass over them counts, or ends at the first overlap of a selected key and another.
+sorted, and one pass over them counts, and notices an overlap of a selected key and another. What an energy has lost to
+the number of the key, at most 2^(b − 52) of it for b binary digits, is added to its error there.
 
 For the few rows of a grid, a float32 product with a second pass, as used for all N (``geometry.selection.kernels``),
 would not be faster.
@@ -22,7 +24,7 @@ would not be faster.
 import numpy as np
 
 from geometry.accelerate import compile_kernel
-from geometry.arrays import F64, I64, Floats
+from geometry.arrays import F64, I64
 from geometry.selection.host import length
 from geometry.selection.kernels import compare_distances, error_slope, inner
 
@@ -50,78 +52,65 @@ def error_factors(head_dim: int) -> tuple[float, float]:
 
 
 @compile_kernel
-def measure_norms(states: Floats, norms: F64) -> None:
+def measure_norms(states: F64, norms: F64) -> None:
     """‖v‖ of every value state, (n, d); output (n,)."""
     for key in range(states.shape[0]):
         norms[key] = length(states[key])
 
 
 @compile_kernel
-def weigh(weights: Floats, states: Floats, norms: F64, origins: I64, y: F64, a: F64) -> None:
-    """αv and ‖αv‖ of every key in some arrangements.
-
-    weights: α by key, of one arrangement or of each, (arrangement, n); states, norms: v and ‖v‖ by position, (n, d) and
-    (n,); origins: the position whose value state a key has, (arrangement, n); outputs (arrangement, n, d) and
-    (arrangement, n).
-    """
-    for arrangement in range(origins.shape[0]):
-        for key in range(origins.shape[1]):
-            alpha, origin = np.float64(weights[arrangement % weights.shape[0], key]), origins[arrangement, key]
-            a[arrangement, key] = alpha * norms[origin]
-            for k in range(states.shape[1]):
-                y[arrangement, key, k] = alpha * states[origin, k]
-
-
-@compile_kernel
-def sum_selected(orders: I64, y: F64, sizes: I64, s: F64) -> None:
+def sum_selected(orders: I64, of: I64, weights: F64, origins: I64, states: F64, sizes: I64, s: F64) -> None:
     """The sum of y over the first N keys of every order, for every N of ``sizes``, ascending.
 
-    orders: (selection, n); y: (arrangement, n, d), of one arrangement or one for each selection; output (selection,
-    grid, d).
+    orders: (selection, n); of: the arrangement of each, (selection,); weights, origins: α by key, and the position
+    whose value state it has, (arrangement, n); states: v by position, (n, d); output (selection, grid, d).
     """
-    running = np.empty(y.shape[2])
+    running = np.empty(states.shape[1])
     for selection in range(orders.shape[0]):
-        running[:], taken, of_selection = 0.0, 0, y[selection % y.shape[0]]
+        running[:], taken, at = 0.0, 0, of[selection]
         for row in range(sizes.size):
             while taken < sizes[row]:
                 key = orders[selection, taken]
+                alpha, origin = weights[at, key], origins[at, key]
                 for k in range(running.size):
-                    running[k] += of_selection[key, k]
+                    running[k] += alpha * states[origin, k]
                 taken += 1
             s[selection, row] = running
 
 
 @compile_kernel
-def enclose(product: float, norm: float, error: float, bend: float) -> tuple[float, float]:
-    """E − δ and E + δ of a key; product: ⟨s, y⟩; norm: ‖y‖; error: slope · ‖s‖."""
+def find_error(norm: float, error: float, bend: float) -> float:
+    """δ of a key; norm: ‖y‖; error: slope · ‖s‖."""
     lifted = max(norm, SMALLEST_NORM) if norm > 0.0 else 0.0
-    energy, reach = norm * norm - 2.0 * product, lifted * (error + bend * lifted)
-    return energy - reach, energy + reach
+    return lifted * (error + bend * lifted)
 
 
 @compile_kernel
 def enclose_row(products: F64, a: F64, error: float, bend: float, low: F64, high: F64) -> None:
-    """The ends E − δ and E + δ of every key, as ``enclose``; arrays (n,)."""
+    """The ends E − δ and E + δ of every key; products: ⟨s, y⟩; a: ‖y‖; error: slope · ‖s‖; arrays (n,)."""
     for key in range(a.size):
-        low[key], high[key] = enclose(products[key], a[key], error, bend)
+        energy, reach = a[key] * a[key] - 2.0 * products[key], find_error(a[key], error, bend)
+        low[key], high[key] = energy - reach, energy + reach
 
 
 @compile_kernel
-def pack_energies(products: F64, a: F64, digits: int, packed: I64) -> None:
-    """Whole numbers in the order of the energies, but for their last binary digits, which are the number of the key.
+def pack_energies(products: F64, of: I64, weights: F64, origins: I64, a: F64, digits: int) -> None:
+    """Replace products by whole numbers in the order of the energies, whose last binary digits are the key.
 
     The bits of a float64 that is not negative are ordered as the number is; of a negative one they are reversed.
-    products: ⟨s, y⟩, (selection, t, n); a: ‖y‖, (arrangement, n); digits: of the largest key; output (selection, t, n).
+    products: ⟨s, v⟩ by position, (selection, t, n); of, weights, origins: as for ``sum_selected``; a: ‖y‖,
+    (arrangement, n); digits: of the largest key.
     """
-    energies, rest = packed.view(np.float64), -(1 << digits)
+    packed, rest, energies = products.view(np.int64), -(1 << digits), np.empty(a.shape[1])
+    bits = energies.view(np.int64)
     for selection in range(products.shape[0]):
-        norms = a[selection % a.shape[0]]
+        alpha, origin, norms = weights[of[selection]], origins[of[selection]], a[of[selection]]
         for row in range(products.shape[1]):
             for key in range(norms.size):
-                energies[selection, row, key] = norms[key] * norms[key] - 2.0 * products[selection, row, key]
+                product = alpha[key] * products[selection, row, origin[key]]
+                energies[key] = norms[key] * norms[key] - 2.0 * product if norms[key] > 0.0 else 0.0
             for key in range(norms.size):
-                bits = packed[selection, row, key]
-                packed[selection, row, key] = ((bits ^ ((bits >> 63) & LARGEST)) & rest) | key
+                packed[selection, row, key] = ((bits[key] ^ ((bits[key] >> 63) & LARGEST)) & rest) | key
 
 
 @compile_kernel
@@ -233,17 +222,23 @@ def compare_row(
 
 @compile_kernel
 def count_row(
-    packed: I64, digits: int, products: F64, a: F64, error: float, bend: float, rank: I64, split: int
+    packed: I64, digits: int, a: F64, error: float, bend: float, rank: I64, split: int
 ) -> tuple[bool, Comparison]:
     """Whether intervals decide every pair of a selected key and one left out, and if so, their comparison.
 
-    packed: ``pack_energies`` of the row, ascending, (n,); the rest as for ``enclose_row`` and ``find_group``.
+    packed: ``pack_energies`` of the row, ascending, (n,), from which energies follow but for their last digits; the
+    rest as for ``enclose_row`` and ``find_group``.
     """
+    rest, lost, energies = -(1 << digits), 2.0 ** (digits - 51), np.empty(packed.size)
+    bits = energies.view(np.int64)
+    for place in range(packed.size):
+        bits[place] = (packed[place] ^ ((packed[place] >> 63) & LARGEST)) & rest
     twice, k_in, k_out, left_out, apart = 0, 0, 0, 0, True
     reach_in = reach_out = -np.inf
     for place in range(packed.size):
         key = packed[place] & ((1 << digits) - 1)
-        low, high = enclose(products[key], a[key], error, bend)
+        reach = find_error(a[key], error, bend) + lost * abs(energies[place])
+        low, high = energies[place] - reach, energies[place] + reach
         chosen = rank[key] < split
         apart &= low > (reach_out if chosen else reach_in)
         reach_in = high if chosen and high > reach_in else reach_in
@@ -267,16 +262,25 @@ def sort_by_low(packed: I64, digits: int, low: F64, order: I64) -> None:
 
 
 @compile_kernel
+def weigh(alpha: F64, origin: I64, states: F64, y: F64) -> None:
+    """αv of every key of an arrangement, (n, d), from α and the position of v by key, (n,), and v by position."""
+    for key in range(alpha.size):
+        for k in range(states.shape[1]):
+            y[key, k] = alpha[key] * states[origin[key], k]
+
+
+@compile_kernel
 def compare_rows(
     packed: I64,
-    products: F64,
+    of: I64,
     ranks: I64,
     splits: I64,
     s: F64,
-    y: F64,
+    weights: F64,
+    origins: I64,
+    states: F64,
     a: F64,
-    slope: float,
-    bend: float,
+    factors: tuple[float, float],
     digits: int,
     counts: I64,
 ) -> None:
@@ -286,33 +290,39 @@ def compare_rows(
     ----------
     packed
         ``pack_energies``, each row sorted, (selection, t, n).
-    products
-        ⟨s, y⟩, by key, (selection, t, n).
+    of, weights, origins, states
+        As for ``sum_selected``.
     ranks
         Place of every key in the order of selection, (selection, n).
     splits
         N of each row, (t,).
     s
         The sum of the selected y, (selection, t, d).
-    y, a
-        αv (arrangement, n, d) and its norm (arrangement, n), of one arrangement or one for each selection.
-    slope, bend
+    a
+        ‖y‖, (arrangement, n).
+    factors
         ``error_factors``.
     digits
         Those of ``pack_energies``.
     counts
         Output, the three numbers of ``Comparison``, (3, selection, t).
     """
-    n = a.shape[1]
-    ones, order, low, high = np.ones(n), np.empty(n, np.int64), np.empty(n), np.empty(n)
-    for selection in range(ranks.shape[0]):
-        rank, at = ranks[selection], selection % y.shape[0]
+    n, weighed, (slope, bend) = a.shape[1], -1, factors
+    ones, order, low, high, products = np.ones(n), np.empty(n, np.int64), np.empty(n), np.empty(n), np.empty(n)
+    y = np.empty((n, states.shape[1]))
+    for selection in range(of.size):
+        rank, at = ranks[selection], of[selection]
         for row in range(splits.size):
-            centre, of_row, split = s[selection, row], products[selection, row], splits[row]
+            centre, split, of_row = s[selection, row], splits[row], packed[selection, row]
             error = slope * np.sqrt(inner(centre, centre))
-            apart, counted = count_row(packed[selection, row], digits, of_row, a[at], error, bend, rank, split)
+            apart, counted = count_row(of_row, digits, a[at], error, bend, rank, split)
             if not apart:
-                enclose_row(of_row, a[at], error, bend, low, high)
-                sort_by_low(packed[selection, row], digits, low, order)
-                counted = compare_row(order, low, high, rank, split, centre, y[at], a[at], ones)
+                if weighed != at:
+                    weigh(weights[at], origins[at], states, y)
+                    weighed = at
+                for key in range(n):
+                    products[key] = inner(y[key], centre)
+                enclose_row(products, a[at], error, bend, low, high)
+                sort_by_low(of_row, digits, low, order)
+                counted = compare_row(order, low, high, rank, split, centre, y, a[at], ones)
             counts[0, selection, row], counts[1, selection, row], counts[2, selection, row] = counted

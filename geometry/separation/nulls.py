@@ -1,6 +1,6 @@
 """Null models: random selections and shuffled value states, drawn reproducibly, and their mean measures.
 
-Holds the draws of the two null models, which are the same on every device, and their measures for one head on the CPU.
+Holds the draws of the two null models, which are the same on every device, and their measures on the CPU.
 What does not belong here: checks of the input (``geometry.separation.chance``), and comparisons of pairs
 (``geometry.separation.comparisons``).
 
@@ -14,17 +14,19 @@ counter starts at the null and the number of the draw. A draw depends only on th
 NumPy draws permutations.
 """
 
+import threading
+
 import numpy as np
 from numpy.typing import NDArray
 
 from geometry.arrays import F64, I64, Floats
 from geometry.separation.comparisons import (
     MEASURES,
+    arrange_keys,
     compare,
     compute_measures,
     count_selections,
-    rank_keys,
-    weigh_keys,
+    select,
 )
 
 U64 = NDArray[np.uint64]
@@ -41,35 +43,50 @@ def make_key(words: I64) -> U64:
 
 def draw_order(key: U64, draw: int, n: int) -> I64:
     """A random order of n keys, (n,)."""
-    return _make_generator(key, "random_selection", draw).permutation(n)
+    return _STREAM.seek(key, "random_selection", draw).permutation(n)
 
 
 def shuffle_places(key: U64, draw: int, n: int, *, sink: bool) -> I64:
     """The position of the value state assigned to each of n positions, (n,); the last and the sink keep theirs."""
     places, movable = np.arange(n), slice(1 if sink else 0, n - 1)
-    places[movable] = _make_generator(key, "shuffled_values", draw).permutation(places[movable])
+    places[movable] = _STREAM.seek(key, "shuffled_values", draw).permutation(places[movable])
     return places
 
 
-def _make_generator(key: U64, null: str, draw: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=key, counter=(0, 0, draw, NULLS.index(null))))
+class _Stream(threading.local):
+    """A generator of each thread, which is set to where a draw begins: a new one takes ten times as long."""
+
+    def __init__(self) -> None:
+        self.generator = np.random.Generator(np.random.Philox(key=0))
+
+    def seek(self, key: U64, null: str, draw: int) -> np.random.Generator:
+        """The generator at the beginning of a draw."""
+        place = {"counter": (0, 0, draw, NULLS.index(null)), "key": key}
+        unused = {"buffer": (0,) * 4, "buffer_pos": 4, "has_uint32": 0, "uinteger": 0}
+        self.generator.bit_generator.state = {"bit_generator": "Philox", "state": place} | unused
+        return self.generator
 
 
-def separability_of_head(weights: Floats, values: Floats, words: I64, sizes: I64, *, draws: int, sink: bool) -> F64:
-    """The measures of a head, and their means over the draws of each null, (1 + nulls, measure, grid).
+_STREAM = _Stream()
 
-    Weights (n,), values (n, d), words (words,), sizes (grid,); means over no draws are NaN.
+
+def separability_of_heads(weights: Floats, values: Floats, words: I64, sizes: I64, *, draws: int, sink: bool) -> F64:
+    """The measures of heads, and their means over the draws of each null, (1 + nulls, head, measure, grid).
+
+    Of heads that share their value states: weights (head, n), values (n, d), words (head, words), sizes (grid,); means
+    over no draws are NaN.
     """
-    (n, d), head, key = values.shape, rank_keys(weights, values), make_key(words)
-    keys, measures = weigh_keys(head), np.zeros((1 + len(NULLS), len(MEASURES), len(sizes)))
-    measures[0] = compute_measures(compare(keys, sizes), sizes, n)[0]
-    together = count_selections(n, d, len(sizes))
+    (heads, n), keys, streams = weights.shape, arrange_keys(weights, values), [make_key(of_head) for of_head in words]
+    measures = np.zeros((1 + len(NULLS), heads, len(MEASURES), len(sizes)))
+    measures[0] = compute_measures(compare(keys, sizes), sizes, n)
+    together = max(1, count_selections(n, len(sizes)) // heads)
     for first in range(0, draws, together):
-        some = range(first, min(first + together, draws))
-        orders = np.array([draw_order(key, draw, n) for draw in some])
-        places = np.array([shuffle_places(key, draw, n, sink=sink) for draw in some])
-        counts = compare(keys, sizes, orders), compare(weigh_keys(head, places), sizes)
+        some = [(key, draw) for draw in range(first, min(first + together, draws)) for key in streams]
+        orders = np.array([draw_order(key, draw, n) for key, draw in some])
+        places = np.array([shuffle_places(key, draw, n, sink=sink) for key, draw in some])
+        random = select(keys, sizes, orders, np.arange(len(some)) % heads)
+        counts = compare(keys, sizes, random), compare(keys.shuffle(places), sizes)
         of_draws = compute_measures(np.concatenate(counts, axis=1), sizes, n)
-        measures[1:] += of_draws.reshape(len(NULLS), len(some), *measures.shape[1:]).sum(axis=1)
+        measures[1:] += of_draws.reshape(len(NULLS), -1, *measures.shape[1:]).sum(axis=1)
     measures[1:] = measures[1:] / draws if draws else np.nan
     return measures

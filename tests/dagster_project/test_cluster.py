@@ -609,3 +609,10 @@ def test_tasks_of_few_keys_are_computed_one_after_another(keys: int, threads: in
     with dask_config.set(num_workers=2):
         met = cluster.run_in_parallel([meet, meet], threads=cluster.limit_threads(keys))
     assert met == [threads > 1] * 2
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_import_no_distributed(threads: int) -> None:
+    """Its import takes longer than the tasks of a small study."""
+    task = f"from dagster_project.analysis.cluster import run_in_parallel; run_in_parallel([int], threads={threads})"
+    subprocess.run([sys.executable, "-c", f"{task}; import sys; sys.exit('distributed' in sys.modules)"], check=True)

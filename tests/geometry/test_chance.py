@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import sql
 from geometry import selection_counts
 from geometry.grids import log_grid
+from geometry.inputs import GROUP
 from geometry.separation.chance import MEASURES, NULLS, Separability, estimate_scratch_bytes, separability, separation
 from geometry.separation.kernels import compare_by_differences, enclose_row, error_factors
 from geometry.separation.nulls import draw_order, make_key, shuffle_places
@@ -92,6 +93,19 @@ class TestAgainstTheDefinitions:
         weights, values = np.zeros(n, np.float32), np.random.default_rng(0).standard_normal((n, 8)).astype(np.float32)
         weights[17] = 1
         np.testing.assert_allclose(separation(weights, values, sizes), (sizes + 1) / (2 * sizes), rtol=1e-15)
+
+    def test_energies_are_not_told_apart_by_the_digits_that_the_number_of_a_key_takes(self) -> None:
+        """The last key has the energy of the first up to rounding, about where those digits begin anew."""
+        rng = np.random.default_rng(2)
+        for _ in range(9):
+            y = rng.standard_normal((1024, 4))
+            energy = np.array(y[0] @ y[0] - 2 * (y[0] + y[1]) @ y[0])
+            edge = (energy.view(np.int64) >> 10 << 10).view(np.float64)  # ten digits of 1,024 keys
+            y *= np.sqrt(edge / energy)
+            y[-1] = y[0] * (1 + rng.uniform(-2.5e-16, 2.5e-16, 4))
+            head = np.full(1024, 1 / 1024), 1024 * y
+            found = separability(*head, [2], draws=0, seed=0).observed
+            np.testing.assert_array_equal(found, separation_oracle.observed(*head, [2]))
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
     def test_tensors_of_every_float_type_are_taken_at_their_own_value(self, dtype: torch.dtype) -> None:
@@ -184,14 +198,15 @@ class TestNulls:
         np.testing.assert_array_equal(one.observed, four.observed)
         assert (one.random_selection != four.random_selection).any()
 
-    def test_one_number_as_a_seed_draws_for_every_head_by_its_index(self) -> None:
-        weights, values = grouped(random_head, 2, 3, 30, 4)
+    @pytest.mark.parametrize("heads", [3, GROUP + 1])
+    def test_one_number_as_a_seed_draws_for_every_head_by_its_index(self, heads: int) -> None:
+        weights, values = grouped(random_head, 2, heads, 30, 4)
         found = separability(weights, values, draws=1, seed=5)
-        for index in np.ndindex(2, 3):
+        for index in np.ndindex(2, heads):
             alone = separability(weights[index], values[index[0], 0], draws=1, seed=(5, *index))
             for name in ("observed", *NULLS):
                 np.testing.assert_array_equal(getattr(found, name)[index], getattr(alone, name))
-        words = np.stack([np.full((2, 3), 5), *np.indices((2, 3))], axis=-1)
+        words = np.stack([np.full((2, heads), 5), *np.indices((2, heads))], axis=-1)
         again = separability(weights, values, draws=1, seed=words)
         np.testing.assert_array_equal(again.shuffled_values, found.shuffled_values)
 

@@ -8,9 +8,15 @@ import pytest
 from scipy.optimize import least_squares
 
 from benchmarks.fits import phase_curve
-from geometry.assumptions import phases
+from geometry.assumptions import phase_kernels, phases
 from geometry.assumptions.assumed import AssumedHead, weight_profile
-from geometry.assumptions.phase_kernels import cosine_sums, descend, evaluate_reduced, least_squares_by_frequency
+from geometry.assumptions.phase_kernels import (
+    cosine_sums,
+    descend,
+    evaluate_reduced,
+    follow_starts,
+    least_squares_by_frequency,
+)
 from geometry.assumptions.phases import PENALTIES, PHASE_VARIANTS, PhaseFit, PhaseVariant, fit_phases
 from geometry.assumptions.residuals import effective_points
 from tests.geometry.draws import correlated_noise
@@ -111,12 +117,13 @@ def excess(variant: PhaseVariant, n: int, first: int, seed: int) -> float:
     [
         ("_find_starts", lambda *_: iter([(0.3, 1.0)])),
         ("_fit_growth", lambda search: None),  # noqa: ARG005
-        ("_find_best_edges", lambda search, *_: (search.z.size // 3, search.z.size // 2)),
+        ("find_best_edges", lambda z, *_: (z.size // 3, z.size // 2)),
     ],
 )
 def test_a_search_that_misses_does_worse(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any) -> None:
     """Mutation control of the test above."""
-    monkeypatch.setattr(phases, name, broken)
+    monkeypatch.setattr(phases, "follow_starts", follow_starts.py_func)
+    monkeypatch.setattr(phase_kernels if name == "find_best_edges" else phases, name, broken)
     found = [excess(*case) for case in CASES if case[0] != "plateau"]
     assert any(not excess <= 1e-9 for excess in found)
 
@@ -343,7 +350,8 @@ def test_a_descent_that_ends_early_does_worse(monkeypatch: pytest.MonkeyPatch) -
 
     rng = np.random.default_rng(90)
     weight = weights(plant("untied", 90, rng), 90, 0.2, rng)
-    monkeypatch.setattr(phases, "descend", none)
+    monkeypatch.setattr(phases, "follow_starts", follow_starts.py_func)
+    monkeypatch.setattr(phase_kernels, "descend", none)
     fit = fit_phases(weight)
     assert squares(weight, fitted(fit)) > scipys(weight, fit) * 1.001
 
