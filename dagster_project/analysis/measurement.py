@@ -78,7 +78,7 @@ def measure_sequence(
     arrays: "Mapping[str, NDArray[Any]]",
     *,
     device: str | None = None,
-    scheduler: str = "threads",
+    parallel: bool = True,
     go_on: Callable[[], None] = lambda: None,
 ) -> None:
     """Measure one sequence.
@@ -89,11 +89,12 @@ def measure_sequence(
         Those of ``make_arrays``, which get the results; elements that a query or a layer does not have are left.
     device
         Where blocks are computed: None for the CPU, or a CUDA device.
-    scheduler
-        One of Dask's for a single process.
+    parallel
+        Whether Dask's threads measure several blocks at a time.
     go_on
         Called before each block; an error that it raises ends the computation.
     """
+    from dask import local, threaded
     from dask.base import compute
     from dask.delayed import delayed
 
@@ -101,6 +102,7 @@ def measure_sequence(
         go_on()
         measure_block(tensors, analysis, sequence, block, arrays, device)
 
+    scheduler = threaded.get if parallel else local.get_sync  # for a name Dask imports distributed
     compute(*(delayed(measure, pure=False)(block) for block in list_blocks(tensors)), scheduler=scheduler)
 
 

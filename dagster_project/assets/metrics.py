@@ -201,7 +201,7 @@ def _measure_one(sequence: int, *, stores: _Stores) -> int:
     """
     tensors, metrics = _open_stores(stores)
     arrays = make_arrays(metrics.sizes)
-    measure_sequence(tensors, stores.analysis, sequence, arrays, scheduler="synchronous", go_on=_check_wanted)
+    measure_sequence(tensors, stores.analysis, sequence, arrays, parallel=False, go_on=_check_wanted)
     _check_not_replaced(stores)
     metrics.write(sequence, arrays, before_ledger=partial(_check_not_replaced, stores))
     return count_violations(arrays, metrics.layers)
