@@ -153,7 +153,9 @@ def estimate_sequence_memory(
     """
     from geometry.selection.layers import estimate_layer_bytes
 
-    results = estimate_sequence_bytes(SELECTION, compute_metrics_sizes(tensors, analysis))
+    sizes = compute_metrics_sizes(tensors, analysis)
+    results = estimate_sequence_bytes(SELECTION, sizes)
+    largest = max(estimate_sequence_bytes([spec], sizes) for spec in SELECTION)
     blocks = (
         estimate_layer_bytes(
             tensors.sizes,
@@ -163,8 +165,9 @@ def estimate_sequence_memory(
         )
         for block in list_blocks(tensors)
     )
-    rows = max(CHUNK_BYTES, 4 * tensors.sizes["head"] * tensors.sizes["key"])  # weights that are read together
-    writing = max(2 * (shards.WORKERS + 2) * min(CHUNK_BYTES, results), shards.REUSED)
+    of_query = 4 * tensors.sizes["head"] * tensors.sizes["key"]
+    rows = min(max(CHUNK_BYTES, of_query), tensors.sizes["query"] * of_query)  # weights that are read together
+    writing = 2 * (shards.WORKERS + 2) * min(CHUNK_BYTES, largest)
     return sequences * results + threads * (max(blocks) + rows) + writing
 
 

@@ -224,8 +224,8 @@ def _read_declaration(path: Path, _: tuple[int, int]) -> _Declaration:
     with _attach_alone(path) as connection:
         foreign = _find_foreign(connection)
         tables = _list_tables(connection)
-        if "studies" not in tables or (foreign or "").startswith("computed"):  # reading would evaluate the column
-            return _Declaration(foreign, 0, None, tables)
+        if "provenance" not in tables.get("studies", {}) or (foreign or "").startswith("computed"):
+            return _Declaration(foreign, 0, None, tables)  # to read a computed column would evaluate it
         rows = connection.execute("SELECT provenance FROM it.studies").fetchall()
         return _Declaration(foreign, _read_format_version(connection, tables), rows[0][0] if rows else None, tables)
 
