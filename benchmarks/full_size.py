@@ -152,7 +152,7 @@ def _measure_passes(study: Study, description: models.Description, done: Measure
     model = models.load(description)
     tokens = torch.randint(VOCABULARY, (1, done.context_length), generator=torch.Generator().manual_seed(0))
     attention = probe(model, tokens[:, :64])
-    batch = choose_batch_size(study.select_extraction(), attention)
+    batch = choose_batch_size(study.select_extraction(), attention, description.device)
     tokens = tokens.expand(batch, -1).contiguous()
     buffers = Buffers(
         attention.layers, batch=batch, queries=1, keys=done.context_length, dtype=attention.dtype,

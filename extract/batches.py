@@ -35,6 +35,10 @@ CAPTURED_BYTES = 2**30
 MOST_TOGETHER = 16
 """Most sequences of a batch of automatic size: a larger one is hardly faster, and needs more memory."""
 
+CPU_TOKENS = 2**11
+"""Most tokens of several sequences in a batch of automatic size on a CPU: the states of more leave its cache, and a
+batch is written while the next is computed."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -74,10 +78,11 @@ def estimate_batch_bytes(
     return batch * len(layers) * (numbers * torch.float32.itemsize + of_values)
 
 
-def choose_batch_size(settings: ExtractionSettings, attention: Attention) -> int:
-    """First batch size: the requested one, or as many sequences as fit into ``CAPTURED_BYTES``.
+def choose_batch_size(settings: ExtractionSettings, attention: Attention, device: torch.device) -> int:
+    """First batch size: the requested one, or as many as ``CAPTURED_BYTES`` and on a CPU ``CPU_TOKENS`` allow.
 
-    It depends only on sizes, not on the memory that is free at the moment, which a later run could not reproduce.
+    It depends only on sizes and the kind of device, not on the memory that is free at the moment, which a later run
+    could not reproduce.
     """
     if settings.batch_size == "auto":
         one = estimate_batch_bytes(
@@ -88,7 +93,8 @@ def choose_batch_size(settings: ExtractionSettings, attention: Attention) -> int
             dtype=attention.dtype,
             received=settings.sink_measure,
         )
-        wanted = min(MOST_TOGETHER, max(1, CAPTURED_BYTES // one))
+        tokens = CPU_TOKENS if device.type == "cpu" else MOST_TOGETHER * settings.context_length
+        wanted = max(1, min(MOST_TOGETHER, CAPTURED_BYTES // one, tokens // settings.context_length))
     else:
         wanted = settings.batch_size
     return min(wanted, settings.sequences)

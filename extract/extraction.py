@@ -301,7 +301,7 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
     attention = _probe(model, windows, settings)
     sizes, missing = _compute_sizes(settings, attention.layers), task.find_missing()
     task.ask(sizes, attention.layers, missing)
-    size = _find_first_size(task, attention, missing)
+    size = _find_first_size(task, attention, missing, model.device)
     read = read_batches(model, attention, windows.tokens, missing, settings, size, probe_tokens)
     first = list(islice(read, 1))
     _check_all(first, settings)  # before the store is made: if the model fails, nothing is left on disk
@@ -322,10 +322,10 @@ def _probe(model: PreTrainedModel, windows: Windows, settings: ExtractionSetting
         raise
 
 
-def _find_first_size(task: _Task, attention: Attention, missing: Sequence[int]) -> int:
+def _find_first_size(task: _Task, attention: Attention, missing: Sequence[int], device: torch.device) -> int:
     """First batch size; that of the last sequence of an earlier run, if one was stopped."""
     if not missing or missing[0] == task.sequences.start:
-        return choose_batch_size(task.settings, attention)
+        return choose_batch_size(task.settings, attention, device)
     return int(SequenceStore.open(task.path, TENSORS).read("batch", missing[0] - 1))
 
 

@@ -276,8 +276,8 @@ class ExtractionSettings(Settings):
     )
     batch_size: int | Literal["auto"] = Field(
         "auto",
-        description="most sequences per forward pass, or auto: as many as fit in 1 GiB of captured tensors, up to 16; "
-        "if memory runs out, the number is halved",
+        description="most sequences per forward pass, or auto: as many as fit in 1 GiB of captured tensors, up to 16, "
+        "on a CPU up to 2,048 tokens; if memory runs out, the number is halved",
     )
     values: Literal["float32", "float16"] = Field(
         "float32", description="type in which value states are stored; float16 rounds them and needs half the space"

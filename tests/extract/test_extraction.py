@@ -533,9 +533,10 @@ FULL = "[enforce fail at alloc_cpu.cpp:121] DefaultCPUAllocator: can't allocate 
 
 
 def test_without_a_batch_size_one_is_found_from_sizes_alone(inputs: Path) -> None:
-    def found(layers: Sequence[LayerSize], **others: object) -> int:
+    def found(layers: Sequence[LayerSize], device: str = "cuda", **others: object) -> int:
         chosen = settings(inputs, **{"batch_size": "auto", "queries": None, "context_length": 1024} | others)
-        return choose_batch_size(chosen, Attention("AttentionInterface", tuple(layers), (), torch.float32))
+        attention = Attention("AttentionInterface", tuple(layers), (), torch.float32)
+        return choose_batch_size(chosen, attention, torch.device(device))
 
     small, large = [LayerSize(12, 12, 64)] * 12, [LayerSize(32, 8, 128)] * 32
     assert found(small, sequences=9) == 9  # never more than there are
@@ -543,6 +544,10 @@ def test_without_a_batch_size_one_is_found_from_sizes_alone(inputs: Path) -> Non
     assert found(large, sequences=99) == 7  # 4 * 32 * (32 * 1025 + 8 * 1024 * 128) bytes each, of 2**30
     assert found(large, sequences=99, context_length=16384) == 1
     assert found(large, sequences=99, batch_size=24) == 24
+    assert found(small, "cpu", sequences=99) == 2
+    assert found(small, "cpu", sequences=99, context_length=64) == 16
+    assert found(small, "cpu", sequences=99, context_length=4096) == 1
+    assert found(small, "cpu", sequences=99, batch_size=24) == 24
 
 
 def test_out_of_memory_halves_the_batch_and_goes_on(
