@@ -5,6 +5,7 @@ every table is computed from the stores alone.
 """
 
 import logging
+import sys
 from collections.abc import Collection, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from graphlib import TopologicalSorter
 from itertools import count
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection
 
 from dagster_project.analysis.cluster import block_interrupts, count_threads, select_scheduler
@@ -147,6 +148,16 @@ def _start_pool() -> _Pool:
         for _ in range(processes):
             executor.submit(int)  # starts a process, since none is idle
     return _Pool(executor, held, watched)
+
+
+def start_tracker() -> None:
+    """Start the process that frees semaphores, without warnings: it would list those of an interrupted run.
+
+    Must be called before the first semaphore is made.
+    """
+    sys.warnoptions.append("ignore")  # which it inherits
+    resource_tracker.ensure_running()
+    sys.warnoptions.pop()
 
 
 def stop_processes() -> None:

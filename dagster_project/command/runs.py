@@ -11,6 +11,7 @@ from dagster_project.assets.asset import UNREADABLE
 from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.assets.families import explain_stale_family, has_members
 from dagster_project.assets.loading import suspend_gc
+from dagster_project.assets.processes import start_tracker
 from dagster_project.assets.tensors import TENSOR_STORE, check_inputs
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
@@ -185,6 +186,7 @@ def _materialise(
 ) -> None:
     """Run some assets of the job ``study`` for one partition, and wait; inputs are refused before a run is recorded."""
     check_start()
+    start_tracker()
     with ExitStack() as stack:
         if TENSOR_STORE.name in assets:
             with suspend_gc():  # it imports PyTorch

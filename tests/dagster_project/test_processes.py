@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from multiprocessing import active_children
 from pathlib import Path
@@ -136,3 +138,11 @@ def test_few_selections_or_a_cluster_take_this_process(work: Work, monkeypatch: 
     assert is_worthwhile(work)
     elsewhere = Study.model_validate(STUDY.model_dump() | {"dask": {"scheduler": "local"}})
     assert not is_worthwhile(making.work(work.home, NAME, elsewhere))
+
+
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_process_that_ends_at_once_lists_no_semaphores(*, quiet: bool) -> None:
+    start = "from dagster_project.assets.processes import start_tracker; start_tracker()" if quiet else "pass"
+    program = f"{start}; import os, multiprocessing as m; lock = m.get_context('spawn').Lock(); os._exit(0)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ("leaked semaphore" in done.stderr) is not quiet
