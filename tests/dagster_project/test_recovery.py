@@ -129,7 +129,9 @@ def killed_in(
         process, log = begin(stage if stage in INSTANTS else "")
         while process.is_alive() and stage not in dict(entered(log)):
             time.sleep(0.002)
-        time.sleep(0 if stage in INSTANTS else moment * spans[stage])
+        until = time.monotonic() + (0 if stage in INSTANTS else moment * spans[stage])
+        while time.monotonic() < until and entered(log)[-1][0] == stage:  # what follows is left for the next kill
+            time.sleep(0.002)
         process.kill()
         process.join()
         if process.exitcode == -signal.SIGKILL:
