@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from geometry.accelerate import compile_kernel, compile_sum_kernel, larger
 from geometry.arrays import F64
 
+Observed = tuple[F64, F64, float, F64, float, F64, int, bool]
+"""The arguments of ``find_best_edges`` before η and ω."""
+
 LEAST_OSCILLATION = 8
 """Least number of positions of an oscillation, which must also last at least one period."""
 
@@ -199,27 +202,18 @@ def fill_waves(omega: float, start: float, eta: float, waves: F64) -> None:
 
 
 @compile_kernel
-def follow_starts(
-    z: F64,
-    known: F64,
-    first: float,
-    sums: F64,
-    square: float,
-    reduced: F64,
-    least_edge: int,
-    tied: bool,
-    starts: F64,
-) -> tuple[float, int, int, float, float, float, float]:
+def follow_starts(observed: Observed, starts: F64) -> tuple[float, int, int, float, float, float, float]:
     """The best curve with an oscillation over all starts: its sum of squares, edges, level, η, rate and ω; ∞ for none.
 
-    From each start edges and parameters alternate until neither changes, or the parameters leave the domain. starts: η
-    and ω, (start, 2); the rest as for ``find_best_edges``.
+    From each start edges and parameters alternate until neither changes, or the parameters leave the domain. observed:
+    the arguments of ``find_best_edges`` before η and ω; starts: η and ω, (start, 2).
     """
+    z, known, first, sums, _, _, _, tied = observed
     best, behind = (np.inf, -1, -1, 0.0, 0.0, 0.0, 0.0), np.empty(6)
     for start in range(starts.shape[0]):
         eta, omega, end = starts[start, 0], starts[start, 1], (np.inf, -1, -1, 0.0, 0.0, 0.0, 0.0)
         for _ in range(MOST_ROUNDS):
-            low, high = find_best_edges(z, known, first, sums, square, reduced, least_edge, tied, eta, omega)
+            low, high = find_best_edges(*observed, eta, omega)
             if sums[0, high] == 0.0:  # no weight behind it: the same curve without growth
                 high = z.size
             if low < 0 or (low == end[1] and high == end[2]):

@@ -398,7 +398,8 @@ def _fit_rate(search: _Search, edge: int, level: float) -> float:
 def _fit_oscillation(search: _Search, variant: PhaseVariant, starts: Iterable[tuple[float, float]]) -> _Fit | None:
     """The best curve with an oscillation over all starts, each η and ω."""
     given = search.z, search.known, search.position[0], search.sums, search.square, search.reduced, search.least_edge
-    rss, *edges, level, eta, rate, omega = follow_starts(*given, variant == "tied", np.array([*starts]).reshape(-1, 2))
+    observed, places = (*given, variant == "tied"), np.array([*starts]).reshape(-1, 2)
+    rss, *edges, level, eta, rate, omega = follow_starts(observed, places)
     return _Fit(variant, (edges[0], edges[1]), rss, (level, eta, rate, omega)) if rss < math.inf else None
 
 
