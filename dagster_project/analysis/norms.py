@@ -30,7 +30,7 @@ def compute_assumption_norms(sources: Sources) -> Rows:
 def _build_rows(norms: F64, layers: slice) -> Rows:
     """The rows of some layers, from their norms, (sequence, layer, KV head, position)."""
     sink, others = norms[..., 0], norms[..., 1:]
-    lengths = _find_median(others)
+    lengths = np.median(others, axis=-1)
     ratios = np.divide(sink, lengths, out=np.full(sink.shape, np.nan), where=lengths > 0)
     usable = ~np.isnan(ratios).all(axis=0)
     parts = {"c": lengths, "lambda_sink": ratios, "cv_within_sequence": variation(others)}
@@ -65,11 +65,3 @@ def _build_rows(norms: F64, layers: slice) -> Rows:
             }
         ),
     )
-
-
-def _find_median(values: F64) -> F64:
-    """The median along the last axis, without NaN: ``np.median`` takes six times as long, as it looks for them."""
-    size = values.shape[-1]
-    parts = np.partition(values, size // 2, axis=-1)
-    middle: F64 = (parts[..., size // 2] + parts[..., : size - size // 2].max(axis=-1)) / 2
-    return middle
