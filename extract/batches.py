@@ -93,8 +93,8 @@ def choose_batch_size(settings: ExtractionSettings, attention: Attention, device
             dtype=attention.dtype,
             received=settings.sink_measure,
         )
-        tokens = CPU_TOKENS if device.type == "cpu" else MOST_TOGETHER * settings.context_length
-        wanted = max(1, min(MOST_TOGETHER, CAPTURED_BYTES // one, tokens // settings.context_length))
+        most = CPU_TOKENS // settings.context_length if device.type == "cpu" else MOST_TOGETHER
+        wanted = max(1, min(MOST_TOGETHER, most, CAPTURED_BYTES // one))
     else:
         wanted = settings.batch_size
     return min(wanted, settings.sequences)

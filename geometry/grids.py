@@ -183,15 +183,15 @@ def compute_band_weights(n_keys: int) -> F64:
     """Weights of N = 1 to n − 1 for means over ln N, uniform in ln N, (N, band), in the order of ``BANDS``.
 
     All means begin at N = 2, since at N = 1 every selection separates. A band without a whole number, for few keys, has
-    weights NaN.
+    weights NaN. The array is kept for the next call and cannot be written to.
     """
     weights = np.full((n_keys - 1, len(BANDS)), np.nan)
-    if n_keys < 3:
-        return weights
-    n, edges = np.arange(1, n_keys), np.exp(np.linspace(math.log(2), math.log(n_keys - 1), len(BANDS)))
-    ends = [(2, n_keys - 1), *((math.ceil(low - 1e-9), math.floor(high + 1e-9)) for low, high in pairwise(edges))]
-    for band, (first, last) in enumerate(ends):
-        if first <= last and n_keys - 1 > len(BANDS) - 1:
-            weights[:, band] = compute_log_weights(n, first, last)
-    weights[:, 0] = compute_log_weights(n, *ends[0])
+    if n_keys >= 3:
+        n, edges = np.arange(1, n_keys), np.exp(np.linspace(math.log(2), math.log(n_keys - 1), len(BANDS)))
+        ends = [(2, n_keys - 1), *((math.ceil(low - 1e-9), math.floor(high + 1e-9)) for low, high in pairwise(edges))]
+        for band, (first, last) in enumerate(ends):
+            if first <= last and n_keys - 1 > len(BANDS) - 1:
+                weights[:, band] = compute_log_weights(n, first, last)
+        weights[:, 0] = compute_log_weights(n, *ends[0])
+    weights.flags.writeable = False
     return weights

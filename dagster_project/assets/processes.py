@@ -156,8 +156,10 @@ def start_tracker() -> None:
     Must be called before the first semaphore is made.
     """
     sys.warnoptions.append("ignore")  # which it inherits
-    resource_tracker.ensure_running()
-    sys.warnoptions.pop()
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.pop()
 
 
 def stop_processes() -> None:
