@@ -21,6 +21,7 @@ from stat import S_ISDIR, S_ISREG
 from typing import Any, NoReturn, Self
 
 from extract.hub import summarise_error
+from extract.unchanged import hash_file
 from storage.errors import UserError
 
 CONFIG, TOKENIZER = "config.json", "tokenizer_config.json"
@@ -291,8 +292,8 @@ class Folder:
 
     def hash_file(self, name: str) -> str:
         """SHA-256 of a file that has been checked."""
-        with self._translate_errors(name), (self.path / name).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        with self._translate_errors(name):
+            return hash_file(self.path / name)
 
     @contextmanager
     def _translate_errors(self, name: str | None = None) -> Iterator[None]:

@@ -1,8 +1,8 @@
 """The header of a GGUF file: its metadata, and the name, type, shape and place of every tensor; no tensor is read.
 
-A file is untrusted. ``gguf.GGUFReader``, by which transformers reads it, believes all counts and lengths: an array that
-is longer than the file takes memory without end. Whatever it reads is therefore checked here first, against the size of
-the file and the limits below, in one pass and with memory in proportion to them.
+A file is untrusted. The reader of transformers believes all counts and lengths: an array that is longer than the file
+takes memory without end. Whatever it reads is therefore checked here first, against the size of the file and the limits
+below, in one pass and with memory in proportion to them.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -15,6 +15,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from extract.unchanged import keep_while_unchanged
+
 HEADER_BYTES = 2**26
 """Largest size in bytes of a header: the vocabulary and merges of a large tokenizer have some 2²⁴."""
 
@@ -22,7 +24,7 @@ ENTRIES = 2**16
 """Most metadata entries, and most tensors."""
 
 ELEMENTS = 2**21
-"""Most elements of all arrays together; ``gguf.GGUFReader`` takes up to some 1,400 bytes of memory for each."""
+"""Most elements of all arrays together: 2¹⁸ tokens, with their types, scores and merges, have some 2²⁰."""
 
 NAME_BYTES = 2**10
 """Largest size in bytes of the name of an entry or a tensor."""
@@ -56,6 +58,10 @@ class Tensor:
     """Name of the type that it is stored in, such as ``Q4_1``."""
     shape: tuple[int, ...]
     """In the order of torch: the last axis is contiguous."""
+    offset: int
+    """Bytes between the first tensor and this one."""
+    size: int
+    """Number of bytes."""
 
     @property
     def elements(self) -> int:
@@ -71,10 +77,13 @@ class Header:
     """By name: whole numbers, floats, booleans, strings, and lists of numbers or of strings."""
     tensors: Mapping[str, Tensor]
     """By name."""
+    start: int
+    """Place in bytes of the first tensor."""
 
 
+@keep_while_unchanged(most=1)
 def read_header(path: Path) -> Header:
-    """Read the header of a file and check it against the file's size.
+    """Read the header of a file, once as long as no other is, and check it against the file's size.
 
     Afterwards, all lengths and places in the file are inside it, no two tensors overlap, no name occurs twice, arrays
     are not nested, and the limits of this module hold.
@@ -114,8 +123,9 @@ class _Reader:
         entries = self._read_count(ENTRIES, "metadata entries")
         metadata = self._read_named(entries, "metadata entry", self._read_entry)
         tensor_entries = self._read_named(tensors, "tensor", self._read_tensor)
-        _check_places(tensor_entries, self._find_data(metadata), self.size)
-        return Header(metadata, {name: tensor for name, (tensor, _, _) in tensor_entries.items()})
+        start, alignment = self._find_data(metadata)
+        _check_places(tensor_entries, start, alignment, self.size)
+        return Header(metadata, tensor_entries, start)
 
     def _read_named(self, count: int, what: str, read: Callable[[str], Any]) -> dict[str, Any]:
         """A number of things, each after its name, by name."""
@@ -151,8 +161,8 @@ class _Reader:
         code = f"<{count}{_find_code(kind, name)}"
         return list(struct.unpack(code, self._take(struct.calcsize(code), _quote(name))))
 
-    def _read_tensor(self, name: str) -> tuple[Tensor, int, int]:
-        """A tensor, its place in bytes after the beginning of the data, and its size in bytes."""
+    def _read_tensor(self, name: str) -> Tensor:
+        """A tensor after its name."""
         axes = self._read_number("I", _quote(name))
         if not 1 <= axes <= AXES:
             msg = f"has a tensor with {axes} axes, {_quote(name)}; 1 to {AXES} are read"
@@ -163,7 +173,7 @@ class _Reader:
         if min(shape) < 1 or shape[-1] % block:
             msg = f"has a tensor of shape {list(shape)}, {_quote(name)}, which {kind} in blocks of {block} cannot store"
             raise HeaderError(msg)
-        return Tensor(kind, shape), offset, prod(shape) // block * size
+        return Tensor(kind, shape, offset, prod(shape) // block * size)
 
     def _find_data(self, metadata: Mapping[str, Any]) -> tuple[int, int]:
         """Where the tensors begin, in bytes, and their alignment."""
@@ -213,17 +223,17 @@ class _Reader:
         return content
 
 
-def _check_places(tensors: Mapping[str, tuple[Tensor, int, int]], data: tuple[int, int], size: int) -> None:
+def _check_places(tensors: Mapping[str, Tensor], start: int, alignment: int, size: int) -> None:
     """Refuse tensors that are not aligned, not inside the file, or not apart from each other."""
-    (start, alignment), end, before = data, 0, ""
-    for name, (_, offset, length) in sorted(tensors.items(), key=lambda item: item[1][1]):
-        if offset % alignment:
+    end, before = 0, ""
+    for name, tensor in sorted(tensors.items(), key=lambda item: item[1].offset):
+        if tensor.offset % alignment:
             msg = f"has a tensor that does not begin at a multiple of {alignment} bytes, {_quote(name)}"
             raise HeaderError(msg)
-        if offset < end:
+        if tensor.offset < end:
             msg = f"has tensors that overlap, {_quote(before)} and {_quote(name)}"
             raise HeaderError(msg)
-        end, before = offset + length, name
+        end, before = tensor.offset + tensor.size, name
         if start + end > size:
             msg = f"ends after {size:,} bytes, but its tensor {_quote(name)} ends after {start + end:,}"
             raise HeaderError(msg)

@@ -4,16 +4,18 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr
 from copy import deepcopy
-from functools import cache, lru_cache
+from dataclasses import dataclass
+from functools import cache
 from io import StringIO
+from math import gcd
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import gguf
 import numpy as np
 import transformers
-from gguf.constants import MODEL_ARCH_NAMES
+from gguf.constants import GGML_QUANT_SIZES, MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFValueType
 from numpy.typing import NDArray
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.integrations.gguf.gguf_config_mapping import GGUF_CONFIG_ARCHS
@@ -21,8 +23,13 @@ from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURE
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.import_utils import is_kernels_available
 
-from extract.gguf_models import GgufModel
+from extract.gguf_header import Tensor, read_header
+from extract.gguf_models import TOKENIZER, TOKENS, GgufModel
+from extract.unchanged import keep_while_unchanged
 from storage.errors import UserError
+
+ROW = 2**14
+"""Most elements that are dequantised as one row."""
 
 
 @contextmanager
@@ -38,74 +45,103 @@ def open_alone(path: Path) -> Iterator[dict[str, Any]]:
         yield {"pretrained_model_name_or_path": folder, "gguf_file": str(link), "trust_remote_code": False}
 
 
-class _Reader(gguf.GGUFReader):
-    """As its base, which takes the file apart in some hundred thousand slices, but of an ordinary array.
+class _Field(NamedTuple):
+    """A metadata entry in the form of ``gguf.ReaderField``."""
 
-    A slice of ``numpy.memmap`` takes several times as long.
+    parts: list[Any]
+    """Strings as bytes, each number as a list."""
+    data: range
+    """Indices of the parts."""
+    types: list[GGUFValueType]
+
+    @classmethod
+    def make(cls, value: Any) -> Self:
+        """The field of a value of ``Header.metadata``."""
+        values = value if isinstance(value, list) else [value]
+        parts = [element.encode() if isinstance(element, str) else [element] for element in values]
+        types = [GGUFValueType.get_type(element) for element in values[:1]]
+        return cls(parts, range(len(parts)), [GGUFValueType.ARRAY, *types] if values is value else types)
+
+
+@dataclass(frozen=True)
+class _DequantisedTensor:
+    """A tensor in the form of ``gguf.ReaderTensor``; of type F32, whichever type it is stored in."""
+
+    name: str
+    header: Tensor
+    stored: NDArray[np.uint8]
+    """The bytes of the tensor in the file."""
+    tensor_type: GGMLQuantizationType = GGMLQuantizationType.F32
+
+    @property
+    def data(self) -> NDArray[np.float32]:
+        """The weights; ``gguf`` dequantises 16 rows at a time, so that rows of ``ROW`` elements take half as long."""
+        kind = GGMLQuantizationType[self.header.type]
+        elements, size = GGML_QUANT_SIZES[kind]
+        blocks = gcd(len(self.stored) // size, ROW // elements)
+        return gguf.dequantize(self.stored.reshape(-1, blocks * size), kind).reshape(self.header.shape)
+
+
+class _CheckedReader:
+    """What transformers reads of ``gguf.GGUFReader``, from the header that was checked when the model was opened.
+
+    Of the tokenizer's arrays, configuration and weights depend on the number of tokens alone.
     """
 
-    @property  # type: ignore[override]
-    def data(self) -> NDArray[Any]:
-        """The bytes of the file, mapped to memory."""
-        return self._data
-
-    @data.setter
-    def data(self, mapped: NDArray[Any]) -> None:
-        self._data = np.asarray(mapped)
+    def __init__(self, path: str) -> None:
+        header = read_header(Path(path).resolve())  # behind the links of ``open_alone``
+        entries = dict(header.metadata)
+        for name in [name for name in entries if name.startswith(TOKENIZER) and isinstance(entries[name], list)]:
+            del entries[name]
+        entries[TOKENS] = [0] * len(header.metadata[TOKENS])
+        self.fields = {name: _Field.make(value) for name, value in entries.items()}
+        content = np.memmap(path, np.uint8, "r", header.start)
+        self.tensors = [
+            _DequantisedTensor(name, tensor, content[tensor.offset : tensor.offset + tensor.size])
+            for name, tensor in header.tensors.items()
+        ]
 
 
 @contextmanager
-def parse_once() -> Iterator[None]:
-    """Within it, transformers parses the entries of a file once, not again for its tokenizer and for its weights.
+def read_quickly() -> Iterator[None]:
+    """Within it, transformers gets entries and weights of a file by ``_CheckedReader``, in less time.
 
-    They stay in memory until it ends, up to some 1,400 bytes for each element of an array. The names of tensors are
-    listed once, too, not again for each module of the model.
+    The names of tensors are listed once, not again for each module of the model.
     """
-    before: Any = gguf.GGUFReader
-    list_names, parsed = gguf.get_tensor_name_map, {}
-    make = _Reader if isinstance(before, type) else before  # a function inside another such context
-
-    def read(path: str) -> gguf.GGUFReader:
-        place = Path(path).resolve()  # behind the links of ``open_alone``
-        if place not in parsed:
-            parsed[place] = make(path)
-        return parsed[place]
-
-    gguf.GGUFReader = read  # type: ignore[misc, assignment]
-    gguf.get_tensor_name_map = cache(list_names)
+    before = gguf.GGUFReader, gguf.get_tensor_name_map
+    gguf.GGUFReader, gguf.get_tensor_name_map = _CheckedReader, cache(before[1])  # type: ignore[misc, assignment]
     try:
         yield
     finally:
-        gguf.GGUFReader = before  # type: ignore[misc]
-        gguf.get_tensor_name_map = list_names
+        gguf.GGUFReader, gguf.get_tensor_name_map = before  # type: ignore[misc]
 
 
 def load_config(model: GgufModel) -> PreTrainedConfig:
     """The configuration of a file, which is read once as long as no other file is; raises what transformers raises."""
-    return deepcopy(_load_config(model.path, model.identify()))
+    return deepcopy(_load_config(model.path))
 
 
 def load_tokenizer(model: GgufModel) -> PreTrainedTokenizerBase:
     """The tokenizer of a file, read once as ``load_config``, without a BOS with which the model's text does not begin.
 
-    Raises what transformers raises.
+    Callers get the same object, since copies take long, and must not change it. Raises what transformers raises.
     """
-    tokenizer = deepcopy(_load_tokenizer(model.path, model.identify()))
+    tokenizer = _load_tokenizer(model.path)
     if model.adds_bos is False:
         tokenizer.bos_token = None
     return tokenizer
 
 
-@lru_cache(maxsize=1)
-def _load_config(path: Path, _identity: tuple[int, ...]) -> PreTrainedConfig:
-    with open_alone(path) as where:
+@keep_while_unchanged(most=1)
+def _load_config(path: Path) -> PreTrainedConfig:
+    with open_alone(path) as where, read_quickly():
         config: PreTrainedConfig = AutoConfig.from_pretrained(**where)
     return config
 
 
-@lru_cache(maxsize=1)
-def _load_tokenizer(path: Path, _identity: tuple[int, ...]) -> PreTrainedTokenizerBase:
-    with open_alone(path) as where:
+@keep_while_unchanged(most=1)
+def _load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
+    with open_alone(path) as where, read_quickly():
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(**where)
     return tokenizer
 

@@ -5,7 +5,6 @@ reads it, and dequantises the weights to the study's type (``extract.gguf_loadin
 neither torch nor transformers.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,10 +18,13 @@ from extract.gguf_header import Header, HeaderError, read_header
 from extract.hub import expand_path
 from extract.packages import find_package_file
 from extract.settings import GGUF, PACKAGE, ModelSettings
+from extract.unchanged import hash_file
 from storage.errors import UserError, escape_unprintable
 
 TOKENIZER = "tokenizer.ggml."
 """Beginning of the names of the entries of the tokenizer."""
+
+TOKENS = f"{TOKENIZER}tokens"
 
 TOKEN_IDS = ("bos_token_id", "eos_token_id", "unknown_token_id", "padding_token_id")
 
@@ -94,11 +96,6 @@ class GgufModel:
         model.check()
         return model
 
-    def identify(self) -> tuple[int, ...]:
-        """Numbers that differ if another file is in its place, or the file was changed."""
-        state = self.path.stat()
-        return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
-
     @property
     def architecture(self) -> str:
         """The architecture's name in GGUF."""
@@ -156,9 +153,9 @@ class GgufModel:
 
     def check_tokenizer(self) -> None:
         """Refuse a file (``UserError``) without a vocabulary, or with special tokens outside it."""
-        tokens = self.header.metadata.get(f"{TOKENIZER}tokens")
+        tokens = self.header.metadata.get(TOKENS)
         if not isinstance(tokens, list) or not tokens or not all(isinstance(token, str) for token in tokens):
-            self._refuse("has no vocabulary (tokenizer.ggml.tokens); give a file that holds its tokenizer")
+            self._refuse(f"has no vocabulary ({TOKENS}); give a file that holds its tokenizer")
         for field in TOKEN_IDS:
             index = self.header.metadata.get(f"{TOKENIZER}{field}", 0)
             if type(index) is not int or not 0 <= index < len(tokens):
@@ -216,8 +213,7 @@ class GgufModel:
     def _hash(self) -> str:
         """SHA-256 of the file."""
         try:
-            with self.path.open("rb") as file:
-                return hashlib.file_digest(file, "sha256").hexdigest()
+            return hash_file(self.path)
         except OSError as error:
             self._refuse(f"cannot be read ({error.strerror}); check its permissions")
 

@@ -53,7 +53,7 @@ from extract.gguf_loading import (
     load_config,
     load_tokenizer,
     open_alone,
-    parse_once,
+    read_quickly,
 )
 from extract.gguf_models import GgufModel
 from extract.hub import is_hub_reachable, silence_libraries, summarise_error
@@ -170,11 +170,10 @@ def describe(settings: ExtractionSettings, *, identify: bool = True) -> Descript
     source = _locate(settings.model)
     if source.files:
         check_model(source.files, settings.context_length)
-    with parse_once() if source.gguf else nullcontext():
-        config = _load_config(source)
-        most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
-        check_positions(source.name, most, settings.context_length)
-        tokenizer = _load_tokenizer(source)
+    config = _load_config(source)
+    most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+    check_positions(source.name, most, settings.context_length)
+    tokenizer = _load_tokenizer(source)
     provenance = _describe_provenance(settings, source, config, tokenizer) if identify else {}
     dtype = getattr(torch, settings.dtype)
     return Description(
@@ -230,10 +229,10 @@ def _load_trained(description: Description) -> PreTrainedModel:
     """The model with the checkpoint's weights."""
     source = description.source
     _check_size(description, source.files or _download(source))
-    parsing: AbstractContextManager[None] = parse_once() if source.gguf else nullcontext()
+    reading: AbstractContextManager[None] = read_quickly() if source.gguf else nullcontext()
     expanded: AbstractContextManager[dict[str, Any]] = dequantise() if source.gguf else nullcontext({})
     try:
-        with source.open() as where, parsing, expanded as how:
+        with source.open() as where, reading, expanded as how:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 **where,
                 **how,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from extract.hub import expand_path, summarise_error
 from extract.settings import BUILT_IN, CorpusSettings
+from extract.unchanged import hash_file
 from storage.errors import UserError
 
 COMPRESSIONS = (".gz", ".bz2", ".zst")
@@ -115,5 +116,5 @@ def translate_errors(name: str, errors: tuple[type[Exception], ...] = (OSError,)
 
 def _hash(file: TextFile) -> str:
     """SHA-256 of a file as stored on disk."""
-    with translate_errors(file.name), file.path.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+    with translate_errors(file.name):
+        return hash_file(file.path)

@@ -145,12 +145,10 @@ def _announce(what: str) -> None:
 
 def _load(settings: ExtractionSettings) -> "tuple[PreTrainedModel, PreTrainedTokenizerBase]":
     """Load the model and its tokenizer."""
-    from extract.gguf_loading import parse_once
     from extract.models import describe, load
 
-    with parse_once():
-        described = describe(settings, identify=False)
-        return load(described), described.tokenizer
+    described = describe(settings, identify=False)
+    return load(described), described.tokenizer
 
 
 def _print(analysis: "Analysis", text: str, inspection: Inspection) -> None:

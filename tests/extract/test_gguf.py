@@ -1,7 +1,9 @@
 """GGUF files as models: the weights, tokenizer and name that the file holds, and only those."""
 
 import hashlib
+import os
 import re
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +12,11 @@ import pytest
 import torch
 import transformers
 from transformers import PreTrainedModel
+from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
-from extract import extraction, gguf_loading, gguf_models
+from extract import extraction, gguf_header, gguf_loading, gguf_models
 from extract.checks import check_inputs
-from extract.gguf_loading import list_architectures, parse_once
+from extract.gguf_loading import list_architectures, read_quickly
 from extract.gguf_models import can_dequantise, list_types
 from extract.models import decode_tokens, describe, load
 from extract.settings import ExtractionSettings, ModelSettings
@@ -57,51 +60,121 @@ def compute_logits(model: PreTrainedModel) -> torch.Tensor:
 
 
 @pytest.fixture
-def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The files that were parsed."""
-    paths: list[str] = []
-    initialise = gguf.GGUFReader.__init__
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files whose headers were parsed; by ``gguf.GGUFReader`` none may be."""
+    paths: list[Path] = []
+    read = gguf_header._Reader.read
 
-    def count(reader: gguf.GGUFReader, path: str) -> None:
-        paths.append(path)
-        initialise(reader, path)
+    def count(reader: gguf_header._Reader) -> gguf_header.Header:
+        paths.append(Path(reader.file.name))
+        return read(reader)
 
-    monkeypatch.setattr(gguf.GGUFReader, "__init__", count)
+    monkeypatch.setattr(gguf_header._Reader, "read", count)
+    monkeypatch.setattr(gguf.GGUFReader, "__init__", None)
     return paths
 
 
-def test_a_file_is_parsed_once_for_configuration_and_tokenizer_and_once_for_weights(
-    tmp_path: Path, parsed: list[str]
+def settle(path: Path) -> Path:
+    """Let a file look as if it had been written long ago."""
+    os.utime(path, ns=(10**18, 10**18))
+    return path
+
+
+def change_in_place(path: Path) -> None:
+    """Double the last weight of a file, without another size or time of modification."""
+    with path.open("r+b") as file:
+        file.seek(-4, os.SEEK_END)
+        (weight,) = struct.unpack("<f", file.read())
+        file.seek(-4, os.SEEK_END)
+        file.write(struct.pack("<f", 2 * weight))
+    settle(path)
+
+
+def test_the_header_of_a_file_is_parsed_once_for_configuration_tokenizer_and_weights(
+    tmp_path: Path, parsed: list[Path]
 ) -> None:
-    own = write_gguf(tmp_path / "own.gguf")
-    expected = compute_logits(read(own))
-    assert len(parsed) == 2
+    own, other = (settle(write_gguf(tmp_path / f"{name}.gguf")) for name in ("own", "other"))
+    logits = compute_logits(read(own))
     described = describe(settings(own))
     decode_tokens(ModelSettings(id=str(own)), [5])
-    assert len(parsed) == 2, "configuration or tokenizer are read again"
-    assert torch.equal(compute_logits(load(described)), expected)
-    assert len(parsed) == 3
-    other, reader = write_gguf(tmp_path / "other.gguf"), gguf.GGUFReader
-    with parse_once():
-        read(other)
-    assert len(parsed) == 4
-    assert gguf.GGUFReader is reader
+    assert torch.equal(compute_logits(load(described)), logits)
+    assert parsed == [own]
+    read(other)
+    assert parsed == [own, other]
+    change_in_place(other)
+    read(other)
+    assert parsed == [own, other, other]
 
 
 def test_a_file_that_was_replaced_is_read_again(tmp_path: Path) -> None:
-    own = write_gguf(tmp_path / "own.gguf")
+    own = settle(write_gguf(tmp_path / "own.gguf"))
     before = describe(settings(own)).config
-    write_gguf(tmp_path / "new.gguf", model=make_model("llama", num_hidden_layers=1)).replace(own)
+    settle(write_gguf(tmp_path / "new.gguf", model=make_model("llama", num_hidden_layers=1))).replace(own)
     assert (before.num_hidden_layers, describe(settings(own)).config.num_hidden_layers) == (3, 1)
 
 
-def test_what_a_caller_changes_is_not_given_to_the_next(tmp_path: Path) -> None:
-    own = write_gguf(tmp_path / "own.gguf")
-    first = describe(settings(own))
-    first.config.vocab_size, first.tokenizer.bos_token = 1, "x"
-    second = describe(settings(own))
-    assert second.config.vocab_size != 1
-    assert second.tokenizer.bos_token != "x"
+def test_a_second_study_is_made_from_the_file_as_it_is_then(tmp_path: Path) -> None:
+    own = settle(write_gguf(tmp_path / "own.gguf"))
+    recorded = []
+    for name in ("first", "second"):
+        path = LocalPlace(tmp_path / f"{name}.zarr")
+        expected = hashlib.sha256(own.read_bytes()).hexdigest()
+        extraction.extract(settings(own), study=name, path=path)
+        recorded.append(SequenceStore.open(path, TENSORS).provenance["inputs"]["model"]["sha256"])
+        assert recorded[-1] == expected
+        assert explain_staleness(settings(own), study=name, path=path) is None
+        change_in_place(own)
+        assert "the model's weights have changed" in str(explain_staleness(settings(own), study=name, path=path))
+    assert recorded[0] != recorded[1]
+
+
+def test_a_configuration_that_a_caller_changes_is_not_given_to_the_next(tmp_path: Path) -> None:
+    own = settle(write_gguf(tmp_path / "own.gguf"))
+    describe(settings(own)).config.vocab_size = 1
+    assert describe(settings(own)).config.vocab_size != 1
+
+
+def parse(path: Path, model: PreTrainedModel) -> dict[str, object]:
+    """What transformers reads of a file for a model, by name."""
+    parsed = load_gguf_checkpoint(str(path), return_tensors=True, model_to_load=model)
+    return parsed["config"] | parsed["tensors"]
+
+
+def list_differences(one: dict[str, object], other: dict[str, object]) -> set[str]:
+    """The names under which not exactly the same stands."""
+    return {name for name in one.keys() | other.keys() if not is_same(one.get(name), other.get(name))}
+
+
+def is_same(one: object, other: object) -> bool:
+    tensors = [isinstance(value, torch.Tensor) for value in (one, other)]
+    return torch.equal(one, other) if all(tensors) else not any(tensors) and (one, type(one)) == (other, type(other))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind", "sizes"),
+    [
+        ("llama", "F32", {}),
+        ("gpt2", "F16", {}),
+        ("qwen2", "Q4_1", {}),
+        ("llama", "Q8_0", {"tie_word_embeddings": True}),
+        ("llama", "Q4_K", Q4_K),
+    ],
+)
+def test_entries_and_weights_are_those_that_gguf_reads(
+    architecture: str, kind: str, sizes: dict[str, object], tmp_path: Path
+) -> None:
+    model = make_model(architecture, **sizes)
+    file = write_gguf(tmp_path / "tiny.gguf", architecture, kind, model=model)
+    expected = parse(file, model)
+    with read_quickly():
+        assert list_differences(parse(file, model), expected) == set()
+    entries = {f"{architecture}.block_count": 9, "tokenizer.ggml.bos_token_id": 7}
+    other = write_gguf(tmp_path / "other.gguf", architecture, kind, model=model, metadata=entries)
+    change_in_place(other)
+    with read_quickly():
+        changed = list_differences(parse(other, model), expected)
+    assert {"bos_token_id", "n_layer" if architecture == "gpt2" else "num_hidden_layers"} < changed
+    assert len(changed) == 3
 
 
 CASES = [

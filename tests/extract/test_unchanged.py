@@ -1,0 +1,81 @@
+"""What was read from a file is given again only while the file is unchanged."""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from extract.unchanged import SETTLED_NS, hash_file, keep_while_unchanged
+
+LONG_AGO = 10**18
+"""A time of change, in nanoseconds since the epoch."""
+
+
+def write(path: Path, content: str, at: int = LONG_AGO) -> Path:
+    """Write a file in place, as if at some time."""
+    path.write_text(content)
+    os.utime(path, ns=(at, at))
+    return path
+
+
+def replace(path: Path, content: str) -> None:
+    write(path.with_suffix(".new"), content).replace(path)
+
+
+@pytest.fixture
+def read() -> Callable[[Path], list[str]]:
+    """A function that reads a file, of which two results are kept."""
+    return keep_while_unchanged(most=2)(lambda path: [path.read_text()])
+
+
+def test_an_unchanged_file_is_read_once(read: Callable[[Path], list[str]], tmp_path: Path) -> None:
+    path = write(tmp_path / "a", "one")
+    assert read(path) is read(path)
+    assert read(path) == ["one"]
+
+
+@pytest.mark.parametrize("change", [write, replace], ids=["in place", "by another file"])
+@pytest.mark.parametrize("content", ["two", "longer"])
+def test_a_changed_file_is_read_again_whatever_its_size_and_time(
+    change: Callable[[Path, str], object], content: str, read: Callable[[Path], list[str]], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a", "one")
+    assert read(path) == ["one"]
+    change(path, content)
+    assert read(path) == [content]
+
+
+@pytest.mark.parametrize("seconds", [0, 3600], ids=["just now", "by a clock that is ahead"])
+def test_what_is_read_from_a_file_that_has_just_changed_is_not_kept(
+    seconds: int, read: Callable[[Path], list[str]], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "a", "one", time.time_ns() + seconds * 10**9)
+    assert read(path) is not read(path)
+    write(path, "one", time.time_ns() - 2 * SETTLED_NS)
+    assert read(path) is read(path)
+
+
+def test_the_results_of_the_last_files_are_kept(read: Callable[[Path], list[str]], tmp_path: Path) -> None:
+    one, two, three = (write(tmp_path / name, name) for name in "abc")
+    first = read(one)
+    assert read(two)
+    assert read(one) is first
+    assert read(three)
+    assert read(one) is first
+    assert read(two)
+    assert read(three)
+    assert read(one) is not first
+
+
+def test_a_missing_file_is_an_error_each_time(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            hash_file(path)
+    assert hash_file(write(path, "one")) == hashlib.sha256(b"one").hexdigest()
+    path.unlink()
+    with pytest.raises(FileNotFoundError):
+        hash_file(path)
