@@ -11,7 +11,7 @@ with those are computed here, a block of queries at a time.
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
@@ -100,6 +100,10 @@ class Capture:
         self.buffers.wait()
 
 
+class AllRecordedError(Exception):
+    """Ends a forward pass at the attention of the last layer that is captured: what follows determines no weight."""
+
+
 @dataclass
 class _LayerRecorder:
     """Records the tensors of the layers of a forward pass; without buffers, checks them and keeps only their sizes."""
@@ -110,6 +114,8 @@ class _LayerRecorder:
     buffers: Buffers | None
     tokens: Tensor
     """Token ids that are read, (B, K), on the device of the model."""
+    wanted: int | None
+    """Number of layers after which the pass ends; None if it does not end early."""
     sizes: dict[int, LayerSize] = field(default_factory=dict)
     dtypes: dict[int, torch.dtype] = field(default_factory=dict)
     first_key: dict[int, list[int]] = field(default_factory=dict)
@@ -127,7 +133,7 @@ class _LayerRecorder:
         patterns: Patterns | None,
     ) -> None:
         """Record one layer's weights (B, Q, H, K), value states, learned sinks (B, Q, H), and what its heads receive
-        and look at.
+        and look at; after the last of the wanted layers, raise ``AllRecordedError``.
         """
         if layer is None or not 0 <= layer < self.layers:
             msg = f"{self.model} computes attention outside its {self.layers} numbered layers; it cannot be captured"
@@ -140,6 +146,8 @@ class _LayerRecorder:
         self.first_key[layer] = first
         if self.buffers is not None:
             self.buffers.put(layer, weights, value, sink, received, patterns)
+        if len(self.sizes) == self.wanted:
+            raise AllRecordedError
 
     def copy_rows(self, device: torch.device) -> Tensor:
         """Positions of the queries, int64 (Q,), on a device; copied there once."""
@@ -181,7 +189,7 @@ def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
     """
     last = input_ids.shape[1] - 1
     try:
-        recorder = _run(model, input_ids, sorted({last // 2, last}), None)
+        recorder = _run(model, input_ids, sorted({last // 2, last}))
     except two_pass.MODEL_ERRORS as error:
         if is_out_of_memory(error):
             raise
@@ -238,7 +246,8 @@ def capture(
     if attention.path == "two-pass":
         first = two_pass.read(model, attention.layers, _move_ids(model, input_ids), queries, buffers.put)
     else:
-        recorder = _run(model, input_ids, queries, buffers)
+        attending = sum(size != NO_LAYER for size in attention.layers)
+        recorder = _run(model, input_ids, queries, buffers, attending)
         missing = [n for n, size in enumerate(attention.layers) if size != NO_LAYER and n not in recorder.sizes]
         _refuse_in_part(recorder.model, missing, recorder.layers)
         none = [-1] * len(queries)
@@ -252,14 +261,23 @@ def capture(
     )
 
 
-def _run(model: PreTrainedModel, input_ids: Tensor, queries: Sequence[int], buffers: Buffers | None) -> _LayerRecorder:
-    """Run one forward pass of the base model with a recorder, and return the recorder."""
+def _run(
+    model: PreTrainedModel,
+    input_ids: Tensor,
+    queries: Sequence[int],
+    buffers: Buffers | None = None,
+    wanted: int | None = None,
+) -> _LayerRecorder:
+    """Run one forward pass of the base model with a recorder, until it has the ``wanted`` number of layers.
+
+    Returns the recorder.
+    """
     layers = model.config.get_text_config(decoder=True).num_hidden_layers
     tokens = _move_ids(model, input_ids)
-    recorder = _LayerRecorder(type(model).__name__, layers, tuple(queries), buffers, tokens)
+    recorder = _LayerRecorder(type(model).__name__, layers, tuple(queries), buffers, tokens, wanted)
     token = _recorder.set(recorder)
     try:
-        with _use_recorder(model), torch.inference_mode():
+        with _use_recorder(model), torch.inference_mode(), suppress(AllRecordedError):
             model.base_model(input_ids=tokens, use_cache=False)
     finally:
         _recorder.reset(token)

@@ -24,7 +24,7 @@ from extract import capture as module
 from extract import two_pass
 from extract.attention import Weighting, compute_query_weights
 from extract.buffers import Buffers
-from extract.capture import Capture, capture, probe
+from extract.capture import NO_LAYER, Capture, capture, probe
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 from tests.extract.families import KEYS, QUERIES, attention_of, every_family, ids, model_of
@@ -532,3 +532,21 @@ def test_masks_of_single_layers_are_looked_at_each(monkeypatch: pytest.MonkeyPat
             partial(lambda forward, mask, **given: forward(**given | {"attention_mask": mask}), part.forward, mask),
         )
     assert capture(model, attention, ids(), QUERIES).first_key.tolist() == [[0, 0, 0], [0, 5, 0], [0, 32, 0]]
+
+
+@pytest.mark.parametrize("name", ["Llama 2, Llama 3", "LFM 2"])
+def test_a_pass_ends_at_the_attention_of_the_last_layer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What follows it changes nothing: a pass that goes on captures the same."""
+    model, calls = copy.deepcopy(model_of(name)), Counter[int]()
+    attention = probe(model, ids(1))
+    for number, layer in enumerate(model.base_model.layers):
+        layer.register_forward_hook(lambda *_, number=number: calls.update([number]))
+    ended = capture(model, attention, ids(), QUERIES)
+    last = max(number for number, size in enumerate(attention.layers) if size != NO_LAYER)
+    assert calls == Counter(range(last))
+    run = module._run
+    monkeypatch.setattr(module, "_run", lambda *arguments: run(*arguments[:-1]))
+    whole = capture(model, attention, ids(), QUERIES)
+    assert calls == Counter(range(last)) + Counter(range(len(attention.layers)))
+    for tensor in ("weights", "values", "patterns", "first_key"):
+        torch.testing.assert_close(getattr(ended, tensor), getattr(whole, tensor), rtol=0, atol=0, equal_nan=True)
