@@ -11,6 +11,7 @@ Everything is read as a stream. Memory at any time: what the docstrings of the t
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 
 import numpy as np
@@ -59,14 +60,29 @@ def select_windows(
 
     A document yields its consecutive windows, which do not overlap; documents shorter than one window are skipped and
     counted. With ``corpus.pack``, documents are first joined end to end, separated by EOS if the tokenizer has one. The
-    choice is made in a shuffle buffer of ``SHUFFLED`` windows, so a large corpus is read only as far as needed.
+    choice is made in a shuffle buffer of ``SHUFFLED`` windows, so a large corpus is read only as far as needed. The
+    last choice from a corpus that is hashed as a whole is kept, for the same choice again; callers must not change it.
 
     Raises
     ------
     UserError
         If the corpus is missing, empty or cannot be read, or has too little text.
     """
-    checksum, counts = hash_corpus(corpus), _Counts()
+    checksum = hash_corpus(corpus)
+    select = _select_windows_once if checksum else _select_windows
+    return select(corpus, checksum, tokenizer, context_length, sequences, seed)
+
+
+def _select_windows(
+    corpus: CorpusSettings,
+    checksum: str | None,
+    tokenizer: PreTrainedTokenizerBase,
+    context_length: int,
+    sequences: int,
+    seed: int,
+) -> Windows:
+    """As ``select_windows``, with the hash of the corpus, or None if it is not hashed as a whole."""
+    counts = _Counts()
     stream, revision = _shuffle_windows(corpus, tokenizer, context_length, seed, counts)
     chosen = list(islice(stream, sequences))
     if len(chosen) < sequences:
@@ -75,6 +91,10 @@ def select_windows(
     if checksum is None:
         checksum = hashlib.sha256(tokens.astype("<i4").tobytes()).hexdigest()
     return Windows(tokens, counts.read, counts.skipped, checksum, revision)
+
+
+_select_windows_once = lru_cache(maxsize=1)(_select_windows)
+"""For the study after its twin."""
 
 
 def select_held_out(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from extract import corpora
+from extract import corpora, readers
 from extract.corpora import Windows, open_documents
 from extract.embedded.manual import list_topics
 from extract.identity import find_prose, hash_corpus
@@ -72,6 +72,24 @@ def test_the_seed_alone_decides(book: Path) -> None:
     first, again, other = (windows(corpus(book), seed=seed).tokens for seed in (1, 1, 2))
     assert (first == again).all()
     assert (first != other).any()
+
+
+def test_a_text_is_read_again_only_if_it_or_what_is_chosen_has_changed(
+    book: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    read = readers.read_documents
+    monkeypatch.setattr(readers, "read_documents", lambda corpus: opened.append(corpus.id) or read(corpus))
+    first = windows(corpus(book))
+    assert windows(corpus(book)) is first
+    assert len(opened) == 1
+    for number, other in enumerate(({"seed": 1}, {"keys": KEYS + 1}, {"sequences": 5}, {"tokenizer": BARE}), start=2):
+        windows(corpus(book), **other)
+        assert len(opened) == number
+    book.write_text(text(3000)[::-1], encoding="utf-8")
+    second = windows(corpus(book))
+    assert second.sha256 == hashlib.sha256(book.read_bytes()).hexdigest() != first.sha256
+    assert not np.array_equal(second.tokens, first.tokens)
 
 
 def test_a_choice_larger_than_the_buffer_reads_on_and_repeats(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
