@@ -4,8 +4,8 @@ Holds the choice of the source of a corpus (the shipped texts, local files, hub 
 windows; those of the corpus `repeated` are drawn, not read. Local files are read by ``extract.readers``, hub datasets
 by ``extract.streams``; hashes of corpora are in ``extract.identity``.
 
-Everything is read as a stream. Memory at any time: what the docstrings of the two readers state, one document, and the
-``SHUFFLED`` windows of the shuffle buffer, 4 * SHUFFLED * context_length bytes.
+Everything is read as a stream. Memory at any time: what the docstrings of the two readers state, one document, the
+``SHUFFLED`` windows of the shuffle buffer, 4 * SHUFFLED * context_length bytes, and the last windows that were chosen.
 """
 
 import hashlib

@@ -90,11 +90,10 @@ class _CheckedReader:
 
     def __init__(self, path: str) -> None:
         header = read_header(Path(path).resolve())  # behind the links of ``open_alone``
-        entries = dict(header.metadata)
-        for name in [name for name in entries if name.startswith(TOKENIZER) and isinstance(entries[name], list)]:
-            del entries[name]
-        entries[TOKENS] = [0] * len(header.metadata[TOKENS])
-        self.fields = {name: _Field.make(value) for name, value in entries.items()}
+        every = header.metadata.items()
+        used = {name: value for name, value in every if not (name.startswith(TOKENIZER) and isinstance(value, list))}
+        used[TOKENS] = [0] * len(header.metadata[TOKENS])
+        self.fields = {name: _Field.make(value) for name, value in used.items()}
         content = np.memmap(path, np.uint8, "r", header.start)
         self.tensors = [
             _DequantisedTensor(name, tensor, content[tensor.offset : tensor.offset + tensor.size])
