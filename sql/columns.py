@@ -135,14 +135,21 @@ def violations(quantities: Iterable[Quantity]) -> str:
 
 
 def _list_conditions(quantity: Quantity) -> Iterable[str]:
-    """The conditions that one value is outside its domain; NULL meets none of them."""
+    """The conditions that one value is outside its domain; NULL meets none of them.
+
+    Each compares a column with a constant where it can, since DuckDB's statistics decide that without reading the
+    column. NaN is greater than infinity.
+    """
     name = quantity.name
-    if quantity.dtype != "int32":
-        yield f"NOT isfinite({name})"
-    for end, below, closed in ((quantity.low, True, {"both", "left"}), (quantity.high, False, {"both", "right"})):
-        if not isinstance(end, str) and not isfinite(end):
-            continue
+    for end, infinity, below, closed in (
+        (quantity.low, "-inf", True, {"both", "left"}),
+        (quantity.high, "inf", False, {"both", "right"}),
+    ):
         sign, beyond = ("<", "-") if below else (">", "+")
-        within = "" if quantity.closed in closed else "="
-        rounding = f" {beyond} {quantity.slack:g} * abs({end}) {beyond} {SMALLEST}" if quantity.slack and end else ""
-        yield f"{name} {sign}{within} {end}{rounding}"
+        bounded = isinstance(end, str) or isfinite(end)
+        if quantity.dtype != "int32" and (isinstance(end, str) or not bounded):
+            yield f"{name} {sign}= '{infinity}'"
+        if bounded:
+            within = "" if quantity.closed in closed else "="
+            rounding = f" {beyond} ({quantity.slack:g} * abs({end}) + {SMALLEST})" if quantity.slack and end else ""
+            yield f"{name} {sign}{within} {end}{rounding}"

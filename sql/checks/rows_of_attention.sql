@@ -24,7 +24,7 @@ WHERE
         OR NOT abs(weight_sum::DOUBLE + learned_sink - 1) <= (SELECT max(slack) FROM allowed) + n_keys * 2.0 ** -24
     )
 UNION ALL
-SELECT DISTINCT sequence, query, layer, head, n_keys, NULL, NULL, NULL
+SELECT sequence, query, layer, head, n_keys, NULL, NULL, NULL
 FROM selection_counts
 ANTI JOIN attention_rows USING (study, sequence, query, layer, head)
-WHERE study = $study
+WHERE study = $study AND n = 1

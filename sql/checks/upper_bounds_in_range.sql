@@ -9,8 +9,10 @@ WHERE
     AND (
         (precision_upper IS NULL) <> (recall_upper IS NULL)
         OR kappa <= 0
-        OR NOT isfinite(kappa)
-        OR scale NOT IN ('unit', 'raw')
-        OR scale <> (SELECT any_value(scale) FROM upper_bounds WHERE study = $study)
+        OR kappa >= 'inf'
         OR {{ violations(by_kappa) }}
     )
+UNION ALL
+SELECT sequence, query, layer, head, n, kappa, scale, precision_upper, recall_upper
+FROM upper_bounds
+WHERE study = $study AND scale <> 'unit' AND EXISTS (FROM upper_bounds WHERE study = $study AND scale <> 'raw')

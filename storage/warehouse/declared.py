@@ -1,7 +1,7 @@
 """What follows from the declaration of a table in ``sql/schema``: checks of its rows, their number, and their size."""
 
 from collections.abc import Iterator, Mapping
-from math import prod
+from math import isfinite, prod
 
 import sql
 
@@ -12,7 +12,7 @@ DENSE = ("selection_counts", "upper_bounds")
 """Tables of the size of a study: checks of ``sql/checks`` count their keys without sorting them, and read their values
 once for all of their conditions."""
 
-SLACK = "1e-6"
+SLACK = 1e-6
 """Relative rounding that a domain allows."""
 
 Violations = Iterator[tuple[str, str]]
@@ -46,18 +46,17 @@ def list_conditions(table: sql.Statement) -> Violations:
 
 
 def _list_outside(column: sql.Column) -> Iterator[str]:
-    """The conditions that a value is outside the domain of its column; NULL meets none of them."""
-    name = column.name
+    """The conditions that a value is outside the domain of its column; NULL meets none of them.
+
+    Each compares the column with a constant, which DuckDB's statistics often decide. NaN is greater than infinity.
+    """
     left, low, high, right = column.domain or ("(", "-inf", "inf", ")")
-    if column.type in {"FLOAT", "DOUBLE"}:
-        yield f"isnan({name})" if (high, right) == ("inf", "]") else f"NOT isfinite({name})"
-    for end, closed, sign, beyond in ((low, left == "[", "<", "-"), (high, right == "]", ">", "+")):
-        if end.strip("-") == "inf":
-            continue
-        if closed:
-            yield f"{name} {sign} {end} {beyond} {SLACK} * greatest(1, abs({end}))"
-        else:
-            yield f"{name} {sign}= {end}"
+    for end, closed, sign, outwards in ((float(low), left == "[", "<", -1), (float(high), right == "]", ">", 1)):
+        if isfinite(end):
+            beyond = end + outwards * SLACK * max(1, abs(end)) if closed else end
+            yield f"{column.name} {sign}{'' if closed else '='} {beyond!r}"
+        elif column.type in {"FLOAT", "DOUBLE"}:
+            yield f"{column.name} {sign}{'' if closed else '='} '{end}'"
 
 
 def count_rows(table: sql.Statement, units: Mapping[str, int]) -> int | None:

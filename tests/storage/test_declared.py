@@ -126,7 +126,7 @@ def test_the_comparison_notices_another_domain(
 
 
 def test_the_slack_is_for_rounding_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    for slack in ("0", "1e-3"):
+    for slack in (0, 1e-3):
         monkeypatch.setattr(declared, "SLACK", slack)
         assert find_wrongly_judged()
 
