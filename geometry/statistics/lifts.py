@@ -33,7 +33,8 @@ def compare_with_chance(shares: F64, chance: F64) -> Lift:
     for sequences in np.unique(known, axis=1).T:
         alike = (known == sequences[:, None]).all(axis=0)
         alike[alike] = expected[sequences][:, alike].any(axis=0)
-        columns[:, alike] = _compare_complete(given[sequences][:, alike], expected[sequences][:, alike])
+        if alike.any():
+            columns[:, alike] = _compare_complete(given[sequences][:, alike], expected[sequences][:, alike])
     value, error, low, high, p = columns.reshape(5, *shares.shape[1:])
     tested, adjusted = ~np.isnan(p), np.full(p.shape, np.nan)
     adjusted[tested] = correct_holm(p[tested].tolist())
