@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dagster_project.study.settings import AnalysisSettings
 from storage.zarr import shards
@@ -18,9 +19,10 @@ from storage.zarr.layers import read_query_positions
 from storage.zarr.space import estimate_sequence_bytes
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from storage.zarr.sequences import SequenceStore
+
+Arrays = Mapping[str, NDArray[Any]]
+"""The results of one sequence by name."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def list_blocks(tensors: "SequenceStore") -> list[Block]:
     return blocks
 
 
-def make_arrays(sizes: Mapping[str, int]) -> "dict[str, NDArray[Any]]":
+def make_arrays(sizes: Mapping[str, int]) -> dict[str, NDArray[Any]]:
     """Arrays for the results of one sequence, by name, as ``clear_arrays`` leaves them.
 
     ``sizes`` are those of the axes of the metrics store; an array has all axes of the store's but ``sequence``.
@@ -64,7 +66,7 @@ def make_arrays(sizes: Mapping[str, int]) -> "dict[str, NDArray[Any]]":
     return arrays
 
 
-def clear_arrays(arrays: "Mapping[str, NDArray[Any]]") -> None:
+def clear_arrays(arrays: Arrays) -> None:
     """Give every element of the arrays of a sequence its fill value, which those that nothing measures keep."""
     for spec in SELECTION:
         if spec.name in arrays:
@@ -72,38 +74,20 @@ def clear_arrays(arrays: "Mapping[str, NDArray[Any]]") -> None:
 
 
 def measure_sequence(
-    tensors: "SequenceStore",
-    analysis: AnalysisSettings,
-    sequence: int,
-    arrays: "Mapping[str, NDArray[Any]]",
-    *,
-    device: str | None = None,
-    parallel: bool = True,
-    go_on: Callable[[], None] = lambda: None,
+    tensors: "SequenceStore", analysis: AnalysisSettings, sequence: int, arrays: Arrays, *, go_on: Callable[[], None]
 ) -> None:
-    """Measure one sequence.
+    """Measure one sequence block by block on the CPU.
 
     Parameters
     ----------
     arrays
-        Those of ``make_arrays``, which get the results; elements that a query or a layer does not have are left.
-    device
-        Where blocks are computed: None for the CPU, or a CUDA device.
-    parallel
-        Whether Dask's threads measure several blocks at a time.
+        As for ``measure_block``.
     go_on
         Called before each block; an error that it raises ends the computation.
     """
-    from dask import local, threaded
-    from dask.base import compute
-    from dask.delayed import delayed
-
-    def measure(block: Block) -> None:
+    for block in list_blocks(tensors):
         go_on()
-        measure_block(tensors, analysis, sequence, block, arrays, device)
-
-    scheduler = threaded.get if parallel else local.get_sync  # for a name Dask imports distributed
-    compute(*(delayed(measure, pure=False)(block) for block in list_blocks(tensors)), scheduler=scheduler)
+        measure_block(tensors, analysis, sequence, block, arrays, None)
 
 
 def measure_block(
@@ -111,18 +95,26 @@ def measure_block(
     analysis: AnalysisSettings,
     sequence: int,
     block: Block,
-    arrays: "Mapping[str, NDArray[Any]]",
+    arrays: Arrays,
     device: str | None,
 ) -> None:
-    """Read the tensors of one block and fill its part of the arrays of a sequence."""
+    """Read the tensors of one block and fill its part of the arrays of a sequence.
+
+    Parameters
+    ----------
+    arrays
+        Those of ``make_arrays``; elements that a query or a layer does not have are left.
+    device
+        Where it is computed: None for the CPU, or a CUDA device.
+    """
     from geometry.selection.layers import measure_layer
 
-    def read(name: str, **where: slice) -> "NDArray[Any]":
+    def read(name: str, **where: slice) -> NDArray[Any]:
         dims = tensors.specs[name].dims[1:]
         index = zip(dims, block.select(dims), strict=True)
         return tensors.read(name, (sequence, *(where.get(dim, part) for dim, part in index)))
 
-    def read_weights() -> "Iterator[NDArray[np.float32]]":
+    def read_weights() -> Iterator[NDArray[np.float32]]:
         of_query = np.dtype(np.float32).itemsize * (block.heads.stop - block.heads.start) * tensors.sizes["key"]
         together = max(1, CHUNK_BYTES // of_query)
         for first in range(0, len(queries), together):

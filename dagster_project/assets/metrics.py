@@ -3,9 +3,9 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,7 +21,16 @@ from dagster_project.analysis.cluster import (
     use_scheduler,
 )
 from dagster_project.analysis.devices import CUDA_WORKERS, find_cuda_device, translate_device_errors
-from dagster_project.analysis.measurement import clear_arrays, estimate_sequence_memory, make_arrays, measure_sequence
+from dagster_project.analysis.measurement import (
+    Arrays,
+    Block,
+    clear_arrays,
+    estimate_sequence_memory,
+    list_blocks,
+    make_arrays,
+    measure_block,
+    measure_sequence,
+)
 from dagster_project.analysis.memory import check_memory
 from dagster_project.analysis.metrics_store import (
     METRICS_VERSION,
@@ -59,14 +68,13 @@ from storage.zarr.space import estimate_sequence_bytes
 
 if TYPE_CHECKING:
     from distributed import Client
-    from numpy.typing import NDArray
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 WAITING = 2
-"""Sequences whose results are in memory: one is computed while the one before is written."""
+"""Sequences whose results are in memory: one is computed while the one before is finished and written."""
 
 
 def make_metrics(work: Work) -> AssetResult:
@@ -130,31 +138,69 @@ def _measure_locally(
     missing: Sequence[int],
     device: str | None,
 ) -> int:
-    """Measure sequences one after the other, on all cores or on a device; return their violations."""
-    import dask
-
-    threads, name, violations = CUDA_WORKERS if device else count_threads(), metrics.provenance["study"], 0
+    """Measure sequences on all cores or on a device, one after the other; return their violations."""
+    threads, name = CUDA_WORKERS if device else count_threads(), metrics.provenance["study"]
     if missing:
         what, needed = f"Measuring one sequence of '{name}' in {threads} threads", (threads, min(WAITING, len(missing)))
         check_memory(what, estimate_sequence_memory(tensors, analysis, *needed), "use a machine with more memory")
-    written: deque[Future[dict[str, NDArray[Any]]]] = deque()
-    with ThreadPoolExecutor(1, "write") as writer, dask.config.set(num_workers=threads), one_blas_thread:
-        for sequence in _show_progress(missing, len(missing)):
-            arrays = written.popleft().result() if len(written) == WAITING else make_arrays(metrics.sizes)
-            with translate_device_errors(name, device):
-                measure_sequence(tensors, analysis, sequence, arrays, device=device)
-            violations += count_violations(arrays, metrics.layers)
-            written.append(writer.submit(_write, metrics, sequence, arrays))
-        for future in written:
-            future.result()
-    return violations
+
+    def measure(sequence: int, block: Block, arrays: Arrays) -> None:
+        with translate_device_errors(name, device):
+            measure_block(tensors, analysis, sequence, block, arrays, device)
+
+    with closing(_measure_each(measure, list_blocks(tensors), metrics, missing, threads)) as measured:
+        return sum(_show_progress(measured, len(missing)))
 
 
-def _write(metrics: SequenceStore, sequence: int, arrays: "dict[str, NDArray[Any]]") -> "dict[str, NDArray[Any]]":
-    """Write the arrays of a sequence, and return them for another: new ones would cost the time to map their pages."""
+def _measure_each(
+    measure: Callable[[int, Block, Arrays], None],
+    blocks: Sequence[Block],
+    metrics: SequenceStore,
+    missing: Sequence[int],
+    threads: int,
+) -> Generator[int, None, None]:
+    """Measure all blocks of sequences and write these; yield the violations of each sequence once it is written.
+
+    The blocks of a sequence begin before those of the one before have ended, so that no thread waits in between.
+    """
+    writing: deque[Future[tuple[Arrays, int]]] = deque()
+    with _start_threads(1, "write") as writer, _start_threads(threads, "measure") as pool, one_blas_thread:
+        for sequence in missing:
+            if len(writing) == WAITING:
+                arrays, violations = writing.popleft().result()
+                yield violations
+            else:
+                arrays = make_arrays(metrics.sizes)
+            measured = [pool.submit(measure, sequence, block, arrays) for block in blocks]
+            writing.append(writer.submit(_write, metrics, sequence, arrays, measured))
+        for future in writing:
+            yield future.result()[1]
+
+
+@contextmanager
+def _start_threads(number: int, name: str) -> Iterator[ThreadPoolExecutor]:
+    """Threads that finish all that they are given or, if an error leaves the context, only what they have begun."""
+    with ThreadPoolExecutor(number, name) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _write(
+    metrics: SequenceStore, sequence: int, arrays: Arrays, measured: Iterable[Future[None]]
+) -> tuple[Arrays, int]:
+    """Write the arrays of a sequence once its blocks are measured.
+
+    Returns the arrays for another sequence, since new ones would cost the time to map their pages, and the violations.
+    """
+    for block in measured:
+        block.result()
+    violations = count_violations(arrays, metrics.layers)
     metrics.write(sequence, arrays)
     clear_arrays(arrays)
-    return arrays
+    return arrays, violations
 
 
 @dataclass(frozen=True)
@@ -201,7 +247,7 @@ def _measure_one(sequence: int, *, stores: _Stores) -> int:
     """
     tensors, metrics = _open_stores(stores)
     arrays = make_arrays(metrics.sizes)
-    measure_sequence(tensors, stores.analysis, sequence, arrays, parallel=False, go_on=_check_wanted)
+    measure_sequence(tensors, stores.analysis, sequence, arrays, go_on=_check_wanted)
     _check_not_replaced(stores)
     metrics.write(sequence, arrays, before_ledger=partial(_check_not_replaced, stores))
     return count_violations(arrays, metrics.layers)

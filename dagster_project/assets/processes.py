@@ -74,7 +74,7 @@ def _make_tables(work: Work, assets: Sequence[Asset], force: Collection[str]) ->
         locked = replace(work, is_locked=True)
         if is_worthwhile(locked):
             try:
-                yield from _make_in_processes(locked, assets, force, _start_pool().executor)
+                yield from _make_in_processes(locked, assets, force, _start_pool())
             except BrokenProcessPool as error:
                 stop_processes()
                 msg = (
@@ -105,26 +105,34 @@ def count_processes() -> int:
 
 
 def _make_in_processes(
-    work: Work, assets: Sequence[Asset], force: Collection[str], executor: ProcessPoolExecutor
+    work: Work, assets: Sequence[Asset], force: Collection[str], pool: "_Pool"
 ) -> Iterator[tuple[Asset, AssetResult]]:
-    """Make assets in processes, each once its parents are made, and yield each as soon as it is."""
+    """Make assets in processes and yield each as soon as it is made.
+
+    A process that is free makes the first asset of the list whose parents are made.
+    """
     from tqdm import tqdm
     from tqdm.contrib.logging import logging_redirect_tqdm
 
     named = {asset.name: asset for asset in assets}
-    waiting = TopologicalSorter({name: named.keys() & {*asset.parents} for name, asset in named.items()})
-    waiting.prepare()
+    order = TopologicalSorter({name: named.keys() & {*asset.parents} for name, asset in named.items()})
+    order.prepare()
+    ready: list[str] = []
     running: dict[Future[AssetResult], str] = {}
+    made: dict[str, AssetResult] = {}
     make = partial(_make, next(_TABLES), work.home, work.name, work.study)
     with tqdm(total=len(assets), desc="tables", unit="asset", disable=None) as bar, logging_redirect_tqdm():
-        while waiting.is_active():
-            for name in sorted(waiting.get_ready(), key=list(named).index):
-                running[executor.submit(make, name, force=name in force)] = name
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                name = running.pop(future)
-                yield named[name], future.result()
-                waiting.done(name)
+        while order.is_active() or made:
+            ready = sorted([*ready, *order.get_ready()], key=list(named).index)
+            while ready and len(running) < pool.processes:
+                name = ready.pop(0)
+                running[pool.executor.submit(make, name, force=name in force)] = name
+            for name, result in made.items():
+                yield named[name], result
                 bar.update()
+            done = wait(running, return_when=FIRST_COMPLETED).done
+            made = {running.pop(future): future.result() for future in done}
+            order.done(*made)
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,8 @@ class _Pool:
     """Processes that make tables, and the end of the pipe that they live on: when it is closed, they end."""
 
     executor: ProcessPoolExecutor
+    processes: int
+    """Their number."""
     held: Connection
     watched: Connection
 
@@ -147,7 +157,7 @@ def _start_pool() -> _Pool:
     with block_interrupts():
         for _ in range(processes):
             executor.submit(int)  # starts a process, since none is idle
-    return _Pool(executor, held, watched)
+    return _Pool(executor, processes, held, watched)
 
 
 def start_tracker() -> None:

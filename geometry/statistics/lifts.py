@@ -28,29 +28,28 @@ def compare_with_chance(shares: F64, chance: F64) -> Lift:
 
     A sequence that one element lacks is left out of that element only.
     """
-    parts = [_compare_one(*pair) for pair in zip(_list_elements(shares), _list_elements(chance), strict=True)]
-    value, error, low, high, p = np.array(parts).reshape(-1, 5).T.reshape(5, *shares.shape[1:])
-    known, adjusted = ~np.isnan(p), np.full(p.shape, np.nan)
-    adjusted[known] = correct_holm(p[known].tolist())
+    given, expected = (parts.reshape(len(parts), -1) for parts in (shares, chance))
+    known, columns = ~(np.isnan(given) | np.isnan(expected)), np.full((5, given.shape[1]), np.nan)
+    for sequences in np.unique(known, axis=1).T:
+        alike = (known == sequences[:, None]).all(axis=0)
+        alike[alike] = expected[sequences][:, alike].any(axis=0)
+        if alike.any():
+            columns[:, alike] = _compare_complete(given[sequences][:, alike], expected[sequences][:, alike])
+    value, error, low, high, p = columns.reshape(5, *shares.shape[1:])
+    tested, adjusted = ~np.isnan(p), np.full(p.shape, np.nan)
+    adjusted[tested] = correct_holm(p[tested].tolist())
     return Lift(Estimate(value, error, low, high), p, adjusted)
 
 
-def _list_elements(values: F64) -> F64:
-    """The numbers of the sequences by element, (element, S)."""
-    return values.reshape(len(values), -1).T
+def _compare_complete(shares: F64, chance: F64) -> F64:
+    """Ratio, error, ends of the interval and p value of elements that all sequences have, (S, element) → (5, element).
 
-
-def _compare_one(shares: F64, chance: F64) -> tuple[float, ...]:
-    """Ratio, error, ends of the interval and p value of one element, from the sequences that have it."""
-    known = ~(np.isnan(shares) | np.isnan(chance))
-    given, expected = shares[known], chance[known]
-    if not expected.any():
-        return (np.nan,) * 5
-    whole = np.asarray(given.mean() / expected.mean())
-    others = leave_one_out(expected)
-    without = np.divide(leave_one_out(given), others, out=np.full(len(given), np.nan), where=others > 0)
-    estimate = estimate_jackknife(whole, without, POSITIVE)
-    p = np.nan
-    if len(given) >= LEAST_SEQUENCES:
-        p = compare_with_threshold(given - expected, 0.0, above=True).p
-    return *(float(part) for part in (estimate.value, estimate.error, estimate.low, estimate.high)), p
+    No element has chance 0 in all sequences.
+    """
+    others = leave_one_out(chance)
+    without = np.divide(leave_one_out(shares), others, out=np.full(shares.shape, np.nan), where=others > 0)
+    ratio = estimate_jackknife(shares.mean(axis=0) / chance.mean(axis=0), without, POSITIVE)
+    p = np.full(shares.shape[1], np.nan)
+    if len(shares) >= LEAST_SEQUENCES:
+        p[:] = [compare_with_threshold(apart, 0.0, above=True).p for apart in (shares - chance).T]
+    return np.stack([ratio.value, ratio.error, ratio.low, ratio.high, p])

@@ -6,13 +6,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import active_children
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dagster_project.assets import processes
-from dagster_project.assets.asset import Work, list_summary_paths
+from dagster_project.assets.asset import AssetResult, Work, list_summary_paths
 from dagster_project.assets.catalogue import find_asset
 from dagster_project.assets.processes import count_processes, is_worthwhile, make_each, stop_processes
 from dagster_project.assets.summaries import FITS, SUMMARIES
@@ -82,6 +84,16 @@ def test_two_processes_make_the_tables_of_one(work: Work, caplog: pytest.LogCapt
     for asset in WANTED:
         making.make(work.home, NAME, [asset.name], STUDY, force=True)
     assert in_two == read_tables(work)
+
+
+def test_a_free_process_makes_the_first_asset_whose_parents_are_made(
+    work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_make", lambda *_, **__: AssetResult({}))
+    with ThreadPoolExecutor(1) as executor:
+        pool = SimpleNamespace(executor=executor, processes=1)
+        made = [asset for asset, _ in processes._make_in_processes(work, WANTED, (), pool)]
+    assert made == WANTED
 
 
 @pytest.mark.usefixtures("in_two")

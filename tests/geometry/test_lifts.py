@@ -62,3 +62,15 @@ def test_no_chance_has_no_lift() -> None:
     found = compare_with_chance(shares, chance)
     assert np.isnan(found.ratio.value).tolist() == [True, False]
     assert np.isnan(found.p).tolist() == [True, False]
+
+
+def test_elements_that_lack_other_sequences_or_all_are_compared_each_by_itself() -> None:
+    shares, chance = draw(2, 8, 4)
+    shares[2, 0] = chance[5, 1] = np.nan
+    shares[:, 2] = np.nan
+    found = compare_with_chance(shares, chance)
+    assert np.isnan(found.ratio.value).tolist() == np.isnan(found.p).tolist() == [False, False, True, False]
+    for element, left_out in ((0, 2), (1, 5), (3, [])):
+        kept = np.delete(shares[:, element], left_out), np.delete(chance[:, element], left_out)
+        assert (found.ratio.value[element], found.ratio.low[element]) == pytest.approx(compare_by_hand(*kept)[:2])
+        assert found.p[element] == pytest.approx(stats.ttest_rel(*kept).pvalue)
