@@ -2,10 +2,9 @@
 
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -67,7 +66,9 @@ from storage.zarr.sequences import SequenceStore
 from storage.zarr.space import estimate_sequence_bytes
 
 if TYPE_CHECKING:
+    from dask.delayed import Delayed
     from distributed import Client
+    from tqdm import tqdm
 
 T = TypeVar("T")
 
@@ -75,6 +76,9 @@ logger = logging.getLogger(__name__)
 
 WAITING = 2
 """Sequences whose results are in memory: one is computed while the one before is finished and written."""
+
+PLANNED = 64
+"""Sequences whose tasks are planned together, so that a plan does not grow with the study."""
 
 
 def make_metrics(work: Work) -> AssetResult:
@@ -138,8 +142,11 @@ def _measure_locally(
     missing: Sequence[int],
     device: str | None,
 ) -> int:
-    """Measure sequences on all cores or on a device, one after the other; return their violations."""
-    threads, name = CUDA_WORKERS if device else count_threads(), metrics.provenance["study"]
+    """Measure sequences on all cores or on a device; return their violations."""
+    from dask import threaded  # for a name of a scheduler, Dask imports distributed
+    from dask.base import compute
+
+    threads, name, violations = CUDA_WORKERS if device else count_threads(), metrics.provenance["study"], 0
     if missing:
         what, needed = f"Measuring one sequence of '{name}' in {threads} threads", (threads, min(WAITING, len(missing)))
         check_memory(what, estimate_sequence_memory(tensors, analysis, *needed), "use a machine with more memory")
@@ -148,59 +155,57 @@ def _measure_locally(
         with translate_device_errors(name, device):
             measure_block(tensors, analysis, sequence, block, arrays, device)
 
-    with closing(_measure_each(measure, list_blocks(tensors), metrics, missing, threads)) as measured:
-        return sum(_show_progress(measured, len(missing)))
+    blocks, held = list_blocks(tensors), [make_arrays(metrics.sizes) for _ in missing[:WAITING]]
+    with ThreadPoolExecutor(threads, "measure") as pool, one_blas_thread, _show_progress(len(missing)) as bar:
+        for first in range(0, len(missing), PLANNED):
+            planned = _plan(measure, blocks, metrics, missing[first : first + PLANNED], held, bar)
+            violations += sum(compute(*planned, scheduler=threaded.get, pool=pool))
+    return violations
 
 
-def _measure_each(
+def _plan(
     measure: Callable[[int, Block, Arrays], None],
     blocks: Sequence[Block],
     metrics: SequenceStore,
-    missing: Sequence[int],
-    threads: int,
-) -> Generator[int, None, None]:
-    """Measure all blocks of sequences and write these; yield the violations of each sequence once it is written.
+    sequences: Sequence[int],
+    held: Sequence[Arrays],
+    bar: "tqdm[Any]",
+) -> "list[Delayed]":
+    """The violations of each sequence, once it is computed: a task for each block, and one that then writes all.
 
-    The blocks of a sequence begin before those of the one before have ended, so that no thread waits in between.
+    Blocks of a sequence may begin before those of the one before have ended, so that no thread waits in between, but
+    not before the one whose arrays of ``held`` they get is written.
     """
-    writing: deque[Future[tuple[Arrays, int]]] = deque()
-    with _start_threads(1, "write") as writer, _start_threads(threads, "measure") as pool, one_blas_thread:
-        for sequence in missing:
-            if len(writing) == WAITING:
-                arrays, violations = writing.popleft().result()
-                yield violations
-            else:
-                arrays = make_arrays(metrics.sizes)
-            measured = [pool.submit(measure, sequence, block, arrays) for block in blocks]
-            writing.append(writer.submit(_write, metrics, sequence, arrays, measured))
-        for future in writing:
-            yield future.result()[1]
+    from dask.delayed import delayed
+
+    written: list[Delayed] = []
+    for number, sequence in enumerate(sequences):
+        arrays = held[number % len(held)]
+        before = written[number - len(held)] if number >= len(held) else None
+        measured = [
+            delayed(partial(_ignore_inputs, partial(measure, sequence, block, arrays)), pure=False)(before)
+            for block in blocks
+        ]
+        write = partial(_ignore_inputs, partial(_write, metrics, sequence, arrays, bar))
+        written.append(delayed(write, pure=False)(measured))
+    return written
 
 
-@contextmanager
-def _start_threads(number: int, name: str) -> Iterator[ThreadPoolExecutor]:
-    """Threads that finish all that they are given or, if an error leaves the context, only what they have begun."""
-    with ThreadPoolExecutor(number, name) as pool:
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+def _ignore_inputs(call: Callable[[], T], _after: object) -> T:
+    """Call a function once the tasks are done that it must follow."""
+    return call()
 
 
-def _write(
-    metrics: SequenceStore, sequence: int, arrays: Arrays, measured: Iterable[Future[None]]
-) -> tuple[Arrays, int]:
-    """Write the arrays of a sequence once its blocks are measured.
+def _write(metrics: SequenceStore, sequence: int, arrays: Arrays, bar: "tqdm[Any]") -> int:
+    """Write a measured sequence, and return its violations.
 
-    Returns the arrays for another sequence, since new ones would cost the time to map their pages, and the violations.
+    Its arrays are for another sequence then: new ones would cost the time to map their pages.
     """
-    for block in measured:
-        block.result()
     violations = count_violations(arrays, metrics.layers)
     metrics.write(sequence, arrays)
     clear_arrays(arrays)
-    return arrays, violations
+    bar.update()
+    return violations
 
 
 @dataclass(frozen=True)
@@ -229,14 +234,14 @@ def _measure_on_cluster(
         with closing(
             compute_each(client, _measure_one, missing, what="sequence", of=metrics.path, stores=stores)
         ) as measured:
-            return sum(violations for _, violations in _show_progress(measured, len(missing)))
+            return sum(violations for _, violations in _show_progress(len(missing), measured))
 
 
-def _show_progress(given: Iterable[T], total: int) -> Iterator[T]:
-    """Iterate over sequences, with a progress bar on a terminal."""
+def _show_progress(total: int, given: Iterable[T] | None = None) -> "tqdm[T]":
+    """A progress bar over sequences on a terminal."""
     from tqdm import tqdm
 
-    yield from tqdm(given, total=total, desc="metrics", unit="sequence", disable=None)
+    return tqdm(given, total=total, desc="metrics", unit="sequence", disable=None)
 
 
 def _measure_one(sequence: int, *, stores: _Stores) -> int:
