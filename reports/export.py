@@ -1,17 +1,21 @@
 """Export of charts as images and of tables as files, for papers, slides, notebooks and Dagster's web UI."""
 
 import json
-from collections.abc import Sequence
+import subprocess
+import sys
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from io import BytesIO, StringIO
 from pathlib import Path
 
 import altair as alt
 import pyarrow as pa
-import vl_convert
 from pyarrow import csv, parquet
 from tqdm import tqdm
 
-from reports import browser
+from reports import browser, vega_process
 from reports.figures import Chart, Figure, Section
 from reports.rendering import iterate_figures
 from storage.files.staging import write_atomically
@@ -57,14 +61,21 @@ def write_images(sections: Sequence[Section], folder: Path, *, overwrite: bool =
     return written
 
 
-def draw_previews(sections: Sequence[Section]) -> dict[str, Png]:
-    """Draw the charts of ``PREVIEWS`` that a study has: PNGs by the titles of their figures."""
-    pictures = {}
-    for figure in iterate_figures(sections):
-        for chart in figure.charts if figure.key in PREVIEWS else ():
-            spec = _set_width(figure, chart).to_dict(validate=False)
-            pictures[figure.title] = vl_convert.vegalite_to_png(spec, vl_version=browser.VEGA_LITE)
-    return pictures
+@contextmanager
+def draw_previews(sections: Sequence[Section]) -> Iterator[Callable[[], dict[str, Png]]]:
+    """Draw the charts of ``PREVIEWS`` that a study has; yields what returns PNGs by the titles of their figures.
+
+    They are drawn in a process of their own while this one goes on: Vega starts for half a second and holds Python's
+    lock.
+    """
+    figures = [figure for figure in iterate_figures(sections) if figure.key in PREVIEWS and figure.charts]
+    titles = [figure.title for figure in figures]
+    specs = [_set_width(figure, figure.charts[0]).to_dict(validate=False) for figure in figures]
+    command = [sys.executable, "-P", vega_process.__file__]
+    text = json.dumps([browser.VEGA_LITE, specs])
+    with ThreadPoolExecutor(1) as thread:
+        drawn = thread.submit(subprocess.run, command, input=text, capture_output=True, text=True, check=True)
+        yield lambda: dict(zip(titles, map(b64decode, json.loads(drawn.result().stdout)), strict=True))
 
 
 def write_tables(sections: Sequence[Section], folder: Path, *, overwrite: bool = False) -> list[Path]:

@@ -116,10 +116,10 @@ def write_report(
         raise ValueError(msg)
     source = find_source(connection, study, map_n=map_n)
     parts = sections(source)
-    html = _render_page(source, parts, home, origin)
     charts = sum(len(figure.charts) for figure in iterate_figures(parts))
-    written = write_atomically(path, html.encode(), remedy=REMEDY)
-    return ReportSummary(path, written, charts, draw_previews(parts))
+    with draw_previews(parts) as previews:
+        written = write_atomically(path, _render_page(source, parts, home, origin).encode(), remedy=REMEDY)
+        return ReportSummary(path, written, charts, previews())
 
 
 def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, origin: str) -> str:

@@ -27,6 +27,7 @@ from dagster_project.assets.asset import (
     compute_digest,
     wrap_place,
 )
+from dagster_project.assets.loading import suspend_gc
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
@@ -96,7 +97,8 @@ def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
     UserError
         If the study is not landed, or a file cannot be written.
     """
-    from reports.page import write_report
+    with suspend_gc():
+        from reports.page import write_report
 
     with _open_connection(home) as connection:
         path = home.report(name)

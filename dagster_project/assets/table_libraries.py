@@ -5,6 +5,7 @@ from dagster_project.assets.loading import suspend_gc
 with suspend_gc():
     import numpy as np
     import pyarrow as pa
+    import zarr  # noqa: F401
 
     import dagster_project.analysis.chance
     import dagster_project.analysis.fits

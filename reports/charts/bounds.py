@@ -121,12 +121,15 @@ def _mark_regimes(regimes: Sequence[Row], last: int) -> list[alt.LayerChart]:
 
 
 def _make_symlog_axis(rows: Sequence[Row]) -> dict[str, Any]:
-    """A scale that is a log on both sides of 0, with a linear middle as wide as the smallest value."""
+    """A scale that is a log on both sides of 0, with a linear middle as wide as the smallest value.
+
+    Its ends have six digits as the rows, since the last digits of a mean depend on the order in which threads add.
+    """
     sizes = [abs(row["margin"]) for row in numbers.drop_nulls(rows, "margin") if row["margin"]] or [1.0]
     low, high = floor(log10(min(sizes))), ceil(log10(max(sizes)))
     low = max(low, high - DECADES)
     powers = range(low, high + 1, max(1, ceil((high - low) / 4)))
-    ends = [row["margin"] for row in numbers.drop_nulls(rows, "margin")]
+    ends = [float(f"{row['margin']:.6g}") for row in numbers.drop_nulls(rows, "margin")]
     ticks = [0.0, *(sign * 10.0**power for power in powers for sign in (-1, 1))]
     inside = sorted(tick for tick in ticks if min(0.0, *ends) * 1.5 <= tick <= max(0.0, *ends) * 1.5 or not tick)
     scale = alt.Scale(

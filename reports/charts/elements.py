@@ -24,6 +24,9 @@ FLOOR_NAMED = 0.2
 SEPARATION = 6
 """Smallest distance of the labels of an axis, in pixels; labels that are closer are left out."""
 
+THINNED: dict[str, Any] = {"labelOverlap": "greedy", "labelSeparation": SEPARATION}
+"""Settings of an axis on which labels that would touch are left out."""
+
 BARS = 24
 """Approximate largest number of bars of a histogram."""
 
@@ -197,8 +200,7 @@ def log_axis(
     column: str, title: str, labels: Sequence[float], *, written: str = ",d", thinned: bool = True, **scale: Any
 ) -> alt.X:
     """A column on a log axis with these labels, in the format ``written``; ``thinned``: where they would touch."""
-    thin: dict[str, Any] = {"labelOverlap": "greedy", "labelSeparation": SEPARATION} if thinned else {}
-    axis = alt.Axis(format=written, values=list(labels), grid=False, **thin)
+    axis = alt.Axis(format=written, values=list(labels), grid=False, **(THINNED if thinned else {}))
     return alt.X(f"{column}:Q", title=title, axis=axis, scale=alt.Scale(type="log", nice=False, **scale))
 
 

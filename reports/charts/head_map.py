@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import pyarrow as pa
 
-from reports.charts.elements import HEAD, layer_chart, place_legend, tooltips
+from reports.charts.elements import HEAD, THINNED, layer_chart, place_legend, tooltips
 from reports.charts.labels import MANY, SHAPES
 from reports.findings import head_map as findings
 from reports.findings import taxonomy as taxonomy_findings
@@ -125,7 +125,7 @@ def _draw_points(rows: Sequence[Row], offered: Mapping[str, str], axes: Mapping[
     size = 60 if len(rows) <= MANY else 34
     x, y = (alt.Scale(domain=_find_extent([row[axis] for row in rows]), nice=False) for axis in "xy")
     base = alt.Chart().encode(
-        x=alt.X("x:Q", scale=x).title(_name_axis("First", axes["x"])),
+        x=alt.X("x:Q", scale=x).title(_name_axis("First", axes["x"])).axis(**THINNED),
         y=alt.Y("y:Q", scale=y).title(_name_axis("Second", axes["y"])),
     )
 
@@ -183,7 +183,7 @@ def _name_points(
 def _name_axis(place: str, row: Row) -> str:
     """Title of an axis: which component, and the curve that it mostly is."""
     arrow = "→" if row["direction"] > 0 else "←"
-    return f"{place} component, mainly {CURVES[row['curve']]} {arrow}"
+    return f"{place} axis, mainly {CURVES[row['curve']]} {arrow}"
 
 
 def _make_tooltip(offered: Mapping[str, str]) -> list[alt.Tooltip]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from reports.charts.elements import (
     HEAD,
+    THINNED,
     colour_bars,
     count_axis,
     distinguish_lines,
@@ -235,7 +236,7 @@ def elbows(heads: pa.Table) -> alt.LayerChart:
         for first, name in sorted(bins)
     ]
     order = [name for _, name in sorted(bins)]
-    x = alt.X("bin:N", sort=order).title("N of the elbow").axis(labelAngle=0, labelOverlap="greedy")
+    x = alt.X("bin:N", sort=order).title("N of the elbow").axis(labelAngle=0, **THINNED)
     y = alt.Y("heads:Q", **count_axis("Heads", max(bins.values())))
     color = colour_bars("range", findings.ELBOW_RANGES)
     tooltip = tooltips(bin="Elbow at N", heads="Heads")

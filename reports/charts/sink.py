@@ -74,12 +74,12 @@ def sink_heads(heads: pa.Table, *, n: int) -> alt.LayerChart:
     Parameters
     ----------
     heads
-        ``explorer_heads`` at this N: layer, head, label, recall (ratio from 0 to 1), rho_0 (cosine); heads without
+        ``sink_heads`` at this N: layer, head, label, recall (ratio from 0 to 1), rho_0 (cosine); heads without
         one of the last two are left out.
     n
         The N of the table.
     """
-    rows = findings.select_sink_points(heads.select(["layer", "head", "label", "recall", "rho_0"]).to_pylist())
+    rows = findings.select_sink_points(heads.to_pylist())
     x = (
         alt.X("rho_0:Q", scale=alt.Scale(zero=False, nice=True))
         .title("ρ₀, mean cosine with the sink")

@@ -7,6 +7,7 @@ import altair as alt
 import pyarrow as pa
 
 from reports.charts.elements import (
+    THINNED,
     Y2Datum,
     colour_bars,
     count_axis,
@@ -54,7 +55,7 @@ def value_norm(norms: pa.Table) -> alt.LayerChart:
     last = max(row["last_position"] for row in rows)
     scale = alt.Scale(type="symlog", nice=False, padding=10, domain=[0, max(last, 1)])
     x = alt.X("position:Q", scale=scale).title("Position (token, log scale from 0)")
-    x = x.axis(format=",d", values=[0, *log_ticks(last)], grid=False)
+    x = x.axis(format=",d", values=[0, *log_ticks(last)], grid=False, **THINNED)
     y = partial(alt.Y, title="Norm of the value state (model units)", scale=alt.Scale(zero=True))
     tooltip = [*POSITIONS, *spread_tooltip(".3~g"), alt.Tooltip("kv_heads:Q", title="KV heads")]
     return layer_chart(
@@ -83,7 +84,7 @@ def norm_variation(heads: pa.Table) -> alt.LayerChart:
     color = colour_bars("measure", list(VARIATIONS.values()), columns=1)
     scale = alt.Scale(type="log", nice=False, domain=[marks[0], marks[-1]], padding=6)
     x = alt.X("low:Q", scale=scale).title("Coefficient of variation (ratio, log scale)")
-    bars = _draw_bars(rows, x.axis(format=".4~g", grid=False), *tooltips(measure="Variation"))
+    bars = _draw_bars(rows, x.axis(format=".4~g", grid=False, **THINNED), *tooltips(measure="Variation"))
     description = (
         f"Histogram of both coefficients of variation over KV heads. {findings.describe_norm_variation(records)}"
     )

@@ -1,11 +1,9 @@
 """Evaluation of the bounds: coverage and width, Tables 1 and 2, and the bounds in expectation."""
 
-import pyarrow.compute as pc
-
 from reports import listings
 from reports.charts import bounds as charts
 from reports.figures import separation
-from reports.figures.parts import Draft, Figure, Section, Source, has_values, only_row
+from reports.figures.parts import Draft, Figure, Section, Source, has_values, only_row, select_rows
 from reports.findings import bounds as findings
 from reports.findings import numbers
 
@@ -160,8 +158,8 @@ def _build_regimes(source: Source) -> Figure:
 
 def _build_margins(source: Source) -> Figure:
     draft = Draft("margins", "Δ/B against N", source.ask_shown("bounds_by_n"))
-    one = pc.and_(pc.equal(draft.table["metric"], "precision"), pc.equal(draft.table["family"], "printed"))
-    table = draft.table.filter(one).select(["n", "margin", "premise_share"])
+    printed = select_rows(draft.table, "family", "printed")
+    table = select_rows(printed, "metric", "precision").select(["n", "margin", "premise_share"])
     if not has_values(table, "margin"):
         return draft.leave_empty(source.explain_empty(NO_BOUNDS))
     return draft.show(
@@ -211,7 +209,7 @@ def _build_gaps(source: Source, family: str) -> Figure:
     draft = Draft(
         f"{family.replace('_', '-')}-gaps", f"Lower bounds in expectation, {name}", source.ask_study("monte_carlo_grid")
     )
-    table = draft.table.filter(pc.equal(draft.table["family"], family))
+    table = select_rows(draft.table, "family", family)
     metrics = [metric for metric in ("precision", "recall") if has_values(table, f"{metric}_holds")]
     panels = {metric: f"{numbers.NAMES[metric]}, {name}" for metric in metrics}
     if not panels:

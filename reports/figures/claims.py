@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-import pyarrow.compute as pc
-
 from reports import listings
-from reports.figures.parts import NOT_ANALYSED, Draft, Figure, Section, Source
+from reports.figures import effects
+from reports.figures.parts import NOT_ANALYSED, Draft, Figure, Section, Source, select_rows
 from reports.findings import claims as findings
 from reports.findings.numbers import Row
 
@@ -36,7 +35,8 @@ def _build_figures(source: Source) -> tuple[Figure, ...]:
     rows = answer.rows()
     if not rows:
         return (Draft(TABLE, title, answer).leave_empty(NOT_ANALYSED),)
-    untested = pc.equal(answer.table["verdict"], "not testable")
+    untested = {"not testable"}
+    tested = {row["verdict"] for row in rows} - untested
     places = _assign_figures(source, rows)
     reading = (
         "The table below gives the measures of each claim and the number of its rows. The paper measures LLaMA-2-7B "
@@ -55,8 +55,8 @@ def _build_figures(source: Source) -> tuple[Figure, ...]:
             folded=key == UNTESTED,
         )
         for key, name, text, table in (
-            (TABLE, title, findings.summarise_claims(rows), answer.table.filter(pc.invert(untested))),
-            (UNTESTED, "Claims that this study cannot test", LACKING, answer.table.filter(untested)),
+            (TABLE, title, findings.summarise_claims(rows), select_rows(answer.table, "verdict", *tested)),
+            (UNTESTED, "Claims that this study cannot test", LACKING, select_rows(answer.table, "verdict", *untested)),
         )
         if table.num_rows or key == TABLE
     )
@@ -66,7 +66,7 @@ def _assign_figures(source: Source, rows: Sequence[Row]) -> dict[str, str]:
     """Map claims to the figures that show them, or to the table of all claims if this study lacks the figure."""
     answers = {
         "distinguishable-share": source.ask_query("distinguishable_by_n"),
-        "loss-and-geometry": source.ask_study("ablation_by_head"),
+        "loss-and-geometry": effects.ask_ablation(source),
         "loss-by-keys": source.ask_study("loss_by_keys"),
     }
     absent = {figure for figure, answer in answers.items() if not answer.table.num_rows}

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import altair as alt
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from reports.charts import families as charts
-from reports.figures.parts import Draft, Figure, Section, has_values
+from reports.figures.parts import Draft, Figure, Section, has_values, select_rows
 from reports.findings import families as findings
 from reports.listings import tabulate_family_differences, tabulate_onsets, tabulate_overlaps
 from reports.queries import Answer, ask
@@ -131,7 +130,7 @@ def _build_beside_chance(answer: Answer, name: str, *, ordered: bool) -> Figure:
 
 def _select_quantity(answer: Answer, quantity: str) -> pa.Table:
     """The rows of one quantity."""
-    return answer.table.filter(pc.equal(answer.table["quantity"], quantity))
+    return select_rows(answer.table, "quantity", quantity)
 
 
 def _make_key(quantity: str) -> str:
@@ -177,7 +176,7 @@ def _build_heads(source: FamilySource, onsets: Answer, quantity: str, *, ordered
 
 def _build_onsets(answer: Answer) -> Figure:
     draft = Draft("onsets", "Onsets", answer)
-    table = draft.table.filter(pc.equal(draft.table["state"], "appears"))
+    table = select_rows(draft.table, "state", "appears")
     if not table.num_rows:
         return draft.leave_empty("No quantity comes to exceed its threshold over these members.")
     reading = (
@@ -226,6 +225,6 @@ def _build_claims(source: FamilySource) -> Figure:
         "✓ supported, ✗ not supported, ~ undecided, ? not testable, × no results; corrected for the claims of each "
         "member."
     )
-    shown = draft.table.filter(pc.is_in(draft.table["claim"], pa.array(sorted(known))))
+    shown = select_rows(draft.table, "claim", *known)
     finding = findings.describe_untested({row["claim"] for row in draft.rows} - known)
     return draft.show(finding, reading, charts=(charts.verdicts(shown),), broad=True)

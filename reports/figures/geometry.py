@@ -1,7 +1,7 @@
 """Geometry of one head of each kind: s_N, the contribution of each token, and the directions of value states."""
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import pyarrow as pa
 
@@ -27,8 +27,14 @@ def build_section(source: Source) -> Section:
 class _Example:
     """One head that represents its kind, and the answer of a query about it."""
 
-    head: numbers.Row
+    place: pa.Table
+    """The head as one row of ``label_examples``."""
     answer: Answer
+
+    @cached_property
+    def head(self) -> numbers.Row:
+        row: numbers.Row = self.place.to_pylist()[0]
+        return row
 
     @property
     def title(self) -> str:
@@ -43,16 +49,17 @@ class _Example:
         """Its rows, with the head in front."""
         table = self.answer.table
         for name in ("head", "layer", "label"):
-            column = pa.array([self.head[name]] * table.num_rows)
-            table = table.add_column(0, name, column) if name not in table.column_names else table
-        return table
+            if name not in table.column_names:
+                table = table.add_column(0, name, pa.chunked_array(self.place[name].chunks * table.num_rows))
+        return table.combine_chunks()
 
 
 def _find_examples(source: Source, query: str, *, of_query: bool = True) -> list[_Example]:
     """Find the head of each kind with the largest margin, with its rows of ``query``, which may be none."""
     ask = source.ask_query if of_query else source.ask_study
-    heads = source.ask_query("label_examples").rows()
-    return [_Example(head, ask(query, layer=head["layer"], head=head["head"])) for head in heads]
+    heads = source.ask_query("label_examples").table
+    places = [heads.slice(index, 1) for index in range(heads.num_rows)]
+    return [_Example(at, ask(query, layer=at["layer"][0].as_py(), head=at["head"][0].as_py())) for at in places]
 
 
 def _combine_tables(examples: list[_Example]) -> pa.Table:

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from geometry.selection.example import Intuition, build_intuition
 from reports.charts import intuition as charts
-from reports.figures.parts import Figure, Section
+from reports.figures.parts import Figure, Section, convert_column
 from reports.findings import intuition as findings
 from reports.findings import numbers
 
@@ -59,16 +59,15 @@ def build_key_table(example: Intuition) -> pa.Table:
     """
     distance = np.linalg.norm(example.scaled - example.s, axis=1)
     reach = np.where(example.selected, example.r_min, example.r_max)
-    return pa.table(
-        {
-            "key": np.arange(1, len(example.weights) + 1),
-            "weight": example.weights,
-            "selected": example.selected,
-            "v_x": example.values[:, 0],
-            "v_y": example.values[:, 1],
-            "y_x": example.scaled[:, 0],
-            "y_y": example.scaled[:, 1],
-            "distance": distance,
-            "within": distance <= reach,
-        }
-    )
+    columns = {
+        "key": np.arange(1, len(example.weights) + 1),
+        "weight": example.weights,
+        "selected": example.selected,
+        "v_x": example.values[:, 0],
+        "v_y": example.values[:, 1],
+        "y_x": example.scaled[:, 0],
+        "y_y": example.scaled[:, 1],
+        "distance": distance,
+        "within": distance <= reach,
+    }
+    return pa.table({name: convert_column(column) for name, column in columns.items()})

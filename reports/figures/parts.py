@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import altair as alt
 import duckdb
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from reports.findings.bounds import find_shown_kappa
 from reports.findings.numbers import Row
@@ -246,6 +248,17 @@ def _seek_source(connection: duckdb.DuckDBPyConnection, study: str, map_n: int) 
 def only_row(answer: Answer) -> Row | None:
     """The one row of an answer, if it has one."""
     return next(iter(answer.rows()), None)
+
+
+def select_rows(table: pa.Table, column: str, *values: str) -> pa.Table:
+    """The rows with one of these values in a column."""
+    return table.filter(convert_column(np.isin(np.array(table[column].to_pylist(), object), values)))
+
+
+def convert_column(column: NDArray[Any]) -> pa.Array:
+    """A column of numbers or truth values as Arrow; ``pyarrow.array`` and its scalars load pandas, as no page needs."""
+    stored = np.packbits(column, bitorder="little") if column.dtype == np.bool_ else column.copy()
+    return pa.Array.from_buffers(pa.from_numpy_dtype(column.dtype), len(column), [None, pa.py_buffer(stored)])
 
 
 def has_values(table: pa.Table, column: str) -> bool:

@@ -1,11 +1,10 @@
 """Planted parameters and what the fits recover, for studies whose tensors are drawn from the assumptions."""
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from reports import listings
 from reports.charts import recovery as charts
-from reports.figures.parts import Figure, Section, Source
+from reports.figures.parts import Figure, Section, Source, select_rows
 from reports.findings import recovery as findings
 
 WORST = 5
@@ -32,10 +31,7 @@ def build_sections(source: Source) -> tuple[Section, ...]:
         answer,
         part=_select_worst(answer.table, panels),
         whole=answer.table,
-        charts=tuple(
-            charts.recovery(answer.table.filter(pc.equal(answer.table["parameter"], name)), parameter=name)
-            for name in panels
-        ),
+        charts=tuple(charts.recovery(select_rows(answer.table, "parameter", name), parameter=name) for name in panels),
         listing=listings.tabulate_recovery(rows),
     )
     return (

@@ -1,7 +1,6 @@
 """How well heads separate what they select: against chance and random weights, with bounds, head by head."""
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from reports.charts import separation as charts
 from reports.charts.separation import BOUNDED
@@ -15,6 +14,7 @@ from reports.figures.parts import (
     Source,
     has_values,
     only_row,
+    select_rows,
 )
 from reports.findings import bounds as bounds_findings
 from reports.findings import chance as chance_findings
@@ -70,7 +70,7 @@ def _describe_references(source: Source) -> str:
 def _build_metric(source: Source, metric: str) -> Figure:
     """Build one metric of the whole model against N, with the nulls and the twin (Figure 5)."""
     draft = Draft(f"{metric}-by-n", f"{numbers.NAMES[metric]} against N", source.ask_shown("bounds_by_n"))
-    table = draft.table.filter(pc.equal(draft.table["metric"], metric))
+    table = select_rows(draft.table, "metric", metric)
     rows = separation_findings.join_bounds(table.to_pylist(), metric)
     if not rows:
         return draft.leave_empty(NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
@@ -130,7 +130,7 @@ def build_heads(source: Source) -> Section:
 def build_bounded(source: Source, metric: str) -> Figure:
     """One metric of the whole model against N, with all its bounds (Figure 5)."""
     draft = Draft(f"{metric.replace('_', '-')}-bounds", BOUNDED[metric], source.ask_shown("bounds_by_n"))
-    table = draft.table.filter(pc.equal(draft.table["metric"], metric))
+    table = select_rows(draft.table, "metric", metric)
     rows = separation_findings.join_bounds(table.to_pylist(), metric)
     if not rows:
         return draft.leave_empty(NOT_ANALYSED if source.last_n else NOTHING_SELECTED)
@@ -179,7 +179,7 @@ def _build_elbows(source: Source) -> Figure:
 def _build_spread(source: Source) -> Figure:
     draft = Draft("precision-recall", "Precision and Recall over heads", source.ask_query("curves_by_n"))
     metrics = ("precision", "recall")
-    table = draft.table.filter(pc.or_(*(pc.equal(draft.table["metric"], metric) for metric in metrics)))
+    table = select_rows(draft.table, "metric", *metrics)
     if not table.num_rows:
         return draft.leave_empty(NOTHING_SELECTED)
     rows: list[numbers.Row] = table.to_pylist()

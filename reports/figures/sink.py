@@ -22,7 +22,7 @@ def _build_effect(source: Source) -> Figure:
     if not has_values(draft.table, "correlation"):
         return draft.leave_empty(_explain_absence(source, draft.rows))
     peak = sink_findings.select_shown(draft.rows)["n"]
-    heads = source.ask_query("explorer_heads", n=peak).table
+    heads = source.ask_query("sink_heads", n=peak).table
     seen = bool(sink_findings.select_sink_points(heads.to_pylist()))
     return draft.show(
         numbers.join_sentences(

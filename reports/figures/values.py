@@ -1,9 +1,7 @@
 """Value states: norms (Assumption 1) and similarity (Assumption 2)."""
 
-import pyarrow.compute as pc
-
 from reports.charts import values as charts
-from reports.figures.parts import NOT_ANALYSED, Draft, Figure, Source, has_values, only_row
+from reports.figures.parts import NOT_ANALYSED, Draft, Figure, Source, has_values, only_row, select_rows
 from reports.findings import numbers
 from reports.findings import values as findings
 
@@ -81,7 +79,7 @@ _WHICH = {"best": "Best fit", "median": "Median fit", "worst": "Worst fit"}
 
 def _build_model(source: Source) -> Figure:
     draft = Draft("similarity-model", "Similarity against distance", source.ask_study("similarity_curves"))
-    table = draft.table.filter(pc.equal(draft.table["which"], "model"))
+    table = select_rows(draft.table, "which", "model")
     if not has_values(table, "mean_cosine"):
         return draft.leave_empty(_explain_no_fit(source))
     model = only_row(source.ask_study("assumption_similarity_model"))
@@ -104,7 +102,7 @@ def _build_model(source: Source) -> Figure:
 
 def _build_curves(source: Source) -> Figure:
     draft = Draft("similarity-heads", "Similarity in single KV heads", source.ask_study("similarity_curves"))
-    tables = {which: draft.table.filter(pc.equal(draft.table["which"], which)) for which in _WHICH}
+    tables = {which: select_rows(draft.table, "which", which) for which in _WHICH}
     known = {which: table for which, table in tables.items() if has_values(table, "mean_cosine")}
     if not known:
         return draft.leave_empty(_explain_no_fit(source))
@@ -117,7 +115,7 @@ def _build_curves(source: Source) -> Figure:
         ),
         "KV heads are ranked by the mean absolute error of the exponential; the axes are the same for all. In Section "
         "3.2 of the paper the exponential follows the curves of most heads.",
-        part=draft.table.filter(pc.not_equal(draft.table["which"], "model")),
+        part=select_rows(draft.table, "which", *_WHICH),
         paper="Figure 3",
         tab="2: similarity",
         charts=tuple(

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from reports.findings.numbers import Row, count, number
+from reports.findings.numbers import Row, count, format_with_interval, number
 
 VERDICTS = {
     "supported": ("✓", "Supported"),
@@ -54,10 +54,10 @@ def format_threshold(part: Row) -> str:
 
 
 def format_interval(row: Row, name: str = "value", *, low: str = "low", high: str = "high") -> str:
-    """Format a value with its interval; empty without a value."""
+    """Format a value with its interval over its ``sequences``, if it says how many; empty without a value."""
     if row[name] is None:
         return ""
-    return number(row[name]) + (f" ({number(row[low])} to {number(row[high])})" if row[low] is not None else "")
+    return format_with_interval(row[name], row[low], row.get(high), sequences=row.get("sequences") or 0)
 
 
 def format_parts(claim: Row) -> str:

@@ -169,8 +169,9 @@ def describe_dimensions(heads: Sequence[Row]) -> str:
     zero = len(heads) - len(rows)
     has = "has" if zero == 1 else "have"
     between = describe_range(rows, "effective_dimension", _name_kv_head, "KV head")
+    sizes = join_words([f"{size:,}" for size in sorted({row["head_dim"] for row in rows})])
     return join_sentences(
-        f"The effective dimension of KV heads is {between}; the median is "
+        f"Of {sizes} dimensions, the effective dimension of KV heads is {between}; the median is "
         f"{number(median(row['effective_dimension'] for row in rows))}, and the median share of the first three "
         f"directions is {percent(median(map(_sum_shares, rows)))}.",
         f"{count(zero, 'KV head')} whose value states have norm 0 {has} none." if zero else "",
@@ -178,4 +179,4 @@ def describe_dimensions(heads: Sequence[Row]) -> str:
 
 
 def _name_kv_head(row: Row) -> str:
-    return f"layer {row['layer']}, KV head {row['kv_head']} of {row['head_dim']} dimensions"
+    return f"layer {row['layer']}, KV head {row['kv_head']}"

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from reports.findings.claims import format_interval
-from reports.findings.numbers import Row, count, join_sentences, number, percent
+from reports.findings.numbers import Row, count, format_with_interval, join_sentences, number, percent
 from reports.findings.taxonomy import describe_other_range
 
 CURVES = {
@@ -52,9 +51,9 @@ def _describe_axis(row: Row) -> str:
 
 def _format_share(row: Row) -> str:
     """A share with its interval, in percent."""
-    ends = [row["value_low"], row["value_high"]]
-    interval = "" if ends[0] is None else f" ({' to '.join(percent(end) for end in ends)})"
-    return percent(row["value"]) + interval
+    return format_with_interval(
+        row["value"], row["value_low"], row["value_high"], percent, sequences=row.get("sequences") or 0
+    )
 
 
 def name_patterns(row: Row) -> str:
@@ -64,7 +63,7 @@ def name_patterns(row: Row) -> str:
 
 def describe_label(row: Row) -> str:
     """A label of a head with its share and lift (``labels_of_heads``)."""
-    share = format_interval(row, "share", low="share_low", high="share_high")
+    share = format_with_interval(row["share"], row["share_low"], row["share_high"], percent, sequences=row["sequences"])
     if row["label"] == "diffuse":
         return f"diffuse: entropy {share} of the largest possible"
     return f"{row['label']}: {share} of its weight, {number(row['lift'])} times chance"

@@ -15,10 +15,14 @@ def describe_key_budgets(rows: Sequence[Row], measures: Sequence[Row]) -> str:
         return ""
     (row,) = rows
     kept = format_interval(row, "n_90")
-    text = f"To keep 90 % of its weight, the mean head keeps {kept} of {number(row['n_keys'])} keys"
+    ends = [row["fewest"], row["most"]]
+    windowed = any(end["n_keys"] != row["n_keys"] for end in ends)
+    mean = " that a head has on average" if windowed else ""
+    text = f"To keep 90 % of its weight, the mean head keeps {kept} of the {number(row['n_keys'])} keys{mean}"
     if row["heads"] > 1:
-        ends = (f"{format_interval(row[end], 'n_90')} in {name_head(row[end])}" for end in ("fewest", "most"))
-        text += f", from {' to '.join(ends)}"
+        keys = [f" of {number(end['n_keys'])}" if windowed else "" for end in ends]
+        heads = (f"{format_interval(end, 'n_90')}{of} in {name_head(end)}" for end, of in zip(ends, keys, strict=True))
+        text += f", from {' to '.join(heads)}"
     known = {measure["measure"]: measure for measure in measures if measure["value"] is not None}
     compared = [
         f"with {words} {format_interval(known[name], low='value_low', high='value_high')}"

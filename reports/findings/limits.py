@@ -54,10 +54,11 @@ def describe_critical_n(heads: Sequence[Row]) -> str:
     if not known:
         return "In no head do the selected keys come as near to the rest as keys at random."
     ones = sum(row["critical_n"] == 1 for row in known)
+    of = "" if len(known) == len(heads) else f" of the {len(known):,} that have one"
     text = (
         f"The first N at which the selected keys are no farther from the rest than N at random is "
-        f"{number(median(row['critical_n'] for row in known))} in the median of the {len(known):,} of "
-        f"{count(len(heads), 'head')} that have one, and 1 in {ones:,}."
+        f"{number(median(row['critical_n'] for row in known))} in the median head{of}, and 1 in {ones:,} of "
+        f"{count(len(heads), 'head')}."
     )
     until = drop_nulls(heads, "last_nearer_n")
     if not until:
@@ -85,7 +86,8 @@ def describe_distance_fits(fits: Sequence[Row]) -> str:
         least, most = find_ends(against_keys, "exponent")
         ends = [least] if least is most else [least, most]
         powers = " and ".join(f"{format_exponent(row)} at N = {row['n']:,}" for row in ends)
-        clauses.append(f"In the number of keys the power is {'between ' if len(ends) > 1 else ''}{powers}.")
+        of = "between" if len(ends) > 1 else "of"
+        clauses.append(f"At one N it scales as the number of keys to a power {of} {powers}.")
     return join_sentences(*clauses)
 
 
@@ -100,19 +102,22 @@ def describe_convergence(rows: Sequence[Row], fits: Sequence[Row]) -> str:
     ``fits`` are ``limit_exponents_of_model``.
     """
     first, last = find_ends(rows, "n_keys")
+    most = "up to " if any(row["least_keys"] < row["n_keys"] for row in rows) else ""
     if first["n_keys"] == last["n_keys"]:
         return (
-            f"With {last['n_keys']:,} keys, the mean head has effectively {percent(last['effective_share'])} of them, "
-            f"and {percent(last['n_90_share'])} hold 90 % of its weight; for uniform weights: 100 % and 90 %."
+            f"With {most}{last['n_keys']:,} keys, the mean head has effectively {percent(last['effective_share'])} of "
+            f"its keys, and {percent(last['n_90_share'])} hold 90 % of its weight; for uniform weights: 100 % and 90 %."
         )
     slope = {row["measure"]: row for row in fits}.get("effective_share")
     way = "rise" if last["effective_share"] > first["effective_share"] else "fall"
     text = (
-        f"From {first['n_keys']:,} to {last['n_keys']:,} keys, effective keys {way} from "
+        f"From {most}{first['n_keys']:,} to {most}{last['n_keys']:,} keys, effective keys {way} from "
         f"{percent(first['effective_share'])} to {percent(last['effective_share'])} of all in the mean head; for "
         "weights that converge to uniform ones they would rise to 100 %."
     )
-    return join_sentences(text, f"Exponent in the number of keys: {format_exponent(slope)}." if slope else "")
+    return join_sentences(
+        text, f"Their share scales as the number of keys to the power of {format_exponent(slope)}." if slope else ""
+    )
 
 
 def describe_head_convergence(heads: Sequence[Row]) -> str:

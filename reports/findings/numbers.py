@@ -31,6 +31,21 @@ def percent(share: float) -> str:
     return f"{'over 99.9' if written == '100' and share < 1 else written}\u00a0%"
 
 
+def format_with_interval(
+    value: float, low: float | None, high: float | None, write: Callable[[float], str] = number, *, sequences: int = 0
+) -> str:
+    """Write a number with its 95 % interval, if it has one: ``0.5 (0.4 to 0.6)``.
+
+    An interval without width says nothing about other texts; that all ``sequences`` have this number is written
+    instead.
+    """
+    if low is None or high is None:
+        return write(value)
+    if low == high:
+        return f"{write(value)} (in {f'each of {sequences:,} sequences' if sequences > 1 else 'every sequence'})"
+    return f"{write(value)} ({write(low)} to {write(high)})"
+
+
 def percents(low: float, high: float) -> str:
     """Format the ends of an interval of shares as percentages: ``64.2 to 69.4 %``."""
     first, _ = percent(low).split("\u00a0%")

@@ -58,7 +58,7 @@ def explain_no_sink_effect(curve: Sequence[Row]) -> str:
 
 
 def describe_sink_heads(heads: Sequence[Row], n: int) -> str:
-    """Ranges of the correlated quantities over heads (``explorer_heads`` at ``n``)."""
+    """Ranges of the correlated quantities over heads (``sink_heads`` at ``n``)."""
     rows = select_sink_points(heads)
     return (
         f"At N = {n}, ρ₀ of {count(len(rows), 'head')} is {describe_range(rows, 'rho_0')}, and Recall "
@@ -67,5 +67,5 @@ def describe_sink_heads(heads: Sequence[Row], n: int) -> str:
 
 
 def select_sink_points(heads: Sequence[Row]) -> list[Row]:
-    """The heads that have both ρ_0 and Recall (``explorer_heads``)."""
+    """The heads that have both ρ_0 and Recall (``sink_heads``)."""
     return drop_nulls(drop_nulls(heads, "rho_0"), "recall")

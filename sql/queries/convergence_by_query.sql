@@ -1,10 +1,11 @@
 -- grain:   one row per query
--- inputs:  convergence_model, keys_of_queries; $study
+-- inputs:  convergence, convergence_model, keys_of_queries; $study
 -- meaning: how close the model's weights are to uniform ones at each context size, mean and 10 % and 90 % quantiles
---          over heads; n_keys: largest number of keys of a head
+--          over heads; n_keys, least_keys: largest and smallest number of keys of a head
 SELECT
     query,
-    n_keys,
+    keys.n_keys,
+    least_keys,
     heads,
     sequences,
     effective_share,
@@ -14,6 +15,9 @@ SELECT
     n_90_share_p10,
     n_90_share_p90
 FROM convergence_model
-JOIN keys_of_queries($study) USING (query)
+JOIN keys_of_queries($study) AS keys USING (query)
+JOIN (
+    SELECT query, min(n_keys) AS least_keys FROM convergence WHERE study = $study GROUP BY query
+) AS fewest USING (query)
 WHERE study = $study
 ORDER BY query

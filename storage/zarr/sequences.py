@@ -16,10 +16,9 @@ from dataclasses import asdict
 from functools import cached_property, partial
 from math import prod
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from storage.errors import DerivedDamageError, UserError, refuse_newer
@@ -27,6 +26,9 @@ from storage.files.differences import find_differences
 from storage.files.places import LocalPlace, Place
 from storage.zarr import shards
 from storage.zarr.arrays import FORMAT_VERSION, ArraySpec, LayerSize
+
+if TYPE_CHECKING:
+    import zarr
 
 
 class SequenceStore:
@@ -41,7 +43,7 @@ class SequenceStore:
     absent: frozenset[str]
     """Names of the optional arrays that the store was made without; they read as fill."""
 
-    def __init__(self, path: Place, group: zarr.Group, specs: Sequence[ArraySpec]) -> None:
+    def __init__(self, path: Place, group: "zarr.Group", specs: Sequence[ArraySpec]) -> None:
         self.path = path
         self.specs = {spec.name: spec for spec in specs}
         self._group = group
@@ -61,6 +63,8 @@ class SequenceStore:
             If it does not exist, if its format is of another version (``NewerError`` if that is newer), or if its
             arrays are not the declared ones.
         """
+        import zarr
+
         if not path.exists():
             msg = f"There is no store at {path}; run the study first"
             raise UserError(msg)
@@ -241,7 +245,7 @@ class SequenceStore:
         has_sequences, has_chunks = (self.path.has_folder(f"{array}/{CHUNKS}") for array in (LEDGER, name))
         return name in recorded or (has_sequences is True and has_chunks is False)
 
-    def array(self, name: str) -> zarr.Array[Any]:
+    def array(self, name: str) -> "zarr.Array[Any]":
         """The Zarr array ``name``, in the type it is stored in.
 
         Raises
@@ -257,14 +261,16 @@ class SequenceStore:
             raise UserError(msg)
         return self._require_array(name)
 
-    def _require_array(self, name: str) -> zarr.Array[Any]:
+    def _require_array(self, name: str) -> "zarr.Array[Any]":
         if (array := self._find_array(name)) is None:
             msg = f"The store {self.path} has no array '{name}'; run the study again with --fresh"
             raise UserError(msg)
         return array
 
-    def _find_array(self, name: str) -> zarr.Array[Any] | None:
+    def _find_array(self, name: str) -> "zarr.Array[Any] | None":
         """The array, or None if the store does not have it; its document is read once."""
+        import zarr
+
         if name in self._arrays:
             return self._arrays[name]
         try:
@@ -459,7 +465,7 @@ class _CheckedArray:
     read.
     """
 
-    def __init__(self, store: SequenceStore, name: str, array: zarr.Array[Any]) -> None:
+    def __init__(self, store: SequenceStore, name: str, array: "zarr.Array[Any]") -> None:
         self._store, self.name, self._require_array = store, name, array
         self.shape, self.dtype = array.shape, array.dtype
 
@@ -520,7 +526,7 @@ def _list_parts(index: tuple[Any, ...], shape: tuple[int, ...]) -> list[slice] |
     return parts
 
 
-def _build_shard_name(array: zarr.Array[Any], sequence: int) -> str:
+def _build_shard_name(array: "zarr.Array[Any]", sequence: int) -> str:
     """The name in its store of the file that holds one sequence of an array."""
     return f"{array.basename}/{array.metadata.encode_chunk_key((sequence, *[0] * (array.ndim - 1)))}"
 
@@ -588,6 +594,8 @@ def _create_documents(
     layers: Sequence[LayerSize],
 ) -> None:
     """Create the documents of an empty store in ``folder``."""
+    import zarr
+
     group = zarr.create_group(
         folder,
         attributes={

@@ -17,17 +17,19 @@ from io import FileIO
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import google_crc32c
 import numpy as np
-import zarr
-from numcodecs import Blosc  # type: ignore[import-untyped]  # it has no types
 from numpy.typing import NDArray
-from zarr.codecs import BloscCodec, Crc32cCodec
 
 from storage.files.places import Part
 from storage.zarr.arrays import Compression
+
+if TYPE_CHECKING:
+    import zarr
+    from numcodecs import Blosc  # type: ignore[import-untyped]  # it has no types
+    from zarr.codecs import BloscCodec, Crc32cCodec
 
 WORKERS = min(4, os.cpu_count() or 1)
 """Threads that encode chunks while one writes; at most one more chunk than these is held in memory."""
@@ -46,9 +48,6 @@ CHECKSUM = 4
 EMPTY = 2**64 - 1
 """Offset and length of a chunk that is not stored, because it contains only fill."""
 
-SHUFFLES = {"noshuffle": Blosc.NOSHUFFLE, "shuffle": Blosc.SHUFFLE, "bitshuffle": Blosc.BITSHUFFLE}
-
-
 BLOSC: dict[str, dict[str, Any]] = {
     "zstd": {"cname": "zstd", "clevel": 1, "shuffle": "shuffle", "blocksize": 2**18},
     "blosclz": {"cname": "blosclz", "clevel": 1, "shuffle": "shuffle", "blocksize": 2**18},
@@ -63,8 +62,10 @@ large blocks too, because each has a cost of its own.
 """
 
 
-def select_codecs(compression: Compression) -> list[BloscCodec | Crc32cCodec]:
+def select_codecs(compression: Compression) -> "list[BloscCodec | Crc32cCodec]":
     """The codecs of a new array: the compressor of its chunks, if any, then their checksum."""
+    from zarr.codecs import BloscCodec, Crc32cCodec
+
     return [*([] if compression == "none" else [BloscCodec(**BLOSC[compression])]), Crc32cCodec()]
 
 
@@ -80,7 +81,7 @@ def start_workers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(WORKERS, "encode")
 
 
-def encode_shard(array: zarr.Array[Any], data: NDArray[Any], pool: Executor) -> Iterator[Part]:
+def encode_shard(array: "zarr.Array[Any]", data: NDArray[Any], pool: Executor) -> Iterator[Part]:
     """The bytes of one shard of ``array``.
 
     Parameters
@@ -116,17 +117,20 @@ def _slice_block(position: tuple[int, ...], chunk: tuple[int, ...]) -> tuple[sli
     return tuple(slice(at * size, (at + 1) * size) for at, size in zip(position, chunk, strict=True))
 
 
-def _read_compressor(array: zarr.Array[Any]) -> Blosc | None:
+def _read_compressor(array: "zarr.Array[Any]") -> "Blosc | None":
     """The compressor of the chunks of ``array`` according to its document; None if they are not compressed."""
+    from numcodecs import Blosc
+    from zarr.codecs import BloscCodec
+
     for codec in array.compressors:
         if isinstance(codec, BloscCodec):
             given: Any = codec.to_dict()["configuration"]
-            return Blosc(given["cname"], given["clevel"], SHUFFLES[given["shuffle"]], given["blocksize"])
+            return Blosc(given["cname"], given["clevel"], getattr(Blosc, given["shuffle"].upper()), given["blocksize"])
     return None
 
 
 def _encode_block(
-    block: NDArray[Any], *, dtype: np.dtype[Any], fill: Any, compressor: Blosc | None
+    block: NDArray[Any], *, dtype: np.dtype[Any], fill: Any, compressor: "Blosc | None"
 ) -> tuple[Part, ...]:
     """The bytes of one chunk; none if all of it is fill."""
     with np.errstate(over="raise"):
@@ -136,7 +140,7 @@ def _encode_block(
     return _append_checksum(_view_bytes(chunk) if compressor is None else compressor.encode(chunk))
 
 
-def read_shards(array: zarr.Array[Any], files: Iterable[Path], where: Sequence[slice], out: NDArray[Any]) -> None:
+def read_shards(array: "zarr.Array[Any]", files: Iterable[Path], where: Sequence[slice], out: NDArray[Any]) -> None:
     """Read the same part of some shards of ``array``, chunk by chunk; what is not stored is fill.
 
     Parameters
@@ -188,7 +192,7 @@ def _read_index(file: FileIO, counts: Sequence[int]) -> NDArray[np.uint64]:
     return _remove_checksum(content).view("<u8").reshape(*counts, 2)
 
 
-def _decode_block(content: bytes, compressor: Blosc | None, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _decode_block(content: bytes, compressor: "Blosc | None", dtype: np.dtype[Any]) -> NDArray[Any]:
     """The numbers of one chunk."""
     data = _remove_checksum(content)
     return np.frombuffer(data if compressor is None else compressor.decode(data), dtype)

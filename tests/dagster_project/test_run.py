@@ -24,14 +24,14 @@ MODULES = """
 import json, sys
 from dagster_project.command.cli import main
 
-sys.argv = ["attention-geometry", "run", "mine", "--home", sys.argv[1]]
+sys.argv[0] = "attention-geometry"
 try:
     main()
 except SystemExit as end:
     assert not end.code
 print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 """
-"""A run, and the names of all modules that are loaded when it has ended."""
+"""A command, and the names of all modules that are loaded when it has ended."""
 
 
 def states(home: Path) -> dict[str, tuple[bytes, int]]:
@@ -52,7 +52,7 @@ def changed(before: dict[str, tuple[bytes, int]], after: dict[str, tuple[bytes, 
 def test_with_nothing_to_do_nothing_is_written_and_little_is_loaded(copied: Path) -> None:
     before = states(copied)
     done = subprocess.run(
-        [sys.executable, "-c", MODULES, copied],
+        [sys.executable, "-c", MODULES, "run", "mine", "--home", copied],
         env=environment(),
         capture_output=True,
         text=True,
@@ -66,6 +66,14 @@ def test_with_nothing_to_do_nothing_is_written_and_little_is_loaded(copied: Path
     assert f"Report: {copied}/reports/mine.html" in done.stdout
     assert "mine: mean over heads and sequences" in done.stdout
     assert states(copied) == before
+
+
+def test_a_page_is_written_without_the_libraries_of_tensors_and_of_data_frames(copied: Path) -> None:
+    command = [sys.executable, "-c", MODULES, "report", "mine", "--home", copied]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=True)
+    modules = set(json.loads(done.stderr.strip().split("\n")[-1]))
+    assert {"altair", "dagster", "duckdb", "pyarrow"} <= modules
+    assert not {"torch", "scipy", "zarr", "pandas", "polars"} & modules
 
 
 def test_a_file_that_is_written_would_have_been_noticed(copied: Path) -> None:

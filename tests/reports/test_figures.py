@@ -3,9 +3,12 @@
 import re
 
 import duckdb
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from reports.figures import Figure
+from reports.figures.parts import convert_column, select_rows
 from tests.made_up import MadeUp, warehouse
 from tests.reports.conftest import SMALL, SYNTHETIC, THREE, Build
 from tests.reports.drawings import assert_described, build_figures, changed
@@ -171,3 +174,11 @@ def test_a_change_of_its_rows_shows_in_a_figure(
             assert told_after != told or not sentences, change
             assert drawn_after != drawn or not rows, change
             assert not {"None", "nan"} & set(re.findall(r"\w+", told_after)), change
+
+
+def test_rows_are_selected_by_the_values_of_a_column() -> None:
+    table = pa.table({"which": ["model", "best", None, "worst", "best"], "n": [1, 2, 3, 4, 5]})
+    assert select_rows(table, "which", "best", "worst")["n"].to_pylist() == [2, 4, 5]
+    assert select_rows(table, "which").num_rows == 0
+    for column in (np.arange(6)[::2], np.linspace(0, 1, 9), np.arange(11) % 3 == 0):
+        assert convert_column(column).equals(pa.array(column))

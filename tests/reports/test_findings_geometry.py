@@ -148,13 +148,15 @@ def test_the_heaviest_keys_are_those_of_the_first_ranks() -> None:
 def test_effective_dimensions_are_compared_over_heads() -> None:
     rows = [of_kv_head(2.0), of_kv_head(4.0, 0, 1), of_kv_head(8.0, 5), of_kv_head(None, 5, 1)]
     text = geometry_findings.describe_dimensions(rows)
-    assert (
-        "is 2 (layer 0, KV head 0 of 64 dimensions) to 8 (layer 5, KV head 0 of 64 dimensions); the median is 4,"
-        in text
+    assert text.startswith(
+        "Of 64 dimensions, the effective dimension of KV heads is 2 (layer 0, KV head 0) to 8 (layer 5, KV head 0); "
+        "the median is 4,"
     )
     assert text.endswith("1 KV head whose value states have norm 0 has none.")
-    assert " is 2 (layer 0, KV head 0 of 64 dimensions); " in geometry_findings.describe_dimensions([of_kv_head(2.0)])
-    assert "dimensions, and 1 other KV head); " in geometry_findings.describe_dimensions([of_kv_head(2.0)] * 2)
+    assert " is 2 (layer 0, KV head 0); " in geometry_findings.describe_dimensions([of_kv_head(2.0)])
+    assert "KV head 0, and 1 other KV head); " in geometry_findings.describe_dimensions([of_kv_head(2.0)] * 2)
+    mixed = geometry_findings.describe_dimensions([of_kv_head(2.0), of_kv_head(4.0, 1) | {"head_dim": 32}])
+    assert mixed.startswith("Of 32 and 64 dimensions, ")
     assert "all value states but the sink’s have norm 0" in geometry_findings.describe_dimensions([of_kv_head(None)])
 
 

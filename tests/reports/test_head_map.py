@@ -9,7 +9,7 @@ import pytest
 
 from reports.charts import head_map as charts
 from reports.figures import explorer, find_source
-from reports.findings.head_map import describe_map
+from reports.findings.head_map import describe_label, describe_map
 from reports.queries import ask
 from tests.made_up import warehouse
 from tests.reports.conftest import DEGENERATE, THREE, Writer
@@ -103,6 +103,14 @@ def test_the_sentence_says_what_the_axes_are_and_how_firm_the_kinds_are() -> Non
         "Two axes hold 70\xa0% of"
     )
     assert describe_map(rows(), AXES, [], []).startswith("To the right")
+
+
+def test_a_label_is_told_with_its_share_in_percent() -> None:
+    row = {"label": "sink", "share": 0.9999, "share_low": 0.9998, "share_high": 1.0, "lift": 88.0, "sequences": 8}
+    told = describe_label(row).replace("\xa0", " ")
+    assert told == "sink: over 99.9 % (over 99.9 % to 100 %) of its weight, 88 times chance"
+    alike = describe_label(row | {"label": "diffuse", "share": 0.5, "share_low": 0.5, "share_high": 0.5})
+    assert alike.replace("\xa0", " ") == "diffuse: entropy 50 % (in each of 8 sequences) of the largest possible"
 
 
 def test_rows_are_those_of_their_tables(three: duckdb.DuckDBPyConnection) -> None:

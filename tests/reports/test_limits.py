@@ -91,10 +91,10 @@ def head(critical: int | None, until: int | None, layer: int = 0, number: int = 
 
 def test_how_many_heads_have_a_critical_n_of_1_is_told() -> None:
     ones = findings.describe_critical_n([head(1, 40), head(1, 60, number=1), head(5, 20, number=2)])
-    assert "is 1 in the median of the 3 of 3 heads that have one, and 1 in 2." in ones
+    assert "is 1 in the median head, and 1 in 2 of 3 heads." in ones
     assert "are nearer is 40 in the median head, and 60 in layer 0, head 1." in ones
     some = findings.describe_critical_n([head(8, 40), head(16, 60), head(1, 20), head(None, None)])
-    assert "is 8 in the median of the 3 of 4 heads that have one, and 1 in 1." in some
+    assert "is 8 in the median head of the 3 that have one, and 1 in 1 of 4 heads." in some
     assert findings.describe_critical_n([head(None, None)]).startswith("In no head")
 
 
@@ -139,17 +139,36 @@ def test_the_keys_of_90_per_cent_of_the_weight_are_told_with_intervals(three: du
     told = describe_key_budgets([row], [])
     assert told in limits(three, STUDY)["convergence-uniform"].finding
     assert told.startswith(f"To keep 90 % of its weight, the mean head keeps {number(row['n_90'])} (")
-    assert f"of {number(row['n_keys'])} keys, from {number(row['fewest']['n_90'])} (" in told
+    assert (
+        f"of the {number(row['n_keys'])} keys that a head has on average, from {number(row['fewest']['n_90'])} ("
+        in told
+    )
+    assert f") of {number(row['most']['n_keys'])} in layer {row['most']['layer']}, head" in told
     assert "At equal cost" not in told
 
 
+def test_heads_with_windows_keep_keys_of_their_own_number() -> None:
+    wide = {"layer": 1, "head": 0, "n_keys": 96.0, "n_90": 40.0, "low": 30.0, "high": 50.0, "sequences": 3}
+    narrow = wide | {"layer": 0, "n_keys": 32.0, "n_90": 1.0, "low": 1.0, "high": 1.0}
+    row = {"heads": 2, "n_keys": 64.0, "n_90": 20.5, "low": 15.5, "high": 25.5, "fewest": narrow, "most": wide}
+    assert describe_key_budgets([row], []) == (
+        "To keep 90 % of its weight, the mean head keeps 20.5 (15.5 to 25.5) of the 64 keys that a head has on "
+        "average, from 1 (in each of 3 sequences) of 32 in layer 0, head 0 to 40 (30 to 50) of 96 in layer 1, head 0."
+    )
+    shares = {"n_keys": 96, "least_keys": 32, "effective_share": 0.25, "n_90_share": 0.5}
+    assert findings.describe_convergence([shares], []).startswith("With up to 96 keys, the mean head")
+    assert findings.describe_convergence([shares | {"least_keys": 96}], []).startswith("With 96 keys, the mean head")
+    both = findings.describe_convergence([shares, shares | {"n_keys": 48}], [])
+    assert both.startswith("From up to 48 to up to 96 keys, effective keys ")
+
+
 def test_budgets_of_geometry_are_compared_with_those_of_the_weight() -> None:
-    one = {"layer": 0, "head": 0, "n_90": 2.0, "low": 1.5, "high": 2.5}
+    one = {"layer": 0, "head": 0, "n_keys": 8.0, "n_90": 2.0, "low": 1.5, "high": 2.5, "sequences": 3}
     row = {"heads": 1, "n_keys": 8.0, "n_90": 2.0, "low": None, "high": None, "fewest": one, "most": one}
     recall = {"measure": "recall_less_n_90", "value": -0.02, "value_low": -0.03, "value_high": -0.01}
     elbow = {"measure": "elbow_less_n_90", "value": 0.01, "value_low": -0.02, "value_high": 0.04}
     assert describe_key_budgets([row], [recall, elbow]) == (
-        "To keep 90 % of its weight, the mean head keeps 2 of 8 keys. At equal cost the loss, less that with N in "
+        "To keep 90 % of its weight, the mean head keeps 2 of the 8 keys. At equal cost the loss, less that with N in "
         "proportion to these, is with N by Recall −0.02 (−0.03 to −0.01) and with N by elbow 0.01 (−0.02 to 0.04) nats."
     )
     assert describe_key_budgets([row], [recall | {"value": None}]) == describe_key_budgets([row], [])

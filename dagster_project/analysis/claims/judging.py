@@ -157,7 +157,7 @@ def _find_reason(
         return f"the study has no {lacking[0]}" if lacking else "its measures do not exist"
     rows = max(sample.rows for _, sample, _ in parts)
     if rows < claim.least_rows:
-        return f"it rests on {rows} {claim.rows_of} and needs {claim.least_rows}"
+        return f"it needs {claim.least_rows} {claim.rows_of} and has {rows}"
     sequences = min(sample.sequences for _, sample, _ in parts)
     if sequences < LEAST_SEQUENCES:
         return f"{sequences} sequence{'s' if sequences != 1 else ''} measured, {LEAST_SEQUENCES} are needed"

@@ -1,11 +1,12 @@
 """A claim's verdict in a sentence, with the numbers it rests on."""
 
 from collections.abc import Sequence
+from math import isnan
 
 from dagster_project.analysis.claims.records import Claim, Measure, Part
 from geometry.statistics.intervals import Estimate
 from reports.findings.claims import format_threshold
-from reports.findings.numbers import number
+from reports.findings.numbers import format_with_interval
 
 Shown = tuple[Part, Measure, Estimate]
 """A part of a claim, what it measures, and the estimate."""
@@ -48,4 +49,4 @@ def name_part(part: Part, measure: Measure) -> str:
 def format_estimate(estimate: Estimate) -> str:
     """An estimate with its interval, if it has one."""
     value, low, high = (float(end) for end in (estimate.value, estimate.low, estimate.high))
-    return number(value) if low != low else f"{number(value)} ({number(low)} to {number(high)})"  # noqa: PLR0124 (NaN)
+    return format_with_interval(value, *((None, None) if isnan(low) else (low, high)))

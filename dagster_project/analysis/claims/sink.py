@@ -1,6 +1,7 @@
 """The sink's weight, and whether its similarity to other value states goes with Recall over heads (Figure 6)."""
 
 from functools import partial
+from math import ceil
 
 import numpy as np
 
@@ -98,7 +99,11 @@ def _explain_no_sinks(evidence: Evidence) -> str | None:
     if np.isnan(times).all():
         return "no head has a ρ_0: a window hides the sink"
     if sinks < LEAST_SHARE * times.size:
-        return f"position 0 gets {SINK_TIMES:g} times the uniform share in {sinks} of {times.size} heads"
+        least = ceil(LEAST_SHARE * times.size)
+        return (
+            f"position 0 gets {SINK_TIMES:g} times the uniform share in {sinks} of {times.size} heads, and {least} are "
+            "needed"
+        )
     return explain_few_groups(evidence)
 
 
@@ -108,7 +113,8 @@ def explain_few_groups(evidence: Evidence) -> str | None:
     counts = [len(np.unique(group[layer == number])) for number in np.unique(layer)]
     ways = float(np.prod([float(np.prod(np.arange(1, count + 1))) for count in counts]))
     if ways < LEAST_ARRANGEMENTS:
-        return f"KV groups can be arranged within layers in {ways:.0f} ways, {LEAST_ARRANGEMENTS} are needed"
+        said = f"{ways:.0f} way{'s' if ways != 1 else ''}"
+        return f"KV groups can be arranged within layers in {said}, {LEAST_ARRANGEMENTS} are needed"
     return None
 
 

@@ -56,9 +56,9 @@ CASES: dict[str, tuple[Changed, Changed, str]] = {
     "small_n_strongest": ({"thirds": (0.62, 0.74, 0.8)}, NO_THIRDS, "fewer than three values of N"),
     "intermediate_weakest": ({"thirds": (0.62, 0.74, 0.8)}, NO_THIRDS, "fewer than three values of N"),
     "distinguishable_share_settles": ({"thirds": (0.92, 0.74, 0.95)}, NO_THIRDS, "fewer than three values of N"),
-    "sink_raises_recall": (WEAKER_SINK, NO_SINK, "10 times the uniform share in 0 of 48 heads"),
+    "sink_raises_recall": (WEAKER_SINK, NO_SINK, "the uniform share in 0 of 48 heads, and 24 are needed"),
     "sink_effect_peaks_early": ({"first_noise": 0.15, "later_noise": 0.02}, NO_SINK, "in 0 of 48 heads"),
-    "sink_predicts_recall": ({"slope": 0.0}, {"groups": 1}, "arranged within layers in 1 ways, 1000 are needed"),
+    "sink_predicts_recall": ({"slope": 0.0}, {"groups": 1}, "arranged within layers in 1 way, 1000 are needed"),
     "sink_predicts_precision": (WEAKER_SINK, NO_SINK, "in 0 of 48 heads"),
     "sink_widens_r_min": (WEAKER_SINK, NO_SINK, "in 0 of 48 heads"),
     "norms_stable": ({"variation": 0.2}, FEW, "3 sequences measured, 4 are needed"),
@@ -138,7 +138,7 @@ def test_too_few_rows_or_sequences_are_not_tested() -> None:
     samples = {part.measure: sample for part, sample, _ in found.parts}
     few = {measure: replace(sample, rows=claim.least_rows - 1) for measure, sample in samples.items()}
     assert judge_claim(claim, _make_evidence("{}"), few).reason == (
-        f"it rests on {claim.least_rows - 1} {claim.rows_of} and needs {claim.least_rows}"
+        f"it needs {claim.least_rows} {claim.rows_of} and has {claim.least_rows - 1}"
     )
     short = {
         measure: replace(sample, of_sequences=np.append(sample.of_sequences[:3], [np.nan] * (SEQUENCES - 3)))
