@@ -177,9 +177,9 @@ SUMMARIES: tuple[Asset, ...] = (
     make_tables_asset(
         "distances",
         "distances",
-        "The model's distance of selected keys from the rest and of random ones, and convergence to uniform weights.",
-        tables=("distance_means_model", "convergence_model", "limit_exponents"),
-        version=3,
+        "Distance of selected keys from the rest, and of random ones, by head; convergence to uniform weights.",
+        tables=("distance_means", "distance_means_model", "convergence_model", "limit_exponents"),
+        version=4,
     ),
 )
 """The records of these assets, each after its parents; those that take longest begin the lists."""
