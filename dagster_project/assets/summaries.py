@@ -34,13 +34,13 @@ FITS = (
 MEANS = make_tables_asset(
     "selection_means",
     "means",
-    "Mean Precision, Recall, F and specificity of every query, head and N, keys for a share of the weight; intervals.",
+    "Means of every query, head and N: Precision, Recall, F, specificity, bounds, s_N; keys for a share of the weight.",
     tables=(
-        *("selection_means", "selection_means_model", "head_levels"),
+        *("selection_means", "selection_means_model", "head_levels", "bound_means", "diagnostics"),
         *("key_budgets", "key_budgets_layer", "key_budgets_model"),
     ),
-    version=5,
-    settings=("scale",),
+    version=6,
+    settings=("kappas", "scale"),
 )
 """The means, from which budgets of keys are taken."""
 

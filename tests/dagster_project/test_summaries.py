@@ -25,16 +25,21 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from geometry.assumptions.decay import fit_decay
 from geometry.assumptions.phases import fit_phases
-from geometry.grids import log_grid
+from geometry.bounds.lower import INGREDIENTS
+from geometry.grids import fit_over_ln_n, log_grid
 from storage.errors import UserError
 from storage.files.tables import read_table_provenance
 from storage.zarr import sequences as zarr_sequences
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
-from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, STUDY, cut, draw, measured, several
+from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, SIZES, STUDY, cut, draw, measured, several
 from tests.dagster_project.intervals import DIFFERENCE, SHARE, columns, near, of_mean
 from tests.geometry.measured_studies import measure_study
+from tests.geometry.printed_bounds import tail
+
+SCORES = {"f_r_max": "precision", "f_r_min": "recall"}
+"""The metric that each F-score follows from."""
 
 
 @pytest.fixture(scope="module")
@@ -377,7 +382,9 @@ def test_levels_of_heads_are_means_over_ln_n_of_every_sequence(home: Home) -> No
     (k_in, k_out), metrics, found = read_counts(home), open_metrics(home, NAME), rows(home, "head_levels")
     places = {(row["sequence"], row["query"], row["layer"], row["head"]): row for row in found}
     assert len(places) == len(found) == 5 * 3 * 2 * 4
-    r_min, norm_s = (np.asarray(metrics.array(name)[:], np.float64) for name in ("r_min", "norm_s"))
+    names = ("r_min", "norm_s", "a_0", "cos_sink", "cos_last")
+    r_min, norm_s, a_0, *cosines_of = (np.asarray(metrics.array(name)[:], np.float64) for name in names)
+    cosines_of_s = dict(zip(names[3:], cosines_of, strict=True))
     for (sequence, position, layer, head), row in places.items():
         query = QUERIES.index(position)
         keys = count_keys(query, layer)
@@ -392,8 +399,113 @@ def test_levels_of_heads_are_means_over_ln_n_of_every_sequence(home: Home) -> No
             wanted[name] = average(curves[name], 2, keys - 1)
             for band, start, end in zip(("first", "middle", "last"), edges[:-1], edges[1:], strict=True):
                 wanted[f"{name}_{band}"] = average(curves[name], np.ceil(start - 1e-9), np.floor(end + 1e-9))
+        for name in ("cos_sink", "cos_last"):
+            wanted |= dict(zip((f"{name}_level", f"{name}_change"), fit_over_ln_n(cosines_of_s[name][at]), strict=True))
         assert near(row, wanted, rel=1e-6)
+        seen = [*cosines_of_s["cos_sink"][at][~np.isnan(a_0[at])]]
+        assert row["cos_sink_max"] == (None if np.isnan(seen).all() else np.nanmax(seen))
     assert not near(row, {"recall": curves["recall"].mean()}, rel=1e-2)  # mutation control: N alike
+
+
+def average_known(numbers: np.ndarray) -> float:
+    """The mean of those that are known, one by one."""
+    known = [float(number) for number in numbers if not np.isnan(number)]
+    return sum(known) / len(known) if known else np.nan
+
+
+def count_rows(families: int = 1) -> int:
+    """Rows of a table of every query, layer, head and N."""
+    return sum(4 * (count_keys(query, layer) - 1) for query, layer in PLACES) * families
+
+
+def bound_slowly(parts: dict[str, float], scale: float, n: int, keys: int, kappa: float) -> dict[str, float]:
+    """Equations 7, 8, 12 and 14 of one selection of values over C, word by word; nothing where there is no bound."""
+    a = {name: value if name == "rho_out" else value / scale for name, value in parts.items()}
+    breadth = a["a_max_in"] + a["a_max_out"] + a["s_in"]
+    if not breadth > 0:
+        return {}
+    delta = a["a_min_in"] ** 2 - 2 * a["a_max_out"] * a["s_in"] * a["rho_out"]
+    miss = (keys - n) * tail(delta, breadth, SIZES["head_dim"], kappa)
+    if not np.isnan(a["a_0"]):
+        delta_0 = a["a_0"] ** 2 - (a["s_in"] * a["rho_out"]) ** 2
+        miss += (keys - n) / n * tail(delta_0, breadth, SIZES["head_dim"], kappa)
+    lower = {"precision_lower": 1 / (1 + miss), "recall_lower": max(0.0, 1 - miss)}
+    return {"margin": delta / breadth, "premise_share": float(delta > 0), **lower}
+
+
+def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
+    metrics, found = open_metrics(home, NAME), rows(home, "bound_means")
+    assert len(found) == count_rows(families=2)
+    order = [(row["query"], row["layer"], row["head"], row["family"], row["n"]) for row in found]
+    assert order == sorted(order)
+    names = (*INGREDIENTS, "precision_upper", "recall_upper", "precision_lower_scale_free", "recall_lower_scale_free")
+    arrays = {name: np.asarray(metrics.array(name)[:], np.float64) for name in (*names, "value_scale")}
+    (kappa,), apart = STUDY.analysis.kappas, 0
+    for row in found:
+        query, layer, head, n = QUERIES.index(row["query"]), row["layer"], row["head"], row["n"]
+        keys = count_keys(query, layer)
+        if row["family"] == "scale_free":
+            at = (slice(None), query, layer, head, n - 1)
+            free, recall = (arrays[f"{name}_lower_scale_free"][at] for name in ("precision", "recall"))
+            wanted = {"precision_lower": average_known(free), "recall_lower": average_known(recall)}
+            least = 2 * n / (keys + n)  # F at P = n / keys; the chord from there to 1 at P = 1
+            chord = average_known(least + (free - n / keys) / (1 - n / keys) * (1 - least))
+            wanted |= {"f_r_max_lower": chord, "f_r_min_lower": wanted["recall_lower"]}
+            empty = ("kappa", "scale", "margin", "premise_share", "precision_upper", "f_r_max_upper", "recall_upper")
+            assert [row[name] for name in empty] == [None] * len(empty)
+        else:
+            each = [
+                bound_slowly(
+                    {name: arrays[name][sequence, query, layer, head, n - 1] for name in INGREDIENTS},
+                    arrays["value_scale"][sequence, query, layer, head // 2],
+                    n,
+                    keys,
+                    kappa,
+                )
+                for sequence in range(5)
+            ]
+            each = [one | {f"{f}_lower": score(one[f"{m}_lower"]) for f, m in SCORES.items()} for one in each if one]
+            names = ("margin", "premise_share", *(f"{name}_lower" for name in ("precision", "recall", *SCORES)))
+            wanted = {name: average_known(np.array([one[name] for one in each])) for name in names}
+            for f, metric in SCORES.items():
+                upper = arrays[f"{metric}_upper"][:, query, layer, head, 0, n - 1]
+                wanted |= {f"{metric}_upper": average_known(upper), f"{f}_upper": average_known(score(upper))}
+            assert (row["kappa"], row["scale"]) == (kappa, "unit")
+            apart += not near(row, {"f_r_min_lower": score(wanted["recall_lower"])}, rel=1e-3)
+            apart += not near(row, {"precision_upper": upper[0]}, rel=1e-3)
+        assert near(row, wanted, rel=1e-12)
+    assert apart > 100  # mutation controls: F of the mean, and one sequence
+    assert {row["premise_share"] in (None, 0) for row in found} == {True, False}
+
+
+def score(x: Any) -> Any:
+    """F where the other of Precision and Recall is 1."""
+    return 2 * x / (1 + x)
+
+
+@pytest.mark.parametrize(
+    ("table", "columns_of_s"),
+    [
+        ("diagnostics", {name: name for name in ("norm_s", "norm_s_without_sink", "cos_sink", "cos_last")}),
+        ("distance_means", {"relative_distance": "distance_rest"}),
+    ],
+)
+def test_geometry_of_heads_is_the_mean_over_sequences(home: Home, table: str, columns_of_s: dict[str, str]) -> None:
+    metrics, found = open_metrics(home, NAME), rows(home, table)
+    assert len(found) == count_rows()
+    assert {row["sequences"] for row in found} == {5}
+    order = [(row["query"], row["layer"], row["head"], row["n"]) for row in found]
+    assert order == sorted(order)
+    arrays = {name: np.asarray(metrics.array(name)[:], np.float64) for name in (*columns_of_s.values(), "norm_output")}
+    apart = 0
+    for row in found:
+        at = (slice(None), QUERIES.index(row["query"]), row["layer"], row["head"])
+        over = arrays["norm_output"][at] if table == "distance_means" else 1
+        each = {column: arrays[name][(*at, row["n"] - 1)] / over for column, name in columns_of_s.items()}
+        wanted = {column: average_known(numbers) for column, numbers in each.items()}
+        assert near(row, wanted, rel=1e-6 if table == "distance_means" else 1e-12)
+        apart += not near(row, {column: numbers[0] for column, numbers in each.items()}, rel=1e-2)
+    assert apart > len(found) / 2  # mutation control: one sequence
 
 
 @pytest.mark.parametrize("most", [4 * 5 * 4 * QUERIES[-1], 4 * 2 * 4 * QUERIES[-1], 1], ids=["layer", "some", "one"])
@@ -406,11 +518,12 @@ def test_means_are_the_same_however_much_is_read_at_once(
     for table, part in compute_selection_means(open_sources(home, NAME, STUDY)):
         found[table] += part.to_pylist()
     for table, some in found.items():
-        wanted = [
-            {name: np.nan if value is None else value for name, value in row.items()} for row in rows(home, table)
-        ]
+        wanted = rows(home, table)
         assert len(some) == len(wanted) > 0
-        assert all(map(near, some, wanted)), table
+        texts = [[(row.pop("family", None), row.pop("scale", None)) for row in each] for each in (some, wanted)]
+        assert texts[0] == texts[1], table
+        numbers = [{name: np.nan if value is None else value for name, value in row.items()} for row in wanted]
+        assert all(map(near, some, numbers)), table
 
 
 @pytest.mark.one_case
@@ -492,7 +605,7 @@ def test_a_setting_has_what_depends_on_it_rebuilt(home: Home, tmp_path: Path) ->
     assert changed == {
         *("parameter_effects", "regimes_by_sequence"),
         *("coverage_by_sequence", "selection_means", "selection_means_model", "head_levels"),
-        *("key_budgets", "key_budgets_layer", "key_budgets_model"),
+        *("bound_means", "diagnostics", "key_budgets", "key_budgets_layer", "key_budgets_model"),
     }
 
 
