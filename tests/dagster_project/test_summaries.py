@@ -433,54 +433,72 @@ def bound_slowly(parts: dict[str, float], scale: float, n: int, keys: int, kappa
     return {"margin": delta / breadth, "premise_share": float(delta > 0), **lower}
 
 
-def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
-    metrics, found = open_metrics(home, NAME), rows(home, "bound_means")
-    assert len(found) == count_rows(families=2)
-    order = [(row["query"], row["layer"], row["head"], row["family"], row["n"]) for row in found]
-    assert order == sorted(order)
-    names = (*INGREDIENTS, "precision_upper", "recall_upper", "precision_lower_scale_free", "recall_lower_scale_free")
-    arrays = {name: np.asarray(metrics.array(name)[:], np.float64) for name in (*names, "value_scale")}
-    (kappa,), apart = STUDY.analysis.kappas, 0
-    for row in found:
-        query, layer, head, n = QUERIES.index(row["query"]), row["layer"], row["head"], row["n"]
-        keys = count_keys(query, layer)
-        if row["family"] == "scale_free":
-            at = (slice(None), query, layer, head, n - 1)
-            free, recall = (arrays[f"{name}_lower_scale_free"][at] for name in ("precision", "recall"))
-            wanted = {"precision_lower": average_known(free), "recall_lower": average_known(recall)}
-            least = 2 * n / (keys + n)  # F at P = n / keys; the chord from there to 1 at P = 1
-            chord = average_known(least + (free - n / keys) / (1 - n / keys) * (1 - least))
-            wanted |= {"f_r_max_lower": chord, "f_r_min_lower": wanted["recall_lower"]}
-            empty = ("kappa", "scale", "margin", "premise_share", "precision_upper", "f_r_max_upper", "recall_upper")
-            assert [row[name] for name in empty] == [None] * len(empty)
-        else:
-            each = [
-                bound_slowly(
-                    {name: arrays[name][sequence, query, layer, head, n - 1] for name in INGREDIENTS},
-                    arrays["value_scale"][sequence, query, layer, head // 2],
-                    n,
-                    keys,
-                    kappa,
-                )
-                for sequence in range(5)
-            ]
-            each = [one | {f"{f}_lower": score(one[f"{m}_lower"]) for f, m in SCORES.items()} for one in each if one]
-            names = ("margin", "premise_share", *(f"{name}_lower" for name in ("precision", "recall", *SCORES)))
-            wanted = {name: average_known(np.array([one[name] for one in each])) for name in names}
-            for f, metric in SCORES.items():
-                upper = arrays[f"{metric}_upper"][:, query, layer, head, 0, n - 1]
-                wanted |= {f"{metric}_upper": average_known(upper), f"{f}_upper": average_known(score(upper))}
-            assert (row["kappa"], row["scale"]) == (kappa, "unit")
-            apart += not near(row, {"f_r_min_lower": score(wanted["recall_lower"])}, rel=1e-3)
-            apart += not near(row, {"precision_upper": upper[0]}, rel=1e-3)
-        assert near(row, wanted, rel=1e-12)
-    assert apart > 100  # mutation controls: F of the mean, and one sequence
-    assert {row["premise_share"] in (None, 0) for row in found} == {True, False}
-
-
 def score(x: Any) -> Any:
     """F where the other of Precision and Recall is 1."""
     return 2 * x / (1 + x)
+
+
+def average_printed(arrays: dict[str, np.ndarray], at: tuple[Any, ...], keys: int, kappa: float) -> dict[str, float]:
+    """Means of the printed bounds of one N; ``at`` is (sequences, query, layer, head, index of N)."""
+    *place, index = at
+    parts, scale = {name: arrays[name][at] for name in INGREDIENTS}, arrays["value_scale"][*place[:3], place[3] // 2]
+    each = [
+        bound_slowly({name: part[sequence] for name, part in parts.items()}, scale[sequence], index + 1, keys, kappa)
+        for sequence in range(len(scale))
+    ]
+    each = [one | {f"{f}_lower": score(one[f"{m}_lower"]) for f, m in SCORES.items()} for one in each if one]
+    names = ("margin", "premise_share", *(f"{name}_lower" for name in (*SCORES, *SCORES.values())))
+    means = {name: average_known(np.array([one[name] for one in each])) for name in names}
+    for f, metric in SCORES.items():
+        upper = arrays[f"{metric}_upper"][at]
+        means |= {f"{metric}_upper": average_known(upper), f"{f}_upper": average_known(score(upper))}
+    return means
+
+
+def average_free(arrays: dict[str, np.ndarray], at: tuple[Any, ...], keys: int) -> dict[str, float]:
+    """Means of the scale-free bounds of one N, that of F(r_max) on the chord from P = n / keys to P = 1."""
+    precision, recall = (arrays[f"{name}_lower_scale_free"][at] for name in ("precision", "recall"))
+    least = (at[-1] + 1) / keys
+    chord = score(least) + (precision - least) / (1 - least) * (1 - score(least))
+    of_recall = dict.fromkeys(("recall_lower", "f_r_min_lower"), average_known(recall))
+    none = ("kappa", "margin", "premise_share", *(f"{name}_upper" for name in (*SCORES, *SCORES.values())))
+    means = {"precision_lower": average_known(precision), "f_r_max_lower": average_known(chord)}
+    return means | of_recall | dict.fromkeys(none, np.nan)
+
+
+def check_bounds(home: Home, study: Study) -> None:
+    """Every row of ``bound_means`` is the mean of the bounds of its selections, read slowly."""
+    metrics, found, kappas = open_metrics(home, NAME), rows(home, "bound_means"), study.analysis.kappas
+    assert len(found) == count_rows(families=len(kappas) + 1)
+    order = [(row["query"], row["layer"], row["head"], row["family"], row["kappa"] or 0, row["n"]) for row in found]
+    assert order == sorted(order)
+    names = [f"{metric}_{kind}" for metric in SCORES.values() for kind in ("upper", "lower_scale_free")]
+    arrays = {name: np.asarray(metrics.array(name)[:], np.float64) for name in (*INGREDIENTS, *names, "value_scale")}
+    if study.analysis.scale == "raw":
+        arrays["value_scale"][:] = 1
+    apart = [0, 0]
+    for row in found:
+        at = (slice(None), QUERIES.index(row["query"]), row["layer"], row["head"], row["n"] - 1)
+        keys = count_keys(*at[1:3])
+        if row["family"] == "scale_free":
+            assert row["scale"] is None
+            assert near(row, average_free(arrays, at, keys), rel=1e-12)
+            continue
+        uppers = {
+            name: arrays[name][..., kappas.index(row["kappa"]), :] for name in ("precision_upper", "recall_upper")
+        }
+        wanted = average_printed(arrays | uppers, at, keys, row["kappa"])
+        assert near(row, wanted, rel=1e-12)
+        assert row["scale"] == study.analysis.scale
+        apart[0] += not near(row, {"f_r_max_upper": score(wanted["precision_upper"])}, rel=1e-9, abs_=0)
+        first = average_printed(arrays | uppers, (slice(1), *at[1:]), keys, row["kappa"])
+        apart[1] += not near(row, {"margin": first["margin"]}, rel=1e-3)
+    assert min(apart) > 100  # mutation controls: F of the mean, and one sequence
+    assert {row["premise_share"] in (None, 0) for row in found} == {True, False}
+
+
+def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
+    check_bounds(home, STUDY)
 
 
 @pytest.mark.parametrize(
@@ -607,6 +625,7 @@ def test_a_setting_has_what_depends_on_it_rebuilt(home: Home, tmp_path: Path) ->
         *("coverage_by_sequence", "selection_means", "selection_means_model", "head_levels"),
         *("bound_means", "diagnostics", "key_budgets", "key_budgets_layer", "key_budgets_model"),
     }
+    check_bounds(copied, other)
 
 
 def test_claims_of_a_study_that_is_not_landed_cannot_be_judged(home: Home) -> None:
