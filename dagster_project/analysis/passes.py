@@ -22,7 +22,7 @@ from geometry.threads import one_blas_thread
 from storage.zarr.arrays import LayerSize
 from storage.zarr.layers import list_runs, read_layers, split_run
 
-SLAB_BYTES = 2**24
+SLAB_BYTES = 2**23
 """Largest size of one array of a slab, unless one sequence of a layer takes more."""
 
 
