@@ -138,7 +138,8 @@ def follow_cosines(
         Float64 (…) each: ``cos_sink_max``, the largest where the sink is selected, and level and change of both
         (``geometry.grids.fit_over_ln_n``); NaN where there is none.
     """
-    course = {"cos_sink_max": np.fmax.reduce(np.where(np.isnan(a_0), np.nan, cos_sink), axis=-1, initial=np.nan)}
+    faced = np.where(np.isnan(a_0), np.nan, cos_sink)
+    course = {"cos_sink_max": np.fmax.reduce(faced, axis=-1, initial=np.nan).astype(np.float64)}
     for name, cosines in (("cos_sink", cos_sink), ("cos_last", cos_last)):
         course[f"{name}_level"], course[f"{name}_change"] = fit_over_ln_n(cosines)
     return course
