@@ -25,6 +25,7 @@ from extract.hub import silence_libraries
 from extract.models import decode_each
 from geometry.quantities import PATTERNS, TOP_KEYS
 from geometry.selection.layers import measure_layer
+from geometry.selection.metrics import follow_cosines
 from geometry.selection.top_keys import top_keys
 from reports.findings.numbers import count
 from storage.errors import UserError
@@ -260,6 +261,7 @@ def _build_tables(captured: Capture, tokens: pa.RecordBatch, query: int, n: int)
         "concentration": rows.build_concentration_rows(measured, [query]),
         "value_scales": rows.build_value_scale_rows(measured, [query]),
         "selection_counts": rows.build_selection_rows(measured, [query]),
+        "head_levels": _build_level_rows(measured, query),
     }
     with closing(duckdb.connect()) as connection:
         create_tables(connection)
@@ -284,6 +286,16 @@ def _build_tables(captured: Capture, tokens: pa.RecordBatch, query: int, n: int)
         }
     described = {name: _describe_columns(table) for name, table in tables.items()}
     return described | {"tokens": pa.Table.from_batches([tokens]).drop_columns("sequence")}
+
+
+def _build_level_rows(measured: _MeasuredArrays, query: int) -> Iterator[pa.RecordBatch]:
+    """The rows of ``head_levels``, of which only the course of the cosines is needed."""
+    for layer in list_attending_layers(measured):
+        if (last := int(measured.arrays["n_keys"][0, 0, layer]) - 1) > 0:
+            where = (0, 0, layer, slice(heads := measured.layers[layer].heads), slice(last))
+            course = follow_cosines(*(measured.arrays[name][where] for name in ("cos_sink", "cos_last", "a_0")))
+            place = rows.fill_columns(heads, sequence=0, query=query, layer=layer)
+            yield rows.build_batch(place | {"head": np.arange(heads, dtype=np.int16)} | course)
 
 
 def _describe_columns(table: pa.Table) -> pa.Table:

@@ -1,6 +1,6 @@
 """The values of N at which curves over N are computed if computing every N would be too expensive.
 
-Holds ``log_grid``, the check of a grid, and weights and quantiles over ln N.
+Holds ``log_grid``, the check of a grid, and weights, lines and quantiles over ln N.
 """
 
 import math
@@ -130,6 +130,32 @@ def average_over_ln_n(curves: NDArray[np.floating], n: I64) -> F64:
         return np.full(curves.shape[:-1], np.nan)
     means: F64 = curves @ compute_log_weights(n, 2, int(n[-1]))
     return means
+
+
+def fit_over_ln_n(curves: NDArray[np.floating]) -> tuple[F64, F64]:
+    """Level and change over ln N of curves against every N: a straight line by least squares, in which N weighs 1/N.
+
+    Parameters
+    ----------
+    curves
+        (…, N), element i of the last axis for N = i + 1, in any unit; NaN is left out.
+
+    Returns
+    -------
+    level, change
+        float64 (…), in the unit of the curves: the mean, and the slope times ln of the last N; the change of a curve of
+        one value is 0, and both are NaN for one of none.
+    """
+    n = np.arange(1.0, curves.shape[-1] + 1)
+    reach, known = math.log(max(n.size, 1)), ~np.isnan(curves)
+    x = np.log(n) - reach / 2  # centred, close to its weighted median, or the squares would cancel
+    powers = x[:, None] ** np.arange(3) / n[:, None]
+    weight, first, second = powers.sum(axis=0) if known.all() else np.moveaxis(known @ powers, -1, 0)
+    of_curve, with_x = np.moveaxis(np.where(known, curves, 0.0) @ powers[:, :2], -1, 0)
+    with np.errstate(invalid="ignore", divide="ignore"):  # 0/0
+        level = of_curve / weight
+        slope = (with_x - first * level) / (second - first * first / weight)
+    return level, np.where(known.sum(axis=-1) > 1, slope, 0 * level) * reach
 
 
 def quantile_over_ln_n(curves: NDArray[np.floating], probability: float) -> NDArray[np.floating]:

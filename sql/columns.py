@@ -54,6 +54,9 @@ OF_SIGNATURE = (
 )
 """Inputs of the rules that ``head_taxonomy`` averages over sequences."""
 
+COURSE = ("cos_sink_max", "cos_sink_level", "cos_sink_change", "cos_last_level", "cos_last_change")
+"""Inputs of the rules that are of the course of the cosines of s_N over ln N."""
+
 OF_KINDS = (
     *("margin", "retriever_score", "mixer_score", "reset_score"),
     *OF_SIGNATURE,
@@ -121,6 +124,11 @@ def signature_columns() -> str:
         f"    {name} DOUBLE{' NOT NULL' if name in _REQUIRED else ''}, -- {meaning}"
         for name, meaning in SIGNATURE.items()
     )
+
+
+def course_columns() -> str:
+    """The lines of a table definition for the course of the cosines of s_N; these must be the last columns."""
+    return _end_lines(f"    {name} DOUBLE, -- {SIGNATURE[name]}" for name in COURSE)
 
 
 def quantity_names(quantities: Iterable[Quantity]) -> str:

@@ -34,7 +34,8 @@ def compute_coverage(sources: Sources) -> Rows:
 
     One layer on the grid, with its means without each sequence, is in memory.
     """
-    return run_pass(sources, [Coverage(sources)], what="coverage", last_query=True)
+    kappas = len(sources.study.analysis.kappas)
+    return run_pass(sources, [Coverage(sources)], what="coverage", last_query=True, kappas=kappas)
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Coverage:
     """The rows of ``coverage_by_sequence``."""
 
     def __init__(self, sources: Sources) -> None:
-        self._kappas, self._scale = sources.study.analysis.kappas, sources.study.analysis.scale
+        self._kappas = sources.study.analysis.kappas
         self._parts: list[tuple[F64, dict[tuple[float, str], _Curves]]] = []
         sequences, self._grid = sources.metrics.sizes["sequence"], log_grid(max(sources.query + 1, 2))
         self._heads = {(kappa, metric): _Sums(sequences, self._grid) for kappa in self._kappas for metric in METRICS}
@@ -75,9 +76,7 @@ class Coverage:
         """Whether Δ > 0, and the curves of one block by κ and metric, (sequence, head, N of the grid) each."""
         n = select_grid(block)
         parts = lower.Ingredients(**{name: block.read(name)[..., n - 1] for name in lower.INGREDIENTS})
-        unit: Any = np.ones((1, 1, 1))
-        if self._scale == "unit":
-            unit = block.read("value_scale").astype(np.float64).repeat(block.group, axis=1)[..., None]
+        unit = block.unit[..., None]
         margin = lower.margin(parts, unit)
         values = (n / (n + block.read("k_out")[..., n - 1]), block.read("k_in")[..., n - 1] / n)
         uppers = [block.read(f"{metric}_upper")[..., n - 1].astype(np.float64) for metric in METRICS]

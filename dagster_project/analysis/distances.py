@@ -1,6 +1,6 @@
 """Distances of the selected keys from the rest, and how near weights are to uniform ones, with exponents in N and n.
 
-The measurements of arXiv 2508.17821, of the model. Fits are to the model's mean curves.
+The measurements of arXiv 2508.17821, of every head and of the model. Fits are to the model's mean curves.
 """
 
 from collections.abc import Iterator
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dagster_project.analysis.layer_means import LayerMeans, build_mean_rows
 from dagster_project.analysis.passes import Block, run_pass
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
@@ -15,30 +16,34 @@ from geometry.grids import log_grid
 from geometry.limits.distances import random_subset_distance
 from geometry.limits.exponents import fit_exponents
 from geometry.statistics.intervals import POSITIVE
-from geometry.statistics.moments import Moments, estimate_mean
+from geometry.statistics.moments import Moments, average, estimate_mean
 from storage.warehouse.rows import build_batch, build_listed, fill_columns
+
+DISTANCES = ("relative_distance", "relative_random_distance")
+"""Columns of both distances over the norm of the output."""
 
 CONVERGENCE = ("effective_share", "n_90_share")
 """Measures of how near weights are to uniform ones."""
 
 
 def compute_distances(sources: Sources) -> Rows:
-    """The model's distance of the selected keys from the rest, that of random selections, and convergence to uniform.
+    """Distance of the selected keys from the rest and that of random ones, of heads and model; convergence to uniform.
 
-    Means over heads of every sequence, query and N are in memory. Those of heads are averaged in the warehouse.
+    Means over heads of every sequence, query and N are in memory, and for each head and N of one layer 32 bytes.
     """
     return run_pass(sources, [Distances(sources)], what="distances")
 
 
 class Distances:
-    """The rows of ``distance_means_model``, ``convergence_model`` and ``limit_exponents``."""
+    """The rows of ``distance_means``, ``distance_means_model``, ``convergence_model`` and ``limit_exponents``."""
 
     def __init__(self, sources: Sources) -> None:
-        self._layer = Moments()
-        self._models = [_Model(sources.metrics.sizes["sequence"], query) for query in sources.queries]
+        self._sequences = sources.metrics.sizes["sequence"]
+        self._heads, self._spread = LayerMeans(), Moments()
+        self._models = [_Model(self._sequences, query) for query in sources.queries]
 
     def measure(self, block: Block) -> tuple[F64, F64]:
-        """Both distances over ‖s_n‖ of one block, (sequence, 2, head, N), and ``CONVERGENCE``, (sequence, 2, head)."""
+        """``DISTANCES`` over ‖s_n‖ of one block, (sequence, 2, head, N), and ``CONVERGENCE``, (sequence, 2, head)."""
         output, contributions = (block.read(name)[..., None] for name in ("norm_output", "norm_contributions"))
         distance = block.read("distance_rest").astype(np.float64)
         size = np.arange(1, block.n_keys)
@@ -48,13 +53,15 @@ class Distances:
         return relative, np.stack(shares, axis=1)
 
     def add(self, block: Block, measured: tuple[F64, F64]) -> Rows:
-        """Add a block to the model."""
-        self._layer.add(measured[1])
-        self._models[block.index].add(block, *measured)
+        """Add a block to the model, and yield the rows of the layer, once all its sequences are there."""
+        relative, shares = measured
+        self._spread.add(shares)
+        self._models[block.index].add(block, relative, shares)
+        means = self._heads.join(block, {name: average(relative[:, index]) for index, name in enumerate(DISTANCES)})
         if block.is_last:
-            self._models[block.index].spreads.append(self._layer.mean)
-            self._layer = Moments()
-        yield from ()
+            self._models[block.index].spreads.append(self._spread.mean)
+            self._spread = Moments()
+            yield "distance_means", build_mean_rows(block, self._sequences, means, np.float32)
 
     def finish(self) -> Rows:
         """Yield the rows of the model."""

@@ -1,27 +1,35 @@
-"""Means of Precision, Recall, F and specificity: over sequences, with intervals, and over ln N, of every sequence."""
+"""Means of Precision, Recall, F and specificity: over sequences, with intervals, and over ln N, of every sequence.
+
+The pass over the metrics that computes them feeds the means of bounds, of the geometry of s_N and of keys, too.
+"""
 
 import numpy as np
 import pyarrow as pa
 
+from dagster_project.analysis.bound_means import BoundMeans
 from dagster_project.analysis.columns import build_interval_columns, index_columns
+from dagster_project.analysis.diagnostics import Diagnostics
 from dagster_project.analysis.key_budgets import KeyBudgets
-from dagster_project.analysis.passes import Block, run_pass
+from dagster_project.analysis.passes import Block, Summary, run_pass
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64, I64
-from geometry.bounds import lower
-from geometry.selection.metrics import METRICS, MetricMoments, average_levels, average_metrics
+from geometry.selection.metrics import METRICS, MetricMoments, average_levels, average_metrics, follow_cosines
 from geometry.statistics.intervals import SHARE, Estimate
 from geometry.statistics.moments import Moments, estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns
 
 
 def compute_selection_means(sources: Sources) -> Rows:
-    """Mean Precision, Recall, F and specificity of every query, head and N, and keys for a share of the weight.
+    """Means of every query, head and N: Precision, Recall, F and specificity, their bounds, and the geometry of s_N.
 
-    With intervals, of heads and of the whole model. Means over heads of every sequence at one query are in memory, the
-    means of one layer, and 24 bytes for each head and sequence at one query (``KeyBudgets``).
+    And keys for a share of the weight. Means of metrics and keys have intervals, and are of the whole model too. Means
+    over heads of every sequence at one query are in memory, and 24 bytes for each head and sequence at one query
+    (``KeyBudgets``). For each head and N of a layer there are 96 bytes of metrics, 80 of the geometry of s_N and, with
+    K values of κ, 64 + 96 K of bounds: of the layer that is being added, and of those of each slab that is measured.
     """
-    return run_pass(sources, [SelectionMeans(sources), HeadLevels(sources), KeyBudgets()], what="means")
+    summaries: list[Summary] = [SelectionMeans(sources), HeadLevels(), KeyBudgets()]
+    summaries += [BoundMeans(sources), Diagnostics(sources)]
+    return run_pass(sources, summaries, what="means", kappas=len(sources.study.analysis.kappas))
 
 
 class SelectionMeans:
@@ -53,20 +61,16 @@ class SelectionMeans:
 
 
 class HeadLevels:
-    """The rows of ``head_levels``: means over ln N of every sequence and head."""
+    """The rows of ``head_levels``: means over ln N of every sequence and head, and the course of the cosines of s_N."""
 
-    def __init__(self, sources: Sources) -> None:
-        self._scale = sources.study.analysis.scale
+    def __init__(self) -> None:
         self._parts: list[dict[str, F64]] = []
 
     def measure(self, block: Block) -> dict[str, F64]:
-        """Means over ln N of one block, (sequence, head) each."""
+        """The columns of one block, (sequence, head) each."""
         k_in, k_out, r_min, norm_s = (block.read(name) for name in ("k_in", "k_out", "r_min", "norm_s"))
-        unit = np.ones(k_in.shape[:2])
-        if self._scale == "unit":
-            unit = block.read("value_scale").astype(np.float64).repeat(block.group, axis=1)
-        parts = lower.Ingredients(**{name: block.read(name) for name in lower.INGREDIENTS if name != "a_0"})
-        return average_levels(k_in, k_out, r_min, norm_s, parts, unit, block.n_keys)
+        levels = average_levels(k_in, k_out, r_min, norm_s, block.margins[0], block.n_keys)
+        return levels | follow_cosines(*(block.read(name) for name in ("cos_sink", "cos_last", "a_0")))
 
     def add(self, block: Block, measured: dict[str, F64]) -> Rows:
         """Yield the rows of a slab, once all its layers are there."""

@@ -7,18 +7,22 @@ several threads, and adds what it measured in the order of the blocks.
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.analysis.cluster import count_threads
 from dagster_project.analysis.sources import Rows, Sources
+from geometry.arrays import F64
+from geometry.bounds.lower import INGREDIENTS, Ingredients
+from geometry.bounds.lower_kernels import measure_margins
 from geometry.threads import one_blas_thread
 from storage.zarr.arrays import LayerSize
 from storage.zarr.layers import list_runs, read_layers, split_run
 
-SLAB_BYTES = 2**24
+SLAB_BYTES = 2**23
 """Largest size of one array of a slab, unless one sequence of a layer takes more."""
 
 
@@ -116,6 +120,17 @@ class Block:
         """Read an array of the metrics: (sequence, head, …), N along the last axis as far as there are keys."""
         return self.slab.read(name)[:, self.layer - self.slab.layers.start]
 
+    @property
+    def unit(self) -> F64:
+        """What weighted norms are divided by in the scale of the study: C or 1, (sequence, head)."""
+        scale = self.read("value_scale").astype(np.float64).repeat(self.group, axis=1)
+        return scale if self.slab.sources.study.analysis.scale == "unit" else np.ones(scale.shape)
+
+    @cached_property
+    def margins(self) -> tuple[F64, F64]:
+        """Δ/B and Δ_0/B in this scale, (sequence, head, N) each, NaN where there is none; kept for all summaries."""
+        return measure_margins(Ingredients(**{name: self.read(name) for name in INGREDIENTS}), self.unit)
+
 
 class Summary(Protocol):
     """What is computed from the blocks of one pass."""
@@ -130,10 +145,13 @@ class Summary(Protocol):
         """Yield the rows that are complete only now."""
 
 
-def run_pass(sources: Sources, summaries: Sequence[Summary], *, what: str, last_query: bool = False) -> Rows:
+def run_pass(
+    sources: Sources, summaries: Sequence[Summary], *, what: str, last_query: bool = False, kappas: int = 1
+) -> Rows:
     """Read the metrics of every query and layer once, and yield the rows of all summaries.
 
-    Memory: of each array that is read, at most ``SLAB_BYTES`` (or one sequence of a layer) for each core and one more.
+    Memory: of each array that is read, at most ``SLAB_BYTES`` (or one sequence of a layer) for each core and one more;
+    and for as many slabs, if a summary needs them, the margins of one layer, 16 bytes for each selection.
 
     Parameters
     ----------
@@ -145,10 +163,12 @@ def run_pass(sources: Sources, summaries: Sequence[Summary], *, what: str, last_
         What the progress bar says.
     last_query
         Whether only the last query is read.
+    kappas
+        How many numbers the largest array has for each N: that of κ, if upper bounds are read.
     """
     from tqdm import tqdm
 
-    slabs = list(_list_slabs(sources, last_query=last_query))
+    slabs = list(_list_slabs(sources, last_query=last_query, bytes_of_n=4 * kappas))
     with one_blas_thread, ThreadPoolExecutor(number := count_threads()) as threads:
         measured = _map_ahead(threads, partial(_measure_slab, summaries), slabs, number)
         for slab, of_blocks in tqdm(measured, what, len(slabs), unit="block", disable=None):
@@ -178,7 +198,7 @@ def _map_ahead(
         yield slab, parts
 
 
-def _list_slabs(sources: Sources, *, last_query: bool) -> Iterator[Slab]:
+def _list_slabs(sources: Sources, *, last_query: bool, bytes_of_n: int) -> Iterator[Slab]:
     """The slabs of a study, query by query and layer by layer."""
     metrics = sources.metrics
     total = metrics.sizes["sequence"]
@@ -187,6 +207,6 @@ def _list_slabs(sources: Sources, *, last_query: bool) -> Iterator[Slab]:
         for run in list_runs(metrics, n_keys):
             if (keys := int(n_keys[run.start])) < 2:
                 continue
-            of_one = 4 * metrics.layers[run.start].heads * keys
+            of_one = bytes_of_n * metrics.layers[run.start].heads * keys
             for layers, part in split_run(run, total, of_one, SLAB_BYTES):
                 yield Slab(sources, index, layers, keys, part, part.stop == total)

@@ -34,13 +34,13 @@ FITS = (
 MEANS = make_tables_asset(
     "selection_means",
     "means",
-    "Mean Precision, Recall, F and specificity of every query, head and N, keys for a share of the weight; intervals.",
+    "Means of every query, head and N: Precision, Recall, F, specificity, bounds, s_N; keys for a share of the weight.",
     tables=(
-        *("selection_means", "selection_means_model", "head_levels"),
+        *("selection_means", "selection_means_model", "head_levels", "bound_means", "diagnostics"),
         *("key_budgets", "key_budgets_layer", "key_budgets_model"),
     ),
-    version=5,
-    settings=("scale",),
+    version=6,
+    settings=("kappas", "scale"),
 )
 """The means, from which budgets of keys are taken."""
 
@@ -177,9 +177,9 @@ SUMMARIES: tuple[Asset, ...] = (
     make_tables_asset(
         "distances",
         "distances",
-        "The model's distance of selected keys from the rest and of random ones, and convergence to uniform weights.",
-        tables=("distance_means_model", "convergence_model", "limit_exponents"),
-        version=3,
+        "Distance of selected keys from the rest, and of random ones, by head; convergence to uniform weights.",
+        tables=("distance_means", "distance_means_model", "convergence_model", "limit_exponents"),
+        version=4,
     ),
 )
 """The records of these assets, each after its parents; those that take longest begin the lists."""

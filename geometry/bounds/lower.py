@@ -1,8 +1,8 @@
 """The lower bounds of Theorems 1 and 2 as printed, from the ingredients in a profile.
 
 Holds the margins Δ and Δ_0, the breadth B, and the resulting bounds for any κ, in float64 NumPy; SQL macros compute the
-same bounds. What does not belong here: the ingredients and the upper bounds (``geometry.selection.bound_kernels``), and
-the bound without κ (``geometry.bounds.scale_free``).
+same bounds. What does not belong here: their sums over sequences (``geometry.bounds.lower_kernels``), the ingredients
+and the upper bounds (``geometry.selection.bound_kernels``), and the bound without κ (``geometry.bounds.scale_free``).
 
 Results have the shape that the arrays of ``Ingredients`` broadcast to.
 """
@@ -58,7 +58,11 @@ def delta_sink(parts: Ingredients) -> F64:
 
     Eq. 8 prints ρ_in, which the paper does not define; its derivation (eq. 29) has ρ_out.
     """
-    sink, total, cosine = _convert_arrays(parts.a_0, parts.s_in, parts.rho_out)
+    return subtract_from_sink(*_convert_arrays(parts.a_0, parts.s_in, parts.rho_out))
+
+
+def subtract_from_sink(sink: F64, total: F64, cosine: F64) -> F64:
+    """Δ_0 from a_0, S_in and ρ_out, all float64 numbers or arrays."""
     return sink * sink - (total * cosine) ** 2
 
 

@@ -1,15 +1,13 @@
 """Precision, Recall and the other metrics of a selection, averaged over sequences from its counts, or over ln N."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from geometry.accelerate import compile_kernel, compile_sum_kernel
 from geometry.arrays import F64
-from geometry.bounds import lower
-from geometry.grids import BANDS, compute_band_weights
+from geometry.grids import BANDS, compute_band_weights, fit_over_ln_n
 
 METRICS = ("precision", "recall", "f_r_max", "f_r_min", "specificity", "precision_excess")
 """The metrics that are averaged, in the order of arrays."""
@@ -90,8 +88,7 @@ def average_levels(
     k_out: NDArray[np.integer],
     r_min: NDArray[np.floating],
     norm_s: NDArray[np.floating],
-    parts: lower.Ingredients,
-    unit: F64,
+    margin: F64,
     n_keys: int,
 ) -> dict[str, F64]:
     """Means over ln N of every sequence and head of one layer, in one pass.
@@ -102,10 +99,8 @@ def average_levels(
         Counts, integers (sequence, head, N), N from 1 to n − 1.
     r_min, norm_s
         Radius and ‖s_N‖, in the unit of the value states, (sequence, head, N).
-    parts
-        Ingredients of the margin, arrays (sequence, head, N).
-    unit
-        What the values are divided by for the margin, (sequence, head).
+    margin
+        Δ/B, (sequence, head, N); NaN where there is none (``geometry.bounds.lower.margin``).
     n_keys
         n, the number of keys.
 
@@ -116,15 +111,38 @@ def average_levels(
         ``LEVELS`` Precision's excess above N/n, r_min relative to ‖s_N‖, and the share of N with Δ > 0; over the N that
         have the quantity, NaN where none has.
     """
-    names = ("a_min_in", "a_max_out", "s_in", "rho_out", "a_max_in")
-    least, most, total, cosine, largest = (np.asarray(getattr(parts, name)) for name in names)
-    weights, others = compute_band_weights(n_keys), np.zeros((len(LEVELS), *unit.shape))
+    weights, others = compute_band_weights(n_keys), np.zeros((len(LEVELS), *r_min.shape[:2]))
     others[0], *banded = _average_counts(k_in, k_out, weights)
-    _fill_levels(r_min, norm_s, least, most, total, cosine, largest, unit, weights[:, 0].copy(), others[1:])
+    _fill_levels(r_min, norm_s, margin, weights[:, 0].copy(), others[1:])
     levels = dict(zip(LEVELS, others, strict=True))
     for name, of_bands in zip(BANDED, banded, strict=True):
         levels |= {f"{name}{band}": of_bands[..., index] for index, band in enumerate(BANDS)}
     return levels
+
+
+def follow_cosines(
+    cos_sink: NDArray[np.floating], cos_last: NDArray[np.floating], a_0: NDArray[np.floating]
+) -> dict[str, F64]:
+    """The course over ln N of the cosines of s_N with the value states of the sink and of the last token.
+
+    Parameters
+    ----------
+    cos_sink, cos_last
+        Cosines, (…, N), N from 1 to n − 1; NaN where there is none.
+    a_0
+        Weighted norm of the sink, (…, N); NaN where it is not selected.
+
+    Returns
+    -------
+    dict
+        Float64 (…) each: ``cos_sink_max``, the largest where the sink is selected, and level and change of both
+        (``geometry.grids.fit_over_ln_n``); NaN where there is none.
+    """
+    faced = np.where(np.isnan(a_0), np.nan, cos_sink)
+    course = {"cos_sink_max": np.fmax.reduce(faced, axis=-1, initial=np.nan).astype(np.float64)}
+    for name, cosines in (("cos_sink", cos_sink), ("cos_last", cos_last)):
+        course[f"{name}_level"], course[f"{name}_change"] = fit_over_ln_n(cosines)
+    return course
 
 
 def _average_counts(k_in: NDArray[np.integer], k_out: NDArray[np.integer], weights: F64) -> tuple[F64, F64, F64]:
@@ -141,19 +159,11 @@ def _average_counts(k_in: NDArray[np.integer], k_out: NDArray[np.integer], weigh
     return excess, recall, weights.sum(axis=0) - outside
 
 
-_subtract_overlap: Any = compile_kernel(lower.subtract_overlap)
-
-
 @compile_kernel
 def _fill_levels(
     r_min: NDArray[np.floating],
     norm_s: NDArray[np.floating],
-    least: NDArray[np.floating],
-    most: NDArray[np.floating],
-    total: NDArray[np.floating],
-    cosine: NDArray[np.floating],
-    largest: NDArray[np.floating],
-    unit: F64,
+    margin: F64,
     weights: F64,
     others: F64,
 ) -> None:
@@ -168,11 +178,8 @@ def _fill_levels(
                 if length > 0 and not np.isnan(r_min[place]):
                     long += weight
                     radius += r_min[place] / length * weight
-                outside, inside = np.float64(most[place]), np.float64(total[place])
-                divisor = (largest[place] + outside + inside) * unit[sequence, head]
-                margin = _subtract_overlap(np.float64(least[place]), outside, inside, np.float64(cosine[place]))
-                if divisor > 0 and unit[sequence, head] > 0 and not np.isnan(margin):
+                if not np.isnan(margin[place]):
                     bounded += weight
-                    positive += weight * (margin / divisor > 0)
+                    positive += weight * (margin[place] > 0)
             others[0, sequence, head] = radius / long if long > 0 else np.nan
             others[1, sequence, head] = positive / bounded if bounded > 0 else np.nan

@@ -1,5 +1,7 @@
 """Means of quantities over sequences, added in blocks, with what their errors need."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -63,12 +65,14 @@ class Moments:
         return make_estimate(self.mean, error, self.counts, domain)
 
 
+@dataclass
 class Mean:
     """Mean over sequences of an array of quantities alone, element by element, without NaN."""
 
-    def __init__(self) -> None:
-        self._counts: I64 | int = 0
-        self._total: F64 | float = 0.0
+    counts: I64 | int = 0
+    """Number of sequences that have the quantity."""
+    total: F64 | float = 0.0
+    """Its sum over them."""
 
     def add(self, block: ArrayLike) -> None:
         """Add the next sequences: floats (sequences, …), NaN where there is no quantity."""
@@ -77,13 +81,24 @@ class Mean:
         if np.isnan(total).any():
             known = ~np.isnan(values)
             counts, total = known.sum(axis=0), values.sum(axis=0, dtype=np.float64, where=known)
-        self._counts, self._total = self._counts + counts, self._total + total
+        self.merge(Mean(counts, total))
+
+    def merge(self, other: "Mean") -> None:
+        """Add the sequences of another mean."""
+        self.counts, self.total = self.counts + other.counts, self.total + other.total
 
     @property
     def value(self) -> F64:
         """The mean; NaN where no sequence has the quantity."""
         with np.errstate(invalid="ignore"):  # 0/0
-            return np.divide(self._total, self._counts)
+            return np.divide(self.total, self.counts)
+
+
+def average(values: ArrayLike) -> Mean:
+    """The mean over sequences, (S, …) → (…), of those that are not NaN, which others can be merged with."""
+    mean = Mean()
+    mean.add(values)
+    return mean
 
 
 def estimate_mean(values: ArrayLike, domain: Domain = UNBOUNDED) -> Estimate:

@@ -1,5 +1,5 @@
 -- grain:   one row per (study, query, layer, head, n, family, kappa)
--- inputs:  selection_counts, upper_bounds, value_scales, heads
+-- inputs:  ingredients, upper bounds and scale-free bounds in the metrics store
 -- meaning: bounds on the expected Precision, Recall and F of a head, mean over sequences; NULL where there is none
 -- rows:    head_n * families
 CREATE TABLE bound_means (

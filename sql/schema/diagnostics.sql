@@ -1,5 +1,5 @@
 -- grain:   one row per (study, query, layer, head, n)
--- inputs:  selection_counts
+-- inputs:  norms and cosines of s_N in the metrics store
 -- meaning: geometry of s_N in a head, mean over sequences: its norm, also without the sink's and the last token's part,
 --          and its cosines with their value states (Figure 7)
 -- rows:    head_n

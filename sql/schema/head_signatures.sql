@@ -1,5 +1,5 @@
 -- grain:   one row per (study, sequence, query, layer, head)
--- inputs:  attention_rows, selection_counts, concentration
+-- inputs:  attention_rows, head_levels, concentration
 -- meaning: inputs of the taxonomy of heads, sequence by sequence: contributions of the sink, the last token and the
 --          rest, change of the output without the sink or the last token, course of the cosines of s_N over ln N (each
 --          N has weight 1/N, so that all of ln N counts alike), and the number of keys that contributions are spread

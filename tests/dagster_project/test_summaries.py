@@ -25,16 +25,21 @@ from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from geometry.assumptions.decay import fit_decay
 from geometry.assumptions.phases import fit_phases
-from geometry.grids import log_grid
+from geometry.bounds.lower import INGREDIENTS
+from geometry.grids import fit_over_ln_n, log_grid
 from storage.errors import UserError
 from storage.files.tables import read_table_provenance
 from storage.zarr import sequences as zarr_sequences
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
-from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, STUDY, cut, draw, measured, several
+from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, SIZES, STUDY, cut, draw, measured, several
 from tests.dagster_project.intervals import DIFFERENCE, SHARE, columns, near, of_mean
 from tests.geometry.measured_studies import measure_study
+from tests.geometry.printed_bounds import tail
+
+SCORES = {"f_r_max": "precision", "f_r_min": "recall"}
+"""The metric that each F-score follows from."""
 
 
 @pytest.fixture(scope="module")
@@ -377,7 +382,9 @@ def test_levels_of_heads_are_means_over_ln_n_of_every_sequence(home: Home) -> No
     (k_in, k_out), metrics, found = read_counts(home), open_metrics(home, NAME), rows(home, "head_levels")
     places = {(row["sequence"], row["query"], row["layer"], row["head"]): row for row in found}
     assert len(places) == len(found) == 5 * 3 * 2 * 4
-    r_min, norm_s = (np.asarray(metrics.array(name)[:], np.float64) for name in ("r_min", "norm_s"))
+    names = ("r_min", "norm_s", "a_0", "cos_sink", "cos_last")
+    r_min, norm_s, a_0, *cosines_of = (np.asarray(metrics.array(name)[:], np.float64) for name in names)
+    cosines_of_s = dict(zip(names[3:], cosines_of, strict=True))
     for (sequence, position, layer, head), row in places.items():
         query = QUERIES.index(position)
         keys = count_keys(query, layer)
@@ -392,8 +399,131 @@ def test_levels_of_heads_are_means_over_ln_n_of_every_sequence(home: Home) -> No
             wanted[name] = average(curves[name], 2, keys - 1)
             for band, start, end in zip(("first", "middle", "last"), edges[:-1], edges[1:], strict=True):
                 wanted[f"{name}_{band}"] = average(curves[name], np.ceil(start - 1e-9), np.floor(end + 1e-9))
+        for name in ("cos_sink", "cos_last"):
+            wanted |= dict(zip((f"{name}_level", f"{name}_change"), fit_over_ln_n(cosines_of_s[name][at]), strict=True))
         assert near(row, wanted, rel=1e-6)
+        seen = [*cosines_of_s["cos_sink"][at][~np.isnan(a_0[at])]]
+        assert row["cos_sink_max"] == (None if np.isnan(seen).all() else np.nanmax(seen))
     assert not near(row, {"recall": curves["recall"].mean()}, rel=1e-2)  # mutation control: N alike
+
+
+def average_known(numbers: np.ndarray) -> float:
+    """The mean of those that are known, one by one."""
+    known = [float(number) for number in numbers if not np.isnan(number)]
+    return sum(known) / len(known) if known else np.nan
+
+
+def count_rows(families: int = 1) -> int:
+    """Rows of a table of every query, layer, head and N."""
+    return sum(4 * (count_keys(query, layer) - 1) for query, layer in PLACES) * families
+
+
+def bound_slowly(parts: dict[str, float], scale: float, n: int, keys: int, kappa: float) -> dict[str, float]:
+    """Equations 7, 8, 12 and 14 of one selection of values over C, word by word; nothing where there is no bound."""
+    a = {name: value if name == "rho_out" else value / scale for name, value in parts.items()}
+    breadth = a["a_max_in"] + a["a_max_out"] + a["s_in"]
+    if not breadth > 0:
+        return {}
+    delta = a["a_min_in"] ** 2 - 2 * a["a_max_out"] * a["s_in"] * a["rho_out"]
+    miss = (keys - n) * tail(delta, breadth, SIZES["head_dim"], kappa)
+    if not np.isnan(a["a_0"]):
+        delta_0 = a["a_0"] ** 2 - (a["s_in"] * a["rho_out"]) ** 2
+        miss += (keys - n) / n * tail(delta_0, breadth, SIZES["head_dim"], kappa)
+    lower = {"precision_lower": 1 / (1 + miss), "recall_lower": max(0.0, 1 - miss)}
+    return {"margin": delta / breadth, "premise_share": float(delta > 0), **lower}
+
+
+def score(x: Any) -> Any:
+    """F where the other of Precision and Recall is 1."""
+    return 2 * x / (1 + x)
+
+
+def average_printed(arrays: dict[str, np.ndarray], at: tuple[Any, ...], keys: int, kappa: float) -> dict[str, float]:
+    """Means of the printed bounds of one N; ``at`` is (sequences, query, layer, head, index of N)."""
+    *place, index = at
+    parts, scale = {name: arrays[name][at] for name in INGREDIENTS}, arrays["value_scale"][*place[:3], place[3] // 2]
+    each = [
+        bound_slowly({name: part[sequence] for name, part in parts.items()}, scale[sequence], index + 1, keys, kappa)
+        for sequence in range(len(scale))
+    ]
+    each = [one | {f"{f}_lower": score(one[f"{m}_lower"]) for f, m in SCORES.items()} for one in each if one]
+    names = ("margin", "premise_share", *(f"{name}_lower" for name in (*SCORES, *SCORES.values())))
+    means = {name: average_known(np.array([one[name] for one in each])) for name in names}
+    for f, metric in SCORES.items():
+        upper = arrays[f"{metric}_upper"][at]
+        means |= {f"{metric}_upper": average_known(upper), f"{f}_upper": average_known(score(upper))}
+    return means
+
+
+def average_free(arrays: dict[str, np.ndarray], at: tuple[Any, ...], keys: int) -> dict[str, float]:
+    """Means of the scale-free bounds of one N, that of F(r_max) on the chord from P = n / keys to P = 1."""
+    precision, recall = (arrays[f"{name}_lower_scale_free"][at] for name in ("precision", "recall"))
+    least = (at[-1] + 1) / keys
+    chord = score(least) + (precision - least) / (1 - least) * (1 - score(least))
+    of_recall = dict.fromkeys(("recall_lower", "f_r_min_lower"), average_known(recall))
+    none = ("kappa", "margin", "premise_share", *(f"{name}_upper" for name in (*SCORES, *SCORES.values())))
+    means = {"precision_lower": average_known(precision), "f_r_max_lower": average_known(chord)}
+    return means | of_recall | dict.fromkeys(none, np.nan)
+
+
+def check_bounds(home: Home, study: Study) -> None:
+    """Every row of ``bound_means`` is the mean of the bounds of its selections, read slowly."""
+    metrics, found, kappas = open_metrics(home, NAME), rows(home, "bound_means"), study.analysis.kappas
+    assert len(found) == count_rows(families=len(kappas) + 1)
+    order = [(row["query"], row["layer"], row["head"], row["family"], row["kappa"] or 0, row["n"]) for row in found]
+    assert order == sorted(order)
+    names = [f"{metric}_{kind}" for metric in SCORES.values() for kind in ("upper", "lower_scale_free")]
+    arrays = {name: np.asarray(metrics.array(name)[:], np.float64) for name in (*INGREDIENTS, *names, "value_scale")}
+    if study.analysis.scale == "raw":
+        arrays["value_scale"][:] = 1
+    apart = [0, 0]
+    for row in found:
+        at = (slice(None), QUERIES.index(row["query"]), row["layer"], row["head"], row["n"] - 1)
+        keys = count_keys(*at[1:3])
+        if row["family"] == "scale_free":
+            assert row["scale"] is None
+            assert near(row, average_free(arrays, at, keys), rel=1e-12)
+            continue
+        uppers = {
+            name: arrays[name][..., kappas.index(row["kappa"]), :] for name in ("precision_upper", "recall_upper")
+        }
+        wanted = average_printed(arrays | uppers, at, keys, row["kappa"])
+        assert near(row, wanted, rel=1e-12)
+        assert row["scale"] == study.analysis.scale
+        apart[0] += not near(row, {"f_r_max_upper": score(wanted["precision_upper"])}, rel=1e-9, abs_=0)
+        first = average_printed(arrays | uppers, (slice(1), *at[1:]), keys, row["kappa"])
+        apart[1] += not near(row, {"margin": first["margin"]}, rel=1e-3)
+    assert min(apart) > 100  # mutation controls: F of the mean, and one sequence
+    assert {row["premise_share"] in (None, 0) for row in found} == {True, False}
+
+
+def test_bounds_of_heads_are_means_over_sequences(home: Home) -> None:
+    check_bounds(home, STUDY)
+
+
+@pytest.mark.parametrize(
+    ("table", "columns_of_s"),
+    [
+        ("diagnostics", {name: name for name in ("norm_s", "norm_s_without_sink", "cos_sink", "cos_last")}),
+        ("distance_means", {"relative_distance": "distance_rest"}),
+    ],
+)
+def test_geometry_of_heads_is_the_mean_over_sequences(home: Home, table: str, columns_of_s: dict[str, str]) -> None:
+    metrics, found = open_metrics(home, NAME), rows(home, table)
+    assert len(found) == count_rows()
+    assert {row["sequences"] for row in found} == {5}
+    order = [(row["query"], row["layer"], row["head"], row["n"]) for row in found]
+    assert order == sorted(order)
+    arrays = {name: np.asarray(metrics.array(name)[:], np.float64) for name in (*columns_of_s.values(), "norm_output")}
+    apart = 0
+    for row in found:
+        at = (slice(None), QUERIES.index(row["query"]), row["layer"], row["head"])
+        over = arrays["norm_output"][at] if table == "distance_means" else 1
+        each = {column: arrays[name][(*at, row["n"] - 1)] / over for column, name in columns_of_s.items()}
+        wanted = {column: average_known(numbers) for column, numbers in each.items()}
+        assert near(row, wanted, rel=1e-6 if table == "distance_means" else 1e-12)
+        apart += not near(row, {column: numbers[0] for column, numbers in each.items()}, rel=1e-2)
+    assert apart > len(found) / 2  # mutation control: one sequence
 
 
 @pytest.mark.parametrize("most", [4 * 5 * 4 * QUERIES[-1], 4 * 2 * 4 * QUERIES[-1], 1], ids=["layer", "some", "one"])
@@ -406,11 +536,12 @@ def test_means_are_the_same_however_much_is_read_at_once(
     for table, part in compute_selection_means(open_sources(home, NAME, STUDY)):
         found[table] += part.to_pylist()
     for table, some in found.items():
-        wanted = [
-            {name: np.nan if value is None else value for name, value in row.items()} for row in rows(home, table)
-        ]
+        wanted = rows(home, table)
         assert len(some) == len(wanted) > 0
-        assert all(map(near, some, wanted)), table
+        texts = [[(row.pop("family", None), row.pop("scale", None)) for row in each] for each in (some, wanted)]
+        assert texts[0] == texts[1], table
+        numbers = [{name: np.nan if value is None else value for name, value in row.items()} for row in wanted]
+        assert all(map(near, some, numbers)), table
 
 
 @pytest.mark.one_case
@@ -492,8 +623,9 @@ def test_a_setting_has_what_depends_on_it_rebuilt(home: Home, tmp_path: Path) ->
     assert changed == {
         *("parameter_effects", "regimes_by_sequence"),
         *("coverage_by_sequence", "selection_means", "selection_means_model", "head_levels"),
-        *("key_budgets", "key_budgets_layer", "key_budgets_model"),
+        *("bound_means", "diagnostics", "key_budgets", "key_budgets_layer", "key_budgets_model"),
     }
+    check_bounds(copied, other)
 
 
 def test_claims_of_a_study_that_is_not_landed_cannot_be_judged(home: Home) -> None:

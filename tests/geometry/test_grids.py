@@ -13,6 +13,7 @@ from geometry.grids import (
     average_over_ln_n,
     compute_band_weights,
     compute_log_weights,
+    fit_over_ln_n,
     half_octave_grid,
     quantile_over_ln_n,
 )
@@ -89,6 +90,39 @@ class TestMeans:
         found = average_over_ln_n(np.array([9.0, 1.0, 3.0], np.float32), np.array([1, 2, 4]))
         assert found == pytest.approx(wanted)
         assert found != pytest.approx(2, abs=0.01)  # control: a mean over the numbers
+
+
+def fit_slowly(curve: np.ndarray, weights: str = "1/N") -> tuple[float, float]:
+    """Level and change over ln N of a curve by N, by least squares of those that are known."""
+    known = ~np.isnan(curve)
+    n, values = np.flatnonzero(known) + 1.0, curve[known].astype(float)
+    if not values.size:
+        return np.nan, np.nan
+    weight = 1 / n if weights == "1/N" else np.ones(n.size)
+    slope = np.polyfit(np.log(n), values, 1, w=np.sqrt(weight))[0] if n.size > 1 else 0.0
+    return float(np.average(values, weights=weight)), float(slope * np.log(curve.size))
+
+
+class TestLines:
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_are_by_least_squares(self, dtype: type) -> None:
+        curves = np.random.default_rng(0).uniform(-1, 1, (4, 3, 40)).astype(dtype)
+        curves[0, 0, ::3], curves[0, 1, 1:], curves[0, 2] = np.nan, np.nan, np.nan
+        found = np.array(fit_over_ln_n(curves))
+        for at in np.ndindex(4, 3):
+            np.testing.assert_allclose(found[:, *at], fit_slowly(curves[at]), rtol=1e-9)
+        assert np.isnan(found[:, 0, 2]).all()
+        assert found[1, 0, 1] == 0
+        assert not np.allclose(found[:, 1, 1], fit_slowly(curves[1, 1], "all alike"), rtol=1e-2)  # mutation control
+
+    def test_a_line_has_its_own_level_and_change(self) -> None:
+        n = np.arange(1, 9)
+        level, change = fit_over_ln_n(2 - 3 * np.log(n))
+        assert change == pytest.approx(-3 * np.log(8))
+        assert level == pytest.approx(np.average(2 - 3 * np.log(n), weights=1 / n))
+
+    def test_one_n_has_no_change(self) -> None:
+        assert fit_over_ln_n(np.array([0.25])) == (0.25, 0)
 
 
 def quantile_by_sets(curve: list[float], probability: Fraction) -> float:

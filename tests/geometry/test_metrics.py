@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geometry.bounds.lower import Ingredients
-from geometry.grids import compute_band_weights
-from geometry.selection.metrics import METRICS, average_levels, average_metrics
+from geometry.bounds.lower import Ingredients, margin
+from geometry.grids import compute_band_weights, fit_over_ln_n
+from geometry.selection.metrics import METRICS, average_levels, average_metrics, follow_cosines
 
 KEYS = 17
 
@@ -104,9 +104,25 @@ def test_levels_are_weighted_means_of_what_is_known(dtype: type) -> None:
     given["norm_s"][0, 0, 3:7], given["s_in"][1, 1, ::2], given["a_min_in"][2, 0] = 0, np.nan, np.nan
     unit = np.array([[1.0, 0.5], [2.0, 1.0], [1.0, 0.0]])
     parts = Ingredients(**{name: given[name] for name in names[2:]})
-    levels = average_levels(given["k_in"], given["k_out"], given["r_min"], given["norm_s"], parts, unit, KEYS)
+    margins = margin(parts, unit[..., None])
+    levels = average_levels(given["k_in"], given["k_out"], given["r_min"], given["norm_s"], margins, KEYS)
     for at in np.ndindex(3, 2):
         for name, value in average_slowly(given, float(unit[at]), at).items():
             np.testing.assert_allclose(levels[name][at], value, rtol=1e-12, err_msg=f"{name} {at}")
     assert np.isnan(levels["premise_share"][[2, 2], [0, 1]]).all()  # no margin; no unit
     assert levels["premise_share"][0, 0] != average_slowly(given, 1, (0, 0), above=0.5)["premise_share"]  # control
+
+
+def test_cosines_are_followed_over_ln_n() -> None:
+    rng = np.random.default_rng(2)
+    cos_sink, cos_last, a_0 = rng.uniform(-1, 1, (3, 3, 2, KEYS - 1)).astype(np.float32)
+    a_0[0, :, :4], a_0[1, 0], cos_sink[1, 1, 2], cos_sink[2] = np.nan, np.nan, np.nan, np.nan
+    course = follow_cosines(cos_sink, cos_last, a_0)
+    for at in np.ndindex(3, 2):
+        faced = [float(cos) for cos, a in zip(cos_sink[at], a_0[at], strict=True) if not np.isnan(a + cos)]
+        assert course["cos_sink_max"][at] == max(faced) if faced else np.isnan(course["cos_sink_max"][at])
+        for name, curve in (("cos_sink", cos_sink[at]), ("cos_last", cos_last[at])):
+            ends = course[f"{name}_level"][at], course[f"{name}_change"][at]
+            np.testing.assert_allclose(ends, fit_over_ln_n(curve), rtol=1e-12)
+    assert not np.isnan(course["cos_sink_max"][0]).any()
+    assert np.nanmax(cos_sink[0]) > course["cos_sink_max"][0].max()  # control: where the sink is not selected

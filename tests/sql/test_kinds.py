@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import sql
 from geometry import concentration, output_parts, selection_profile
 from geometry.grids import quantile_over_ln_n
-from geometry.quantities import BY_N, ROLES, SelectionProfile, list_declared
+from geometry.quantities import ROLES
+from geometry.selection.metrics import follow_cosines
 from sql.thresholds import KINDS, SIGNATURE, THRESHOLDS
 from tests.sql.hand_made import Row, break_statement, database, rows_of
 from tests.sql.kinds_oracle import DEFAULTS, RULES, classified, held
@@ -187,16 +188,11 @@ def head(weights: np.ndarray, values: np.ndarray) -> dict[str, list[Row]]:
     numbers = {name: float(getattr(spread, name)) for name in _SPREAD}
     attended = {"sink_attended": True, "weight_sum": 1.0, "learned_sink": 0.0}
     p05 = {"cos_last_p05": float(quantile_over_ln_n(profile.cos_last, 0.05))}
-    selections = [
-        where
-        | {"n": i + 1, "n_keys": n}
-        | {name: _known(getattr(profile, name)[i]) for name in list_declared(SelectionProfile, BY_N)}
-        for i in range(n - 1)
-    ]
+    course = follow_cosines(profile.cos_sink, profile.cos_last, profile.a_0)
     return {
         "attention_rows": [where | {"n_keys": n} | attended | parts | p05],
         "concentration": [where | {"n_keys": n} | numbers | tops],
-        "selection_counts": selections,
+        "head_levels": [where | {name: _known(number) for name, number in course.items()}],
     }
 
 
@@ -207,7 +203,7 @@ _SPREAD = (
 )
 
 
-def _known(number: np.generic) -> float | int | None:
+def _known(number: np.generic) -> float | None:
     value = number.item()
     return None if isinstance(value, float) and np.isnan(value) else value
 

@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 
 from tests.made_up import SMALL, warehouse
@@ -42,6 +43,56 @@ def value_of(row: Row, measure: str) -> float:
     if measure == "harmonic_mean":
         return float(2 * row["precision"] * row["recall"] / (row["precision"] + row["recall"]))
     return float(row[measure])
+
+
+def fit_by_hand(curve: list[tuple[int, float | None]]) -> tuple[float | None, float | None]:
+    """Weighted mean of y and slope over ln N by least squares, of the N that have a y, each with a weight of 1/N."""
+    n, y = np.array([[n, y] for n, y in curve if y is not None], float).reshape(-1, 2).T
+    if not n.size:
+        return None, None
+    slope = float(np.polyfit(np.log(n), y, 1, w=1 / np.sqrt(n))[0]) if n.size > 1 else 0.0
+    return float(np.average(y, weights=1 / n)), slope
+
+
+CURVES: list[list[tuple[int, float | None]]] = [
+    [(n, float(np.sin(n))) for n in range(1, 20)],
+    [(n, None if n % 3 == 1 else float(np.cos(n))) for n in range(1, 20)],
+    [(1, None), (2, 0.25)],
+    [(1, None)],
+]
+
+
+def compare_lines() -> None:
+    with database() as connection:
+        for curve in CURVES:
+            points = ", ".join(f"({n}, {'NULL' if y is None else y}::DOUBLE)" for n, y in curve)
+            found = connection.sql(
+                "SELECT weighted_level(y, 1 / n), weighted_slope(y, ln(n) - 1, 1 / n) "
+                f"FROM (VALUES {points}) AS points (n, y)"
+            ).fetchall()
+            for value, wanted in zip(found[0], fit_by_hand(curve), strict=True):
+                assert value == (None if wanted is None else pytest.approx(wanted, rel=1e-9))
+
+
+def test_levels_and_slopes_are_by_weighted_least_squares() -> None:
+    compare_lines()
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("weighted_level", "weight * y", "y"),
+        ("weighted_level", "FILTER (WHERE y IS NOT NULL)", ""),
+        ("weighted_slope", "weight * x * x", "weight * x"),
+        ("weighted_slope", "FILTER (WHERE y IS NOT NULL) * weighted_level", "* weighted_level"),
+        ("weighted_slope", "WHEN count(y) = 1 THEN 0", ""),
+    ],
+)
+def test_other_lines_would_be_noticed(monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str) -> None:
+    break_statement(monkeypatch, name, old, new)
+    with pytest.raises(AssertionError):
+        compare_lines()
 
 
 def best_by_hand(means: list[Row], measure: str, first: int, last: float) -> dict[tuple[Any, ...], tuple[int, float]]:

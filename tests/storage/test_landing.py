@@ -27,8 +27,8 @@ from tests.storage.studies import QUERIES, Tables
 
 
 def test_a_statement_reads_what_its_macros_and_views_read() -> None:
-    bounds = {"selection_counts", "upper_bounds", "heads", "value_scales"}
-    assert find_tables_read(sql.read_statement("derived", "bound_means")) == bounds
+    margins = {"selection_counts", "heads", "value_scales"}
+    assert find_tables_read(sql.read_statement("macros", "bounds_at")) == margins | {"selection_means"}
     assert find_tables_read(sql.read_statement("derived", "head_taxonomy")) == {"head_signatures"}
     assert find_tables_read(sql.read_statement("checks", "identities")) == {"selection_counts"}
 
@@ -151,7 +151,7 @@ def test_what_memory_has_no_room_for_lies_beside_the_database_until_it_is_publis
     derive = landing._derive
 
     def derive_and_sort(aside: landing.DraftDatabase, table: sql.Statement, study: str) -> int:
-        if table.name == "diagnostics":
+        if table.name == "concentration_means":
             with aside.cursor() as cursor:
                 cursor.execute(
                     "CREATE TEMP TABLE large AS SELECT hash(i) AS h, hash(h) AS g FROM range(8_000_000) t (i)"
