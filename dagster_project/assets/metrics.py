@@ -151,20 +151,20 @@ def _measure_locally(
         what, needed = f"Measuring one sequence of '{name}' in {threads} threads", (threads, min(WAITING, len(missing)))
         check_memory(what, estimate_sequence_memory(tensors, analysis, *needed), "use a machine with more memory")
 
-    def measure(sequence: int, block: Block, arrays: Arrays) -> None:
-        with translate_device_errors(name, device):
-            measure_block(tensors, analysis, sequence, block, arrays, device)
+    def measure(sequence: int, block: Block, arrays: Arrays, _before: object) -> None:
+        measure_block(tensors, analysis, sequence, block, arrays, device)
 
     blocks, held = list_blocks(tensors), [make_arrays(metrics.sizes) for _ in missing[:WAITING]]
     with ThreadPoolExecutor(threads, "measure") as pool, one_blas_thread, _show_progress(len(missing)) as bar:
         for first in range(0, len(missing), PLANNED):
             planned = _plan(measure, blocks, metrics, missing[first : first + PLANNED], held, bar)
-            violations += sum(compute(*planned, scheduler=threaded.get, pool=pool))
+            with translate_device_errors(name, device):
+                violations += sum(compute(*planned, scheduler=threaded.get, pool=pool))
     return violations
 
 
 def _plan(
-    measure: Callable[[int, Block, Arrays], None],
+    measure: Callable[[int, Block, Arrays, object], None],
     blocks: Sequence[Block],
     metrics: SequenceStore,
     sequences: Sequence[int],
@@ -182,22 +182,13 @@ def _plan(
     for number, sequence in enumerate(sequences):
         arrays = held[number % len(held)]
         before = written[number - len(held)] if number >= len(held) else None
-        measured = [
-            delayed(partial(_ignore_inputs, partial(measure, sequence, block, arrays)), pure=False)(before)
-            for block in blocks
-        ]
-        write = partial(_ignore_inputs, partial(_write, metrics, sequence, arrays, bar))
-        written.append(delayed(write, pure=False)(measured))
+        measured = [delayed(partial(measure, sequence, block, arrays), pure=False)(before) for block in blocks]
+        written.append(delayed(partial(_write, metrics, sequence, arrays, bar), pure=False)(measured))
     return written
 
 
-def _ignore_inputs(call: Callable[[], T], _after: object) -> T:
-    """Call a function once the tasks are done that it must follow."""
-    return call()
-
-
-def _write(metrics: SequenceStore, sequence: int, arrays: Arrays, bar: "tqdm[Any]") -> int:
-    """Write a measured sequence, and return its violations.
+def _write(metrics: SequenceStore, sequence: int, arrays: Arrays, bar: "tqdm[Any]", _measured: object) -> int:
+    """Write a sequence once it is measured, and return its violations.
 
     Its arrays are for another sequence then: new ones would cost the time to map their pages.
     """
