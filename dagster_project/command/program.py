@@ -11,6 +11,7 @@ from dagster_project.command import interrupts, streams
 def program() -> None:
     """Run the command line so that Ctrl-C can end it at any moment."""
     streams.prepare()
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # no program that it starts imports from the working directory
     status = ExitStatus()
     try:
         interrupts.watch()

@@ -24,6 +24,7 @@ from storage.errors import UserError
 from storage.files.tables import read_table
 from tests.dagster_project import making
 from tests.dagster_project.drawn_study import NAME, STUDY, measured, several
+from tests.dagster_project.driver import environment
 
 WANTED = [asset for asset in SUMMARIES if asset.is_wanted(STUDY)]
 
@@ -158,3 +159,20 @@ def test_a_process_that_ends_at_once_lists_no_semaphores(*, quiet: bool) -> None
     program = f"{start}; import os, multiprocessing as m; lock = m.get_context('spawn').Lock(); os._exit(0)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ("leaked semaphore" in done.stderr) is not quiet
+
+
+def test_no_process_imports_from_the_working_directory(tmp_path: Path) -> None:
+    """A file of a user may have the name of a module."""
+    program, folder = tmp_path / "program.py", tmp_path / "folder"
+    program.write_text(
+        "from dagster_project.assets import processes\n"
+        "from dagster_project.command import cli, program\n"
+        "cli.main = lambda: print(processes._start_pool().executor.submit(int).result())\n"
+        "if __name__ == '__main__':\n    program.program()\n"
+    )
+    folder.mkdir()
+    (folder / "geometry.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
+    given = {name: value for name, value in environment().items() if name != "PYTHONSAFEPATH"}
+    done = subprocess.run([sys.executable, program], check=True, env=given, cwd=folder, stdout=subprocess.PIPE)
+    assert done.stdout == b"0\n"
+    assert not (folder / "imported").exists()
