@@ -3,8 +3,8 @@
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -334,29 +334,36 @@ def _list_places(home: Home, name: str) -> tuple[LocalPlace, ...]:
     return (LocalPlace(locate_database(home.warehouse, name)),)
 
 
-def _estimate_bytes(extent: Extent) -> int:
-    """Bytes of the database, which is built next to the one that it replaces; windows are not known and not counted."""
+def _estimate_bytes(extent: Extent, *, twice: Collection[str]) -> int:
+    """Bytes of the database, which is built next to the one that it replaces; windows are not known and not counted.
+
+    And of the files that the tables ``twice`` land from.
+    """
     sizes, study = extent.sizes, extent.study
     layers = [LayerSize(sizes["head"], sizes["kv_head"], sizes["head_dim"])] * sizes["layer"]
     keys = np.array(study.query_positions)[:, None] + 1 + np.zeros(len(layers), np.int64)
     units = count_units(keys, layers, {**sizes, "sequence": study.sequences}, study)
     declared = (sql.read_statement("schema", table) for table in sql.list_names("schema"))
-    return EMPTY_TABLES + sum((count_rows(table, units) or 0) * estimate_row_bytes(table) for table in declared)
+    return EMPTY_TABLES + sum(
+        (count_rows(table, units) or 0) * estimate_row_bytes(table) * (2 if table.name in twice else 1)
+        for table in declared
+    )
 
 
 def make_warehouse_asset(summaries: Iterable[Asset]) -> Asset:
     """The record of the warehouse, which is made from the metrics and from the tables of these assets."""
+    parents = tuple(summaries)
     return Asset(
         name=NAME,
         about="All tables of the study, published together, or the previous ones if a check finds a violation.",
-        parents=("selection_metrics", *(asset.name for asset in summaries)),
+        parents=("selection_metrics", *(asset.name for asset in parents)),
         kinds=("duckdb", "sql"),
         version=compute_landing_version,
         make=make_warehouse,
         expected=_build_expected,
         recorded=_read_recorded,
         places=_list_places,
-        space=_estimate_bytes,
+        space=partial(_estimate_bytes, twice={table for asset in parents for table in asset.tables}),
         checks=_list_checks,
         pool="warehouse",
     )
