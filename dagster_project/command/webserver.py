@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 from threading import Thread
 
 import uvicorn
@@ -25,9 +26,13 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 from starlette.types import Lifespan
 
+import dagster_project
 from dagster_project.command.request_guard import guard_requests
 
 DEFINITIONS = "dagster_project.definitions"
+
+FOLDER = str(Path(dagster_project.__file__).parents[1])
+"""Where Dagster looks for modules first: else that is the folder in which the command ran, whatever files are there."""
 
 START = "/runs"
 """The first page: all runs. Dagster's own, a timeline, shows only runs that the web UI or the daemon started."""
@@ -41,7 +46,7 @@ def run_servers(port: int, origins: Sequence[str]) -> None:
     _end_with_parent()
     with _run_daemon(), DagsterInstance.get() as instance:
         instance.optimize_for_webserver(DEFAULT_DB_STATEMENT_TIMEOUT, DEFAULT_POOL_RECYCLE, DEFAULT_POOL_MAX_OVERFLOW)
-        target = ModuleTarget(DEFINITIONS, attribute=None, working_directory=None, location_name=None)
+        target = ModuleTarget(DEFINITIONS, attribute=None, working_directory=FOLDER, location_name=None)
         with WorkspaceProcessContext(instance, target, __version__, code_server_log_level="WARNING") as workspace:
             app = create_app_from_workspace_process_context(workspace, lifespan=_announce(port))
             app.router.routes.insert(0, Route("/", RedirectResponse(START)))
@@ -62,7 +67,8 @@ def _end_with_parent() -> None:
 @contextmanager
 def _run_daemon() -> Iterator[None]:
     """Run Dagster's daemon inside the context; if it ends by itself, this process is interrupted."""
-    command = [sys.executable, "-m", "dagster._daemon", "run", "-m", DEFINITIONS, "--log-level", "warning"]
+    given = ["-m", DEFINITIONS, "--working-directory", FOLDER, "--log-level", "warning"]
+    command = [sys.executable, "-m", "dagster._daemon", "run", *given]
     daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 (no shell, our own interpreter)
     stopping = False
 

@@ -160,10 +160,15 @@ def test_a_port_that_cannot_be_served_is_refused_before_anything_is_announced(tm
 
 @contextmanager
 def running_ui(home: Path, *options: str) -> "Iterator[tuple[int, subprocess.Popen[bytes]]]":
-    """The web UI of a data root: its port and process, once it answers."""
-    port = find_free_port()
+    """The web UI of a data root: its port and process, once it answers.
+
+    It is started in a folder with a file that is named as a module is, and must not import it.
+    """
+    port, folder = find_free_port(), home.parent / f"started in {home.name}"
+    folder.mkdir()
+    (folder / "geometry.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
     command = [PROGRAM, "ui", "--home", home, "--port", port, *options]
-    with subprocess.Popen([*map(str, command)], env=environment(), stderr=subprocess.PIPE) as process:
+    with subprocess.Popen([*map(str, command)], cwd=folder, env=environment(), stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         lines = []
         try:
@@ -177,6 +182,7 @@ def running_ui(home: Path, *options: str) -> "Iterator[tuple[int, subprocess.Pop
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(30)
+    assert not (folder / "imported").exists()
 
 
 def find_free_port() -> int:
