@@ -50,7 +50,8 @@ def test_a_sequence_begins_before_the_last_block_of_the_one_before_ends(
     assert waited == [True]
 
 
-def test_the_results_of_few_sequences_are_in_memory(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("planned", [3, 64])
+def test_the_results_of_few_sequences_are_in_memory(home: Home, monkeypatch: pytest.MonkeyPatch, planned: int) -> None:
     make, measure, write = metrics.make_arrays, metrics.measure_block, SequenceStore.write
     made, lock, begun, most = [], Lock(), set(), [0]
 
@@ -69,6 +70,7 @@ def test_the_results_of_few_sequences_are_in_memory(home: Home, monkeypatch: pyt
         with lock:
             begun.discard(sequence)
 
+    monkeypatch.setattr(metrics, "PLANNED", planned)
     monkeypatch.setattr(metrics, "make_arrays", count)
     monkeypatch.setattr(metrics, "measure_block", begin)
     monkeypatch.setattr(SequenceStore, "write", end)
