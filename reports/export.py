@@ -63,7 +63,7 @@ def write_images(sections: Sequence[Section], folder: Path, *, overwrite: bool =
 
 @contextmanager
 def draw_previews(sections: Sequence[Section]) -> Iterator[Callable[[], dict[str, Png]]]:
-    """Draw the charts of ``PREVIEWS`` that a study has; yields what returns PNGs by the titles of their figures.
+    """Draw the first chart of each of ``PREVIEWS`` that a study has; yields what returns PNGs by their figures' titles.
 
     They are drawn in a process of their own while this one goes on: Vega starts for half a second and holds Python's
     lock.

@@ -36,13 +36,14 @@ def format_with_interval(
 ) -> str:
     """Write a number with its 95 % interval, if it has one: ``0.5 (0.4 to 0.6)``.
 
-    An interval without width says nothing about other texts; that all ``sequences`` have this number is written
-    instead.
+    An interval without width says nothing about other texts; that the number is the same without any one of the
+    ``sequences`` is written instead.
     """
     if low is None or high is None:
         return write(value)
     if low == high:
-        return f"{write(value)} (in {f'each of {sequences:,} sequences' if sequences > 1 else 'every sequence'})"
+        one = f"one of {sequences:,} sequences" if sequences > 1 else "one sequence"
+        return f"{write(value)} (same without any {one})"
     return f"{write(value)} ({write(low)} to {write(high)})"
 
 

@@ -44,8 +44,8 @@ def test_a_hundred_per_cent_is_all(share: float, written: str) -> None:
 
 def test_an_interval_without_width_is_told_as_what_all_sequences_have() -> None:
     assert numbers.format_with_interval(0.5, 0.4, 0.6, sequences=8) == "0.5 (0.4 to 0.6)"
-    assert numbers.format_with_interval(1, 1, 1, sequences=8) == "1 (in each of 8 sequences)"
-    assert numbers.format_with_interval(1, 1, 1, numbers.percent) == "100\u00a0% (in every sequence)"
+    assert numbers.format_with_interval(1, 1, 1, sequences=8) == "1 (same without any one of 8 sequences)"
+    assert numbers.format_with_interval(1, 1, 1, numbers.percent) == "100\u00a0% (same without any one sequence)"
     assert numbers.format_with_interval(0.9999, 0.9998, 1) == "1 (1 to 1)"
     assert numbers.format_with_interval(0.5, None, None) == "0.5"
 

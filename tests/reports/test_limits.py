@@ -153,7 +153,8 @@ def test_heads_with_windows_keep_keys_of_their_own_number() -> None:
     row = {"heads": 2, "n_keys": 64.0, "n_90": 20.5, "low": 15.5, "high": 25.5, "fewest": narrow, "most": wide}
     assert describe_key_budgets([row], []) == (
         "To keep 90 % of its weight, the mean head keeps 20.5 (15.5 to 25.5) of the 64 keys that a head has on "
-        "average, from 1 (in each of 3 sequences) of 32 in layer 0, head 0 to 40 (30 to 50) of 96 in layer 1, head 0."
+        "average, from 1 (same without any one of 3 sequences) of 32 in layer 0, head 0 to 40 (30 to 50) of 96 in "
+        "layer 1, head 0."
     )
     shares = {"n_keys": 96, "least_keys": 32, "effective_share": 0.25, "n_90_share": 0.5}
     assert findings.describe_convergence([shares], []).startswith("With up to 96 keys, the mean head")

@@ -134,7 +134,7 @@ def test_sentences_state_the_verdict_and_the_numbers(mixed: dict[str, Rows]) -> 
         assert told in sentence
         if row["verdict"] != "not testable":
             assert parts[row["claim"]]["value"] is not None
-            assert re.search(r"\((.*\d.* to .*\d|.*\d \(in every sequence)\).* required", sentence)
+            assert re.search(r"\((.*\d.* to .*\d|.*\d \(same without any one sequence)\).* required", sentence)
 
 
 @pytest.fixture(scope="module")
