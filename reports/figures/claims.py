@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from reports import listings
-from reports.figures import effects
 from reports.figures.parts import NOT_ANALYSED, Draft, Figure, Section, Source, select_rows
 from reports.findings import claims as findings
 from reports.findings.numbers import Row
@@ -66,7 +65,7 @@ def _assign_figures(source: Source, rows: Sequence[Row]) -> dict[str, str]:
     """Map claims to the figures that show them, or to the table of all claims if this study lacks the figure."""
     answers = {
         "distinguishable-share": source.ask_query("distinguishable_by_n"),
-        "loss-and-geometry": effects.ask_ablation(source),
+        "loss-and-geometry": source.ask_study("ablation_by_head"),
         "loss-by-keys": source.ask_study("loss_by_keys"),
     }
     absent = {figure for figure, answer in answers.items() if not answer.table.num_rows}

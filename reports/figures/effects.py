@@ -8,7 +8,6 @@ from reports.charts import effects as charts
 from reports.figures.parts import Figure, Section, Source, has_values
 from reports.findings import effects as findings
 from reports.findings import numbers
-from reports.queries import Answer
 
 ROWS = 48
 """Number of heads in the table of the dot plots, those of largest increase; the table of the maps has all."""
@@ -28,14 +27,8 @@ def build_sections(source: Source) -> tuple[Section, ...]:
     return (Section("effects", "What heads do", lead, drawn),)
 
 
-def ask_ablation(source: Source) -> Answer:
-    """The effect of removing each head; if there are none, the empty table of effects, which is read sooner."""
-    effects = source.ask_study("head_ablation")
-    return source.ask_study("ablation_by_head") if effects.table.num_rows else effects
-
-
 def _build_ablation(source: Source) -> tuple[Figure, ...]:
-    answer = ask_ablation(source)
+    answer = source.ask_study("ablation_by_head")
     rows = answer.rows()
     if not rows:
         return ()
