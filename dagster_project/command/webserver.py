@@ -26,12 +26,11 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 from starlette.types import Lifespan
 
-import dagster_project
 from dagster_project.command.request_guard import guard_requests
 
 DEFINITIONS = "dagster_project.definitions"
 
-FOLDER = str(Path(dagster_project.__file__).parents[1])
+FOLDER = str(Path(__file__).parents[2])
 """Where Dagster looks for modules first: else that is the folder in which the command ran, whatever files are there."""
 
 START = "/runs"
