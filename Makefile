@@ -3,6 +3,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 export ATTENTION_GEOMETRY_HOME ?= $(CURDIR)/data
+# else every program that is started compiles all modules
+export PYTHONDONTWRITEBYTECODE :=
+# a module is compiled when it is first imported: three in four never are
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
 .PHONY: help demo smollm2 test test-all test-anywhere test-long test-slow lint hashes bench ui gallery picture clean
 
@@ -20,7 +24,7 @@ KERNELS := run --name kernels --model embedded --corpus embedded --context-lengt
 
 .venv/libraries: .venv/pip pyproject.toml constraints.txt
 	@echo 'Installing the product and its libraries, of which PyTorch is the largest: minutes'
-	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@$(INSTALL) --editable .
 	@touch $@
 
 .venv/product: .venv/libraries
@@ -29,7 +33,7 @@ KERNELS := run --name kernels --model embedded --corpus embedded --context-lengt
 	@touch $@
 
 .venv/dev: .venv/libraries
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev
+	$(INSTALL) --group dev
 	@touch $@
 
 demo: .venv/product  ## run the embedded study and write its report
@@ -52,8 +56,6 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loads
 FREE = $(shell df --output=avail /dev/shm 2>/dev/null | tail -n 1) $(shell awk '/MemAvailable/ {print $$2}' /proc/meminfo 2>/dev/null)
 test test-slow: export TMPDIR := $(or $(TMPDIR),$(shell set -- $(FREE) && [ $$# = 2 ] && [ $$1 -gt 8000000 ] && [ $$2 -gt 8000000 ] && ! grep -q " /dev/shm .*noexec" /proc/mounts && echo /dev/shm),/tmp)
 test test-slow test-long test-all: export OMP_NUM_THREADS = 1
-# else every program that a test starts compiles all modules, and every run all tests
-test test-slow test-long test-all: export PYTHONDONTWRITEBYTECODE =
 
 test: .venv/dev .venv/product  ## run every behaviour once, in parallel by files
 	$(PYTEST) -m 'not slow'

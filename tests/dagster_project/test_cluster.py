@@ -325,7 +325,7 @@ def test_workers_that_cannot_do_it_are_refused(tmp_path: Path, dask: Cluster, mo
     cluster.find_versions.cache_clear()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_worker_killed_in_mid_run_changes_no_byte(
     tmp_path: Path, threads: Home, processes: Cluster, held: Held, when_in_hand: Callable[..., None]
 ) -> None:

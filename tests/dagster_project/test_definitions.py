@@ -310,7 +310,7 @@ def test_a_run_is_marked_as_living_while_its_process_lives(tmp_path: Path, monke
     assert all(is_held(lock) for lock in locks), "a run ends only after its resources are torn down"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_run_of_the_daemon_leaves_no_lock(tmp_path: Path) -> None:
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         assert pool.submit(_locks_of_a_run, tmp_path).result(120) == 1

@@ -228,14 +228,12 @@ def change_digit(piece: Path) -> None:
     piece.write_text(f"{text[:place]}{int(text[place]) + 1}{text[place + 1 :]}", encoding="utf-8")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("asset", "pieces", "tables"),
     [
         ("head_ablation", 4, ("head_ablation", "head_ablation_by_sequence")),
-        pytest.param(
-            *("sparsified_loss", 1, ("sparsified_loss", "sparsified_loss_by_sequence")), marks=pytest.mark.long
-        ),
+        ("sparsified_loss", 1, ("sparsified_loss", "sparsified_loss_by_sequence")),
     ],
 )
 def test_what_is_killed_goes_on_to_equal_tables(

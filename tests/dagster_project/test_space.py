@@ -52,7 +52,12 @@ def said_of(home: Home, asked: Study, caplog: pytest.LogCaptureFixture) -> dict[
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sequences", "kappas", "queries"), [(2, [0.5], None), (6, [0.5], None), (2, [0.05, 0.5, 5], [100, 255])]
+    ("sequences", "kappas", "queries"),
+    [
+        (2, [0.05, 0.5, 5], [100, 255]),
+        pytest.param(2, [0.5], None, marks=pytest.mark.long),
+        pytest.param(6, [0.5], None, marks=pytest.mark.long),
+    ],
 )
 def test_a_study_says_beforehand_what_it_takes_and_takes_no_more(
     sequences: int, kappas: list[float], queries: list[int] | None, tmp_path: Path, caplog: pytest.LogCaptureFixture

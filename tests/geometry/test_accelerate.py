@@ -32,7 +32,7 @@ for name, value in found.items():
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_read_from_the_disk_computes_what_was_compiled(tmp_path: Path) -> None:
     variables = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-c", COMPUTED]

@@ -59,7 +59,7 @@ def assert_told(rates: dict[Key, Rate], trials: int) -> None:
         assert abs(rate.share - page[name]) < 5 * error + 0.0005, f"{name}: {rate.share}, the page says {page[name]}"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_intervals_cover_as_often_as_the_page_says() -> None:
     trials = 150
     rates = key(measure_coverage(trials=trials, seed=1))
@@ -99,7 +99,7 @@ def test_pages_without_a_correction_would_be_noticed(monkeypatch: pytest.MonkeyP
     assert rates["pages with a wrong verdict"] > 0.4
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_random_weights_have_no_association_within_layers() -> None:
     rates = {rate.what: rate for rate in measure_random_weights(models=60, seed=1000)}
     within, over_all = (

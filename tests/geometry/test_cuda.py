@@ -96,7 +96,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     ("n", "d", "settings"),
     [
         (2, 8, {}),
-        (10, 5, {"kappas": (0.5, 20.0)}),
+        pytest.param(10, 5, {"kappas": (0.5, 20.0)}, marks=pytest.mark.long),
         (6, 4, {"kappas": (0.5, 30.0), "scale": "raw", "sink": False}),
     ],
 )

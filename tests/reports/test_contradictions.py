@@ -22,6 +22,9 @@ STUDIES = {
     "no claims": MadeUp("no claims", without=("claims", "claim_parts", "measures", "measure_values")),
 }
 
+FURTHER = ("synthetic", "no claims")
+"""Studies that no other test of a page is of, so that they take long."""
+
 
 def texts(page: Page) -> tuple[str, str]:
     """The text of a page, and the same without the tables of claims."""
@@ -31,7 +34,10 @@ def texts(page: Page) -> tuple[str, str]:
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
+@pytest.mark.parametrize(
+    "study",
+    [pytest.param(study, id=name, marks=pytest.mark.long if name in FURTHER else ()) for name, study in STUDIES.items()],
+)
 def test_a_page_says_what_its_verdicts_say(study: MadeUp, written: Writer) -> None:
     text, outside = texts(Page(written(study, 8 if study in DEGENERATE.values() else 4).path))
     with warehouse(study, *([study.twin] if study.twin else [])) as connection:

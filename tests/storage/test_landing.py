@@ -253,7 +253,7 @@ def _land_in_a_process(folder: Path, study: str, tables: Tables, both: Barrier) 
     assert land(folder, study, tables).published
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_studies_land_at_once_from_two_processes(tmp_path: Path, tables: Tables) -> None:
     context = multiprocessing.get_context("spawn")
     both = context.Barrier(2)
