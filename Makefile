@@ -63,7 +63,7 @@ test: .venv/dev .venv/product  ## run every behaviour once, in parallel by files
 test-slow: .venv/dev .venv/product  ## run all other cases: every model family, whole pages, flipped bits
 	$(PYTEST) -m 'slow and not long'
 
-test-long: .venv/dev .venv/product  ## run tests of whole runs that are killed, damaged, interrupted or repeated, of load and the daemon
+test-long: .venv/dev .venv/product  ## run tests of whole runs that are killed, damaged, interrupted or repeated, and further cases
 	$(PYTEST) -m long
 
 test-anywhere: .venv/dev .venv/product  ## repeat the fast tests on other processors, locales, users, disks and loads: an hour or two

@@ -26,7 +26,7 @@ def steps() -> list[str]:
     return [line.removeprefix("$ ") for line in lines]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_step_works_in_an_empty_folder(tmp_path: Path) -> None:
     variables: dict[str, str] = {}
     said = {}

@@ -198,7 +198,7 @@ def test_fits_and_expectations_are_those_of_threads(
             assert repr(there) == repr(here) != "[]"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_metrics_in_an_object_store_are_written_by_the_workers(
     tmp_path: Path, threads: Home, dask: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

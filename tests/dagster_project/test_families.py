@@ -199,7 +199,7 @@ def test_members_run_in_order_and_one_that_fails_stops_no_other(
     assert "1 of 3 members of 'sizes' failed; the first, sizes-24" in done.errors.splitlines()[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_family_runs_and_is_listed_refreshed_and_cleared(tmp_path: Path) -> None:
     home = home_with(
         tmp_path, sizes={**PAIR, "keep_tensors": False}, lost={**TINY, "family": {"context_length": [8, 40]}}

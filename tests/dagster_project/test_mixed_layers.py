@@ -200,7 +200,7 @@ def test_a_layer_has_what_it_has_alone(mixed: Home, alone: dict[int, Home]) -> N
     assert (found.read("n_keys", slice(None))[:, :, 1] == -1).all()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_no_ones_changes_nothing(mixed: Home, tmp_path: Path) -> None:
     other = landed(measured(tmp_path, change=littered))
     tensors = SequenceStore.open(other.tensors(NAME), TENSORS)

@@ -36,7 +36,7 @@ def texts(page: Page) -> tuple[str, str]:
 @pytest.mark.one_case
 @pytest.mark.parametrize(
     "study",
-    [pytest.param(study, id=name, marks=pytest.mark.long if name in FURTHER else ()) for name, study in STUDIES.items()],
+    [pytest.param(STUDIES[name], id=name, marks=pytest.mark.long if name in FURTHER else ()) for name in STUDIES],
 )
 def test_a_page_says_what_its_verdicts_say(study: MadeUp, written: Writer) -> None:
     text, outside = texts(Page(written(study, 8 if study in DEGENERATE.values() else 4).path))

@@ -455,7 +455,7 @@ FAST = ("plain", "least", "only itself")
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(study, id=name, marks=() if name in FAST else pytest.mark.slow)
+        pytest.param(study, id=name, marks=() if name in FAST else pytest.mark.long)
         for name, study in {"plain": SMALL, **DEGENERATE}.items()
     ],
 )
