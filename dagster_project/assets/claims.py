@@ -40,7 +40,7 @@ def judge_claims(home: Home, name: str) -> list[dict[str, Any]]:
     UserError
         If the study is not landed.
     """
-    with closing(connect(home.warehouse, described=False)) as connection:
+    with closing(connect(home.warehouse, studies=[name], described=False)) as connection:
         statement = "SELECT * EXCLUDE (study) FROM claims WHERE study = ? ORDER BY source, claim"
         claims: list[dict[str, Any]] = connection.sql(statement, params=[name]).to_arrow_table().to_pylist()
     if not claims:

@@ -5,7 +5,7 @@ import json
 import os
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from html import unescape
@@ -32,10 +32,11 @@ from dagster_project.study.families import Family
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from dagster_project.study.studies import find_study
+from dagster_project.study.twins import find_twin_name
 from storage.errors import UserError
 from storage.files.places import LocalPlace
 from storage.files.user_paths import open_regular_file
-from storage.warehouse.connection import connect, locate_database, open_database
+from storage.warehouse.connection import connect, locate_database, open_database, read_provenance
 from storage.warehouse.families import land_family
 
 if TYPE_CHECKING:
@@ -100,14 +101,24 @@ def write_study_report(home: Home, name: str, study: Study) -> "ReportSummary":
     with suspend_gc():
         from reports.page import write_report
 
-    with _open_connection(home) as connection:
+    with _open_connection(home, _list_shown(home, name, study)) as connection:
         path = home.report(name)
         known = connection.execute("SELECT provenance FROM studies WHERE study = ?", [name]).fetchall()
         origin = json.dumps(build_report_origin(study, json.loads(known[0][0]) if known else {}))
         link = _build_link(home.index, path.parent)
         written = write_report(connection, name, path, map_n=study.analysis.map_n, home=link, origin=origin)
-        _write_index(connection, home)
+    write_index(home)
     return written
+
+
+def _list_shown(home: Home, name: str, study: Study) -> set[str]:
+    """The studies that the page of a study shows: itself, its twin, and the one that it was compared with as it landed.
+
+    All others would make each query take longer.
+    """
+    compared = (read_provenance(home.warehouse, name) or {}).get("twin")
+    twins = {find_twin_name(name, study), compared["name"] if isinstance(compared, dict) else None}
+    return {name, *(twin for twin in twins if isinstance(twin, str))}
 
 
 def build_report_origin(study: Study, landed: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,7 +172,7 @@ def write_comparison(home: Home, names: Sequence[str]) -> Path:
     if len(path.name) > LONGEST:
         msg = f"The names of {len(names)} studies are too long for one file name; compare fewer at a time"
         raise UserError(msg)
-    with _open_connection(home) as connection, _put_together(home, names) as together:
+    with _open_connection(home, names) as connection, _put_together(home, names) as together:
         write(
             connection,
             names,
@@ -170,7 +181,7 @@ def write_comparison(home: Home, names: Sequence[str]) -> Path:
             reports=_build_report_links(home, path.parent),
             together=together,
         )
-        _write_index(connection, home)
+    write_index(home)
     return path
 
 
@@ -202,11 +213,11 @@ def write_family_page(home: Home, name: str, origin: Mapping[str, Any]) -> Path:
     from reports.family import write_family
 
     path = home.families / f"{name}.html"
-    with _open_connection(home) as connection:
-        links = _build_report_links(home, path.parent)
-        link = _build_link(home.index, path.parent)
+    links = _build_report_links(home, path.parent)
+    link = _build_link(home.index, path.parent)
+    with _open_connection(home, [name]) as connection:
         write_family(connection, name, path, home=link, reports=links, origin=json.dumps(origin))
-        _write_index(connection, home)
+    write_index(home)
     return path
 
 
@@ -218,8 +229,16 @@ def write_index(home: Home) -> None:
     UserError
         If it cannot be written.
     """
+    from reports.index import write_index as write
+
+    folder = home.index.parent
+    comparisons = {
+        ", ".join(path.stem.split("+")): _build_link(path, folder) for path in sorted(home.comparisons.glob("*.html"))
+    }
+    families = {path.stem: _build_link(path, folder) for path in sorted(home.families.glob("*.html"))}
+    reports = _build_report_links(home, folder)
     with _open_connection(home) as connection:
-        _write_index(connection, home)
+        write(connection, home.index, reports=reports, comparisons=comparisons, families=families)
 
 
 def export(home: Home, name: str, *, images: Path | None, tables: Path | None, overwrite: bool = False) -> list[Path]:
@@ -233,29 +252,17 @@ def export(home: Home, name: str, *, images: Path | None, tables: Path | None, o
     from reports.export import write_images, write_tables
     from reports.figures import find_source, sections
 
-    map_n = find_study(home, name).analysis.map_n
-    with _open_connection(home) as connection:
-        sections_of_study = sections(find_source(connection, name, map_n=map_n))
+    study = find_study(home, name)
+    with _open_connection(home, _list_shown(home, name, study)) as connection:
+        sections_of_study = sections(find_source(connection, name, map_n=study.analysis.map_n))
     written = [] if images is None else write_images(sections_of_study, images, overwrite=overwrite)
     return written + ([] if tables is None else write_tables(sections_of_study, tables, overwrite=overwrite))
 
 
 @contextmanager
-def _open_connection(home: Home) -> "Iterator[duckdb.DuckDBPyConnection]":
-    with closing(connect(home.warehouse, described=False)) as connection:
+def _open_connection(home: Home, studies: Iterable[str] | None = None) -> "Iterator[duckdb.DuckDBPyConnection]":
+    with closing(connect(home.warehouse, studies=studies, described=False)) as connection:
         yield connection
-
-
-def _write_index(connection: "duckdb.DuckDBPyConnection", home: Home) -> None:
-    from reports.index import write_index
-
-    folder = home.index.parent
-    comparisons = {
-        ", ".join(path.stem.split("+")): _build_link(path, folder) for path in sorted(home.comparisons.glob("*.html"))
-    }
-    families = {path.stem: _build_link(path, folder) for path in sorted(home.families.glob("*.html"))}
-    reports = _build_report_links(home, folder)
-    write_index(connection, home.index, reports=reports, comparisons=comparisons, families=families)
 
 
 def _build_report_links(home: Home, folder: Path) -> dict[str, str]:

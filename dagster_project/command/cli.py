@@ -955,7 +955,7 @@ def _print_results(home: Home, study: str, *, as_json: bool) -> None:
     from reports.summary import summarise
     from storage.warehouse.connection import connect
 
-    with closing(connect(home.warehouse, described=False)) as connection:
+    with closing(connect(home.warehouse, studies=[study], described=False)) as connection:
         table = ask(connection, "results_at_a_glance", study=study)
         claims = ask(connection, "claims", study=study).rows()
         sentences = summarise(connection, study)

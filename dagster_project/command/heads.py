@@ -51,7 +51,7 @@ def export_heads(
         msg = f"--sink-size {sink_size} and --recent-size {recent_size} are numbers of keys; set both to 1 or more"
         raise UserError(msg)
     choice = Choice(named, measure, rule, inverted, sink_size, recent_size)
-    with closing(connect(home.warehouse, described=False)) as connection:
+    with closing(connect(home.warehouse, studies=[study], described=False)) as connection:
         return write(connection, study, choice, path, overwrite=overwrite)
 
 
@@ -73,7 +73,7 @@ def add_scores(
     """
     name = source or (path.parent if path.name == PATTERN else path).stem
     _check_name(name)
-    with closing(connect(home.warehouse, described=False)) as connection:
+    with closing(connect(home.warehouse, studies=[study], described=False)) as connection:
         scores = read_scores(path, form, Heads.of(connection, study))
         correlations = correlate_scores(connection, study, scores)
     rows = [

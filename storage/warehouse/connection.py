@@ -19,10 +19,10 @@ import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +129,12 @@ def list_published(folder: Path) -> dict[str, Path]:
     return {path.name.removesuffix(SUFFIX): path for path in sorted(folder.glob(f"*{SUFFIX}"))}
 
 
-def connect(folder: Path, *, unlocked: bool = False, described: bool = True) -> duckdb.DuckDBPyConnection:
+def connect(
+    folder: Path, *, studies: Iterable[str] | None = None, unlocked: bool = False, described: bool = True
+) -> duckdb.DuckDBPyConnection:
     """Open the warehouse for reading: every published study, united, as tables and views, with comments.
+
+    Of ``studies`` only those are opened that are named, in a time that does not depend on how many others there are.
 
     The connection sees the studies as they are published now, each complete. Unless it is ``unlocked``, it opens no
     further file, neither a published nor a temporary one, and cannot reach the network; tables that it creates are kept
@@ -143,9 +147,12 @@ def connect(folder: Path, *, unlocked: bool = False, described: bool = True) -> 
     """
     connection = duckdb.connect()
     bound_memory(connection)
-    studies, stored = _attach_all(connection, list_published(folder))
-    _warn_of_older({path: list(_find_lacking(stored[_make_alias(study)])) for study, path in studies.items()})
-    _create_united(connection, _build_unions(stored, studies), described=described)
+    published = list_published(folder)
+    if studies is not None:
+        published = {study: published[study] for study in sorted(published.keys() & {*studies})}
+    attached, stored = _attach_all(connection, published)
+    _warn_of_older({path: list(_find_lacking(stored[_make_alias(study)])) for study, path in attached.items()})
+    _create_united(connection, _build_unions(stored, attached), described=described)
     if not unlocked:
         for setting in LOCK:
             connection.execute(f"SET {setting}")
@@ -174,7 +181,7 @@ def read_provenance(folder: Path, study: str) -> dict[str, Any] | None:
     """
     path = locate_database(folder, study)
     try:
-        stated = _read_declaration(path, _read_version(path))
+        stated = _read_declaration(path)
     except (duckdb.Error, ForeignError, FileNotFoundError):
         return None
     return None if stated.foreign else stated.parse_provenance()
@@ -190,7 +197,7 @@ def refuse_newer_database(folder: Path, study: str) -> None:
     """
     path, landing, version = locate_database(folder, study), None, 0
     with suppress(duckdb.Error, ForeignError, FileNotFoundError):
-        stated = _read_declaration(path, _read_version(path))  # a newer version may have other objects
+        stated = _read_declaration(path)  # a newer version may have other objects
         landing, version = (stated.parse_provenance() or {}).get("landing"), stated.version
     for was, now in ((version, FORMAT_VERSION), (landing, compute_landing_version())):
         refuse_newer(f"The database {path}", was, now, study)
@@ -218,16 +225,39 @@ class _Declaration:
         return landed if isinstance(landed, dict) else None
 
 
-@lru_cache(maxsize=64)  # a service would keep every version of every database
-def _read_declaration(path: Path, _: tuple[int, int]) -> _Declaration:
-    """What a database says of itself in one version, read once; only foreign objects do not raise."""
-    with _attach_alone(path) as connection:
-        foreign = _find_foreign(connection)
-        tables = _list_tables(connection)
-        if "provenance" not in tables.get("studies", {}) or (foreign or "").startswith("computed"):
-            return _Declaration(foreign, 0, None, tables)  # to read a computed column would evaluate it
-        rows = connection.execute("SELECT provenance FROM it.studies").fetchall()
-        return _Declaration(foreign, _read_format_version(connection, tables), rows[0][0] if rows else None, tables)
+_DECLARED: dict[Path, tuple[tuple[int, int], _Declaration]] = {}
+"""What each database said of itself when it was last read, and its version then."""
+
+
+def _read_declaration(path: Path) -> _Declaration:
+    """What a database says of itself, read once in each version; only foreign objects do not raise."""
+    _read_together({path: _read_version(path)})
+    return _DECLARED[path][1]
+
+
+def _read_together(versions: Mapping[Path, tuple[int, int]]) -> None:
+    """Read what databases say of themselves in versions not yet read: many together in the time of a few alone."""
+    unread = {f"it {path}": path for path, version in versions.items() if _DECLARED.get(path, (None,))[0] != version}
+    if not unread:
+        return
+    with _attach_closed(unread) as connection:
+        foreign, tables = _find_foreign(connection), _list_tables(connection)
+        for alias, path in unread.items():
+            _DECLARED[path] = versions[path], _declare(connection, alias, foreign.get(alias), tables[alias])
+
+
+def _declare(
+    connection: duckdb.DuckDBPyConnection, alias: str, foreign: str | None, tables: Mapping[str, Mapping[str, str]]
+) -> _Declaration:
+    """What an attached database says of itself, given its tables and what no version of this program creates."""
+    columns = tables.get("studies", {})
+    if "provenance" not in columns or (foreign or "").startswith("computed"):
+        return _Declaration(foreign, 0, None, tables)  # to read a computed column would evaluate it
+    version = "max(format_version)" if "format_version" in columns else "NULL"
+    provenance, stated = connection.execute(
+        f"SELECT any_value(provenance), {version} FROM {quote_identifier(alias)}.studies"  # noqa: S608
+    ).fetchall()[0]
+    return _Declaration(foreign, int(stated or 0), provenance, tables)
 
 
 class Reader:
@@ -271,7 +301,7 @@ def verify(path: Path) -> str | None:
     """Read every block of a published database; return what is wrong with it, in one line, or ``None``."""
     try:
         with open_database(path) as connection:
-            for table in _list_tables(connection):
+            for table in _list_tables(connection)["it"]:
                 connection.execute(f"SELECT bit_xor(hash(t)) FROM it.{quote_identifier(table)} AS t").fetchall()  # noqa: S608
     except (duckdb.Error, ForeignError) as error:
         return str(error).splitlines()[0]
@@ -293,8 +323,8 @@ def open_database(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     ForeignError
         If it contains an object that no version of this program creates; nothing in it has been evaluated.
     """
-    with _attach_alone(path) as connection:
-        _refuse_foreign(_find_foreign(connection))
+    with _attach_closed({"it": path}) as connection:
+        _refuse_foreign(_find_foreign(connection).get("it"))
         yield connection
 
 
@@ -306,56 +336,66 @@ def _refuse_foreign(foreign: str | None) -> None:
 
 
 @contextmanager
-def _attach_alone(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to one database, attached as ``it`` whatever it contains, which reaches no other file."""
-    file = os.fspath(path.resolve())  # DuckDB compares the targets of links with the allowed paths
-    if path.exists() and not (path.is_file() or path.is_dir()):  # DuckDB would wait for a pipe
-        msg = "it is not a regular file"
-        raise ForeignError(msg)
+def _attach_closed(databases: Mapping[str, Path]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to databases, attached by their names whatever they contain, which reaches no other file."""
+    # DuckDB compares the targets of links with the allowed paths
+    files = {name: os.fspath(path.resolve()) for name, path in databases.items()}
+    for path, file in zip(databases.values(), files.values(), strict=True):
+        _refuse_irregular(path, Path(f"{file}.wal"))
     with duckdb.connect() as connection:
-        connection.execute(f"SET allowed_paths = [{quote_literal(file)}, {quote_literal(f'{file}.wal')}]")
+        allowed = ", ".join(quote_literal(name) for file in files.values() for name in (file, f"{file}.wal"))
+        connection.execute(f"SET allowed_paths = [{allowed}]")
         for setting in CLOSED:
             connection.execute(f"SET {setting}")
-        if Path(f"{file}.wal").exists():
-            msg = f"there is a write-ahead log next to it, {path.name}.wal, which no landing creates"
-            raise ForeignError(msg)
-        connection.execute(f"ATTACH {quote_literal(file)} AS it (READ_ONLY)")
+        for name, file in files.items():
+            connection.execute(f"ATTACH {quote_literal(file)} AS {quote_identifier(name)} (READ_ONLY)")
         yield connection
 
 
-def _find_foreign(connection: duckdb.DuckDBPyConnection) -> str | None:
-    """The first object of the database ``it`` that no version of this program creates; None if there is none."""
+def _refuse_irregular(path: Path, log: Path) -> None:
+    """Raise ``ForeignError`` for what is no regular file, or for a write-ahead log next to it."""
+    if path.exists() and not (path.is_file() or path.is_dir()):  # DuckDB would wait for a pipe
+        msg = "it is not a regular file"
+        raise ForeignError(msg)
+    if log.exists():
+        msg = f"there is a write-ahead log next to it, {path.name}.wal, which no landing creates"
+        raise ForeignError(msg)
+
+
+def _find_foreign(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
+    """For each database of a connection that has one, the first object that no version of this program creates."""
     known = {kind: {*sql.list_names(folder), *EARLIER} for kind, folder in _KINDS.items()}
     known["table"] |= {*sql.list_names("families")}
-    for kind, schema, name in connection.execute(_OBJECTS).fetchall():
+    foreign: dict[str, str] = {}
+    for database, kind, schema, name in connection.execute(_OBJECTS).fetchall():
         if schema != "main" or name not in known.get(kind, ()):
-            return f"{kind} {schema}.{name}"
-    return None
+            foreign.setdefault(database, f"{kind} {schema}.{name}")
+    return foreign
 
 
 _KINDS: Mapping[str, sql.StatementKind] = {"table": "schema", "view": "views", "macro": "macros"}
 
 _OBJECTS = """
-    SELECT 'computed column', schema_name, table_name || '.' || column_name FROM duckdb_columns()
-        WHERE database_name = 'it' AND is_generated
-    UNION ALL SELECT 'table', schema_name, table_name FROM duckdb_tables() WHERE database_name = 'it'
-    UNION ALL SELECT 'view', schema_name, view_name FROM duckdb_views() WHERE database_name = 'it' AND NOT internal
-    UNION ALL SELECT 'macro', schema_name, function_name FROM duckdb_functions()
-        WHERE database_name = 'it' AND NOT internal
-    UNION ALL SELECT 'schema', schema_name, schema_name FROM duckdb_schemas()
-        WHERE database_name = 'it' AND NOT internal
-    UNION ALL SELECT 'type', schema_name, type_name FROM duckdb_types() WHERE database_name = 'it' AND NOT internal
-    UNION ALL SELECT 'sequence', schema_name, sequence_name FROM duckdb_sequences() WHERE database_name = 'it'
-    UNION ALL SELECT 'index', schema_name, index_name FROM duckdb_indexes() WHERE database_name = 'it'
+    SELECT database_name, 'computed column', schema_name, table_name || '.' || column_name FROM duckdb_columns()
+        WHERE is_generated
+    UNION ALL SELECT database_name, 'table', schema_name, table_name FROM duckdb_tables()
+    UNION ALL SELECT database_name, 'view', schema_name, view_name FROM duckdb_views() WHERE NOT internal
+    UNION ALL SELECT database_name, 'macro', schema_name, function_name FROM duckdb_functions() WHERE NOT internal
+    UNION ALL SELECT database_name, 'schema', schema_name, schema_name FROM duckdb_schemas() WHERE NOT internal
+    UNION ALL SELECT database_name, 'type', schema_name, type_name FROM duckdb_types() WHERE NOT internal
+    UNION ALL SELECT database_name, 'sequence', schema_name, sequence_name FROM duckdb_sequences()
+    UNION ALL SELECT database_name, 'index', schema_name, index_name FROM duckdb_indexes()
 """
-"""Query of the kind, schema and name of every object in the database ``it``, what could be evaluated first."""
+"""Query of the database, kind, schema and name of every object, what could be evaluated first."""
 
 
-def _list_tables(connection: duckdb.DuckDBPyConnection) -> Mapping[str, Mapping[str, str]]:
-    """Type of each column of each table of the database ``it``; its views are left out."""
-    names = connection.execute("SELECT table_name FROM duckdb_tables() WHERE database_name = 'it'").fetchall()
-    columns = _read_columns(connection)["it"]
-    return {name: columns[name] for (name,) in sorted(names)}
+def _list_tables(connection: duckdb.DuckDBPyConnection) -> Stored:
+    """Type of each column of each table of each attached database; views are left out."""
+    names = connection.execute("SELECT database_name, table_name FROM duckdb_tables() ORDER BY ALL").fetchall()
+    columns, tables = _read_columns(connection), defaultdict[str, dict[str, Mapping[str, str]]](dict)
+    for database, name in names:
+        tables[database][name] = columns[database][name]
+    return tables
 
 
 def describe_damage(connection: duckdb.DuckDBPyConnection, message: str) -> str | None:
@@ -412,6 +452,8 @@ def _read_entry(entry: Path) -> bytes:
 def _attach_all(connection: duckdb.DuckDBPyConnection, studies: Mapping[str, Path]) -> tuple[dict[str, Path], Stored]:
     """Attach every study that can be read; return their files, by name, and the tables of their databases."""
     files, stored = {}, {}
+    with suppress(duckdb.Error, ForeignError):  # what cannot be read is read alone, to say which it is
+        _read_together(_find_versions(studies.values()))
     for study, path in studies.items():
         if (tables := _attach_study(connection, study, path)) is not None:
             files[study], stored[_make_alias(study)] = path, tables
@@ -423,7 +465,7 @@ def _attach_study(
 ) -> Mapping[str, Mapping[str, str]] | None:
     """Attach a published database read-only and return its tables; None if it is left out or no longer exists."""
     try:
-        stated = _read_declaration(path, _read_version(path))
+        stated = _read_declaration(path)
         _refuse_foreign(stated.foreign)
         connection.execute(_build_attachment(study, path.absolute()))
     except FileNotFoundError:
@@ -462,14 +504,6 @@ def _describe_remedy(why: str, study: str) -> str:
 
 def _describe_rebuild(study: str) -> str:
     return f"rebuild it: attention-geometry run {study}"
-
-
-def _read_format_version(connection: duckdb.DuckDBPyConnection, tables: Mapping[str, Mapping[str, str]]) -> int:
-    """The version of the tables of the database ``it``; 0 if its file states none."""
-    if "format_version" not in tables.get("studies", {}):
-        return 0
-    rows = connection.execute("SELECT max(format_version) FROM it.studies").fetchall()
-    return int(rows[0][0] or 0)
 
 
 def _build_unions(stored: Stored, studies: Mapping[str, Path]) -> dict[str, str]:
@@ -607,10 +641,17 @@ def _read_columns(connection: duckdb.DuckDBPyConnection) -> Stored:
 
 def _read_versions(folder: Path) -> dict[str, tuple[int, int]]:
     """For each published study, what changes when it lands again: inode and modification time of its file."""
+    published = list_published(folder)
+    versions = _find_versions(published.values())
+    return {study: versions[path] for study, path in published.items() if path in versions}
+
+
+def _find_versions(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
+    """What changes when files are replaced, of those that exist."""
     versions = {}
-    for study, path in list_published(folder).items():
+    for path in paths:
         with suppress(FileNotFoundError):
-            versions[study] = _read_version(path)
+            versions[path] = _read_version(path)
     return versions
 
 

@@ -173,6 +173,43 @@ def test_a_connection_without_comments_has_the_same_relations(landed: Path) -> N
         assert (described.execute(comments).fetchone(), bare.execute(comments).fetchone()) == ((True,), (False,))
 
 
+def list_attached(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """The studies that a connection has attached."""
+    rows = connection.execute("SELECT database_name FROM duckdb_databases() WHERE database_name LIKE 'study %'")
+    return sorted(name.removeprefix("study ") for (name,) in rows.fetchall())
+
+
+def test_of_studies_that_are_named_no_other_is_opened(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.copy(locate_database(folder, "small"), locate_database(folder, "other"))
+    locate_database(folder, "broken").write_bytes(b"no database")
+    with connect(folder, studies=["other", "missing"]) as connection:
+        assert list_attached(connection) == ["other"]
+    assert caplog.messages == []
+
+
+def test_many_databases_are_inspected_in_as_many_connections_as_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[object] = []
+    real = duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda *given: opened.append(given) or real(*given))
+    connect(folder, described=False).close()
+    alone = len(opened)
+    for name in ("first", "second", "third"):
+        shutil.copy(locate_database(folder, "small"), locate_database(folder, name))
+    connect(folder, described=False).close()
+    assert 0 < len(opened) - alone <= alone
+
+
+def test_a_database_that_cannot_be_read_keeps_no_other_from_being_read(folder: Path) -> None:
+    shutil.copy(locate_database(folder, "small"), locate_database(folder, "alike"))
+    locate_database(folder, "broken").write_bytes(b"no database")
+    locate_database(folder, "logged").with_suffix(".duckdb.wal").write_bytes(b"")
+    shutil.copy(locate_database(folder, "small"), locate_database(folder, "logged"))
+    with connect(folder) as connection:
+        assert list_attached(connection) == ["alike", "small"]
+
+
 def test_an_empty_warehouse_has_empty_tables(tmp_path: Path) -> None:
     with connect(tmp_path) as connection:
         assert query(connection, "SELECT * FROM selection").read_all().num_rows == 0

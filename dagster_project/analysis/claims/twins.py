@@ -15,7 +15,7 @@ def read_twin(home: Home, name: str | None) -> Twin | None:
     """The measures of a landed twin; None if the study has none, or it has not landed with measures."""
     if name is None or not locate_database(home.warehouse, name).exists():
         return None
-    with closing(connect(home.warehouse, described=False)) as connection:
+    with closing(connect(home.warehouse, studies=[name], described=False)) as connection:
         verdicts = _ask(connection, "SELECT claim, verdict FROM claims WHERE study = $study", name)
         measures = _ask(
             connection, "SELECT measure, value, value_low, value_high FROM measures WHERE study = $study", name
