@@ -266,7 +266,7 @@ def _list_parts(judged: Sequence[Judgement], estimates: Mapping[str, Estimate]) 
         tested = [(part, sides) for part, _, sides in one.parts]
         for place, (part, sides) in enumerate(tested or [(part, None) for part in one.claim.parts]):
             row: Row = {"claim": one.claim.name, "part": place, **vars(part), "is_alternative": one.claim.alternatives}
-            row["label"] = name_part(part, find_measure(part.measure))
+            row["label"] = name_part(one.claim, part, find_measure(part.measure))
             if sides is not None:
                 row |= _name_ends("value", estimates[part.measure])
                 row |= {"p_supports": sides.supports, "p_opposes": sides.opposes}

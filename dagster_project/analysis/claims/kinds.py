@@ -14,11 +14,13 @@ MEASURES = {
         for kind in ("Retriever", "Mixer")
     },
     "reset_share": Measure("share of the heads that are Reset heads in a sequence", "Reset heads", SHARE),
-    "other_share": Measure("share of the heads that meet the rule of no kind in a sequence", "heads of no kind", SHARE),
-    "reset_share_early": Measure(
-        "share of Reset heads in the first quarter of the layers", "Reset heads in the first quarter", SHARE
+    "other_share": Measure(
+        "share of the heads that meet the rule of no kind in a sequence", "share of heads of no kind", SHARE
     ),
-    "mixer_share_deep": Measure("share of Mixers in the upper half of the layers", "Mixers in the upper half", SHARE),
+    "reset_share_early": Measure(
+        "share of Reset heads in the first quarter of the layers", "share of Reset heads there", SHARE
+    ),
+    "mixer_share_deep": Measure("share of Mixers in the upper half of the layers", "share of Mixers there", SHARE),
     "retriever_first_two": Measure(
         "share of Retrievers in the first two layers less that in the others", "share less that elsewhere", DIFFERENCE
     ),

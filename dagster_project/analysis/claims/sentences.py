@@ -6,7 +6,7 @@ from math import isnan
 from dagster_project.analysis.claims.records import Claim, Measure, Part
 from geometry.statistics.intervals import Estimate
 from reports.findings.claims import format_threshold
-from reports.findings.numbers import format_with_interval
+from reports.findings.numbers import format_with_interval, join_words
 
 Shown = tuple[Part, Measure, Estimate]
 """A part of a claim, what it measures, and the estimate."""
@@ -18,7 +18,7 @@ def write_sentence(
     """The sentence of a claim, of whose parts the measures exist; ``reason`` says why it is not testable."""
     if verdict == "not testable":
         return f"Whether {claim.clause} cannot be tested: {reason}."
-    numbers = format_parts(parts, alternatives=claim.alternatives)
+    numbers = _format_parts(claim, parts)
     if verdict == "undecided":
         needed = f"; about {sequences_needed:,} sequences would decide" if sequences_needed else ""
         return f"Whether {claim.clause} is undecided ({numbers}{needed})."
@@ -26,24 +26,24 @@ def write_sentence(
     return f"{clause[0].upper()}{clause[1:]} ({numbers})."
 
 
-def format_parts(parts: Sequence[Shown], *, alternatives: bool) -> str:
-    """The numbers of a claim, each with its interval, and what is required of them."""
-    required = [format_threshold(vars(part)) for part, _, _ in parts]
-    if alternatives:
-        numbers = [f"{name_part(part, measure)}: {format_estimate(one)}" for part, measure, one in parts]
-        return f"{parts[0][1].label}, {'; '.join(numbers)}; {required[0]} required at one"
-    if len(parts) == 1:
-        return f"{format_estimate(parts[0][2])}, {required[0]} required"
-    numbers = [f"{measure.label} {format_estimate(estimate)}" for _, measure, estimate in parts]
-    if len(set(required)) == 1:
-        return f"{'; '.join(dict.fromkeys(numbers))}; {required[0]} required of each"
-    return "; ".join(f"{one}, {threshold} required" for one, threshold in zip(numbers, required, strict=True))
+def _format_parts(claim: Claim, parts: Sequence[Shown]) -> str:
+    """The numbers of a claim, each once, with its name and interval, and what is required of them."""
+    required: dict[str, list[str]] = {}
+    for part, measure, estimate in parts:
+        number = f"{name_part(claim, part, measure)}: {format_estimate(estimate)}"
+        required.setdefault(number, []).append(format_threshold(vars(part)))
+    thresholds = [join_words(several) for several in required.values()]
+    if claim.alternatives:
+        return f"{parts[0][1].label}, {'; '.join(required)}; {thresholds[0]} required at one"
+    if len(set(thresholds)) == 1:
+        return f"{'; '.join(required)}; {thresholds[0]} required{' of each' if len(required) > 1 else ''}"
+    return "; ".join(f"{one}, {threshold} required" for one, threshold in zip(required, thresholds, strict=True))
 
 
-def name_part(part: Part, measure: Measure) -> str:
-    """What tells a part of a claim from the others: its κ, if its measure is one of several κ, or its measure."""
-    kappa = part.measure.partition("[")[2].rstrip("]")
-    return f"κ = {kappa}" if kappa else measure.label
+def name_part(claim: Claim, part: Part, measure: Measure) -> str:
+    """What tells a part of a claim from the others: of alternatives its κ, else its measure."""
+    _, _, kappa = part.measure.removesuffix("]").partition("[")
+    return f"κ = {kappa}" if claim.alternatives and kappa else measure.label
 
 
 def format_estimate(estimate: Estimate) -> str:

@@ -9,8 +9,12 @@ import pytest
 from scipy import stats
 
 from dagster_project.analysis.claims.effects import correlate_losses
-from dagster_project.analysis.claims.judging import CLAIMS, Twin, compute_claims
+from dagster_project.analysis.claims.judging import CLAIMS, Twin, compute_claims, find_measure
+from dagster_project.analysis.claims.records import Part
+from dagster_project.analysis.claims.sentences import name_part
 from geometry.statistics.verdicts import count_sequences_needed
+from reports.findings.claims import format_threshold
+from reports.findings.numbers import number
 from tests.dagster_project.claims.judged import Rows, compute, key, make_twin
 from tests.dagster_project.claims.made_up import make_evidence, make_tables
 
@@ -135,6 +139,32 @@ def test_sentences_state_the_verdict_and_the_numbers(mixed: dict[str, Rows]) -> 
         if row["verdict"] != "not testable":
             assert parts[row["claim"]]["value"] is not None
             assert re.search(r"\((.*\d.* to .*\d|.*\d \(same without any one sequence)\).* required", sentence)
+
+
+def test_a_sentence_lists_each_measure_once_by_its_name(mixed: dict[str, Rows]) -> None:
+    parts_of: dict[str, dict[str, list[str]]] = {}
+    for part in mixed["claim_parts"]:
+        if part["value"] is not None:
+            name = f"{part['label']}: {number(part['value'])} ("
+            parts_of.setdefault(part["claim"], {}).setdefault(name, []).append(format_threshold(part))
+    judged = [row for row in mixed["claims"] if row["verdict"] != "not testable"]
+    for row in judged:
+        for name, thresholds in parts_of[row["claim"]].items():
+            assert row["sentence"].count(name) == 1, row["sentence"]
+            assert " and ".join(thresholds) in row["sentence"]
+    band = key(mixed["claims"], "claim")["distinguishable_share_settles"]["sentence"]
+    assert band.endswith("); at least 0.7 and at most 0.85 required of each).")
+
+
+def test_only_alternatives_are_told_apart_by_kappa() -> None:
+    claims = {claim.name: claim for claim in CLAIMS}
+    for name, measure, label in (
+        ("upper_tight", "upper_distance[0.5]", "κ = 0.5"),
+        ("upper_tight", "upper_distance", "distance"),
+        ("resets_look_at_sink", "reset_by_label[sink]", "share of Reset heads, less elsewhere"),
+    ):
+        part = Part(measure, ">")
+        assert name_part(claims[name], part, find_measure(measure)) == label
 
 
 @pytest.fixture(scope="module")
