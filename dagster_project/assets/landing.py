@@ -238,12 +238,13 @@ def read_summary_provenance(snapshot: Snapshot) -> dict[str, Any]:
 
 @cache
 def compute_claims_version() -> str:
-    """A digest of the code of measures and claims, and of the statistics that they use."""
+    """A digest of the code of measures and claims, and of the statistics and the formatting that they use."""
     digest = hashlib.sha256()
-    for package in ("dagster_project.analysis.claims", "geometry.statistics"):
-        for entry in sorted(files(package).iterdir(), key=lambda entry: entry.name):
-            if entry.name.endswith(".py"):
-                digest.update(f"{entry.name}\0".encode() + entry.read_bytes())
+    packages = [files(package) for package in ("dagster_project.analysis.claims", "geometry.statistics")]
+    entries = [entry for package in packages for entry in sorted(package.iterdir(), key=lambda entry: entry.name)]
+    for entry in [*entries, *(files("reports.findings") / name for name in ("claims.py", "numbers.py"))]:
+        if entry.name.endswith(".py"):
+            digest.update(f"{entry.name}\0".encode() + entry.read_bytes())
     return digest.hexdigest()[:12]
 
 

@@ -14,9 +14,9 @@ import zarr
 
 import sql
 from dagster_project.analysis import metrics_store
+from dagster_project.assets import landing, tensors
 from dagster_project.assets import metrics as measuring
 from dagster_project.assets import report as reporting
-from dagster_project.assets import tensors
 from dagster_project.assets.asset import Snapshot
 from dagster_project.assets.catalogue import ASSETS, find_asset, select_assets
 from dagster_project.assets.landing import DROPPED, drop_tensors
@@ -209,6 +209,31 @@ def test_another_version_of_the_code_of_small_tables(mine: Path, asset: str) -> 
     assert tuple(reasons) == (asset, *reading, *AFTER_WAREHOUSE)
     assert reasons[asset] == f"made by version {find_asset(asset).version()} of its code, now 99"
     assert {reasons[later] for later in reading} == ({f"made from other {asset}"} if reading else set())
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("dagster_project/analysis/claims/facts.py", True),
+        ("geometry/statistics/steps.py", True),
+        ("reports/findings/claims.py", True),
+        ("reports/findings/numbers.py", True),
+        ("reports/findings/sink.py", False),
+    ],
+)
+def test_a_file_counts_if_it_decides_what_claims_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, counts: bool
+) -> None:
+    """The words of numbers stand in the tables: studies landed with others are stale."""
+    for copied in ("dagster_project/analysis/claims", "geometry/statistics", "reports/findings"):
+        shutil.copytree(CHECKOUT / copied, tmp_path / copied, ignore=shutil.ignore_patterns("__pycache__"))
+    was = landing.compute_claims_version()
+    monkeypatch.setattr(landing, "files", lambda package: tmp_path.joinpath(*package.split(".")))
+    compute = landing.compute_claims_version.__wrapped__
+    assert compute() == was
+    with (tmp_path / name).open("a", encoding="utf-8") as file:
+        file.write("\n")
+    assert (compute() != was) == counts
 
 
 @pytest.mark.parametrize(
