@@ -3,7 +3,7 @@
 -- meaning: the sink's norm compared with that of the other value states, in a sentence
 SELECT
     format(
-        'the sink''s value state is shorter than the median of its KV group in {} of {}; in the median {:.2f} times as long',
+        'the sink''s value state is shorter than the median one in {} of {} KV groups; in the median it is {:.2f} times as long',
         count(*) FILTER (WHERE lambda_sink < 1),
         count(*),
         median(lambda_sink)

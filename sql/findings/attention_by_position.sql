@@ -3,13 +3,13 @@
 -- meaning: how much attention position 0 gets, and in how many heads, in a sentence
 SELECT
     format(
-        'position 0 gets {:.0f} % of the attention, and more than 30 % in {} of {} heads{}',
+        'position 0 gets {:.3g} % of the attention, and more than 30 % in {} of {} heads{}',
         100 * avg(mean_weight),
         count(*) FILTER (WHERE mean_weight > 0.3),
         count(*),
         CASE
             WHEN max(mean_weight) > 0.3 THEN format(
-                '; most in layer {} head {}: {:.0f} %',
+                '; most in layer {} head {}: {:.3g} %',
                 arg_max(layer, mean_weight),
                 arg_max(head, mean_weight),
                 100 * max(mean_weight)

@@ -3,7 +3,7 @@
 -- meaning: the policy that costs least at the smallest budget, in a sentence
 SELECT
     format(
-        'with {:.0f} % of the keys, the policy {} costs least: {:+.3f} nats a token',
+        'with {:.3g} % of the keys, the policy {} costs least: {:+.3f} nats a token',
         100 * budget,
         arg_min(policy, delta_loss),
         min(delta_loss)

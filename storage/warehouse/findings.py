@@ -1,5 +1,6 @@
 """Summaries of small tables, one sentence each."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -31,7 +32,7 @@ def read_finding(asset: str, tables: Mapping[str, Path]) -> str | None:
             place = quote_literal(str(tables[table]))  # no statement that creates takes parameters
             connection.execute(f"CREATE TEMP VIEW {table} AS FROM read_parquet({place})")
         rows = connection.execute(statement.text).fetchone()
-    return None if rows is None else rows[0]
+    return None if rows is None else re.sub(r"(?<!\w)-(?=\d)", "−", rows[0])
 
 
 @cache

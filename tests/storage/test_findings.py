@@ -23,6 +23,7 @@ def written(folder: Path, **tables: list[dict[str, object]]) -> dict[str, Path]:
     [
         ((0.6, 0.1), "position 0 gets 35 % of the attention, and more than 30 % in 1 of 2 heads"),
         ((0.1, 0.2), "position 0 gets 15 % of the attention, and more than 30 % in 0 of 2 heads"),
+        ((0.01, 0.0166), "position 0 gets 1.33 % of the attention, and more than 30 % in 0 of 2 heads"),
     ],
 )
 def test_it_says_what_the_last_query_does(tmp_path: Path, weights: tuple[float, float], sentence: str) -> None:
@@ -34,6 +35,12 @@ def test_it_says_what_the_last_query_does(tmp_path: Path, weights: tuple[float, 
     assert found is not None
     assert found.split(";")[0] == sentence
     assert ("layer 1 head 0: 60 %" in found) == (weights[0] > 0.3)
+
+
+def test_a_negative_number_has_a_minus_sign(tmp_path: Path) -> None:
+    row = {"query": 9, "n": 16, "correlation": -0.514}
+    found = read_finding("sink_effect", written(tmp_path, sink_effect=[row, row | {"query": 4}]))
+    assert found == "ρ_0 and Recall correlate by −0.51 over heads at N = 16"
 
 
 def test_nothing_is_said_of_what_was_not_measured(tmp_path: Path) -> None:
