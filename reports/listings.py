@@ -55,7 +55,7 @@ def tabulate_claims(rows: Sequence[Row], shown_by: Mapping[str, str]) -> Listing
     ordered = sorted(rows, key=lambda row: list(VERDICTS).index(row["verdict"]))
     of_twin: dict[str, Cell] = {"Random weights": _format_twin}
     columns: dict[str, Cell] = {
-        "In the paper": itemgetter("source"),
+        "Source": itemgetter("source"),
         "Verdict": lambda row: _format_verdict(row["verdict"]),
         **(of_twin if any(row["twin"] for row in rows) else {}),
         "This study": itemgetter("sentence"),
@@ -66,7 +66,7 @@ def tabulate_claims(rows: Sequence[Row], shown_by: Mapping[str, str]) -> Listing
 def tabulate_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:
     """Claims of the paper with what each study shows (``claims`` of each)."""
     return Listing(
-        ("Claim", "In the paper", "Required", *rows),
+        ("Claim", "Source", "Required", *rows),
         tuple(
             (
                 same[0]["statement"],

@@ -91,8 +91,8 @@ def explorer(heads: pa.Table, curves: pa.Table, *, n: int) -> alt.ConcatChart:
     Parameters
     ----------
     heads
-        ``explorer_heads``: layer, head, label, nearest, patterns, margin, agreement, elbow_n, precision, recall, auc,
-        sink_weight, rho_0, and those of ``FURTHER``.
+        ``explorer_heads``: layer, head, label, nearest, patterns, margin, agreement, sequences, elbow_n, precision,
+        recall, auc, sink_weight, rho_0, and those of ``FURTHER``.
     curves
         ``explorer_curves``: layer, head, and lists over n: n and the columns of ``LINES`` (ratios, model units).
     n
@@ -266,9 +266,11 @@ def _describe_head(chosen: alt.Parameter) -> alt.LayerChart:
     is_other = f"datum.label === '{taxonomy_findings.OTHER}' && isValid(datum.nearest)"
     nearest = f"({is_other} ? 'nearest to ' + datum.nearest + (isValid(datum.patterns) ? ' · ' : '') : '')"
     looks = f"{nearest} + (isValid(datum.patterns) ? 'looks at: ' + datum.patterns : '')"
+    agreeing = "round(datum.agreement * datum.sequences) + ' of ' + datum.sequences"
+    sequences = f"{agreeing} + (datum.sequences === 1 ? ' sequence' : ' sequences')"
     parts = (
         "(isValid(datum.margin) ? 'margin ' + format(datum.margin, '.3~g') : 'no kind')",
-        "(isValid(datum.agreement) ? 'agreement ' + format(100 * datum.agreement, '.3~g') + ' %' : 'no sequences')",
+        f"(isValid(datum.agreement) ? {sequences} : 'no sequences')",
         "(isValid(datum.elbow_n) ? 'elbow N = ' + datum.elbow_n : 'no elbow')",
     )
     base = alt.Chart(height=48, width=MAP_WIDTH).transform_filter(chosen)

@@ -23,7 +23,7 @@ def _build_model(source: Source) -> Figure:
     first = draft.rows[0]
     return draft.show(
         numbers.join_sentences(*(findings.describe_nulls(draft.rows, measure) for measure in _DRAWN)),
-        f"Mean over heads and the first {numbers.count(first['sequences'], 'sequence')}, with "
+        f"Mean over heads and {findings.name_drawn_sequences(first, source.overview['sequences'])}, with "
         f"{numbers.count(first['draws'], 'draw')} of each null. Shuffled value states show what the weights alone "
         "give. The paper draws no such figure and compares with no null.",
         marks="AUC: probability that a selected key is nearer to s_N than one left out. Specificity: share of the keys "

@@ -85,7 +85,7 @@ def _build_metric(source: Source, metric: str) -> Figure:
         numbers.join_sentences(
             FLOOR if metric == "precision" else "",
             _describe_settings(source) if metric in _PAPER else "",
-            _describe_nulls(of_nulls[0]) if of_nulls else "",
+            _describe_nulls(of_nulls[0], source) if of_nulls else "",
             f"Random weights: the study {source.twin.study}." if twin is not None and source.twin else "",
             _PAPER[metric],
         ),
@@ -100,9 +100,10 @@ def _build_metric(source: Source, metric: str) -> Figure:
     )
 
 
-def _describe_nulls(row: numbers.Row) -> str:
+def _describe_nulls(row: numbers.Row, source: Source) -> str:
     """Of how many sequences the nulls are."""
-    return f"The nulls are drawn for the first {numbers.count(row['sequences'], 'sequence')}, at N on a log grid."
+    drawn = chance_findings.name_drawn_sequences(row, source.overview["sequences"])
+    return f"The nulls are drawn for {drawn}, at N on a log grid."
 
 
 def _read_twin(source: Source) -> pa.Table | None:

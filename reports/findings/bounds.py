@@ -7,6 +7,7 @@ from reports.findings.numbers import (
     NAMES,
     Row,
     count,
+    count_share,
     describe_course,
     drop_nulls,
     format_spans,
@@ -43,8 +44,8 @@ def describe_coverage(kappas: Sequence[Row]) -> str:
     middle = f"κ = {number(row['kappa'])}, in the middle of those tried"
     shown = _describe_kappa(row, kappas) if row["serves_best"] else middle
     return join_sentences(
-        f"At {shown}, {_format_share(row['precision_coverage'])} of {count(row['rows'], 'mean')} (head, N) of "
-        f"Precision and {_format_share(row['recall_coverage'])} of those of Recall lie within the bounds.",
+        f"At {shown}, {_count_covered(row, 'precision')} of {count(row['rows'], 'mean')} (head, N) of Precision and "
+        f"{_count_covered(row, 'recall')} of those of Recall lie within the bounds.",
         _describe_premise(row),
         _describe_scale_free(kappas),
     )
@@ -67,13 +68,15 @@ def _describe_premise(row: Row) -> str:
         return "There is no mean for which the theorems’ premise Δ > 0 holds in most sequences."
     return (
         f"Of the {count(row['premise_rows'], 'mean')} for which the theorems’ premise Δ > 0 holds in most sequences, "
-        f"{_format_share(row['precision_coverage_premise'])} lie inside for Precision and "
-        f"{_format_share(row['recall_coverage_premise'])} for Recall."
+        f"{_count_covered(row, 'precision', '_premise')} lie inside for Precision and "
+        f"{_count_covered(row, 'recall', '_premise')} for Recall."
     )
 
 
-def _format_share(value: float | None) -> str:
-    return "none" if value is None else percent(value)
+def _count_covered(row: Row, metric: str, among: str = "") -> str:
+    """Say how many means of a metric lie within their bounds, of all or of those for which the premise holds."""
+    share = row[f"{metric}_coverage{among}"]
+    return "none" if share is None else count_share(share, row["premise_rows" if among else "rows"])
 
 
 def _describe_scale_free(kappas: Sequence[Row]) -> str:
@@ -81,8 +84,8 @@ def _describe_scale_free(kappas: Sequence[Row]) -> str:
     if row is None:
         return ""
     return (
-        f"The scale-free lower bound lies below {_format_share(row['precision_coverage'])} of the means of Precision "
-        f"and {_format_share(row['recall_coverage'])} of those of Recall."
+        f"The scale-free lower bound lies below {_count_covered(row, 'precision')} of the means of Precision and "
+        f"{_count_covered(row, 'recall')} of those of Recall."
     )
 
 

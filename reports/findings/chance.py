@@ -11,6 +11,7 @@ from reports.findings.numbers import (
     format_spans,
     join_sentences,
     name_head,
+    name_share,
     number,
 )
 
@@ -19,6 +20,12 @@ MEASURES = {"auc": "AUC", "specificity": "Specificity", "recall": "Recall", "pre
 
 NULLS = {"random_selection": "random selections", "shuffled_values": "shuffled value states"}
 """The nulls with which they are compared."""
+
+
+def name_drawn_sequences(row: Row, of_study: int) -> str:
+    """The sequences of a study for which nulls are drawn (``separability_by_n``)."""
+    drawn: int = row["sequences"]
+    return name_share(1, drawn, "sequence") if drawn == of_study else f"the first {count(drawn, 'sequence')}"
 
 
 def describe_nulls(rows: Sequence[Row], measure: str) -> str:

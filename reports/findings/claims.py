@@ -24,7 +24,7 @@ def summarise_claims(rows: Sequence[Row]) -> str:
     supported = (
         f"{counts['supported']} {'is' if counts['supported'] == 1 else 'are'} supported{_compare_with_twin(rows)}"
     )
-    return f"Of {count(len(rows), 'claim')} of the paper, {supported}; {others}."
+    return f"Of {count(len(rows), 'claim')}, {supported}; {others}."
 
 
 def _compare_with_twin(rows: Sequence[Row]) -> str:

@@ -31,6 +31,7 @@ def describe_map(heads: Sequence[Row], axes: Sequence[Row], measures: Sequence[R
     """Axes of the map, and how firm the kinds are (``head_map``, its axes, ``measures``, ``taxonomy_thresholds``)."""
     share = next((row for row in measures if row["measure"] == "plane_share"), None)
     kept = sum(row["kept"] for row in heads)
+    ranged = thresholds and thresholds[0]["other_least"] is not None
     return join_sentences(
         f"Two axes hold {_format_share(share)} of the differences between the curves of {count(len(heads), 'head')}."
         if share
@@ -38,7 +39,7 @@ def describe_map(heads: Sequence[Row], axes: Sequence[Row], measures: Sequence[R
         f"{' and '.join(_describe_axis(row) for row in axes if row['share'] > 0)}.",
         f"{kept:,} of {count(len(heads), 'head')} {'keeps' if kept == 1 else 'keep'} the same kind if one threshold is "
         "halved, doubled or changed by 10 %; the others are hollow.",
-        describe_other_range(thresholds) if thresholds and thresholds[0]["other_least"] is not None else "",
+        describe_other_range(thresholds, "After such a change") if ranged else "",
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from reports.findings.claims import summarise_claims
-from reports.findings.numbers import Row, percent, percents
+from reports.findings.numbers import Row, format_with_interval, percent
 
 MOST_FACTS = 5
 """Largest number of facts that are told at the top of a page and at the end of a run."""
@@ -26,10 +26,11 @@ def describe_separation(rows: Sequence[Row], twins: Sequence[Row], nulls: Sequen
     }
     clauses = [f"{percent(other)} {what}" for what, other in others.items() if other is not None]
     beside = f", against {' and '.join(clauses)}" if clauses else ""
-    ends = "" if of_model.get("low") is None else f" ({percents(of_model['low'], of_model['high'])})"
+    ends, sequences = (of_model.get(end) for end in ("low", "high")), of_model.get("sequences") or 0
+    share = format_with_interval(of_model["mean"], *ends, percent, sequences=sequences)
     return (
-        f"Of the {shown} keys that a head gives most weight, {percent(of_model['mean'])}{ends} lie nearer to their "
-        f"weighted sum than any other key{beside}."
+        f"Of the {shown} keys that a head gives most weight, {share} lie nearer to their weighted sum than any other "
+        f"key{beside}."
     )
 
 

@@ -15,6 +15,7 @@ from reports.findings.numbers import (
     format_spans,
     join_sentences,
     name_head,
+    name_share,
     number,
     percent,
 )
@@ -140,8 +141,10 @@ def describe_distinguishable(rows: Sequence[Row]) -> str:
         f"N, {last['n']:,}."
         if held
         else f"The model’s share lies between {low:.2f} and {high:.2f} at none of the N shown.",
-        f"At most {percent(most['heads_within'])} of the heads have a share within that band at the same N "
-        f"(N = {most['n']:,}).",
+        f"That band holds the most heads at N = {most['n']:,}: "
+        f"{name_share(most['heads_within'], most['heads'], 'head')}."
+        if most["heads_within"]
+        else "It holds no head at any of these N.",
     )
 
 
@@ -157,10 +160,13 @@ def describe_sensitivity(rows: Sequence[Row]) -> str:
     if not broken:
         return join_sentences(text, "The bound as reported, the lesser of 1/(4T) and √2, holds at every T.")
     worst = min(broken, key=lambda row: row["reported_holds"])
+    exceeded = name_share(
+        1 - worst["reported_holds"], worst["rows"], "pair of head and sequence", "pairs of head and sequence"
+    )
     return join_sentences(
         text,
-        f"The bound as reported, the lesser of 1/(4T) and √2, is exceeded by {percent(1 - worst['reported_holds'])} of "
-        f"the rows at T = {number(worst['temperature'])}: 1/(4T) bounds the Jacobian’s entries, not its norm.",
+        f"The bound as reported, the lesser of 1/(4T) and √2, is exceeded in {exceeded} at "
+        f"T = {number(worst['temperature'])}: 1/(4T) bounds the Jacobian’s entries, not its norm.",
     )
 
 

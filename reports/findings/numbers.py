@@ -31,6 +31,24 @@ def percent(share: float) -> str:
     return f"{'over 99.9' if written == '100' and share < 1 else written}\u00a0%"
 
 
+COUNTED = 1000
+"""Of at most so many things a share is told as their number: no percentage of three digits says more."""
+
+
+def count_share(share: float, total: int) -> str:
+    """Say how many of ``total`` things a share of them is: ``5``, ``all`` or ``none``; of many a percentage."""
+    number_of = round(share * total)
+    return percent(share) if total > COUNTED else {total: "all", 0: "none"}.get(number_of, f"{number_of:,}")
+
+
+def name_share(share: float, total: int, noun: str, plural: str = "") -> str:
+    """Say of how many things a share is: ``5 of 8 heads``, ``all 8 heads``, ``the only head``, ``none of 8 heads``."""
+    some, things = count_share(share, total), count(total, noun, plural)
+    if some == "all":
+        return f"all {things}" if total > 1 else f"the only {noun}"
+    return f"{some} of {things}"
+
+
 def format_with_interval(
     value: float, low: float | None, high: float | None, write: Callable[[float], str] = number, *, sequences: int = 0
 ) -> str:
@@ -44,13 +62,13 @@ def format_with_interval(
     if low == high:
         one = f"one of {sequences:,} sequences" if sequences > 1 else "one sequence"
         return f"{write(value)} (same without any {one})"
-    return f"{write(value)} ({write(low)} to {write(high)})"
+    return f"{write(value)} ({format_ends(low, high, write)})"
 
 
-def percents(low: float, high: float) -> str:
-    """Format the ends of an interval of shares as percentages: ``64.2 to 69.4 %``."""
-    first, _ = percent(low).split("\u00a0%")
-    return f"{first} to {percent(high)}"
+def format_ends(low: float, high: float, write: Callable[[float], str]) -> str:
+    """Format the ends of an interval, the unit once: ``0.4 to 0.6``, ``64.2 to 69.4 %``."""
+    first = write(low).removesuffix("\u00a0%")
+    return f"{first} to {write(high)}"
 
 
 def count(number_of: int, noun: str, plural: str = "") -> str:

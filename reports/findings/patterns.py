@@ -26,8 +26,9 @@ def format_difference(row: Row) -> str:
 
 def describe_patterns(rows: Sequence[Row]) -> str:
     """Number of heads of each label, and those whose interval in Recall excludes 0 (``measures_by_label``)."""
-    recall = {row["label"]: row for row in rows if row["quantity"] == "recall"}
-    numbers = ", ".join(f"{label} {recall[label]['heads']:,}" for label in LABELS if label in recall)
+    known = {row["label"]: row for row in rows if row["quantity"] == "recall"}
+    recall = {label: known[label] for label in LABELS if label in known}
+    numbers = ", ".join(f"{label} {row['heads']:,}" for label, row in recall.items())
     clear = [
         f"{label} {format_difference(row)}"
         for label, row in recall.items()

@@ -146,12 +146,10 @@ def _explain_no_elbow(heads: Sequence[Row]) -> str:
     """Why heads have no elbow, by status; NULL is that of a head that attends to one key."""
     reasons: dict[str | None, str] = {None: "there is no N"}
     reasons.update(WITHOUT_ELBOW.items())
-    numbers = {status: sum(row["status"] == status for row in heads) for status in reasons}
-    return "; ".join(
-        f"in {count(heads_of_status, 'head')} {reasons[status]}"
-        for status, heads_of_status in numbers.items()
-        if heads_of_status
-    )
+    numbers = {status: of_status for status in reasons if (of_status := sum(row["status"] == status for row in heads))}
+    if len(numbers) == 1:
+        return reasons[next(iter(numbers))]
+    return "; ".join(f"in {count(of_status, 'head')} {reasons[status]}" for status, of_status in numbers.items())
 
 
 def describe_model_elbow(model: Row | None) -> str:

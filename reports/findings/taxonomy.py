@@ -38,8 +38,8 @@ def describe_kinds(heads: Sequence[Row]) -> str:
     return join_sentences(
         f"Of {count(len(heads), 'head')}: {', '.join(counts)}.",
         _describe_others([row for row in heads if row["label"] == OTHER]),
-        f"By themselves {agreement} of the sequences give a head the same label, and in {none} of all sequences and "
-        "heads no rule is met; a head has the kind that more than half of the sequences give it.",
+        f"On average {agreement} of the sequences, each by itself, give a head its label, and in {none} of all "
+        "sequences and heads no rule is met; a head has the kind that more than half of the sequences give it.",
     )
 
 
@@ -104,14 +104,16 @@ def describe_sensitivity(thresholds: Sequence[Row]) -> str:
     )
 
 
-def describe_other_range(thresholds: Sequence[Row]) -> str:
+def describe_other_range(
+    thresholds: Sequence[Row], change: str = "If one threshold is halved, doubled or changed by 10 %"
+) -> str:
     """Describe how many sequences and heads meet no rule, as one threshold is changed."""
     low = min(thresholds, key=lambda row: row["other_least"])
     high = max(thresholds, key=lambda row: row["other_most"])
     first = "" if low["threshold"] == high["threshold"] else f" ({low['threshold']})"
     return (
-        f"If one threshold is halved, doubled or changed by 10 %, between {percent(low['other_least'])}{first} and "
-        f"{percent(high['other_most'])} ({high['threshold']}) of all sequences and heads meet no rule."
+        f"{change}, between {percent(low['other_least'])}{first} and {percent(high['other_most'])} "
+        f"({high['threshold']}) of all sequences and heads meet no rule."
     )
 
 

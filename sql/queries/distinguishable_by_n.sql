@@ -1,7 +1,7 @@
 -- grain:   one row per n
 -- inputs:  distinguishable_share, distinguishable_share_model, log_grid; $study, $query
 -- meaning: share of the selected keys that are distinguishable, from N = 2 on: of the model, with 10 % and 90 %
---          quantiles of heads, the number of heads within the reported band, and the ends of that band
+--          quantiles of heads, the share of heads within the reported band, and the ends of that band
 WITH grid AS (
     FROM log_grid((SELECT max(n) FROM distinguishable_share_model WHERE study = $study AND query = $query), points := 48)
 ),

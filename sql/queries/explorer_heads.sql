@@ -38,6 +38,7 @@ SELECT
     patterns,
     margin,
     agreement,
+    labelled.sequences,
     elbow_n,
     precision,
     recall,

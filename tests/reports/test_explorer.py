@@ -25,6 +25,7 @@ def head(layer: int, index: int, **changes: Any) -> dict[str, Any]:
         "nearest": ("Retriever", "Mixer", "Reset")[(layer + index) % 3],
         "margin": 0.1 + 0.01 * index + 0.05 * layer,
         "agreement": 2 / 3,
+        "sequences": 3,
         "elbow_n": 3,
         "precision": 0.123456 + layer / 10,
         "recall": 0.654321 - layer / 10,
@@ -178,6 +179,7 @@ def test_it_draws_without_a_warning(heads: list[dict[str, Any]], curves: list[di
     assert "NaN" not in drawn
     assert "undefined" not in drawn
     assert "Layer " in drawn
+    assert ("· 2 of 3 sequences ·" in drawn) == (heads[0]["agreement"] is not None)
 
 
 def test_numbers_that_are_none_become_null() -> None:

@@ -50,6 +50,44 @@ def test_an_interval_without_width_is_told_as_what_all_sequences_have() -> None:
     assert numbers.format_with_interval(0.5, None, None) == "0.5"
 
 
+@pytest.mark.parametrize(
+    ("share", "total", "written", "named"),
+    [
+        (0.625, 8, "5", "5 of 8 heads"),
+        (1 / 8, 8, "1", "1 of 8 heads"),
+        (0.0, 8, "none", "none of 8 heads"),
+        (1.0, 8, "all", "all 8 heads"),
+        (1.0, 1, "all", "the only head"),
+        (0.0, 1, "none", "none of 1 head"),
+        (0.3, 1000, "300", "300 of 1,000 heads"),
+        (0.3, 1001, "30\u00a0%", "30\u00a0% of 1,001 heads"),
+        (1.0, 2000, "100\u00a0%", "100\u00a0% of 2,000 heads"),
+    ],
+)
+def test_a_share_of_few_things_is_told_as_their_number(share: float, total: int, written: str, named: str) -> None:
+    assert numbers.count_share(share, total) == written
+    assert numbers.name_share(share, total, "head") == named
+
+
+def test_a_share_of_any_number_of_things_is_their_number_again() -> None:
+    for total in range(2, numbers.COUNTED + 1, 7):
+        for number_of in (1, total // 3, total - 1):
+            share = sum([1.0] * number_of + [0.0] * (total - number_of)) / total
+            assert numbers.count_share(share, total) == (f"{number_of:,}" if number_of else "none")
+
+
+def test_the_ends_of_an_interval_have_one_unit() -> None:
+    assert numbers.format_with_interval(0.7, 0.64, 0.751, numbers.percent) == "70\u00a0% (64 to 75.1\u00a0%)"
+    assert numbers.format_ends(0.5, 0.99999, numbers.percent) == "50 to over 99.9\u00a0%"
+    assert numbers.format_ends(0.5, 0.25, numbers.number) == "0.5 to 0.25"
+
+
+def test_nulls_are_of_the_first_sequences_or_of_all() -> None:
+    assert chance_findings.name_drawn_sequences({"sequences": 4}, 8) == "the first 4 sequences"
+    assert chance_findings.name_drawn_sequences({"sequences": 8}, 8) == "all 8 sequences"
+    assert chance_findings.name_drawn_sequences({"sequences": 1}, 1) == "the only sequence"
+
+
 def test_runs_are_written_from_end_to_end() -> None:
     shown = [1, 2, 3, 5, 8, 13, 21]
     assert numbers.format_spans([5, 3, 2, 21], shown) == "2 to 5, 21"
@@ -176,10 +214,10 @@ def test_why_there_is_no_elbow_follows_from_the_status() -> None:
         "the only N is the trivial one, N = 1",
     )
     straight = "the harmonic mean of Precision and Recall falls from N = 2 on without bending downwards"
-    assert separation_findings.describe_elbows([elbow("trivial")]) == f"No head has an elbow: in 1 head {trivial}."
-    assert (
-        separation_findings.describe_elbows([elbow("no_decline")] * 2) == f"No head has an elbow: in 2 heads {falling}."
-    )
+    assert separation_findings.describe_elbows([elbow("trivial")]) == f"No head has an elbow: {trivial}."
+    assert separation_findings.describe_elbows([elbow("no_decline")] * 2) == f"No head has an elbow: {falling}."
+    some = separation_findings.describe_elbows([elbow("ok", elbow_n=3), *[elbow("no_bend")] * 2])
+    assert some.endswith(f"2 heads have none: {straight}.")
     text = separation_findings.describe_elbows([elbow("trivial"), elbow(None), elbow("no_decline"), elbow("no_bend")])
     assert text.startswith("No head has an elbow: ")
     for told in (falling, trivial, straight, "there is no N"):
@@ -228,11 +266,11 @@ def test_claims_are_counted_beside_random_weights() -> None:
         claim("f", "not testable"),
     ]
     assert claims_findings.summarise_claims(rows) == (
-        "Of 6 claims of the paper, 3 are supported (1 of them beyond random weights, 1 not beyond random weights and "
+        "Of 6 claims, 3 are supported (1 of them beyond random weights, 1 not beyond random weights and "
         "so not a finding, 1 with no result for random weights); 1 not supported, 1 undecided, 1 not testable."
     )
     assert claims_findings.summarise_claims(rows[3:]) == (
-        "Of 3 claims of the paper, 0 are supported; 1 not supported, 1 undecided, 1 not testable."
+        "Of 3 claims, 0 are supported; 1 not supported, 1 undecided, 1 not testable."
     )
 
 
@@ -343,7 +381,11 @@ def test_where_the_premise_never_holds_no_kappa_can_be_told_apart() -> None:
     assert "so it favours no κ over another" in bounds_findings.describe_coverage([covered(0.5, best=True, **never)])
     text = bounds_findings.describe_coverage([covered(0.5, best=True, premise_rows=0)])
     assert "There is no mean for which the theorems’ premise Δ > 0 holds in most sequences." in text
-    assert "Of the 3 means for which the" in bounds_findings.describe_coverage([covered(0.5, best=True)])
+    few = bounds_findings.describe_coverage([covered(0.5, best=True, precision_coverage=2 / 9, recall_coverage=0.0)])
+    assert "At κ = 0.5, 2 of 9 means (head, N) of Precision and none of those of Recall lie within" in few
+    assert "Of the 3 means for which the theorems’ premise Δ > 0 holds in most sequences, all lie inside" in few
+    many = bounds_findings.describe_coverage([covered(0.5, best=True, rows=9000)])
+    assert "50\u00a0% of 9,000 means (head, N) of Precision and 50\u00a0% of those of Recall lie within" in many
 
 
 def judged(column: str, share: float | None) -> Row:

@@ -92,7 +92,7 @@ def test_kinds_are_counted_with_those_that_meet_no_rule() -> None:
     assert text.startswith(
         "Of 4 heads: 1 Retriever, no Mixer, 2 Reset heads. 1 head meets no rule (1 nearest to Mixer)."
     )
-    assert "By themselves 81.2\u00a0% of the sequences" in text
+    assert "On average 81.2\u00a0% of the sequences, each by itself, give a head its label" in text
     assert "in 37.5\u00a0% of all sequences and heads no rule is met" in text
     assert "Every head meets a rule." in taxonomy_findings.describe_kinds(heads)
     single = taxonomy_findings.describe_kinds([head("Other", nearest=None, single_key=True)] * 2)
@@ -251,6 +251,7 @@ def test_heads_are_counted_by_what_they_look_at_and_compared_with_the_others() -
         "the difference in Recall to all other heads excludes 0 for sink \u22120.3 (\u22120.4 to \u22120.2)."
     )
     unsure = [contrast("sink", "recall", -0.3, spread=None)]
+    assert pattern_findings.describe_patterns(CONTRASTS[::-1]) == pattern_findings.describe_patterns(CONTRASTS)
     assert pattern_findings.describe_patterns(unsure).endswith("to all other heads excludes 0 for none.")
 
 

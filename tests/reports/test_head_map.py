@@ -93,10 +93,10 @@ def test_the_sentence_says_what_the_axes_are_and_how_firm_the_kinds_are() -> Non
     ranges = [{"threshold": "last_high", "other_least": 0.2, "other_most": 0.9}]
     told = describe_map(rows(), AXES, [share], ranges)
     assert told.replace("\xa0", " ") == (
-        "Two axes hold 70 % (65 % to 75 %) of the differences between the curves of 5 heads. To the right the cosine "
+        "Two axes hold 70 % (65 to 75 %) of the differences between the curves of 5 heads. To the right the cosine "
         "of s_N with the sink falls most (62.5 % of that axis) and upwards Recall rises most (50 % of that axis). 3 of "
-        "5 heads keep the same kind if one threshold is halved, doubled or changed by 10 %; the others are hollow. If "
-        "one threshold is halved, doubled or changed by 10 %, between 20 % and 90 % (last_high) of all "
+        "5 heads keep the same kind if one threshold is halved, doubled or changed by 10 %; the others are hollow. "
+        "After such a change, between 20 % and 90 % (last_high) of all "
         "sequences and heads meet no rule."
     )
     assert describe_map(rows(), AXES, [share | {"value_low": None, "value_high": None}], []).startswith(
@@ -108,7 +108,7 @@ def test_the_sentence_says_what_the_axes_are_and_how_firm_the_kinds_are() -> Non
 def test_a_label_is_told_with_its_share_in_percent() -> None:
     row = {"label": "sink", "share": 0.9999, "share_low": 0.9998, "share_high": 1.0, "lift": 88.0, "sequences": 8}
     told = describe_label(row).replace("\xa0", " ")
-    assert told == "sink: over 99.9 % (over 99.9 % to 100 %) of its weight, 88 times chance"
+    assert told == "sink: over 99.9 % (over 99.9 to 100 %) of its weight, 88 times chance"
     alike = describe_label(row | {"label": "diffuse", "share": 0.5, "share_low": 0.5, "share_high": 0.5})
     same = "50 % (same without any one of 8 sequences)"
     assert alike.replace("\xa0", " ") == f"diffuse: entropy {same} of the largest possible"

@@ -114,18 +114,23 @@ def test_what_is_nearer_is_read_off_the_means(three: duckdb.DuckDBPyConnection) 
 def test_which_bound_is_exceeded_is_said(three: duckdb.DuckDBPyConnection) -> None:
     found = rows(three, "sensitivity_bounds_model", query=23)
     exceeded = [row for row in found if row["reported_holds"] < 1]
-    assert ("is exceeded by" in findings.describe_sensitivity(found)) == bool(exceeded)
+    assert ("is exceeded in" in findings.describe_sensitivity(found)) == bool(exceeded)
     kept = [row | {"reported_holds": 1.0} for row in found]
     assert "holds at every T" in findings.describe_sensitivity(kept)
     broken = [row | {"reported_holds": 0.75} for row in found]
-    assert "25\u00a0% of the rows" in findings.describe_sensitivity(broken)
+    assert f"{found[0]['rows'] // 4} of {found[0]['rows']} pairs of head and sequence" in findings.describe_sensitivity(
+        broken
+    )
 
 
 def test_the_share_is_within_the_band_where_the_rows_are(three: duckdb.DuckDBPyConnection) -> None:
     found = [row | {"within_band": row["n"] in {4, 5, 6}} for row in rows(three, "distinguishable_by_n", query=23)]
     assert "between 0.70 and 0.85 at N = 4 to 6," in findings.describe_distinguishable(found)
-    never = [row | {"within_band": False} for row in found]
-    assert "at none of the N shown" in findings.describe_distinguishable(never)
+    assert "holds the most heads at N = 5: 2 of 6 heads." in findings.describe_distinguishable(
+        [row | {"heads": 6, "heads_within": (row["n"] == 5) / 3} for row in found]
+    )
+    never = [row | {"within_band": False, "heads_within": 0.0} for row in found]
+    assert "at none of the N shown. It holds no head at any of these N." in findings.describe_distinguishable(never)
 
 
 def test_the_keys_of_90_per_cent_of_the_weight_are_told_with_intervals(three: duckdb.DuckDBPyConnection) -> None:

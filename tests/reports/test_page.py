@@ -342,7 +342,7 @@ def test_hostile_texts_stay_text(hostile: ReportSummary) -> None:
     assert kinds == ["text/plain", "text/plain", "module", "module", "module"]  # data of charts and of the text
     assert not {"img", "svg", "b"} & {tag for tag, attributes, text in page.elements if "hacked" in str(attributes)}
     assert page.text("h1") == HOSTILE[0]  # the model's name, that of the study too
-    assert page.text("title") == f"{HOSTILE[0]} · {HOSTILE[0]} · attention geometry"
+    assert page.text("title") == f"{HOSTILE[0]} · attention geometry"
     assert HOSTILE[2] in page.text("dl", **{"class": "facts"})
     assert HOSTILE[1] in page.text("dl", **{"class": "facts"})
     shown = [text for _, text in page.find("span", **{"class": "token"})]
@@ -489,7 +489,7 @@ def test_a_study_of_an_earlier_version_says_what_it_lacks(tmp_path: Path) -> Non
     assert "landed" in empty["coverage"]
     assert "no fit to draw heads from" in empty["monte-carlo"]
     assert "landed by an earlier version; run it again" in empty["claims-table"]
-    assert "claims of the paper" not in page.text("section", id="summary")
+    assert "supported" not in page.text("section", id="summary")
 
 
 @pytest.mark.parametrize(

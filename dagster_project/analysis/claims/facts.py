@@ -13,7 +13,7 @@ from functools import partial
 from dagster_project.analysis.claims.layers import Profile
 from geometry.statistics.intervals import Estimate
 from geometry.statistics.verdicts import ERROR_RATE, correct_holm
-from reports.findings.numbers import number, percent, percents
+from reports.findings.numbers import format_ends, name_share, number, percent
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,17 @@ def _judge_step(quantity: str, source: FactSources) -> tuple[str, str]:
 
     A step explains more than a slope, and more than half of the sequences have it where the others do.
     """
-    slope, agreement = source.estimates.get(f"{quantity}_step_over_slope"), f"{quantity}_step_agreement"
+    slope, step = source.estimates.get(f"{quantity}_step_over_slope"), source.profiles[quantity].step
+    assert step is not None  # it has measures  # noqa: S101
     if slope is None or slope.low <= 0 <= slope.high:
         return "", "; whether in a step or by degrees is undecided"
     if slope.high < 0:
         return " by degrees", ""
-    if source.estimates[agreement].low > 0.5:
-        return " in a step", f"; {source.share(agreement)} of the sequences put the largest change there"
-    return "", f"; the place is undecided: {source.share(agreement)} of the sequences put the largest change there"
+    agreeing = name_share(float(step.agrees.mean()), len(step.agrees), "sequence")
+    there = f"in {agreeing} the largest change is there"
+    if source.estimates[f"{quantity}_step_agreement"].low > 0.5:
+        return " in a step", f"; {there}"
+    return "", f"; the place is undecided: {there}"
 
 
 def _name_layers(first: int, last: int) -> str:
@@ -117,14 +120,12 @@ def _write_association(measure: str, name: str, source: FactSources) -> str:
 
 
 def _write_focus(source: FactSources) -> str:
+    estimate = source.estimates["focused_share"]
+    ends = format_ends(float(estimate.low), float(estimate.high), percent)
     return (
-        f"{source.share('focused_share')} of the heads ({_range(source, 'focused_share')}) give 90\u00a0% of their "
-        "attention to at most a tenth of their keys."
+        f"{source.share('focused_share')} of the heads ({ends}) give 90\u00a0% of their attention to at most a tenth "
+        "of their keys."
     )
-
-
-def _range(source: FactSources, measure: str) -> str:
-    return percents(float(source.estimates[measure].low), float(source.estimates[measure].high))
 
 
 def _write_context(source: FactSources) -> str:
