@@ -34,28 +34,30 @@ def _build_figures(source: Source) -> tuple[Figure, ...]:
     rows = answer.rows()
     if not rows:
         return (Draft(TABLE, title, answer).leave_empty(NOT_ANALYSED),)
-    untested = {"not testable"}
-    tested = {row["verdict"] for row in rows} - untested
+    lacking = "not testable"
+    tested = select_rows(answer.table, "verdict", *{row["verdict"] for row in rows} - {lacking})
+    untested = select_rows(answer.table, "verdict", lacking)
     places = _assign_figures(source, rows)
+    below = "The table below gives the measures of each claim and the number of its rows."
     reading = (
-        "The table below gives the measures of each claim and the number of its rows. The paper measures LLaMA-2-7B "
-        "and other models at 1024 tokens. A supported claim differs from random weights if its measures "
-        "do on the same sequences, in its direction; where random weights lack what it presupposes, nothing is known."
+        f"{below} The paper measures LLaMA-2-7B and other models at 1024 tokens. A supported claim differs from random "
+        "weights if its measures do on the same sequences, in its direction; where random weights lack what it "
+        "presupposes, nothing is known."
     )
     return tuple(
         Figure(
             key,
             name,
             text,
-            reading,
+            note,
             answer,
             part=table,
             listing=listings.tabulate_claims(table.to_pylist(), places),
             folded=key == UNTESTED,
         )
-        for key, name, text, table in (
-            (TABLE, title, findings.summarise_claims(rows), select_rows(answer.table, "verdict", *tested)),
-            (UNTESTED, "Claims that this study cannot test", LACKING, select_rows(answer.table, "verdict", *untested)),
+        for key, name, text, note, table in (
+            (TABLE, title, findings.summarise_claims(rows), reading, tested),
+            (UNTESTED, "Claims that this study cannot test", LACKING, below, untested),
         )
         if table.num_rows or key == TABLE
     )

@@ -26,8 +26,8 @@ def describe_separation(rows: Sequence[Row], twins: Sequence[Row], nulls: Sequen
     }
     clauses = [f"{percent(other)} {what}" for what, other in others.items() if other is not None]
     beside = f", against {' and '.join(clauses)}" if clauses else ""
-    ends, sequences = (of_model.get(end) for end in ("low", "high")), of_model.get("sequences") or 0
-    share = format_with_interval(of_model["mean"], *ends, percent, sequences=sequences)
+    low, high, sequences = (of_model.get(name) for name in ("low", "high", "sequences"))
+    share = format_with_interval(of_model["mean"], low, high, percent, sequences=sequences or 0)
     return (
         f"Of the {shown} keys that a head gives most weight, {share} lie nearer to their weighted sum than any other "
         f"key{beside}."

@@ -43,7 +43,7 @@ function show() {
   const ranks = new Map(row[POSITION].slice(0, count).map((position, index) => [position, index]));
   const label = labels[place];
   find(".chosen").textContent =
-    `Layer ${row[LAYER]}, head ${row[HEAD]}${label ? ` (${label})` : ""}: ${count === 1 ? "1 key holds" : `${count} keys hold`} ${percent(total(row[WEIGHT].slice(0, count)))} of the weight`;
+    `Layer ${row[LAYER]}, head ${row[HEAD]}${label ? ` (${label})` : ""}: ${count === 1 ? "1 key holds" : `${count} keys hold`} ${percent(total(row[WEIGHT].slice(0, count)))} of the weight.`;
   find(".looks").textContent = place in patterns ? `Known to look at: ${patterns[place]}.` : "";
   find(".distance").textContent = `distance from s_N over ‖s_N‖ at N = ${row[N]}`;
   find(".tokens").replaceChildren(...tokens[row[SEQUENCE]].map((token, position) => {

@@ -373,6 +373,8 @@ def test_one_sentence_says_what_the_model_does() -> None:
     assert describe(rows, [at(3, 0.3)], [null | {"n": 5}], 4) == f"{start}."
     assert "60\u00a0% lie nearer" in describe([at(4, 0.6, low=None, high=None)], [], [], 4)
     assert "60\u00a0% lie nearer" in describe([at(4, 0.6)], [], [], 4)
+    level = [at(4, 0.6, low=0.6, high=0.6, sequences=8)]
+    assert "60\u00a0% (same without any one of 8 sequences) lie nearer" in describe(level, [], [], 4)
     assert "No head has two keys" in describe([], [], [null], 4)
 
 

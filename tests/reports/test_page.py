@@ -239,6 +239,7 @@ def test_verdicts_are_words_and_symbols(page: Page, small: duckdb.DuckDBPyConnec
     ]
     assert shown == [SHOWN[verdict] for verdict, number in found.items() for _ in range(number)]
     assert all(found.values())
+    assert page.text("main").count("A supported claim differs from random weights if") == 1
 
 
 def test_every_claim_is_told_once_with_its_value_and_figure(page: Page, small: duckdb.DuckDBPyConnection) -> None:

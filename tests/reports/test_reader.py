@@ -182,6 +182,7 @@ def test_the_page_says_how_much_of_the_weight_is_scrolled_out_of_view(opened: Br
     """It said that the keys hold all of the weight while the sink, which did, was not to be seen."""
     choose(opened, sequence=2, query=23, layer=1, head=4, shown=16)
     assert opened.run("return document.querySelector('.reader .unseen').textContent") == "Out of view: none."
+    assert opened.run("return document.querySelector('.reader .chosen').textContent").endswith(" % of the weight.")
     opened.run("Object.assign(document.querySelector('.reader .tokens').style, { maxHeight: '3rem', width: '4rem' })")
     sides = set()
     for share in (0, 0.2, 1):

@@ -12,6 +12,7 @@ from functools import partial
 
 from dagster_project.analysis.claims.layers import Profile
 from geometry.statistics.intervals import Estimate
+from geometry.statistics.steps import Step
 from geometry.statistics.verdicts import ERROR_RATE, correct_holm
 from reports.findings.numbers import format_ends, name_share, number, percent
 
@@ -73,7 +74,7 @@ def _write_step(quantity: str, name: str, source: FactSources) -> str:
     assert step is not None  # it has measures  # noqa: S101
     last, following = layers[step.place - 1], layers[step.place]
     moves = "rises" if source.rises(measure) else "falls"
-    how, where = _judge_step(quantity, source)
+    how, where = _judge_step(quantity, step, source)
     return (
         f"{name} {moves} with depth{how}, from {source.share(f'{quantity}_before_step')} in "
         f"{_name_layers(layers[0], last)} to {source.share(f'{quantity}_after_step')} in "
@@ -81,13 +82,12 @@ def _write_step(quantity: str, name: str, source: FactSources) -> str:
     )
 
 
-def _judge_step(quantity: str, source: FactSources) -> tuple[str, str]:
+def _judge_step(quantity: str, step: Step, source: FactSources) -> tuple[str, str]:
     """How a quantity changes with depth, and what is said of the place, as far as whole intervals are on one side.
 
     A step explains more than a slope, and more than half of the sequences have it where the others do.
     """
-    slope, step = source.estimates.get(f"{quantity}_step_over_slope"), source.profiles[quantity].step
-    assert step is not None  # it has measures  # noqa: S101
+    slope = source.estimates.get(f"{quantity}_step_over_slope")
     if slope is None or slope.low <= 0 <= slope.high:
         return "", "; whether in a step or by degrees is undecided"
     if slope.high < 0:
