@@ -1,6 +1,7 @@
 """Export of charts as images and of tables as files, for papers, slides, notebooks and Dagster's web UI."""
 
 import json
+import logging
 import subprocess
 import sys
 from base64 import b64decode
@@ -20,6 +21,8 @@ from reports.figures import Chart, Figure, Section
 from reports.rendering import iterate_figures
 from storage.files.staging import write_atomically
 from storage.files.user_paths import refuse_existing
+
+logger = logging.getLogger(__name__)
 
 SCALE = 2
 """Pixels of a PNG per pixel of the chart on the page."""
@@ -66,7 +69,7 @@ def draw_previews(sections: Sequence[Section]) -> Iterator[Callable[[], dict[str
     """Draw the first chart of each of ``PREVIEWS`` that a study has; yields what returns PNGs by their figures' titles.
 
     They are drawn in a process of their own while this one goes on: Vega starts for half a second and holds Python's
-    lock.
+    lock. If that process fails, as where 70 GB of addresses are not allowed, there are none, and a line says so.
     """
     figures = [figure for figure in iterate_figures(sections) if figure.key in PREVIEWS and figure.charts]
     titles = [figure.title for figure in figures]
@@ -75,7 +78,17 @@ def draw_previews(sections: Sequence[Section]) -> Iterator[Callable[[], dict[str
     text = json.dumps([browser.VEGA_LITE, specs])
     with ThreadPoolExecutor(1) as thread:
         drawn = thread.submit(subprocess.run, command, input=text, capture_output=True, text=True, check=True)
-        yield lambda: dict(zip(titles, map(b64decode, json.loads(drawn.result().stdout)), strict=True))
+
+        def collect() -> dict[str, Png]:
+            try:
+                pictures = json.loads(drawn.result().stdout)
+            except (OSError, subprocess.CalledProcessError) as error:
+                why = f"exit code {error.returncode}" if isinstance(error, subprocess.CalledProcessError) else error
+                logger.warning("The web UI gets no pictures of this page, since they could not be drawn (%s)", why)
+                return {}
+            return dict(zip(titles, map(b64decode, pictures), strict=True))
+
+        yield collect
 
 
 def write_tables(sections: Sequence[Section], folder: Path, *, overwrite: bool = False) -> list[Path]:

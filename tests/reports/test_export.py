@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reports.export import WIDTHS, write_images, write_tables
+from reports.export import WIDTHS, draw_previews, write_images, write_tables
 from reports.figures import Figure, Section, find_source, sections
 from reports.queries import Answer
 from storage.errors import UserError
@@ -48,6 +48,25 @@ def test_every_chart_becomes_an_svg_a_pdf_and_a_png(some: tuple[Section, ...], t
     assert alone > WIDTHS["alone"] > beside > WIDTHS["beside"]
     png = (tmp_path / "pictures" / "elbows.png").read_bytes()
     assert struct.unpack(">I", png[16:20])[0] == pytest.approx(2 * alone, abs=2)
+
+
+@pytest.mark.parametrize("program", ["raise SystemExit(3)", "import os; os.kill(os.getpid(), 9)", None])
+def test_a_page_goes_without_pictures_that_cannot_be_drawn(
+    small: duckdb.DuckDBPyConnection,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    program: str | None,
+) -> None:
+    """It ended with a traceback, and was in no index."""
+    (path := tmp_path / "draw.py").write_text(program or "", encoding="utf-8")
+    monkeypatch.setattr("reports.vega_process.__file__", str(path))
+    if program is None:
+        monkeypatch.setattr("sys.executable", str(tmp_path / "none"))
+    with draw_previews(sections(find_source(small, SMALL.study, map_n=4))) as previews:
+        assert previews() == {}
+    (line,) = caplog.messages
+    assert line.startswith("The web UI gets no pictures of this page")
 
 
 def svg_width(path: Path) -> float:
