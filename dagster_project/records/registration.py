@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 import dagster as dg
 from filelock import FileLock, Timeout
@@ -88,8 +89,9 @@ def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
     Raises
     ------
     UserError
-        If ``DAGSTER_HOME`` is not a folder, or settings cannot be written.
+        If ``DAGSTER_HOME`` is not a folder, its path cannot be that of SQLite databases, or settings cannot be written.
     """
+    _check_path(Path(os.environ.get("DAGSTER_HOME", home.dagster)).absolute())
     os.environ[HOME_VARIABLE] = str(home.root)
     for variable, value in PATIENCE.items():
         os.environ.setdefault(variable, value)
@@ -105,6 +107,16 @@ def use_instance(home: Home, *, in_process: bool = False) -> dg.DagsterInstance:
     os.environ["DAGSTER_HOME"] = str(home.dagster)
     file = "in-process.yaml" if in_process else "dagster.yaml"
     return _open_with_tables(home.dagster, lambda: dg.DagsterInstance.from_config(str(home.dagster), file))
+
+
+def _check_path(folder: Path) -> None:
+    """Refuse a folder that Dagster would read as another: it makes the path of a database the end of a URL."""
+    if "?" in str(folder) or unquote(str(folder)) != str(folder):
+        msg = (
+            f"Dagster cannot keep its records in {folder}: its path has a question mark, or a code such as %20; "
+            "name another data root with --home, or set DAGSTER_HOME to another folder"
+        )
+        raise UserError(msg)
 
 
 def _open_with_tables(folder: Path, connect: Callable[[], dg.DagsterInstance]) -> dg.DagsterInstance:

@@ -1,9 +1,11 @@
 """Dagster's own files in a data root: settings that are not ours, damage, and how they are rebuilt."""
 
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
 import dagster as dg
 import pytest
@@ -40,6 +42,20 @@ def test_a_class_that_a_data_root_names_is_not_called(copied: Path, tmp_path: Pa
         assert (copied / "dagster" / name).read_text(encoding="utf-8") == text
         assert (copied / "dagster" / f"{name}.other").read_text(encoding="utf-8") == evil
     assert attention_geometry("doctor", "--clean", home=copied).errors == ""
+
+
+@pytest.mark.parametrize(("name", "is_refused"), [("a%41", True), ("a?b", True), ("100% a #b", False)])
+def test_a_folder_that_dagster_reads_as_another_is_refused(tmp_path: Path, name: str, *, is_refused: bool) -> None:
+    """The records of ``a%41`` were sought in ``aA``: there was no room, or they were those of another data root."""
+    home = Home(tmp_path / name)
+    home.prepare()
+    if is_refused:
+        with pytest.raises(UserError, match=r"Dagster cannot keep its records in .*; name another data root"):
+            registration.use_instance(home)
+        assert not home.dagster.exists()
+    else:
+        with mock.patch.dict(os.environ), registration.use_instance(home) as instance:
+            assert instance.root_directory == str(home.dagster)
 
 
 def test_empty_settings_are_rewritten_and_telemetry_is_off(copied: Path) -> None:
