@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from geometry.selection import head_kernels, host, kernels
-from geometry.selection.bound_kernels import XI_STAR, bound_probability
+from geometry.selection.bound_kernels import XI_SMALL, XI_STAR, bound_probability
 from geometry.selection.kernels import (
     Head,
     compare_distances,
@@ -187,3 +187,12 @@ def test_p_is_that_of_the_definition() -> None:
     found = np.array([bound_probability(x) for x in xi])
     np.testing.assert_allclose(found, oracle.p(xi.astype(float)), rtol=0, atol=1e-7)
     assert abs(xi[found.argmax()] - XI_STAR) < 1e-2
+
+
+def test_p_of_a_small_xi_keeps_its_digits() -> None:
+    """As far as p is a normal number; with 1 in place of ξ² it does not."""
+    xi = np.float32(2.0) ** np.arange(-124, 1, dtype=np.float32)
+    found, exact = np.array([bound_probability(x) for x in xi]), oracle.p(xi.astype(float))
+    np.testing.assert_allclose(found, exact, rtol=1e-6)
+    assert (np.abs(oracle.p(1.0) * xi / exact - 1) > 1e-6)[:-1].all()
+    assert np.float32(XI_SMALL) ** 2 / 2 >= np.finfo(np.float32).tiny
