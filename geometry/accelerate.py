@@ -61,6 +61,23 @@ def compile_row_sum_kernel(function: Callable[P, R]) -> Callable[P, R]:
     return decorated
 
 
+def _prefer_wide_vectors(_context: Any) -> Any:
+    """The type and the code of ``widen_vectors``."""
+
+    def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')  # llvmlite's own ``add`` rejects it
+        return context.get_dummy_value()
+
+    return numba.types.void(), generate
+
+
+widen_vectors = cast(Callable[[], None], intrinsic(_prefer_wide_vectors))
+"""Let the loops of the calling kernel use vectors of 512 bits, where the compiler may prefer 256.
+
+Not for kernels that sum in any order: the width determines how their sums are rounded.
+"""
+
+
 def _make_selection(comparison: str, name: str) -> Any:
     """An intrinsic that returns the first of two floats if it compares so with the second, and otherwise the second."""
 

@@ -14,7 +14,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from geometry.accelerate import compile_kernel, compile_row_kernel, compile_row_sum_kernel, smaller
+from geometry.accelerate import compile_kernel, compile_row_kernel, compile_row_sum_kernel, smaller, widen_vectors
 from geometry.arrays import F64
 from geometry.quantities import ScaleFreeBounds
 
@@ -159,6 +159,7 @@ def tail(square: float, dim: float) -> float:
 @compile_row_kernel
 def fill_tails(squares: F64, tails: F64, count: int, dim: float) -> None:
     """Fill the first ``count`` of ``tails``, (event,), each from its γ²."""
+    widen_vectors()
     for k in range(np.uint64(-(-count // PAD) * PAD)):
         tails[k] = tail(squares[k], dim)
 
@@ -210,6 +211,7 @@ def fill_levels(growths: F64, largest: float, total: float, most: float, taus: F
 @compile_row_kernel
 def fill_group(levels: int, total: float, most: float, taus: F64, squares: F64, place: int) -> None:
     """Fill γ² of V_j ≤ −τ for every level, from ``place`` on; most: a_j²."""
+    widen_vectors()
     for m in range(np.uint64(levels)):
         square = smaller(most, taus[m])
         exists = square >= LEAST  # otherwise V_j = 0 > −τ

@@ -17,7 +17,14 @@ import math
 
 import numpy as np
 
-from geometry.accelerate import compile_kernel, compile_row_kernel, compile_row_sum_kernel, larger, smaller
+from geometry.accelerate import (
+    compile_kernel,
+    compile_row_kernel,
+    compile_row_sum_kernel,
+    larger,
+    smaller,
+    widen_vectors,
+)
 from geometry.arrays import F32, F64
 from geometry.powers import power_of_two
 from geometry.selection.kernels import Interval
@@ -29,8 +36,8 @@ XI_END = 9.0
 """For ξ from here on, p is less than 10⁻¹⁸."""
 
 XI_SMALL = 2.0**-62
-"""Smaller ξ are replaced by this in exp(−ξ²/2) and 1 + ξ², both of which are 1 in float32 either way: arithmetic with
-subnormal squares takes some processors a hundred times longer."""
+"""Smaller ξ are replaced by this in exp(−ξ²/2) and 1 + ξ², which are 1 in float32 either way: subnormal squares take
+some processors a hundred times longer."""
 
 DENSITY_0 = 1.0 / math.sqrt(2.0 * math.pi)
 """φ(0), the standard normal density at 0."""
@@ -65,6 +72,7 @@ def gather_ingredients(a: F64, sink: int, s_in: F64, a_min_in: F64, a_max_in: F6
 @compile_row_kernel
 def raise_maxima(reached: F32, tile: F32, row: int, start: int, stop: int) -> None:
     """Update running maxima, (w,), over keys left out with a row of cosines, (t, w)."""
+    widen_vectors()
     for k in range(np.uint64(start), np.uint64(stop)):
         reached[k] = larger(reached[k], tile[row, k])
 
@@ -81,6 +89,7 @@ def bound_probability(xi: np.float32) -> np.float32:
 @compile_row_kernel
 def find_range(low: F32, high: F32, start: int, stop: int) -> Interval:
     """The least and the largest g of some keys."""
+    widen_vectors()
     least, most = np.float32(np.inf), np.float32(-np.inf)
     for k in range(np.uint64(start), np.uint64(stop)):
         g = np.float32(0.5) * (low[k] + high[k])

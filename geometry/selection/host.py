@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import compile_kernel, compile_row_kernel
+from geometry.accelerate import compile_kernel, compile_row_kernel, widen_vectors
 from geometry.arrays import F32, F64, I64, Floats
 from geometry.quantities import MODEL_UNITS, SelectionProfile, list_declared
 from geometry.selection import kernels
@@ -139,6 +139,7 @@ def fill_head(
 @compile_row_kernel
 def multiply(weight: np.float32, unit: F32, columns: F32, along: F32) -> None:
     """Add the inner products of the first vector, times a weight, with columns (d, w) to ``along``, (w,)."""
+    widen_vectors()
     for k in range(columns.shape[0]):
         part = weight * unit[0, k]
         for key in range(along.size):

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geometry.accelerate import compile_row_kernel, compile_row_sum_kernel, larger, smaller
+from geometry.accelerate import compile_row_kernel, compile_row_sum_kernel, larger, smaller, widen_vectors
 from geometry.arrays import F32, F64, I64, Floats
 
 LANES = 16
@@ -128,6 +128,7 @@ def distance(s: F64, alpha: F64, states: Floats, key: int) -> float:
 @compile_row_kernel
 def advance(tile: F32, row: int, weight: np.float32) -> None:
     """Add a key to the centre, the products with which are the first row of a tile: ⟨s, u⟩ += weight · cos; (t, w)."""
+    widen_vectors()
     for k in range(tile.shape[1]):
         tile[0, k] += weight * tile[row, k]
 
@@ -141,6 +142,7 @@ def enclose(
     The first row of ``tile``, (t, w), is ⟨s, u⟩ with s without the sink's part; along is ``Head.along`` if s includes
     that part, otherwise 0. The error of E is at most least · (reach + bend · a).
     """
+    widen_vectors()
     for k in range(low.size):
         energy = a[k] * (a[k] - np.float32(2.0) * (tile[0, k] + along[k]))
         error = least[k] * (reach + bend * a[k])
@@ -151,6 +153,7 @@ def enclose(
 @compile_row_kernel
 def find_least(low: F32, high: F32, start: int, stop: int) -> Interval:
     """The interval of the least E of some keys."""
+    widen_vectors()
     lower, upper = np.float32(np.inf), np.float32(np.inf)
     for k in range(np.uint64(start), np.uint64(stop)):
         lower, upper = smaller(lower, low[k]), smaller(upper, high[k])
@@ -160,6 +163,7 @@ def find_least(low: F32, high: F32, start: int, stop: int) -> Interval:
 @compile_row_kernel
 def find_most(low: F32, high: F32, start: int, stop: int) -> Interval:
     """The interval of the largest E of some keys."""
+    widen_vectors()
     lower, upper = np.float32(-np.inf), np.float32(-np.inf)
     for k in range(np.uint64(start), np.uint64(stop)):
         lower, upper = larger(lower, low[k]), larger(upper, high[k])
@@ -169,6 +173,7 @@ def find_most(low: F32, high: F32, start: int, stop: int) -> Interval:
 @compile_row_kernel
 def survey(low: F32, high: F32, threshold: Interval, start: int, stop: int) -> tuple[int, int]:
     """Count the keys whose E is surely, and perhaps, at most a threshold that is known as an interval."""
+    widen_vectors()
     lower, upper = threshold
     sure, possible = np.int32(0), np.int32(0)
     for k in range(np.uint64(start), np.uint64(stop)):
@@ -183,6 +188,7 @@ def find_candidates(ends: F32, sign: np.float32, reach: np.float32, start: int, 
 
     They may attain the maximum (sign 1, upper ends) or the minimum (sign −1, lower ends) of E.
     """
+    widen_vectors()
     limit, first, last = sign * reach, np.int32(stop), np.int32(-1)
     for k in range(np.uint64(start), np.uint64(stop)):
         reaches = sign * ends[k] >= limit

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba
+import numpy as np
 import pytest
+
+from geometry.accelerate import widen_vectors
 
 COMPUTED = """
 import hashlib
@@ -30,6 +34,23 @@ found = {
 for name, value in found.items():
     print(name, hashlib.sha256(np.asarray(value).tobytes()).hexdigest())
 """
+
+
+def test_only_kernels_that_ask_for_wide_vectors_get_them() -> None:
+    def add_widely(numbers: np.ndarray) -> None:
+        widen_vectors()
+        for k in range(numbers.size):
+            numbers[k] += 1
+
+    def add(numbers: np.ndarray) -> None:
+        for k in range(numbers.size):
+            numbers[k] += 1
+
+    for function, is_wide in ((add_widely, True), (add, False)):
+        kernel = numba.njit(function)
+        kernel(numbers := np.zeros(40))
+        assert (numbers == 1).all()
+        assert ('"prefer-vector-width"="512"' in "".join(kernel.inspect_llvm().values())) == is_wide
 
 
 @pytest.mark.long

@@ -190,6 +190,7 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         if hasattr(kernel, "py_func"):
             monkeypatch.setattr(scale_free, name, kernel.py_func)
     monkeypatch.setattr(scale_free, "smaller", min)
+    monkeypatch.setattr(scale_free, "widen_vectors", lambda: None)
     return monkeypatch
 
 
