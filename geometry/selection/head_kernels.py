@@ -75,8 +75,10 @@ def multiply_tile(head: Head, first: int, rows: int, room: Room) -> float:
     """Fill the tile that begins when ``first`` keys have been added to the sums; returns ‖s'‖ at this point, lifted."""
     for k in range(head.unit.shape[1]):
         room.left[0, k] = np.float32(head.factor * room.rest[k])
-        for row in range(rows):
-            room.left[1 + row, k] = head.unit[head.order[first + row], k]
+    for row in range(rows):
+        at = head.order[first + row]
+        for k in range(head.unit.shape[1]):
+            room.left[1 + row, k] = head.unit[at, k]
     np.dot(room.left[: rows + 1], head.columns, room.tile[: rows + 1])
     if head.twins.size:
         share_products(room.tile[: rows + 1], head.twins)
