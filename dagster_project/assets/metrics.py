@@ -59,6 +59,7 @@ from dagster_project.assets.space import check_space
 from dagster_project.study.home import Home
 from dagster_project.study.settings import MEASURED, AnalysisSettings
 from geometry.threads import one_blas_thread
+from reports.findings.numbers import count
 from storage.errors import NewerError, UserError
 from storage.files.places import Place
 from storage.zarr.arrays import SELECTION, TENSORS
@@ -122,7 +123,8 @@ def make_metrics(work: Work) -> AssetResult:
                 violations += _measure_on_cluster(client, tensors, metrics, study.analysis, missing)
     selections = count_selection_rows(metrics)
     seconds = time.monotonic() - started
-    logger.info("%s: %s selections of %d sequences measured, %.1f s", name, f"{selections:,}", len(missing), seconds)
+    measured = f"{count(selections, 'selection')} of {count(len(missing), 'sequence')}"
+    logger.info("%s: %s measured, %.1f s", name, measured, seconds)
     return AssetResult(
         {
             "path": home.metrics(name),

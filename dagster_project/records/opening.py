@@ -182,7 +182,9 @@ def _shorten_error(error: Exception) -> str:
 def _find_damage(path: Path) -> str | None:
     """The damage of an SQLite database in one line; None if there is none."""
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        # where nothing can be written beside it, SQLite opens a database only as one that nobody changes
+        frozen = "" if os.access(path.parent, os.W_OK) else "&immutable=1"
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro{frozen}", uri=True)) as connection:
             rows = connection.execute("PRAGMA integrity_check(1)").fetchall()
     except sqlite3.Error as error:
         return str(error)

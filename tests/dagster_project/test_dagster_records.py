@@ -209,3 +209,17 @@ def test_no_event_is_a_checkpoint_of_its_own(tmp_path: Path) -> None:
     assert not (tmp_path / "any.db-wal").exists()
     with closing(sqlite3.connect(path)) as alone:
         assert alone.execute("SELECT count(*) FROM events").fetchone() == (3,)
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_records_where_nothing_can_be_written_are_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, writable: bool
+) -> None:
+    """SQLite opens the write-ahead log beside a database, or creates it; here a folder is in its place."""
+    path = tmp_path / "schedules.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("CREATE TABLE jobs (id INTEGER)")
+    (tmp_path / "schedules.db-wal").mkdir()
+    monkeypatch.setattr(os, "access", lambda *_: writable)
+    assert (opening._find_damage(path) is None) is not writable
