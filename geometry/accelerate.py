@@ -74,7 +74,7 @@ def _prefer_wide_vectors(_context: Any) -> Any:
 widen_vectors = cast(Callable[[], None], intrinsic(_prefer_wide_vectors))
 """Let the loops of the calling kernel use vectors of 512 bits, where the compiler may prefer 256.
 
-Not for kernels that sum in any order: the width determines how their sums are rounded.
+Where a kernel sums in any order, the width determines how its sums are rounded, in the last digits of float32.
 """
 
 

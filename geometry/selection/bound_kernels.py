@@ -107,6 +107,7 @@ def outer_sum(
     keys with g_i + reach strictly between them, p may be larger at some g_j in between: they are only counted, not
     summed. c is divided by ``SHRINK``.
     """
+    widen_vectors()
     least, most = ends
     total, best, early, between = np.float32(0.0), np.float32(0.0), np.int32(0), np.int32(0)
     for k in range(np.uint64(stop)):
@@ -207,6 +208,7 @@ def fill_upper_bounds(
     precision, recall
         Outputs, (κ, n − 1); NaN unless B > 0.
     """
+    widen_vectors()
     split, ends, final = row + 1, find_range(low, high, row + 1, n), True
     for k in range(steepness.size):
         precision[k, row], recall[k, row] = np.nan, np.nan
