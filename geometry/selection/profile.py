@@ -93,7 +93,7 @@ def selection_profile(
 
     Notes
     -----
-    On the CPU one float32 matrix product (n × d × n) per head, half of another for ρ_out, and O(n²) after them, with
+    On the CPU one float32 matrix product (n × d × n) per head, and O(n²) after it, with
     ``estimate_scratch_bytes`` of memory. Heads are computed one by one on one BLAS thread, so that results do not
     depend on the number of threads; callers may use threads over heads, because the kernels do not hold the GIL.
 
