@@ -31,8 +31,8 @@ def read_finding(asset: str, tables: Mapping[str, Path]) -> str | None:
         for table in inputs:
             place = quote_literal(str(tables[table]))  # no statement that creates takes parameters
             connection.execute(f"CREATE TEMP VIEW {table} AS FROM read_parquet({place})")
-        rows = connection.execute(statement.text).fetchone()
-    return None if rows is None else re.sub(r"(?<!\w)-(?=\d)", "−", rows[0])
+        (said,) = connection.execute(statement.text).fetchone() or (None,)
+    return None if said is None else re.sub(r"(?<!\w)-(?=\d)", "−", said)
 
 
 @cache

@@ -48,6 +48,14 @@ def test_nothing_is_said_of_what_was_not_measured(tmp_path: Path) -> None:
     assert read_finding("selection_means", {}) is None
     undefined = [{"status": "undefined", "beta": None}]
     assert read_finding("assumption_similarity", written(tmp_path, assumption_similarity=undefined)) is None
+    unseen = pa.Table.from_pylist(
+        [{"query": 9, "layer": 0, "head": 0, "position": 0, "mean_weight": None}],
+        pa.schema(
+            [*((name, pa.int32()) for name in ("query", "layer", "head", "position")), ("mean_weight", pa.float64())]
+        ),
+    )
+    pq.write_table(unseen, tmp_path / "unseen.parquet")
+    assert read_finding("attention_by_position", {"attention_by_position": tmp_path / "unseen.parquet"}) is None
 
 
 def test_studies_one_after_the_other_do_not_see_each_other(tmp_path: Path) -> None:
