@@ -153,8 +153,11 @@ def analyze(
     """
     ids = _encode(model, tokenizer, text)
     at = len(ids) - 1 if query is None else query
-    if not 1 <= at < len(ids) or n < 1 or count < 1:
-        msg = f"query must be from 1 to {len(ids) - 1}, n and count at least 1, got {query}, {n} and {count}"
+    if not 1 <= at < len(ids):
+        msg = f"query must be from 1 to {len(ids) - 1}, the last position of the text, got {query}"
+        raise ValueError(msg)
+    if min(n, count) < 1:
+        msg = f"n and count must be at least 1, got {n} and {count}"
         raise ValueError(msg)
     captured = _read(model, ids, at)
     tokens = next(rows.build_token_rows(ids[None], decode_each(tokenizer, np.unique(ids).tolist())))

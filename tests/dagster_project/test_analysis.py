@@ -257,8 +257,9 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
 
 
 @pytest.mark.parametrize("settings", [{"n": 0}, {"query": 0}, {"query": 10_000}, {"count": 0}])
-def test_numbers_out_of_range_are_refused(settings: dict[str, int]) -> None:
-    with pytest.raises(ValueError, match="n and count at least 1"):
+def test_numbers_out_of_range_are_refused_by_their_names(settings: dict[str, int]) -> None:
+    said = "^query must be from 1 to [0-9]+, " if "query" in settings else "^n and count must be at least 1"
+    with pytest.raises(ValueError, match=said):
         analyze(tiny_model(), TOKENIZER, TEXT, **settings)
 
 
