@@ -5,7 +5,7 @@ BIN := .venv/bin
 export ATTENTION_GEOMETRY_HOME ?= $(CURDIR)/data
 # else every program that is started compiles all modules
 export PYTHONDONTWRITEBYTECODE :=
-# a module is compiled when it is first imported: three in four never are
+# a module is compiled when it is first imported, and most never are
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt
 
 .PHONY: help demo smollm2 test test-all test-anywhere test-long test-slow lint hashes bench ui gallery picture clean

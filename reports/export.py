@@ -6,7 +6,7 @@ import subprocess
 import sys
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -69,7 +69,8 @@ def draw_previews(sections: Sequence[Section]) -> Iterator[Callable[[], dict[str
     """Draw the first chart of each of ``PREVIEWS`` that a study has; yields what returns PNGs by their figures' titles.
 
     They are drawn in a process of their own while this one goes on: Vega starts for half a second and holds Python's
-    lock. If that process fails, as where 70 GB of addresses are not allowed, there are none, and a line says so.
+    lock. If that process fails, as where it may not reserve the addresses that V8 does, there are none, and a line
+    says so.
     """
     figures = [figure for figure in iterate_figures(sections) if figure.key in PREVIEWS and figure.charts]
     titles = [figure.title for figure in figures]
@@ -78,17 +79,17 @@ def draw_previews(sections: Sequence[Section]) -> Iterator[Callable[[], dict[str
     text = json.dumps([browser.VEGA_LITE, specs])
     with ThreadPoolExecutor(1) as thread:
         drawn = thread.submit(subprocess.run, command, input=text, capture_output=True, text=True, check=True)
+        yield lambda: _collect(drawn, titles)
 
-        def collect() -> dict[str, Png]:
-            try:
-                pictures = json.loads(drawn.result().stdout)
-            except (OSError, subprocess.CalledProcessError) as error:
-                why = f"exit code {error.returncode}" if isinstance(error, subprocess.CalledProcessError) else error
-                logger.warning("The web UI gets no pictures of this page, since they could not be drawn (%s)", why)
-                return {}
-            return dict(zip(titles, map(b64decode, pictures), strict=True))
 
-        yield collect
+def _collect(drawn: Future[subprocess.CompletedProcess[str]], titles: Sequence[str]) -> dict[str, Png]:
+    """The pictures that a process has drawn, by title; none if it failed."""
+    try:
+        return dict(zip(titles, map(b64decode, json.loads(drawn.result().stdout)), strict=True))
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = f"exit code {error.returncode}" if isinstance(error, subprocess.CalledProcessError) else error
+        logger.warning("The web UI gets no pictures of this page, since they could not be drawn (%s)", why)
+        return {}
 
 
 def write_tables(sections: Sequence[Section], folder: Path, *, overwrite: bool = False) -> list[Path]:

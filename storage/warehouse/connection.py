@@ -134,7 +134,8 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """Open the warehouse for reading: every published study, united, as tables and views, with comments.
 
-    Of ``studies`` only those are opened that are named, in a time that does not depend on how many others there are.
+    If ``studies`` names some, only these are opened, as far as they are published: how many others there are costs no
+    time then.
 
     The connection sees the studies as they are published now, each complete. Unless it is ``unlocked``, it opens no
     further file, neither a published nor a temporary one, and cannot reach the network; tables that it creates are kept
