@@ -22,7 +22,7 @@ from extract.batches import is_finite
 from extract.buffers import find_widest
 from extract.capture import PROBE_TOKENS, Capture, capture, probe
 from extract.hub import silence_libraries
-from extract.models import decode_each
+from extract.models import decode_each, encode_text
 from geometry.quantities import PATTERNS, TOP_KEYS
 from geometry.selection.layers import measure_layer
 from geometry.selection.metrics import follow_cosines
@@ -174,7 +174,7 @@ def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text
         msg = f"The text is not UTF-8 at character {error.start + 1}; encode it as UTF-8"
         raise UserError(msg) from error
     start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-    ids = [*start, *tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]]
+    ids = [*start, *encode_text(tokenizer, text)]
     config = model.config.get_text_config(decoder=True)
     most = getattr(config, "max_position_embeddings", None)
     if len(ids) < 2:

@@ -21,6 +21,7 @@ from transformers import PreTrainedTokenizerBase
 from extract import readers, streams
 from extract.embedded.manual import list_topics
 from extract.identity import find_prose, hash_corpus, is_local_corpus
+from extract.models import encode_text
 from extract.settings import EMBEDDED, PROSE, REPEATED, CorpusSettings
 from storage.errors import UserError
 
@@ -200,7 +201,7 @@ def _cut_windows(
     size = context_length - len(start)
     rest: list[int] = []
     for text in texts:
-        ids = rest + tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] + end
+        ids = rest + encode_text(tokenizer, text) + end
         counts.read += 1
         counts.tokens += len(ids) - len(rest)
         counts.skipped += not pack and len(ids) < size

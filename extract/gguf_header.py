@@ -20,8 +20,11 @@ from extract.unchanged import keep_while_unchanged
 HEADER_BYTES = 2**26
 """Largest size in bytes of a header: the vocabulary and merges of a large tokenizer have some 2²⁴."""
 
-ENTRIES = 2**16
-"""Most metadata entries, and most tensors."""
+ENTRIES = 2**10
+"""Most metadata entries: files have some 50, and transformers compares each with all that it does not know."""
+
+TENSORS = 2**16
+"""Most tensors."""
 
 ELEMENTS = 2**21
 """Most elements of all arrays together: 2¹⁸ tokens, with their types, scores and merges, have some 2²⁰."""
@@ -119,7 +122,7 @@ class _Reader:
             swapped = " with its bytes in the order of another machine" if not version & 0xFFFF else ""
             msg = f"is a GGUF file of version {version}{swapped}; versions {' and '.join(map(str, VERSIONS))} are read"
             raise HeaderError(msg)
-        tensors = self._read_count(ENTRIES, "tensors")
+        tensors = self._read_count(TENSORS, "tensors")
         entries = self._read_count(ENTRIES, "metadata entries")
         metadata = self._read_named(entries, "metadata entry", self._read_entry)
         tensor_entries = self._read_named(tensors, "tensor", self._read_tensor)

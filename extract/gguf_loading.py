@@ -69,8 +69,9 @@ class _DequantisedTensor:
 
     name: str
     header: Tensor
-    stored: NDArray[np.uint8]
-    """The bytes of the tensor in the file."""
+    path: Path
+    start: int
+    """Place in bytes of the tensor in the file."""
     tensor_type: GGMLQuantizationType = GGMLQuantizationType.F32
 
     @property
@@ -78,8 +79,12 @@ class _DequantisedTensor:
         """The weights; ``gguf`` dequantises 16 rows at a time, so that rows of ``ROW`` elements take half as long."""
         kind = GGMLQuantizationType[self.header.type]
         elements, size = GGML_QUANT_SIZES[kind]
-        blocks = gcd(len(self.stored) // size, ROW // elements)
-        return gguf.dequantize(self.stored.reshape(-1, blocks * size), kind).reshape(self.header.shape)
+        stored = np.fromfile(self.path, np.uint8, self.header.size, offset=self.start)  # not mapped: if the file is cut
+        if len(stored) < self.header.size:  # in the meantime, a map ends the process
+            msg = f"the file was cut while it was read, inside {self.name}"
+            raise OSError(msg)
+        blocks = gcd(len(stored) // size, ROW // elements)
+        return gguf.dequantize(stored.reshape(-1, blocks * size), kind).reshape(self.header.shape)
 
 
 class _CheckedReader:
@@ -94,9 +99,8 @@ class _CheckedReader:
         used = {name: value for name, value in every if not (name.startswith(TOKENIZER) and isinstance(value, list))}
         used[TOKENS] = [0] * len(header.metadata[TOKENS])
         self.fields = {name: _Field.make(value) for name, value in used.items()}
-        content = np.memmap(path, np.uint8, "r", header.start)
         self.tensors = [
-            _DequantisedTensor(name, tensor, content[tensor.offset : tensor.offset + tensor.size])
+            _DequantisedTensor(name, tensor, Path(path), header.start + tensor.offset)
             for name, tensor in header.tensors.items()
         ]
 

@@ -400,9 +400,28 @@ def decode_tokens(model: ModelSettings, ids: Sequence[int]) -> list[str]:
     return decode_each(_load_tokenizer(_locate(model)), ids)
 
 
+def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """The token ids of a text, without BOS or EOS.
+
+    Raises
+    ------
+    UserError
+        If the tokenizer fails, as one does that has neither a token for a character nor one for unknown ones.
+    """
+    try:
+        ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    except Exception as error:  # the library raises no other type
+        msg = (
+            f"The model's tokenizer cannot read the text ({summarise_error(error)}); get the one that belongs to the "
+            "model"
+        )
+        raise UserError(msg) from error
+    return ids
+
+
 def decode_each(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
     """The text of each token id on its own, as ``decode_tokens``."""
-    before = tokenizer("a", add_special_tokens=False)["input_ids"]
+    before = encode_text(tokenizer, "a")
     start = len(str(tokenizer.decode(before)))
     return [str(tokenizer.decode([*before, index]))[start:] for index in ids]
 

@@ -30,7 +30,7 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-1}
 plain forward pass (total variation, mean over the heads of a layer), and of hidden states from the usual ones
 (relative). Rounding errors add up over the layers."""
 
-MODEL_ERRORS = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+MODEL_ERRORS = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
 """Errors of models that cannot read a plain sequence, or cannot read one in blocks."""
 
 _NO_WEIGHTS = "returns no attention weights of its layers"

@@ -16,6 +16,7 @@ from transformers import (
     AutoModelForCausalLM,
     Lfm2Config,
     PreTrainedModel,
+    ProphetNetConfig,
 )
 from transformers.models.llama.modeling_llama import LlamaAttention
 
@@ -380,6 +381,14 @@ def elsewhere() -> PreTrainedModel:
     return model
 
 
+def prophet() -> PreTrainedModel:
+    """It returns weights, but asserts that it reads one token after its cache."""
+    sizes = {f"num_{part}_{what}": 2 for part in ("encoder", "decoder") for what in ("layers", "attention_heads")}
+    widths = {"hidden_size": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    config = ProphetNetConfig(vocab_size=VOCABULARY, **sizes, **widths, add_cross_attention=False)
+    return AutoModelForCausalLM.from_config(config)
+
+
 UNKNOWN = "attends in layer {} in a way this program does not know"
 
 
@@ -398,6 +407,7 @@ UNKNOWN = "attends in layer {} in a way this program does not know"
             "chooses 8 keys for each query.* set context_length to 8",
         ),
         (elsewhere, "has no eager attention in the source of its Elsewhere"),
+        (prophet, "keeps no cache of keys and values after which it can read on"),
     ],
 )
 def test_models_that_cannot_be_captured_are_refused_by_name(make: Callable[[], PreTrainedModel], message: str) -> None:

@@ -11,15 +11,18 @@ import gguf
 import pytest
 import torch
 import transformers
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers.integrations.gguf import convert_gguf_tokenizer
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
+from attention_geometry import analyze
 from extract import extraction, gguf_header, gguf_loading, gguf_models
 from extract.checks import check_inputs
+from extract.corpora import select_windows
 from extract.gguf_loading import list_architectures, read_quickly
 from extract.gguf_models import can_dequantise, list_types
-from extract.models import decode_tokens, describe, load
-from extract.settings import ExtractionSettings, ModelSettings
+from extract.models import decode_tokens, describe, encode_text, load
+from extract.settings import CorpusSettings, ExtractionSettings, ModelSettings
 from extract.standing import explain_staleness
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
@@ -242,6 +245,36 @@ def test_the_tokenizer_is_the_files(file: Path) -> None:
     assert (found.bos_token_id, found.eos_token_id) == (expected.bos_token_id, expected.eos_token_id)
     ids = expected(sample)["input_ids"][1:20]
     assert "".join(decode_tokens(ModelSettings(id=str(file)), ids)) == expected.decode(ids)
+
+
+def test_a_tokenizer_that_cannot_read_a_text_is_refused_in_one_line() -> None:
+    """Its vocabulary is Gemma's of a file without ``<unk>`` and without bytes."""
+    given = {"tokenizer_type": "llama", "tokens": ["a", "▁"], "scores": [0.0, 0.0], "merges": []}
+    backend, _ = convert_gguf_tokenizer("gemma2", given)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend)
+    assert encode_text(tokenizer, "a a") == [0, 1, 0]
+    corpus = CorpusSettings(id="embedded")
+    for refused in (
+        lambda: encode_text(tokenizer, "z"),
+        lambda: analyze(make_model("llama"), tokenizer, "z"),
+        lambda: select_windows(corpus, tokenizer, 8, 1, 0),
+    ):
+        assert "tokenizer cannot read the text (Unk token `<unk>` not found" in read_refusal(refused)
+
+
+def test_a_file_that_is_cut_while_it_is_read_does_not_end_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf")
+    described = describe(settings(file))
+    begin = gguf_loading._CheckedReader.__init__
+
+    def cut(reader: gguf_loading._CheckedReader, path: str) -> None:
+        begin(reader, path)
+        os.truncate(file, 2**12)
+
+    monkeypatch.setattr(gguf_loading._CheckedReader, "__init__", cut)
+    assert "the file was cut while it was read" in read_refusal(load, described)
 
 
 @pytest.mark.parametrize(("add_bos", "has"), [(None, True), (True, True), (False, False)])

@@ -95,6 +95,10 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "a tensor twice": (raw_gguf([LLAMA], [tensor("t"), tensor("t", offset=32)]), "has two tensors named 't'"),
     "a tensor named in control characters": (raw_gguf([LLAMA], [tensor("a\0")]), r"not printable: 'a\\x00'"),
     "a long name": (raw_gguf([LLAMA], [tensor("t" * 2000)]), "of 2,000 bytes; at most 1,024 are read"),
+    "60,000 entries": (
+        raw_gguf([LLAMA, *(entry(f"x.{index}", U32, b"\0" * 4) for index in range(60_000))], [tensor("t")]),
+        "says that it has 60,001 metadata entries",
+    ),
     "no tensors": (raw_gguf([LLAMA]), "has no architecture or no tensors"),
     "no architecture": (raw_gguf([], [tensor("t")]), "has no architecture or no tensors"),
     "an architecture that is no text": (
