@@ -47,6 +47,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, list_first_weights, list_shards
 from extract.checks import check_checkpoint, check_model, check_positions
+from extract.completeness import check_frequencies, check_tensors, report_all_tensors
 from extract.gguf_loading import (
     check_architecture,
     dequantise,
@@ -60,7 +61,7 @@ from extract.hub import is_hub_reachable, silence_libraries, summarise_error
 from extract.identity import describe_changed_weights, describe_model, is_local_model, open_model
 from extract.quantisation import round_weights
 from extract.settings import SYNTHETIC, ExtractionSettings, ModelSettings
-from extract.tensors import check_sizes, count_elements, read_tensor_shapes
+from extract.tensors import check_sizes, count_elements, count_positions, read_tensor_shapes
 from storage.errors import UserError
 
 LOADING_ERRORS = (
@@ -171,8 +172,7 @@ def describe(settings: ExtractionSettings, *, identify: bool = True) -> Descript
     if source.files:
         check_model(source.files, settings.context_length)
     config = _load_config(source)
-    most = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
-    check_positions(source.name, most, settings.context_length)
+    check_positions(source.name, count_positions(config.to_dict()), settings.context_length)
     tokenizer = _load_tokenizer(source)
     provenance = _describe_provenance(settings, source, config, tokenizer) if identify else {}
     dtype = getattr(torch, settings.dtype)
@@ -228,11 +228,12 @@ def load(description: Description) -> PreTrainedModel:
 def _load_trained(description: Description) -> PreTrainedModel:
     """The model with the checkpoint's weights."""
     source = description.source
-    _check_size(description, source.files or _download(source))
+    files = source.files or _download(source)
+    _check_size(description, files)
     reading: AbstractContextManager[None] = read_quickly() if source.gguf else nullcontext()
     expanded: AbstractContextManager[dict[str, Any]] = dequantise() if source.gguf else nullcontext({})
     try:
-        with source.open() as where, reading, expanded as how:
+        with source.open() as where, reading, expanded as how, report_all_tensors():
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 **where,
                 **how,
@@ -246,7 +247,10 @@ def _load_trained(description: Description) -> PreTrainedModel:
         model: PreTrainedModel = loaded[0].eval()
     except (*LOADING_ERRORS, MemoryError) as error:
         raise _make_loading_error(source, error) from error
-    _check_tensors(source, model.base_model_prefix, loaded[1])
+    shapes = {} if isinstance(files, GgufModel) else read_tensor_shapes(files)
+    check_tensors(source.name, source.config_name, model, loaded[1], shapes)
+    if isinstance(files, Checkpoint):
+        check_frequencies(files, model, shapes)
     return model
 
 
@@ -323,24 +327,6 @@ def find_machine_memory() -> float:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):
         return inf
-
-
-def _check_tensors(source: Source, prefix: str, description: Mapping[str, Any]) -> None:
-    """Refuse weights whose shapes contradict the configuration, or that lack tensors of the model except its head."""
-    if mismatched := sorted(description["mismatched_keys"]):
-        name, shape, wanted = mismatched[0]
-        more = f" (and {len(mismatched) - 1} more)" if len(mismatched) > 1 else ""
-        msg = (
-            f"The weights of the model '{source.name}' do not match its {source.config_name}: {name} has the shape "
-            f"{list(shape)}, expected {list(wanted)}{more}; get the configuration that belongs to them"
-        )
-        raise UserError(msg)
-    if lacking := sorted(key for key in description["missing_keys"] if key.startswith(f"{prefix}.")):
-        msg = (
-            f"The weights of the model '{source.name}' lack {len(lacking)} tensors, such as {lacking[0]}; "
-            "get a complete checkpoint"
-        )
-        raise UserError(msg)
 
 
 def _load_random(description: Description) -> PreTrainedModel:

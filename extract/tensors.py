@@ -19,7 +19,14 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_lay
 WIDTHS = ("hidden_size", "n_embd", "d_model", "emb_dim")
 HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads", "attention_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads")
-POSITIONS = ("max_position_embeddings", "n_positions")
+POSITIONS = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_seq_len",
+    "max_target_positions",
+    "model_max_length",
+    "n_ctx",
+)
 """Names of fields in the configurations of transformers' architectures."""
 
 SIZES = (*LAYERS, *WIDTHS, *HEADS, *KV_HEADS, *POSITIONS, "head_dim", "vocab_size", "intermediate_size")
@@ -40,6 +47,12 @@ KERNELS = ("attn_implementation", "experts_implementation")
 PARTS = ("text_config", "decoder")
 """Parts of the configuration of a composite model that describe its text model."""
 
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""Types of weights that are stored as they are."""
+
+QUANTISED = ("quantization_config", "compression_config")
+"""Fields that describe how weights are quantised."""
+
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -49,20 +62,28 @@ def read_tensor_shapes(checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
     Raises
     ------
     UserError
-        If a file is not valid safetensors, or its header is larger than ``HEADER_BYTES``.
+        If a file is not valid safetensors, or its header is larger than ``HEADER_BYTES``; if two files hold the same
+        tensor, or weights are quantised in a way that the configuration does not describe.
     """
     shapes: dict[str, tuple[int, ...]] = {}
+    described = any(field in checkpoint.config for field in QUANTISED)
     for name in checkpoint.weights:
         try:
-            shapes.update(_read_header(checkpoint.files.path / name))
+            for tensor, shape, kind in _read_header(checkpoint.files.path / name):
+                if tensor in shapes:
+                    checkpoint.files.refuse(f"has the tensor {tensor} in two of its weights files; remove one of them")
+                if tensor.endswith(".weight") and kind not in FLOATS and not described:
+                    what = f"stores {tensor} as {kind}, but its config.json has no {QUANTISED[0]}"
+                    checkpoint.files.refuse(f"{what}, which says what the numbers mean; restore it")
+                shapes[tensor] = shape
         except (OSError, ValueError) as error:
             what = f"has weights that are not valid safetensors, '{name}' ({summarise_error(error)})"
             checkpoint.files.refuse(f"{what}; copy them again")
     return shapes
 
 
-def _read_header(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names and shapes of the tensors of one file, whose header has been checked against the file's size."""
+def _read_header(path: Path) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """Names, shapes and types of the tensors of one file, whose header has been checked against the file's size."""
     from safetensors import SafetensorError, safe_open
 
     with path.open("rb") as file:
@@ -73,7 +94,8 @@ def _read_header(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
     try:
         with safe_open(path, framework="numpy") as opened:
             for name in opened.keys():  # noqa: SIM118 (not a mapping)
-                yield name, tuple(opened.get_slice(name).get_shape())
+                part = opened.get_slice(name)
+                yield name, tuple(part.get_shape()), part.get_dtype()
     except SafetensorError as error:
         raise ValueError(str(error)) from error
 
@@ -110,9 +132,12 @@ def check_sizes(name: str, config: Mapping[str, Any], shapes: Shapes | None) -> 
 
 
 def count_positions(config: Mapping[str, Any]) -> int | None:
-    """Number of positions that the configuration gives the model; None if it gives none."""
-    said = [part.get(field) for _, part in _iterate_parts(config) for field in reversed(POSITIONS)]
-    return next((number for number in reversed(said) if isinstance(number, int)), None)
+    """Number of positions that the configuration gives the text model, the least if it gives several; None if none."""
+    for _, part in reversed([*_iterate_parts(config)]):
+        known: list[int] = [part[field] for field in POSITIONS if isinstance(part.get(field), int)]
+        if known:
+            return min(known)
+    return None
 
 
 def _iterate_parts(config: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
