@@ -2,11 +2,16 @@
 
 ``analyze`` measures a model that transformers has loaded on one text, without a study and without a file; ``connect``
 opens the tables of studies that have been run; ``selection_profile`` measures arrays. Each name is loaded when it is
-first used.
+first used; that the packages are our own is checked at once.
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+from attention_geometry.packages import NAME, check_packages
+
+check_packages()
 
 if TYPE_CHECKING:
     from attention_geometry.analysis import Analysis as Analysis
@@ -29,7 +34,9 @@ __all__ = list(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used."""
+    """Load a public name when it is first used; the version is that of the installed distribution."""
+    if name == "__version__":
+        return version(NAME)
     if name not in _MODULE_OF:
         msg = f"module '{__name__}' has no attribute '{name}'"
         raise AttributeError(msg)
@@ -40,4 +47,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """All names, loaded or not."""
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

@@ -1,6 +1,8 @@
 """The product as a whole: the built wheel runs the embedded study, kernels know no Dask."""
 
 import ast
+import base64
+import hashlib
 import os
 import re
 import shlex
@@ -11,14 +13,16 @@ import sysconfig
 import tomllib
 import venv
 import zipfile
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
 import pytest
 from packaging.utils import canonicalize_name
 
+from attention_geometry import packages
+from attention_geometry.packages import PACKAGES, check_packages, find_overwritten
+
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("attention_geometry", "dagster_project", "extract", "geometry", "reports", "sql", "storage")
-"""What the wheel holds."""
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +48,7 @@ def test_the_wheel_holds_all_that_is_read_at_run_time(wheel: Path) -> None:
     assert wanted <= names
     assert "extract/embedded/train.py" not in names
     assert "dagster_project/studies.yaml" in names
+    assert {f"{package}/py.typed" for package in PACKAGES} <= names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "gallery/"))]
 
 
@@ -88,6 +93,51 @@ def test_the_installed_wheel_runs_the_embedded_model_on_its_text_anywhere(wheel:
         [python, "-c", where], cwd=elsewhere, env=environment, capture_output=True, text=True, check=True
     )
     assert found.stdout.startswith(str(site))
+
+
+@pytest.mark.parametrize("theirs", ["storage/__init__.py", "sql.py"])
+def test_a_file_that_stands_in_the_way_of_a_package_is_named(theirs: str, tmp_path: Path) -> None:
+    (tmp_path / theirs).parent.mkdir(exist_ok=True)
+    (tmp_path / theirs).write_text("mine = 1\n")
+    said = f"{tmp_path / theirs} stands in the way of {ROOT / theirs.removesuffix('.py').split('/')[0]}"
+    importing = [sys.executable, "-c", "import attention_geometry"]
+    refused = subprocess.run(importing, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert refused.stderr.splitlines()[-1].startswith("ImportError: ")
+    assert said in refused.stderr
+    program = [Path(sys.executable).with_name("attention-geometry"), "doctor"]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("attention-geometry: The package ")
+    assert said in ended.stderr
+    assert ended.stderr.count("\n") == 1
+    with_program = subprocess.run([program[0], "--version"], cwd=tmp_path, check=False, capture_output=True)
+    assert with_program.returncode == 0, "what lies in the working directory is not in its way"
+
+
+def test_a_file_that_another_distribution_has_overwritten_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = []
+    for package in PACKAGES:
+        (tmp_path / package).mkdir()
+        for name in ("__init__.py", "part.py"):
+            (tmp_path / package / name).write_text(f"{package} = 1\n")
+            digest = base64.urlsafe_b64encode(hashlib.sha256(f"{package} = 1\n".encode()).digest()).decode()
+            listed.append(f"{package}/{name},sha256={digest.rstrip('=')},0\n")
+    (tmp_path / "ours.dist-info").mkdir()
+    (tmp_path / "ours.dist-info" / "RECORD").write_text("".join([*listed, "../bin/program,sha256=x,1\n"]))
+    monkeypatch.setattr(packages, "ROOT", tmp_path)
+    monkeypatch.setattr(packages, "_locate", lambda package: tmp_path / package / "__init__.py")
+    monkeypatch.setattr(packages, "distribution", lambda _: PathDistribution(tmp_path / "ours.dist-info"))
+    check_packages()
+    assert list(find_overwritten()) == []
+    (tmp_path / "sql" / "part.py").write_text("other = 1\n")
+    check_packages()  # one who mends an installed module may go on
+    assert list(find_overwritten()) == ["sql/part.py"]
+    (tmp_path / "geometry" / "__init__.py").write_text("shapes = 1\n")
+    with pytest.raises(ImportError, match=r"geometry/__init__\.py has been overwritten"):
+        check_packages()
 
 
 def test_kernels_know_no_dask_and_no_files() -> None:

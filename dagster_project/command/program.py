@@ -15,6 +15,7 @@ def program() -> None:
     status = ExitStatus()
     try:
         interrupts.watch()
+        _check_packages()
         from dagster_project.command.cli import main  # here, so that Ctrl-C is handled during the import
 
         atexit.register(status.end)  # handlers registered first run last
@@ -32,6 +33,15 @@ def program() -> None:
             raise
     if interrupts.is_stopping():
         interrupts.end()
+
+
+def _check_packages() -> None:
+    """End the program with a line if another package stands in the way of one of ours."""
+    try:
+        import attention_geometry  # noqa: F401 (checks it)
+    except ImportError as error:
+        sys.stderr.write(f"attention-geometry: {error}\n")
+        raise SystemExit(1) from None
 
 
 class ExitStatus:

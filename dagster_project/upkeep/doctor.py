@@ -13,6 +13,7 @@ from typing import Literal
 
 from rich.table import Table
 
+from attention_geometry.packages import ROOT, find_overwritten
 from dagster_project.analysis.metrics_store import open_metrics
 from dagster_project.assets.asset import list_summary_paths
 from dagster_project.assets.catalogue import ASSETS, select_assets
@@ -52,12 +53,19 @@ def examine(home: Home) -> Iterator[Table]:
 def _tabulate_versions() -> Table:
     table = Table("package", "version", title="Versions", title_justify="left")
     table.add_row("python", platform.python_version())
+    table.add_row("our packages", _describe_packages())
     for package in PACKAGES:
         try:
             table.add_row(package, version(package))
         except PackageNotFoundError:
             table.add_row(package, "not installed")
     return table
+
+
+def _describe_packages() -> str:
+    """Where our packages lie, and which of their files are not as they were installed."""
+    changed = list(find_overwritten())
+    return f"{ROOT}: overwritten: {', '.join(changed)}" if changed else f"{ROOT}, all our own"
 
 
 def _tabulate_devices() -> Table:
