@@ -21,8 +21,8 @@ import sql
 from extract.batches import is_finite
 from extract.buffers import find_widest
 from extract.capture import PROBE_TOKENS, Capture, capture, probe
+from extract.decoding import decode_sequences, encode_text, name_tokens
 from extract.hub import silence_libraries
-from extract.models import decode_each, encode_text
 from geometry.quantities import PATTERNS, TOP_KEYS
 from geometry.selection.layers import measure_layer
 from geometry.selection.metrics import follow_cosines
@@ -61,7 +61,8 @@ class Analysis:
     n: int
     """N at which ``heads`` and ``top_keys`` are measured."""
     tokens: pa.Table
-    """The text as the model read it: ``position``, ``token_id``, ``token``; position 0 is the sink."""
+    """The text as the model read it: ``position``, ``token_id``, ``token``; position 0 is the sink. A character of
+    several tokens stands at the first, and ``token`` is empty at the others."""
     heads: pa.Table
     """One row per head: its kind, Precision, Recall and specificity at N, the sink's weight, effective keys."""
     selection: pa.Table
@@ -160,9 +161,9 @@ def analyze(
         msg = f"n and count must be at least 1, got {n} and {count}"
         raise ValueError(msg)
     captured = _read(model, ids, at)
-    tokens = next(rows.build_token_rows(ids[None], decode_each(tokenizer, np.unique(ids).tolist())))
+    tokens = next(rows.build_token_rows(ids[None], decode_sequences(tokenizer, [ids])))
     tables = _build_tables(captured, tokens, at, size := min(n, at))
-    ranked = _rank_keys(captured, tokens["token"].to_pylist(), at, n=size, count=count)
+    ranked = _rank_keys(captured, name_tokens(tokens["token"].to_pylist()), at, n=size, count=count)
     return Analysis(type(model).__name__, at, size, **tables, top_keys=ranked, patterns=_list_patterns(captured))
 
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from extract import readers, streams
+from extract.decoding import encode_text
 from extract.embedded.manual import list_topics
 from extract.identity import find_prose, hash_corpus, is_local_corpus
-from extract.models import encode_text
 from extract.settings import EMBEDDED, PROSE, REPEATED, CorpusSettings
 from storage.errors import UserError
 

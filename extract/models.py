@@ -10,7 +10,7 @@ is downloaded before transformers opens it, and then checked like a local one.
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import deepcopy
@@ -20,6 +20,7 @@ from math import inf
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
 from huggingface_hub import hf_hub_download
@@ -32,6 +33,7 @@ from huggingface_hub.errors import (
     StrictDataclassError,
 )
 from huggingface_hub.utils import httpx  # type: ignore[attr-defined]  # the HTTP client that it uses
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from transformers import (
     CONFIG_MAPPING,
@@ -48,6 +50,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, list_first_weights, list_shards
 from extract.checks import check_checkpoint, check_model, check_positions
 from extract.completeness import check_frequencies, check_tensors, report_all_tensors
+from extract.decoding import decode_sequences
 from extract.gguf_loading import (
     check_architecture,
     dequantise,
@@ -369,12 +372,10 @@ def is_out_of_memory(error: BaseException) -> bool:
     )
 
 
-@silence_libraries()
-def decode_tokens(model: ModelSettings, ids: Sequence[int]) -> list[str]:
-    """The text of each token id on its own, including spaces; incomplete characters are decoded as U+FFFD.
+def decode_tokens(model: ModelSettings, sequences: NDArray[np.int32]) -> Iterator[list[str]]:
+    """The text of each token of sequences (S, K), as ``extract.decoding.decode_sequences``.
 
-    Reads only the tokenizer. Each id is decoded after another token, since some tokenizers drop a leading space at the
-    beginning of a text. The tokens of a synthetic study are positions: p0, p1 and so on.
+    Reads only the tokenizer. The tokens of a synthetic study are positions: p0, p1 and so on.
 
     Raises
     ------
@@ -382,34 +383,10 @@ def decode_tokens(model: ModelSettings, ids: Sequence[int]) -> list[str]:
         If the model or its tokenizer is missing or cannot be read.
     """
     if model.id == SYNTHETIC:
-        return [f"p{index}" for index in ids]
-    return decode_each(_load_tokenizer(_locate(model)), ids)
-
-
-def encode_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """The token ids of a text, without BOS or EOS.
-
-    Raises
-    ------
-    UserError
-        If the tokenizer fails, as one does that has neither a token for a character nor one for unknown ones.
-    """
-    try:
-        ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    except Exception as error:  # the library raises no other type
-        msg = (
-            f"The model's tokenizer cannot read the text ({summarise_error(error)}); get the one that belongs to the "
-            "model"
-        )
-        raise UserError(msg) from error
-    return ids
-
-
-def decode_each(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
-    """The text of each token id on its own, as ``decode_tokens``."""
-    before = encode_text(tokenizer, "a")
-    start = len(str(tokenizer.decode(before)))
-    return [str(tokenizer.decode([*before, index]))[start:] for index in ids]
+        return ([f"p{index}" for index in sequence.tolist()] for sequence in sequences)
+    with silence_libraries():
+        tokenizer = _load_tokenizer(_locate(model))
+    return decode_sequences(tokenizer, sequences)
 
 
 def find_device(name: str) -> torch.device:

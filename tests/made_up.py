@@ -271,7 +271,7 @@ def _make_up(study: MadeUp, home: Home, path: Path) -> None:
         if asset.name == "selection_metrics" or asset.tables:
             asset.make(work)
     rows, _ = gather_tables(work)
-    rows["tokens"] = build_token_rows(_draw_tokens(study), study.tokens)
+    rows["tokens"] = build_token_rows(drawn := _draw_tokens(study), ([study.tokens[of] for of in row] for row in drawn))
     if study.effects:
         rows |= _make_up_effects(study)
     with duckdb.connect(shutil.copy(_find_empty(), path)) as connection:

@@ -260,7 +260,7 @@ def _stream_tables(sources: "Sources", summaries: Mapping[str, Any], twin: Mappi
     return {
         "studies": rows.build_study_rows(tensors, metrics, summaries, twin, study.corpus.name),
         "heads": rows.build_head_rows(tensors.layers),
-        "tokens": rows.build_token_rows(tokens, decode_tokens(study.model, np.unique(tokens).tolist())),
+        "tokens": rows.build_token_rows(tokens, decode_tokens(study.model, tokens)),
         "selection_counts": rows.build_selection_rows(metrics, queries),
         "upper_bounds": rows.build_upper_bound_rows(metrics, queries),
         "attention_rows": rows.build_attention_rows(metrics, queries),

@@ -11,6 +11,7 @@ from dagster_project.assets.loading import suspend_gc
 from dagster_project.command.output import build_table, escape_control_codes, make_console, write_object
 from dagster_project.study.studies import COMMAND_LINE, parse_study
 from extract.checks import check_inputs
+from extract.decoding import name_tokens
 from extract.preflight import check_device, check_hub
 from extract.settings import EMBEDDED, SYNTHETIC, ExtractionSettings
 from storage.errors import UserError
@@ -44,6 +45,10 @@ KEYS = 5
 
 SHADES = ((0.5, "black on bright_yellow"), (0.2, "black on yellow"), (0.05, "black on cyan"), (0.01, "cyan"))
 """Least weights and the styles of keys that have them, from the largest."""
+
+
+CONTINUED = "·"
+"""A key that continues a character of several tokens."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +119,7 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection:
 
         model, tokenizer = _load(known)
 
-    failed = False
+    failed, text = False, None
     for text in texts:
         try:
             _print(analyze(model, tokenizer, text, n=inspection.n, query=inspection.query), text, inspection)
@@ -123,18 +128,20 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection:
                 raise UserError(str(error)) from error
             failed = True
             _announce(str(error))
-    return not failed
+    if text is None:
+        _announce("there was no text on standard input; give one, or a line for each")
+    return not failed and text is not None
 
 
 def read_lines() -> Iterator[str]:
-    """The lines of standard input that are not blank, without their ends, as they arrive."""
+    """The lines of standard input that are not blank, without their ends and a byte order mark, as they arrive."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # what is no text is refused as one text, not as all
     if sys.stdin.isatty():
         _announce("reading texts, one per line; Ctrl-D ends")
     for line in sys.stdin:
         if line.strip():
-            yield line.rstrip("\r\n")
+            yield line.removeprefix("\ufeff").rstrip("\r\n")
 
 
 def _announce(what: str) -> None:
@@ -185,14 +192,17 @@ def _describe_heads(analysis: "Analysis") -> str:
 
 
 def _rank(analysis: "Analysis", by: str) -> list[dict[str, Any]]:
-    """The heads in falling order of a column, those without a value last; with the chance of a pattern."""
+    """The heads in falling order of a column, those without a value last; with the chance of a pattern.
+
+    Of heads with equal values, as many have a Recall of 1, those whose weight lies on fewer keys come first.
+    """
     column, heads = RANKS.get(by, by), analysis.heads.to_pylist()
     if by in LOOKED_AT:
         of_pattern = (row for row in analysis.patterns.to_pylist() if row["pattern"] == by)
         heads = [
             head | {by: row["value"], "chance": row["chance"]} for head, row in zip(heads, of_pattern, strict=True)
         ]
-    return sorted(heads, key=lambda row: (row[column] is None, -(row[column] or 0.0)))
+    return sorted(heads, key=lambda row: (row[column] is None, -(row[column] or 0.0), row["effective_keys"]))
 
 
 def _print_ranking(analysis: "Analysis", ranked: Sequence[dict[str, Any]], by: str) -> None:
@@ -211,6 +221,9 @@ def _print_ranking(analysis: "Analysis", ranked: Sequence[dict[str, Any]], by: s
         for row in ranked
     ]
     of_all = f"the {len(ranked)} of {analysis.heads.num_rows} heads of largest {by}"
+    column = RANKS.get(by)
+    equal = analysis.heads[column].to_pylist().count(ranked[0][column]) if column else 1
+    of_all += f" ({equal} have the largest; those of fewer effective keys first)" if equal > 1 else ""
     title = f"{analysis.model}: {of_all}, {_describe_query(analysis)}"
     place = make_console()
     place.print(title, markup=False)
@@ -236,7 +249,7 @@ def _print_keys(analysis: "Analysis", keys: Sequence[dict[str, Any]], inspection
 
 def _describe_query(analysis: "Analysis") -> str:
     """The query and N in words."""
-    token = analysis.tokens["token"][analysis.query].as_py()
+    token = name_tokens(analysis.tokens["token"].to_pylist())[analysis.query]
     return f"query {analysis.query} {token!r}, N = {analysis.n}"
 
 
@@ -252,5 +265,5 @@ def _shade_text(analysis: "Analysis", keys: Mapping[int, dict[str, Any]]) -> "Te
             with suppress(StopIteration):
                 style += next(shade for least, shade in SHADES if row["weight"] >= least)
             style += " underline" if row["within_r_min"] else ""
-        shaded.append(escape_control_codes(token), style=style.strip())
+        shaded.append(escape_control_codes(token) or (CONTINUED if row else ""), style=style.strip())
     return shaded

@@ -18,8 +18,10 @@ const percent = (share) =>
 const total = (weights) => weights.reduce((sum, weight) => sum + weight, 0);
 const number = (value) => (value === null ? "–" : String(value));
 const isWithin = (row, index, count) => (row[WITHIN][index] >> (count - 1)) & 1;
+// A token that continues a character has no text; it is named by that character.
+const word = (row, position) => tokens[row[SEQUENCE]].slice(0, position + 1).findLast(Boolean) ?? "";
 const facts = (row, index, count) =>
-  `“${tokens[row[SEQUENCE]][row[POSITION][index]]}” at position ${row[POSITION][index]}: rank ${index + 1}, weight ${number(row[WEIGHT][index])}, ` +
+  `“${word(row, row[POSITION][index])}” at position ${row[POSITION][index]}: rank ${index + 1}, weight ${number(row[WEIGHT][index])}, ` +
   `contribution ${number(row[CONTRIBUTION][index])}, distance from s_${row[N]} ${number(row[DISTANCE][index])} of its length` +
   (isWithin(row, index, count) ? `, within r_min at N = ${count}` : "");
 
@@ -60,7 +62,7 @@ function show() {
     });
   }));
   find("tbody").replaceChildren(...[...ranks].map(([position, index]) => {
-    const cells = [index + 1, position, tokens[row[SEQUENCE]][position], ...[WEIGHT, CONTRIBUTION, DISTANCE].map((column) => number(row[column][index]))];
+    const cells = [index + 1, position, word(row, position), ...[WEIGHT, CONTRIBUTION, DISTANCE].map((column) => number(row[column][index]))];
     const line = make("tr", "");
     cells.push(isWithin(row, index, count) ? "yes" : "no");
     line.append(...cells.map((cell, at) => make("td", cell, at === 2 || at === 6 ? { class: "word" } : {})));

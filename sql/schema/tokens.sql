@@ -6,5 +6,5 @@ CREATE TABLE tokens (
 {{ key_columns("study", "sequence") }}
     position INTEGER NOT NULL, -- position in the sequence; 0 is the sink
     token_id INTEGER NOT NULL, -- id in the model's vocabulary
-    token VARCHAR NOT NULL -- the token as text
+    token VARCHAR NOT NULL -- the token as text; a character of several tokens stands at the first, and the others are empty
 )

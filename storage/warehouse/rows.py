@@ -110,7 +110,7 @@ def build_head_rows(layers: Sequence[LayerSize]) -> Iterator[pa.RecordBatch]:
             )
 
 
-def build_token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def build_token_rows(tokens: NDArray[np.int32], texts: Iterable[Sequence[str]]) -> Iterator[pa.RecordBatch]:
     """The rows of ``tokens``, one batch per sequence.
 
     Parameters
@@ -118,17 +118,15 @@ def build_token_rows(tokens: NDArray[np.int32], texts: Sequence[str]) -> Iterato
     tokens
         Token ids, (sequence, key).
     texts
-        Text of each id of ``np.unique(tokens)``, in that order.
+        For each sequence, the text of each of its tokens.
     """
-    ids = np.unique(tokens)
-    words = np.asarray(texts, dtype=object)
-    for sequence, row in enumerate(tokens):
+    for sequence, (row, words) in enumerate(zip(tokens, texts, strict=True)):
         yield build_batch(
             {
                 "sequence": np.full(row.size, sequence, np.int32),
                 "position": np.arange(row.size, dtype=np.int32),
                 "token_id": row,
-                "token": words[np.searchsorted(ids, row)],
+                "token": pa.array(words, pa.string()),
             }
         )
 

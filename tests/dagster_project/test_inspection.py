@@ -77,6 +77,24 @@ def test_texts_are_read_from_standard_input_with_one_model(tmp_path: Path, monke
     assert len(loads) == 1
 
 
+def test_heads_of_equal_value_are_ranked_by_how_few_keys_they_use(tmp_path: Path) -> None:
+    (found,) = inspect(tmp_path, "--top", 48, TEXT)
+    first = [head["effective_keys"] for head in found["heads"] if head["recall"] == found["heads"][0]["recall"]]
+    assert len(first) > 10
+    assert first == sorted(first)
+    ranked = attention_geometry("inspect", "--top", 3, TEXT, cwd=tmp_path).text
+    assert f"heads of largest recall ({len(first)} have the largest; those of fewer effective keys first)" in ranked
+
+
+def test_no_text_is_told_and_a_byte_order_mark_is_none(tmp_path: Path) -> None:
+    for stdin in ("", "\n  \n"):
+        done = attention_geometry("inspect", cwd=tmp_path, stdin=stdin)
+        assert done.code == 1
+        assert "inspect: there was no text on standard input" in done.errors
+    marked, plain = (inspect(tmp_path, "--top", 1, stdin=f"{mark}{TEXT}\n") for mark in ("\ufeff", ""))
+    assert marked == plain
+
+
 def test_a_text_that_cannot_be_measured_does_not_end_the_others(tmp_path: Path) -> None:
     done = attention_geometry("inspect", "--query", 8, "--json", cwd=tmp_path, stdin=f"a\n{TEXT}\n")
     assert done.code == 1
@@ -88,13 +106,24 @@ def test_the_table_and_the_text_are_for_people(tmp_path: Path) -> None:
     """And control codes of a text reach no terminal."""
     text = f"a \x1b[31mred\x1b[0m b. {TEXT}"
     ranked = attention_geometry("inspect", "--top", 3, text, cwd=tmp_path).text
-    assert re.search(r"the 3 of 48 heads of largest recall, query \d+ '\.', N = 4", ranked)
+    assert re.search(r"the 3 of 48 heads of largest recall .*, query \d+ '\.', N = 4", ranked)
     assert len(re.findall(r"^ +\d\.\d ", ranked, re.MULTILINE)) == 3
     assert "'queue' 0." in ranked
     shown = attention_geometry("inspect", "--head", "0.4", "--top", 4, text, cwd=tmp_path).text
     assert TEXT in shown
     assert "within_r_min" in shown
     assert "\x1b" not in ranked + shown, "a pipe has no colours"
+
+
+def test_characters_of_several_tokens_are_whole(tmp_path: Path) -> None:
+    text = f"{TEXT} Grüße, か 🙂"
+    (found,) = inspect(tmp_path, "--head", "0.3", text)
+    assert len([key for key in found["top_keys"] if key["token"] in {*"üßか🙂"}]) > 4, "named by what they continue"
+    plain = attention_geometry("inspect", "--head", "0.3", text, cwd=tmp_path)
+    ranked = attention_geometry("inspect", "--top", 48, text, cwd=tmp_path)
+    assert "\ufffd" not in plain.text + ranked.text
+    assert "'🙂', N = 4" in ranked.text
+    assert text in re.sub("·", "", plain.text), "a mark stands for a key that continues a character"
 
 
 def test_the_text_is_shaded_in_colours_on_a_terminal(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import gguf
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -19,9 +20,10 @@ from attention_geometry import analyze
 from extract import extraction, gguf_header, gguf_loading, gguf_models
 from extract.checks import check_inputs
 from extract.corpora import select_windows
+from extract.decoding import encode_text
 from extract.gguf_loading import list_architectures, read_quickly
 from extract.gguf_models import can_dequantise, list_types
-from extract.models import decode_tokens, describe, encode_text, load
+from extract.models import decode_tokens, describe, load
 from extract.settings import CorpusSettings, ExtractionSettings, ModelSettings
 from extract.standing import explain_staleness
 from storage.files.places import LocalPlace
@@ -99,7 +101,7 @@ def test_the_header_of_a_file_is_parsed_once_for_configuration_tokenizer_and_wei
     own, other = (settle(write_gguf(tmp_path / f"{name}.gguf")) for name in ("own", "other"))
     logits = compute_logits(read(own))
     described = describe(settings(own))
-    decode_tokens(ModelSettings(id=str(own)), [5])
+    assert next(decode_tokens(ModelSettings(id=str(own)), np.array([[5]])))
     assert torch.equal(compute_logits(load(described)), logits)
     assert parsed == [own]
     read(other)
@@ -244,7 +246,7 @@ def test_the_tokenizer_is_the_files(file: Path) -> None:
     assert first == second
     assert (found.bos_token_id, found.eos_token_id) == (expected.bos_token_id, expected.eos_token_id)
     ids = expected(sample)["input_ids"][1:20]
-    assert "".join(decode_tokens(ModelSettings(id=str(file)), ids)) == expected.decode(ids)
+    assert "".join(next(decode_tokens(ModelSettings(id=str(file)), np.array([ids])))) == expected.decode(ids)
 
 
 def test_a_tokenizer_that_cannot_read_a_text_is_refused_in_one_line() -> None:

@@ -239,7 +239,7 @@ def test_the_other_arrays_and_the_report(uninterrupted: Path, tmp_path: Path) ->
 
 
 def test_tokens_are_named_by_their_position() -> None:
-    assert decode_tokens(settings().model, [0, 17]) == ["p0", "p17"]
+    assert list(decode_tokens(settings().model, np.array([[0, 17]]))) == [["p0", "p17"]]
 
 
 def test_sequences_differ_and_the_seed_decides_them() -> None:

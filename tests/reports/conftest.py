@@ -71,7 +71,7 @@ def hostile_study() -> MadeUp:
         weights=f"{HOSTILE[2]}, dequantised to float32",
         corpus=HOSTILE[2],
         context=16,
-        tokens=(*HOSTILE, *WORDS),
+        tokens=("か", "", *HOSTILE, *WORDS),  # the second continues the first
         versions=(("torch", HOSTILE[1]), (HOSTILE[1], HOSTILE[0])),
     )
 

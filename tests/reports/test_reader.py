@@ -277,3 +277,9 @@ def test_tokens_are_text_whatever_they_say(browser: Browser, hostile: ReportSumm
     assert {text for text in HOSTILE if text.isprintable()} <= set(tokens)
     assert browser.run("return window.hacked ?? null") is None
     assert browser.run("return document.querySelectorAll('.reader .token *').length") == 0
+    choose(browser, sequence=0, query=15, layer=0, head=0, shown=16)
+    continued = browser.run("return document.querySelector('.reader .key:empty').title")
+    assert continued.startswith("“か” at position 1: ")
+    cells = browser.run("return [...document.querySelectorAll('.reader tbody td.word')].map(cell => cell.textContent)")
+    assert cells.count("か") >= 2
+    assert "" not in cells
