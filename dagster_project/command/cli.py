@@ -198,8 +198,8 @@ def inspect_command(
         typer.Option(
             metavar="MEASURE",
             help="Rank heads by recall, precision, specificity, sink, rho_0, effective_keys, n_90 or top_weight at the "
-            "query; or by weight of previous, self, local, duplicate or induction over all queries. Of equal heads, those "
-            "whose weight lies on fewer keys come first.",
+            "query; or by weight of previous, self, local, duplicate or induction over all queries. Of equal heads, "
+            "those whose weight lies on fewer keys come first.",
         ),
     ] = "recall",
     head: Annotated[
