@@ -172,6 +172,10 @@ def test_a_mistake_can_be_mended_under_the_same_name(inputs: Path, tmp_path: Pat
         (f"studies:\n  x.{'0' * 32}.partial: {WELL}", "cannot be the name of a study"),
         (b"studies: \xff", "is not valid YAML"),
         ("studies: !!python/object/apply:os.system ['touch ran']", "is not valid YAML"),
+        (f"studies:\n  one: {WELL}\n  two: {{seed: 1{'0' * 5000}}}", "is not valid YAML: Exceeds the limit"),
+        (f"studies:\n  two: {{seed: 0x1{'0' * 5000}}}", "is not valid YAML: Exceeds the limit"),
+        ("studies:\n  two: {seed: 2026-02-30}", "is not valid YAML: day is out of range for month"),
+        (f"studies:\n  f: {{family: {{revision: [{'a, ' * 200_000}]}}}}", "more than 65536 values"),
     ],
 )
 def test_a_studies_file_with_an_error(tmp_path: Path, text: str | bytes, said: str) -> None:
