@@ -8,7 +8,15 @@ import re
 
 
 class UserError(Exception):
-    """A mistake that a user can fix; its message is one line that says what is wrong, where, and what to do."""
+    """A mistake that a user can fix; its message is one line that says what is wrong, where, and what to do.
+
+    What it quotes may come from anywhere, and is printed by others too, such as Dagster: unprintable characters are
+    escaped, except for line breaks.
+    """
+
+    def __str__(self) -> str:
+        """The message."""
+        return escape_unprintable(super().__str__(), keep="\n")
 
 
 class DerivedDamageError(UserError):

@@ -12,6 +12,7 @@ import dagster as dg
 
 from dagster_project.records.registration import LOCK_TAG, PARTITION_TAG, hold_run_lock
 from dagster_project.study.home import Home
+from dagster_project.study.studies import check_partition
 
 _LIVING = ExitStack()
 """Locks of the runs of this process."""
@@ -29,14 +30,33 @@ def data_root(context: dg.InitResourceContext) -> Iterator[Home]:
     Raises
     ------
     UserError
-        If the data root cannot be written, or another process runs the study.
+        If the partition of the run is no study or family, the data root cannot be written, or another process runs the
+        study.
     """
     home = Home.from_environment()
-    home.prepare()
     run, instance = context.run, context.instance
+    if run is not None and PARTITION_TAG in run.tags:
+        check_partition(home, run.tags[PARTITION_TAG])
+    home.prepare()
     with ExitStack() as kept:
         if run is not None and instance is not None and run.tags.get(LOCK_TAG) != run.run_id:
             if PARTITION_TAG in run.tags:
                 kept.enter_context(home.reserve(run.tags[PARTITION_TAG]))
             instance.add_run_tags(run.run_id, _LIVING.enter_context(hold_run_lock(home, run.run_id)))
         yield home
+
+
+class _NoValues(dg.IOManager):
+    """Stands for Dagster's own I/O manager, whose folder a run could choose: assets hand over no values."""
+
+    def handle_output(self, context: dg.OutputContext, obj: object) -> None:
+        """Keep nothing."""
+
+    def load_input(self, context: dg.InputContext) -> None:
+        """Load nothing."""
+
+
+@dg.io_manager(config_schema={})
+def no_values(_: dg.InitResourceContext) -> dg.IOManager:
+    """Provide an I/O manager without settings."""
+    return _NoValues()

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from dagster_project.study.home import is_valid_name
+
 FIELD = "family"
 """The field that makes an entry of a studies file a family."""
 
@@ -67,7 +69,7 @@ def expand_families(entries: Mapping[Any, Any]) -> Entries:
     studies: dict[str, Any] = {}
     families = {}
     for name, settings in entries.items():
-        if not (isinstance(name, str) and isinstance(settings, dict) and FIELD in settings):
+        if not (is_valid_name(name) and isinstance(settings, dict) and FIELD in settings):
             studies[name] = settings
             continue
         parsed = _parse_family(name, settings[FIELD])

@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -16,6 +17,7 @@ from storage.errors import UserError
 from storage.files.locks import hold_lock
 from storage.files.places import LocalPlace, Place, RemotePlace, parse_place
 from storage.files.root import DEFAULT_HOME, HOME_VARIABLE, data_root, warehouse_of
+from storage.files.staging import UNFINISHED
 
 if TYPE_CHECKING:
     from extract.settings import Shard
@@ -28,8 +30,16 @@ TENSORS_VARIABLE = "ATTENTION_GEOMETRY_TENSORS"
 METRICS_VARIABLE = "ATTENTION_GEOMETRY_METRICS"
 """Environment variable that names another location for metrics stores, which no other data root uses."""
 
+NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
+"""Names of studies and families: a name becomes file names and a partition key."""
+
 SHARD_PATIENCE = 10.0
 """Seconds that a shard waits for another process that only checks whether the study is free."""
+
+
+def is_valid_name(name: object) -> bool:
+    """Whether something may be the name of a study or a family, of which paths are made."""
+    return isinstance(name, str) and bool(NAME.fullmatch(name)) and not UNFINISHED.search(name)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ The settings of a study are in ``dagster_project.study.settings``.
 """
 
 import difflib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,17 +15,14 @@ from pydantic_core import ErrorDetails
 
 from dagster_project.study.documents import LARGEST, parse_yaml
 from dagster_project.study.families import Entries, Family, Fault, expand_families
-from dagster_project.study.home import Home
+from dagster_project.study.home import Home, is_valid_name
 from dagster_project.study.settings import RANDOM, Study
 from dagster_project.study.twins import find_owner, find_twin_name, iterate_with_twins, make_random_twin
 from extract.hub import exists
 from storage.errors import QuotingError, UserError
 from storage.files.locks import hold_lock
-from storage.files.staging import UNFINISHED, stage_file
+from storage.files.staging import stage_file
 from storage.files.user_paths import read_regular_file
-
-NAME = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
-"""Valid names of studies: a name becomes file names and a partition key."""
 
 COMMAND_LINE = "command line"
 """The source of a study that is defined by options, in messages."""
@@ -75,6 +71,15 @@ def find_family(home: Home, name: str) -> Family:
         msg = f"There is no family '{name}'; {'there are ' + ', '.join(known) if known else 'no family is defined'}"
         raise UserError(msg)
     return known[name]
+
+
+def check_partition(home: Home, name: str) -> None:
+    """Refuse (``UserError``) a partition that is no study or family: a run in the web UI may be given any text."""
+    if not is_valid_name(name):
+        msg = f"The partition '{name}' cannot be the name of a study or a family; choose one that is registered"
+        raise UserError(msg)
+    if name not in list_families(home):
+        find_study(home, name)
 
 
 def expand_names(home: Home, names: Iterable[str]) -> list[str]:
@@ -234,7 +239,7 @@ def parse_study(name: object, settings: object, source: object) -> Study:
     UserError
         If the name is not a safe file name, or a field is unknown, missing or malformed.
     """
-    if not isinstance(name, str) or not NAME.fullmatch(name) or UNFINISHED.search(name):
+    if not isinstance(name, str) or not is_valid_name(name):
         msg = (
             f"{source}: '{name}' cannot be the name of a study; use up to 64 lower-case letters, digits, '.', '_' and "
             "'-', beginning and ending with a letter or digit"

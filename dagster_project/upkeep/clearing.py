@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from dagster_project.study.home import Home, is_held, is_own_folder, locate_scratch
-from dagster_project.study.studies import NAME, find_study
+from dagster_project.study.home import Home, is_held, is_own_folder, is_valid_name, locate_scratch
+from dagster_project.study.studies import find_study
 from storage.errors import UserError
 from storage.files.places import LocalPlace, Place
 from storage.files.staging import UNFINISHED, is_being_written
@@ -92,7 +92,7 @@ def list_stored(home: Home, name: str) -> list[Place]:
 
     What cannot be the name of a study has none.
     """
-    if not NAME.fullmatch(name):
+    if not is_valid_name(name):
         return []
     from storage.warehouse.connection import locate_database
 
@@ -118,7 +118,7 @@ def _find_study_leftovers(home: Home) -> dict[str, list[Path]]:
         for path in sorted(folder.glob("*")):
             name = mark.sub("", path.name)
             study = name.removesuffix(kind)
-            if not name.endswith(kind) or not NAME.fullmatch(study):
+            if not name.endswith(kind) or not is_valid_name(study):
                 continue
             inside = (part for part in sorted(path.rglob("*.partial")) if UNFINISHED.search(part.name))
             leftovers.setdefault(study, []).extend([path] if name != path.name else inside)

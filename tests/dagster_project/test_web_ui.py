@@ -30,6 +30,8 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from dagster_project.command.request_guard import guard_requests
 from dagster_project.definitions import defs
+from dagster_project.records.registration import PARTITION_TAG
+from dagster_project.study.home import HOME_VARIABLE
 from tests.dagster_project.driver import CHECKOUT, PROGRAM, attention_geometry, environment, instance_of
 from tests.reports.driver import Browser
 
@@ -119,14 +121,57 @@ def test_websockets_are_passed_on_likewise(headers: dict[str, str], *, passes: b
 
 
 @pytest.mark.filterwarnings("ignore::pydantic.PydanticDeprecatedSince20")  # Dagster's, where it words the refusal
-def test_no_run_configuration_names_another_data_root(tmp_path: Path) -> None:
-    job = defs().resolve_job_def("study")
-    forged = {"resources": {"data_root": {"config": {"path": str(tmp_path / "forged")}}}}
-    with dg.DagsterInstance.ephemeral() as instance:
-        instance.add_dynamic_partitions("study", ["embedded"])
-        with pytest.raises(dg.DagsterInvalidConfigError):
-            job.execute_in_process(instance=instance, partition_key="embedded", run_config=forged)
+@pytest.mark.parametrize(("resource", "field"), [("data_root", "path"), ("io_manager", "base_dir")])
+@pytest.mark.parametrize("job", ["study", "families"])
+def test_no_run_configuration_names_another_folder(job: str, resource: str, field: str, tmp_path: Path) -> None:
+    forged = {"resources": {resource: {"config": {field: str(tmp_path / "forged")}}}}
+    with dg.DagsterInstance.ephemeral() as instance, pytest.raises(dg.DagsterInvalidConfigError):
+        launch(job, "embedded", instance, run_config=forged)
     assert not (tmp_path / "forged").exists()
+
+
+def launch(job: str, partition: str, instance: dg.DagsterInstance, **given: object) -> dg.ExecuteInProcessResult:
+    """Start a job as the web UI does: Dagster does not check the partition that its tag names."""
+    found = defs().resolve_job_def(job)
+    return found.execute_in_process(instance=instance, tags={PARTITION_TAG: partition}, raise_on_error=False, **given)
+
+
+@pytest.mark.parametrize("job", ["study", "families"])
+@pytest.mark.parametrize(
+    ("partition", "said"),
+    [
+        ("{}/new/x", "cannot be the name of a study"),
+        ("../../../evil", "cannot be the name of a study"),
+        ("..", "cannot be the name of a study"),
+        ("", "cannot be the name of a study"),
+        ("embedded\0", r"'embedded\x00' cannot be the name"),
+        ("\x1b[2J\x1b]0;evil\x07\u202eevil\u2028", r"'\x1b[2J\x1b]0;evil\x07\u202eevil\u2028' cannot be the name"),
+        ("lost", "There is no study 'lost'"),
+    ],
+)
+def test_a_run_of_anything_but_a_study_creates_nothing(
+    job: str,
+    partition: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """In a data root with a study, so that the folder of its locks exists; a run of the study itself is the control."""
+    root = tmp_path / "a" / "b" / "root"
+    monkeypatch.setenv(HOME_VARIABLE, str(root))
+    (root / "locks" / "studies").mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = launch(job, partition.format(tmp_path), instance)
+    assert not result.success
+    assert sorted(tmp_path.rglob("*")) == before
+    (failure,) = (event for event in result.all_events if event.event_type is dg.DagsterEventType.RUN_FAILURE)
+    told = str(failure.event_specific_data)
+    assert said in told.replace("\\\\", "\\")
+    shown = "".join(capfd.readouterr())
+    assert said in shown
+    assert not {character for character in shown + told if not character.isprintable()} - {"\n"}
 
 
 @pytest.mark.parametrize(
