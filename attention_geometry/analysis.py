@@ -23,6 +23,7 @@ from extract.buffers import find_widest
 from extract.capture import PROBE_TOKENS, Capture, capture, probe
 from extract.decoding import decode_sequences, encode_text, name_tokens
 from extract.hub import silence_libraries
+from extract.language_models import check_wrapper, find_most_tokens, unwrap
 from geometry.quantities import PATTERNS, TOP_KEYS
 from geometry.selection.layers import measure_layer
 from geometry.selection.metrics import follow_cosines
@@ -100,7 +101,7 @@ class Analysis:
 
 
 def analyze(
-    model: "PreTrainedModel",
+    model: torch.nn.Module,
     tokenizer: "PreTrainedTokenizerBase",
     text: str,
     *,
@@ -113,7 +114,8 @@ def analyze(
     Parameters
     ----------
     model
-        A causal language model that transformers has loaded, on any device, in any type. It is left as it was.
+        A causal language model that transformers has loaded, on any device, in any type, or a wrapper of it that
+        computes the same, as PEFT's of LoRA does. It is left as it was.
     tokenizer
         Its tokenizer. The model reads BOS, if there is one, and the tokens of the text.
     text
@@ -129,8 +131,8 @@ def analyze(
     Raises
     ------
     UserError
-        If the model's attention cannot be captured, its numbers are not finite, or the text is too short or too long
-        for it.
+        If the model's attention cannot be captured, a wrapper computes something else than the model inside, numbers
+        are not finite, or the text is too short or too long for the model.
     ValueError
         If ``n``, ``query`` or ``count`` is out of range.
 
@@ -152,7 +154,8 @@ def analyze(
     >>> analysis.selection.filter(analysis.selection["n"].to_numpy() == 4).num_rows == analysis.heads.num_rows
     True
     """
-    ids = _encode(model, tokenizer, text)
+    inner = unwrap(model)
+    ids = _encode(inner, tokenizer, text)
     at = len(ids) - 1 if query is None else query
     if not 1 <= at < len(ids):
         msg = f"query must be from 1 to {len(ids) - 1}, the last position of the text, got {query}"
@@ -160,11 +163,11 @@ def analyze(
     if min(n, count) < 1:
         msg = f"n and count must be at least 1, got {n} and {count}"
         raise ValueError(msg)
-    captured = _read(model, ids, at)
+    captured = _read(model, inner, ids, at)
     tokens = next(rows.build_token_rows(ids[None], decode_sequences(tokenizer, [ids])))
     tables = _build_tables(captured, tokens, at, size := min(n, at))
     ranked = _rank_keys(captured, name_tokens(tokens["token"].to_pylist()), at, n=size, count=count)
-    return Analysis(type(model).__name__, at, size, **tables, top_keys=ranked, patterns=_list_patterns(captured))
+    return Analysis(type(inner).__name__, at, size, **tables, top_keys=ranked, patterns=_list_patterns(captured))
 
 
 def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> NDArray[np.int32]:
@@ -177,7 +180,7 @@ def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text
     start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     ids = [*start, *encode_text(tokenizer, text)]
     config = model.config.get_text_config(decoder=True)
-    most = getattr(config, "max_position_embeddings", None)
+    most = find_most_tokens(model)
     if len(ids) < 2:
         msg = f"The text has {count(len(ids), 'token')} with BOS, but a query needs a key before it; give a longer text"
         raise UserError(msg)
@@ -190,10 +193,11 @@ def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text
     return np.array(ids, np.int32)
 
 
-def _read(model: "PreTrainedModel", ids: NDArray[np.int32], query: int) -> Capture:
-    """Let the model read the tokens and capture one query."""
+def _read(given: torch.nn.Module, model: "PreTrainedModel", ids: NDArray[np.int32], query: int) -> Capture:
+    """Let the model inside what is given read the tokens and capture one query."""
     batch = torch.from_numpy(ids)[None]
-    with silence_libraries(), _pause_training(model):
+    with silence_libraries(), _pause_training(given):
+        check_wrapper(given, model, batch[:, :PROBE_TOKENS])
         captured = capture(model, probe(model, batch[:, :PROBE_TOKENS]), batch, [query])
     captured.wait()
     for layer in range(len(captured.layers)):

@@ -36,6 +36,7 @@ from extract.buffers import Buffers, Patterns
 from extract.hub import summarise_error
 from extract.implementations import restore_attention
 from extract.kinds import OTHER_KINDS, list_layer_kinds
+from extract.language_models import check_modules
 from extract.models import is_out_of_memory
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
@@ -183,10 +184,12 @@ def probe(model: PreTrainedModel, input_ids: Tensor) -> Attention:
     Raises
     ------
     UserError
-        If the model fails on the sequence; if its attention cannot be captured in all layers except those that its
-        configuration declares to be of another kind; if attention is not causal, hides keys other than the first ones
-        from a query, or is of a form that this program does not know. Out-of-memory errors are passed on.
+        If the model is half of an encoder–decoder, or fails on the sequence; if its attention cannot be captured in all
+        layers except those that its configuration declares to be of another kind; if attention is not causal, hides
+        keys other than the first ones from a query, or is of a form that this program does not know. Out-of-memory
+        errors are passed on.
     """
+    check_modules(model)
     last = input_ids.shape[1] - 1
     try:
         recorder = _run(model, input_ids, sorted({last // 2, last}))

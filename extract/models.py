@@ -62,6 +62,7 @@ from extract.gguf_loading import (
 from extract.gguf_models import GgufModel
 from extract.hub import is_hub_reachable, silence_libraries, summarise_error
 from extract.identity import describe_changed_weights, describe_model, is_local_model, open_model
+from extract.language_models import check_both_halves
 from extract.quantisation import round_weights
 from extract.settings import SYNTHETIC, ExtractionSettings, ModelSettings
 from extract.tensors import check_sizes, count_elements, count_positions, read_tensor_shapes
@@ -476,6 +477,7 @@ def _load_config(source: Source) -> PreTrainedConfig:
             "choose a decoder such as gpt2"
         )
         raise UserError(msg)
+    check_both_halves(config, f"The model '{source.name}' of type '{config.model_type}'")
     return config
 
 

@@ -67,6 +67,14 @@ _OLD: Sizes = {"vocab_size": VOCABULARY, "initializer_range": 0.15, "bos_token_i
 _GPTJ: Sizes = {**_OLD, "n_embd": 64, "n_layer": 3, "n_head": 4, "rotary_dim": 8, "n_positions": 64}
 _FALCON: Sizes = {**_PLAIN, "alibi": False, "multi_query": False}
 
+_DECODER: Sizes = {"d_model": 64, "decoder_layers": 2, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}
+_HALVES: Mapping[str, Sizes] = {
+    "Bart": _DECODER,
+    "Whisper": {**_DECODER, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 1},
+    "ProphetNet": {"hidden_size": 64, "num_decoder_layers": 2, "num_decoder_attention_heads": 4},
+}
+"""Encoder–decoders, by the names of their classes."""
+
 _LINEAR: Sizes = {
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 4,
@@ -395,6 +403,16 @@ REFUSED: tuple[Refused, ...] = (
         {"vocab_size": VOCABULARY, "n_embd": 64, "n_layer": 2, "n_head": 4},
         "keeps no cache of keys and values",
         "keeps no cache of keys and values",
+    ),
+    *(
+        Refused(
+            f"{name} and its decoder alone",
+            f"{name}Config",
+            {"vocab_size": VOCABULARY, "is_encoder_decoder": False, "is_decoder": True, **sizes},
+            "attends to the states of an encoder, which a text does not give",
+            "is an encoder–decoder or its decoder alone",
+        )
+        for name, sizes in _HALVES.items()
     ),
     Refused(
         "CPM-Ant",
