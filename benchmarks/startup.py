@@ -10,7 +10,8 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.measure import Benchmark, Result, alternate, compare
 
-STUDY = ("--name", "small", "--model", "embedded", "--corpus", "embedded", "--sequences", "2", "--context-length", "32")
+STUDY = ("--name", "small", "--model", "embedded", "--corpus", "embedded", "--sequences", "2", "--context-length", "32",
+         "--no-twin", "--no-probe")  # fmt: skip
 """A small study of the embedded model, so that preparing the benchmark takes seconds."""
 
 PROGRAM = ("-m", "dagster_project.command.program")

@@ -79,7 +79,7 @@ def test_the_installed_wheel_runs_the_embedded_model_on_its_text_anywhere(wheel:
         key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "DAGSTER", "ATTENTION"))
     }
     program = tmp_path / "env" / "bin" / "attention-geometry"
-    described = "--model embedded --corpus embedded --context-length 48 --sequences 2"
+    described = "--model embedded --corpus embedded --context-length 48 --sequences 2 --no-twin"
     for arguments, said in ((["run", "--name", "small", *shlex.split(described)], "small"), (["studies"], "embedded")):
         finished = subprocess.run(
             [program, *arguments], cwd=elsewhere, env=environment, capture_output=True, text=True, check=False

@@ -131,6 +131,8 @@ def run(
     batch_size: options.BatchSizeOption = None,
     values: options.ValuesOption = None,
     twin: options.TwinOption = None,
+    no_twin: options.NoTwinOption = False,
+    no_probe: options.NoProbeOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Run a study: extract, measure, land, report. Only what is missing or stale is rebuilt.
@@ -153,10 +155,16 @@ def run(
     `attention-geometry run --name small --model openai-community/gpt2 --corpus HuggingFaceFW/fineweb
     --context-length 1024 --sequences 100`
 
+    A new study also gets a twin, the same architecture with random weights, and a probe, which reads repeated random
+    tokens: without these its page cannot tell what was learned, nor which heads copy. `--no-twin` and `--no-probe` save
+    their time.
+
     Context sizes from 64 to 512 tokens in one run; each query sees the tokens up to its own position:
     `attention-geometry run --name sizes --model ./checkpoint --corpus ./book.txt --context-length 512 --sequences 16
     --queries 63,127,255,511`
     """
+    from dagster_project.study.twins import choose_controls
+
     root = _use_home(home)
     weights, joined = "random" if random_weights else None, pack or None
     fields = {"revision": corpus_revision, "subset": subset, "split": split, "column": column, "pack": joined}
@@ -172,9 +180,10 @@ def run(
         "device_map": device_map,
         "batch_size": int(batch_size) if batch_size is not None and batch_size.isdecimal() else batch_size,
         "values": values,
-        "twin": twin,
     }
     settings = {key: value for key, value in given.items() if value is not None}
+    trained = not random_weights and model != "synthetic"
+    settings |= choose_controls(twin, no_twin=no_twin, no_probe=no_probe, default=name is not None and trained)
     if study is not None and not settings and name is None and (family := _find_family(root, study)):
         _run_family(root, family, fresh=fresh, force=force, as_json=as_json)
         return

@@ -83,5 +83,16 @@ BatchSizeOption = Annotated[
 ValuesOption = Annotated[str | None, typer.Option(help="Store value states as float32 or float16.")]
 TwinOption = Annotated[
     str | None,
-    typer.Option(metavar="STUDY|random", help="Study with random weights to compare with; random: create one."),
+    typer.Option(
+        metavar="STUDY|random",
+        help="Study with random weights to compare with (default: random, which creates one of up to 8 sequences).",
+    ),
+]
+NoTwinOption = Annotated[
+    bool,
+    make_flag("--no-twin", help="Compare with no random weights; the page then states no finding about training."),
+]
+NoProbeOption = Annotated[
+    bool,
+    make_flag("--no-probe", help="Read no repeated random tokens; the page then counts no heads that copy."),
 ]

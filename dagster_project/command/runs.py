@@ -16,7 +16,7 @@ from dagster_project.assets.tensors import TENSOR_STORE, check_inputs
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
 from dagster_project.study.studies import check_twin, find_study
-from dagster_project.study.twins import find_twin_name
+from dagster_project.study.twins import describe_controls, find_twin_name
 from dagster_project.upkeep.freshness import find_stale_assets, find_stale_of_twin, select_twin_assets
 from storage.errors import DerivedDamageError, UserError, format_error
 
@@ -59,6 +59,8 @@ def run_study(home: Home, name: str, *, fresh: bool = False, force: str | None =
         msg = f"Study '{name}' asks for no asset '{force}'; its assets are {', '.join(known)}"
         raise UserError(msg)
     check_twin(home, name, study)
+    if not home.tensors(name).exists() and (controls := describe_controls(name, study)):
+        logger.info("%s: %s", name, controls)
     if (twin := find_twin_name(name, study)) is not None:
         _rebuild_stale(home, twin, select_twin_assets(home, twin), partial(find_stale_of_twin, home, twin))
     if fresh:

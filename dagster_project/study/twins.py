@@ -1,13 +1,16 @@
-"""Twins: studies with random weights in the same architecture that other studies are compared with.
+"""Controls of a study: its twin, with random weights in the same architecture, and its probe of repeated tokens.
 
 A study names its twin, or requests one with ``twin: random``, which is then a separate study named ``NAME-random``.
-This module defines the settings and the name of such a study.
+This module defines the settings and the name of such a study, and which controls a new study has.
 """
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dagster_project.study.settings import RANDOM, Study
+from extract.settings import REPEATED
+from reports.findings.numbers import count
+from storage.errors import UserError
 
 SEQUENCES = 8
 """Most sequences of a generated twin; it measures the last query alone, at one temperature, and has no probe, in which
@@ -51,3 +54,35 @@ def find_owner(name: object, entries: Mapping[str, Any]) -> str | None:
     settings = entries.get(owner)
     asks = isinstance(settings, dict) and settings.get("twin") == RANDOM
     return owner if asks and owner != name else None
+
+
+def choose_controls(twin: str | None, *, no_twin: bool, no_probe: bool, default: bool) -> dict[str, str | None]:
+    """The settings of twin and probe, as they were given; if they were not, both by ``default``, otherwise neither.
+
+    Raises
+    ------
+    UserError
+        If a twin is named and left out.
+    """
+    if twin is not None and no_twin:
+        msg = f"--twin {twin} and --no-twin exclude each other; leave one of them out"
+        raise UserError(msg)
+    chosen: dict[str, str | None] = {"twin": RANDOM, "probe": REPEATED} if default else {}
+    chosen |= {} if twin is None else {"twin": twin}
+    left_out = {"twin": no_twin, "probe": no_probe}
+    return chosen | {control: None for control, absent in left_out.items() if absent}
+
+
+def describe_controls(name: str, study: Study) -> str | None:
+    """What twin and probe of a study cost, in forward passes of one sequence; None if it has neither."""
+    own, parts = study.sequences, []
+    probed = own if study.probe else 0
+    beside = min(own, SEQUENCES) if study.twin == RANDOM else 0
+    if probed:
+        parts.append(f"{probed:,} of repeated tokens (the probe)")
+    if beside:
+        parts.append(f"{beside:,} with random weights (the twin, {name}{SUFFIX})")
+    if not parts:
+        return None
+    ratio = (own + probed + beside) / own
+    return f"{count(own, 'sequence')}, and {' and '.join(parts)}: {ratio:.3g} times as many forward passes"

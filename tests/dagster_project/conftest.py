@@ -19,7 +19,7 @@ CONTEXT, SEQUENCES = 48, 4
 
 
 def settings(inputs: Path, **changes: object) -> list[object]:
-    """The options that describe the study of these tests."""
+    """The options that describe the study of these tests, without the controls of a new study, to save their time."""
     given = {
         "model": inputs / "llama",
         "corpus": inputs / "book.txt",
@@ -27,7 +27,8 @@ def settings(inputs: Path, **changes: object) -> list[object]:
         "sequences": SEQUENCES,
         **changes,
     }
-    return [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value)]
+    options = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value)]
+    return [*options, "--no-twin", "--no-probe"]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,14 +7,15 @@ import pytest
 import yaml
 
 from dagster_project.assets.asset import Asset, Snapshot
-from dagster_project.command import runs
+from dagster_project.command import cli, runs
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from dagster_project.study.studies import check_twin, find_study, list_studies, locate_shipped_file, read_studies
-from dagster_project.study.twins import SEQUENCES, find_twin_name, make_random_twin
+from dagster_project.study.twins import SEQUENCES, describe_controls, find_twin_name, make_random_twin
 from dagster_project.upkeep import freshness
 from dagster_project.upkeep.plan import plan
 from storage.errors import DerivedDamageError, UserError
+from tests.dagster_project.driver import attention_geometry
 from tests.dagster_project.making import NAMES
 
 TABLES = tuple(name for name in NAMES if name not in freshness.SHOWING)
@@ -135,7 +136,11 @@ def test_a_run_makes_the_twins_tables_and_its_page_if_it_has_one(
     made = note_runs(monkeypatch)
     runs.run_study(home, "mine")
     assert [assets for _name, assets, _force in made] == [TABLES, NAMES]
-    assert caplog.messages == ["mine-random: current: none", "mine: current: none"]
+    assert caplog.messages == [
+        "mine: 20 sequences, and 8 with random weights (the twin, mine-random): 1.4 times as many forward passes",
+        "mine-random: current: none",
+        "mine: current: none",
+    ]
     made.clear()
     runs.run_study(home, "mine-random")
     assert [assets for _name, assets, _force in made] == [NAMES]
@@ -143,6 +148,51 @@ def test_a_run_makes_the_twins_tables_and_its_page_if_it_has_one(
     write_page(home, "mine-random")
     runs.run_study(home, "mine")
     assert [assets for _name, assets, _force in made] == [NAMES, NAMES]
+
+
+def test_what_twin_and_probe_cost_is_told_in_forward_passes() -> None:
+    few = {**GIVEN, "sequences": 4}
+    for given, told in (
+        (GIVEN | {"probe": "repeated"}, "20 sequences, and 20 of repeated tokens (the probe): 2 times"),
+        (
+            {**few, "probe": "repeated", "twin": "random"},
+            "4 sequences, and 4 of repeated tokens (the probe) and 4 with random weights (the twin, m-random): 3 times",
+        ),
+    ):
+        assert describe_controls("m", Study.model_validate(given)) == f"{told} as many forward passes"
+    assert describe_controls("m", Study.model_validate(GIVEN)) is None
+    assert describe_controls("m", Study.model_validate({**GIVEN, "twin": "other"})) is None, "it is another study"
+
+
+@pytest.mark.parametrize(
+    ("options", "recorded"),
+    [
+        ((), {"twin": "random", "probe": "repeated"}),
+        (("--no-twin",), {"twin": None, "probe": "repeated"}),
+        (("--no-probe", "--twin", "other"), {"twin": "other", "probe": None}),
+        (("--random-weights",), {}),
+    ],
+)
+def test_a_new_study_has_a_twin_and_a_probe_unless_it_is_told_otherwise(
+    options: tuple[str, ...], recorded: dict[str, str | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = home_with(tmp_path, other={**GIVEN, "model": RANDOM_MODEL})
+    monkeypatch.setattr(runs, "run_study", lambda *_, **__: None)
+    monkeypatch.setattr(cli, "_print_results", lambda *_, **__: None)
+    described = ("--model", "embedded", "--corpus", "embedded", "--context-length", "64")
+    done = attention_geometry("run", "--name", "new", *described, *options, home=tmp_path)
+    assert done.code == 0, done.errors
+    new = yaml.safe_load(home.studies_file.read_text(encoding="utf-8"))["studies"]["new"]
+    assert {name: new[name] for name in ("twin", "probe") if name in new} == recorded
+
+
+def test_controls_that_contradict_each_other_or_belong_to_a_recorded_study_are_refused(tmp_path: Path) -> None:
+    home_with(tmp_path, mine=GIVEN)
+    for given, told in (
+        (("--name", "new", "--twin", "other", "--no-twin"), "--twin other and --no-twin exclude each other"),
+        (("mine", "--no-probe"), "The settings of study 'mine' are in studies.yaml"),
+    ):
+        assert told in attention_geometry("run", *given, home=tmp_path).complaint
 
 
 def test_damaged_metrics_of_a_twin_are_rebuilt_without_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
