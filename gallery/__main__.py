@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 from reports.export import write_images
 from reports.figures import find_source, sections
-from reports.findings import claims, effects, headlines, numbers
+from reports.findings import claims, effects, numbers
 from reports.findings.numbers import Row
 from reports.queries import ask
 from storage.files.root import data_root, warehouse_of
@@ -147,7 +147,7 @@ def render_page(tables: Mapping[str, list[Row]]) -> str:
     )
     environment.filters |= {"number": numbers.number, "percent": numbers.percent, "code": format_token}
     return environment.get_template("page.md.j2").render(
-        tables=tables, texts=TEXTS, claims=claims, effects=effects, headlines=headlines, statement=write_statement
+        tables=tables, texts=TEXTS, claims=claims, effects=effects, statement=write_statement
     )
 
 

@@ -14,6 +14,7 @@ from statistics import median
 from reports.findings.bounds import EFFECTS, FAMILIES
 from reports.findings.claims import VERDICTS, format_interval, format_parts, format_thresholds
 from reports.findings.families import name_quantity
+from reports.findings.headlines import Separation
 from reports.findings.numbers import Row, drop_nulls, name_head, number, percent
 from reports.findings.patterns import LABELS, format_difference
 from reports.findings.recovery import PARAMETERS, select_compared
@@ -56,11 +57,23 @@ def tabulate_claims(rows: Sequence[Row], shown_by: Mapping[str, str]) -> Listing
     of_twin: dict[str, Cell] = {"Random weights": _format_twin}
     columns: dict[str, Cell] = {
         "Source": itemgetter("source"),
+        "Claim": itemgetter("statement"),
         "Verdict": lambda row: _format_verdict(row["verdict"]),
         **(of_twin if any(row["twin"] for row in rows) else {}),
         "This study": itemgetter("sentence"),
     }
     return replace(_tabulate(ordered, columns), links=tuple(shown_by[row["claim"]] for row in ordered))
+
+
+def tabulate_separation(separation: Separation) -> Listing:
+    """Recall of a model and of the three controls, and whether the model separates better."""
+    return Listing(
+        ("Compared with", "Recall", "less by (points)", "The model is"),
+        (
+            ("this model", separation.recall or DASH, "", ""),
+            *((one.name, one.recall or DASH, one.lead or DASH, one.why) for one in separation.controls),
+        ),
+    )
 
 
 def tabulate_studies(rows: Mapping[str, Sequence[Row]]) -> Listing:

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
-from reports import browser
+from reports import browser, listings
 from reports.export import Png, draw_previews
 from reports.figures import Section, Source, find_source, sections
 from reports.findings import headlines as headlines_findings
@@ -137,8 +138,7 @@ def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, o
         study=study,
         home=home,
         origin=origin,
-        sentence=_describe_model(source),
-        outstanding=headlines_findings.select_facts(*(source.ask_study(name).rows() for name in ("facts", "claims"))),
+        **_summarise(source),
         absent=[figure for section in parts for figure in section.absent],
         facts=settings_findings.list_facts(study).items(),
         provenance=settings_findings.iterate_entries(json.loads(study["provenance"])),
@@ -147,12 +147,20 @@ def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, o
     )
 
 
-def _describe_model(source: Source) -> str:
-    """Describe in one sentence how well the model separates what it selects."""
-    rows = source.ask_shown("bounds_by_n").rows() or source.ask_query("curves_by_n").rows()
-    nulls = source.ask_query("separability_by_n").rows()
-    twins = [] if source.twin is None else source.twin.ask_query("curves_by_n").rows()
-    return headlines_findings.describe_separation(rows, twins, nulls, source.n)
+def _summarise(source: Source) -> dict[str, Any]:
+    """What the first screen shows, by the names of the template."""
+    facts, claims, measures = (source.ask_study(name).rows() for name in ("facts", "claims", "measures"))
+    twin_sequences = None if source.twin is None else source.twin.overview["sequences"]
+    separation = headlines_findings.judge_separation(source.overview, claims, measures, twin_sequences)
+    return {
+        "terms": headlines_findings.TERMS,
+        "question": headlines_findings.QUESTION,
+        "answer": separation.answer,
+        "separation": listings.tabulate_separation(separation),
+        "rule": headlines_findings.RULE,
+        "gaps": headlines_findings.list_gaps(source.overview, claims),
+        "outstanding": headlines_findings.select_facts(facts, claims),
+    }
 
 
 def _read_texts(connection: duckdb.DuckDBPyConnection, study: str) -> list[tuple[int, list[numbers.Row]]]:

@@ -49,7 +49,7 @@ def _describe_labels(source: Source) -> dict[str, str]:
 def _list_examples(source: Source, sequences: int) -> list[list[Any]]:
     """For each label its meaning, number of heads, and the strongest of these, each with its strongest place."""
     rows = source.ask_study("label_strongest", sequences=sequences).rows()
-    places = ("layer", "head", "sequence", "query", "share")
+    places = ("layer", "head", "sequence", "query", "share", "text")
     by_label = {label: list(some) for label, some in groupby(rows, key=lambda row: row["label"])}
     return [
         [

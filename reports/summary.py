@@ -2,12 +2,12 @@
 
 import duckdb
 
-from reports.findings.headlines import select_facts
+from reports.findings.headlines import describe_separation, judge_separation, list_gaps, select_facts
 from reports.queries import ask
 
 
 def summarise(connection: duckdb.DuckDBPyConnection, study: str) -> list[str]:
-    """Summarise what a study found, at its last query, in at most five sentences.
+    """Summarise what a study found, at its last query: whether heads separate, what cannot be told, and facts.
 
     Parameters
     ----------
@@ -16,5 +16,11 @@ def summarise(connection: duckdb.DuckDBPyConnection, study: str) -> list[str]:
     study
         Name of the study.
     """
-    facts, claims = (ask(connection, name, study=study).rows() for name in ("facts", "claims"))
-    return [sentence for sentence, _ in select_facts(facts, claims)]
+    facts, claims, measures, (overview,) = (
+        ask(connection, name, study=study).rows() for name in ("facts", "claims", "measures", "study_overview")
+    )
+    return [
+        describe_separation(judge_separation(overview, claims, measures)),
+        *list_gaps(overview, claims),
+        *(sentence for sentence, _ in select_facts(facts, claims)),
+    ]

@@ -181,7 +181,7 @@ def run(
         "batch_size": int(batch_size) if batch_size is not None and batch_size.isdecimal() else batch_size,
         "values": values,
     }
-    settings = {key: value for key, value in given.items() if value is not None}
+    settings: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     trained = not random_weights and model != "synthetic"
     settings |= choose_controls(twin, no_twin=no_twin, no_probe=no_probe, default=name is not None and trained)
     if study is not None and not settings and name is None and (family := _find_family(root, study)):

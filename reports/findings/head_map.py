@@ -63,8 +63,9 @@ def name_patterns(row: Row) -> str:
 
 
 def describe_label(row: Row) -> str:
-    """A label of a head with its share and lift (``labels_of_heads``)."""
+    """A label of a head with its share and lift, and where it has them (``labels_of_heads``)."""
     share = format_with_interval(row["share"], row["share_low"], row["share_high"], percent, sequences=row["sequences"])
     if row["label"] == "diffuse":
         return f"diffuse: entropy {share} of the largest possible"
-    return f"{row['label']}: {share} of its weight, {number(row['lift'])} times chance"
+    where = "on repeated tokens" if row["text"] == "probe" else "in the text"
+    return f"{row['label']}: {share} of its weight {where}, {number(row['lift'])} times chance"

@@ -1,49 +1,198 @@
-"""Findings at the top of a report: how well the model separates, and what was found, in a few sentences."""
+"""Findings at the top of a report: whether heads separate what they select, what cannot be told, and the facts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 
+from geometry.statistics.verdicts import LEAST_SEQUENCES
 from reports.findings.claims import summarise_claims
-from reports.findings.numbers import Row, format_with_interval, percent
+from reports.findings.numbers import Row, count, format_with_interval, join_words, percent
 
 MOST_FACTS = 5
 """Largest number of facts that are told at the top of a page and at the end of a run."""
 
+TERMS = {
+    "Selected": "the N keys to which a head gives most weight; s_N is the sum of their weighted value states.",
+    "Nearer": "a key is nearer than another if its weighted value state has the smaller distance from s_N.",
+    "Recall": "the share of the selected keys that are nearer than every other key; below, the mean over heads and N.",
+}
+"""The terms of the first screen, each in a line."""
 
-def describe_separation(rows: Sequence[Row], twins: Sequence[Row], nulls: Sequence[Row], n: int) -> str:
-    """Separation by the model, in one sentence, at the largest N up to ``n`` that the rows have.
+QUESTION = "Does the geometry of its heads separate what they select?"
 
-    From ``bounds_by_n`` of the study, ``curves_by_n`` of its twin (empty if there is none) and ``separability_by_n``.
+KEYS, STATES = "selection_sharpens", "values_sharpen"
+"""The claims that compare a model with random selections and with shuffled value states."""
+
+RULE = (
+    "Better: Recall, specificity (the share of the other keys that lie farther than every selected one) and AUC (how "
+    "often a selected key is nearer than another) are all higher, by the tests of the claims. Yes: better than all "
+    "three; no: not than keys at random, or than neither of the other two; else partly."
+)
+"""How the answer follows from the verdicts on ``KEYS`` and ``STATES`` and on whether ``KEYS`` goes beyond a twin."""
+
+
+@dataclass(frozen=True)
+class Control:
+    """What a model is compared with."""
+
+    name: str
+    recall: str
+    """Its Recall on the same average; empty if that is not known."""
+    lead: str
+    """By how much it is less than the model's, with its interval, in percentage points; empty if not known."""
+    is_worse: bool | None
+    """Whether the model separates better; None if that is not decided."""
+    why: str
+    """The same in words."""
+
+
+@dataclass(frozen=True)
+class Separation:
+    """Whether the heads of a model separate what they select."""
+
+    answer: str
+    """``Yes``, ``Partly`` or ``No``; or between which of these it is undecided."""
+    recall: str
+    """Recall of the model with its interval; empty if it is not known."""
+    controls: tuple[Control, ...]
+
+
+def judge_separation(
+    study: Row, claims: Sequence[Row], measures: Sequence[Row], twin_sequences: int | None = None
+) -> Separation:
+    """Whether the heads of a study separate what they select, by the rule ``RULE``.
+
+    From ``study_overview``, ``claims`` and ``measures``; of the twin the number of its sequences, if that is known.
     """
-    of_model = max((row for row in rows if row["metric"] == "recall" and row["n"] <= n), key=_get_n, default=None)
-    if of_model is None:
-        return "No head has two keys to select from."
-    shown = of_model["n"]
-    of_nulls = {(row["measure"], row["null_model"], row["n"]): row["null_value"] for row in nulls}
-    of_twins = {(row["metric"], row["n"]): row["mean"] for row in twins}
-    others = {
-        "of keys at random": of_nulls.get(("recall", "random_selection", shown)),
-        "with random weights": of_twins.get(("recall", shown)),
-    }
-    clauses = [f"{percent(other)} {what}" for what, other in others.items() if other is not None]
-    beside = f", against {' and '.join(clauses)}" if clauses else ""
-    low, high, sequences = (of_model.get(name) for name in ("low", "high", "sequences"))
-    share = format_with_interval(of_model["mean"], low, high, percent, sequences=sequences or 0)
-    return (
-        f"Of the {shown} keys that a head gives most weight, {share} lie nearer to their weighted sum than any other "
-        f"key{beside}."
+    judged, known = {row["claim"]: row for row in claims}, {row["measure"]: row for row in measures}
+    own = known.get("recall_compared", {})
+    controls = (
+        _compare_with_null("as many keys at random", "random", judged.get(KEYS), known),
+        _compare_with_null("shuffled value states", "shuffled", judged.get(STATES), known),
+        _compare_with_weights(study, judged.get(KEYS), known, twin_sequences),
     )
+    ends = {"low": own.get("value_low"), "high": own.get("value_high"), "sequences": own.get("sequences", 0)}
+    recall = "" if own.get("value") is None else format_with_interval(own["value"], write=percent, **ends)
+    return Separation(_name_answer([control.is_worse for control in controls]), recall, controls)
 
 
-def _get_n(row: Row) -> int:
-    return int(row["n"])
+def _compare_with_null(name: str, null: str, claim: Row | None, measures: Mapping[str, Row]) -> Control:
+    """The comparison with a null, which is that of a claim."""
+    recall = _format(measures.get(f"recall_of_{null}", {}), "value", percent)
+    lead = _format_points(measures.get(f"recall_over_{null}", {}), "value")
+    if claim is None or claim["verdict"] == "not testable":
+        return Control(name, recall, lead, None, "not tested" + (f": {claim['reason']}" if claim else ""))
+    if claim["verdict"] == "supported":
+        return Control(name, recall, lead, True, "better")
+    lacking = _name_lacking([part["label"] for part in claim["parts"] if not part["low"] > part["threshold"]])
+    if claim["verdict"] == "undecided":
+        return Control(name, recall, lead, None, f"undecided{lacking}")
+    return Control(name, recall, lead, False, f"not better{lacking}")
+
+
+def _compare_with_weights(
+    study: Row, claim: Row | None, measures: Mapping[str, Row], twin_sequences: int | None
+) -> Control:
+    """The comparison with random weights: whether the claim on keys at random goes beyond those of the twin."""
+    name = "random weights"
+    if study["weights"] == "random":
+        return Control(name, "", "", False, "these are the weights")
+    if claim is None or claim["twin"] is None:
+        return Control(name, "", "", None, "not known: there is no twin")
+    name += f" ({count(twin_sequences, 'sequence')})" if twin_sequences else ""
+    own = measures.get("recall_compared", {})
+    recall, lead = _format(own, "twin_value", percent), _format_points(own, "twin_difference")
+    if claim["beyond_twin"] is None:
+        return Control(name, recall, lead, None, "not tested")
+    if claim["beyond_twin"]:
+        return Control(name, recall, lead, True, "better")
+    ends = {part["label"]: measures[part["measure"]]["twin_difference_low"] for part in claim["parts"]}
+    lacking = _name_lacking([label for label, low in ends.items() if low is None or low <= 0])
+    return Control(name, recall, lead, False, f"not better{lacking}")
+
+
+def _name_lacking(labels: Sequence[str]) -> str:
+    """In which measures a comparison fails; empty if none does by itself, but all of them together."""
+    return f" in {join_words(labels)}" if labels else ""
+
+
+def _format(row: Row, name: str, write: Callable[[float], str]) -> str:
+    return "" if row.get(name) is None else write(row[name])
+
+
+def _format_points(row: Row, name: str) -> str:
+    """A difference of shares with its interval, in percentage points; empty if it is not known."""
+    if row.get(name) is None:
+        return ""
+    ends = (row[f"{name}_{end}"] for end in ("low", "high"))
+    low, high = (None if end is None else 100 * end for end in ends)
+    return format_with_interval(100 * row[name], low, high)
+
+
+def decide(*, keys: bool, states: bool, weights: bool) -> str:
+    """The answer, from whether the model separates better than each of the three controls."""
+    if not keys or not (states or weights):
+        return "no"
+    return "yes" if states and weights else "partly"
+
+
+def _name_answer(are_worse: Sequence[bool | None]) -> str:
+    """The answer, or those between which it is undecided as long as a comparison is."""
+    if all(one is None for one in are_worse):
+        return "Not known"
+    choices = ((True, False) if one is None else (one,) for one in are_worse)
+    possible = {decide(keys=keys, states=states, weights=weights) for keys, states, weights in product(*choices)}
+    first, *others = [answer for answer in ("yes", "partly", "no") if answer in possible]
+    return f"Undecided: {join_words([first, *others]).replace(' and ', ' or ')}" if others else first.capitalize()
+
+
+def describe_separation(separation: Separation) -> str:
+    """The answer with the numbers beside it, in a sentence."""
+    controls = [f"{one.recall or 'unknown'} for {one.name} ({one.why})" for one in separation.controls]
+    recall = f" Recall is {separation.recall}, against {join_words(controls)}." if separation.recall else ""
+    return f"{QUESTION} {separation.answer}.{recall}"
+
+
+def list_gaps(study: Row, claims: Sequence[Row]) -> list[str]:
+    """What cannot be told of a study, and why (``study_overview``, ``claims``)."""
+    return [*_iterate_gaps(study, any(row["twin"] for row in claims))]
+
+
+def _iterate_gaps(study: Row, has_twin: bool) -> Iterator[str]:
+    if not study["last_n"]:
+        yield "No head has two keys to select from."
+    if study["sequences"] < LEAST_SEQUENCES:
+        yield (
+            f"With {count(study['sequences'], 'sequence')} nothing can be tested: {LEAST_SEQUENCES} or more are "
+            "needed. The numbers below are those of this text alone."
+        )
+    if study["model"] == "synthetic":
+        yield "The heads are drawn from the assumptions of the paper: what is found is no fact about a model."
+    elif study["weights"] == "random":
+        yield "The weights are random: what is found comes from the architecture and the text, not from training."
+    else:
+        if not has_twin:
+            yield (
+                "There is no twin with random weights: what training has made cannot be told from what the "
+                "architecture gives without it, so that no facts are stated (`twin: random` makes one)."
+            )
+        if not study["probed"]:
+            yield (
+                "There is no probe of repeated tokens: heads that copy what came before (induction, duplicate) cannot "
+                "be told, and none is counted (`probe: repeated` reads one)."
+            )
 
 
 def select_facts(facts: Sequence[Row], claims: Sequence[Row]) -> list[tuple[str, str]]:
     """Select at most ``MOST_FACTS`` sentences, the largest effects first, each with the key of its figure.
 
-    From ``facts``; without any, how many claims have each verdict (``claims``).
+    From ``facts``; without any, how many claims have each verdict (``claims``). None without a twin, since random
+    weights may have the same, nor if no claim can be tested. What ``judge_separation`` tells is not repeated.
     """
-    sentences = [(row["sentence"], row["shown_by"]) for row in facts[:MOST_FACTS]]
-    if sentences or not claims:
-        return sentences
-    return [(f"Nothing differs from chance and random weights. {summarise_claims(claims)}", "claims-table")]
+    if not any(row["twin"] for row in claims) or all(row["verdict"] == "not testable" for row in claims):
+        return []
+    others = [row for row in facts if row["subject"] not in {"random", "shuffled"}]
+    sentences = [(row["sentence"], row["shown_by"]) for row in others[:MOST_FACTS]]
+    return sentences or [
+        (f"Nothing differs from chance and random weights. {summarise_claims(claims)}", "claims-table")
+    ]

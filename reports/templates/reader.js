@@ -115,8 +115,9 @@ find(".examples").hidden = !examples.length;
 find(".examples dl").append(...examples.flatMap(([label, meaning, heads, strongest]) => {
   const buttons = make("dd", "");
   buttons.append(...strongest.map((example) => {
-    const [of, chosen, ofSequence, ofQuery, share] = example;
-    const told = `Layer ${of}, head ${chosen}: ${share} of its ${label === "diffuse" ? "largest entropy" : "weight"}; ` +
+    const [of, chosen, ofSequence, ofQuery, share, text] = example;
+    const told = `Layer ${of}, head ${chosen}: ${share} of its ${label === "diffuse" ? "largest entropy" : "weight"} ` +
+      `${text === "probe" ? "on repeated tokens" : "in the text"}; ` +
       `${label === "diffuse" ? "spread most" : "most"} in sequence ${ofSequence} at query ${ofQuery}`;
     const button = make("button", `layer ${of}, head ${chosen}`, { type: "button", title: told, "aria-label": told });
     button.append(make("span", share));

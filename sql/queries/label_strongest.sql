@@ -2,10 +2,10 @@
 -- inputs:  head_labels, head_pattern_means, top_keys, tokens; $study, $sequences
 -- meaning: what heads are known to look at: for each label the heads of largest share, and the sequence and query, of the
 --          first $sequences sequences, at which its keys hold most of the head's weight: the share held by those among the
---          16 keys of largest weight; of 'diffuse', the weight that the largest key leaves to the others; heads: number of
+--          16 keys of largest weight; text: where the share is that of head_labels; of 'diffuse', the weight that the largest key leaves to the others; heads: number of
 --          heads with the label
 WITH named AS (
-    SELECT label, layer, head, share, count(*) OVER (PARTITION BY label) AS heads
+    SELECT label, layer, head, text, share, count(*) OVER (PARTITION BY label) AS heads
     FROM head_labels
     WHERE study = $study
     QUALIFY row_number() OVER (PARTITION BY label ORDER BY share DESC, layer, head) <= 5
@@ -59,6 +59,7 @@ SELECT
     layer,
     head,
     any_value(share) AS share,
+    any_value(named.text) AS text,
     arg_max(sequence, (held.weight, -sequence, query)) AS sequence,
     arg_max(query, (held.weight, -sequence, query)) AS query
 FROM held

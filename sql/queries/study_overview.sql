@@ -1,8 +1,8 @@
 -- grain:   one row per study
--- inputs:  studies, model_sizes, attention_by_position, selection_counts; $study
+-- inputs:  studies, model_sizes, attention_by_position, selection_counts, head_pattern_means; $study
 -- meaning: the settings of a study, with the positions of all queries and of the last, the smallest and largest number
 --          of keys of its heads, and the largest N; last_n: NULL if no query attends to two keys; grid_asked: whether
---          its settings have a Monte Carlo grid
+--          its settings have a Monte Carlo grid; probed: whether it read repeated tokens, too
 WITH last_query AS (
     SELECT max(query) AS query, list_sort(list(DISTINCT query)) AS queries
     FROM attention_by_position
@@ -27,6 +27,7 @@ SELECT
     studies.*,
     model_sizes.* EXCLUDE study,
     studies.provenance ->> '$.summaries.bounds_in_expectation.settings.monte_carlo' IS NOT NULL AS grid_asked,
+    EXISTS (FROM head_pattern_means WHERE study = $study AND text = 'probe') AS probed,
     last_query.query,
     last_query.queries,
     keys.least_keys,

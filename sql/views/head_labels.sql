@@ -6,7 +6,7 @@ CREATE OR REPLACE VIEW head_labels AS
 SELECT
 {{ key_names("study", "layer", "head") }}
     label, -- 'sink', 'self', 'previous', 'local', 'duplicate', 'induction' or 'diffuse'
-    text, -- where it has it: 'corpus', or 'probe' for 'duplicate' and 'induction' if there is one
+    text, -- where it has it: 'corpus', or 'probe' for 'duplicate' and 'induction', which no other study has
 {{ key_names("sequences") }}
     share, -- mean share of the pattern, or mean entropy of 'diffuse'
     share_low, -- lower end of its 95 % interval over sequences

@@ -69,7 +69,7 @@ def test_studies_that_need_a_gpu_are_marked_and_refused_without_one(
 ) -> None:
     studies = list_studies(Home(tmp_path))
     large = {name for name, study in studies.items() if study.needs_gpu}
-    assert large == {"llama-2-7b", "gemma-7b", "mistral-7b"}
+    assert large == {f"{name}{twin}" for name in ("llama-2-7b", "gemma-7b", "mistral-7b") for twin in ("", "-random")}
     rows = [json.loads(line) for line in attention_geometry("studies", "--json", home=tmp_path).text.splitlines()]
     assert {row["study"] for row in rows if row["state"] == "not run; needs a GPU"} == large
     monkeypatch.setattr(preflight, "_count_gpus", lambda: 0)

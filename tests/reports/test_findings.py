@@ -275,13 +275,37 @@ def test_claims_are_counted_beside_random_weights() -> None:
 
 
 def test_a_summary_tells_the_five_largest_facts_or_else_the_verdicts() -> None:
-    claims = [claim("intermediate_weakest", "not supported"), claim("sink_predicts_recall", "undecided")]
-    facts: list[Row] = [{"sentence": f"Fact {place}.", "shown_by": "elbows"} for place in range(1, 8)]
-    assert headlines_findings.select_facts(facts, claims) == [(f"Fact {place}.", "elbows") for place in range(1, 6)]
-    ((only, figure),) = headlines_findings.select_facts([], claims)
+    claims = [claim("a", "not supported", beyond=False), claim("b", "undecided", beyond=False)]
+    facts = [{"sentence": f"Fact {place}.", "shown_by": "elbows", "subject": "depth"} for place in range(1, 8)]
+    answered = [{"sentence": "Recall is above chance.", "shown_by": "elbows", "subject": "random"}]
+    select = headlines_findings.select_facts
+    assert select([*answered, *facts], claims) == [(f"Fact {place}.", "elbows") for place in range(1, 6)]
+    ((only, figure),) = select(answered, claims)
     assert only == f"Nothing differs from chance and random weights. {claims_findings.summarise_claims(claims)}"
     assert figure == "claims-table"
-    assert headlines_findings.select_facts([], []) == []
+    assert select(facts, [claim("a", "supported"), claim("b", "undecided")]) == [], "told without a twin"
+    assert select(facts, [claim("a", "not testable", beyond=False)]) == select([], []) == []
+
+
+STUDIED = {"model": "a", "weights": "trained", "sequences": 8, "last_n": 23, "probed": True}
+
+
+@pytest.mark.parametrize(
+    ("study", "has_twin", "told"),
+    [
+        ({}, True, []),
+        ({}, False, ["no twin"]),
+        ({"probed": False}, False, ["no twin", "no probe"]),
+        ({"sequences": 2}, True, ["With 2 sequences nothing can be tested: 4 or more are needed"]),
+        ({"weights": "random", "probed": False}, False, ["The weights are random"]),
+        ({"model": "synthetic", "weights": None, "probed": False}, False, ["drawn from the assumptions"]),
+        ({"last_n": None}, True, ["No head has two keys"]),
+    ],
+)
+def test_what_cannot_be_told_is_said(study: Row, has_twin: bool, told: list[str]) -> None:
+    found = headlines_findings.list_gaps(STUDIED | study, [claim("a", "supported", beyond=has_twin or None)])
+    assert len(found) == len(told)
+    assert all(part in sentence for part, sentence in zip(told, found, strict=True)), found
 
 
 def test_studies_agree_on_what_is_decided_in_each() -> None:
@@ -304,7 +328,7 @@ def test_listings_have_a_cell_for_every_heading() -> None:
         rows = [claim("fits", verdict, beyond=beyond) for verdict in reversed(VERDICTS)]
         shown = listings.tabulate_claims(rows, {"fits": "elbows"})
         assert [row[1:] for row in shown.rows] == [
-            (verdict, *twin, "So it is of fits.")
+            ("So it is of fits", verdict, *twin, "So it is of fits.")
             for verdict in ("✓\u00a0supported", "✗\u00a0not supported", "~\u00a0undecided", "?\u00a0not testable")
         ]
         assert {len(row) for row in shown.rows} == {len(shown.headings)}
@@ -357,25 +381,88 @@ def test_what_hardly_depends_on_kappa_is_not_drawn() -> None:
     assert bounds_findings.has_variation(moved, ["precision_coverage", "recall_width"])
 
 
-def test_one_sentence_says_what_the_model_does() -> None:
-    def at(n: int, mean: float, **ends: float | None) -> Row:
-        return {"metric": "recall", "n": n, "mean": mean, **ends}
+def compared(keys: str, states: str, *, beyond: bool | None, twin: str | None = "random") -> list[Row]:
+    """The claims behind the answer; a part of each that is not supported fails."""
 
-    rows = [at(3, 0.9, low=0.8, high=1.0), at(4, 0.6, low=0.52, high=0.6789), at(9, 0.1, low=0.0, high=0.2)]
-    null = {"measure": "recall", "null_model": "random_selection", "n": 4, "null_value": 0.2}
-    interval, told = "60\u00a0% (52 to 67.9\u00a0%)", "lie nearer to their weighted sum than any other key"
-    start = f"Of the 4 keys that a head gives most weight, {interval} {told}"
-    random, weights = "20\u00a0% of keys at random", "30\u00a0% with random weights"
-    describe = headlines_findings.describe_separation
-    assert describe(rows, [], [], 4) == describe(rows, [], [], 8) == f"{start}."
-    assert describe(rows, [at(4, 0.3), at(3, 0.5)], [], 4) == f"{start}, against {weights}."
-    assert describe(rows, [at(4, 0.3)], [null], 4) == f"{start}, against {random} and {weights}."
-    assert describe(rows, [at(3, 0.3)], [null | {"n": 5}], 4) == f"{start}."
-    assert "60\u00a0% lie nearer" in describe([at(4, 0.6, low=None, high=None)], [], [], 4)
-    assert "60\u00a0% lie nearer" in describe([at(4, 0.6)], [], [], 4)
-    level = [at(4, 0.6, low=0.6, high=0.6, sequences=8)]
-    assert "60\u00a0% (same without any one of 8 sequences) lie nearer" in describe(level, [], [], 4)
-    assert "No head has two keys" in describe([], [], [null], 4)
+    def judge(name: str, null: str, verdict: str) -> Row:
+        recall = {"label": "Recall", "measure": f"recall_over_{null}", "threshold": 0.0, "low": 0.1}
+        auc = {"label": "AUC", "measure": f"auc_over_{null}", "threshold": 0.0}
+        parts = [recall, auc | {"low": 0.2 if verdict == "supported" else -0.1}]
+        return {
+            "claim": name,
+            "verdict": verdict,
+            "parts": parts,
+            "reason": "none",
+            "twin": twin,
+            "beyond_twin": beyond,
+        }
+
+    return [judge("selection_sharpens", "random", keys), judge("values_sharpen", "shuffled", states)]
+
+
+def measured(**changed: Row) -> list[Row]:
+    """Measures of Recall, with the twin's; that of AUC is not beyond it."""
+    rows: dict[str, Row] = {
+        "recall_compared": {"value": 0.6, "twin_value": 0.5, "twin_difference": 0.1},
+        "recall_of_random": {"value": 0.2},
+        "recall_of_shuffled": {"value": 0.55},
+        "recall_over_random": {"value": 0.4, "twin_difference": 0.1},
+        "recall_over_shuffled": {"value": 0.05},
+        "auc_over_random": {"value": 0.1, "twin_difference": -0.1},
+    }
+    return [
+        {"measure": measure, "sequences": 8}
+        | {
+            f"{name}_{end}": value + step
+            for name, value in row.items()
+            for end, step in (("low", -0.01), ("high", 0.01))
+        }
+        | row
+        for measure, row in (rows | changed).items()
+    ]
+
+
+Y, N, U = "supported", "not supported", "undecided"
+
+
+@pytest.mark.parametrize(
+    ("keys", "states", "beyond", "answer"),
+    [
+        (Y, Y, True, "Yes"),
+        (Y, Y, False, "Partly"),
+        (Y, N, True, "Partly"),
+        (Y, N, False, "No"),
+        (N, Y, None, "No"),
+        (Y, U, True, "Undecided: yes or partly"),
+        (Y, U, False, "Undecided: partly or no"),
+        (Y, Y, None, "Undecided: yes or partly"),
+        (U, Y, None, "Undecided: yes, partly or no"),
+        ("not testable", "not testable", None, "Not known"),
+    ],
+)
+def test_the_answer_follows_from_the_verdicts(keys: str, states: str, beyond: bool | None, answer: str) -> None:
+    found = headlines_findings.judge_separation(STUDIED, compared(keys, states, beyond=beyond), measured())
+    assert found.answer == answer
+
+
+def test_the_answer_stands_beside_all_three_controls() -> None:
+    claims = compared(Y, N, beyond=False)
+    found = headlines_findings.judge_separation(STUDIED, claims, measured(), 4)
+    told = [[cell.replace("\xa0", " ") for cell in row] for row in listings.tabulate_separation(found).rows]
+    assert told == [
+        ["this model", "60 % (59 to 61 %)", "", ""],
+        ["as many keys at random", "20 %", "40 (39 to 41)", "better"],
+        ["shuffled value states", "55 %", "5 (4 to 6)", "not better in AUC"],
+        ["random weights (4 sequences)", "50 %", "10 (9 to 11)", "not better in AUC"],
+    ]
+    sentence = headlines_findings.describe_separation(found).replace("\xa0", " ")
+    assert "select? No. Recall is 60 % (59 to 61 %), against 20 % for as many keys at random (better)" in sentence
+    random = headlines_findings.judge_separation(STUDIED | {"weights": "random"}, claims, measured())
+    assert (random.answer, random.controls[2].why) == ("No", "these are the weights")
+    (*_, alone) = headlines_findings.judge_separation(STUDIED, compared(Y, Y, beyond=None, twin=None), []).controls
+    assert (alone.recall, alone.is_worse, alone.why) == ("", None, "not known: there is no twin")
+    nothing = headlines_findings.judge_separation(STUDIED, [], [])
+    assert (nothing.answer, headlines_findings.describe_separation(nothing)[-10:]) == ("Not known", "Not known.")
 
 
 def test_where_the_premise_never_holds_no_kappa_can_be_told_apart() -> None:

@@ -105,10 +105,12 @@ def test_the_sentence_says_what_the_axes_are_and_how_firm_the_kinds_are() -> Non
     assert describe_map(rows(), AXES, [], []).startswith("To the right")
 
 
-def test_a_label_is_told_with_its_share_in_percent() -> None:
-    row = {"label": "sink", "share": 0.9999, "share_low": 0.9998, "share_high": 1.0, "lift": 88.0, "sequences": 8}
-    told = describe_label(row).replace("\xa0", " ")
-    assert told == "sink: over 99.9 % (over 99.9 to 100 %) of its weight, 88 times chance"
+def test_a_label_is_told_with_its_share_in_percent_and_where_it_has_it() -> None:
+    ends = {"share": 0.9999, "share_low": 0.9998, "share_high": 1.0, "lift": 88.0, "sequences": 8}
+    for label, text, where in (("sink", "corpus", "in the text"), ("induction", "probe", "on repeated tokens")):
+        row = ends | {"label": label, "text": text}
+        told = describe_label(row).replace("\xa0", " ")
+        assert told == f"{label}: over 99.9 % (over 99.9 to 100 %) of its weight {where}, 88 times chance"
     alike = describe_label(row | {"label": "diffuse", "share": 0.5, "share_low": 0.5, "share_high": 0.5})
     same = "50 % (same without any one of 8 sequences)"
     assert alike.replace("\xa0", " ") == f"diffuse: entropy {same} of the largest possible"

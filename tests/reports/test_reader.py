@@ -75,7 +75,7 @@ def test_examples_are_the_heads_of_largest_share_where_their_keys_hold_most(
         ).fetchall()
         assert heads == len(ranked)
         assert [(layer, head) for layer, head, *_ in strongest] == ranked[:5]
-        for layer, head, sequence, query, share in strongest:
+        for layer, head, sequence, query, share, text in strongest:
             weights: dict[tuple[int, int], float] = {}
             for at, asked, position, weight in three.sql(
                 "SELECT sequence, query, position, weight FROM top_keys WHERE study = 'three' "
@@ -88,6 +88,7 @@ def test_examples_are_the_heads_of_largest_share_where_their_keys_hold_most(
                     weights[at, asked] = held + weight
             assert weights[sequence, query] == pytest.approx(max(weights.values()), rel=1e-6)
             assert 0 < share <= 1
+            assert text == "corpus", "a study without a probe says otherwise"
     labels = three.sql("SELECT DISTINCT label FROM head_labels WHERE study = 'three'").fetchall()
     assert {label for label, *_ in found["examples"]} == {label for (label,) in labels}
 
