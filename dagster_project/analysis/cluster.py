@@ -281,7 +281,7 @@ def _place_probe(store: Place) -> Iterator[Place]:
     """Keep a folder with a file in a store inside the context; leftovers of a killed process are removed later."""
     probe = store.join(make_staging_path(Path("probe")).name)
     try:
-        probe.write(PROBE, [b"seen"], 4)
+        probe.write(PROBE, b"seen")
         yield probe
     finally:
         probe.remove()

@@ -7,19 +7,16 @@ sequences are measured where.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dagster_project.study.settings import AnalysisSettings
-from storage.zarr import shards
-from storage.zarr.arrays import CHUNK_BYTES, SELECTION
+from storage.zarr.arrays import CHUNK_BYTES, METRIC_CHUNK_BYTES, SELECTION
 from storage.zarr.layers import read_query_positions
+from storage.zarr.sequences import WRITING, SequenceStore
 from storage.zarr.space import estimate_sequence_bytes
-
-if TYPE_CHECKING:
-    from storage.zarr.sequences import SequenceStore
 
 Arrays = Mapping[str, NDArray[Any]]
 """The results of one sequence by name."""
@@ -45,7 +42,7 @@ class Block:
         return tuple(of_block.get(dim, slice(None)) for dim in dims)
 
 
-def list_blocks(tensors: "SequenceStore") -> list[Block]:
+def list_blocks(tensors: SequenceStore) -> list[Block]:
     """The blocks of every sequence of a tensor store."""
     together = tensors.array("values").chunks[tensors.specs["values"].dims.index("kv_head")]
     blocks = []
@@ -74,7 +71,7 @@ def clear_arrays(arrays: Arrays) -> None:
 
 
 def measure_sequence(
-    tensors: "SequenceStore", analysis: AnalysisSettings, sequence: int, arrays: Arrays, *, go_on: Callable[[], None]
+    tensors: SequenceStore, analysis: AnalysisSettings, sequence: int, arrays: Arrays, *, go_on: Callable[[], None]
 ) -> None:
     """Measure one sequence block by block on the CPU.
 
@@ -91,7 +88,7 @@ def measure_sequence(
 
 
 def measure_block(
-    tensors: "SequenceStore",
+    tensors: SequenceStore,
     analysis: AnalysisSettings,
     sequence: int,
     block: Block,
@@ -136,7 +133,7 @@ def measure_block(
 
 
 def estimate_sequence_memory(
-    tensors: "SequenceStore", analysis: AnalysisSettings, threads: int = 1, sequences: int = 1
+    tensors: SequenceStore, analysis: AnalysisSettings, threads: int = 1, sequences: int = 1
 ) -> int:
     """Upper bound of the memory that measuring takes, in bytes; a worker has one thread and one sequence at a time.
 
@@ -159,11 +156,11 @@ def estimate_sequence_memory(
     )
     of_query = 4 * tensors.sizes["head"] * tensors.sizes["key"]
     rows = min(max(CHUNK_BYTES, of_query), tensors.sizes["query"] * of_query)  # weights that are read together
-    writing = 2 * (shards.WORKERS + 2) * min(CHUNK_BYTES, largest)
+    writing = min(WRITING * METRIC_CHUNK_BYTES, 3 * largest)
     return sequences * results + threads * (max(blocks) + rows) + writing
 
 
-def compute_metrics_sizes(tensors: "SequenceStore", analysis: AnalysisSettings) -> dict[str, int]:
+def compute_metrics_sizes(tensors: SequenceStore, analysis: AnalysisSettings) -> dict[str, int]:
     """Sizes of the axes of the metrics store of these tensors."""
     sizes = {key: size for key, size in tensors.sizes.items() if key != "head_dim"}
     return sizes | {"kappa": len(analysis.kappas), "n": read_query_positions(tensors)[-1]}

@@ -294,14 +294,9 @@ def tabulate_verdicts(verdicts: Iterable[Verdict]) -> Table:
 
 
 def _find_store_damage(place: Place, specs: Sequence[ArraySpec], study: str) -> str | None:
-    """The first damage of a store, read array by array and sequence by sequence; None if there is none."""
+    """The first damage of a store; None if there is none."""
     try:
-        store = SequenceStore.open(place, specs)
-        sequences = [int(sequence) for sequence in store.read_ledger().nonzero()[0]]
-        for name in sorted(store.specs.keys() - set(store.dropped)):
-            for sequence in sequences:
-                store.read(name, sequence)
-        store.check_documents()
+        SequenceStore.open(place, specs).verify()
     except UserError as error:
         fresh = " --fresh" if "--fresh" in str(error) else ""
         return f"{error}: attention-geometry run {study}{fresh}"

@@ -35,11 +35,6 @@ PREFIXES = ("AWS_", "GOOGLE_", "AZURE_")
 MOST_RETRIES = 8
 """How often a failed request is repeated, with waits that double from 0.1 s to 15 s: half a minute in all."""
 
-PIECE = 8 * 2**20
-"""Bytes that are sent at a time; at most ``PIECES`` of them wait in memory."""
-
-PIECES = 4
-
 NO_BUCKET = "NoSuchBucket|ContainerNotFound"
 """What an object store answers if the bucket does not exist."""
 
@@ -123,20 +118,10 @@ def read(url: str, key: str) -> bytes:
         return bytes(obstore.get(_open_client(url), key).bytes())
 
 
-def write(url: str, name: str, parts: Iterable[bytes | memoryview], size: int) -> None:
-    """Write the object ``name`` below ``url`` atomically; a large one is sent in pieces.
-
-    A process that is killed meanwhile leaves pieces that only the object store can see; see its rules for incomplete
-    uploads.
-    """
+def write(url: str, name: str, content: bytes) -> None:
+    """Write the object ``name`` below ``url`` atomically."""
     with translate_errors(url):
-        obstore.put(
-            _open_client(url),
-            name,
-            iter(parts) if size > PIECE else b"".join(parts),
-            chunk_size=PIECE,
-            max_concurrency=PIECES,
-        )
+        obstore.put(_open_client(url), name, content)
 
 
 def publish(folder: Path, url: str) -> None:

@@ -3,15 +3,13 @@
 Both kinds implement ``Place``, so stores work the same way in either.
 """
 
-import os
 import shutil
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO, Protocol, Self
+from typing import Any, Protocol, Self
 from urllib.parse import urlsplit
 
 from storage.errors import UserError
@@ -20,12 +18,6 @@ from storage.files.user_paths import resolve_path
 
 SCHEMES = ("s3", "gs", "az")
 """Object stores by the scheme of their URLs: Amazon S3 and compatible stores, Google Cloud Storage, Azure."""
-
-FLUSHED_AT_ONCE = 2**20
-"""A part of at least this many bytes is flushed to the disk immediately."""
-
-Part = bytes | memoryview
-"""Bytes of a file, in order."""
 
 
 class Place(Protocol):
@@ -61,25 +53,8 @@ class Place(Protocol):
     def read(self, name: str) -> bytes:
         """All bytes of the file ``name`` of the store; ``FileNotFoundError`` if it is missing."""
 
-    def write(self, name: str, parts: Iterable[Part], size: int) -> None:
-        """Write a file of the store atomically.
-
-        Parameters
-        ----------
-        name
-            Path of the file relative to this place; missing folders are created.
-        parts
-            Its bytes, in order; each part is requested after the previous ones have been written.
-        size
-            Approximate number of bytes.
-
-        Raises
-        ------
-        OSError
-            If they cannot be written to the disk.
-        UserError
-            If an object store does not accept them, or another process removes the file that is being written.
-        """
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small file next to the arrays of the store atomically; missing folders are created."""
 
     def refuse_link(self) -> None:
         """Raise ``UserError`` if the place is a link to a folder: links are read and written, but never replaced."""
@@ -162,18 +137,12 @@ class LocalPlace:
         """All bytes of the file ``name``."""
         return (self.path / name).read_bytes()
 
-    def write(self, name: str, parts: Iterable[Part], size: int) -> None:  # noqa: ARG002 (object stores need the size)
-        """Write a temporary file in the same folder and rename it; see ``Place.write``."""
+    def write(self, name: str, content: bytes) -> None:
+        """Write a temporary file in the same folder and rename it."""
         file = self.path / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with staging.stage_file(file, durable=False) as partial, partial.open("wb") as opened:
-                for part in parts:
-                    opened.write(part)
-                    _flush(opened, len(part))
-        except FileNotFoundError as error:
-            msg = f"Another process has removed files of {self} that were being written; end it, and run again"
-            raise UserError(msg) from error
+        with staging.stage_file(file) as partial:
+            partial.write_bytes(content)
 
     def refuse_link(self) -> None:
         """Refuse a folder that is a link; see ``Place.refuse_link``."""
@@ -299,11 +268,11 @@ class RemotePlace:
 
         return objects.read(self.url, name)
 
-    def write(self, name: str, parts: Iterable[Part], size: int) -> None:
-        """Write the object ``name``; see ``Place.write``."""
+    def write(self, name: str, content: bytes) -> None:
+        """Write the object ``name``."""
         from storage.files import objects
 
-        objects.write(self.url, name, parts, size)
+        objects.write(self.url, name, content)
 
     def create(self, build: Callable[[Path], None]) -> None:
         """Build a group in a temporary folder and upload its documents; see ``Place.create``."""
@@ -381,13 +350,3 @@ def parse_place(text: str) -> LocalPlace | RemotePlace:
         msg = f"The URL '{text}' names no bucket; write {scheme}://BUCKET/PREFIX"
         raise UserError(msg)
     return RemotePlace(text.rstrip("/"))
-
-
-def _flush(file: BinaryIO, size: int) -> None:
-    """Ask the system, if it is Linux, to start writing the last ``size`` bytes to the disk.
-
-    Otherwise it waits until it has many, or until the file is synchronised. In this way the disk is busy while the next
-    part is computed, and a file is complete 1.3 times sooner.
-    """
-    if size >= FLUSHED_AT_ONCE and sys.platform == "linux":
-        os.posix_fadvise(file.fileno(), file.tell() - size, size, os.POSIX_FADV_DONTNEED)

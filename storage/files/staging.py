@@ -50,19 +50,15 @@ def _is_running(process: int) -> bool:
 
 
 @contextmanager
-def stage_file(path: Path, *, durable: bool = True) -> Iterator[Path]:
+def stage_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path; the file written there is renamed to ``path`` after the context, or removed if it fails.
 
-    Parameters
-    ----------
-    durable
-        Whether the bytes are on the disk before the rename, so that a power cut leaves the old file or the new one.
+    Its bytes are on the disk before the rename, so that a power cut leaves the old file or the new one.
     """
     partial = make_staging_path(path)
     try:
         yield partial
-        if durable:
-            synchronise(partial)
+        synchronise(partial)
         partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)

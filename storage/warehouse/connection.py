@@ -67,9 +67,6 @@ LEAST_MEMORY = 2**27
 FORMAT_VERSION = 1
 """Version of the landed tables, stored in ``studies.format_version``; a file without that column has version 0."""
 
-OLDEST_READABLE = 0
-"""The oldest version of a file that can be read together with files of ``FORMAT_VERSION``."""
-
 LOCK = (
     "temp_directory = ''",
     "enable_external_access = false",
@@ -84,15 +81,6 @@ LOCK = (
 write-ahead logs and the folder of temporary files. With the file system disabled, DuckDB cannot spill to disk either,
 so its folder of temporary files is unset: a query that needs more memory than is available fails.
 """
-
-EARLIER = frozenset(
-    {
-        *("arithmetic", "claim_estimates", "claims", "convergence", "convergence_fits", "convergence_fits_model"),
-        *("distance_fits", "distance_fits_model", "logit_range", "paper_claims", "rest_distances"),
-        *("selection_regimes_of", "signature_means", "temperature_concentration", "weight_intervals"),
-    }
-)
-"""Tables, views and macros that only earlier versions landed, or that were of another kind then; views are not read."""
 
 FORCED = "--force warehouse"
 """Option of ``run`` that rebuilds a database whose provenance can be read, but not all of its rows."""
@@ -142,8 +130,7 @@ def connect(
     in memory. An ``unlocked`` connection also attaches the studies read-only, but its ``COPY … TO`` can write every
     file that the user can, including published ones. The connection holds no lock that a landing would wait for.
 
-    If an earlier version landed a study, the columns that its file lacks are NULL and the tables that it lacks have no
-    rows of the study. A file that is damaged, or of a version that cannot be read, is left out. A warning names each
+    A file that is damaged, or was landed by a version with other tables or columns, is left out. A warning names each
     such study and what to do, once per process. Without comments (``described=False``) it opens in half the time.
     """
     connection = duckdb.connect()
@@ -152,7 +139,6 @@ def connect(
     if studies is not None:
         published = {study: published[study] for study in sorted(published.keys() & {*studies})}
     attached, stored = _attach_all(connection, published)
-    _warn_of_older({path: list(_find_lacking(stored[_make_alias(study)])) for study, path in attached.items()})
     _create_united(connection, _build_unions(stored, attached), described=described)
     if not unlocked:
         for setting in LOCK:
@@ -365,7 +351,7 @@ def _refuse_irregular(path: Path, log: Path) -> None:
 
 def _find_foreign(connection: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """For each database of a connection that has one, the first object that no version of this program creates."""
-    known = {kind: {*sql.list_names(folder), *EARLIER} for kind, folder in _KINDS.items()}
+    known = {kind: {*sql.list_names(folder)} for kind, folder in _KINDS.items()}
     known["table"] |= {*sql.list_names("families")}
     foreign: dict[str, str] = {}
     for database, kind, schema, name in connection.execute(_OBJECTS).fetchall():
@@ -483,14 +469,22 @@ def _attach_study(
             _warn_once(f"{path} cannot be read ({why}), so study '{study}' is left out; {_describe_remedy(why, study)}")
         connection.execute(f"DETACH DATABASE IF EXISTS {quote_identifier(_make_alias(study))}")
         return None
-    if OLDEST_READABLE <= stated.version <= FORMAT_VERSION:
+    if not (other := _find_other_version(stated)):
         return stated.tables
-    remedy = "upgrade attention-geometry" if stated.version > FORMAT_VERSION else _describe_rebuild(study)
-    _warn_once(
-        f"{path} has format {stated.version}, but only {OLDEST_READABLE} to {FORMAT_VERSION} can be read, so study "
-        f"'{study}' is left out; {remedy}"
-    )
+    newer = stated.version > FORMAT_VERSION
+    remedy = "upgrade attention-geometry" if newer else f"{_describe_rebuild(study)}, with --fresh if it asks for that"
+    _warn_once(f"{path} has {other}, so study '{study}' is left out; {remedy}")
     connection.execute(f"DETACH DATABASE {quote_identifier(_make_alias(study))}")
+    return None
+
+
+def _find_other_version(stated: _Declaration) -> str | None:
+    """What a database has that those of this version do not have, in words; None if it is of this version."""
+    if stated.version != FORMAT_VERSION and "family_members" not in stated.tables:
+        return f"format {stated.version}, but only {FORMAT_VERSION} can be read"
+    for name in sql.list_names("families" if "family_members" in stated.tables else "schema"):
+        if stated.tables.get(name) != _read_layout()[name]:
+            return f"another table {name} than this version lands"
     return None
 
 
@@ -508,7 +502,7 @@ def _describe_rebuild(study: str) -> str:
 
 
 def _build_unions(stored: Stored, studies: Mapping[str, Path]) -> dict[str, str]:
-    """For each table, a view that unites it over the attached studies, NULL where a file lacks it."""
+    """For each table, a view that unites it over the attached studies; those of families have other tables."""
     unions = {}
     for table, columns in _read_layout().items():
         nothing = ", ".join(f"NULL::{kind} AS {name}" for name, kind in columns.items())
@@ -594,30 +588,6 @@ def _list_attached(connection: duckdb.DuckDBPyConnection) -> dict[str, Path]:
         [_make_alias("")],
     ).fetchall()
     return {alias.removeprefix(_make_alias("")): Path(path) for alias, path in attached}
-
-
-def _warn_of_older(lacking: Mapping[Path, list[str]]) -> None:
-    """Warn of the studies whose files lack tables or columns, given what each file lacks."""
-    older = {path.name.removesuffix(SUFFIX): path for path, missing in lacking.items() if missing}
-    for path in older.values():
-        logger.debug("%s lacks %s", path, ", ".join(lacking[path]))
-    if not older:
-        return
-    was, lacks, it, name = ("was", "lacks", "it", *older) if len(older) == 1 else ("were", "lack", "them", "NAME")
-    _warn_once(
-        f"{', '.join(older)} {was} landed by an earlier version and {lacks} tables or columns of this version; "
-        f"rebuild {it}: attention-geometry run {name}, with --fresh if it asks for that"
-    )
-
-
-def _find_lacking(stored: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
-    """Tables and columns of ``sql`` that the database of a study, or of a family, does not have."""
-    expected = sql.list_names("families" if "family_members" in stored else "schema")
-    for table, columns in ((name, _read_layout()[name]) for name in expected):
-        if table not in stored:
-            yield table
-        else:
-            yield from (f"{table}.{column}" for column in columns if column not in stored[table])
 
 
 @cache

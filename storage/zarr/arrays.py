@@ -19,11 +19,19 @@ FORMAT_VERSION = 3
 CHUNK_BYTES = 32 * 2**20
 """No chunk is larger than this many bytes before compression, unless a single row along its last two axes is."""
 
+METRIC_CHUNK_BYTES = 2**19
+"""The same for the metrics, of which some layers are read at a time, from all sequences."""
+
 FIXED = {"pattern": len(quantities.PATTERNS)}
 """Sizes of the axes that are the same in every store."""
 
 Compression = Literal["none", "blosclz", "zstd"]
-"""How the chunks of an array are compressed, after a shuffle of their bytes; all chunks have a checksum."""
+"""How the chunks of an array are compressed, after a shuffle of their bytes; all chunks have a checksum.
+
+Weights, and value states in float32, hardly compress and stay as they are. In value states of a model that computes in
+half precision, half of the bytes are zero once they are widened: blosclz in large blocks finds those at nearly the
+speed of memory. Metrics are written while they are computed, which takes longer: there zstd makes the fewest bytes.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,9 @@ class ArraySpec:
     unit: str
     meaning: str
     whole: tuple[str, ...] = ()
-    """Axes that one chunk spans completely (as far as ``CHUNK_BYTES`` allows); along the others it has length 1."""
+    """Axes that one chunk spans completely (as far as ``most`` allows); along the others it has length 1."""
+    most: int = CHUNK_BYTES
+    """Most bytes of a chunk, as ``CHUNK_BYTES``."""
     fill: float = float("nan")
     """Value of an element that was never written."""
     narrower: str | None = None
@@ -74,18 +84,14 @@ class ArraySpec:
         return tuple(FIXED.get(dim) or sizes[dim] for dim in self.dims)
 
     def chunk(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Sizes of one chunk: the unit of reading and of memory, at most ``CHUNK_BYTES``."""
+        """Sizes of one chunk: one file, the unit of reading, writing and memory, of at most ``most`` bytes."""
         shape = self.shape(sizes)
         lengths = [size if dim in self.whole else 1 for dim, size in zip(self.dims, shape, strict=True)]
         itemsize = np.dtype(self.dtype).itemsize
         for axis in range(max(0, len(lengths) - 2)):
-            while prod(lengths) * itemsize > CHUNK_BYTES and lengths[axis] > 1:
+            while prod(lengths) * itemsize > self.most and lengths[axis] > 1:
                 lengths[axis] = _find_divisor(lengths[axis], shape[axis])
         return tuple(lengths)
-
-    def shard(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        """Sizes of one shard, the unit of writing: all of one sequence."""
-        return (1, *self.shape(sizes)[1:])
 
 
 def _find_divisor(below: int, size: int) -> int:
@@ -106,7 +112,7 @@ TENSORS: tuple[ArraySpec, ...] = (
         "float32",
         "probability",
         "softmax weight each query gives each key; 0 where the mask hides the key (after the query, before first_key)",
-        whole=("head", "key"),
+        whole=("query", "head", "key"),
         compression="none",
     ),
     ArraySpec(
@@ -233,13 +239,13 @@ def build_tensor_specs(
 
 
 _WHOLE = {
-    quantities.BY_N: ("head", "n"),
-    quantities.BY_KAPPA: ("head", "kappa", "n"),
-    quantities.BY_HEAD: ("layer", "head"),
-    quantities.BY_KV_HEAD: ("layer", "kv_head"),
+    quantities.BY_N: ("layer", "head", "n"),
+    quantities.BY_KAPPA: ("layer", "head", "kappa", "n"),
+    quantities.BY_HEAD: ("query", "layer", "head"),
+    quantities.BY_KV_HEAD: ("query", "layer", "kv_head"),
     quantities.BY_LAYER: ("query", "layer"),
-    quantities.BY_SEEN_KEY: ("kv_head", "key"),
-    quantities.BY_KEY: ("kv_head", "key"),
+    quantities.BY_SEEN_KEY: ("layer", "kv_head", "key"),
+    quantities.BY_KEY: ("layer", "kv_head", "key"),
     quantities.OF_SEQUENCE: ("layer", "kv_head"),
 }
 """The axes that one chunk of a quantity spans completely, by all its axes."""
@@ -254,6 +260,7 @@ def _make_quantity_spec(quantity: quantities.Quantity) -> ArraySpec:
         quantity.unit,
         quantity.describe("NaN"),
         whole=_WHOLE[quantity.axes],
+        most=METRIC_CHUNK_BYTES,
         fill=quantity.fill,
     )
 

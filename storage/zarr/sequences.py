@@ -1,34 +1,37 @@
 """Zarr stores written one sequence at a time, with a ledger: crash-safe, resumable, self-describing.
 
-``SequenceStore`` is the class of both the tensor store and the metrics store.
+``SequenceStore`` is the class of both the tensor store and the metrics store. Zarr writes and reads them: a chunk is a
+part of one sequence, most often a layer, and a file, which Zarr writes under another name and renames. Every chunk ends
+with its CRC32C, and chunks of nothing but fill are written too, so that a lost one is noticed. The ledger entry of a
+sequence is written after its data, so a killed writer loses at most the sequence in progress.
 
-One shard is one sequence of one array and has one writer, because Zarr's shards are the atomic unit of writing. The
-ledger entry of a sequence is written after its data, so a killed writer loses at most the sequence in progress.
+Finished stores whose arrays are sharded, a shard a sequence, are read as well.
 """
 
 import hashlib
 import json
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property, partial
-from math import prod
+from itertools import product
+from math import ceil, prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
 from storage.errors import DerivedDamageError, UserError, refuse_newer
 from storage.files.differences import find_differences
-from storage.files.places import LocalPlace, Place
-from storage.zarr import shards
-from storage.zarr.arrays import FORMAT_VERSION, ArraySpec, LayerSize
+from storage.files.places import Place
+from storage.zarr.arrays import FORMAT_VERSION, ArraySpec, Compression, LayerSize
 
 if TYPE_CHECKING:
     import zarr
+    from zarr.codecs import BloscCodec, Crc32cCodec
 
 
 class SequenceStore:
@@ -165,6 +168,8 @@ class SequenceStore:
         if not self.find_missing():
             old.pop("versions", None)
             new.pop("versions", None)
+        elif any(self._require_array(name).shards for name in self._present):
+            old["layout"], new["layout"] = "shards", "chunks"
         return old, new
 
     def _validate(self) -> None:
@@ -186,14 +191,32 @@ class SequenceStore:
         with suppress(Exception), warnings.catch_warnings(action="ignore"):  # of files that are no arrays
             self._arrays.update(self._group.arrays())
 
-    def check_documents(self) -> None:
-        """Compare the documents of all arrays with their digests, which stores of earlier versions do not have.
+    def verify(self) -> None:
+        """Read everything that is finished, and compare it with the checksums and digests of what was written.
 
         Raises
         ------
         UserError
-            If one has changed since it was written, or an object store does not answer.
+            If a chunk or document is damaged, lost, or another than was written; if only the ledger entry of a sequence
+            is lost; or if an object store does not answer.
         """
+        ledger, written = self.read_ledger(), self._find_array(CHECKSUMS)
+        names: Any = [] if written is None else written.attrs["arrays"]
+        for sequence in range(self.sizes["sequence"]):
+            parts = (slice(sequence, sequence + 1), slice(0, len(names)))
+            checksums = np.zeros(0) if written is None else self._read_part(written, parts)[0]
+            if not ledger[sequence] and checksums.any():
+                msg = f"The ledger entry of sequence {sequence} of {self.path} is lost; run the study again"
+                raise UserError(msg)
+            for name in sorted(self._present.keys() - {LEDGER, *self.dropped}) if ledger[sequence] else ():
+                array = self.array(name)
+                data = self._read_part(array, _split_index(sequence, array.shape)[0])[0]
+                if name in names and _compute_checksum(data, array.dtype) != checksums[names.index(name)]:
+                    self._refuse_damage(array, sequence)
+        self._check_documents()
+
+    def _check_documents(self) -> None:
+        """Compare the documents of all arrays with their digests; ``UserError`` if one has changed."""
         recorded: Any = self._group.attrs.get(DOCUMENTS, {})
         for name, digest in recorded.items():
             if _compute_digest(self._read_document(name)) != digest:
@@ -305,6 +328,8 @@ class SequenceStore:
     def read(self, name: str, index: Any) -> NDArray[Any]:
         """Read the part of the array ``name`` that ``index`` selects, float16 as float32.
 
+        The index has integers and slices without a step, as many as there are axes or fewer, or an ellipsis alone.
+
         Raises
         ------
         UserError
@@ -312,27 +337,56 @@ class SequenceStore:
         """
         if name in self.absent:
             return np.array(self._make_fill(name)[index])
-        readable = _CheckedArray(self, name, self.array(name))
-        sequence, *others = index if isinstance(index, tuple) else (index,)
-        is_part = isinstance(sequence, int | slice)
-        numbers = np.arange(readable.shape[0])[sequence] if self._is_whole and is_part else np.empty(0, np.int64)
-        if numbers.size and all(self._keep_sequence(readable, int(number)) for number in numbers.flat):
-            kept = [self._kept[name, int(number)][tuple(others)] for number in numbers.flat]
-            part = np.array(kept if numbers.ndim else kept[0])
+        array = self.array(name)
+        parts, axes = _split_index(index, array.shape)
+        sequences = range(parts[0].start, parts[0].stop)
+        if self._is_whole and sequences and all(self._keep_sequence(array, sequence) for sequence in sequences):
+            part = np.stack([self._kept[name, sequence][parts[1:]] for sequence in sequences])[axes]
         else:
-            part = readable[index]
+            part = self._read_part(array, parts)[axes]
         return part.astype(np.float32) if part.dtype == np.float16 else part
 
-    def _keep_sequence(self, readable: "_CheckedArray", sequence: int) -> bool:
+    def _keep_sequence(self, array: "zarr.Array[Any]", sequence: int) -> bool:
         """Whether one sequence of an array is in memory, after keeping it there if it is small and there is room."""
-        key = readable.name, sequence
+        key = array.basename, sequence
         if key not in self._kept:
-            size = readable.dtype.itemsize * prod(readable.shape[1:])
+            size = array.dtype.itemsize * prod(array.shape[1:])
             if size > KEPT_SEQUENCE or self._kept_bytes + size + KEPT_BESIDE > KEPT:
                 return False
             self._kept_bytes += size + KEPT_BESIDE
-            self._kept[key] = readable[sequence]
+            self._kept[key] = self._read_part(array, _split_index(sequence, array.shape)[0])[0]
         return True
+
+    def _read_part(self, array: "zarr.Array[Any]", parts: tuple[slice, ...]) -> NDArray[Any]:
+        """Read a block of an array; damage is a UserError that names the sequence.
+
+        Zarr detects wrong bytes by their checksums, but reads a missing chunk as fill, so the file of a chunk of
+        nothing but fill is looked for.
+        """
+        sequences = range(parts[0].start, parts[0].stop)
+        try:
+            part = np.asarray(array[parts])
+        except ValueError as error:
+            for sequence in sequences if len(sequences) > 1 else []:
+                self._read_part(array, (slice(sequence, sequence + 1), *parts[1:]))  # which raises for a damaged one
+            self._refuse_damage(array, sequences[0], error)
+        for position, inside in _iterate_chunks(array, parts):
+            if is_fill(part[inside], array.fill_value) and self._is_lost(array, position):
+                self._refuse_damage(array, position[0])
+        return part
+
+    def _is_lost(self, array: "zarr.Array[Any]", position: tuple[int, ...]) -> bool:
+        """Whether a sequence is finished but the file of one of its chunks is missing or empty."""
+        if array.basename in {LEDGER, CHECKSUMS}:
+            return False
+        file = f"{array.basename}/{array.metadata.encode_chunk_key(position)}"
+        return not self.path.has_file(file) and bool(self.read_ledger()[position[0]])
+
+    def _refuse_damage(self, array: "zarr.Array[Any]", sequence: int, error: Exception | None = None) -> NoReturn:
+        """Raise the UserError of a damaged sequence of an array."""
+        which = f"The array '{array.basename}' of {self.path}"
+        msg = f"{which} is damaged in sequence {sequence}; {self._describe_remedy()}"
+        raise (DerivedDamageError if self.is_derived else UserError)(msg) from error
 
     def read_ledger(self) -> NDArray[np.bool_]:
         """Which sequences are completely written: bool (sequence,); ``UserError`` if the ledger is damaged."""
@@ -357,7 +411,6 @@ class SequenceStore:
             )
             raise UserError(msg)
         self._is_whole = True
-        shards.keep_memory()
         return self
 
     def write(
@@ -370,9 +423,7 @@ class SequenceStore:
         """Write all arrays of one sequence, then its ledger entry.
 
         A process may be killed at any moment; a machine that loses power may lose what its system had not yet written.
-        Besides the given arrays it holds 2 (``shards.WORKERS`` + 2) chunks at most, each of ``CHUNK_BYTES`` at most:
-        384 MiB on four cores or more, less if the arrays are contiguous or not compressed; for an
-        object store 32 MiB more.
+        Besides the given arrays it holds ``WRITING`` chunks at most, each of ``CHUNK_BYTES`` at most.
 
         Parameters
         ----------
@@ -398,23 +449,39 @@ class SequenceStore:
         if wanted != shapes:
             msg = f"one sequence of {self.path.name} needs the shapes {wanted}, got {shapes}"
             raise ValueError(msg)
-        with shards.start_workers() as pool:
-            for name, array in arrays.items():
-                self._write_shard(name, sequence, np.asarray(array), pool)
-            before_ledger()
-            self._write_shard(LEDGER, sequence, np.uint8(1), pool)
+        for name, array in arrays.items():
+            self._write_array(name, sequence, np.asarray(array))
+        if (written := self._find_array(CHECKSUMS)) is not None:
+            names: Any = written.attrs["arrays"]
+            given = [name for name in names if name in arrays]
+            checksums = np.zeros(len(names), np.uint32)
+            for name in given:
+                checksums[names.index(name)] = _compute_checksum(np.asarray(arrays[name]), self.array(name).dtype)
+            self._write_array(CHECKSUMS, sequence, checksums)
+        before_ledger()
+        self._write_array(LEDGER, sequence, np.ones((), np.uint8))
 
-    def _write_shard(self, name: str, sequence: int, data: Any, pool: Executor) -> None:
-        """Write one sequence of one array: one shard."""
-        array = self.array(name)
-        shard = np.asarray(data)[np.newaxis]
+    def _write_array(self, name: str, sequence: int, data: NDArray[Any]) -> None:
+        """Write one sequence of one array, chunk by chunk if it is converted to another type."""
+        array = self.array(name).with_config({"write_empty_chunks": True})
+        parts = _split_index(sequence, array.shape)[0]
+        blocks: Iterable[tuple[slice, ...]] = [parts]
+        if data.dtype != array.dtype:
+            blocks = (inside for _, inside in _iterate_chunks(array, parts))
         try:
-            self.path.write(_build_shard_name(array, sequence), shards.encode_shard(array, shard, pool), shard.nbytes)
+            for block in blocks:
+                with np.errstate(over="raise"):
+                    part = np.asarray(data[block[1:]], array.dtype)
+                index: tuple[int | slice, ...] = (sequence, *block[1:])
+                array[index] = part
         except FloatingPointError as error:
             msg = (
                 f"Sequence {sequence} has numbers of '{name}' that are too large for {array.dtype}, "
                 f"the type they are stored in; run again with --fresh and {name}: float32"
             )
+            raise UserError(msg) from error
+        except FileNotFoundError as error:
+            msg = f"Another process has removed files of {self.path} that were being written; end it, and run again"
             raise UserError(msg) from error
 
     def drop(self, names: Collection[str]) -> None:
@@ -457,79 +524,55 @@ class SequenceStore:
         return self.path.measure_size()
 
 
-class _CheckedArray:
-    """An array of a store as ``read`` indexes it; damage is a UserError that names the sequence.
-
-    Zarr detects wrong bytes by their checksums, but reads a missing or empty shard as fill. The shard of a finished
-    sequence is neither missing nor empty, even if all its chunks are fill, so its file is checked if only fill was
-    read.
-    """
-
-    def __init__(self, store: SequenceStore, name: str, array: "zarr.Array[Any]") -> None:
-        self._store, self.name, self._require_array = store, name, array
-        self.shape, self.dtype = array.shape, array.dtype
-
-    def __getitem__(self, index: Any) -> NDArray[Any]:
-        first, *others = index if isinstance(index, tuple) else (index,)
-        if first is Ellipsis:
-            first, others = slice(None), [Ellipsis, *others]
-        sequences = np.arange(self.shape[0])[first]
-        try:
-            part = self._read((first, *others))
-        except ValueError as error:
-            for sequence in sequences if sequences.ndim else []:
-                self[(int(sequence), *others)]  # which raises for the first that is damaged
-            raise self._make_sequence_error(sequences) from error
-        for sequence, numbers in zip(sequences.flat, part if sequences.ndim else [part], strict=True):
-            if shards.is_fill(np.asarray(numbers), self._require_array.fill_value) and self._is_lost(int(sequence)):
-                raise self._make_sequence_error(sequence)
-        return part
-
-    def _read(self, index: tuple[Any, ...]) -> NDArray[Any]:
-        """What an index selects: through Zarr, unless it is a part of shards in a folder."""
-        array, place = self._require_array, self._store.path
-        parts = _list_parts(index, self.shape)
-        if parts is None or not isinstance(place, LocalPlace):
-            return np.asarray(array[index])
-        selected = np.empty([part.stop - part.start for part in parts], self.dtype)
-        sequences = range(parts[0].start, parts[0].stop)
-        files = (place.path / _build_shard_name(array, sequence) for sequence in sequences)
-        shards.read_shards(array, files, parts[1:], selected)
-        return selected[tuple(0 if isinstance(part, int) else slice(None) for part in index)]
-
-    def _is_lost(self, sequence: int) -> bool:
-        """Whether a sequence is finished but its shard is missing or empty."""
-        if self.name == LEDGER or self._store.path.has_file(_build_shard_name(self._require_array, sequence)):
-            return False
-        return bool(self._store.read_ledger()[sequence])
-
-    def _make_sequence_error(self, sequence: Any) -> UserError:
-        msg = f"The array '{self.name}' of {self._store.path} is damaged in sequence {sequence}"
-        kind = DerivedDamageError if self._store.is_derived else UserError
-        return kind(f"{msg}; {self._store._describe_remedy()}")
+def _split_index(index: Any, shape: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[int | slice, ...]]:
+    """The start and stop along each axis of what an index selects, and the index that then removes axes."""
+    given = () if index is Ellipsis else index if isinstance(index, tuple) else (index,)
+    whole = (*given, *[slice(None)] * (len(shape) - len(given)))
+    ends = [
+        (part if isinstance(part, slice) else slice(part, part + 1 or None)).indices(size)
+        for part, size in zip(whole, shape, strict=True)
+    ]
+    parts = tuple(slice(start, max(start, stop)) for start, stop, _ in ends)
+    return parts, tuple(slice(None) if isinstance(part, slice) else 0 for part in whole)
 
 
-def _list_parts(index: tuple[Any, ...], shape: tuple[int, ...]) -> list[slice] | None:
-    """The start and stop along each axis of what an index selects; None if it is no block of the array."""
-    if any(part is Ellipsis for part in index):
-        return None
-    whole = (*index, *[slice(None)] * (len(shape) - len(index)))
-    parts = []
-    for part, size in zip(whole, shape, strict=True):
-        if isinstance(part, int) and -size <= part < size:
-            parts.append(slice(part % size, part % size + 1))
-        elif isinstance(part, slice) and part.step in {None, 1}:
-            start, stop, _ = part.indices(size)
-            parts.append(slice(start, max(start, stop)))
-        else:
-            return None
-    return parts
+def _iterate_chunks(
+    array: "zarr.Array[Any]", parts: Sequence[slice]
+) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """The position of every file of an array that a block has a part of, and the slices of that part in the block."""
+    edges = array.shards or array.chunks
+    counts = (range(part.start // edge, ceil(part.stop / edge)) for part, edge in zip(parts, edges, strict=True))
+    for position in product(*counts):
+        starts = (at * edge - part.start for at, edge, part in zip(position, edges, parts, strict=True))
+        yield position, tuple(slice(max(0, start), start + edge) for start, edge in zip(starts, edges, strict=True))
 
 
-def _build_shard_name(array: "zarr.Array[Any]", sequence: int) -> str:
-    """The name in its store of the file that holds one sequence of an array."""
-    return f"{array.basename}/{array.metadata.encode_chunk_key((sequence, *[0] * (array.ndim - 1)))}"
+def is_fill(numbers: NDArray[Any], fill: Any) -> bool:
+    """Whether there are numbers and all are the fill, which may be NaN; the first number nearly always decides."""
+    alike = np.isnan if np.isnan(fill) else partial(np.equal, fill)
+    return bool(numbers.size and alike(numbers.flat[0]) and alike(numbers).all())
 
+
+def _compute_checksum(data: NDArray[Any], dtype: np.dtype[Any]) -> int:
+    """CRC32C of the numbers of one sequence of an array in the type they are stored in."""
+    checksum = 0
+    for part in data if data.ndim else [data]:
+        checksum = google_crc32c.extend(checksum, np.ascontiguousarray(part, dtype).reshape(-1).view(np.uint8))
+    return checksum
+
+
+def select_codecs(compression: Compression) -> "list[BloscCodec | Crc32cCodec]":
+    """The codecs of a new array: the compressor of its chunks, if any, then their checksum."""
+    from zarr.codecs import BloscCodec, Crc32cCodec
+
+    checksum = Crc32cCodec()
+    if compression == "none":
+        return [checksum]
+    return [BloscCodec(cname=compression, clevel=1, shuffle="shuffle", blocksize=2**18), checksum]
+
+
+WRITING = 32
+"""Chunks that Zarr holds while it writes: it encodes ten at a time, each in up to three copies."""
 
 KEPT = 2**25
 """Most bytes that an open store keeps of sequences read one at a time; enough for all that is read of a small study."""
@@ -542,6 +585,11 @@ KEPT_BESIDE = 2**9
 
 LEDGER = "finished"
 """The array that records which sequences are written."""
+
+CHECKSUMS = "checksums"
+"""The array of a checksum for each sequence of each array: a chunk of another sequence or time is not what was written.
+
+Stores of earlier versions do not have it."""
 
 CHUNKS = "c"
 """The folder of an array's chunks."""
@@ -611,12 +659,25 @@ def _create_documents(
             shape=spec.shape(sizes),
             dtype=spec.dtype,
             chunks=spec.chunk(sizes),
-            shards=spec.shard(sizes),
-            compressors=shards.select_codecs(spec.compression),
+            compressors=select_codecs(spec.compression),
             fill_value=spec.fill,
             dimension_names=spec.dims,
             attributes={"unit": spec.unit, "meaning": spec.meaning},
         )
+    group.create_array(
+        CHECKSUMS,
+        shape=(sizes["sequence"], len(specs)),
+        dtype="uint32",
+        chunks=(1, len(specs)),
+        compressors=select_codecs("none"),
+        fill_value=0,
+        dimension_names=("sequence", "array"),
+        attributes={
+            "unit": "CRC32C",
+            "meaning": "of the numbers of each array as they are stored; 0 for the ledger",
+            "arrays": [spec.name for spec in specs],
+        },
+    )
     documents = {spec.name: _compute_digest((folder / spec.name / DOCUMENT).read_bytes()) for spec in specs}
     group.attrs.put(_seal_attributes({**group.attrs, DOCUMENTS: documents}))
 

@@ -1,7 +1,7 @@
 """Estimates of the bytes that a store will take."""
 
 from collections.abc import Iterable, Mapping
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 
@@ -10,14 +10,14 @@ from storage.zarr.arrays import ArraySpec
 BLOCK = 4096
 """Bytes that a file system hands out at a time, to files and to folders."""
 
-CHUNK_OVERHEAD = 16 + 16 + 4
-"""Bytes of a chunk besides its data: its entry in the index, the header of Blosc and the checksum."""
+CHUNK_OVERHEAD = 16 + 4
+"""Bytes of a chunk besides its data: the header of Blosc and the checksum."""
 
 
 def estimate_sequence_bytes(specs: Iterable[ArraySpec], sizes: Mapping[str, int]) -> int:
     """Upper bound of the bytes that one sequence takes on a disk, as if nothing were compressed.
 
-    The exact size of the data plus overhead: checksums, indices, and partly filled blocks of files and folders.
+    The exact size of the data plus overhead: checksums, and partly filled blocks of files and folders.
 
     Parameters
     ----------
@@ -35,6 +35,8 @@ def _count_data_bytes(spec: ArraySpec, sizes: Mapping[str, int]) -> int:
 
 
 def _estimate_overhead(spec: ArraySpec, sizes: Mapping[str, int]) -> int:
-    """Most bytes that a shard takes besides its data: one file, and one folder along each axis but the last."""
-    chunks = prod(spec.shard(sizes)) // prod(spec.chunk(sizes))
-    return chunks * CHUNK_OVERHEAD + len(spec.dims) * BLOCK
+    """Most bytes that chunks take besides their data: each is a file, in a folder for every axis before the last."""
+    shape, chunk = spec.shape(sizes)[1:], spec.chunk(sizes)[1:]
+    counts = [ceil(size / edge) for size, edge in zip(shape, chunk, strict=True)]
+    folders = sum(prod(counts[:axis]) for axis in range(len(counts)))
+    return prod(counts) * (CHUNK_OVERHEAD + BLOCK) + folders * BLOCK

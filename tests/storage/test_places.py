@@ -90,31 +90,6 @@ def test_urls_that_cannot_be_used_are_refused_without_their_secrets(url: str, sa
     assert "hidden" not in str(error.value)
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
-    LocalPlace(tmp_path).write("a/b", iter([b"one", b"two"]), 6)
-    assert (tmp_path / "a" / "b").read_bytes() == b"onetwo"
-
-    def breaking() -> Iterator[bytes]:
-        yield b"three"
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(OSError, match="No space"):
-        LocalPlace(tmp_path).write("a/b", breaking(), 6)
-    assert [file.name for file in (tmp_path / "a").iterdir()] == ["b"]
-    assert (tmp_path / "a" / "b").read_bytes() == b"onetwo"
-
-
-def test_a_file_that_is_swept_while_it_is_written_is_said_to_be(tmp_path: Path) -> None:
-    def swept() -> Iterator[bytes]:
-        yield b"one"
-        next(tmp_path.glob("b.*.partial")).unlink()
-        yield b"two"
-
-    with pytest.raises(UserError, match=rf"^Another process has removed files of {tmp_path} that [^\n]*run again$"):
-        LocalPlace(tmp_path).write("b", swept(), 6)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_removed_folder_is_gone(tmp_path: Path) -> None:
     store = _resume(LocalPlace(tmp_path / "s.zarr"))
     store.path.remove()
@@ -293,15 +268,15 @@ def test_a_write_that_fails_in_the_middle_leaves_the_sequence_missing(
 ) -> None:
     import obstore
 
-    store, put = _resume(remote.join("s.zarr")), obstore.put
+    store, put = _resume(remote.join("s.zarr")), obstore.put_async
 
-    def failing(client: Any, name: str, *given: Any, **options: Any) -> Any:
+    async def failing(client: Any, name: str, *given: Any, **options: Any) -> Any:
         if name.startswith("tokens/"):
             raise _slow_down()
-        return put(client, name, *given, **options)
+        return await put(client, name, *given, **options)
 
     with monkeypatch.context() as patched:
-        patched.setattr(obstore, "put", failing)
+        patched.setattr(obstore, "put_async", failing)
         with pytest.raises(UserError, match=r"s\.zarr failed \(503 SlowDown\).*run again") as error:
             store.write(1, writer.arrays(1))
     assert KEY_ID not in str(error.value)
@@ -309,21 +284,6 @@ def test_a_write_that_fails_in_the_middle_leaves_the_sequence_missing(
     assert store.find_missing() == list(range(12))
     store.write(1, writer.arrays(1))
     assert 1 not in store.find_missing()
-
-
-@pytest.mark.slow
-def test_a_large_object_is_sent_in_pieces_whole_or_not_at_all(remote: RemotePlace) -> None:
-    piece = bytes(range(256)) * 2**14
-
-    def breaking() -> Iterator[bytes]:
-        yield from [piece] * 4
-        raise OSError(5, "Input/output error")
-
-    with pytest.raises(OSError, match="Input/output"):
-        remote.write("large", breaking(), 8 * len(piece))
-    assert remote.measure_size() == 0
-    remote.write("large", iter([piece] * 8), 8 * len(piece))
-    assert remote.measure_size() == 8 * len(piece)
 
 
 @pytest.mark.parametrize(

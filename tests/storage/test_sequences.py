@@ -16,9 +16,8 @@ from zarr.storage import LocalStore
 from storage.errors import UserError
 from storage.files.places import LocalPlace, Place
 from storage.zarr import sequences
-from storage.zarr.arrays import CHUNK_BYTES, SELECTION, TENSORS, ArraySpec, Compression, LayerSize, build_tensor_specs
-from storage.zarr.sequences import SequenceStore
-from storage.zarr.shards import WORKERS
+from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec, Compression, LayerSize, build_tensor_specs
+from storage.zarr.sequences import WRITING, SequenceStore, select_codecs
 from tests.memory import trace
 from tests.storage.earlier import rewrite
 from tests.storage.studies import SIZES, one_sequence, provenance, tensor_store
@@ -49,7 +48,7 @@ def test_arrays_are_described_and_compressed_where_it_pays(tmp_path: Path) -> No
     tensor_store(tmp_path / "plain.zarr")
     array = _plain(tmp_path / "plain.zarr")["values"]
     assert array.dtype == np.float32
-    assert array.shards == (1, *array.shape[1:])
+    assert (array.shards, array.chunks) == (None, (1, 1, *array.shape[2:]))
     assert array.metadata.dimension_names == ("sequence", "layer", "kv_head", "key", "head_dim")
     assert array.attrs["unit"] == "model units"
     assert "value state" in array.attrs["meaning"]
@@ -65,54 +64,60 @@ def test_arrays_are_described_and_compressed_where_it_pays(tmp_path: Path) -> No
     assert {spec.compression for spec in SELECTION} == {"zstd"}
 
 
-@pytest.mark.parametrize("compression", ["none", "blosclz", "zstd"])
-def test_shards_are_what_zarr_writes(tmp_path: Path, compression: Compression) -> None:
-    specs = [replace(spec, compression=compression) for spec in TENSORS]
-    store, theirs = (SequenceStore.resume(LocalPlace(tmp_path / name), specs, SIZES, {}) for name in ("ours", "theirs"))
-    arrays = one_sequence(1)
-    arrays["values"][1, 0] = np.nan  # a chunk of nothing but fill
-    arrays["values"][1, 1] = np.nan
-    store.write(1, arrays)
-    for name, array in arrays.items():
-        theirs.array(name)[1] = array
-        files = [
-            sorted(file.relative_to(tmp_path / each / name) for file in (tmp_path / each / name).rglob("*"))
-            for each in ("ours", "theirs")
-        ]
-        assert files[0] == files[1]
-        ours = np.asarray(_plain(tmp_path / "ours")[name][1])
-        np.testing.assert_array_equal(ours, np.asarray(theirs.array(name)[1]))
-        np.testing.assert_array_equal(ours, array)
-    shards = [next((tmp_path / each / "values").rglob("c/1/0/0/0/0")).read_bytes() for each in ("ours", "theirs")]
-    assert shards[0] == shards[1]  # two layers along one axis: Zarr's order of chunks is ours
-
-
 BLOCKS: list[Any] = [
-    (slice(None),),
+    ...,
     (1, 1),
     (-2, slice(None), slice(1, None)),
     (slice(1, 3), 0, slice(0, 1), slice(None), slice(2, -1)),
     (slice(None), slice(0, 1), 1, -1),
     (slice(3, 1), slice(None), 0),
-    (slice(None, None, 2), 0),
-    (1, ...),
 ]
 
 
-@pytest.mark.parametrize("index", BLOCKS, ids=str)
-@pytest.mark.parametrize("compression", ["none", "blosclz", "zstd"])
-def test_parts_of_shards_are_read_as_zarr_reads_them(tmp_path: Path, compression: Compression, index: Any) -> None:
-    """In several chunks, of which one is fill and not stored; only sequence 1 is written."""
-    specs = [replace(spec, compression=compression) for spec in TENSORS]
-    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), specs, SIZES, {})
-    arrays = one_sequence(1)
-    arrays["values"][1, 0] = np.nan
-    store.write(1, arrays)
+def _shard(store: SequenceStore) -> None:
+    """Let the arrays of a store be sharded, a shard a sequence, as stores were that have no checksums of sequences."""
+    rewrite(Path(store.path))
+    shutil.rmtree(Path(store.path) / "checksums")
+    group, finished = _plain_to_write(store.path), np.flatnonzero(store.read_ledger())
+    for name, spec in store.specs.items():
+        array = store.array(name)
+        data, shape = np.asarray(array[:]), array.shape
+        again = group.create_array(
+            name,
+            shape=shape,
+            dtype=array.dtype,
+            chunks=(1, *(1 for _ in shape[1:-1]), *shape[1:][-1:]),
+            shards=(1, *shape[1:]),
+            compressors=select_codecs(spec.compression),
+            fill_value=spec.fill,
+            overwrite=True,
+        )
+        for sequence in finished:
+            again[sequence] = data[sequence]
+
+
+@pytest.mark.parametrize("layout", ["chunks", "shards"])
+def test_either_layout_is_read_as_numpy_reads_it(tmp_path: Path, layout: str) -> None:
+    """With chunks that are fill; sequence 2 is not written. Where shards are missing, chunks are not added to them."""
+    specs = [spec for spec in TENSORS if not spec.optional]
+    store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), specs, SIZES, provenance())
+    written = [one_sequence(0), one_sequence(1)]
+    written[1]["values"][1, 0] = np.nan
+    for sequence, arrays in enumerate(written):
+        store.write(sequence, arrays)
+    if layout == "shards":
+        _shard(store)
+        with pytest.raises(UserError, match=r"layout \(stored 'shards', requested 'chunks'\)\. Run again with --fresh"):
+            SequenceStore.resume(store.path, specs, SIZES, provenance())
+        store = SequenceStore.open(store.path, TENSORS)
+    assert store.find_missing() == [2]
     for name in ("values", "attention"):
-        wanted, found = np.asarray(store.array(name)[index]), store.read(name, index)
-        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
-        np.testing.assert_array_equal(found, wanted)
-    np.testing.assert_array_equal(store.read("batch", (slice(None), ...)), np.asarray(store.array("batch")[:]))
+        whole = np.stack([*(arrays[name] for arrays in written), np.full_like(written[0][name], np.nan)])
+        for index in BLOCKS:
+            found = store.read(name, index)
+            assert (found.dtype, found.shape) == (whole.dtype, whole[index].shape)
+            np.testing.assert_array_equal(found, whole[index])
+    store.verify()
 
 
 def test_an_unwritten_sequence_is_missing_and_reads_as_nan(tmp_path: Path) -> None:
@@ -185,7 +190,7 @@ def test_a_failed_creation_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     def broken(_self: ArraySpec, _sizes: dict[str, int]) -> tuple[int, ...]:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(ArraySpec, "shard", broken)
+    monkeypatch.setattr(ArraySpec, "chunk", broken)
     with pytest.raises(OSError, match="No space"):
         SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     assert list(tmp_path.iterdir()) == []
@@ -278,47 +283,43 @@ def test_what_is_derived_is_computed_anew_where_it_is_damaged(tmp_path: Path) ->
 
 
 @pytest.fixture
-def accesses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """What is read from the disk: name of the array and index."""
-    found: list[tuple[str, Any]] = []
+def accesses(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, slice]]:
+    """What is read from the disk: name of the array and sequences."""
+    found: list[tuple[str, slice]] = []
 
-    def read(readable: Any, index: Any) -> Any:
-        found.append((readable.name, index))
-        return plain(readable, index)
+    def read(store: SequenceStore, array: Any, parts: tuple[slice, ...]) -> Any:
+        found.append((array.basename, parts[0]))
+        return plain(store, array, parts)
 
-    plain = sequences._CheckedArray.__getitem__
-    monkeypatch.setattr(sequences._CheckedArray, "__getitem__", read)
+    plain = SequenceStore._read_part
+    monkeypatch.setattr(SequenceStore, "_read_part", read)
     return found
 
 
-PLACES: list[Any] = [1, (1,), (1, 0), (1, slice(None), -1), (1, slice(0, 1), slice(None), 2), (1, Ellipsis, 1)]
-
-
-@pytest.mark.parametrize("index", PLACES, ids=str)
 @pytest.mark.parametrize("name", ["attention", "values", "first_key"])
 def test_one_sequence_of_a_complete_store_is_read_once(
-    tmp_path: Path, name: str, index: Any, accesses: list[tuple[str, Any]]
+    tmp_path: Path, name: str, accesses: list[tuple[str, slice]]
 ) -> None:
     specs = build_tensor_specs(values="float16", computed="float16")
     store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), specs, SIZES, provenance())
     for sequence in range(SIZES["sequence"]):
         store.write(sequence, one_sequence(sequence))
-    if name == "first_key" and isinstance(index, tuple):
-        index = index[:3]  # it has fewer axes
-    piecewise = SequenceStore.open(store.path, specs).read(name, index)
-    store = SequenceStore.open(store.path, specs).require_complete()
-    store.read(name, 0)
-    accesses.clear()
-    for _ in range(3):
-        found = store.read(name, index)
-        np.testing.assert_array_equal(found, piecewise)
-        assert (found.dtype, found.shape) == (piecewise.dtype, piecewise.shape)
-        found[...] = 0  # which is the caller's own
-    assert accesses == [(name, 1)]
+    for index in (1, (1, 0), (1, slice(None), -1), (slice(0, 2), 0)):
+        piecewise = SequenceStore.open(store.path, specs).read(name, index)
+        store = SequenceStore.open(store.path, specs).require_complete()
+        accesses.clear()
+        for _ in range(3):
+            found = store.read(name, index)
+            np.testing.assert_array_equal(found, piecewise)
+            assert (found.dtype, found.shape) == (piecewise.dtype, piecewise.shape)
+            found[...] = 0  # which is the caller's own
+        assert accesses == [
+            (name, slice(at, at + 1)) for at in ([0, 1] if isinstance(index, tuple) and index[0] != 1 else [1])
+        ]
 
 
 def test_what_is_kept_of_a_store_is_bounded(
-    tmp_path: Path, accesses: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, accesses: list[tuple[str, slice]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tensor_store(tmp_path / "s.zarr").path
     one, larger = (one_sequence(0)[name].nbytes for name in ("values", "attention"))
@@ -329,31 +330,17 @@ def test_what_is_kept_of_a_store_is_bounded(
     accesses.clear()
     for _ in range(2):
         for sequence in range(3):
-            np.testing.assert_array_equal(
-                store.read("attention", (sequence, 0)), one_sequence(sequence)["attention"][0]
-            )
-            np.testing.assert_array_equal(store.read("values", (sequence, 0)), one_sequence(sequence)["values"][0])
-    assert [index for name, index in accesses if name == "values"] == [0, 1, (2, 0), (2, 0)]
-    assert [index for name, index in accesses if name == "attention"] == [(sequence, 0) for sequence in (0, 1, 2)] * 2
+            for name in ("attention", "values"):
+                np.testing.assert_array_equal(store.read(name, (sequence, 0)), one_sequence(sequence)[name][0])
+    assert [part.start for name, part in accesses if name == "values"] == [0, 1, 2, 2]
+    assert [part.start for name, part in accesses if name == "attention"] == [0, 1, 2] * 2
 
 
-def test_parts_of_several_sequences_come_from_what_is_kept(tmp_path: Path, accesses: list[tuple[str, Any]]) -> None:
-    store = SequenceStore.open(tensor_store(tmp_path / "s.zarr").path, TENSORS).require_complete()
-    accesses.clear()
-    for layer in range(2):
-        for part in (slice(1, 3), slice(None), slice(2, 0, -1)):
-            wanted = [one_sequence(sequence)["values"][layer] for sequence in range(3)[part]]
-            np.testing.assert_array_equal(store.read("values", (part, layer)), wanted)
-    assert sorted(accesses) == [("values", sequence) for sequence in range(3)]
-    assert store.read("values", (slice(1, 1), 0)).shape == (0, *one_sequence(0)["values"].shape[1:])
-
-
-def test_nothing_is_kept_of_a_store_that_is_being_written(tmp_path: Path, accesses: list[tuple[str, Any]]) -> None:
+def test_nothing_is_kept_of_a_store_that_is_being_written(tmp_path: Path) -> None:
     store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), TENSORS, SIZES, provenance())
     assert np.isnan(store.read("attention", 0)).all()
     store.write(0, one_sequence(0))
     np.testing.assert_array_equal(store.read("attention", 0), one_sequence(0)["attention"])
-    assert [index for name, index in accesses if name == "attention"] == [0, 0]
 
 
 def test_damage_of_another_sequence_does_not_matter_to_one_that_is_kept(tmp_path: Path) -> None:
@@ -394,18 +381,18 @@ def test_an_array_whose_document_is_lost_is_named(tmp_path: Path) -> None:
         SequenceStore.open(store.path, TENSORS)
 
 
-def test_chunks_stay_below_their_bytes_and_divide_their_shards() -> None:
+def test_chunks_stay_below_their_bytes_and_divide_their_arrays() -> None:
     sizes = {"sequence": 2, "query": 5, "layer": 3, "head": 24, "kv_head": 24, "key": 8192, "head_dim": 128}
     sizes |= {"kappa": 16, "n": 8191}
     for spec in (*TENSORS, *SELECTION):
-        chunk, shard = spec.chunk(sizes), spec.shard(sizes)
-        assert np.prod(chunk) * np.dtype(spec.dtype).itemsize <= CHUNK_BYTES
-        assert all(long % short == 0 for long, short in zip(shard, chunk, strict=True))
+        chunk, shape = spec.chunk(sizes), spec.shape(sizes)
+        assert np.prod(chunk) * np.dtype(spec.dtype).itemsize <= max(spec.most, np.prod(chunk[-2:]) * 4)
+        assert all(long % short == 0 for long, short in zip(shape, chunk, strict=True))
     values = next(spec for spec in TENSORS if spec.name == "values")
     assert values.chunk(sizes) == (1, 1, 8, 8192, 128)
     bound = next(spec for spec in SELECTION if spec.name == "recall_upper")
-    assert bound.chunk(sizes) == (1, 1, 1, 24, 16, 8191)
-    assert bound.chunk(sizes | {"n": 32767}) == (1, 1, 1, 12, 16, 32767)
+    assert bound.chunk(sizes) == (1, 1, 1, 1, 16, 8191)
+    assert bound.chunk(sizes | {"n": 127}) == (1, 1, 1, 24, 16, 127)
 
 
 def test_every_array_is_declared_once_and_whole() -> None:
@@ -431,7 +418,8 @@ def test_an_array_that_a_store_lacks_reads_as_fill(tmp_path: Path) -> None:
     given = {name: np.ones(spec.shape(SIZES)[1:], np.float32) for name, spec in optional.items()}
     store.write(0, one_sequence(0) | given)  # what there is no array for is not written
     assert {path.relative_to(Path(store.path)).parts[0] for path in set(Path(store.path).rglob("*")) - set(before)} == {
-        spec.name for spec in earlier
+        *(spec.name for spec in earlier),
+        "checksums",
     }
     for name, spec in optional.items():
         for found in (store.read(name, ...), store.read(name, slice(None))):
@@ -600,11 +588,8 @@ def test_lost_chunks_are_no_data(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.one_case
 @pytest.mark.parametrize("compression", ["none", "blosclz"])
-def test_strided_views_are_written_within_a_bound_of_memory(
-    tmp_path: Path, compression: Compression, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Sequence 1 of a batch of three, layer first; one shard has 64 chunks of 1 MiB."""
-    monkeypatch.setattr("storage.zarr.shards.REUSED", 0)  # never touched, but traced
+def test_strided_views_are_written_within_a_bound_of_memory(tmp_path: Path, compression: Compression) -> None:
+    """Sequence 1 of a batch of three, layer first; it has 64 chunks of 1 MiB."""
     sizes = {"sequence": 2, "query": 1, "layer": 64, "head": 2, "kv_head": 2, "key": 1024, "head_dim": 128}
     specs = [replace(spec, compression=compression) for spec in TENSORS]
     store = SequenceStore.resume(LocalPlace(tmp_path / "s.zarr"), specs, sizes, provenance())
@@ -612,7 +597,7 @@ def test_strided_views_are_written_within_a_bound_of_memory(
     arrays = {spec.name: np.ones(spec.shape(sizes)[1:], spec.dtype) for spec in specs if spec.name != "finished"}
     arrays["values"] = batch[:, :, :, 1]
     _, peak = trace(lambda: store.write(1, arrays))
-    assert peak < 2 * (WORKERS + 2) * 2**20 + 2**19
+    assert peak < WRITING * 2**20
     np.testing.assert_array_equal(store.read("values", 1), batch[:, :, :, 1])
 
 
@@ -630,9 +615,9 @@ def test_a_document_that_lacks_a_key_is_damage(tmp_path: Path, name: str, sealed
 
 
 def test_another_fill_is_noticed_and_what_decides_nothing_is_named(tmp_path: Path) -> None:
-    """Chunks of nothing but fill are not stored: with another fill, other numbers would be read."""
+    """Of what is not finished, other numbers would be read with another fill."""
     store = tensor_store(tmp_path / "s.zarr")
-    store.check_documents()
+    store.verify()
     document = Path(store.path) / "attention" / "zarr.json"
     before = json.loads(document.read_text())
     document.write_text(json.dumps(before | {"fill_value": 1.0}))
@@ -640,20 +625,40 @@ def test_another_fill_is_noticed_and_what_decides_nothing_is_named(tmp_path: Pat
         SequenceStore.open(store.path, TENSORS)
     document.write_text(json.dumps(before | {"attributes": {"unit": "none"}}))
     with pytest.raises(UserError, match=r"zarr\.json of the array 'attention' of .* has changed since it was written"):
-        SequenceStore.open(store.path, TENSORS).check_documents()
+        SequenceStore.open(store.path, TENSORS).verify()
 
 
 def test_a_dropped_store_is_as_it_was_written(tmp_path: Path) -> None:
     store = tensor_store(tmp_path / "s.zarr")
     store.drop(["attention"])
     assert SequenceStore.open(store.path, TENSORS).dropped == ("attention",)
-    SequenceStore.open(store.path, TENSORS).check_documents()
+    SequenceStore.open(store.path, TENSORS).verify()
 
 
 def test_a_store_of_an_earlier_version_has_no_digests(tmp_path: Path) -> None:
     store = tensor_store(tmp_path / "s.zarr")
     rewrite(Path(store.path))
     again = SequenceStore.open(store.path, TENSORS)
-    again.check_documents()
+    again.verify()
     again.drop(["attention"])
     assert SequenceStore.open(store.path, TENSORS).dropped == ("attention",)
+
+
+@pytest.mark.parametrize("name", ["values", "tokens"])
+def test_a_chunk_that_another_replaces_is_seen(tmp_path: Path, name: str) -> None:
+    store = tensor_store(tmp_path / "s.zarr")
+    store.verify()
+    files = [sorted(file for file in (Path(store.path) / name / "c" / at).rglob("*") if file.is_file()) for at in "02"]
+    shutil.copy(files[0][0], files[1][0])
+    store.read(name, 2)
+    with pytest.raises(
+        UserError, match=rf"array '{name}' of .*s\.zarr is damaged in sequence 2; run again with --fresh"
+    ):
+        store.verify()
+
+
+def test_a_lost_ledger_entry_is_seen(tmp_path: Path) -> None:
+    store = tensor_store(tmp_path / "s.zarr")
+    (Path(store.path) / "finished" / "c" / "1").unlink()
+    with pytest.raises(UserError, match=r"ledger entry of sequence 1 of .*s\.zarr is lost; run the study again"):
+        store.verify()

@@ -255,18 +255,16 @@ def test_one_who_stays_keeps_what_they_have_when_it_cannot_be_opened_anew(
 
 @pytest.mark.one_case
 @pytest.mark.parametrize(
-    ("version", "oldest", "said"),
+    ("version", "said"),
     [
-        (FORMAT_VERSION + 1, 0, "is left out; upgrade attention-geometry"),
-        (0, 1, "is left out; rebuild it: attention-geometry run strange"),
-        (FORMAT_VERSION, 1, None),
+        (FORMAT_VERSION + 1, "is left out; upgrade attention-geometry"),
+        (0, "is left out; rebuild it: attention-geometry run strange"),
+        (FORMAT_VERSION, None),
     ],
 )
 def test_a_version_that_cannot_be_read_is_left_out(
-    landed_root: Path, folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
-    version: int | None, oldest: int, said: str | None,
-) -> None:  # fmt: skip
-    monkeypatch.setattr(warehouse, "OLDEST_READABLE", oldest)
+    landed_root: Path, folder: Path, caplog: pytest.LogCaptureFixture, version: int, said: str | None
+) -> None:
     with duckdb.connect(publish(landed_root, folder, "small", FORMAT_VERSION)):
         pass
     publish(landed_root, folder, "strange", version)
@@ -276,19 +274,6 @@ def test_a_version_that_cannot_be_read_is_left_out(
     if said:
         assert said in left_out[0]
         assert f"{folder}/strange.duckdb has format {version}" in left_out[0]
-
-
-@pytest.mark.parametrize("oldest", [0, 1])
-def test_a_file_that_states_no_version_has_version_0(
-    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, oldest: int
-) -> None:
-    monkeypatch.setattr(warehouse, "OLDEST_READABLE", oldest)
-    with duckdb.connect(locate_database(folder, "small")) as connection:
-        connection.execute("ALTER TABLE studies DROP COLUMN format_version")
-    assert named(folder) == ([] if oldest else ["small"])
-    (line,) = warned(caplog)
-    assert ("has format 0" if oldest else "was landed by an earlier version") in line
-    assert "attention-geometry run small" in line
 
 
 @pytest.mark.parametrize(
