@@ -68,7 +68,7 @@ def tabulate_claims(rows: Sequence[Row], shown_by: Mapping[str, str]) -> Listing
 def tabulate_separation(separation: Separation) -> Listing:
     """Recall of a model and of the three controls, and whether the model separates better."""
     return Listing(
-        ("Compared with", "Recall", "less by (points)", "The model is"),
+        ("Of", "Recall", "less by (points)", "The model is"),
         (
             ("this model", separation.recall or DASH, "", ""),
             *((one.name, one.recall or DASH, one.lead or DASH, one.why) for one in separation.controls),

@@ -25,8 +25,9 @@ KEYS, STATES = "selection_sharpens", "values_sharpen"
 
 RULE = (
     "Better: Recall, specificity (the share of the other keys that lie farther than every selected one) and AUC (how "
-    "often a selected key is nearer than another) are all higher, by the tests of the claims. Yes: better than all "
-    "three; no: not than keys at random, or than neither of the other two; else partly."
+    "often a selected key is nearer than another) are all higher, by the tests of the claims; beside random weights, "
+    "as far as each is above its own keys at random. Yes: better than all three; no: not than keys at random, or than "
+    "neither of the other two; else partly."
 )
 """How the answer follows from the verdicts on ``KEYS`` and ``STATES`` and on whether ``KEYS`` goes beyond a twin."""
 
@@ -100,8 +101,11 @@ def _compare_with_weights(
     if claim is None or claim["twin"] is None:
         return Control(name, "", "", None, "not known: there is no twin")
     name += f" ({count(twin_sequences, 'sequence')})" if twin_sequences else ""
-    own = measures.get("recall_compared", {})
-    recall, lead = _format(own, "twin_value", percent), _format_points(own, "twin_difference")
+    recall, at_random = (
+        _format(measures.get(one, {}), "twin_value", percent) for one in ("recall_compared", "recall_of_random")
+    )
+    recall += f" ({at_random} at random)" if at_random else ""
+    lead = _format_points(measures.get("recall_over_random", {}), "twin_difference")
     if claim["beyond_twin"] is None:
         return Control(name, recall, lead, None, "not tested")
     if claim["beyond_twin"]:
@@ -164,7 +168,7 @@ def _iterate_gaps(study: Row, has_twin: bool) -> Iterator[str]:
     if study["sequences"] < LEAST_SEQUENCES:
         yield (
             f"With {count(study['sequences'], 'sequence')} nothing can be tested: {LEAST_SEQUENCES} or more are "
-            "needed. The numbers below are those of this text alone."
+            "needed. Numbers are those of this text alone."
         )
     if study["model"] == "synthetic":
         yield "The heads are drawn from the assumptions of the paper: what is found is no fact about a model."
