@@ -5,11 +5,12 @@ tables, views and macros, in a database in memory.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, overload
 
 import duckdb
 import numpy as np
@@ -22,8 +23,11 @@ from extract.batches import is_finite
 from extract.buffers import find_widest
 from extract.capture import PROBE_TOKENS, Capture, capture, probe
 from extract.decoding import decode_sequences, encode_text, name_tokens
-from extract.hub import silence_libraries
+from extract.hub import Shared, silence_libraries
+from extract.implementations import lock_model
 from extract.language_models import check_wrapper, find_most_tokens, unwrap
+from extract.settings import TEXT_BYTES
+from extract.stopping import check_stopped, run_stoppable
 from geometry.quantities import PATTERNS, TOP_KEYS
 from geometry.selection.layers import measure_layer
 from geometry.selection.metrics import follow_cosines
@@ -42,6 +46,9 @@ if TYPE_CHECKING:
 
 STUDY = "text"
 """Name of the only study in the database in memory."""
+
+USUAL = 4
+"""N if none is chosen."""
 
 DERIVED = ("head_signatures", "kinds_by_sequence", "head_taxonomy")
 """Tables computed from the others, in this order."""
@@ -100,41 +107,78 @@ class Analysis:
         return f"Analysis({self.model}, {sizes}, query {self.query}, N = {self.n})"
 
 
+@overload
 def analyze(
     model: torch.nn.Module,
     tokenizer: "PreTrainedTokenizerBase",
     text: str,
     *,
-    n: int = 4,
+    n: int | None = None,
     query: int | None = None,
     count: int = TOP_KEYS,
-) -> Analysis:
+) -> Analysis: ...
+
+
+@overload
+def analyze(
+    model: torch.nn.Module,
+    tokenizer: "PreTrainedTokenizerBase",
+    text: list[str] | tuple[str, ...],
+    *,
+    n: int | None = None,
+    query: int | None = None,
+    count: int = TOP_KEYS,
+) -> list[Analysis]: ...
+
+
+def analyze(
+    model: torch.nn.Module,
+    tokenizer: "PreTrainedTokenizerBase",
+    text: str | list[str] | tuple[str, ...],
+    *,
+    n: int | None = None,
+    query: int | None = None,
+    count: int = TOP_KEYS,
+) -> Analysis | list[Analysis]:
     """Measure what every attention head of a model selects at one query of a text.
+
+    Other threads may call it with the same model, and wait for one another, or let the model generate meanwhile. Only
+    models that call no replaceable attention function, such as GPT-J, compute eager attention for them meanwhile.
 
     Parameters
     ----------
     model
         A causal language model that transformers has loaded, on any device, in any type, or a wrapper of it that
-        computes the same, as PEFT's of LoRA does. It is left as it was.
+        computes the same, as PEFT's of LoRA does. It is left as it was, also by Ctrl-C; what ``torch.compile`` made of
+        its parts is not used.
     tokenizer
         Its tokenizer. The model reads BOS, if there is one, and the tokens of the text.
     text
-        At least one token.
+        At least one token; or a list of such texts, which are read one after the other.
     n
         N, the number of selected keys, at which ``heads`` and ``top_keys`` are measured; at most the number of keys
-        before the query.
+        before the query, and by default 4, or that number if it is smaller.
     query
         Position of the query; by default the last token.
     count
         Most rows of ``top_keys`` for each head.
 
+    Returns
+    -------
+    Analysis or list of Analysis
+        Of the text, or of each text of a list, in its order.
+
     Raises
     ------
     UserError
-        If the model's attention cannot be captured, a wrapper computes something else than the model inside, numbers
-        are not finite, or the text is too short or too long for the model.
+        If the model's attention cannot be captured, its weights are not loaded, a wrapper computes something else than
+        the model inside, numbers are not finite, or the text is too short or too long for the model, or not Unicode.
+    TypeError
+        If an argument is of another type.
     ValueError
-        If ``n``, ``query`` or ``count`` is out of range.
+        If ``n``, ``query`` or ``count`` is out of range, or the list is empty.
+    KeyboardInterrupt
+        If it is interrupted, at the end of the layer or statement that is being computed.
 
     Examples
     --------
@@ -154,18 +198,72 @@ def analyze(
     >>> analysis.selection.filter(analysis.selection["n"].to_numpy() == 4).num_rows == analysis.heads.num_rows
     True
     """
+    _check_arguments(model, text, n=n, query=query, count=count)
+    if isinstance(text, str):
+        return run_stoppable(lambda: _analyze(model, tokenizer, text, n, query, count))
+    return run_stoppable(lambda: list(_analyze_each(model, tokenizer, text, n, query, count)))
+
+
+def _check_arguments(model: object, text: object, **numbers: object) -> None:
+    """Refuse arguments of other types, and numbers that no text allows."""
+    if not isinstance(model, torch.nn.Module):
+        msg = f"model must be a model that transformers has loaded, got {type(model).__name__}"
+        raise TypeError(msg)
+    texts = text if isinstance(text, list | tuple) else (text,)
+    if wrong := [type(one).__name__ for one in texts if not isinstance(one, str)]:
+        msg = f"text must be a str, or a list of them, got {f'a list with {wrong[0]}' if texts is text else wrong[0]}"
+        raise TypeError(msg)
+    if not texts:
+        msg = "text must be a str, or a list of at least one, got an empty list"
+        raise ValueError(msg)
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int | np.integer | NoneType):
+            msg = f"{name} must be a whole number, got {number!r}"
+            raise TypeError(msg)
+        if number is not None and number < 1:
+            msg = f"{name} must be at least 1, got {number}"
+            raise ValueError(msg)
+
+
+def _analyze_each(
+    model: torch.nn.Module,
+    tokenizer: "PreTrainedTokenizerBase",
+    texts: Sequence[str],
+    n: int | None,
+    query: int | None,
+    count: int,
+) -> Iterator[Analysis]:
+    """``analyze`` of each text; errors say which it is."""
+    for number, text in enumerate(texts, start=1):
+        try:
+            yield _analyze(model, tokenizer, text, n, query, count)
+        except (UserError, ValueError) as error:
+            msg = f"{error} (text {number} of {len(texts)})"
+            raise (UserError if isinstance(error, UserError) else ValueError)(msg) from error
+
+
+def _analyze(
+    model: torch.nn.Module,
+    tokenizer: "PreTrainedTokenizerBase",
+    text: str,
+    n: int | None,
+    query: int | None,
+    count: int,
+) -> Analysis:
+    """``analyze`` of one text."""
     inner = unwrap(model)
     ids = _encode(inner, tokenizer, text)
-    at = len(ids) - 1 if query is None else query
+    at = len(ids) - 1 if query is None else int(query)
     if not 1 <= at < len(ids):
         msg = f"query must be from 1 to {len(ids) - 1}, the last position of the text, got {query}"
         raise ValueError(msg)
-    if min(n, count) < 1:
-        msg = f"n and count must be at least 1, got {n} and {count}"
+    size = min(USUAL, at) if n is None else int(n)
+    if size > at:
+        msg = f"n must be from 1 to {at}, the number of keys before the query, got {n}"
         raise ValueError(msg)
     captured = _read(model, inner, ids, at)
     tokens = next(rows.build_token_rows(ids[None], decode_sequences(tokenizer, [ids])))
-    tables = _build_tables(captured, tokens, at, size := min(n, at))
+    tables = _build_tables(captured, tokens, at, size)
     ranked = _rank_keys(captured, name_tokens(tokens["token"].to_pylist()), at, n=size, count=count)
     return Analysis(type(inner).__name__, at, size, **tables, top_keys=ranked, patterns=_list_patterns(captured))
 
@@ -173,10 +271,13 @@ def analyze(
 def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> NDArray[np.int32]:
     """The token ids that the model reads, int32 (K,), as in a study."""
     try:
-        text.encode()
+        size = max(len(text), len(text[:TEXT_BYTES].encode()))
     except UnicodeEncodeError as error:
         msg = f"The text is not UTF-8 at character {error.start + 1}; encode it as UTF-8"
         raise UserError(msg) from error
+    if size > TEXT_BYTES:
+        msg = f"The text has more than {TEXT_BYTES:,} bytes; give a shorter text"
+        raise UserError(msg)
     start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     ids = [*start, *encode_text(tokenizer, text)]
     config = model.config.get_text_config(decoder=True)
@@ -196,7 +297,8 @@ def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text
 def _read(given: torch.nn.Module, model: "PreTrainedModel", ids: NDArray[np.int32], query: int) -> Capture:
     """Let the model inside what is given read the tokens and capture one query."""
     batch = torch.from_numpy(ids)[None]
-    with silence_libraries(), _pause_training(given):
+    _refuse_missing_weights(model)
+    with lock_model(model), silence_libraries(), _pause_training(given), _pause_compilation(given):
         check_wrapper(given, model, batch[:, :PROBE_TOKENS])
         captured = capture(model, probe(model, batch[:, :PROBE_TOKENS]), batch, [query])
     captured.wait()
@@ -205,6 +307,34 @@ def _read(given: torch.nn.Module, model: "PreTrainedModel", ids: NDArray[np.int3
             msg = f"{type(model).__name__} computes numbers that are not finite in layer {layer}; load it in float32"
             raise UserError(msg)
     return captured
+
+
+def _refuse_missing_weights(model: torch.nn.Module) -> None:
+    """Refuse a model with weights on the device ``meta``, unless a hook of accelerate loads them for each pass."""
+    for name, module in model.named_modules():
+        if not hasattr(module, "_hf_hook") and any(weight.is_meta for weight in module.parameters(recurse=False)):
+            msg = f"{type(model).__name__} has no weights in its part '{name}', which is on the device meta; load them"
+            raise UserError(msg)
+
+
+def _pause_compilation(model: torch.nn.Module) -> AbstractContextManager[object]:
+    """Run what ``torch.compile`` has made of a model's parts as it was before; loads no compiler if there is none."""
+    compiled = any(
+        hasattr(part, "_orig_mod")
+        or getattr(part, "_compiled_call_impl", None) is not None
+        or hasattr(vars(part).get("forward"), "_torchdynamo_orig_callable")
+        for part in model.modules()
+    )
+    return _uncompiled if compiled else nullcontext()
+
+
+@contextmanager
+def _run_uncompiled() -> Iterator[None]:
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+_uncompiled = Shared(_run_uncompiled)
 
 
 @contextmanager
@@ -248,7 +378,8 @@ def _measure(captured: Capture, query: int) -> _MeasuredArrays:
         measure_layer(weights, values, captured.first_key[:, layer].tolist(), [query], out)
 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as workers:
-        list(workers.map(measure, list_attending_layers(captured)))
+        for _ in workers.map(measure, list_attending_layers(captured)):
+            check_stopped()
     return _MeasuredArrays(sizes, captured.layers, arrays)
 
 
@@ -276,12 +407,14 @@ def _build_tables(captured: Capture, tokens: pa.RecordBatch, query: int, n: int)
         create_relations(connection, described=False)
         for table, batches in landed.items():
             for batch in batches:
+                check_stopped()
                 connection.register("incoming", batch)
                 connection.execute(
                     f"INSERT INTO {table} BY NAME SELECT $study AS study, * FROM incoming",  # noqa: S608 (of sql/schema)
                     {"study": STUDY},
                 )
         for table in DERIVED:
+            check_stopped()
             fill(connection, sql.read_statement("derived", table), STUDY)
         selection = "SELECT * EXCLUDE (study, sequence, query) FROM selection ORDER BY layer, head, n"
         asked_for = {
@@ -345,6 +478,7 @@ def _rank_keys(captured: Capture, tokens: list[str], query: int, *, n: int, coun
     """The table ``top_keys``."""
     batches = []
     for layer in list_attending_layers(captured):
+        check_stopped()
         weights, values = _take_layer(captured, layer)
         first = int(captured.first_key[0, layer])
         seen, at_n = slice(first, query + 1), min(n, query + 1 - first)

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from extract import two_pass
 from extract.attention import (
@@ -34,19 +35,20 @@ from extract.attention import (
 )
 from extract.buffers import Buffers, Patterns
 from extract.hub import summarise_error
-from extract.implementations import restore_attention
+from extract.implementations import find_own_attention, restore_attention
 from extract.kinds import OTHER_KINDS, list_layer_kinds
 from extract.language_models import check_modules
 from extract.models import is_out_of_memory
+from extract.stopping import check_stopped
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
 
 ATTENTION = "attention_geometry_queries"
 """Name of the attention function in transformers' registries."""
 
-TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 """Largest difference that ``probe`` accepts between weights and outputs and the model's own, relative to the largest
-element, by the type the layer computes in: about 800, 10 and 6 of its rounding steps."""
+element, by the type the layer computes in: for the last three about 800, 10 and 6 of its rounding steps."""
 
 NO_LAYER = LayerSize(0, 0, 0)
 
@@ -136,6 +138,7 @@ class _LayerRecorder:
         """Record one layer's weights (B, Q, H, K), value states, learned sinks (B, Q, H), and what its heads receive
         and look at; after the last of the wanted layers, raise ``AllRecordedError``.
         """
+        check_stopped()
         if layer is None or not 0 <= layer < self.layers:
             msg = f"{self.model} computes attention outside its {self.layers} numbered layers; it cannot be captured"
             raise UserError(msg)
@@ -358,8 +361,25 @@ def _forward(
     return output, None
 
 
-AttentionInterface.register(ATTENTION, _forward)
-AttentionMaskInterface.register(ATTENTION, sdpa_mask)  # without this line every mask would silently be None
+def _dispatch(module: torch.nn.Module, *states: Any, **kwargs: Any) -> Any:
+    """Attention of one layer: ``_forward`` in the thread that records, the model's own in any other."""
+    if _recorder.get(None) is not None:
+        return _forward(module, *states, **kwargs)
+    source: Any = sys.modules[type(module).__module__]
+    own: Any = find_own_attention(module.config)
+    functions = getattr(source, "ALL_ATTENTION_FUNCTIONS", ALL_ATTENTION_FUNCTIONS)
+    eager: Any = getattr(source, "eager_attention_forward", None)
+    return functions.get_interface(own, eager)(module, *states, **kwargs)
+
+
+def _make_mask(*args: Any, config: Any, **kwargs: Any) -> Any:
+    """The mask of ``_forward`` in the thread that records, the model's own in any other."""
+    own = "sdpa" if _recorder.get(None) is not None else find_own_attention(config)
+    return ALL_MASK_ATTENTION_FUNCTIONS[own](*args, config=config, **kwargs)
+
+
+AttentionInterface.register(ATTENTION, _dispatch)
+AttentionMaskInterface.register(ATTENTION, _make_mask)  # without this line every mask would silently be None
 
 
 def _refuse_other_masks(model: str, module: torch.nn.Module, mask: Tensor | None, is_causal: bool | None) -> None:

@@ -5,14 +5,15 @@ windows; those of the corpus `repeated` are drawn, not read. Local files are rea
 by ``extract.streams``; hashes of corpora are in ``extract.identity``.
 
 Everything is read as a stream. Memory at any time: what the docstrings of the two readers state, one document, the
-``SHUFFLED`` windows of the shuffle buffer, 4 * SHUFFLED * context_length bytes, and the last windows that were chosen.
+tokens of ``PIECE`` characters of it, the ``SHUFFLED`` windows of the shuffle buffer, 4 * SHUFFLED * context_length
+bytes, and the last windows that were chosen.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import islice
+from functools import lru_cache, partial
+from itertools import chain, islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,11 @@ from storage.errors import UserError
 
 SHUFFLED = 1024
 """Windows in the shuffle buffer."""
+
+
+PIECE = 2 * readers.BLOCK
+"""Most characters of a document that are tokenised at a time, which takes some 160 bytes of memory for each; no block
+of a ``.txt`` file has more."""
 
 
 @dataclass(frozen=True)
@@ -201,15 +207,30 @@ def _cut_windows(
     size = context_length - len(start)
     rest: list[int] = []
     for text in texts:
-        ids = rest + encode_text(tokenizer, text) + end
         counts.read += 1
-        counts.tokens += len(ids) - len(rest)
-        counts.skipped += not pack and len(ids) < size
-        whole = len(ids) - len(ids) % size
-        for first in range(0, whole, size):
-            counts.windows += 1
-            yield np.array(start + ids[first : first + size], dtype=np.int32)
-        rest = ids[whole:] if pack else []
+        before = counts.windows
+        for ids in chain(map(partial(encode_text, tokenizer), _cut_text(text)), [end]):
+            counts.tokens += len(ids)
+            rest = rest + ids
+            whole = len(rest) - len(rest) % size
+            for first in range(0, whole, size):
+                counts.windows += 1
+                yield np.array(start + rest[first : first + size], dtype=np.int32)
+            rest = rest[whole:]
+        if not pack:
+            counts.skipped += counts.windows == before
+            rest = []
+
+
+def _cut_text(text: str) -> Iterator[str]:
+    """A text in pieces of at most ``PIECE`` characters, which end before a space or a line end if there is one."""
+    start = 0
+    while len(text) - start > PIECE:
+        space = max(text.rfind(" ", start + 1, start + PIECE), text.rfind("\n", start + 1, start + PIECE))
+        end = space if space > 0 else start + PIECE
+        yield text[start:end]
+        start = end
+    yield text[start:]
 
 
 def _describe_shortage(corpus: CorpusSettings, counts: _Counts, context_length: int, sequences: int) -> str:

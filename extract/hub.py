@@ -6,11 +6,11 @@ Importing this module loads none of these libraries.
 import logging
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 logger = logging.getLogger(__name__)
 
@@ -101,12 +101,31 @@ def summarise_error(error: BaseException) -> str:
     return _QUERY.sub(r"\1", said.rstrip("."))
 
 
-@contextmanager
-def silence_libraries() -> Iterator[None]:
-    """Silence the logs of transformers and the hub client, and the progress bars of loading weights.
+class Shared(ContextDecorator):
+    """A context that changes the whole process: entered by the first thread inside, left by the last; a decorator too.
 
-    Progress bars of downloads stay; the hub client shows them only on a terminal.
+    If each thread restored what it found, one would restore what another had changed.
     """
+
+    def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
+        self._make, self._lock, self._inside = make, Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._entered = self._make()
+                self._entered.__enter__()
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._entered.__exit__(None, None, None)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
     from huggingface_hub import logging as hub_logging
     from huggingface_hub.utils.tqdm import are_progress_bars_disabled, enable_progress_bars
     from transformers.utils import logging as transformers_logging
@@ -125,3 +144,15 @@ def silence_libraries() -> Iterator[None]:
         hub_logging.set_verbosity(hub_verbosity)
         if bars:
             transformers_logging.enable_progress_bar()
+
+
+_silent = Shared(_silence)
+
+
+def silence_libraries() -> Shared:
+    """Silence the logs of transformers and the hub client, and the progress bars of loading weights.
+
+    Progress bars of downloads stay; the hub client shows them only on a terminal. A context and a decorator, which may
+    be nested.
+    """
+    return _silent

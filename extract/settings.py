@@ -46,6 +46,9 @@ GGUF = ".gguf"
 SYNTHETIC = "synthetic"
 """The name of the model, and of its corpus, of a study whose tensors are drawn from the paper's assumptions."""
 
+TEXT_BYTES = 2**20
+"""Most bytes of one text in memory: its tokens take some 160 bytes a character while it is read."""
+
 MAIN = "main"
 """The branch of the hub that is read unless another revision is given."""
 

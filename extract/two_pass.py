@@ -18,6 +18,7 @@ from transformers import DynamicCache, PreTrainedModel
 from extract.implementations import restore_attention
 from extract.kinds import find_first_keys
 from extract.models import is_out_of_memory
+from extract.stopping import check_stopped
 from geometry.patterns import HIDDEN, count_rows, sum_patterns
 from storage.errors import UserError
 from storage.zarr.arrays import LayerSize
@@ -25,7 +26,7 @@ from storage.zarr.arrays import LayerSize
 BLOCK_BYTES = 2**27
 """Bytes of the weights of a block of queries in all layers, in float32."""
 
-TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-1}
+TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 1e-1}
 """Largest distance that ``examine`` accepts, by the type the model computes in: of rows of weights from those of one
 plain forward pass (total variation, mean over the heads of a layer), and of hidden states from the usual ones
 (relative). Rounding errors add up over the layers."""
@@ -158,6 +159,7 @@ def _read_blocks(
     """
     cache = DynamicCache()  # without the configuration: with it, layers with a window would drop the first keys
     for first in range(0, input_ids.shape[1], rows):
+        check_stopped()
         with torch.inference_mode(), use_eager(model):
             take(first, _find_weights(model, _read_block(model, input_ids[:, first : first + rows], cache)))
     return cache

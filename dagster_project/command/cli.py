@@ -215,7 +215,10 @@ def inspect_command(
         str | None, typer.Option(metavar="LAYER.HEAD", help="Show the keys of this head in the text.")
     ] = None,
     query: Annotated[int | None, typer.Option(help="Position of the query (default: the last token).")] = None,
-    n: Annotated[int, typer.Option("--n", metavar="N", help="Number of selected keys.")] = 4,
+    n: Annotated[
+        int | None,
+        typer.Option("--n", metavar="N", help="Number of selected keys (default: 4, or all of a shorter text)."),
+    ] = None,
     top: Annotated[int, typer.Option(help="Number of heads, or of keys of the head, to show.")] = 10,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",

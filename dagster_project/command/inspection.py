@@ -13,7 +13,7 @@ from dagster_project.study.studies import COMMAND_LINE, parse_study
 from extract.checks import check_inputs
 from extract.decoding import name_tokens
 from extract.preflight import check_device, check_hub
-from extract.settings import EMBEDDED, SYNTHETIC, ExtractionSettings
+from extract.settings import EMBEDDED, SYNTHETIC, TEXT_BYTES, ExtractionSettings
 from storage.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,12 +60,15 @@ class Inspection:
     """Layer and head whose keys are shown; None: the ranking."""
     top: int
     """Heads, or keys of the head, that are shown."""
-    n: int
+    n: int | None
+    """None: 4, or all keys of a shorter text."""
     query: int | None
     as_json: bool
 
 
-def parse_inspection(*, by: str, head: str | None, top: int, n: int, query: int | None, as_json: bool) -> Inspection:
+def parse_inspection(
+    *, by: str, head: str | None, top: int, n: int | None, query: int | None, as_json: bool
+) -> Inspection:
     """Check the options.
 
     Raises
@@ -76,9 +79,10 @@ def parse_inspection(*, by: str, head: str | None, top: int, n: int, query: int 
     if by not in {*RANKS, *LOOKED_AT}:
         msg = f"Heads cannot be ranked by '{by}'; choose from {', '.join([*RANKS, *LOOKED_AT])}"
         raise UserError(msg)
-    if min(top, n, 1 if query is None else query) < 1:
-        msg = f"--top {top}, --n {n} and --query {query} are whole numbers from 1"
-        raise UserError(msg)
+    for name, given in (("top", top), ("n", n), ("query", query)):
+        if given is not None and given < 1:
+            msg = f"--{name} is {given}; give a whole number from 1"
+            raise UserError(msg)
     place = None
     if head is not None:
         layer, _, number = head.partition(".")
@@ -139,9 +143,14 @@ def read_lines() -> Iterator[str]:
         sys.stdin.reconfigure(errors="surrogateescape")  # what is no text is refused as one text, not as all
     if sys.stdin.isatty():
         _announce("reading texts, one per line; Ctrl-D ends")
-    for line in sys.stdin:
+    number = 0
+    while line := sys.stdin.readline(TEXT_BYTES + 1):
+        number += 1
+        if len(line) > TEXT_BYTES:
+            msg = f"Line {number} of standard input has more than {TEXT_BYTES:,} bytes; give shorter texts"
+            raise UserError(msg)
         if line.strip():
-            yield line.removeprefix("\ufeff").rstrip("\r\n")
+            yield line.rstrip("\r\n")
 
 
 def _announce(what: str) -> None:

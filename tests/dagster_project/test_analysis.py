@@ -1,11 +1,16 @@
 """``analyze``: the tables of one text in memory are those of a study, and the model is left as it was."""
 
 import doctest
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import product
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -19,13 +24,16 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import logging as transformers_logging
 
 import attention_geometry
 import storage
 from attention_geometry import Analysis, UserError, analysis, analyze
 from extract import capture as capturing
+from extract.capture import _use_recorder as use_recorder
 from extract.hub import silence_libraries
 from extract.implementations import restore_attention
+from extract.settings import TEXT_BYTES
 from geometry.quantities import PATTERNS
 from reports.text_page import render_text
 from tests.extract.tiny import BOS, WINDOW, text, tiny_model, tiny_tokenizer
@@ -244,6 +252,14 @@ def test_texts_that_cannot_be_measured_are_refused(given: str, message: str) -> 
         analyze(tiny_model(), TOKENIZER, given)
 
 
+def test_a_text_that_is_too_long_is_refused_before_it_is_tokenised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokenizer takes some 160 bytes of memory a character."""
+    monkeypatch.setattr(analysis, "encode_text", None)
+    for given in ("a" * (TEXT_BYTES + 1), "ä" * (TEXT_BYTES // 2 + 1)):
+        with pytest.raises(UserError, match="has more than 1,048,576 bytes; give a shorter text"):
+            analyze(tiny_model(), TOKENIZER, given)
+
+
 def test_a_tokenizer_of_another_model_is_refused() -> None:
     with pytest.raises(UserError, match="load the tokenizer that belongs to it"):
         analyze(tiny_model(vocab_size=8), TOKENIZER, TEXT)
@@ -256,11 +272,196 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
         analyze(model, TOKENIZER, TEXT)
 
 
-@pytest.mark.parametrize("settings", [{"n": 0}, {"query": 0}, {"query": 10_000}, {"count": 0}])
-def test_numbers_out_of_range_are_refused_by_their_names(settings: dict[str, int]) -> None:
-    said = "^query must be from 1 to [0-9]+, " if "query" in settings else "^n and count must be at least 1"
-    with pytest.raises(ValueError, match=said):
-        analyze(tiny_model(), TOKENIZER, TEXT, **settings)
+@pytest.mark.parametrize(
+    ("changed", "error", "said"),
+    [
+        ({"n": 0}, ValueError, "^n must be at least 1, got 0"),
+        ({"query": -1}, ValueError, "^query must be at least 1, got -1"),
+        ({"count": 0}, ValueError, "^count must be at least 1, got 0"),
+        ({"n": 99}, ValueError, "^n must be from 1 to [0-9]+, the number of keys before the query, got 99"),
+        ({"n": 6, "query": 5}, ValueError, "^n must be from 1 to 5, "),
+        ({"query": 10_000}, ValueError, "^query must be from 1 to [0-9]+, the last position of the text, got 10000"),
+        ({"n": 2.5}, TypeError, "^n must be a whole number, got 2.5"),
+        ({"n": True}, TypeError, "^n must be a whole number, got True"),
+        ({"query": 3.0}, TypeError, "^query must be a whole number, got 3.0"),
+        ({"count": "8"}, TypeError, "^count must be a whole number, got '8'"),
+        ({"text": b"some bytes"}, TypeError, "^text must be a str, or a list of them, got bytes"),
+        ({"text": None}, TypeError, "got NoneType"),
+        ({"text": ["a b", None]}, TypeError, "got a list with NoneType"),
+        ({"text": []}, ValueError, "got an empty list"),
+        ({"text": ["a b", ""]}, UserError, r"has 1 token with BOS, .* \(text 2 of 2\)"),
+        ({"text": ["a b c d e f", "a"], "n": 3}, ValueError, r"^n must be from 1 to .* got 3 \(text 2 of 2\)"),
+        ({"model": TOKENIZER}, TypeError, "^model must be a model that transformers has loaded, got TokenizersBackend"),
+    ],
+)
+def test_arguments_of_other_types_or_out_of_range_are_refused_by_their_names(
+    changed: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    given = {"model": tiny_model(), "text": TEXT} | changed
+    with pytest.raises(error, match=said):
+        analyze(given.pop("model"), TOKENIZER, given.pop("text"), **given)
+
+
+def test_a_list_of_texts_gives_what_each_gives() -> None:
+    model, texts = tiny_model(), (TEXT, TEXT[20:])
+    found = analyze(model, TOKENIZER, list(texts), n=np.int64(2), query=np.int32(5))
+    assert [one.n for one in found] == [2, 2]
+    for one, given in zip(found, texts, strict=True):
+        alone = analyze(model, TOKENIZER, given, n=2, query=5)
+        assert one.tokens.equals(alone.tokens)
+        assert one.top_keys.equals(alone.top_keys)
+    assert not found[0].top_keys.equals(found[1].top_keys)
+
+
+def test_a_model_in_double_precision_is_measured() -> None:
+    single, double = (analyze(tiny_model().to(dtype), TOKENIZER, TEXT) for dtype in (torch.float32, torch.float64))
+    np.testing.assert_allclose(single.top_keys["weight"], double.top_keys["weight"], atol=1e-5)
+
+
+def test_a_model_without_weights_is_refused() -> None:
+    model = tiny_model()
+    model.model.layers[1].mlp.to("meta")
+    with pytest.raises(UserError, match=r"has no weights in its part 'model.layers.1.mlp.gate_proj'"):
+        analyze(model, TOKENIZER, TEXT)
+
+
+def test_layers_that_are_compiled_are_measured_as_they_were() -> None:
+    plain = analyze(tiny_model(), TOKENIZER, TEXT)
+
+    def refuse(*_: object) -> None:
+        pytest.fail("compiled")
+
+    for compile_ in (
+        lambda layers: [layer.compile(backend=refuse) for layer in layers],
+        lambda layers: [setattr(layer, "forward", torch.compile(layer.forward, backend=refuse)) for layer in layers],
+        lambda layers: [layers.__setitem__(at, torch.compile(layers[at], backend=refuse)) for at in range(len(layers))],
+    ):
+        model = tiny_model()
+        compile_(model.model.layers)
+        assert analyze(model, TOKENIZER, TEXT).top_keys.equals(plain.top_keys)
+
+
+# --- several threads, and Ctrl-C ---
+
+
+def run_at_once(*calls: Callable[[], Any]) -> list[Any]:
+    """What calls return that begin at the same time, each in a thread of its own."""
+    begin = Barrier(len(calls))
+
+    def wait(call: Callable[[], Any]) -> Any:
+        begin.wait()
+        return call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [future.result() for future in [pool.submit(wait, call) for call in calls]]
+
+
+@pytest.mark.parametrize("own", ["sdpa", "eager"])
+def test_several_threads_measure_one_model_and_leave_it_as_it_was(own: str) -> None:
+    model, loud = tiny_model("gpt2").train(), transformers_logging.get_verbosity()
+    model.set_attn_implementation(own)
+    before, alone = state(model), analyze(model, TOKENIZER, TEXT)
+    found = run_at_once(*[partial(analyze, model, TOKENIZER, TEXT)] * 4)
+    assert state(model) == before
+    assert transformers_logging.get_verbosity() == loud
+    assert all(one.top_keys.equals(alone.top_keys) for one in found), "no dropout of another thread's training"
+
+
+@pytest.mark.parametrize("own", ["sdpa", "eager"])
+@pytest.mark.parametrize("architecture", ["gpt2", "gemma", "mistral", "gpt_oss"])
+def test_another_thread_computes_with_the_models_own_attention_meanwhile(
+    architecture: str, own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every layer of the analysis, another thread runs the whole model, from before and to after the exchange."""
+    model = tiny_model(architecture)
+    with suppress(ValueError):  # some have no SDPA
+        model.set_attn_implementation(own)
+    ids = torch.tensor([TOKENIZER(TEXT)["input_ids"]])
+
+    @torch.inference_mode()
+    def generate() -> torch.Tensor:
+        short = torch.nn.functional.pad(ids[:, :8], (2, 0), value=1)  # padding needs a mask
+        mask = torch.nn.functional.pad(torch.ones_like(ids[:, :8]), (2, 0))
+        given = {"max_new_tokens": 4, "do_sample": False, "pad_token_id": 1}
+        return torch.cat(
+            (model(ids).logits[0].flatten(), model.generate(short, attention_mask=mask, **given).flatten())
+        )
+
+    expected, record, others = generate(), capturing._LayerRecorder.record, []
+
+    def record_later(*given: Any) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            others.append(pool.submit(generate).result())
+        record(*given)
+
+    monkeypatch.setattr(capturing._LayerRecorder, "record", record_later)
+    analyze(model, TOKENIZER, TEXT)
+    assert len(others) == 6, "probed and captured"
+    assert all(torch.equal(other, expected) for other in others)
+
+
+def test_a_pass_that_is_under_way_ends_with_the_masks_it_began_with() -> None:
+    """The model's attention is exchanged, or restored, between its layers."""
+    model = tiny_model()
+    model.set_attn_implementation("eager")
+    ids = torch.tensor([TOKENIZER(TEXT)["input_ids"]])
+    with torch.inference_mode():
+        expected = model(ids).logits
+    for at in range(3):
+        inside = ExitStack()
+        layer = model.model.layers[at]
+        hook = layer.register_forward_pre_hook(lambda *_, inside=inside: inside.enter_context(use_recorder(model)))
+        with torch.inference_mode(), inside:
+            assert torch.equal(model(ids).logits, expected)
+        hook.remove()
+        inside.enter_context(use_recorder(model))
+        hook = layer.register_forward_pre_hook(lambda *_, inside=inside: inside.close())
+        with torch.inference_mode():
+            assert torch.equal(model(ids).logits, expected)
+        hook.remove()
+
+
+STEPS = {
+    "reading the text": (analysis, "_encode"),
+    "probing": (analysis, "probe"),
+    "exchanging attention": (capturing, "_use_recorder"),
+    "a layer": (capturing, "compute_query_weights"),
+    "measuring": (analysis, "measure_layer"),
+    "filling a table": (analysis, "create_tables"),
+    "deriving": (analysis, "fill"),
+    "ranking": (analysis, "top_keys"),
+    "the end": (analysis, "_list_patterns"),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_ctrl_c_is_an_interrupt_and_leaves_the_model_as_it_was(
+    in_training: PreTrainedModel, step: str, monkeypatch: pytest.MonkeyPatch, *, after: bool
+) -> None:
+    before, (place, name) = state(in_training), STEPS[step]
+    call, sent = getattr(place, name), []
+
+    def interrupt() -> None:
+        if not sent:
+            sent.append(step)
+            signal.raise_signal(signal.SIGINT)  # as the terminal sends it; Python hands it to the main thread
+
+    def send(*given: Any, **named: Any) -> Any:
+        if not after:
+            interrupt()
+        made = call(*given, **named)
+        if after:
+            interrupt()
+        return made
+
+    monkeypatch.setattr(place, name, send)
+    with pytest.raises(KeyboardInterrupt):
+        analyze(in_training, TOKENIZER, TEXT)
+    assert sent
+    assert state(in_training) == before
+    monkeypatch.undo()
+    assert analyze(in_training, TOKENIZER, TEXT).heads.num_rows == 12
 
 
 # --- the page ---

@@ -1,20 +1,25 @@
 """The command ``inspect``: heads of a model on a text, without a study and without a data root."""
 
+import io
 import json
 import os
 import re
 import shlex
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from dagster_project.command.inspection import LOOKED_AT, RANKS, Inspection, parse_inspection
+from dagster_project.command.inspection import LOOKED_AT, RANKS, Inspection, parse_inspection, read_lines
+from extract.settings import TEXT_BYTES
 from geometry.quantities import PATTERNS
 from storage.errors import UserError
 from tests.dagster_project.driver import CHECKOUT, PROGRAM, attention_geometry, environment
 from tests.extract.tiny import text
+from tests.memory import trace
+from tests.refusals import read_refusal
 
 TEXT = "A list can be used as a stack, and a list can be used as a queue."
 
@@ -95,6 +100,34 @@ def test_no_text_is_told_and_a_byte_order_mark_is_none(tmp_path: Path) -> None:
     assert marked == plain
 
 
+class Endless(io.RawIOBase):
+    """A file of some bytes, and then of one byte without end."""
+
+    def __init__(self, begin: bytes, byte: bytes) -> None:
+        self.begin, self.byte, self.read_bytes = begin, byte, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:
+        taken, self.begin = self.begin[: len(buffer)], self.begin[len(buffer) :]
+        buffer[:] = taken + self.byte * (len(buffer) - len(taken))
+        self.read_bytes += len(buffer)
+        return len(buffer)
+
+
+@pytest.mark.parametrize("byte", [b"a", b"\0", b"\xff"], ids=repr)
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(byte: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = Endless(b"first\n\nsecond\n", byte)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(endless)))
+    lines = read_lines()
+    assert [next(lines), next(lines)] == ["first", "second"]
+    said, most = trace(partial(read_refusal, next, lines))
+    assert said == "Line 4 of standard input has more than 1,048,576 bytes; give shorter texts"
+    assert endless.read_bytes < 2 * TEXT_BYTES
+    assert most < 16 * TEXT_BYTES
+
+
 def test_a_text_that_cannot_be_measured_does_not_end_the_others(tmp_path: Path) -> None:
     done = attention_geometry("inspect", "--query", 8, "--json", cwd=tmp_path, stdin=f"a\n{TEXT}\n")
     assert done.code == 1
@@ -135,7 +168,7 @@ REFUSED = {
     ("--by", "beauty"): "choose from recall, precision",
     ("--head", "3.x"): "write layer and head, as in --head 3.1",
     ("--head", "9.0"): "has no head 9.0; choose one of 0.0 to 5.7",
-    ("--top", 0): "whole numbers from 1",
+    ("--top", 0): "--top is 0; give a whole number from 1",
     ("--query", 100): "query must be from 1 to",
     ("--model", "synthetic"): "reads no text",
     ("--model", "./nosuch"): "nosuch",
@@ -152,8 +185,8 @@ def test_what_cannot_be_done_is_one_line(options: tuple[object, ...], tmp_path: 
 
 
 def test_an_option_that_is_left_out_has_its_default() -> None:
-    asked = parse_inspection(by="sink", head=None, top=1, n=1, query=None, as_json=False)
-    assert asked == Inspection("sink", None, 1, 1, None, as_json=False)
+    asked = parse_inspection(by="sink", head=None, top=1, n=None, query=None, as_json=False)
+    assert asked == Inspection("sink", None, 1, None, None, as_json=False)
     with pytest.raises(UserError):
         parse_inspection(by="sink", head=None, top=1, n=0, query=None, as_json=False)
 

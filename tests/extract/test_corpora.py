@@ -132,6 +132,27 @@ def test_all_windows_of_any_documents(texts: list[str], keys: int, pack: bool, w
     assert there in message
 
 
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_document_of_any_length_is_tokenised_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, pack: bool
+) -> None:
+    """Their windows are those of the whole document; words without a space are cut anywhere."""
+    source = corpus(write_jsonl(tmp_path / "a.jsonl", [text(300), "x" * 500, text(5)]), pack=pack)
+    whole, lengths, encode = windows(source, sequences=20), [], corpora.encode_text
+
+    def measure(tokenizer: Any, given: str) -> list[int]:
+        lengths.append(len(given))
+        return encode(tokenizer, given)
+
+    monkeypatch.setattr(corpora, "encode_text", measure)
+    monkeypatch.setattr(corpora, "PIECE", 200)
+    corpora._select_windows_once.cache_clear()
+    in_pieces = windows(source, sequences=20)
+    np.testing.assert_array_equal(in_pieces.tokens, whole.tokens)
+    assert max(lengths) == 200
+    assert (in_pieces.documents_read, in_pieces.documents_skipped) == (whole.documents_read, whole.documents_skipped)
+
+
 def test_short_documents_are_skipped_and_counted_unless_packed(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path / "short.jsonl", [text(1, seed) for seed in range(40)] + [text(400)])
     chosen = windows(corpus(path), sequences=3)
