@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.assets.loading import suspend_gc
@@ -138,19 +139,23 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection:
 
 
 def read_lines() -> Iterator[str]:
-    """The lines of standard input that are not blank, without their ends and a byte order mark, as they arrive."""
+    """The lines of standard input that are not blank, without their ends and a byte order mark, as they arrive.
+
+    Raises
+    ------
+    UserError
+        At a line of more than ``TEXT_BYTES`` characters, of which no more are read, since it may have no end.
+    """
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # what is no text is refused as one text, not as all
     if sys.stdin.isatty():
         _announce("reading texts, one per line; Ctrl-D ends")
-    number = 0
-    while line := sys.stdin.readline(TEXT_BYTES + 1):
-        number += 1
+    for number, line in enumerate(iter(partial(sys.stdin.readline, TEXT_BYTES + 1), ""), start=1):
         if len(line) > TEXT_BYTES:
             msg = f"Line {number} of standard input has more than {TEXT_BYTES:,} bytes; give shorter texts"
             raise UserError(msg)
         if line.strip():
-            yield line.rstrip("\r\n")
+            yield line.removeprefix("\ufeff").rstrip("\r\n")
 
 
 def _announce(what: str) -> None:
