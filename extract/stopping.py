@@ -30,7 +30,7 @@ def run_stoppable(work: Callable[[], T]) -> T:
     """
     if current_thread() is not main_thread():
         return work()
-    stop, begin, begun = Event(), Event(), False
+    stop, begin, started = Event(), Event(), False
     made: Future[T] = Future()
 
     def do_work() -> None:
@@ -44,13 +44,13 @@ def run_stoppable(work: Callable[[], T]) -> T:
 
     try:
         Thread(target=copy_context().run, args=(do_work,), name="stoppable").start()
-        begun = True  # if the interrupt comes earlier, the thread may not exist, and if it does, it begins nothing
+        started = True  # if the interrupt comes earlier, the thread may not exist, and if it does, it begins nothing
         begin.set()
         return made.result()
     finally:
         stop.set()
         begin.set()
-        if begun:
+        if started:
             made.exception()
 
 
