@@ -23,7 +23,7 @@ from extract.batches import is_finite
 from extract.buffers import find_widest
 from extract.capture import PROBE_TOKENS, Capture, capture, probe
 from extract.decoding import decode_sequences, encode_text, name_tokens
-from extract.hub import Shared, silence_libraries
+from extract.hub import ProcessContext, silence_libraries
 from extract.implementations import lock_model
 from extract.language_models import check_wrapper, find_most_tokens, unwrap
 from extract.settings import TEXT_BYTES
@@ -334,7 +334,7 @@ def _run_uncompiled() -> Iterator[None]:
         yield
 
 
-_uncompiled = Shared(_run_uncompiled)
+_uncompiled = ProcessContext(_run_uncompiled)
 
 
 @contextmanager

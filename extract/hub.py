@@ -101,7 +101,7 @@ def summarise_error(error: BaseException) -> str:
     return _QUERY.sub(r"\1", said.rstrip("."))
 
 
-class Shared(ContextDecorator):
+class ProcessContext(ContextDecorator):
     """A context that changes the whole process: entered by the first thread inside, left by the last; a decorator too.
 
     If each thread restored what it found, one would restore what another had changed.
@@ -146,10 +146,10 @@ def _silence() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
-_silent = Shared(_silence)
+_silent = ProcessContext(_silence)
 
 
-def silence_libraries() -> Shared:
+def silence_libraries() -> ProcessContext:
     """Silence the logs of transformers and the hub client, and the progress bars of loading weights.
 
     Progress bars of downloads stay; the hub client shows them only on a terminal. A context and a decorator, which may
