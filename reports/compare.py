@@ -8,6 +8,7 @@ import duckdb
 from reports import listings
 from reports.figures import across, families, find_source
 from reports.findings import claims as claims_findings
+from reports.findings import headlines as headlines_findings
 from reports.findings import settings as settings_findings
 from reports.rendering import render, unvalidated
 from storage.files.staging import write_atomically
@@ -49,12 +50,19 @@ def write_comparison(
     claims = {source.study: source.ask_study("claims").rows() for source in sources}
     shared = set.intersection(*({row["claim"] for row in rows} for rows in claims.values()))
     claims = {study: [row for row in rows if row["claim"] in shared] for study, rows in claims.items()}
+    answers = {
+        source.study: headlines_findings.judge_separation(
+            source.overview, source.ask_study("claims").rows(), source.ask_study("measures").rows()
+        )
+        for source in sources
+    }
     html = render(
         "compare.html.j2",
         across.build_sections(sources) + (families.build_sections(together, ordered=False) if together else ()),
         name="+".join(studies),
         studies=[(source.study, reports.get(source.study)) for source in sources],
         home=home,
+        answers=headlines_findings.describe_answers(answers),
         agreement=claims_findings.describe_agreement(claims),
         claims=listings.tabulate_studies(claims),
         settings=listings.tabulate_settings(

@@ -157,6 +157,11 @@ def describe_separation(separation: Separation) -> str:
     return f"{QUESTION} {separation.answer}.{recall}"
 
 
+def describe_answers(answers: Mapping[str, Separation]) -> str:
+    """The answers of several studies, by name, in a sentence."""
+    return f"{QUESTION} {'; '.join(f'{study}: {one.answer.lower()}' for study, one in answers.items())}."
+
+
 def list_gaps(study: Row, claims: Sequence[Row]) -> list[str]:
     """What cannot be told of a study, and why (``study_overview``, ``claims``)."""
     return [*_iterate_gaps(study, any(row["twin"] for row in claims))]

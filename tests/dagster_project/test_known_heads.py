@@ -104,6 +104,16 @@ def test_copies_are_judged_in_the_probe_and_all_else_in_the_text(labelled: duckd
     assert labelled.execute(both).fetchall() == [("corpus", 8 * 6), ("probe", 8 * 6)]
 
 
+def test_no_head_copies_without_a_probe(labelled: duckdb.DuckDBPyConnection) -> None:
+    """Not even if it does in the text, in which most heads that copy find nothing to copy."""
+    labelled.execute("BEGIN")
+    labelled.execute("DELETE FROM head_pattern_means WHERE text = 'corpus' AND pattern = 'induction'")
+    labelled.execute("UPDATE head_pattern_means SET text = 'corpus' WHERE pattern = 'induction'")
+    labels = {label for (label,) in labelled.execute("SELECT label FROM label_patterns()").fetchall()}
+    labelled.execute("ROLLBACK")
+    assert labels == KNOWN.keys() - {"induction"}
+
+
 def test_rows_with_something_to_match_are_kept_apart(labelled: duckdb.DuckDBPyConnection) -> None:
     """The induction head finds what it looks for in the second half of the probe, and no sink in either half."""
     (found,) = labelled.execute(

@@ -113,7 +113,10 @@ def test_settings_and_links(pair: Path) -> None:
     links = [attributes["href"] for attributes, _ in page.find("a")]
     assert links.count("../index.html") == 2
     assert "../reports/first.html" in links
-    assert "three (not written)" in page.text("p", **{"class": "lead"})
+    lead = page.text("p", **{"class": "lead"})
+    assert "three (not written)" in lead
+    assert "Does the geometry of its heads separate what they select? " in lead
+    assert re.search(r"three: (yes|partly|no|undecided: [a-z, ]+|not known)[;.]", lead)
     targets = {attributes["id"] for _, attributes, _ in page.elements if "id" in attributes}
     assert {link[1:] for link in links if link.startswith("#")} <= targets
 

@@ -62,10 +62,14 @@ def test_the_page_of_a_real_model_is_short_and_every_label_can_be_read(
 
 
 def assert_short(browser: Browser, page: Path) -> None:
-    browser.wide(1280, 900)
+    """The whole page, and its first screen: terms, answer and facts are seen without scrolling."""
+    browser.wide(1280, 800)
     try:
         browser.open(page)
         browser.wait(READY, 120)
+        told = "[...document.querySelectorAll('.terms div, .answer, .outstanding li')]"
+        assert browser.run(f"return {told}.every(one => one.getBoundingClientRect().bottom <= innerHeight)")
+        assert browser.run("return document.querySelectorAll('.outstanding li').length") > 1
         words, height = browser.run(COUNTED), browser.run("return document.documentElement.scrollHeight")
     finally:
         browser.as_opened()
