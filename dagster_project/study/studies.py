@@ -129,6 +129,12 @@ def _resolve_study(home: Home, name: str, shipped: Entries, own: Entries) -> Stu
                 f"another name, or set twin: {name} in '{owner}'"
             )
             raise UserError(msg)
+        if not is_valid_name(name):
+            msg = (
+                f"The name of the study '{owner}' leaves no room for that of its twin, '{name}'; use up to "
+                f"{len(owner) - len(name) + 64} characters, or leave out the twin"
+            )
+            raise UserError(msg)
         return make_random_twin(_resolve_study(home, owner, shipped, own))
     path, of_file = (locate_shipped_file(), shipped) if name in shipped.studies else (home.studies_file, own)
     return parse_study(name, _anchor_paths(of_file.studies[name], path.parent), path)

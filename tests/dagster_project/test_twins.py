@@ -107,6 +107,7 @@ RANDOM_MODEL = {"id": "embedded", "weights": "random"}
             "its model is some/where, not embedded",
         ),
         ({"mine": {**GIVEN, "twin": "random"}, "mine-random": GIVEN}, "has the name of the twin"),
+        ({"mine": GIVEN, "m" * 58: {**GIVEN, "twin": "random"}}, "use up to 57 characters, or leave out the twin"),
         (
             {"mine": {**GIVEN, "model": RANDOM_MODEL, "twin": "random"}},
             "only a model with trained weights can have a twin",
