@@ -22,6 +22,9 @@ from geometry.quantities import PATTERNS
 
 T = TypeVar("T")
 
+Patterns = tuple[Tensor, Tensor, Tensor]
+"""What the heads of a layer look at, (B, H, P), its chance, (B, P), and the number of queries of each, (B, P)."""
+
 QUERY_BLOCK = 128
 """Queries computed at a time if SDPA cannot compute the layer's output."""
 
@@ -80,11 +83,12 @@ def compute_received_attention(query: Tensor, key: Tensor, how: Weighting) -> Te
     return received / torch.arange(keys, 0, -1, device=key.device)
 
 
-def compute_head_patterns(query: Tensor, key: Tensor, tokens: Tensor, how: Weighting) -> tuple[Tensor, Tensor]:
-    """Means of ``geometry.patterns`` over all queries but the first, and their chance, float32 (B, H, P) and (B, P).
+def compute_head_patterns(query: Tensor, key: Tensor, tokens: Tensor, how: Weighting) -> Patterns:
+    """Means of ``geometry.patterns`` over all queries but the first, float32 (B, H, P), and their chance, (B, P).
 
-    NaN where a sequence has no row of a pattern. ``tokens`` are the ids of the keys, (B, K). On the CPU, sequences are
-    divided among PyTorch's threads. The numbers of a block of queries of a sequence are in memory at a time.
+    Also returns the number of queries of each pattern, (B, P); where it is 0, the others are NaN. ``tokens`` are the
+    ids of the keys, (B, K). On the CPU, sequences are divided among PyTorch's threads. The numbers of a block of
+    queries of a sequence are in memory at a time.
     """
     sinks = None if how.s_aux is None else pad(how.s_aux.float(), (0, 1), value=float("-inf"))
 
@@ -93,8 +97,9 @@ def compute_head_patterns(query: Tensor, key: Tensor, tokens: Tensor, how: Weigh
         return _sum_sequence(query[index], key[index].float(), tokens[index], replace(how, mask=mask, s_aux=sinks))
 
     sums = torch.stack(run_on_threads(sum_sequence, len(query), query.device))
-    means = sums / count_rows(tokens)[:, None]
-    return means[:, :-1], means[:, -1]
+    counts = count_rows(tokens, None if how.mask is None else how.mask[:, 0, :, 0])
+    means = sums / counts[:, None]
+    return means[:, :-1], means[:, -1], counts
 
 
 def run_on_threads(function: Callable[[int], T], count: int, device: torch.device) -> list[T]:

@@ -70,10 +70,11 @@ def estimate_batch_bytes(
     """Bytes of the captured tensors of one batch: value states in ``dtype``, all else in float32.
 
     Each query of a head has a weight for each key, and one for the learned sink; ``received`` attention adds a number
-    for each key of a head. The patterns of a head take ``len(PATTERNS)`` numbers, as does their chance in a layer.
+    for each key of a head. The patterns of a head take ``len(PATTERNS)`` numbers, as do their chance and the numbers of
+    their queries in a layer.
     """
     size = find_widest(layers)
-    numbers = size.heads * (queries * (keys + 1) + received * keys) + (size.heads + 1) * len(PATTERNS)
+    numbers = size.heads * (queries * (keys + 1) + received * keys) + (size.heads + 2) * len(PATTERNS)
     of_values = size.kv_heads * keys * size.head_dim * dtype.itemsize
     return batch * len(layers) * (numbers * torch.float32.itemsize + of_values)
 
@@ -178,6 +179,7 @@ class _Reader:
                 probed = {
                     "probe_patterns": tensor_entries.patterns.clone(),
                     "probe_chance": tensor_entries.chance.clone(),
+                    "probe_queries": tensor_entries.pattern_queries.clone(),
                 }
             return self._capture(tokens), probed
         except (RuntimeError, MemoryError) as error:

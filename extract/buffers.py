@@ -26,12 +26,13 @@ AXES = {
     "received": "bhk",
     "patterns": "bhp",
     "chance": "bp",
+    "pattern_queries": "bp",
 }
 """Axes of the tensors of one layer: sequence (b), query (q), query head (h), KV head (g), key (k), element of a value
 state (d), pattern (p)."""
 
-Patterns = tuple[Tensor, Tensor]
-"""What the heads of a layer look at, (B, H, P), and its chance, (B, P)."""
+OF_PATTERNS = ("patterns", "chance", "pattern_queries")
+"""The tensors of ``extract.attention.Patterns``, in its order."""
 
 
 class Buffers:
@@ -100,7 +101,7 @@ class Buffers:
         values: Tensor,
         learned_sink: Tensor | None = None,
         received: Tensor | None = None,
-        patterns: Patterns | None = None,
+        patterns: Sequence[Tensor] | None = None,
     ) -> None:
         """Copy the tensors of one layer, with the axes of ``AXES``, of at most as many sequences as fit.
 
@@ -116,14 +117,14 @@ class Buffers:
         sinks = weights.new_zeros(weights.shape[:3]) if learned_sink is None else learned_sink
         given = {"weights": weights, "values": values, "learned_sink": sinks}
         given |= {"received": received} if received is not None and "received" in self.tensors else {}
-        given |= {} if patterns is None else dict(zip(("patterns", "chance"), patterns, strict=True))
+        given |= {} if patterns is None else dict(zip(OF_PATTERNS, patterns, strict=True))
         batch, room = len(weights), self._lengths["b"]
         new_shapes = {name: tuple(new.shape) for name, new in given.items()}
         shapes = {name: (batch, *self._compute_shape(name, self.layers[layer])[1:]) for name in given}
         if batch > room or new_shapes != shapes:
             msg = f"layer {layer} has the shapes {new_shapes}, expected {shapes} and at most {room} sequences"
             raise ValueError(msg)
-        for name in () if patterns else ("patterns", "chance"):
+        for name in () if patterns else OF_PATTERNS:
             self.tensors[name][layer, :batch] = torch.nan
         for name, new in given.items():
             self._copy(self.tensors[name][layer, :batch], new)

@@ -25,6 +25,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from extract import two_pass
 from extract.attention import (
+    Patterns,
     Weighting,
     attend,
     compute_head_patterns,
@@ -33,7 +34,7 @@ from extract.attention import (
     find_visible_keys,
     group_by_kv_head,
 )
-from extract.buffers import Buffers, Patterns
+from extract.buffers import Buffers
 from extract.hub import summarise_error
 from extract.implementations import find_own_attention, restore_attention
 from extract.kinds import OTHER_KINDS, list_layer_kinds
@@ -93,6 +94,8 @@ class Capture:
     """Mean weights on the keys of ``geometry.patterns``, float32 (L, B, H, P)."""
     chance: Tensor
     """The same for uniform weights, float32 (L, B, P)."""
+    pattern_queries: Tensor
+    """Number of queries over which both are means, float32 (L, B, P)."""
     buffers: Buffers
     """The memory of the tensors."""
     received: Tensor | None = None

@@ -4,8 +4,7 @@ Holds ``explain_staleness`` and ``explain_replacement``, and the provenance that
 compare. The hashes of models and corpora are computed in ``extract.identity``.
 
 Importing this module loads none of torch, transformers and datasets, and neither does a check of a finished store. An
-unfinished store is compared with the libraries and the device that would continue it, which loads torch; a store that
-does not record the files of its tokenizer needs transformers to read the tokenizer.
+unfinished store is compared with the libraries and the device that would continue it, which loads torch.
 """
 
 from collections.abc import Mapping
@@ -22,7 +21,7 @@ from extract.identity import (
     is_local_model,
     open_model,
 )
-from extract.settings import EXTRACTION_VERSION, SAME_NUMBERS, SYNTHETIC, ExtractionSettings, describe_changes
+from extract.settings import EXTRACTION_VERSION, SYNTHETIC, ExtractionSettings, describe_changes
 from storage.errors import NewerError, UserError, refuse_newer
 from storage.files.places import Place
 from storage.zarr.arrays import TENSORS
@@ -46,7 +45,8 @@ CHANGED = {
     ("model", "architecture"): "the model's architecture has changed",
     ("model", "initialised_by"): "the libraries that draw the model's random weights have changed",
     ("tokenizer", "sha256"): "the model's tokenizer has changed",
-    ("tokenizer", "bos"): "the model's tokenizer has changed",
+    ("tokenizer", "start"): "the model's tokenizer has changed",
+    ("tokenizer", "end"): "the model's tokenizer has changed",
     ("tokenizer", OTHER_FILES): "the model's tokenizer has changed",
 }
 """The reason shown for each input that differs."""
@@ -108,7 +108,7 @@ def explain_replacement(settings: ExtractionSettings, *, study: str, path: Place
     was = store.provenance
     version_was = was.get(VERSION, UNRECORDED)
     refuse_newer(f"The store {path}", version_was, EXTRACTION_VERSION, study)
-    if version_was not in {EXTRACTION_VERSION, *SAME_NUMBERS}:
+    if version_was != EXTRACTION_VERSION:
         return f"made by version {version_was} of its code, now {EXTRACTION_VERSION}"
     now = match_recorded(settings, build_provenance(settings, study, _find_inputs(settings, was["inputs"])), was)
     if changed := "; ".join(describe_changes(now["settings"], was["settings"])):
@@ -139,23 +139,15 @@ def match_recorded(settings: ExtractionSettings, now: Mapping[str, Any], was: Ma
     """The provenance ``now``, made equal to the recorded one, ``was``, where a difference does not matter.
 
     Local inputs with an unchanged hash keep the recorded path: a model or text that has only been moved is the same.
-    Hashes that an earlier version of the program did not record are left out. Versions in ``SAME_NUMBERS`` computed the
-    same numbers, so their stores are continued and keep their version.
     """
     local = {"model": is_local_model(settings.model), "corpus": is_local_corpus(settings.corpus)}
     known, inputs = dict(now["settings"]), {part: dict(fields) for part, fields in now["inputs"].items()}
     for part, fields in inputs.items():
-        if OTHER_FILES not in was["inputs"].get(part, {}):
-            fields.pop(OTHER_FILES, None)
         digest, path = fields.get("sha256"), {"id": was["settings"].get(part, {}).get("id")}
         if local.get(part) and digest and digest == was["inputs"][part].get("sha256"):
             known[part] = known[part] | path
             inputs[part] = fields | (path if "id" in fields else {})
-    made = {**now, "settings": known, "inputs": inputs}
-    if was.get(VERSION, UNRECORDED) in SAME_NUMBERS:
-        del made[VERSION]
-        made |= {VERSION: was[VERSION]} if VERSION in was else {}
-    return made
+    return {**now, "settings": known, "inputs": inputs}
 
 
 def combine_inputs(settings: ExtractionSettings, known: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
@@ -171,22 +163,18 @@ def _find_inputs(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[s
     if settings.model.id == SYNTHETIC:
         return dict(SYNTHETIC_INPUTS)
     if is_local_model(settings.model):
-        return combine_inputs(settings, _describe_model(settings, was), was)
+        return combine_inputs(settings, _describe_model(settings), was)
     known = {part: was[part] for part in ("model", "tokenizer") if part in was}
     return combine_inputs(settings, known | {"model": known["model"] | describe_changed_weights(settings)}, was)
 
 
-def _describe_model(settings: ExtractionSettings, was: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_model(settings: ExtractionSettings) -> dict[str, Any]:
     """A local model and its tokenizer as they are now, identified by the hashes of their files."""
     model = open_model(settings.model)
     known: dict[str, Any] = describe_model(model, settings)
     named = model.config.get("architectures") if isinstance(model, Checkpoint) else None
     if isinstance(named, list) and named:
         known["model"]["architecture"] = named[0]
-    if OTHER_FILES not in was.get("tokenizer", {}):
-        from extract.models import describe
-
-        known["tokenizer"] |= describe(settings.model_copy(update={"device": "cpu"})).provenance["tokenizer"]
     return known
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedModel
 
+from extract.attention import Patterns
 from extract.implementations import restore_attention
 from extract.kinds import find_first_keys
 from extract.models import is_out_of_memory
@@ -101,7 +102,7 @@ class _SeenRows:
         self.positions = torch.arange(tokens.shape[1], device=tokens.device)
         self.rows: list[dict[int, Tensor]] = [{} for _ in first_keys[0]]
         """By layer and query, weights (B, H, K)."""
-        self.sums: Tensor | float = 0.0
+        self.sums = torch.zeros(1, device=tokens.device)
         """Of the patterns of the heads of all layers, and of uniform weights in each, (B, L * H + L, P)."""
         self.received = torch.zeros(1, device=tokens.device)
         """Sums of the weights that each key gets in the heads of all layers, (B, L * H, K)."""
@@ -131,11 +132,14 @@ class _SeenRows:
         """The weights of the chosen queries by layer, float32 (B, Q, H, K)."""
         return [torch.stack([of_layer[query] for query in self.queries.tolist()], dim=1) for of_layer in self.rows]
 
-    def measure_patterns(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The patterns of all queries by layer, (B, H, P), and their chance, (B, P)."""
+    def measure_patterns(self) -> Iterator[Patterns]:
+        """What the heads look at by layer."""
         layers = len(self.rows)
-        means = self.sums / count_rows(self.tokens)[:, None]
-        return zip(means[:, :-layers].chunk(layers, dim=1), means[:, -layers:].unbind(dim=1), strict=True)
+        chances = self.sums[:, -layers:].unbind(dim=1)
+        by_layer = zip(self.sums[:, :-layers].chunk(layers, dim=1), chances, self.first_keys.T, strict=True)
+        for sums, chance, first_keys in by_layer:
+            counts = count_rows(self.tokens, (first_keys == 0)[None])
+            yield sums / counts[:, None], chance / counts, counts
 
     def average_received(self) -> Sequence[Tensor]:
         """The mean weight that a key gets from the queries at and after it, by layer, (B, H, K)."""

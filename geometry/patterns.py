@@ -2,13 +2,13 @@
 
 For the query at position q, q ≥ 1, of tokens x, the weight on
 
-- ``sink``: position 0;
+- ``sink``: position 0, in the rows whose window does not hide it;
 - ``self``: position q;
 - ``previous``: position q − 1;
 - ``local``: the last ``LOCAL_KEYS`` positions up to q;
 - ``duplicate``: every j < q with x_j = x_q, in rows that have one;
 - ``induction``: every j + 1 with such a j, in the same rows;
-- ``sink_matched``, ``sink_unmatched``: position 0, in the rows that have such a j, and in those that have none;
+- ``sink_matched``, ``sink_unmatched``: as ``sink``, in the rows that have such a j, and in those that have none;
 
 and ``entropy``, −Σ α ln α over ln(q + 1). The definitions of ``duplicate``, ``induction`` and ``previous`` are those of
 ``detect_head`` in TransformerLens. Chance is what uniform weights over the keys that a query sees give on the same
@@ -88,13 +88,19 @@ def sum_in_passes(logits: Tensor, tokens: Tensor, rows: Tensor, sinks: Tensor) -
     return torch.stack([sums[name] for name in PATTERNS], dim=-1)
 
 
-def count_rows(tokens: Tensor) -> Tensor:
-    """Number of rows of each pattern in whole sequences of token ids (B, K), int64 (B, P)."""
-    ordered = tokens.sort(dim=-1).values
-    matched = (ordered[:, 1:] == ordered[:, :-1]).sum(dim=-1)  # all but the first occurrences
-    every = torch.full_like(matched, tokens.shape[1] - 1)
-    of_some = {"duplicate": matched, "induction": matched, "sink_matched": matched, "sink_unmatched": every - matched}
-    return torch.stack([of_some.get(name, every) for name in PATTERNS], dim=-1)
+def count_rows(tokens: Tensor, sees_sink: Tensor | None = None) -> Tensor:
+    """Number of rows of each pattern in whole sequences of token ids (B, K), int64 (B, P).
+
+    ``sees_sink`` is True where the query at a position sees position 0, (B or 1, K); None: everywhere.
+    """
+    ordered, place = tokens.sort(dim=-1, stable=True)
+    matched = torch.zeros_like(tokens, dtype=torch.bool)
+    matched.scatter_(-1, place[:, 1:], ordered[:, 1:] == ordered[:, :-1])  # all but the first occurrences
+    every = torch.ones_like(matched)
+    seen = every if sees_sink is None else sees_sink.expand_as(matched)
+    of_some = {"duplicate": matched, "induction": matched}
+    of_some |= {"sink": seen, "sink_matched": seen & matched, "sink_unmatched": seen & ~matched}
+    return torch.stack([of_some.get(name, every)[:, 1:].sum(dim=-1) for name in PATTERNS], dim=-1)
 
 
 def _sum_keys(exponentials: Tensor, scale: Tensor, tokens: Tensor, rows: Tensor) -> dict[str, Tensor]:

@@ -20,28 +20,32 @@ from storage.zarr.layers import find_present_heads
 Place = dict[str, NDArray[Any]]
 """Columns of the text, layer and head of a row."""
 
-TEXTS = {"corpus": ("head_patterns", "pattern_chance"), "probe": ("probe_patterns", "probe_chance")}
-"""The arrays of weights and of their chance, by the text that they were measured in."""
+TEXTS = {
+    "corpus": ("head_patterns", "pattern_chance", "pattern_queries"),
+    "probe": ("probe_patterns", "probe_chance", "probe_queries"),
+}
+"""The arrays of weights, of their chance and of the number of queries, by the text that they were measured in."""
 
 
 def compute_head_patterns(sources: Sources) -> Rows:
     """What heads look at in every sequence of the study and of its probe, and on average with its chance.
 
-    The patterns of all heads and sequences are in memory, 9 numbers each. There are no rows for a synthetic study and
-    for tensors of an earlier version, which have no patterns.
+    The patterns of all heads and sequences are in memory, 9 numbers each. There are no rows for a synthetic study,
+    which has no patterns.
     """
     layer, head = np.nonzero(find_present_heads(sources.tensors, "head"))
     parts = []
     for text, arrays in TEXTS.items():
-        weights, chance = (sources.tensors.read(name, slice(None)).astype(np.float64) for name in arrays)
+        weights, chance, queries = (sources.tensors.read(name, slice(None)).astype(np.float64) for name in arrays)
         if not np.isnan(weights).all():
-            parts.append((np.full(len(layer), text), layer, head, weights[:, layer, head], chance[:, layer]))
+            numbers = weights[:, layer, head], chance[:, layer], queries[:, layer]
+            parts.append((np.full(len(layer), text), layer, head, *numbers))
     if parts:
         texts, layers, heads = (np.concatenate([part[at] for part in parts]) for at in range(3))
         place = {"text": texts, "layer": layers.astype(np.int16), "head": heads.astype(np.int16)}
-        numbers = [np.concatenate([part[at] for part in parts], axis=1) for at in (3, 4)]
-        yield "head_patterns", build_batch(_build_sequence_columns(place, *numbers))
-        yield "head_pattern_means", build_batch(_build_mean_columns(place, *numbers))
+        weights, chance, queries = (np.concatenate([part[at] for part in parts], axis=1) for at in (3, 4, 5))
+        yield "head_patterns", build_batch(_build_sequence_columns(place, weights, chance))
+        yield "head_pattern_means", build_batch(_build_mean_columns(place, weights, chance, queries))
 
 
 def _build_sequence_columns(place: Place, weights: F64, chance: F64) -> dict[str, Any]:
@@ -55,11 +59,12 @@ def _build_sequence_columns(place: Place, weights: F64, chance: F64) -> dict[str
     }
 
 
-def _build_mean_columns(place: Place, weights: F64, chance: F64) -> dict[str, Any]:
-    """Columns of ``head_pattern_means`` from weights and chance (sequence, head of a text, pattern)."""
+def _build_mean_columns(place: Place, weights: F64, chance: F64, queries: F64) -> dict[str, Any]:
+    """Columns of ``head_pattern_means`` from weights, chance and queries (sequence, head of a text, pattern)."""
     index, pattern = (axis.ravel() for axis in np.indices(weights.shape[1:], dtype=np.int32))
     lift = compare_with_chance(weights, chance)
     numbers = {
+        "queries": queries.mean(axis=0),
         **estimate_mean(weights, SHARE).name_ends("share"),
         "chance": estimate_mean(chance).value,
         **lift.ratio.name_ends("lift"),

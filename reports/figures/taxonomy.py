@@ -81,7 +81,7 @@ def _build_patterns(source: Source) -> Figure:
         return draft.leave_empty(why)
     quantities = [name for name in pattern_findings.QUANTITIES if any(row["quantity"] == name for row in rows)]
     return draft.show(
-        pattern_findings.describe_patterns(rows),
+        pattern_findings.describe_patterns(rows, source.ask_study("queries_that_see_the_sink").rows()[0]),
         "Labels are those of the view head_labels: at least 0.4 of the weight, over all queries, on the sink, the "
         "query itself, the token before, the last eight, earlier copies (duplicate) or what followed them (induction), "
         "these two on repeated tokens, the others in the text, above chance; diffuse: nearly uniform weights. Each "

@@ -7,6 +7,7 @@ CREATE TABLE head_pattern_means (
 {{ key_columns("layer", "head") }}
     pattern VARCHAR NOT NULL, -- a column of head_patterns: 'sink', 'self', 'previous', …, 'entropy'
 {{ key_columns("sequences") }}
+    queries DOUBLE NOT NULL, -- number of queries over which the share of a sequence is a mean, on average over sequences [0, inf)
 {{ interval_columns("share", "mean over sequences; NULL if none has such a query", "[0, 1]") }}
     chance DOUBLE, -- mean chance over sequences [0, 1]
 {{ interval_columns("lift", "mean share over mean chance; NULL if that is 0", "[0, inf)") }}

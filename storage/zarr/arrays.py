@@ -147,7 +147,8 @@ TENSORS: tuple[ArraySpec, ...] = (
         ("sequence", "layer", "head", "pattern"),
         "float32",
         "share",
-        f"what a head looks at, over all queries after the first: {', '.join(quantities.PATTERNS)}; NaN without a row",
+        f"what a head looks at, over all queries after the first (sinks: those that see it): "
+        f"{', '.join(quantities.PATTERNS)}; NaN without a query",
         whole=("layer", "head", "pattern"),
         optional=True,
     ),
@@ -157,6 +158,15 @@ TENSORS: tuple[ArraySpec, ...] = (
         "float32",
         "share",
         "head_patterns of uniform weights over the keys that the layer's queries see",
+        whole=("layer", "pattern"),
+        optional=True,
+    ),
+    ArraySpec(
+        "pattern_queries",
+        ("sequence", "layer", "pattern"),
+        "float32",
+        "queries",
+        "number of queries over which head_patterns and pattern_chance are means",
         whole=("layer", "pattern"),
         optional=True,
     ),
@@ -175,6 +185,15 @@ TENSORS: tuple[ArraySpec, ...] = (
         "float32",
         "share",
         "pattern_chance in that sequence",
+        whole=("layer", "pattern"),
+        optional=True,
+    ),
+    ArraySpec(
+        "probe_queries",
+        ("sequence", "layer", "pattern"),
+        "float32",
+        "queries",
+        "pattern_queries in that sequence",
         whole=("layer", "pattern"),
         optional=True,
     ),
@@ -226,11 +245,12 @@ def build_tensor_specs(
     sink_measure
         Whether ``received_attention`` is stored.
     probe
-        Whether ``probe_patterns`` and ``probe_chance`` are stored.
+        Whether ``probe_patterns``, ``probe_chance`` and ``probe_queries`` are stored.
     """
     widened = np.dtype(values).itemsize > 2 and computed != "float32"
     compression: Compression = "blosclz" if widened else "none"
-    requested = {"received_attention": sink_measure, "probe_patterns": probe, "probe_chance": probe}
+    of_probe = dict.fromkeys(("probe_patterns", "probe_chance", "probe_queries"), probe)
+    requested = {"received_attention": sink_measure, **of_probe}
     return tuple(
         replace(spec, dtype=values, compression=compression) if spec.name == "values" else spec
         for spec in TENSORS

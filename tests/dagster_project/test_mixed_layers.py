@@ -79,6 +79,8 @@ def drawn(sequence: int, layer: int, learned: float) -> Arrays:
         "pattern_chance": rng.uniform(0.1, 0.3, len(PATTERNS)).astype(np.float32),
         "probe_patterns": rng.uniform(0.3, 0.9, (size.heads, len(PATTERNS))).astype(np.float32),
         "probe_chance": rng.uniform(0.1, 0.3, len(PATTERNS)).astype(np.float32),
+        "pattern_queries": np.full(len(PATTERNS), KEYS - 1, np.float32),
+        "probe_queries": np.full(len(PATTERNS), KEYS - 1, np.float32),
     }
 
 
@@ -96,7 +98,8 @@ def padded(sequence: int, layers: tuple[int, ...], sizes: dict[str, int], learne
         arrays["first_key"][:, index] = own["first_key"]
         arrays["head_patterns"][index, : size.heads] = own["head_patterns"]
         arrays["probe_patterns"][index, : size.heads] = own["probe_patterns"]
-        arrays["pattern_chance"][index], arrays["probe_chance"][index] = own["pattern_chance"], own["probe_chance"]
+        for name in ("pattern_chance", "probe_chance", "pattern_queries", "probe_queries"):
+            arrays[name][index] = own[name]
     arrays["query_position"][:], arrays["batch"][...] = QUERIES, 1
     arrays["tokens"][:] = np.arange(KEYS) % 7
     return arrays

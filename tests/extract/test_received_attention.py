@@ -125,11 +125,14 @@ def test_patterns_are_what_the_definition_makes_of_eager_s_matrices(
     found = capture(model_of(family.name), attention_of(family.name), ids(), QUERIES)
     for layer, weights in plain_of(family.name).weights.items():
         heads = weights.shape[1]
-        np.testing.assert_allclose(found.patterns[layer, :, :heads], measure_all(weights, ids()), atol=OF_PATTERNS)
+        sees = (weights[..., 0] > 0).any(dim=1).any(dim=0).tolist()
+        exact = measure_all(weights, ids(), sees)
+        np.testing.assert_allclose(found.patterns[layer, :, :heads], exact, atol=OF_PATTERNS)
+        assert (found.pattern_queries[layer, :, PATTERNS.index("sink")] == sum(sees[1:])).all()
         assert found.patterns[layer, :, heads:].isnan().all()
         visible = (weights > 0).any(dim=1, keepdim=True).double()
         uniform = visible / visible.sum(dim=-1, keepdim=True)
-        np.testing.assert_allclose(found.chance[layer], measure_all(uniform, ids())[:, 0], atol=OF_PATTERNS)
+        np.testing.assert_allclose(found.chance[layer], measure_all(uniform, ids(), sees)[:, 0], atol=OF_PATTERNS)
 
 
 def test_patterns_that_were_measured_before_do_not_stay() -> None:
@@ -137,7 +140,7 @@ def test_patterns_that_were_measured_before_do_not_stay() -> None:
     layers = attention_of("Llama 2, Llama 3").layers
     buffers = Buffers(layers, batch=1, queries=1, keys=4, dtype=torch.float32)
     given = torch.zeros(1, 1, 4, 4), torch.zeros(1, 2, 4, 16)
-    buffers.put(0, *given, patterns=(torch.ones(1, 4, len(PATTERNS)), torch.ones(1, len(PATTERNS))))
+    buffers.put(0, *given, patterns=(torch.ones(1, 4, len(PATTERNS)), *torch.ones(2, 1, len(PATTERNS))))
     assert (buffers.tensors["patterns"][0] == 1).all()
     buffers.put(0, *given)
     assert buffers.tensors["patterns"][0].isnan().all()

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from extract import models
-from extract.checkpoints import OTHER_FILES
 from extract.extraction import extract
 from extract.settings import ExtractionSettings
 from extract.standing import explain_replacement, explain_staleness
@@ -16,7 +14,7 @@ from extract.versions import list_versions
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
-from tests.extract.tiny import split_weights, text, tiny_tokenizer, write_checkpoint
+from tests.extract.tiny import split_weights, text, write_checkpoint
 from tests.storage.earlier import rewrite
 
 
@@ -125,34 +123,3 @@ def test_the_versions_are_those_of_the_imported_libraries() -> None:
     libraries = ("numpy", "tokenizers", "torch", "transformers", "zarr")
     assert {name: found[name] for name in libraries} == {name: __import__(name).__version__ for name in libraries}
     assert list(found) == sorted(found)
-
-
-def without_other_files(store: Path) -> None:
-    """Make a store what an earlier version of the program left, which did not record these hashes."""
-    was = provenance(store)
-    for part in ("model", "tokenizer"):
-        del was["inputs"][part][OTHER_FILES]
-    rewrite_provenance(store, was)
-
-
-def test_a_store_without_the_newer_hashes_is_compared_by_those_it_has(
-    copied: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    without_other_files(store)
-    assert stale(copied, store) is None
-    monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
-    assert extract(settings(copied), study="tiny", path=LocalPlace(store)).written == 0
-    for name in ("chat_template.jinja", "generation_config.json"):  # of which it knows nothing
-        (copied / "tiny" / name).write_text("{}")
-    assert stale(copied, store) is None
-    tiny_tokenizer(bos=False).save_pretrained(copied / "tiny")
-    assert stale(copied, store) == "the model's tokenizer has changed"
-
-
-def test_an_unfinished_store_without_the_newer_hashes_is_continued(inputs: Path, store: Path) -> None:
-    without_other_files(store)
-    opened = SequenceStore.open(LocalPlace(store), TENSORS)
-    opened.array("finished")[1] = 0
-    assert stale(inputs, store) == "1 of 2 sequences missing"
-    assert extract(settings(inputs), study="tiny", path=LocalPlace(store)).written == 1
-    assert stale(inputs, store) is None

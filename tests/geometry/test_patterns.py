@@ -24,14 +24,14 @@ def draw(vocabulary: int, window: int = KEYS) -> tuple[Tensor, Tensor]:
     return weights, torch.randint(vocabulary, (2, KEYS), generator=generator)
 
 
-def measure_in_blocks(weights: Tensor, tokens: Tensor, size: int) -> Tensor:
+def measure_in_blocks(weights: Tensor, tokens: Tensor, size: int, window: int = KEYS) -> Tensor:
     """The patterns (B, H, P), from blocks of rows of which each has the keys up to its last row."""
     total = torch.zeros(*weights.shape[:2], len(PATTERNS))
     for rows in torch.arange(1, weights.shape[-1]).split(size):
         end = int(rows[-1]) + 1
         logits = weights[:, :, rows, :end].log().clamp(min=HIDDEN)
         total += torch.stack([sum_patterns(*of, rows) for of in zip(logits, tokens[:, :end], strict=True)])
-    return total / count_rows(tokens)[:, None]
+    return total / count_rows(tokens, torch.arange(KEYS)[None] < window)[:, None]
 
 
 @pytest.mark.parametrize("size", [1, 7, KEYS])
@@ -42,14 +42,26 @@ def test_blocks_of_rows_give_what_the_definition_gives_row_by_row(vocabulary: in
     np.testing.assert_allclose(found, measure_all(weights, tokens), atol=TOLERANCE)
 
 
+def test_a_sink_that_a_window_hides_is_left_out_and_not_counted_as_0() -> None:
+    weights, tokens = draw(6, window=9)
+    found = measure_in_blocks(weights, tokens, 7, window=9)
+    np.testing.assert_allclose(found, measure_all(weights, tokens, [q < 9 for q in range(KEYS)]), atol=TOLERANCE)
+    sinks = [PATTERNS.index(name) for name in PATTERNS if "sink" in name]
+    as_zero = measure_in_blocks(weights, tokens, 7)[..., sinks]
+    assert (found[..., sinks] - as_zero).amax(dim=(0, 1)).min() > 100 * TOLERANCE, "weights of 0 would be noticed"
+    assert count_rows(tokens, torch.arange(KEYS)[None] < 9)[:, PATTERNS.index("sink")].tolist() == [8, 8]
+    never = measure_in_blocks(*draw(6, window=1), 7, window=1)
+    assert [never[..., at].isnan().all().item() for at in range(len(PATTERNS))] == ["sink" in name for name in PATTERNS]
+
+
 @pytest.mark.parametrize("window", [3, KEYS])
 def test_chance_is_what_uniform_weights_give(window: int) -> None:
     _, tokens = draw(6)
     back = torch.arange(KEYS)[:, None] - torch.arange(KEYS)
     visible = ((back >= 0) & (back < window)).expand(2, 1, KEYS, KEYS)
     by_hand = visible.double() / torch.arange(1, KEYS + 1)[:, None].clamp(max=window)
-    found = measure_in_blocks(visible.float(), tokens, 7)
-    np.testing.assert_allclose(found, measure_all(by_hand, tokens), atol=TOLERANCE)
+    found = measure_in_blocks(visible.float(), tokens, 7, window)
+    np.testing.assert_allclose(found, measure_all(by_hand, tokens, [q < window for q in range(KEYS)]), atol=TOLERANCE)
 
 
 def look_at(target: torch.Tensor) -> Tensor:

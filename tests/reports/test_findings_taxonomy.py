@@ -242,17 +242,30 @@ def contrast(label: str, quantity: str, value: float, spread: float | None = 0.1
     return {"label": label, "quantity": quantity, "heads": 3, "value": value, **ends}
 
 
+SEEN = {"layers": 0, "all_layers": 18, "fewest": None, "most": None, "queries": 1023}
+"""A row of ``queries_that_see_the_sink`` of a model without windows."""
+
 CONTRASTS = [contrast("sink", "recall", -0.3), contrast("previous", "recall", 0.05), contrast("sink", "reset", 0.5)]
 
 
 def test_heads_are_counted_by_what_they_look_at_and_compared_with_the_others() -> None:
-    assert pattern_findings.describe_patterns(CONTRASTS) == (
+    told = pattern_findings.describe_patterns(CONTRASTS, SEEN)
+    assert told == (
         "Heads by what they look at: sink 3, previous 3; a head may have several labels, or none. The 95 % interval of "
         "the difference in Recall to all other heads excludes 0 for sink \u22120.3 (\u22120.4 to \u22120.2)."
     )
     unsure = [contrast("sink", "recall", -0.3, spread=None)]
-    assert pattern_findings.describe_patterns(CONTRASTS[::-1]) == pattern_findings.describe_patterns(CONTRASTS)
-    assert pattern_findings.describe_patterns(unsure).endswith("to all other heads excludes 0 for none.")
+    assert pattern_findings.describe_patterns(CONTRASTS[::-1], SEEN) == told
+    assert pattern_findings.describe_patterns(unsure, SEEN).endswith("to all other heads excludes 0 for none.")
+
+
+def test_it_is_told_on_how_many_queries_a_sink_that_windows_hide_is_measured() -> None:
+    hidden = SEEN | {"layers": 15, "fewest": 511, "most": 511}
+    assert pattern_findings.describe_patterns(CONTRASTS, hidden).endswith(
+        " In 15 of 18 layers a window hides position 0: weights on the sink are means over the 511 of 1,023 queries "
+        "that see it."
+    )
+    assert "over the 31 to 511 of 1,023" in pattern_findings.describe_hidden_sinks(hidden | {"fewest": 31})
 
 
 def test_the_table_of_patterns_has_a_row_for_each_label_and_a_dash_for_what_is_not_known() -> None:

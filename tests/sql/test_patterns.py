@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from geometry.quantities import PATTERNS
+from reports.queries import ask
 from tests.made_up import SMALL, MadeUp, warehouse
 from tests.reports.conftest import TWIN
 
@@ -66,6 +67,25 @@ def test_heads_at_chance_have_no_label_beyond_it(both: duckdb.DuckDBPyConnection
 def test_thresholds_decide(both: duckdb.DuckDBPyConnection) -> None:
     assert "previous" not in read_labels(both, "trained", "label_patterns(least_share := 0.95)")
     assert "diffuse" not in read_labels(both, "trained", "label_patterns(least_entropy := 1.01)")
+
+
+def test_a_sink_that_windows_hide_is_null_and_told_apart_from_0() -> None:
+    """Windows of 24, 14 and 1 of 24 keys: the sink is seen by 23, 13 and none of 23 queries after the first."""
+    with warehouse(MadeUp("hidden", first_keys=(0, 10, 23))) as connection:
+        of_sink = connection.execute(
+            "SELECT min(share), max(share), max(chance), min(queries), max(queries) FROM head_pattern_means "
+            "WHERE pattern = 'sink' AND head > 0 GROUP BY layer ORDER BY layer"
+        ).fetchall()
+        labels = "SELECT count(*) FROM head_labels WHERE label = 'sink' AND layer = 2"
+        (named,) = connection.execute(labels).fetchall()
+        seen = ask(connection, "queries_that_see_the_sink", study="hidden").rows()
+    for (low, high, chance, *queries), window in zip(of_sink[:2], (24, 14), strict=True):
+        uniform = fmean(1 / (query + 1) for query in range(1, window))
+        assert (low, high, chance) == pytest.approx((uniform, uniform, uniform))
+        assert queries == [window - 1, window - 1]
+    assert of_sink[2] == (None, None, None, 0, 0)
+    assert named == (0,)
+    assert seen == [{"layers": 2, "all_layers": 3, "fewest": 0, "most": 13, "queries": 23}]
 
 
 @pytest.mark.slow

@@ -181,7 +181,14 @@ def make_tables(
     tables["kinds_by_sequence"] = fill(BY_HEAD, heads, query=QUERY, label=named)
     share = np.where(kinds == resting, 0.8, 0.1)
     tables["head_pattern_means"] = fill(
-        ("layer", "head"), share.shape, text="corpus", pattern="sink", share_low=share - 0.05, lift=9.0, p_holm=1e-6
+        ("layer", "head"),
+        share.shape,
+        text="corpus",
+        pattern="sink",
+        queries=15,
+        share_low=share - 0.05,
+        lift=9.0,
+        p_holm=1e-6,
     )
     shape = (len(regimes), *heads)
     tables["regimes_by_sequence"] = fill(
