@@ -26,8 +26,9 @@ from extract.decoding import decode_sequences, encode_text, name_tokens
 from extract.hub import ProcessContext, silence_libraries
 from extract.implementations import lock_model
 from extract.language_models import check_wrapper, find_most_tokens, unwrap
-from extract.settings import TEXT_BYTES
+from extract.settings import TEXT_BYTES, Bos
 from extract.stopping import check_stopped, run_stoppable
+from extract.text_starts import find_start, spell_tokens
 from geometry.quantities import PATTERNS, TOP_KEYS
 from geometry.selection.layers import measure_layer
 from geometry.selection.metrics import follow_cosines
@@ -116,6 +117,7 @@ def analyze(
     n: int | None = None,
     query: int | None = None,
     count: int = TOP_KEYS,
+    bos: Bos = "auto",
 ) -> Analysis: ...
 
 
@@ -128,6 +130,7 @@ def analyze(
     n: int | None = None,
     query: int | None = None,
     count: int = TOP_KEYS,
+    bos: Bos = "auto",
 ) -> list[Analysis]: ...
 
 
@@ -139,6 +142,7 @@ def analyze(
     n: int | None = None,
     query: int | None = None,
     count: int = TOP_KEYS,
+    bos: Bos = "auto",
 ) -> Analysis | list[Analysis]:
     """Measure what every attention head of a model selects at one query of a text.
 
@@ -152,7 +156,7 @@ def analyze(
         computes the same, as PEFT's of LoRA does. It is left as it was, also by Ctrl-C; what ``torch.compile`` made of
         its parts is not used.
     tokenizer
-        Its tokenizer. The model reads BOS, if there is one, and the tokens of the text.
+        Its tokenizer. The model reads what it puts before a text, and the tokens of the text.
     text
         At least one token; or a list of such texts, which are read one after the other.
     n
@@ -162,6 +166,8 @@ def analyze(
         Position of the query; by default the last token.
     count
         Most rows of ``top_keys`` for each head.
+    bos
+        ``always``: the text begins with BOS even if the tokenizer puts none before it; ``never``: with nothing.
 
     Returns
     -------
@@ -200,8 +206,8 @@ def analyze(
     """
     _check_arguments(model, text, n=n, query=query, count=count)
     if isinstance(text, str):
-        return run_stoppable(lambda: _analyze(model, tokenizer, text, n, query, count))
-    return run_stoppable(lambda: list(_analyze_each(model, tokenizer, text, n, query, count)))
+        return run_stoppable(lambda: _analyze(model, tokenizer, text, n, query, count, bos))
+    return run_stoppable(lambda: list(_analyze_each(model, tokenizer, text, n, query, count, bos)))
 
 
 def _check_arguments(model: object, text: object, **numbers: object) -> None:
@@ -232,11 +238,12 @@ def _analyze_each(
     n: int | None,
     query: int | None,
     count: int,
+    bos: Bos,
 ) -> Iterator[Analysis]:
     """``analyze`` of each text; errors say which it is."""
     for number, text in enumerate(texts, start=1):
         try:
-            yield _analyze(model, tokenizer, text, n, query, count)
+            yield _analyze(model, tokenizer, text, n, query, count, bos)
         except (UserError, ValueError) as error:
             msg = f"{error} (text {number} of {len(texts)})"
             raise (UserError if isinstance(error, UserError) else ValueError)(msg) from error
@@ -249,10 +256,11 @@ def _analyze(
     n: int | None,
     query: int | None,
     count: int,
+    bos: Bos,
 ) -> Analysis:
     """``analyze`` of one text."""
     inner = unwrap(model)
-    ids = _encode(inner, tokenizer, text)
+    ids = _encode(inner, tokenizer, text, bos)
     at = len(ids) - 1 if query is None else int(query)
     if not 1 <= at < len(ids):
         msg = f"query must be from 1 to {len(ids) - 1}, the last position of the text, got {query}"
@@ -268,7 +276,7 @@ def _analyze(
     return Analysis(type(inner).__name__, at, size, **tables, top_keys=ranked, patterns=_list_patterns(captured))
 
 
-def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str) -> NDArray[np.int32]:
+def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text: str, bos: Bos) -> NDArray[np.int32]:
     """The token ids that the model reads, int32 (K,), as in a study."""
     try:
         size = max(len(text), len(text[:TEXT_BYTES].encode()))
@@ -278,12 +286,13 @@ def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text
     if size > TEXT_BYTES:
         msg = f"The text has more than {TEXT_BYTES:,} bytes; give a shorter text"
         raise UserError(msg)
-    start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    start = find_start(tokenizer, bos)
     ids = [*start, *encode_text(tokenizer, text)]
     config = model.config.get_text_config(decoder=True)
     most = find_most_tokens(model)
     if len(ids) < 2:
-        msg = f"The text has {count(len(ids), 'token')} with BOS, but a query needs a key before it; give a longer text"
+        before = f" with {' '.join(spell_tokens(tokenizer, start))} before it" if start else ""
+        msg = f"The text has {count(len(ids), 'token')}{before}, but a query needs a key before it; give a longer text"
         raise UserError(msg)
     if most is not None and len(ids) > most:
         msg = f"The text has {len(ids)} tokens, but {type(model).__name__} reads at most {most}; give a shorter text"

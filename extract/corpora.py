@@ -10,7 +10,7 @@ bytes, and the last windows that were chosen.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain, islice
@@ -23,7 +23,8 @@ from extract import readers, streams
 from extract.decoding import encode_text
 from extract.embedded.manual import list_topics
 from extract.identity import find_prose, hash_corpus, is_local_corpus
-from extract.settings import EMBEDDED, PROSE, REPEATED, CorpusSettings
+from extract.settings import EMBEDDED, PROSE, REPEATED, Bos, CorpusSettings
+from extract.text_starts import find_start, list_special_tokens, spell_tokens
 from storage.errors import UserError
 
 SHUFFLED = 1024
@@ -40,7 +41,7 @@ class Windows:
     """Equal-length token windows and how they were obtained."""
 
     tokens: NDArray[np.int32]
-    """Token ids, int32 (sequences, context_length); each window starts with BOS if the tokenizer has one."""
+    """Token ids, int32 (sequences, context_length); each window begins with those of ``text_starts.find_start``."""
     documents_read: int
     documents_skipped: int
     """Documents read that were too short for one window."""
@@ -48,36 +49,45 @@ class Windows:
     """Hash of the whole corpus; for a hub dataset and for random tokens, of ``tokens`` (little-endian)."""
     revision: str | None
     """Commit of a hub dataset that was read; None for any other corpus."""
+    special_tokens: int
+    """Special tokens that the tokenizer made of the text of the documents read."""
 
 
 @dataclass
 class _Counts:
-    """Documents, tokens and windows read so far."""
+    """Documents, tokens and windows read so far; ``special``: special tokens made of their text."""
 
     read: int = 0
     skipped: int = 0
     tokens: int = 0
+    special: int = 0
     windows: int = 0
 
 
 def select_windows(
-    corpus: CorpusSettings, tokenizer: PreTrainedTokenizerBase, context_length: int, sequences: int, seed: int
+    corpus: CorpusSettings,
+    tokenizer: PreTrainedTokenizerBase,
+    context_length: int,
+    sequences: int,
+    seed: int,
+    bos: Bos = "auto",
 ) -> Windows:
     """Choose ``sequences`` windows of ``context_length`` tokens, without padding; the same for the same ``seed``.
 
-    A document yields its consecutive windows, which do not overlap; documents shorter than one window are skipped and
-    counted. With ``corpus.pack``, documents are first joined end to end, separated by EOS if the tokenizer has one. The
+    A document yields its consecutive windows, which do not overlap, each after the tokens of
+    ``text_starts.find_start``; documents shorter than one window are skipped and counted. With ``corpus.pack``,
+    documents are first joined end to end, separated by EOS if the tokenizer has one. The
     choice is made in a shuffle buffer of ``SHUFFLED`` windows, so a large corpus is read only as far as needed. The
     last choice from a corpus that is hashed as a whole is kept, for the same choice again; callers must not change it.
 
     Raises
     ------
     UserError
-        If the corpus is missing, empty or cannot be read, or has too little text.
+        If the corpus is missing, empty or cannot be read, or has too little text; if the tokenizer has no such tokens.
     """
     checksum = hash_corpus(corpus)
     select = _select_windows_once if checksum else _select_windows
-    return select(corpus, checksum, tokenizer, context_length, sequences, seed)
+    return select(corpus, checksum, tokenizer, context_length, sequences, seed, bos)
 
 
 def _select_windows(
@@ -87,17 +97,18 @@ def _select_windows(
     context_length: int,
     sequences: int,
     seed: int,
+    bos: Bos,
 ) -> Windows:
     """As ``select_windows``, with the hash of the corpus, or None if it is not hashed as a whole."""
     counts = _Counts()
-    stream, revision = _shuffle_windows(corpus, tokenizer, context_length, seed, counts)
+    stream, revision = _shuffle_windows(corpus, tokenizer, context_length, seed, bos, counts)
     chosen = list(islice(stream, sequences))
     if len(chosen) < sequences:
         raise UserError(_describe_shortage(corpus, counts, context_length, sequences))
     tokens = np.stack(chosen)
     if checksum is None:
         checksum = hashlib.sha256(tokens.astype("<i4").tobytes()).hexdigest()
-    return Windows(tokens, counts.read, counts.skipped, checksum, revision)
+    return Windows(tokens, counts.read, counts.skipped, checksum, revision, counts.special)
 
 
 _select_windows_once = lru_cache(maxsize=1)(_select_windows)
@@ -105,7 +116,12 @@ _select_windows_once = lru_cache(maxsize=1)(_select_windows)
 
 
 def select_held_out(
-    corpus: CorpusSettings, tokenizer: PreTrainedTokenizerBase, used: NDArray[np.int32], seed: int, count: int
+    corpus: CorpusSettings,
+    tokenizer: PreTrainedTokenizerBase,
+    used: NDArray[np.int32],
+    seed: int,
+    count: int,
+    bos: Bos = "auto",
 ) -> NDArray[np.int32]:
     """The windows of a corpus that follow those a study has ``used``; the same for the same ``seed``.
 
@@ -131,7 +147,7 @@ def select_held_out(
         If the corpus cannot be read, does not begin with the study's windows, or has too little text after them.
     """
     counts, known = _Counts(), {row.tobytes() for row in used}
-    stream, _ = _shuffle_windows(corpus, tokenizer, used.shape[1], seed, counts)
+    stream, _ = _shuffle_windows(corpus, tokenizer, used.shape[1], seed, bos, counts)
     if not np.array_equal(list(islice(stream, len(used))), used):
         msg = (
             f"The corpus '{corpus.id}' or the tokenizer has changed since the study was extracted; "
@@ -169,48 +185,66 @@ def open_documents(corpus: CorpusSettings, seed: int) -> tuple[Iterator[str], st
 
 
 def _shuffle_windows(
-    corpus: CorpusSettings, tokenizer: PreTrainedTokenizerBase, context_length: int, seed: int, counts: _Counts
+    corpus: CorpusSettings,
+    tokenizer: PreTrainedTokenizerBase,
+    context_length: int,
+    seed: int,
+    bos: Bos,
+    counts: _Counts,
 ) -> tuple[Iterator[NDArray[np.int32]], str | None]:
     """All windows of a corpus in the order decided by ``seed``, and the commit of a hub dataset."""
+    start = find_start(tokenizer, bos)
+    if len(start) >= context_length:
+        msg = (
+            f"Every sequence begins with {' '.join(spell_tokens(tokenizer, start))}, which leaves no room for text in "
+            f"{context_length} tokens; raise context_length"
+        )
+        raise UserError(msg)
     if corpus.id == REPEATED:
-        return _repeat_tokens(tokenizer, context_length, seed), None
+        return _repeat_tokens(tokenizer, start, context_length, seed), None
     texts, revision = open_documents(corpus, seed)
-    stream = _cut_windows(texts, tokenizer, context_length, pack=corpus.pack, counts=counts)
+    stream = _cut_windows(texts, tokenizer, start, context_length, pack=corpus.pack, counts=counts)
     return streams.shuffle_buffered(stream, SHUFFLED, seed), revision
 
 
-def _repeat_tokens(tokenizer: PreTrainedTokenizerBase, context_length: int, seed: int) -> Iterator[NDArray[np.int32]]:
+def _repeat_tokens(
+    tokenizer: PreTrainedTokenizerBase, start: Sequence[int], context_length: int, seed: int
+) -> Iterator[NDArray[np.int32]]:
     """Endless windows (context_length,) of uniform random tokens without special ones, the first half twice.
 
-    The probe for duplicates and induction: BOS if the tokenizer has one, then half of the remaining tokens, then the
+    The probe for duplicates and induction: what every sequence begins with, then half of the remaining tokens, then the
     same again. If their number is odd, the first half has one token more, which is not repeated.
     """
     ids, generator = list_ordinary_tokens(tokenizer), np.random.default_rng(seed)
-    start = np.array([] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id], np.int32)
     while True:
         half = generator.choice(ids, -(-(context_length - len(start)) // 2))
-        yield np.concatenate((start, half, half))[:context_length]
+        yield np.concatenate((np.array(start, np.int32), half, half))[:context_length]
 
 
 def list_ordinary_tokens(tokenizer: PreTrainedTokenizerBase) -> NDArray[np.int32]:
     """The ids of all tokens that are not special, int32 (tokens,), ascending."""
-    special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
-    return np.array(sorted(set(tokenizer.get_vocab().values()) - special - set(tokenizer.all_special_ids)), np.int32)
+    return np.array(sorted(set(tokenizer.get_vocab().values()) - list_special_tokens(tokenizer)), np.int32)
 
 
 def _cut_windows(
-    texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, context_length: int, *, pack: bool, counts: _Counts
+    texts: Iterable[str],
+    tokenizer: PreTrainedTokenizerBase,
+    start: list[int],
+    context_length: int,
+    *,
+    pack: bool,
+    counts: _Counts,
 ) -> Iterator[NDArray[np.int32]]:
     """The windows (context_length,) of the documents in order; ``counts`` is updated."""
-    start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
     end = [] if tokenizer.eos_token_id is None or not pack else [tokenizer.eos_token_id]
-    size = context_length - len(start)
+    size, special = context_length - len(start), list_special_tokens(tokenizer)
     rest: list[int] = []
     for text in texts:
         counts.read += 1
         before = counts.windows
         for ids in chain(map(partial(encode_text, tokenizer), _cut_text(text)), [end]):
             counts.tokens += len(ids)
+            counts.special += 0 if ids is end else sum(index in special for index in ids)
             rest = rest + ids
             whole = len(rest) - len(rest) % size
             for first in range(0, whole, size):

@@ -26,7 +26,7 @@ Decode = Callable[[tuple[int, ...]], str]
 
 
 def encode_text(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
-    """The token ids of a text, without BOS or EOS.
+    """The token ids of a text, without any around it; the spelling of a special token in it is text.
 
     Raises
     ------
@@ -34,7 +34,9 @@ def encode_text(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
         If the tokenizer fails, as one does that has neither a token for a character nor one for unknown ones.
     """
     try:
-        ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True, verbose=False)[
+            "input_ids"
+        ]
     except Exception as error:  # the library raises no other type
         msg = (
             f"The model's tokenizer cannot read the text ({summarise_error(error)}); get the one that belongs to the "

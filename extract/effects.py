@@ -18,12 +18,11 @@ from extract import corpora, models
 from extract.ablation import LayerEffects, ablate, compute_mean_of_others, compute_mean_outputs
 from extract.budgets import SHARES, Heads
 from extract.capture import PROBE_TOKENS, Attention, probe
-from extract.checkpoints import OTHER_FILES
 from extract.hub import silence_libraries
 from extract.interventions import Recorder, Replacement, intervene, refuse_two_passes
 from extract.policies import Policy
 from extract.resuming import ResumableModel
-from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings
+from extract.settings import SYNTHETIC, Bos, CorpusSettings, ExtractionSettings
 from extract.sparsity import PolicyLosses, count_mass_keys, measure_policy_losses
 from storage.errors import UserError
 from storage.zarr.layers import list_attending_layers
@@ -40,6 +39,7 @@ class OpenedModel:
     corpus: CorpusSettings
     """The corpus of the study; a hub dataset at the commit that was read."""
     seed: int
+    bos: Bos
     tokens: NDArray[np.int32]
     """Token ids of all sequences of the study, (sequences, keys)."""
 
@@ -52,7 +52,7 @@ class OpenedModel:
 
     def select_held_out(self, count: int) -> NDArray[np.int32]:
         """``count`` sequences that the study has not read, int32 (count, keys); ``UserError`` if there are fewer."""
-        return corpora.select_held_out(self.corpus, self.tokenizer, self.tokens, self.seed, count)
+        return corpora.select_held_out(self.corpus, self.tokenizer, self.tokens, self.seed, count, self.bos)
 
 
 @silence_libraries()
@@ -72,8 +72,7 @@ def open_study(settings: ExtractionSettings, store: SequenceStore) -> OpenedMode
     inputs, tokens = store.require_complete().provenance["inputs"], store.read("tokens", slice(None))
     description = models.describe(_pin_commit(settings, inputs["model"].get("commit")))
     for name, now in description.provenance["model"].items():
-        unrecorded = name == OTHER_FILES and name not in inputs["model"]
-        if name != "id" and not unrecorded and now != inputs["model"].get(name):
+        if name != "id" and now != inputs["model"].get(name):
             msg = f"The model '{settings.model.id}' has changed since the study was extracted ({name}); "
             raise UserError(msg + "extract it again with --fresh")
     model = models.load(description)
@@ -81,7 +80,7 @@ def open_study(settings: ExtractionSettings, store: SequenceStore) -> OpenedMode
     refuse_two_passes(model, attention)
     read = inputs["corpus"].get("revision")
     corpus = settings.corpus.model_copy(update={"revision": read}) if read else settings.corpus
-    return OpenedModel(model, attention, description.tokenizer, corpus, settings.seed, tokens)
+    return OpenedModel(model, attention, description.tokenizer, corpus, settings.seed, settings.bos, tokens)
 
 
 def ablate_heads(

@@ -36,6 +36,7 @@ from extract.batches import (
 from extract.buffers import find_widest
 from extract.capture import PROBE_TOKENS, Attention, probe
 from extract.corpora import Windows
+from extract.decoding import decode_sequences
 from extract.hub import silence_libraries
 from extract.identity import SYNTHETIC_INPUTS
 from extract.models import Description
@@ -247,7 +248,7 @@ def _select_windows(settings: ExtractionSettings, corpus: CorpusSettings, descri
     length, sequences, seed = settings.context_length, settings.sequences, settings.seed
     windows: Windows = _read_once(
         f"corpus {corpus.model_dump_json()} of {settings.model_dump_json()}",
-        lambda: corpora.select_windows(corpus, description.tokenizer, length, sequences, seed),
+        lambda: corpora.select_windows(corpus, description.tokenizer, length, sequences, seed, settings.bos),
     )
     return windows
 
@@ -291,10 +292,8 @@ def _open_finished(task: _Task, description: Description) -> SequenceStore | Non
 def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]:
     """Compute and write the missing sequences; return the store and the number of sequences written."""
     settings = task.settings
-    if not description.provenance["tokenizer"]["bos"]:
-        name = escape_unprintable(settings.model.id)
-        logger.warning("the tokenizer of '%s' has no BOS: the first key of every sequence is an ordinary token", name)
     windows = _select_windows(settings, task.pin_corpus(), description)
+    _warn_of_text(description, windows)
     _check_vocabulary(description, windows.tokens)
     probe_tokens = _select_probe(settings, description)
     model = models.load(description)
@@ -310,6 +309,22 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
         store = task.open_store(sizes, attention.layers, inputs, describe_device(description.device))
         _write_all(_iterate_batches(first, read), partial(_write, store, settings), _make_bar(task, missing))
     return store, len(missing)
+
+
+def _warn_of_text(description: Description, windows: Windows) -> None:
+    """Say what position 0 is unless it is BOS, and how many special tokens were made of text."""
+    name, start = escape_unprintable(description.source.name), description.provenance["tokenizer"]["start"]
+    if not start:
+        first = escape_unprintable(repr(next(decode_sequences(description.tokenizer, windows.tokens[:1]))[0]))
+        logger.warning(
+            "sequences of '%s' begin with no special token: position 0 is text, %s in the first", name, first
+        )
+    elif int(windows.tokens[0, 0]) != description.tokenizer.bos_token_id:
+        tokens = escape_unprintable(" ".join(start))
+        logger.warning("sequences of '%s' begin with %s, not with BOS: position 0 is %s", name, tokens, start[0])
+    if windows.special_tokens:
+        told = "the tokenizer of '%s' took spellings in the text for special tokens, %d in all"
+        logger.warning(told, name, windows.special_tokens)
 
 
 def _probe(model: PreTrainedModel, windows: Windows, settings: ExtractionSettings) -> Attention:
@@ -378,6 +393,7 @@ def _build_arrays(batch: Batch, row: int, settings: ExtractionSettings) -> dict[
         **({} if captured.received is None else {"received_attention": captured.received[:, row].numpy()}),
         "head_patterns": captured.patterns[:, row].numpy(),
         "pattern_chance": captured.chance[:, row].numpy(),
+        "pattern_queries": captured.pattern_queries[:, row].numpy(),
         **{name: patterns[:, row].numpy() for name, patterns in batch.probed.items()},
         "tokens": batch.tokens[row],
         "first_key": captured.first_key.numpy(),
@@ -409,6 +425,7 @@ def _describe_inputs(description: Description, attention: Attention, windows: Wi
         "revision": windows.revision,
         "documents_read": windows.documents_read,
         "documents_skipped": windows.documents_skipped,
+        "special_tokens": windows.special_tokens,
     }
     return {**known, "model": known["model"] | probed, "corpus": corpus}
 

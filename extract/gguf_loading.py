@@ -25,6 +25,7 @@ from transformers.utils.import_utils import is_kernels_available
 
 from extract.gguf_header import Tensor, read_header
 from extract.gguf_models import TOKENIZER, TOKENS, GgufModel
+from extract.gguf_tokenizers import follow_file
 from extract.unchanged import keep_while_unchanged
 from storage.errors import UserError
 
@@ -125,14 +126,12 @@ def load_config(model: GgufModel) -> PreTrainedConfig:
 
 
 def load_tokenizer(model: GgufModel) -> PreTrainedTokenizerBase:
-    """The tokenizer of a file, read once as ``load_config``, without a BOS with which the model's text does not begin.
+    """The tokenizer of a file, read once as ``load_config``.
 
-    Callers get the same object, since copies take long, and must not change it. Raises what transformers raises.
+    Callers get the same object, since copies take long, and must not change it. Raises what transformers and
+    ``gguf_tokenizers.follow_file`` raise.
     """
-    tokenizer = _load_tokenizer(model.path)
-    if model.adds_bos is False:
-        tokenizer.bos_token = None
-    return tokenizer
+    return follow_file(_load_tokenizer(model.path), model)
 
 
 @keep_while_unchanged(most=1)

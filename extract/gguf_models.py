@@ -115,7 +115,7 @@ class GgufModel:
 
     @property
     def adds_bos(self) -> bool | None:
-        """Whether the model's text begins with BOS; None if the metadata does not say."""
+        """Whether the metadata says that text begins with BOS; None if it does not say."""
         value = self.header.metadata.get(f"{TOKENIZER}add_bos_token")
         return value if isinstance(value, bool) else None
 

@@ -40,7 +40,6 @@ from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -64,8 +63,11 @@ from extract.hub import is_hub_reachable, silence_libraries, summarise_error
 from extract.identity import describe_changed_weights, describe_model, is_local_model, open_model
 from extract.language_models import check_both_halves
 from extract.quantisation import round_weights
-from extract.settings import SYNTHETIC, ExtractionSettings, ModelSettings
+from extract.settings import SYNTHETIC, Bos, ExtractionSettings, ModelSettings
 from extract.tensors import check_sizes, count_elements, count_positions, read_tensor_shapes
+from extract.text_starts import find_frame, find_start, spell_tokens
+from extract.tokenizer_files import check_start
+from extract.tokenizer_files import load_tokenizer as load_tokenizer_files
 from storage.errors import UserError
 
 LOADING_ERRORS = (
@@ -149,7 +151,7 @@ class Description:
     dtype: torch.dtype
     provenance: dict[str, dict[str, Any]]
     """``model``: id, commit or hashes of the files, architecture, origin of random weights
-    (``identity.describe_changed_weights``); ``tokenizer``: hashes, whether it has a BOS."""
+    (``identity.describe_changed_weights``); ``tokenizer``: hashes, and ``describe_tokenizer``."""
     weights_seed: int | None = None
     """Seed of random weights; None for the weights of the checkpoint."""
     quantised: str | None = None
@@ -178,6 +180,9 @@ def describe(settings: ExtractionSettings, *, identify: bool = True) -> Descript
     config = _load_config(source)
     check_positions(source.name, count_positions(config.to_dict()), settings.context_length)
     tokenizer = _load_tokenizer(source)
+    if not source.gguf:
+        with source.open() as where:
+            check_start(source.name, tokenizer, where, settings.bos)
     provenance = _describe_provenance(settings, source, config, tokenizer) if identify else {}
     dtype = getattr(torch, settings.dtype)
     return Description(
@@ -205,7 +210,7 @@ def _describe_provenance(
     commit = {"commit": source.commit} if source.commit else {}
     return {
         "model": {**known["model"], **commit, "architecture": _name_architecture(source, config)},
-        "tokenizer": {**known.get("tokenizer", {}), **describe_tokenizer(tokenizer)},
+        "tokenizer": {**known.get("tokenizer", {}), **describe_tokenizer(tokenizer, settings.bos)},
     }
 
 
@@ -508,8 +513,11 @@ def _load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
             tokenizer = load_tokenizer(source.gguf)
         else:
             with source.open() as where:
-                tokenizer = AutoTokenizer.from_pretrained(**where)
+                tokenizer = load_tokenizer_files(where)
         knows = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
+    except UserError as error:
+        msg = f"The tokenizer of the model '{source.name}' cannot be used: {error}"
+        raise UserError(msg) from error
     except Exception as error:
         remedy = "get the file again" if source.gguf else "save one in its directory with tokenizer.save_pretrained"
         msg = f"The model '{source.name}' has no tokenizer that can be read ({summarise_error(error)}); {remedy}"
@@ -520,9 +528,14 @@ def _load_tokenizer(source: Source) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def describe_tokenizer(tokenizer: PreTrainedTokenizerBase) -> dict[str, str | bool]:
-    """The part of the provenance on a tokenizer: SHA-256 of its rules from text to ids; whether it has a BOS."""
+def describe_tokenizer(tokenizer: PreTrainedTokenizerBase, bos: Bos) -> dict[str, str | list[str]]:
+    """The part of the provenance on a tokenizer.
+
+    SHA-256 of its rules from text to ids; the tokens with which every sequence begins; and those that it puts after a
+    text, which are left out.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     rules = backend.to_str() if backend else json.dumps(sorted(tokenizer.get_vocab().items()))
     digest = hashlib.sha256(f"{rules}{tokenizer.bos_token_id},{tokenizer.eos_token_id}".encode()).hexdigest()
-    return {"sha256": digest, "bos": tokenizer.bos_token_id is not None}
+    start, end = find_start(tokenizer, bos), find_frame(tokenizer)[1]
+    return {"sha256": digest, "start": spell_tokens(tokenizer, start), "end": spell_tokens(tokenizer, end)}

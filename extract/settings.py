@@ -52,11 +52,8 @@ TEXT_BYTES = 2**20
 MAIN = "main"
 """The branch of the hub that is read unless another revision is given."""
 
-EXTRACTION_VERSION = 4
+EXTRACTION_VERSION = 5
 """Version of the numbers in a tensor store; raised when their computation changes, so that stores are rebuilt."""
-
-SAME_NUMBERS = frozenset({3})
-"""Earlier versions that computed the same numbers: their stores stay valid, and lack only optional arrays."""
 
 MOST_QUERIES = 64
 """Largest number of queries of a study: each has its own weights in the store."""
@@ -64,6 +61,9 @@ MOST_QUERIES = 64
 MOST_GROWTH = 60
 """Largest growth of the weights over the last phase, as an exponent: e⁶⁰, of the 10³⁸ that float32 spans."""
 
+
+Bos = Literal["auto", "always", "never"]
+"""What every sequence begins with: ``extract.text_starts.find_start``."""
 
 Whole = Annotated[int, Strict()]
 """A whole number; ``true`` is none."""
@@ -271,6 +271,12 @@ class ExtractionSettings(Settings):
         "position q has q + 1 keys, so several queries compare sizes of context; default: only the last position",
     )
     seed: Whole = Field(0, ge=0, description="seed of the choice of sequences from the corpus")
+    bos: Bos = Field(
+        "auto",
+        exclude_if=lambda bos: bos == "auto",  # keeps the stored settings of studies without it
+        description="what every sequence begins with: `auto`, what the model's tokenizer puts before a text; `always`, "
+        "BOS; `never`, nothing",
+    )
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of the model's weights")
     device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N")
     device_map: Literal["auto", "balanced", "balanced_low_0", "sequential"] | None = Field(
@@ -335,6 +341,14 @@ class ExtractionSettings(Settings):
         if (end := known.data.get("context_length", inf)) <= max(queries):
             refuse("positions should be below context_length, which is {end}", end=end)
         return tuple(sorted(queries))
+
+    @field_validator("bos")
+    @classmethod
+    def _check_bos(cls, bos: str, known: ValidationInfo) -> str:
+        """Refuse a synthetic study, which reads no text."""
+        if bos != "auto" and _is_synthetic(known):
+            refuse("a synthetic study reads no text; leave it out")
+        return bos
 
     @field_validator("dtype", "device")
     @classmethod

@@ -142,6 +142,7 @@ def _render_page(source: Source, parts: tuple[Section, ...], home: str | None, o
         absent=[figure for section in parts for figure in section.absent],
         facts=settings_findings.list_facts(study).items(),
         provenance=settings_findings.iterate_entries(json.loads(study["provenance"])),
+        start=settings_findings.describe_start(study),
         texts=_read_texts(source.connection, source.study) if study["model"] != "synthetic" else [],
         examples=_list_examples(source.study, source.query),
     )

@@ -295,7 +295,11 @@ def _draw_tensors(home: Home, study: MadeUp) -> None:
     provenance = {
         "study": study.study,
         "settings": {"model": {"id": study.model}, "corpus": {"id": study.corpus}, "dtype": "float32"},
-        "inputs": {"model": {"commit": "0123456789abcdef" * 4, **described}},
+        "inputs": {
+            "model": {"commit": "0123456789abcdef" * 4, **described},
+            "tokenizer": {"start": ["<s>"], "end": []},
+            "corpus": {"special_tokens": 0},
+        },
         "versions": {**dict(study.versions), "device": "cpu"},
     }
     axes = {"query": len(study.positions), "layer": study.layers, "head": study.heads, "kv_head": study.kv_heads}
@@ -324,13 +328,18 @@ def _draw_patterns(study: MadeUp, sequence: int, tokens: np.ndarray) -> dict[str
     """What heads look at: the first of a layer at the token before, if they are not random; all others at no place."""
     given, rows = torch.from_numpy(tokens), torch.arange(1, study.context)
     shares = torch.from_numpy(np.random.default_rng([study.seed, sequence, 1]).uniform(0.7, 0.8, (study.layers, 1, 1)))
-    uniform = torch.ones(study.context, study.context).tril()[1:] / (1 + rows[:, None])
-    weights = uniform.expand(study.layers, study.heads + 1, -1, -1).clone()  # the last head is chance
+    windows = torch.tensor([study.query + 1 - first for first in study.first_keys or [0] * study.layers])
+    back = rows[:, None] - torch.arange(study.context)
+    seen = ((back >= 0) & (back < windows[:, None, None])).double()
+    uniform = seen / seen.sum(dim=-1, keepdim=True)
+    weights = uniform[:, None].repeat(1, study.heads + 1, 1, 1)  # the last head is chance
     if not study.random:
-        weights[:, 0] = (1 - shares) * uniform + shares * torch.eye(study.context)[:-1]
+        weights[:, 0] = (1 - shares) * uniform + shares * (back == 1) * seen
     logits = weights.log().clamp(min=HIDDEN)
-    means = torch.stack([sum_patterns(of_layer, given, rows) for of_layer in logits]) / count_rows(given[None])
-    return {"head_patterns": means[:, :-1].numpy(), "pattern_chance": means[:, -1].numpy()}
+    counts = count_rows(given.expand(study.layers, -1), torch.arange(study.context) < windows[:, None])
+    means = torch.stack([sum_patterns(of_layer, given, rows) for of_layer in logits.float()]) / counts[:, None]
+    names = ("head_patterns", "pattern_chance", "pattern_queries")
+    return dict(zip(names, (means[:, :-1].numpy(), means[:, -1].numpy(), counts.float().numpy()), strict=True))
 
 
 def _draw_tokens(study: MadeUp) -> np.ndarray:

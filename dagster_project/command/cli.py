@@ -125,6 +125,7 @@ def run(
     sequences: options.SequencesOption = None,
     queries: options.QueriesOption = None,
     seed: options.SeedOption = None,
+    bos: options.BosOption = None,
     dtype: options.DtypeOption = None,
     device: options.DeviceOption = None,
     device_map: options.DeviceMapOption = None,
@@ -175,6 +176,7 @@ def run(
         "sequences": sequences,
         "queries": _parse_positions(queries),
         "seed": seed,
+        "bos": bos,
         "dtype": dtype,
         "device": device,
         "device_map": device_map,
@@ -220,6 +222,7 @@ def inspect_command(
         typer.Option("--n", metavar="N", help="Number of selected keys (default: 4, or all of a shorter text)."),
     ] = None,
     top: Annotated[int, typer.Option(help="Number of heads, or of keys of the head, to show.")] = 10,
+    bos: options.BosOption = None,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")] = "auto",
     as_json: JsonOption = False,
@@ -236,6 +239,7 @@ def inspect_command(
 
     inspection = parse_inspection(by=by, head=head, top=top, n=n, query=query, as_json=as_json)
     settings = {"model": _build_input_settings(model, gguf=gguf, revision=revision), "dtype": dtype, "device": device}
+    settings |= {} if bos is None else {"bos": bos}
     if not inspect_texts(settings, read_lines() if text is None else [text], inspection, go_on=text is None):
         raise typer.Exit(1)
 

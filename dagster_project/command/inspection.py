@@ -100,7 +100,7 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection:
     Parameters
     ----------
     settings
-        Settings of the model as in ``studies.yaml``: ``model``, ``dtype`` and ``device``.
+        Settings of the model as in ``studies.yaml``: ``model``, ``bos``, ``dtype`` and ``device``.
     texts
         Read one at a time, after the one before is printed.
     go_on
@@ -127,7 +127,8 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection:
     failed, text = False, None
     for text in texts:
         try:
-            _print(analyze(model, tokenizer, text, n=inspection.n, query=inspection.query), text, inspection)
+            found = analyze(model, tokenizer, text, n=inspection.n, query=inspection.query, bos=known.bos)
+            _print(found, text, inspection)
         except (UserError, ValueError) as error:  # of numbers that are out of range for the text
             if not go_on:
                 raise UserError(str(error)) from error

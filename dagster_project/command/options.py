@@ -72,6 +72,13 @@ QueriesOption = Annotated[
     str | None, typer.Option(metavar="P,P,…", help="Query positions to measure (default: only the last one).")
 ]
 SeedOption = Annotated[int | None, typer.Option(help="Seed for choosing sequences and drawing random weights.")]
+BosOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|always|never",
+        help="What every sequence begins with: what the model's tokenizer puts before a text (auto), BOS, or nothing.",
+    ),
+]
 DtypeOption = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.")]
 DeviceOption = Annotated[str | None, typer.Option(help="auto, cpu, mps, cuda or cuda:N.")]
 DeviceMapOption = Annotated[

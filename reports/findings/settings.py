@@ -37,6 +37,8 @@ def list_facts(study: Row) -> dict[str, str]:
         "Weights": study["weights"],
         "Commit or SHA-256": study["revision"],
         "Corpus": _name_corpus(study),
+        "Every sequence begins with": describe_start(study),
+        "Special tokens in the text": _describe_special_tokens(study),
         "Text": f"{count(study['sequences'], 'sequence')} of {count(study['context_length'], 'token')}",
         "Heads": heads,
         "Kinds of layers": _describe_layer_kinds(
@@ -57,6 +59,22 @@ def _name_corpus(study: Row) -> str:
     """The id of the corpus, and what a built-in one is."""
     corpus, name = study["corpus"], study["corpus_name"]
     return str(corpus) if corpus == name else f"{corpus}: {name}"
+
+
+def describe_start(study: Row) -> str | None:
+    """The special tokens before a text, and why these; None if no text was read."""
+    if study["bos"] is None:
+        return None
+    why = {"auto": "which the tokenizer puts before a text", "always": "as asked for (bos: always)"}
+    named: str = study["text_start"] and f"{study['text_start']}, {why[study['bos']]}"
+    asked = "as asked for (bos: never)" if study["bos"] == "never" else "since the tokenizer puts none before a text"
+    return named or f"no special token, {asked}"
+
+
+def _describe_special_tokens(study: Row) -> str:
+    """How often the spelling of a special token in the text was read as one; empty if it was not."""
+    made = study["special_tokens"]
+    return f"{count(made, 'spelling')} in the documents read, which the tokenizer does not take as text" if made else ""
 
 
 def iterate_entries(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

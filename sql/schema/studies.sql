@@ -13,6 +13,9 @@ CREATE TABLE studies (
     corpus_name VARCHAR NOT NULL, -- what a built-in text is, such as 'the manual of Python'; otherwise the same as corpus
     context_length INTEGER NOT NULL, -- tokens in each sequence
     sequences INTEGER NOT NULL, -- number of sequences
+    bos VARCHAR, -- what every sequence was asked to begin with: 'auto', 'always' or 'never'; NULL: no text
+    text_start VARCHAR, -- special tokens with which every sequence begins, such as '<s>'; '': none; NULL: no text
+    special_tokens INTEGER, -- special tokens that the tokenizer made of their spelling in the documents read; NULL: no text
     layers INTEGER NOT NULL, -- number of layers of the model; those with softmax attention have rows in heads
     heads INTEGER NOT NULL, -- query heads in each layer; the largest number if layers differ
     kv_heads INTEGER NOT NULL, -- KV heads in each layer; the largest number if layers differ

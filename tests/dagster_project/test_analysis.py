@@ -242,7 +242,7 @@ def test_parts_of_a_model_keep_their_own_attention() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("", "has 1 token with BOS, but a query needs a key before it"),
+        ("", "has 1 token with <s> before it, but a query needs a key before it"),
         (text(200), "reads at most 64; give a shorter text"),
         ("half a \ud83d", "not UTF-8 at character 8"),
     ],
@@ -534,3 +534,4 @@ def test_columns_are_described(found: Analysis) -> None:
 def test_the_tokenizer_without_bos_begins_with_the_text() -> None:
     tokenizer: PreTrainedTokenizerBase = tiny_tokenizer(bos=False)
     assert analyze(tiny_model(), tokenizer, TEXT).tokens["token"].to_pylist()[0] != BOS
+    assert analyze(tiny_model(), TOKENIZER, TEXT, bos="never").tokens["token"].to_pylist()[0] != BOS

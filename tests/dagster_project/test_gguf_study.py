@@ -20,7 +20,7 @@ EFFECTS = {"sequences": 2, "held_out": 1, "draws": 1, "budgets": [0.5]}
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data root with two studies of one file: on prose with a twin and effects, and on random tokens."""
     home = tmp_path_factory.mktemp("gguf")
-    model = str(write_gguf(home / "tiny.gguf", kind="Q4_1"))
+    model = str(write_gguf(home / "tiny.gguf", kind="Q4_1", add_bos=True))
     study = {"model": model, "corpus": "prose", "context_length": CONTEXT, "sequences": SEQUENCES}
     prose = study | {"twin": "random", "analysis": {"effects": EFFECTS}}
     studies = {"prose": prose, "twice": study | {"model": {"id": str(home), "gguf": "tiny.gguf"}, "corpus": "repeated"}}

@@ -61,6 +61,7 @@ def write_gguf(
     metadata: Mapping[str, Any] | None = None,
     permuted: bool = True,
     add_bos: bool | None = None,
+    tokenizer: PreTrainedTokenizerFast | None = None,
 ) -> Path:
     """Write a model and the tokenizer of the tests as llama.cpp does; matrices are stored as ``kind``.
 
@@ -70,7 +71,7 @@ def write_gguf(
     model = model or make_model(architecture)
     writer = GGUFWriter(path, architecture)
     _write_config(writer, model)
-    _write_tokenizer(writer, tiny_tokenizer(), add_bos=add_bos)
+    _write_tokenizer(writer, tokenizer or tiny_tokenizer(), add_bos=add_bos)
     for name, value in (metadata or {}).items():
         writer.kv_data[0].pop(name, None)
         if value is not None:
@@ -164,14 +165,21 @@ def _write_config(writer: GGUFWriter, model: PreTrainedModel) -> None:
 def _write_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerFast, *, add_bos: bool | None) -> None:
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     vocabulary = sorted(state["model"]["vocab"], key=state["model"]["vocab"].__getitem__)
-    special = {token["id"] for token in state["added_tokens"] if token["special"]}
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
+    kinds = {token["id"]: 3 if token["special"] else 4 for token in state["added_tokens"]}
+    if state["model"]["byte_fallback"]:
+        ranks = {"".join(pair): float(-rank) for rank, pair in enumerate(state["model"]["merges"])}
+        writer.add_tokenizer_model("llama")
+        writer.add_tokenizer_pre("default")
+        writer.add_token_scores([ranks.get(token, -1e6) for token in vocabulary])
+    else:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_merges([" ".join(pair) for pair in state["model"]["merges"]])
     writer.add_token_list(vocabulary)
-    writer.add_token_types([3 if index in special else 1 for index in range(len(vocabulary))])
-    writer.add_token_merges([" ".join(pair) for pair in state["model"]["merges"]])
-    writer.add_bos_token_id(tokenizer.bos_token_id)
-    writer.add_eos_token_id(tokenizer.eos_token_id)
+    writer.add_token_types([kinds.get(index, 6 if name[:3] == "<0x" else 1) for index, name in enumerate(vocabulary)])
+    for role in ("bos", "eos"):
+        if (index := getattr(tokenizer, f"{role}_token_id")) is not None:
+            getattr(writer, f"add_{role}_token_id")(index)
     if add_bos is not None:
         writer.add_add_bos_token(add_bos)
 

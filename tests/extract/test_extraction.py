@@ -32,7 +32,7 @@ from extract.buffers import Buffers
 from extract.capture import Attention, Capture, capture
 from extract.corpora import Windows
 from extract.extraction import ExtractionReport, extract
-from extract.settings import CorpusSettings, ExtractionSettings, Shard
+from extract.settings import EXTRACTION_VERSION, CorpusSettings, ExtractionSettings, Shard
 from storage.errors import UserError
 from storage.files.places import LocalPlace
 from storage.zarr.arrays import TENSORS, LayerSize
@@ -825,7 +825,7 @@ def test_the_sink_measure_is_stored_where_it_is_asked_for(inputs: Path, uninterr
 def test_a_probe_adds_what_heads_look_at_in_repeated_tokens(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
     run(inputs, path := tmp_path / "store", probe="repeated")
     store, plain = opened(path), opened(uninterrupted)
-    assert plain.absent - store.absent == {"probe_patterns", "probe_chance"}
+    assert plain.absent - store.absent == {"probe_patterns", "probe_chance", "probe_queries"}
     for name in plain.specs.keys() - plain.absent:
         np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
     given = settings(inputs, corpus="repeated")
@@ -834,72 +834,26 @@ def test_a_probe_adds_what_heads_look_at_in_repeated_tokens(inputs: Path, uninte
     with torch.inference_mode():
         found = model(input_ids=torch.from_numpy(repeated).long(), output_attentions=True).attentions
     for layer, weights in enumerate(found):
-        expected = measure_all(weights, torch.from_numpy(repeated))
+        expected = measure_all(weights, torch.from_numpy(repeated), [query < WINDOW for query in range(KEYS)])
         np.testing.assert_allclose(store.read("probe_patterns", ...)[:, layer], expected, atol=1e-5)
     assert "settings.probe (stored 'repeated', requested None)" in refusal(inputs, path)
-
-
-GONE = "query_norm"
-"""An array that earlier versions wrote."""
-
-
-def earlier(store: Path, *, version: int | None = None, lost: Sequence[int] = ()) -> SequenceStore:
-    """The store as an earlier version would have made it, without some sequences; version 3 did not say its own."""
-    provenance = recorded(store)
-    del provenance["extraction_version"]
-    provenance |= {} if version is None else {"extraction_version": version}
-    rewrite(store, provenance=provenance)
-    shutil.copytree(store / "learned_sink", store / GONE)
-    found = opened(store)
-    for name in found.specs.keys() - found.absent:
-        for sequence in lost:
-            found.array(name)[sequence] = found.specs[name].fill
-    return found
-
-
-def test_a_store_of_the_version_before_is_kept_with_what_is_gone(
-    inputs: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = Path(shutil.copytree(uninterrupted, tmp_path / "store"))
-    store = earlier(path)
-    before = tree(path)
-    monkeypatch.setattr(models, "load", lambda _: pytest.fail("the weights were loaded"))
-    assert standing.explain_staleness(settings(inputs), study="tiny", path=LocalPlace(path)) is None
-    assert run(inputs, path).written == 0
-    assert tree(path) == before
-    assert store.absent == {"received_attention", "probe_patterns", "probe_chance"}
-    assert "settings.seed" in refusal(inputs, path, seed=1)
-
-
-def test_an_unfinished_store_of_the_version_before_is_continued_as_it_was(
-    inputs: Path, uninterrupted: Path, tmp_path: Path
-) -> None:
-    path, whole = (Path(shutil.copytree(uninterrupted, tmp_path / name)) for name in ("store", "whole"))
-    earlier(whole)
-    earlier(path, lost=[4, 5, 8])
-    assert (
-        standing.explain_staleness(settings(inputs), study="tiny", path=LocalPlace(path))
-        == f"3 of {SEQUENCES} sequences missing"
-    )
-    assert run(inputs, path).written == 3
-    assert tree(path) == tree(whole)
 
 
 def test_a_store_of_a_version_that_computed_otherwise_is_stale(
     inputs: Path, uninterrupted: Path, tmp_path: Path
 ) -> None:
     path = Path(shutil.copytree(uninterrupted, tmp_path / "store"))
-    earlier(path, version=2)
+    rewrite(path, provenance=recorded(path) | {"extraction_version": 2})
     why = standing.explain_staleness(settings(inputs), study="tiny", path=LocalPlace(path))
-    assert why == "made by version 2 of its code, now 4"
-    assert "extraction_version (stored 2, requested 4)" in refusal(inputs, path)
+    assert why == f"made by version 2 of its code, now {EXTRACTION_VERSION}"
+    assert f"extraction_version (stored 2, requested {EXTRACTION_VERSION})" in refusal(inputs, path)
 
 
 def test_how_attention_was_read_stands_in_the_provenance(uninterrupted: Path) -> None:
     stored = opened(uninterrupted).provenance["inputs"]
     assert stored["model"]["attention"] == "AttentionInterface"
     assert stored["model"]["layer_kinds"] == ["sliding_attention"] * 3
-    assert stored["tokenizer"]["bos"] is True
+    assert (stored["tokenizer"]["start"], stored["tokenizer"]["end"]) == (["<s>"], [])
 
 
 def checkpoint_of(inputs: Path, tmp_path: Path, architecture: str) -> Path:
@@ -973,5 +927,6 @@ def test_a_tokenizer_without_bos_is_said_once(inputs: Path, tmp_path: Path, capl
     run(folder, path)
     run(folder, path)
     (record,) = caplog.records
-    assert "has no BOS: the first key of every sequence is an ordinary token" in record.message
-    assert opened(path).provenance["inputs"]["tokenizer"]["bos"] is False
+    first = tiny_tokenizer().decode(opened(path).read("tokens", (0, 0)))
+    assert record.message.endswith(f"begin with no special token: position 0 is text, {first!r} in the first")
+    assert opened(path).provenance["inputs"]["tokenizer"]["start"] == []

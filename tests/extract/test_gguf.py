@@ -279,16 +279,6 @@ def test_a_file_that_is_cut_while_it_is_read_does_not_end_the_process(
     assert "the file was cut while it was read" in read_refusal(load, described)
 
 
-@pytest.mark.parametrize(("add_bos", "has"), [(None, True), (True, True), (False, False)])
-def test_text_begins_with_bos_unless_the_file_says_that_it_does_not(
-    add_bos: bool | None, has: bool, tmp_path: Path
-) -> None:
-    file = write_gguf(tmp_path / "tiny.gguf", add_bos=add_bos)
-    description = describe(settings(file))
-    assert description.provenance["tokenizer"]["bos"] is has
-    assert (description.tokenizer.bos_token_id is not None) is has
-
-
 def test_only_the_file_itself_is_read(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither what lies next to it, nor a file of its name in the working directory."""
     (tmp_path / "model.gguf").write_bytes(file.read_bytes())

@@ -227,12 +227,6 @@ def test_the_allocator_of_this_machine_is_understood() -> None:
     assert is_out_of_memory(caught.value)
 
 
-@pytest.mark.parametrize("bos", [True, False])
-def test_the_description_says_whether_there_is_a_bos(bos: bool, checkpoint: Path) -> None:
-    tiny_tokenizer(bos=bos).save_pretrained(checkpoint)
-    assert describe(settings(checkpoint)).provenance["tokenizer"]["bos"] is bos
-
-
 def test_token_texts_keep_spaces_and_special_tokens(checkpoint: Path) -> None:
     ids = tiny_tokenizer()(text(50))["input_ids"]
     (texts,) = decode_tokens(ModelSettings(id=str(checkpoint)), np.array([ids]))

@@ -33,5 +33,5 @@ def test_names_in_the_log_are_harmless(tmp_path: Path, caplog: pytest.LogCapture
     with caplog.at_level(logging.DEBUG, logger="extract"):
         extract(asked, study="tiny", path=LocalPlace(tmp_path / "store"))
     (said,) = (record.getMessage() for record in caplog.records if record.name.startswith("extract"))
-    assert said.startswith(f"the tokenizer of '{escape_unprintable(str(folder))}' has no BOS: ")
+    assert said.startswith(f"sequences of '{escape_unprintable(str(folder))}' begin with no special token: ")
     assert said.isprintable()

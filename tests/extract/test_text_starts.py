@@ -1,0 +1,324 @@
+"""The text that a model reads is what its own tokenizer makes of it, from safetensors and from GGUF files."""
+
+import json
+import random
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from extract import corpora
+from extract.decoding import encode_text as encode
+from extract.gguf_loading import load_tokenizer
+from extract.gguf_models import GgufModel
+from extract.models import describe
+from extract.settings import CorpusSettings, ExtractionSettings
+from extract.text_starts import find_frame, find_start, spell_tokens
+from tests.extract.gguf_files import make_model, write_gguf
+from tests.extract.tiny import VOCABULARY, text, write_checkpoint
+from tests.refusals import read_refusal
+
+SPECIAL = ("<s>", "</s>", "[gMASK]", "<sop>")
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN2 = LLAMA3.replace("{1,3}", "")
+"""The expressions in the tokenizer.json of Llama 3 and of Qwen 2."""
+
+WRITTEN = (
+    "How are you? The year 2024 had 366 days; 650841823 people said \"don't\", and WE'LL see.\n\n\tdef f(x):\n"
+    "        return x ** 2  # three   spaces\n cafe\u0301 na\u00efve 日本語 \u00bd "
+    "<s>x</s> [gMASK] 12 1 123 1234 !!??\r\n"
+)
+
+
+def split_by(expression: str) -> Any:
+    """As in the tokenizer.json of Llama 3 and Qwen 2."""
+    split = pre_tokenizers.Split(Regex(expression), "isolated")
+    return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def split_digits() -> Any:
+    """As in the tokenizer.json of StarCoder 2 and SmolLM."""
+    digits = pre_tokenizers.Digits(individual_digits=True)
+    return pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
+
+
+def make_byte_level(pre: Any = None, normalizer: Any = None, vocabulary: int = VOCABULARY) -> Tokenizer:
+    """A byte-level tokenizer whose first tokens are special."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre or pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([text(500) + WRITTEN * 9], trainer)
+    return tokenizer
+
+
+def make_sentencepiece(*, prefix: bool = True) -> Tokenizer:
+    """A tokenizer as LLaMA 2 has it: a space is ▁, one is put before every text, bytes are a fallback."""
+    spaces = normalizers.Replace(" ", "▁")
+    normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces]) if prefix else spaces
+    trained = Tokenizer(models.BPE())
+    trained.normalizer = normalizer
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<unk>", *SPECIAL], show_progress=False)
+    trained.train_from_iterator((text(400) + WRITTEN * 5).split("\n"), trainer)
+    state = json.loads(trained.to_str())["model"]
+    vocabulary = dict(state["vocab"])
+    for byte in range(256):
+        vocabulary[f"<0x{byte:02X}>"] = len(vocabulary)
+    merges = [tuple(pair) for pair in state["merges"]]
+    model = models.BPE(vocab=vocabulary, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizer
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False, special=True) for name in ("<unk>", *SPECIAL)])
+    return tokenizer
+
+
+def begin_with(tokenizer: Tokenizer, *names: str, end: str | None = None) -> Tokenizer:
+    """The tokenizer with a post-processor that puts these tokens before a text, and one after it."""
+    around = [*names, *([end] if end else [])]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=[*names, "$A", *([end] if end else [])],
+        special_tokens=[(name, tokenizer.token_to_id(name)) for name in dict.fromkeys(around)],
+    )
+    return tokenizer
+
+
+def save(tokenizer: Tokenizer, folder: Path, **config: Any) -> Path:
+    """A checkpoint with this tokenizer."""
+    write_checkpoint(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    given = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>"} | config
+    kept = {name: value for name, value in given.items() if value is not None}
+    (folder / "tokenizer_config.json").write_text(json.dumps(kept), encoding="utf-8")
+    return folder
+
+
+def settings(model: Path, **given: Any) -> ExtractionSettings:
+    return ExtractionSettings(model=str(model), corpus="embedded", **({"context_length": 16, "sequences": 1} | given))
+
+
+def read(model: Path, bos: str = "auto") -> Any:
+    return describe(settings(model, bos=bos)).tokenizer
+
+
+def begin(model: Path, bos: str = "auto") -> list[str]:
+    """What sequences begin with, as the provenance has it."""
+    start: list[str] = describe(settings(model, bos=bos)).provenance["tokenizer"]["start"]
+    return start
+
+
+def draw_texts(count: int = 200) -> list[str]:
+    """Pieces of prose, code, numbers and spellings of special tokens."""
+    rng, long = random.Random(0), text(3000)
+    pieces = ["  two", " ", "", "\n\n", "tail  ", *WRITTEN.split(" "), WRITTEN]
+    while len(pieces) < count:
+        at = rng.randrange(len(long) - 60)
+        pieces.append(long[at : at + rng.randrange(60)] + rng.choice(pieces) + str(rng.randrange(10**6)))
+    return pieces
+
+
+STARTS: dict[str, tuple[Callable[[], Tokenizer], dict[str, Any], dict[str, list[str] | None]]] = {
+    "BOS": (lambda: begin_with(make_byte_level(), "<s>"), {}, {"auto": ["<s>"], "always": ["<s>"]}),
+    "none": (make_byte_level, {}, {"auto": [], "always": ["<s>"]}),
+    "no BOS token": (make_byte_level, {"bos_token": None}, {"auto": [], "always": None}),
+    "GLM": (
+        lambda: begin_with(make_byte_level(), "[gMASK]", "<sop>"),
+        {"bos_token": None},
+        {"auto": ["[gMASK]", "<sop>"], "always": None},
+    ),
+    "XGLM": (lambda: begin_with(make_byte_level(), "</s>"), {}, {"auto": ["</s>"], "always": ["<s>"]}),
+    "BOS and EOS": (
+        lambda: begin_with(make_byte_level(), "<s>", end="</s>"),
+        {},
+        {"auto": ["<s>"], "always": ["<s>"]},
+    ),
+    "BOS that is switched off": (
+        lambda: begin_with(make_byte_level(), "<s>"),
+        {"add_bos_token": False},
+        {"auto": [], "always": ["<s>"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_sequences_begin_with_what_the_tokenizer_puts_before_a_text(name: str, tmp_path: Path) -> None:
+    make, config, expected = STARTS[name]
+    folder = save(make(), tmp_path / "model", **config)
+    if config.get("add_bos_token") is None:
+        own = AutoTokenizer.from_pretrained(folder)
+        assert own(WRITTEN)["input_ids"][: len(expected["auto"] or [])] == own.convert_tokens_to_ids(expected["auto"])
+    for bos, start in (expected | {"never": []}).items():
+        if start is None:
+            said = read_refusal(describe, settings(folder, bos=bos))
+            assert "The tokenizer has no BOS token, which bos: always puts before every sequence" in said
+        else:
+            assert begin(folder, bos) == start
+
+
+def test_files_that_disagree_about_bos_are_refused_unless_the_study_decides(tmp_path: Path) -> None:
+    folder = save(make_byte_level(), tmp_path / "model", add_bos_token=True)
+    said = read_refusal(describe, settings(folder))
+    assert "says add_bos_token, but its tokenizer.json puts no BOS before a text" in said
+    assert (begin(folder, "always"), begin(folder, "never")) == (["<s>"], [])
+
+
+def test_windows_repeat_the_start_and_hold_no_end(tmp_path: Path) -> None:
+    """Packed documents are separated by EOS alone."""
+    tokenizer = read(save(begin_with(make_byte_level(), "[gMASK]", "<sop>", end="<s>"), tmp_path / "model"))
+    lines = [text(20, seed=seed) for seed in range(12)]
+    (tmp_path / "book.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines), encoding="utf-8")
+    corpus = CorpusSettings(id=str(tmp_path / "book.jsonl"), pack=True)
+    chosen = corpora.select_windows(corpus, tokenizer, 16, 30, 0)
+    start = tokenizer.convert_tokens_to_ids(["[gMASK]", "<sop>"])
+    eos, plain = tokenizer.eos_token_id, [encode(tokenizer, line) for line in lines]
+    stream = [index for ids in plain for index in [*ids, eos]]
+    expected = {tuple(start + stream[at : at + 14]) for at in range(0, len(stream) - 13, 14)}
+    assert {tuple(row) for row in chosen.tokens.tolist()} <= expected
+    assert (chosen.tokens == eos).any()
+    assert chosen.special_tokens == 0
+    assert find_frame(tokenizer) == (start, tokenizer.convert_tokens_to_ids(["<s>"]))
+    asked = corpora.select_windows(corpus, tokenizer, 16, 2, 0, "never").tokens
+    assert not set(start) & set(asked.flatten().tolist())
+    repeated = corpora.select_windows(CorpusSettings(id="repeated"), tokenizer, 16, 2, 0).tokens
+    assert (repeated[:, :2] == start).all()
+    assert (repeated[:, 2:9] == repeated[:, 9:]).all()
+    said = read_refusal(lambda given: corpora.select_windows(given, tokenizer, 2, 1, 0), corpus)
+    assert "Every sequence begins with [gMASK] <sop>, which leaves no room for text in 2 tokens" in said
+
+
+def test_the_spelling_of_a_special_token_is_text(tmp_path: Path) -> None:
+    tokenizer = read(save(begin_with(make_byte_level(), "<s>"), tmp_path / "model"))
+    assert not set(encode(tokenizer, WRITTEN)) & set(range(len(SPECIAL)))
+    assert set(tokenizer(WRITTEN, add_special_tokens=False)["input_ids"]) & set(range(len(SPECIAL)))
+    assert tokenizer.decode(encode(tokenizer, "a <s> b")) == "a <s> b"
+
+
+def test_special_tokens_that_a_tokenizer_cannot_take_as_text_are_counted(tmp_path: Path) -> None:
+    """A vocabulary of words has no other way to spell one."""
+    words = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "a": 2, "b": 3, "?": 4}, unk_token="?"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    words.add_special_tokens(["<s>", "</s>"])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<s>", eos_token="</s>")
+    (tmp_path / "book.txt").write_text("a <s> b a </s> a b a b a b", encoding="utf-8")
+    chosen = corpora.select_windows(CorpusSettings(id=str(tmp_path / "book.txt")), tokenizer, 5, 2, 0)
+    assert chosen.special_tokens == 2
+
+
+def test_rules_of_a_class_do_not_replace_those_of_the_file(tmp_path: Path) -> None:
+    """The class that LLaMA's configuration names puts no space before a text that begins with one."""
+    source = begin_with(make_sentencepiece(), "<s>")
+    folder = save(source, tmp_path / "model", tokenizer_class="LlamaTokenizer", legacy=True)
+    found, theirs = read(folder), AutoTokenizer.from_pretrained(folder)
+    texts = [piece for piece in draw_texts() if not any(name in piece for name in SPECIAL)]
+    assert [find_start(found) + encode(found, piece) for piece in texts] == [
+        source.encode(piece).ids for piece in texts
+    ]
+    assert any(theirs(piece)["input_ids"] != source.encode(piece).ids for piece in texts), "the class would be noticed"
+    assert (found.bos_token, found.eos_token) == ("<s>", "</s>")
+
+
+SOURCES: dict[str, tuple[Callable[[], Tokenizer], dict[str, Any]]] = {
+    "gpt-2": (make_byte_level, {}),
+    "llama-bpe": (lambda: make_byte_level(split_by(LLAMA3)), {}),
+    "qwen2": (lambda: make_byte_level(split_by(QWEN2), normalizers.NFC()), {}),
+    "smollm": (lambda: make_byte_level(split_digits()), {}),
+    "starcoder": (lambda: make_byte_level(split_digits()), {}),
+    "default": (make_sentencepiece, {}),
+    "default, no prefix": (lambda: make_sentencepiece(prefix=False), {"tokenizer.ggml.add_space_prefix": False}),
+}
+
+
+def write_both(folder: Path, name: str, **entries: Any) -> tuple[Path, Path]:
+    """The same tokenizer as a directory and in a GGUF file."""
+    make, others = SOURCES[name]
+    source = begin_with(make(), "<s>")
+    directory = save(source, folder / "model")
+    plain = PreTrainedTokenizerFast(tokenizer_object=source, bos_token="<s>", eos_token="</s>")
+    given = {"tokenizer.ggml.pre": name.split(",", maxsplit=1)[0], **others, **entries}
+    model = make_model("llama", vocab_size=len(plain))
+    return directory, write_gguf(folder / "tiny.gguf", model=model, tokenizer=plain, metadata=given)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_both_formats_of_one_tokenizer_give_the_same_tokens_of_200_texts(name: str, tmp_path: Path) -> None:
+    directory, file = write_both(tmp_path, name, **{"tokenizer.ggml.add_bos_token": True})
+    whole, read_from_file = read(directory), read(file)
+    texts = draw_texts()
+    assert len(texts) == 200
+    expected = [encode(whole, piece) for piece in texts]
+    assert [encode(read_from_file, piece) for piece in texts] == expected
+    assert begin(file) == begin(directory) == ["<s>"]
+    assert (begin(file, "never"), begin(directory, "never")) == ([], [])
+    if name != "gpt-2":
+        others = AutoTokenizer.from_pretrained(tmp_path, gguf_file="tiny.gguf")
+        differs = [encode(others, piece) for piece in texts] != expected
+        assert differs or name == "llama-bpe", "what transformers makes of the file would be noticed"
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "start"),
+    [
+        *(("gpt-2", says, ["<s>"] if says else []) for says in (None, True, False)),
+        *(("llama-bpe", says, [] if says is False else ["<s>"]) for says in (None, True, False)),
+        *(("default", says, [] if says is False else ["<s>"]) for says in (None, True, False)),
+    ],
+)
+def test_a_file_that_does_not_say_whether_text_begins_with_bos_follows_llama_cpp(
+    name: str, says: bool | None, start: list[str], tmp_path: Path
+) -> None:
+    entries = {} if says is None else {"tokenizer.ggml.add_bos_token": says}
+    _, file = write_both(tmp_path, name, **entries)
+    assert [begin(file, bos) for bos in ("auto", "always", "never")] == [start, ["<s>"], []]
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ({"tokenizer.ggml.pre": "mine"}, "has tokenizer.ggml.pre 'mine', whose way to split text is not known"),
+        ({"tokenizer.ggml.pre": "default"}, "has tokenizer.ggml.pre 'default', whose way"),
+        ({"tokenizer.ggml.pre": None}, "has tokenizer.ggml.pre None, whose way"),
+        ({"tokenizer.ggml.add_space_prefix": True}, "has add_space_prefix beside a byte-level tokenizer"),
+        ({"tokenizer.ggml.bos_token_id": None, "tokenizer.ggml.add_bos_token": True}, "a tokenizer that puts BOS"),
+    ],
+)
+def test_ways_to_split_text_that_are_not_known_are_refused(entries: dict[str, Any], said: str, tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", metadata=entries)
+    assert said in read_refusal(describe, settings(file))
+
+
+def test_the_longest_run_of_spaces_that_gemma_has_is_one_token(tmp_path: Path) -> None:
+    """Files of Gemma store such a run as spaces, marked as a whole token."""
+    source = make_sentencepiece(prefix=False)
+    runs = [f"{'▁' * length}" for length in range(2, 8)]
+    source.add_tokens([AddedToken(run, normalized=True) for run in runs])
+    plain = PreTrainedTokenizerFast(tokenizer_object=source, bos_token="<s>", eos_token="</s>")
+    names = [name for name, _ in sorted(plain.get_vocab().items(), key=lambda item: item[1])]
+    entries = {
+        "tokenizer.ggml.tokens": [" " * len(name) if name in runs else name for name in names],
+        "tokenizer.ggml.token_type": [4 if name in runs else 3 if name in SPECIAL else 1 for name in names],
+        "tokenizer.ggml.scores": [float(-index) for index in range(len(names))],
+        "tokenizer.ggml.add_space_prefix": False,
+    }
+    entries |= {"general.architecture": "gemma2"}
+    model = make_model("llama", vocab_size=len(names))
+    file = write_gguf(tmp_path / "tiny.gguf", model=model, tokenizer=plain, metadata=entries)
+    found = load_tokenizer(GgufModel.open("gemma", file))
+    for length, rest in pairwise(range(2, 20)):
+        spaces = "x" + " " * length + "x" + " " * rest
+        named = [name for name in spell_tokens(found, encode(found, spaces)) if set(name) == {"▁"}]
+        widths = [7] * (length // 7) + [length % 7] * (length % 7 > 1) + [1] * (length % 7 == 1)
+        assert [len(name) for name in named][: len(widths)] == widths
