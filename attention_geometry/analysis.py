@@ -26,6 +26,7 @@ from extract.decoding import decode_sequences, encode_text, name_tokens
 from extract.hub import ProcessContext, silence_libraries
 from extract.implementations import lock_model
 from extract.language_models import check_wrapper, find_most_tokens, unwrap
+from extract.prefixes import check_row, read_alone
 from extract.settings import TEXT_BYTES, Bos
 from extract.stopping import check_stopped, run_stoppable
 from extract.text_starts import find_start, spell_tokens
@@ -309,8 +310,12 @@ def _read(given: torch.nn.Module, model: "PreTrainedModel", ids: NDArray[np.int3
     _refuse_missing_weights(model)
     with lock_model(model), silence_libraries(), _pause_training(given), _pause_compilation(given):
         check_wrapper(given, model, batch[:, :PROBE_TOKENS])
-        captured = capture(model, probe(model, batch[:, :PROBE_TOKENS]), batch, [query])
+        attention = probe(model, batch[:, :PROBE_TOKENS])
+        alone = read_alone(model, attention, ids, query) if query + 1 < len(ids) else None
+        captured = capture(model, attention, batch, [query])
     captured.wait()
+    if alone is not None:
+        check_row(type(model).__name__, alone, captured.weights[:, 0, 0], len(ids), captured.values.dtype)
     for layer in range(len(captured.layers)):
         if not is_finite(captured, layer):
             msg = f"{type(model).__name__} computes numbers that are not finite in layer {layer}; load it in float32"

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 from transformers import PreTrainedModel
@@ -40,6 +41,7 @@ from extract.decoding import decode_sequences
 from extract.hub import silence_libraries
 from extract.identity import SYNTHETIC_INPUTS
 from extract.models import Description
+from extract.prefixes import check_row, read_alone
 from extract.settings import SYNTHETIC, CorpusSettings, ExtractionSettings, Shard
 from extract.standing import PROBED, build_provenance, combine_inputs, match_recorded
 from extract.versions import describe_device, list_versions
@@ -302,8 +304,11 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
     task.ask(sizes, attention.layers, missing)
     size = _find_first_size(task, attention, missing, model.device)
     read = read_batches(model, attention, windows.tokens, missing, settings, size, probe_tokens)
+    query = settings.query_positions[0]
+    partial_text = missing and query + 1 < settings.context_length
+    alone = read_alone(model, attention, windows.tokens[missing[0]], query) if partial_text else None
     first = list(islice(read, 1))
-    _check_all(first, settings)  # before the store is made: if the model fails, nothing is left on disk
+    _check_all(first, settings, alone)  # before the store is made: if the model fails, nothing is left on disk
     with _translate_errors(task):
         inputs = _describe_inputs(description, attention, windows)
         store = task.open_store(sizes, attention.layers, inputs, describe_device(description.device))
@@ -323,8 +328,8 @@ def _warn_of_text(description: Description, windows: Windows) -> None:
         tokens = escape_unprintable(" ".join(start))
         logger.warning("sequences of '%s' begin with %s, not with BOS: position 0 is %s", name, tokens, start[0])
     if windows.special_tokens:
-        told = "the tokenizer of '%s' took spellings in the text for special tokens, %d in all"
-        logger.warning(told, name, windows.special_tokens)
+        message = "the tokenizer of '%s' took spellings in the text for special tokens, %d in all"
+        logger.warning(message, name, windows.special_tokens)
 
 
 def _probe(model: PreTrainedModel, windows: Windows, settings: ExtractionSettings) -> Attention:
@@ -350,10 +355,15 @@ def _make_bar(task: _Task, missing: Sequence[int]) -> tqdm:
     return tqdm(missing, total=total, initial=total - len(missing), unit="sequence", disable=None)
 
 
-def _check_all(first: Sequence[Batch], settings: ExtractionSettings) -> None:
-    """Check batches without keeping a reference to one."""
+def _check_all(first: Sequence[Batch], settings: ExtractionSettings, alone: Tensor | None) -> None:
+    """Check batches without keeping a reference to one; ``alone``: the first query of the first, read by itself."""
     for batch in first:
         check_numbers(batch, settings)
+        if alone is not None:
+            whole = batch.captured.weights[:, batch.wanted[0] - batch.first, 0]
+            check_row(
+                f"The model '{settings.model.id}'", alone, whole, settings.context_length, batch.captured.values.dtype
+            )
 
 
 def _iterate_batches(first: list[Batch], rest: Iterator[Batch]) -> Iterator[Batch]:

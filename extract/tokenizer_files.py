@@ -47,8 +47,8 @@ def load_tokenizer(where: dict[str, Any]) -> PreTrainedTokenizerBase:
 
 def check_start(name: str, tokenizer: PreTrainedTokenizerBase, where: dict[str, Any], bos: Bos) -> None:
     """Refuse (``UserError``) a tokenizer whose files disagree about BOS, unless the study decides."""
-    asked, own = get_tokenizer_config(**where).get("add_bos_token"), tokenizer.bos_token_id
-    if bos == "auto" and asked is True and own is not None and own not in find_frame(tokenizer)[0]:
+    says_bos, own = get_tokenizer_config(**where).get("add_bos_token"), tokenizer.bos_token_id
+    if bos == "auto" and says_bos is True and own is not None and own not in find_frame(tokenizer)[0]:
         msg = (
             f"The tokenizer_config.json of the model '{name}' says add_bos_token, but its tokenizer.json puts no BOS "
             "before a text; decide by --bos always or --bos never (bos in studies.yaml)"
@@ -58,14 +58,14 @@ def check_start(name: str, tokenizer: PreTrainedTokenizerBase, where: dict[str, 
 
 def _find_file(where: dict[str, Any], name: str) -> str | None:
     """The path of a file of a checkpoint; None if it has none."""
-    found: str | None = cached_file(
+    path: str | None = cached_file(
         where["pretrained_model_name_or_path"],
         name,
         revision=where["revision"],
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
-    return found
+    return path
 
 
 def _follow_file(tokenizer: PreTrainedTokenizerBase, path: Path, where: dict[str, Any]) -> PreTrainedTokenizerBase:

@@ -127,8 +127,8 @@ def inspect_texts(settings: Mapping[str, Any], texts: Iterable[str], inspection:
     failed, text = False, None
     for text in texts:
         try:
-            found = analyze(model, tokenizer, text, n=inspection.n, query=inspection.query, bos=known.bos)
-            _print(found, text, inspection)
+            analysis = analyze(model, tokenizer, text, n=inspection.n, query=inspection.query, bos=known.bos)
+            _print(analysis, text, inspection)
         except (UserError, ValueError) as error:  # of numbers that are out of range for the text
             if not go_on:
                 raise UserError(str(error)) from error

@@ -67,8 +67,8 @@ def describe_start(study: Row) -> str | None:
         return None
     why = {"auto": "which the tokenizer puts before a text", "always": "as asked for (bos: always)"}
     named: str = study["text_start"] and f"{study['text_start']}, {why[study['bos']]}"
-    asked = "as asked for (bos: never)" if study["bos"] == "never" else "since the tokenizer puts none before a text"
-    return named or f"no special token, {asked}"
+    why_none = "as asked for (bos: never)" if study["bos"] == "never" else "since the tokenizer puts none before a text"
+    return named or f"no special token, {why_none}"
 
 
 def _describe_special_tokens(study: Row) -> str:

@@ -289,7 +289,7 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
         ({"text": None}, TypeError, "got NoneType"),
         ({"text": ["a b", None]}, TypeError, "got a list with NoneType"),
         ({"text": []}, ValueError, "got an empty list"),
-        ({"text": ["a b", ""]}, UserError, r"has 1 token with BOS, .* \(text 2 of 2\)"),
+        ({"text": ["a b", ""]}, UserError, r"has 1 token with <s> before it, .* \(text 2 of 2\)"),
         ({"text": ["a b c d e f", "a"], "n": 3}, ValueError, r"^n must be from 1 to .* got 3 \(text 2 of 2\)"),
         ({"model": TOKENIZER}, TypeError, "^model must be a model that transformers has loaded, got TokenizersBackend"),
     ],

@@ -810,7 +810,7 @@ def test_the_sink_measure_is_stored_where_it_is_asked_for(inputs: Path, uninterr
     path = tmp_path / "store"
     run(inputs, path, sink_measure=True)
     store, plain = opened(path), opened(uninterrupted)
-    assert store.absent == {"probe_patterns", "probe_chance"}
+    assert store.absent == {"probe_patterns", "probe_chance", "probe_queries"}
     for name in plain.specs.keys() - plain.absent:
         np.testing.assert_array_equal(store.read(name, ...), plain.read(name, ...), err_msg=name)
     model = AutoModelForCausalLM.from_pretrained(inputs / "tiny", attn_implementation="eager")
