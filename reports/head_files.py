@@ -1,6 +1,6 @@
 """Files of head measures for other tools, written from the tables of a landed study.
 
-The measures are defined in ``sql/views/head_measures.sql``; scores from other tools are read by ``reports.external``.
+The measures are defined in ``sql/views/head_measures.sql``.
 
 Formats, as their readers expect them:
 

@@ -3,6 +3,7 @@
 From Python and notebooks, ``connect`` opens the tables of all published studies.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     import duckdb
 
 
-def connect(root: Path | str | None = None, *, unlocked: bool = False) -> "duckdb.DuckDBPyConnection":
+def connect(
+    root: Path | str | None = None, *, unlocked: bool = False, files: Mapping[str, Path | str] | None = None
+) -> "duckdb.DuckDBPyConnection":
     """Open the warehouse for reading: every published study, united, as tables, views and macros with comments.
 
     Parameters
@@ -25,6 +28,9 @@ def connect(root: Path | str | None = None, *, unlocked: bool = False) -> "duckd
         and a folder ``.tmp`` for results that do not fit in memory. The published databases are attached read-only in
         either case, but a ``COPY … TO`` that names one of their files replaces it. If it is False, SQL cannot open any
         file, and a query that does not fit in memory raises ``duckdb.OutOfMemoryException``.
+    files
+        Your own files of CSV, JSON or Parquet by the names of the tables that they become, such as
+        ``{"mine": "scores.csv"}``. They are read once; the connection can read no other file because of them.
 
     Returns
     -------
@@ -36,7 +42,7 @@ def connect(root: Path | str | None = None, *, unlocked: bool = False) -> "duckd
     Raises
     ------
     UserError
-        If the data root does not exist.
+        If the data root does not exist, or a file cannot be read.
     """
     from storage.warehouse.connection import connect as connect_folder
 
@@ -44,4 +50,4 @@ def connect(root: Path | str | None = None, *, unlocked: bool = False) -> "duckd
     if not root_path.is_dir():
         msg = f"There is no data root {root_path}; name it: storage.connect('DIR'), or set {HOME_VARIABLE}"
         raise UserError(msg)
-    return connect_folder(warehouse_of(root_path), unlocked=unlocked)
+    return connect_folder(warehouse_of(root_path), unlocked=unlocked, files=files)

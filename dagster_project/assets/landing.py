@@ -6,7 +6,6 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cache, partial
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,8 +37,7 @@ from dagster_project.study.twins import find_twin_name
 from extract.settings import SYNTHETIC
 from storage.errors import UserError
 from storage.files.places import LocalPlace
-from storage.files.staging import remove_leftovers
-from storage.files.tables import read_table, read_table_libraries, read_table_provenance, write_tables
+from storage.files.tables import read_table, read_table_libraries, read_table_provenance
 from storage.warehouse import rows
 from storage.warehouse.connection import locate_database, refuse_newer_database
 from storage.warehouse.declared import count_rows, estimate_row_bytes
@@ -75,9 +73,6 @@ CLAIM_TABLES = (
 
 DROPPED = ("attention", "values")
 """The arrays of a tensor store that are dropped on request; all others are small."""
-
-EXTERNAL = "external_scores"
-"""The table of scores of heads that other tools computed."""
 
 EMPTY_TABLES = 15 * 10**6
 """Bytes of a database of almost empty tables. The tests compare estimates with real databases."""
@@ -148,44 +143,12 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
     tables: dict[str, Any] = {table: iter(()) for asset in work.assets for table in asset.tables}
     tables |= {table: read_table(path) for table, path in paths.items()}
     tables |= _stream_tables(sources, read_summary_provenance(snapshot), snapshot.twin)
-    tables["external_scores"] = _make_batches(read_external_scores(home, name))
     units = count_units(
         count_keys(sources.tensors).max(axis=0), list_sizes(sources.tensors), sources.tensors.sizes, study
     )
     declared = (sql.read_statement("schema", table) for table in sql.list_names("schema"))
     counts = {table.name: count_rows(table, units) for table in declared}
     return tables, {table: count for table, count in counts.items() if count is not None}
-
-
-def read_external_scores(home: Home, name: str) -> list[dict[str, Any]]:
-    """The rows of ``external_scores`` that were added to a study; empty if there are none.
-
-    Raises
-    ------
-    UserError
-        If their file is damaged.
-    """
-    path = _build_external_path(home, name)
-    return [row for part in read_table(path) for row in part.to_pylist()] if path.exists() else []
-
-
-def keep_external_scores(home: Home, name: str, rows: list[dict[str, Any]]) -> None:
-    """Store the rows of ``external_scores`` of a study, which the caller has claimed, for its next landings."""
-    remove_leftovers(_build_external_path(home, name))
-    batches = ((EXTERNAL, batch) for batch in _make_batches(rows))
-    write_tables({EXTERNAL: _build_external_path(home, name)}, batches, {"step": EXTERNAL}, {})
-
-
-def _make_batches(rows: list[dict[str, Any]]) -> "Iterator[pa.RecordBatch]":
-    """Rows as one batch; none if there are no rows."""
-    import pyarrow as pa
-
-    yield from [pa.RecordBatch.from_pylist(rows)] if rows else []
-
-
-def _build_external_path(home: Home, name: str) -> Path:
-    """Path of the file of the scores that were added to a study."""
-    return home.summaries(name) / f"{EXTERNAL}.parquet"
 
 
 def drop_tensors(work: Work) -> int:

@@ -494,46 +494,19 @@ def export(
         typer.echo(path)
 
 
-@app.command(no_args_is_help=True)
-def scores(
-    study: Annotated[str, make_study_argument("A study of the scored model that has been run.")],
-    file: Annotated[Path, typer.Argument(help="File of scores; for duo, its folder.")],
-    home: HomeOption = None,
-    form: Annotated[
-        str, make_format_option("duo", "retrieval", "csv", help="duo, retrieval, or csv (layer, head, score).")
-    ] = "csv",
-    source: Annotated[
-        str | None, typer.Option("--name", help="Name of the scores (default: the name of the file).")
-    ] = None,
-    overwrite: Annotated[bool, make_flag("--overwrite", help="Replace other scores of the same name.")] = False,
-) -> None:
-    """Land head scores of another tool, and print their rank correlation with each measure of the study.
-
-    The scores become rows of `external_scores`, beside those of other names. Correlations are over heads,
-    with intervals and permutations by KV groups; one whose interval contains 0 is reported as none. Intervals are not
-    adjusted for the number of measures: of measures unrelated to the scores, one in twenty is expected to have an
-    interval that excludes 0.
-
-    Any file with the columns layer, head and score: `attention-geometry scores mine FILE.csv --name NAME`
-
-    To try it, one of our own measures: `attention-geometry export embedded --format retrieval --by effective_keys
-    --out keys.json`, then `attention-geometry scores embedded keys.json --format retrieval`
-    """
-    root = _use_home(home)
-    _check_known(root, study)
-    from dagster_project.command.heads import add_scores
-
-    correlations = add_scores(root, study, resolve_path(file), form=form, source=source, overwrite=overwrite)
-    make_console().print(build_table(correlations, title=f"{study}: rank correlation over heads"))
-
-
 @app.command("sql")
 def sql_command(
     query: Annotated[
         str | None, typer.Argument(help="Read-only statement (default: a prompt, or standard input if piped).")
     ] = None,
     home: HomeOption = None,
-    form: Annotated[str, make_format_option(*FORMATS, help="table, vertical, csv, json or parquet.")] = "table",
+    form: Annotated[
+        str, make_format_option(*FORMATS, help="table, vertical, markdown, csv, json or parquet.")
+    ] = "table",
+    file: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE", help="Read a file of your own as table NAME: CSV, JSON or Parquet."),
+    ] = None,
     unlocked: Annotated[
         bool, make_flag("--unlocked", help="Allow other files and the network: read_parquet, COPY … TO.")
     ] = False,
@@ -546,6 +519,10 @@ def sql_command(
     `attention-geometry sql "SELECT study, query, layer, head, arg_max(n, f_r_max) FROM selection_means WHERE n > 1
     GROUP BY ALL" --format csv`
 
+    A file of your own, joined with every measure of a head:
+    `attention-geometry sql --file mine=scores.csv "SELECT measure, corr(value, score) FROM head_measures
+    JOIN mine USING (layer, head) WHERE study = 'embedded' GROUP BY measure"`
+
     Into a file for pandas or polars: `attention-geometry sql "FROM selection" --format parquet > selection.parquet`
 
     From Python: `storage.connect()`; from the plain DuckDB shell: `duckdb -init data/warehouse/open.sql`
@@ -555,16 +532,18 @@ def sql_command(
     from storage.warehouse.query import reads_comments, reads_tables
 
     check_format(form)
+    files = dict(map(_parse_file, file or ()))
     folder = _use_home(home).warehouse
     renew_entry(folder)
     if query is None and sys.stdin.isatty():
         interrupts.leave()
-        with closing(Reader(folder, unlocked=unlocked)) as reader:
+        with closing(Reader(folder, unlocked=unlocked, files=files)) as reader:
             run_prompt(reader, form, unlocked=unlocked)
         return
     text = query if query is not None else sys.stdin.read()
     check_text(text)
-    with closing(connect(folder, unlocked=unlocked, described=reads_comments(text))) as connection:
+    described = reads_comments(text)
+    with closing(connect(folder, unlocked=unlocked, described=described, files=files)) as connection:
         write(run_query(connection, text, unlocked=unlocked), form)
     if reads_tables(text) and not list_published(folder):
         logger.warning("No study has landed in %s; run one, or name another data root with --home", folder.parent)
@@ -863,6 +842,15 @@ def _parse_positions(given: str | None) -> list[int] | None:
     except ValueError as error:
         msg = f"--queries {given} is not a list of positions; separate integers by commas, as in --queries 63,127"
         raise UserError(msg) from error
+
+
+def _parse_file(given: str) -> tuple[str, str]:
+    """The name and the path of an option ``--file NAME=FILE``."""
+    name, equals, path = given.partition("=")
+    if not equals:
+        msg = f"--file {given} names no table; write --file NAME=FILE, as in --file mine=scores.csv"
+        raise UserError(msg)
+    return name, path
 
 
 def _resolve_folder(given: Path | None) -> Path | None:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from storage.warehouse.connection import Reader
 
-FORMATS = ("table", "vertical", "csv", "json", "parquet")
+FORMATS = ("table", "vertical", "markdown", "csv", "json", "parquet")
 WIDE, PROSE = 10_000, 120
 """Width in characters of a table of data, and of one of sentences, in a file or a pipe, unless COLUMNS is set."""
 
@@ -50,6 +51,9 @@ ORDER BY name;
 """,
 }
 """Commands of the prompt, and the SQL of those that stand for a statement."""
+
+_MARKUP = re.compile(r"[\\`*_{}\[\]<>|~&]")
+"""Characters that Markdown or HTML reads as markup."""
 
 MANUAL = r"""\
 .tables      list all tables and views with their meaning
@@ -318,6 +322,25 @@ def _write_values(rows: "pa.Table", longest: int | None) -> None:
             place.print(f"{name:>{wide}} | {text if longest is None else _shorten(text, longest)}", soft_wrap=True)
 
 
+def _write_markdown(reader: "pa.RecordBatchReader") -> None:
+    """Write a table as Markdown, numbers to the right, batch by batch."""
+    import pyarrow as pa
+
+    numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+    rules = ("---:" if any(check(kind) for check in numeric) else "---" for kind in reader.schema.types)
+    _write_line(_join_cells(reader.schema.names))
+    _write_line(f"|{'|'.join(rules)}|")
+    for batch in reader:
+        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            _write_line(_join_cells(map(_format_value, row)))
+
+
+def _join_cells(texts: Iterable[str]) -> str:
+    """A line of a table in Markdown, in which nothing of the texts is markup."""
+    cells = (_MARKUP.sub(r"\\\g<0>", escape_control_codes(text)) for text in texts)
+    return f"| {' | '.join(cells)} |"
+
+
 def _write_csv(reader: "pa.RecordBatchReader") -> None:
     from pyarrow import csv
 
@@ -369,6 +392,7 @@ def _write_parquet(reader: "pa.RecordBatchReader") -> None:
 WRITERS: Mapping[str, Callable[["pa.RecordBatchReader"], None]] = {
     "table": _write_table,
     "vertical": _write_vertical,
+    "markdown": _write_markdown,
     "csv": _write_csv,
     "json": _write_json,
     "parquet": _write_parquet,

@@ -43,6 +43,7 @@ from storage.warehouse.relations import (
     quote_identifier,
     quote_literal,
 )
+from storage.warehouse.user_files import create_user_tables
 from storage.warehouse.versions import compute_landing_version
 
 logger = logging.getLogger(__name__)
@@ -118,7 +119,12 @@ def list_published(folder: Path) -> dict[str, Path]:
 
 
 def connect(
-    folder: Path, *, studies: Iterable[str] | None = None, unlocked: bool = False, described: bool = True
+    folder: Path,
+    *,
+    studies: Iterable[str] | None = None,
+    unlocked: bool = False,
+    described: bool = True,
+    files: Mapping[str, Path | str] | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """Open the warehouse for reading: every published study, united, as tables and views, with comments.
 
@@ -132,6 +138,7 @@ def connect(
 
     A file that is damaged, or was landed by a version with other tables or columns, is left out. A warning names each
     such study and what to do, once per process. Without comments (``described=False``) it opens in half the time.
+    ``files`` are read as tables, as ``create_user_tables`` describes.
     """
     connection = duckdb.connect()
     bound_memory(connection)
@@ -140,6 +147,7 @@ def connect(
         published = {study: published[study] for study in sorted(published.keys() & {*studies})}
     attached, stored = _attach_all(connection, published)
     _create_united(connection, _build_unions(stored, attached), described=described)
+    create_user_tables(connection, files or {})
     if not unlocked:
         for setting in LOCK:
             connection.execute(f"SET {setting}")
@@ -250,10 +258,10 @@ def _declare(
 class Reader:
     """A connection for long sessions: it sees the versions that it opened until ``refresh`` opens the current ones."""
 
-    def __init__(self, folder: Path, *, unlocked: bool = False) -> None:
-        self._folder, self._unlocked = folder, unlocked
+    def __init__(self, folder: Path, *, unlocked: bool = False, files: Mapping[str, Path | str] | None = None) -> None:
+        self._folder, self._unlocked, self._files = folder, unlocked, files
         self._seen = _read_versions(folder)
-        self.connection = connect(folder, unlocked=unlocked)
+        self.connection = connect(folder, unlocked=unlocked, files=files)
 
     def refresh(self) -> str | None:
         """Reopen the warehouse if its published files have changed; return a summary of what landed or was removed.
@@ -268,7 +276,7 @@ class Reader:
             now = _read_versions(self._folder)
             if now == seen:
                 return None
-            newer = connect(self._folder, unlocked=self._unlocked)
+            newer = connect(self._folder, unlocked=self._unlocked, files=self._files)
         except (OSError, duckdb.Error) as error:
             why = " ".join(str(error).split())
             msg = f"{self._folder} cannot be reopened ({why}); the version that was opened before is still available"

@@ -2,15 +2,14 @@
 
 import shutil
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import sql
 from dagster_project.study.home import Home
-from storage.warehouse.connection import connect, locate_database, open_database
-from tests.dagster_project import making, recorded
+from storage.warehouse.connection import locate_database, open_database
+from tests.dagster_project import recorded
 from tests.dagster_project.driver import attention_geometry, files
 from tests.dagster_project.dying import ALIVE, KILLED, die_at
 
@@ -83,32 +82,6 @@ def test_export_is_killed_at_every_change(landed: Path, tmp_path: Path) -> None:
         assert files(out.parent) == new, change
 
     assert each_death(command, tmp_path / "out", prepare, check) >= 4
-
-
-def test_scores_are_killed_at_every_change(landed: Path, tmp_path: Path) -> None:
-    """Scores that were visible are there after the next landing."""
-    home = Home(tmp_path / "home")
-    (tmp_path / "new.csv").write_text("layer,head,score\n0,0,1\n0,1,2\n", encoding="utf-8")
-    command = ["scores", "mine", tmp_path / "new.csv", "--home", home.root]
-
-    def visible() -> list[tuple[object, ...]]:
-        with closing(connect(home.warehouse)) as connection:
-            return connection.execute("SELECT source, layer, head, score FROM external_scores ORDER BY ALL").fetchall()
-
-    def prepare() -> None:
-        shutil.rmtree(home.root, ignore_errors=True)
-        shutil.copytree(landed, home.root)
-
-    def check(change: int) -> None:
-        seen = visible()
-        assert making.land(home, "mine").published
-        assert set(seen) <= set(visible()), change
-        done = attention_geometry(*command)
-        assert done.code == 0, (change, done.errors)
-        assert len(visible()) == 2
-        assert "partial" not in " ".join(path.name for path in home.root.rglob("*")), change
-
-    assert each_death(command, home.root, prepare, check) >= 4
 
 
 SIZES = {**recorded.TINY, "family": {"context_length": [16, 24, 20]}}

@@ -295,7 +295,7 @@ def test_the_mean_weight_over_heads_is_that_of_all_there_are(mixed: Home) -> Non
 
 def test_rows_are_of_heads_that_there_are(mixed: Home) -> None:
     tables = [name for name in sql.list_names("schema") if "head" in sql.read_statement("schema", name).columns]
-    for unasked in ("planted_assumptions", "head_ablation", "head_ablation_by_sequence", "external_scores"):
+    for unasked in ("planted_assumptions", "head_ablation", "head_ablation_by_sequence"):
         tables.remove(unasked)
     assert {"selection_counts", "upper_bounds", "attention_rows", "head_taxonomy", "elbows"} <= {*tables}
     heads, (sizes,), *found = asked(

@@ -9,7 +9,7 @@ from dagster_project.study.studies import list_studies
 from tests.dagster_project.driver import attention_geometry
 
 README = Path(__file__).parents[2] / "README.md"
-NEEDS_STUDY = {"report", "compare", "export", "scores"}
+NEEDS_STUDY = {"report", "compare", "export"}
 """Commands that read studies that have landed."""
 
 
@@ -32,15 +32,18 @@ def test_recipes_name_only_what_earlier_ones_made(tmp_path: Path) -> None:
             named = [word for word in given if word in known]
             assert named, given
             assert set(named) <= landed, f"{named} of `{command}` were not run before"
-        if command == "scores":
-            assert given[1] in written, f"nothing has written {given[1]}"
+        if "--file" in given:
+            assert given[-1].partition("=")[2] in written, f"nothing has written {given[-1]}"
         written |= {given[at + 1] for at, word in enumerate(given) if word == "--out"}
 
 
-def test_statements_are_about_one_study(mine: Path) -> None:
+def test_statements_are_about_one_study(mine: Path, tmp_path: Path) -> None:
     """A question about heads that pools all studies is not the one that was asked."""
-    statements = [given[0] for command, *given in recipes() if command == "sql" and given]
-    assert len(statements) == 3
-    for statement in statements:
+    (tmp_path / "recall.csv").write_text("layer,head,measure,value\n0,0,recall,1\n0,1,recall,2\n", encoding="utf-8")
+    statements = [given for command, *given in recipes() if command == "sql" and given]
+    assert len(statements) == 4
+    for statement, *options in statements:
         assert ("study = '" in statement) == ("SELECT" in statement), statement
-        assert attention_geometry("sql", statement, "--format", "csv", home=mine).code == 0
+        files = options if "--file" in options else ()
+        done = attention_geometry("sql", statement, *files, "--format", "csv", home=mine, cwd=tmp_path)
+        assert done.code == 0, done.errors

@@ -1,4 +1,4 @@
-"""``attention-geometry sql``: reading only, four formats on standard output and nothing else there."""
+"""``attention-geometry sql``: reading only, five formats on standard output and nothing else there."""
 
 import csv
 import fcntl
@@ -44,6 +44,24 @@ def test_csv_json_and_parquet_hold_the_same_rows(mine: Path) -> None:
     assert [
         {name: float(value) for name, value in row.items()} for row in csv.DictReader(io.StringIO(found["csv"].text))
     ] == rows
+
+
+def test_a_file_of_ones_own_is_joined_and_printed_as_markdown(mine: Path, tmp_path: Path) -> None:
+    (tmp_path / "scores.csv").write_text("layer,head,score,says\n0,0,2.5,a|b *c* <d>\n0,1,3,e\n", encoding="utf-8")
+    asked = "SELECT head, score, says FROM heads JOIN mine USING (layer, head) ORDER BY head"
+    given = ("--file", "mine=scores.csv", "--format", "markdown")
+    found = attention_geometry("sql", asked, *given, home=mine, cwd=tmp_path)
+    assert (found.code, found.errors) == (0, "")
+    assert found.text.splitlines() == [
+        "| head | score | says |",
+        "|---:|---:|---|",
+        r"| 0 | 2.5 | a\|b \*c\* \<d\> |",
+        "| 1 | 3 | e |",
+    ]
+    refused = attention_geometry("sql", asked, "--file", "scores.csv", home=mine, cwd=tmp_path)
+    assert "write --file NAME=FILE, as in --file mine=scores.csv" in refused.complaint
+    other = attention_geometry("sql", "FROM 'scores.csv'", *given, home=mine, cwd=tmp_path)
+    assert "disabled" in other.complaint, "the file is a table, and no file can be read"
 
 
 WIDE = ("study", "sequence", "query", "layer", "head", "n", "k_in", "k_out", "r_min", "r_max", "recall", "precision")

@@ -315,16 +315,6 @@ BROKEN: dict[str, list[str]] = {
         f"UPDATE monte_carlo SET {metric}_holds = false WHERE family = 'scale_free' AND isinf(beta) AND n = 4"
         for metric in ("precision", "recall")
     ],
-    "scores_of_known_heads": [
-        f"INSERT INTO external_scores (study, source, format, layer, head, score) VALUES {rows}"
-        for rows in (
-            "('small', 'a tool', 'json', 3, 0, 1)",
-            "('small', 'a tool', 'json', 0, 6, 1)",
-            "('small', 'a tool', 'json', 0, 0, 'nan')",
-            "('small', 'a tool', 'json', 0, 0, 'inf')",
-            "('small', 'a tool', 'json', 0, 0, 1), ('small', 'a tool', 'json', 0, 0, 2)",
-        )
-    ],
     "sensitivity_in_range": [
         f"DELETE FROM attention_rows WHERE {ROW}",
         *updates("sensitivity", f"{ROW} AND temperature = 1", "head = 9", "temperature = 0"),

@@ -1,5 +1,6 @@
 """The ways into the warehouse: connections, one who stays, the plain shell; versions, damage and what is gone."""
 
+import itertools
 import logging
 import os
 import re
@@ -18,7 +19,6 @@ import sql
 import storage
 from storage.errors import NewerError, UserError
 from storage.warehouse import connection as warehouse
-from storage.warehouse.additions import replace_rows
 from storage.warehouse.connection import (
     ENTRY,
     FORMAT_VERSION,
@@ -208,6 +208,59 @@ def test_an_unlocked_query_joins_and_copies_but_writes_no_study(folder: Path, tm
         with pytest.raises(duckdb.Error, match="read-only"):
             connection.execute('DELETE FROM "study small".heads')
     assert locate_database(folder, "small").read_bytes() == before
+
+
+def test_own_files_are_tables_and_nothing_else_can_be_read(folder: Path, tmp_path: Path) -> None:
+    """Also a file whose path is a pattern, or looks like a partition."""
+    place = tmp_path / "kind=odd"
+    place.mkdir()
+    rows = "layer,head,score\n0,0,1.5\n0,1,-2\n"
+    (place / "a*.csv").write_text(rows)
+    (place / "ab.csv").write_text("layer,head,score\n9,9,9\n")
+    (place / "a[b].JSON").write_text('[{"layer": 0, "head": 0, "score": 1.5}, {"layer": 0, "head": 1, "score": -2}]')
+    (place / "lines.jsonl").write_text('{"layer": 0, "head": 0, "score": 1.5}\n{"layer": 0, "head": 1, "score": -2}\n')
+    with duckdb.connect() as writer:
+        writer.execute(
+            f"COPY (FROM read_csv('{place}/a[*].csv', hive_partitioning = false)) TO '{place}/it''s.parquet'"
+        )
+    files = {name: place / path for name, path in OWN.items()}
+    with storage.connect(folder.parent, files=files) as connection:
+        for name in OWN:
+            read = connection.sql(f"FROM {name} ORDER BY head").fetchall()
+            assert read == [(0, 0, 1.5), (0, 1, -2.0)], name
+        assert connection.execute(NAMED).fetchall() == [("small",)]
+        paths = [*files.values(), place / "ab.csv", locate_database(folder, "small")]
+        for path, reader in itertools.product(paths, ("csv", "text", "parquet", "json")):
+            with pytest.raises(duckdb.Error, match=r"disabled|locked"):
+                connection.execute(f"FROM read_{reader}(?)", [str(path)])
+        for copy in TO:
+            with pytest.raises(duckdb.Error, match=r"disabled|locked"):
+                connection.execute(copy.format(files["comma"]))
+    assert (place / "a*.csv").read_text() == rows
+
+
+OWN = {"comma": "a*.csv", "listed": "a[b].JSON", "lines": "lines.jsonl", "columns": "it's.parquet"}
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "said"),
+    [
+        ("heads", "a.csv", "A file cannot be named 'heads' in SQL"),
+        ("Selection", "a.csv", "cannot be named"),
+        ("x y", "a.csv", "cannot be named"),
+        ("mine", "nosuch.csv", r"nosuch.csv cannot be read \(No such file or directory\)"),
+        ("mine", "pipe.csv", r"cannot be read \(it is not a regular file\)"),
+        ("mine", "a.pickle", "none that can be a table; name one that ends with .csv"),
+        ("mine", "broken.parquet", "broken.parquet cannot be read as 'mine'"),
+        ("mine", "broken.json", "broken.json cannot be read as 'mine'"),
+    ],
+)
+def test_files_that_are_no_tables_are_refused(folder: Path, tmp_path: Path, name: str, file: str, said: str) -> None:
+    for written in ("a.csv", "a.pickle", "broken.parquet", "broken.json"):
+        (tmp_path / written).write_text("layer,head\n0,{")
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(UserError, match=said):
+        connect(folder, files={name: tmp_path / file})
 
 
 def test_a_study_that_goes_while_one_looks_is_left_out(
@@ -588,17 +641,3 @@ def test_a_database_that_is_no_file_is_left_out(
     assert "strange.duckdb is left out: it is not a regular file" in line
     renew_entry(folder)
     assert (folder / "open.sql").is_file()
-
-
-def test_no_rows_are_added_to_a_database_that_nobody_landed(folder: Path, tmp_path: Path) -> None:
-    """The checks of added rows would read what the file calls ``heads``."""
-    secret = tmp_path / "secret.csv"
-    secret.write_text("study,layer,head\nsmall,0,0\n", encoding="utf-8")
-    with duckdb.connect(locate_database(folder, "small")) as connection:
-        connection.execute(f"DROP TABLE heads; CREATE VIEW heads AS FROM read_csv('{secret}')")
-        rows = connection.sql("SELECT 'us' AS source, 0 AS layer, 0 AS head, 1.0 AS score").to_arrow_table()
-    before = locate_database(folder, "small").read_bytes()
-    said = r"it contains the view main\.heads, which no landing creates"
-    with pytest.raises(UserError, match=said), replace_rows(folder, "small", "external_scores", rows):
-        pass
-    assert locate_database(folder, "small").read_bytes() == before
