@@ -2,20 +2,42 @@
 
 import dagster as dg
 
-from dagster_project.defs.assets import assets
-from dagster_project.defs.families import families_current, family, family_job
+import attention_geometry  # noqa: F401 (refuses to go on where another package stands in the way of one of ours)
+from dagster_project.defs.assets import OURS, Naming, build_assets
+from dagster_project.defs.families import build_families_sensor, build_family, build_family_job
 from dagster_project.defs.resources import data_root, no_values
-from dagster_project.defs.schedules import all_studies_daily, studies_registered, study_job
+from dagster_project.defs.schedules import build_schedule, build_studies_sensor, build_study_job
 
 
 @dg.definitions
 def defs() -> dg.Definitions:
     """All assets with their checks, jobs, schedules, sensors and resources; a run is one process and holds one lock."""
+    own = dg.Definitions(resources={"io_manager": no_values}, executor=dg.in_process_executor)
+    return dg.Definitions.merge(_build(OURS), own)
+
+
+def build_definitions(prefix: str = "attention_geometry", *, pages: str | None = None) -> dg.Definitions:
+    """The same for a code location that has definitions of its own: ``Definitions.merge(ours, build_definitions())``.
+
+    They have no executor: jobs run in one process by themselves, and everything else as the deployment has it.
+
+    Parameters
+    ----------
+    prefix
+        Prefix of the keys of assets, and of the names of steps, groups, jobs, schedules and sensors.
+    pages
+        Address under which the pages of the folder ``reports`` of the data root are served, for links to them.
+    """
+    return _build(Naming(prefix, pages))
+
+
+def _build(naming: Naming) -> dg.Definitions:
+    """All definitions but an executor."""
+    study_job, family_job = build_study_job(naming), build_family_job(naming)
     return dg.Definitions(
-        assets=[*assets, family],
+        assets=[*build_assets(naming), build_family(naming)],
         jobs=[study_job, family_job],
-        schedules=[all_studies_daily],
-        sensors=[studies_registered, families_current],
-        resources={"data_root": data_root, "io_manager": no_values},
-        executor=dg.in_process_executor,
+        schedules=[build_schedule(naming, study_job)],
+        sensors=[build_studies_sensor(naming, study_job), build_families_sensor(naming, family_job)],
+        resources={"data_root": data_root},
     )

@@ -6,16 +6,20 @@ Only regular files are opened, after links have been followed.
 """
 
 import hashlib
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from extract.hub import expand_path, summarise_error
 from extract.settings import BUILT_IN, CorpusSettings
 from extract.unchanged import hash_file
 from storage.errors import UserError
+
+logger = logging.getLogger(__name__)
 
 COMPRESSIONS = (".gz", ".bz2", ".zst")
 """Suffixes after ``.txt`` and ``.jsonl`` of files that are decompressed while they are read."""
@@ -39,8 +43,9 @@ class TextFile:
 def find_files(corpus: CorpusSettings) -> list[TextFile]:
     """Find the file of the id, or all files below a directory, at any depth, in order of their relative paths.
 
-    In a directory, files of other kinds and hidden files and directories are left out. Links to files are followed
-    anywhere, because snapshots in the hub's cache consist of such links; links to directories are not followed.
+    In a directory, files of other kinds are left out with a warning; hidden files and directories are left out. Links
+    to files are followed anywhere, because snapshots in the hub's cache consist of such links; links to directories
+    are not followed.
 
     Raises
     ------
@@ -85,15 +90,29 @@ def _check_file(corpus: CorpusSettings, path: Path) -> TextFile:
 def _find_below(corpus: CorpusSettings, root: Path) -> list[TextFile]:
     """The files of known kinds below a directory, in order of their relative paths."""
     paths_below: list[Path] = []
+    others: list[str] = []
     for folder, folders, names in os.walk(root, onerror=_fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths = [Path(folder, name) for name in names if name.endswith(SUFFIXES) and not name.startswith(".")]
         paths_below += [path for path in paths if path.is_file() or not path.exists()]  # a broken link is an error
+        others += [name for name in names if not name.endswith(SUFFIXES) and not name.startswith(".")]
     if not paths_below:
         msg = f"The corpus directory '{corpus.id}' has no {KINDS} in it; put text there, or convert the files in it"
         raise UserError(msg)
+    if others:
+        _warn_once(
+            f"the corpus '{corpus.id}': {len(others)} of {len(others) + len(paths_below)} files are not read, since "
+            f"their names end with none of {', '.join(SUFFIXES)}: {', '.join(sorted(others)[:5])}"
+            f"{', …' if len(others) > 5 else ''}"
+        )
     relative = {path.relative_to(root).as_posix(): path for path in paths_below}
     return [TextFile(path, f"{corpus.id.rstrip('/')}/{name}", name) for name, path in sorted(relative.items())]
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Log a warning, once per process: a corpus is looked through several times."""
+    logger.warning("%s", message)
 
 
 def _fail(error: OSError) -> None:

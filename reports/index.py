@@ -1,5 +1,6 @@
 """The HTML page that lists all studies."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,12 +50,17 @@ def write_index(
             "kinds": _count_kinds(row),
             "picture": _place_sinks(row),
         }
-        for row in ask(connection, "studies_overview").rows()
+        for row in sorted(ask(connection, "studies_overview").rows(), key=lambda row: _split_numbers(row["study"]))
         if not row["is_twin"]
     ]
     html = render("index.html.j2", studies=studies, comparisons=comparisons, families=families)
     write_atomically(path, html.encode(), remedy="name another folder with --home DIR")
     return path
+
+
+def _split_numbers(name: str) -> list[tuple[int, str]]:
+    """The parts of a name, by which step32 comes before step128."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"([0-9]+)", name)]
 
 
 def _place_sinks(study: numbers.Row) -> list[tuple[int, int, float]]:

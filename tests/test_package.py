@@ -74,7 +74,8 @@ def test_the_installed_wheel_runs_the_embedded_model_on_its_text_anywhere(wheel:
     subprocess.run([*command, "--ignore-installed"], check=True)
     hand_on_kernels(site)
     elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
+    (elsewhere / "storage").mkdir(parents=True)
+    (elsewhere / "storage" / "__init__.py").write_text("mine = 1\n")
     environment = {
         key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "DAGSTER", "ATTENTION"))
     }
@@ -88,11 +89,35 @@ def test_the_installed_wheel_runs_the_embedded_model_on_its_text_anywhere(wheel:
         assert said in finished.stdout
         assert "leaked" not in finished.stderr  # what DuckDB's binding says at the end of a process with PyTorch
     assert (elsewhere / "data" / "reports" / "small.html").stat().st_size > 100_000
-    where = "import storage; print(storage.__file__)"
+    where = "import attention_geometry, storage; print(storage.__file__)"
     found = subprocess.run(
-        [python, "-c", where], cwd=elsewhere, env=environment, capture_output=True, text=True, check=True
+        [python, "-P", "-c", where], cwd=elsewhere, env=environment, capture_output=True, text=True, check=True
     )
     assert found.stdout.startswith(str(site))
+    refused = subprocess.run(
+        [python, "-c", where], cwd=elsewhere, env=environment, capture_output=True, text=True, check=False
+    )
+    assert f"{elsewhere}/storage/__init__.py stands in the way of {site}/storage" in refused.stderr
+    run_in_another_project(python, elsewhere / "data", tmp_path / "project", environment)
+    (site / "geometry" / "__init__.py").write_text("shapes = 1\n")
+    overwritten = subprocess.run([program, "doctor"], env=environment, capture_output=True, text=True, check=False)
+    assert overwritten.returncode == 1
+    assert f"{site}/geometry/__init__.py has been overwritten; install" in overwritten.stderr
+
+
+def run_in_another_project(python: Path, home: Path, project: Path, environment: dict[str, str]) -> None:
+    """The commands of docs/operations.md for a Dagster project that merges our definitions with its own."""
+    section = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").partition("deployment of your own\n")[2]
+    code, commands = re.findall(r"^```(?:python|sh)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)[:2]
+    project.mkdir()
+    (project / "definitions.py").write_text(code)
+    named = {"ATTENTION_GEOMETRY_HOME": str(home), "DAGSTER_HOME": str(project), "DAGSTER_DISABLE_TELEMETRY": "yes"}
+    assert len(commands.splitlines()) == 3
+    for command in commands.replace('"embedded"', '"small"').splitlines():
+        words = [python, "-m", *shlex.split(command, comments=True)]
+        done = subprocess.run(words, cwd=project, env=environment | named, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "RUN_SUCCESS" in done.stderr
 
 
 @pytest.mark.parametrize("theirs", ["storage/__init__.py", "sql.py"])

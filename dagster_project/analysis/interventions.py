@@ -77,7 +77,8 @@ def _ablate(
 
     total = settings.sequences * len(list_attending_layers(sources.tensors))
     ablated = ablate_heads(opened, sequences=settings.sequences, kinds=settings.ablation, done=done)
-    for sequence, effects in tqdm(ablated, "head ablation", total - len(done), unit="layer", disable=None):
+    unit = " layers of sequences"
+    for sequence, effects in tqdm(ablated, "head ablation", total - len(done), unit=unit, disable=None):
         content = {"plain_loss": effects.plain_loss, "loss": effects.loss.tolist(), "kl": effects.kl.tolist()}
         pieces.write(f"{sequence}-{effects.layer}", content)
 

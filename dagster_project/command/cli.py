@@ -657,9 +657,8 @@ def _build_refresh_table(report: "Report") -> "Table":
     for entry in report.entries:
         outcome = f"{entry.outcome}: {entry.message}" if entry.outcome and entry.message else entry.outcome
         seconds = "" if entry.seconds is None else f"{entry.seconds:.1f}"
-        table.add_row(
-            *(escape_control_codes(cell) for cell in (entry.study, entry.state, entry.reasons, outcome, seconds))
-        )
+        why = entry.reasons.removeprefix(entry.state).removeprefix("; ")
+        table.add_row(*(escape_control_codes(cell) for cell in (entry.study, entry.state, why, outcome, seconds)))
     return table
 
 

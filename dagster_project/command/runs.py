@@ -146,9 +146,11 @@ def _describe_current(known: Sequence[str], stale: Sequence[str]) -> str:
     """Describe in one line which assets are current, by naming those or the others, whichever are fewer."""
     if not stale:
         return f"all {len(known)} assets are current"
+    if len(stale) == len(known):
+        return f"makes all {len(known)} assets"
     if len(stale) < len(known) / 2:
         return f"current: all but {', '.join(stale)}"
-    return f"current: {', '.join(asset for asset in known if asset not in stale) or 'none'}"
+    return f"current: {', '.join(asset for asset in known if asset not in stale)}"
 
 
 def run_assets(

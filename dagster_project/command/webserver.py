@@ -22,11 +22,14 @@ from dagster_webserver.cli import (
 )
 from dagster_webserver.version import __version__
 from starlette.applications import Starlette
-from starlette.responses import RedirectResponse
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Lifespan
 
 from dagster_project.command.request_guard import guard_requests
+from dagster_project.defs.assets import OURS
+from dagster_project.study.home import Home
 
 DEFINITIONS = "dagster_project.definitions"
 
@@ -48,8 +51,23 @@ def run_servers(port: int, origins: Sequence[str]) -> None:
         target = ModuleTarget(DEFINITIONS, attribute=None, working_directory=FOLDER, location_name=None)
         with WorkspaceProcessContext(instance, target, __version__, code_server_log_level="WARNING") as workspace:
             app = create_app_from_workspace_process_context(workspace, lifespan=_announce(port))
-            app.router.routes.insert(0, Route("/", RedirectResponse(START)))
+            app.router.routes[:0] = build_routes(Home.from_environment().reports)
             uvicorn.run(guard_requests(app, port, origins), host="127.0.0.1", port=port, log_level="warning")
+
+
+def build_routes(reports: Path) -> list[Route]:
+    """What is answered beside Dagster's own: the first page, and the pages of studies in a folder, by their names.
+
+    A page has an origin of its own there, so that nothing in it can ask Dagster for anything.
+    """
+
+    async def show_page(request: Request) -> Response:
+        page = reports / f"{request.path_params['name']}.html"
+        if not page.is_file():
+            return PlainTextResponse(f"There is no page {page.name}; write it: attention-geometry report NAME", 404)
+        return FileResponse(page, headers={"Content-Security-Policy": "sandbox allow-scripts allow-popups"})
+
+    return [Route("/", RedirectResponse(START)), Route(f"{OURS.pages}/{{name}}.html", show_page)]
 
 
 def _end_with_parent() -> None:

@@ -4,10 +4,15 @@ https://docs.dagster.io/guides/automate/schedules
 
 import os
 from collections.abc import Iterator
+from functools import partial
 
 import dagster as dg
+from dagster._core.definitions.unresolved_asset_job_definition import (
+    UnresolvedAssetJobDefinition,  # Dagster exports no name for it
+)
 
-from dagster_project.defs.assets import configure_assets
+from dagster_project.assets.catalogue import ASSETS
+from dagster_project.defs.assets import Naming, configure_assets
 from dagster_project.records.registration import register_studies
 from dagster_project.study.home import Home
 from dagster_project.upkeep import plan
@@ -19,14 +24,18 @@ SCHEDULE_VARIABLE = "ATTENTION_GEOMETRY_SCHEDULE"
 DAILY = "0 3 * * *"
 """The times of the schedule if that variable is not set."""
 
-study_job = dg.define_asset_job(
-    "study",
-    selection=dg.AssetSelection.groups("study"),
-    description="Everything about one study: tensors, metrics, tables and report.",
-)
+
+def build_study_job(naming: Naming) -> UnresolvedAssetJobDefinition:
+    """The job of all assets of one study; a run is one process, whatever executor the deployment has."""
+    return dg.define_asset_job(
+        naming.name("study"),
+        selection=dg.AssetSelection.assets(*(naming.key(record.name) for record in ASSETS)),
+        description="Everything about one study: tensors, metrics, tables and report.",
+        executor_def=dg.in_process_executor,
+    )
 
 
-def _request_runs(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
+def _request_runs(naming: Naming, context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
     """Materialise only what is missing or stale, with one run for each study; the sensor then renews the families."""
     home, when = Home.from_environment(), context.scheduled_execution_time
     register_studies(context.instance, home)
@@ -37,40 +46,44 @@ def _request_runs(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunReque
         yield dg.RunRequest(
             run_key=f"{entry.study}-{when:%Y-%m-%dT%H:%M}",
             partition_key=entry.study,
-            asset_selection=[dg.AssetKey(asset) for asset in entry.why],
-            run_config=configure_assets(entry.why),
+            asset_selection=[naming.key(asset) for asset in entry.why],
+            run_config=configure_assets(entry.why, naming=naming),
             tags=report.tags(entry),
         )
     if not stale:
         yield dg.SkipReason("; ".join(f"{entry.study}: {entry.reasons}" for entry in report.entries))
 
 
-def _build_schedule() -> dg.ScheduleDefinition:
-    """Build the schedule with the times of the environment."""
+def build_schedule(naming: Naming, job: UnresolvedAssetJobDefinition) -> dg.ScheduleDefinition:
+    """The schedule, off by default, with the times of the environment."""
     cron = os.environ.get(SCHEDULE_VARIABLE) or DAILY
     try:
-        return dg.schedule(
-            name="all_studies_daily",
-            job=study_job,
+        return dg.ScheduleDefinition(
+            naming.name("all_studies_daily"),
+            job=job,
             cron_schedule=cron,
+            execution_fn=partial(_request_runs, naming),
             default_status=dg.DefaultScheduleStatus.STOPPED,
             description=_request_runs.__doc__,
-        )(_request_runs)
+        )
     except dg.DagsterInvalidDefinitionError as error:
         msg = f"{SCHEDULE_VARIABLE} is '{cron}', which is not a cron expression; set it to one, such as '{DAILY}'"
         raise UserError(msg) from error
 
 
-all_studies_daily = _build_schedule()
+def build_studies_sensor(naming: Naming, job: UnresolvedAssetJobDefinition) -> dg.SensorDefinition:
+    """The sensor that registers new studies."""
+    return dg.SensorDefinition(
+        name=naming.name("studies_registered"),
+        evaluation_fn=_register_studies,
+        job=job,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        minimum_interval_seconds=30,
+        description="Registers every study of the studies files as a partition; starts no run.",
+    )
 
 
-@dg.sensor(
-    job=study_job,
-    default_status=dg.DefaultSensorStatus.RUNNING,
-    minimum_interval_seconds=30,
-    description="Registers every study of the studies files as a partition; starts no run.",
-)
-def studies_registered(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+def _register_studies(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     """Register every study of the studies files as a partition; start no run."""
     names = register_studies(context.instance, Home.from_environment())
     return dg.SkipReason(f"{len(names)} studies are registered")

@@ -50,7 +50,7 @@ def associate(
     layers, groups
         Layer and KV group of each head, (heads,). Groups are arranged within their layer, among those of equal size.
     less
-        If given, another quantity like ``x``: the result is the correlation of x less that of this one.
+        If given, another quantity like ``x``: the result is the correlation of x minus that of this one.
     seed
         Seed of the arrangements.
 

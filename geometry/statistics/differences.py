@@ -14,7 +14,7 @@ from geometry.statistics.moments import estimate_mean
 def estimate_difference(
     values: ArrayLike, reference: ArrayLike, *, paired: bool, domain: Domain = UNBOUNDED
 ) -> Estimate:
-    """The mean of some quantities less that of a reference, with its error and interval over sequences.
+    """The mean of some quantities minus that of a reference, with its error and interval over sequences.
 
     Parameters
     ----------

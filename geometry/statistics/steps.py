@@ -26,7 +26,7 @@ class Step:
     after: F64
     """Mean after it, (S,)."""
     over_slope: F64
-    """R² of the step that the others predict less that of the straight line that they predict, (S,); NaN for a
+    """R² of the step that the others predict minus that of the straight line that they predict, (S,); NaN for a
     profile that is constant."""
 
 
@@ -66,7 +66,7 @@ def _average_sides(profile: F64, place: int) -> tuple[float, float]:
 
 
 def _compare_with_slope(profile: F64, others: F64, place: int) -> float:
-    """R² of the others' step less that of their straight line, in one profile."""
+    """R² of the others' step minus that of their straight line, in one profile."""
     total = float(np.square(profile - profile.mean()).sum())
     if total <= 0:
         return float("nan")

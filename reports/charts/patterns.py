@@ -29,4 +29,4 @@ def label_differences(rows: Sequence[Row], *, quantity: str) -> alt.LayerChart:
     tooltip = [*tooltips(label="Label", heads="Heads"), *shown]
     marks = points(base, always=True).encode(x=alt.X("value:Q").title("Difference to other heads"), tooltip=tooltip)
     said = "; ".join(f"{row['label']} {findings.format_difference(row)}" for row in chosen)
-    return layer_chart(chosen, name, f"{name}, less that of other heads: {said}.", zero, spans, marks, height=7 * ROW)
+    return layer_chart(chosen, name, f"{name}, minus that of other heads: {said}.", zero, spans, marks, height=7 * ROW)

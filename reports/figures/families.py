@@ -95,7 +95,7 @@ def build_sections(source: FamilySource, *, ordered: bool = True) -> tuple[Secti
         Section(
             "changes",
             "Differences between members",
-            "Quantities of the last member less those of the first, and keys that two members select alike.",
+            "Quantities of the last member minus those of the first, and keys that two members select alike.",
             (_build_differences(source), _build_overlaps(source)),
         ),
         *([along] if ordered else []),

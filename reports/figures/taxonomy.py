@@ -85,8 +85,8 @@ def _build_patterns(source: Source) -> Figure:
         "Labels are those of the view head_labels: at least 0.4 of the weight, over all queries, on the sink, the "
         "query itself, the token before, the last eight, earlier copies (duplicate) or what followed them (induction), "
         "these two on repeated tokens, the others in the text, above chance; diffuse: nearly uniform weights. Each "
-        "number is the mean over the heads of a label less that over all others; in the table, the share of a kind "
-        "among them less that among all others. The paper has no such labels.",
+        "number is the mean over the heads of a label minus that over all others; in the table, the share of a kind "
+        "among them minus that among all others. The paper has no such labels.",
         marks="Dots: differences; lines: 95 % intervals over sequences.",
         tab="What heads look at",
         charts=tuple(pattern_charts.label_differences(rows, quantity=name) for name in quantities),

@@ -29,14 +29,14 @@ def name_drawn_sequences(row: Row, of_study: int) -> str:
 
 
 def describe_nulls(rows: Sequence[Row], measure: str) -> str:
-    """The N at which the interval of a measure less that of a null lies on a side of 0 (``separability_by_n``)."""
+    """The N at which the interval of a measure minus that of a null lies on a side of 0 (``separability_by_n``)."""
     of_nulls = {
         name: [row for row in rows if (row["measure"], row["null_model"]) == (measure, null)]
         for null, name in NULLS.items()
     }
     if not any(drop_nulls(rows_of_null, "low") for rows_of_null in of_nulls.values()):
         return f"There are no intervals for {MEASURES[measure]}: these need several sequences."
-    clauses = (f"less that of {name} {_describe_sides(rows_of_null)}" for name, rows_of_null in of_nulls.items())
+    clauses = (f"minus that of {name} {_describe_sides(rows_of_null)}" for name, rows_of_null in of_nulls.items())
     return f"The 95 % interval of {MEASURES[measure]} {', and '.join(clauses)}."
 
 
@@ -51,11 +51,11 @@ def _describe_sides(rows: Sequence[Row]) -> str:
 
 
 def describe_heads(rows: Sequence[Row], null: str) -> str:
-    """AUC of every head less that of a null at one N (``separability_at_n``)."""
+    """AUC of every head minus that of a null at one N (``separability_at_n``)."""
     of_auc = [row for row in rows if (row["measure"], row["null_model"]) == ("auc", null)]
     most = max(of_auc, key=lambda row: row["difference"])
     return join_sentences(
-        f"At N = {most['n']}, AUC less that of {NULLS[null]} is {number(median(row['difference'] for row in of_auc))} "
+        f"At N = {most['n']}, AUC minus that of {NULLS[null]} is {number(median(row['difference'] for row in of_auc))} "
         f"in the median head, and largest in {name_head(most)}, with {number(most['difference'])}.",
         count_sides(of_auc),
     )

@@ -29,5 +29,5 @@ def describe_key_budgets(rows: Sequence[Row], measures: Sequence[Row]) -> str:
         for name, words in CONTRASTS.items()
         if name in known
     ]
-    differences = f"At equal cost the loss, less that with N in proportion to these, is {' and '.join(compared)} nats."
+    differences = f"At equal cost the loss, minus that with N in proportion to these, is {' and '.join(compared)} nats."
     return join_sentences(f"{text}.", differences if compared else "")

@@ -1,6 +1,6 @@
 -- grain:   one row per quantity of the model
 -- inputs:  family_differences_model, family_members; $family
--- meaning: the quantities of the model of the last member that has landed, less those of the first
+-- meaning: the quantities of the model of the last member that has landed, minus those of the first
 WITH last AS (
     SELECT arg_max(study, member) AS study
     FROM family_members

@@ -13,5 +13,5 @@ CREATE TABLE coverage_by_sequence (
     enveloped DOUBLE, -- share of ln N at which the mean of the model lies within its mean bounds, among n at which these exclude a tenth of what is possible [0, 1]
     enveloped_rows INTEGER NOT NULL, -- number of these n [0, inf)
     upper_distance DOUBLE, -- mean distance of the model's mean from its mean upper bound [0, 1]
-    lower_distance DOUBLE -- mean of the model's mean less its mean lower bound [-1, 1]
+    lower_distance DOUBLE -- mean of the model's mean minus its mean lower bound [-1, 1]
 )

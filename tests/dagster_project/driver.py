@@ -50,6 +50,7 @@ class Outcome:
             ": reading ",
             ": takes at most ",
             ": current: ",
+            ": makes all ",
             " times as many forward passes",
             "the Hugging Face hub ",
         )

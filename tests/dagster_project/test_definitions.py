@@ -25,7 +25,7 @@ from dagster_project.assets.asset import Asset
 from dagster_project.assets.catalogue import ASSETS, find_asset
 from dagster_project.command import cli
 from dagster_project.command.runs import run_assets
-from dagster_project.definitions import defs
+from dagster_project.definitions import build_definitions, defs
 from dagster_project.defs.assets import STEP, build_step, group_by_step
 from dagster_project.defs.resources import data_root as data_root_of_environment
 from dagster_project.records.registration import LOCK_TAG, mark_dead_runs, register_studies, use_instance
@@ -287,6 +287,55 @@ def test_the_job_runs_without_the_command_line(
     checked = result.get_asset_check_evaluations()
     assert all(check.passed for check in checked if check.severity is dg.AssetCheckSeverity.ERROR)
     assert (copied / "reports" / "mine.html").exists()
+
+
+def test_another_project_has_them_beside_its_own(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an asset, a job and an executor of the same names; a study then runs from there, in one process."""
+    monkeypatch.setenv(HOME_VARIABLE, str(copied))
+
+    @dg.asset
+    def warehouse() -> None:
+        """Theirs."""
+
+    @dg.asset(deps=[dg.AssetKey(["attention_geometry", "report"])])
+    def newsletter() -> None:
+        """Made from ours."""
+
+    job, executor = dg.define_asset_job("study", selection=[warehouse]), dg.multiprocess_executor
+    theirs = dg.Definitions([warehouse, newsletter], jobs=[job], executor=executor)
+    merged = dg.Definitions.merge(theirs, build_definitions(pages="https://host.example/geometry/reports"))
+    dg.Definitions.validate_loadable(merged)
+    keys = {key.to_user_string() for key in merged.resolve_asset_graph().get_all_asset_keys()}
+    ours = {f"attention_geometry/{record.name}" for record in ASSETS} | {"attention_geometry/family"}
+    assert keys == {"warehouse", "newsletter"} | ours
+    assert merged.resolve_job_def("study").executor_def is executor
+    study = merged.resolve_job_def("attention_geometry_study")
+    assert study.executor_def is dg.in_process_executor
+    named = [*(merged.schedules or ()), *(merged.sensors or ())]
+    assert all(one.name.startswith("attention_geometry_") for one in named)
+    report = dg.AssetKey(["attention_geometry", "report"])
+    with dg.DagsterInstance.ephemeral() as instance:
+        register_studies(instance, Home(copied))
+        result = study.execute_in_process(instance=instance, partition_key="mine", asset_selection=[report])
+        assert result.success
+        (made,) = result.asset_materializations_for_node("attention_geometry_report")
+    assert made.metadata["page"] == dg.MetadataValue.url("https://host.example/geometry/reports/mine.html")
+    with pytest.raises(dg.DagsterInvariantViolationError, match="both have an executor"):
+        dg.Definitions.validate_loadable(dg.Definitions.merge(theirs, defs()))
+
+
+def test_stages_and_columns_are_shown(loaded: dg.Definitions) -> None:
+    specs = {spec.key.to_user_string(): spec for spec in loaded.resolve_all_asset_specs()}
+    stages = {"tensors": "tensors", "selection_metrics": "metrics", "top_keys": "tables", "report": "results"}
+    assert {name: specs[name].group_name for name in stages} == stages
+    for record in ASSETS:
+        shown = {name: value for name, value in specs[record.name].metadata.items() if name in record.tables}
+        if len(record.tables) == 1:
+            shown = {record.tables[0]: specs[record.name].metadata["dagster/column_schema"]}
+        assert shown.keys() == {*record.tables}
+        for table, schema in shown.items():
+            declared = sql.read_statement("schema", table)
+            assert {column.name: column.description for column in schema.columns} == declared.columns
 
 
 def test_a_run_is_marked_as_living_while_its_process_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,7 @@ def test_dropped_tensors_are_extracted_again_where_metrics_need_them(copied: Pat
     change(copied, analysis={"kappas": [0.25]})
     again = attention_geometry("run", "mine", home=copied)
     assert again.code == 0, again.errors
-    assert "mine: current: none" in again.errors
+    assert "mine: makes all " in again.errors
     assert "4 of 4 sequences extracted" in again.errors
     assert_equal(arrays(Home(copied)), arrays(Home(mine)))
     assert not list(copied.rglob("*.replaced"))

@@ -139,8 +139,8 @@ def test_a_run_makes_the_twins_tables_and_its_page_if_it_has_one(
     assert [assets for _name, assets, _force in made] == [TABLES, NAMES]
     assert caplog.messages == [
         "mine: 20 sequences, and 8 with random weights (the twin, mine-random): 1.4 times as many forward passes",
-        "mine-random: current: none",
-        "mine: current: none",
+        f"mine-random: makes all {len(TABLES)} assets",
+        f"mine: makes all {len(NAMES)} assets",
     ]
     made.clear()
     runs.run_study(home, "mine-random")

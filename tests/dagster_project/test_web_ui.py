@@ -29,6 +29,7 @@ from starlette.testclient import TestClient
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from dagster_project.command.request_guard import guard_requests
+from dagster_project.command.webserver import build_routes
 from dagster_project.definitions import defs
 from dagster_project.records.registration import PARTITION_TAG
 from dagster_project.study.home import HOME_VARIABLE
@@ -99,6 +100,20 @@ def test_only_requests_of_its_own_pages_are_passed_on(
     assert answer.status_code == code
     assert (answer.text == "reached") == (code == 200)
     assert code != 200 or answer.headers["x-frame-options"] == "DENY"
+
+
+def test_pages_of_studies_are_shown_each_by_itself(tmp_path: Path) -> None:
+    """The page of a study, and no other file; what runs in it is of no origin, and is refused by the guard."""
+    (tmp_path / "reports").mkdir()
+    for name in ("reports/mine.html", "reports/mine.json", "secret.html"):
+        (tmp_path / name).write_text("<p>shown</p>")
+    app = guard_requests(Starlette(routes=build_routes(tmp_path / "reports")), 3000)
+    client = TestClient(app, base_url=OWN)
+    shown = client.get("/pages/mine.html")
+    assert (shown.status_code, shown.text) == (200, "<p>shown</p>")
+    assert shown.headers["content-security-policy"] == "sandbox allow-scripts allow-popups"
+    for path in ("/pages/nosuch.html", "/pages/mine.json", "/pages/..%2Fsecret.html", "/pages/../secret.html"):
+        assert client.get(path).status_code == 404, path
 
 
 @pytest.mark.parametrize(

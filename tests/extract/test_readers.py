@@ -124,6 +124,16 @@ def test_a_directory_is_read_in_order_at_any_depth(folder: Path, monkeypatch: py
     assert read(folder) == TEXTS
 
 
+def test_files_of_other_kinds_are_named_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("A.TXT", "b.json"):
+        put(folder / name, b"x")
+    for _ in range(2):
+        assert len(find_files(corpus(folder))) == 5
+    (line,) = caplog.messages
+    assert "5 of 10 files are not read, since their names end with none of .txt, .jsonl, .parquet" in line
+    assert line.endswith(": A.TXT, README.md, b.json, notes.pdf, x.pyc")
+
+
 def test_links_to_files_are_read_and_links_to_directories_are_not(folder: Path, tmp_path: Path) -> None:
     outside = put(tmp_path / "blobs" / "c0ffee", b"outside")
     (folder / "zz.txt").symlink_to(outside)

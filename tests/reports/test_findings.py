@@ -121,12 +121,12 @@ def test_auc_is_beside_a_null_where_its_interval_is() -> None:
     ends = {1: (0.0, 0.0), 2: (0.01, 0.1), 4: (-0.1, 0.2), 8: (-0.3, -0.1)}
     shuffled = [beside(n, "shuffled_values", *interval) for n, interval in ends.items()]
     assert chance_findings.describe_nulls([*random, *shuffled], "auc") == (
-        "The 95 % interval of AUC less that of random selections lies above 0 at N = 1 to 8, and less that of "
+        "The 95 % interval of AUC minus that of random selections lies above 0 at N = 1 to 8, and minus that of "
         "shuffled value states lies above 0 at N = 2 and below 0 at N = 8."
     )
     same = [beside(n, null, -0.1, 0.1) for n in (1, 2) for null in chance_findings.NULLS]
     assert chance_findings.describe_nulls(same, "auc").startswith(
-        "The 95 % interval of AUC less that of random selections holds 0 at all of the 2 N shown, and"
+        "The 95 % interval of AUC minus that of random selections holds 0 at all of the 2 N shown, and"
     )
     unknown = [beside(1, null, None, None) for null in chance_findings.NULLS]
     assert "no intervals for AUC" in chance_findings.describe_nulls(unknown, "auc")
@@ -140,7 +140,7 @@ def test_heads_beside_a_null_are_counted() -> None:
         for head, (low, high) in enumerate(ends)
     ]
     assert chance_findings.describe_heads(rows, "shuffled_values") == (
-        "At N = 4, AUC less that of shuffled value states is 0.1 in the median head, and largest in layer 0, head 0, "
+        "At N = 4, AUC minus that of shuffled value states is 0.1 in the median head, and largest in layer 0, head 0, "
         "with 0.3. The 95 % interval lies above 0 in 2 of 4 heads and below in 1."
     )
     alone = chance_findings.describe_heads([row | {"low": None, "high": None} for row in rows], "shuffled_values")

@@ -174,7 +174,7 @@ def test_budgets_of_geometry_are_compared_with_those_of_the_weight() -> None:
     recall = {"measure": "recall_less_n_90", "value": -0.02, "value_low": -0.03, "value_high": -0.01}
     elbow = {"measure": "elbow_less_n_90", "value": 0.01, "value_low": -0.02, "value_high": 0.04}
     assert describe_key_budgets([row], [recall, elbow]) == (
-        "To keep 90 % of its weight, the mean head keeps 2 of the 8 keys. At equal cost the loss, less that with N in "
+        "To keep 90 % of its weight, the mean head keeps 2 of the 8 keys. At equal cost the loss, minus that with N in "
         "proportion to these, is with N by Recall −0.02 (−0.03 to −0.01) and with N by elbow 0.01 (−0.02 to 0.04) nats."
     )
     assert describe_key_budgets([row], [recall | {"value": None}]) == describe_key_budgets([row], [])

@@ -42,9 +42,9 @@ MEASURES = {
         SHARE,
     ),
     "lower_excess": Measure(
-        "mean over ln N of the distance to the lower bounds less that to the upper ones, where bounds say something, "
+        "mean over ln N of the distance to the lower bounds minus that to the upper ones, where bounds say something, "
         "at this κ",
-        "lower less upper distance",
+        "lower minus upper distance",
         DIFFERENCE,
     ),
 }

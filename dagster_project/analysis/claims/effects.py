@@ -53,7 +53,7 @@ MEASURES = {
     ),
     **{
         name: Measure(
-            f"mean over budgets of the loss with {one}, less that with {other}, in nats", "difference in nats"
+            f"mean over budgets of the loss with {one}, minus that with {other}, in nats", "difference in nats"
         )
         for name, (_, _, one, other) in CONTRASTS.items()
     },

@@ -22,20 +22,20 @@ MEASURES = {
     ),
     "mixer_share_deep": Measure("share of Mixers in the upper half of the layers", "share of Mixers there", SHARE),
     "retriever_first_two": Measure(
-        "share of Retrievers in the first two layers less that in the others", "share less that elsewhere", DIFFERENCE
+        "share of Retrievers in the first two layers minus that in the others", "share minus that elsewhere", DIFFERENCE
     ),
     "retriever_early": Measure(
-        "share of Retrievers in the first third of the layers less that in the last",
+        "share of Retrievers in the first third of the layers minus that in the last",
         "Retrievers, first less last third",
         DIFFERENCE,
     ),
     "reset_early": Measure(
-        "share of Reset heads in the first half of the layers less that in the last",
+        "share of Reset heads in the first half of the layers minus that in the last",
         "Reset heads, first less last half",
         DIFFERENCE,
     ),
     "mixer_late": Measure(
-        "share of Mixers in the last third of the layers less that in the first",
+        "share of Mixers in the last third of the layers minus that in the first",
         "Mixers, last less first third",
         DIFFERENCE,
     ),

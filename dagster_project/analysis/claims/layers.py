@@ -38,8 +38,8 @@ MEASURES = {
             SHARE,
         ),
         f"{quantity}_step_over_slope": Measure(
-            f"R² over layers of a step of the {meaning} less that of a slope, as the other sequences predict both",
-            "R² of a step less that of a slope",
+            f"R² over layers of a step of the {meaning} minus that of a slope, as the other sequences predict both",
+            "R² of a step minus that of a slope",
         ),
     }.items()
 }

@@ -18,7 +18,7 @@ QUANTITIES = {
 
 MEASURES = {
     f"{name}_by_label": Measure(
-        f"{what}: mean over the heads with a label of head_labels, less that over all other heads",
+        f"{what}: mean over the heads with a label of head_labels, minus that over all other heads",
         f"{what}, less elsewhere",
         domain,
     )

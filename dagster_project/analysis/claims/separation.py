@@ -29,7 +29,7 @@ MEASURES = {
     },
     **{
         f"{name}_{one}_over_{less}": Measure(
-            f"mean over heads of {LABELS[name]} in the {one} third of ln N less that in the {less} third",
+            f"mean over heads of {LABELS[name]} in the {one} third of ln N minus that in the {less} third",
             f"{LABELS[name]}, {one} less {less} third",
             DIFFERENCE,
         )
@@ -37,7 +37,7 @@ MEASURES = {
     },
     **{
         f"{name}_over_{null}": Measure(
-            f"mean over heads and ln N of {LABELS[name]} less that of {NULLS[null]}", LABELS[name], DIFFERENCE
+            f"mean over heads and ln N of {LABELS[name]} minus that of {NULLS[null]}", LABELS[name], DIFFERENCE
         )
         for null in NULLS
         for name in LABELS
@@ -57,7 +57,7 @@ MEASURES = {
         "share of the heads that give 90 % of their attention to at most a tenth of their keys", "focused heads", SHARE
     ),
     "recall_over_context": Measure(
-        "mean over heads and ln N of Recall at the last query less that at the first", "Recall", DIFFERENCE
+        "mean over heads and ln N of Recall at the last query minus that at the first", "Recall", DIFFERENCE
     ),
 }
 

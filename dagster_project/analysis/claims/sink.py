@@ -37,7 +37,7 @@ MEASURES = {
         for third in ("first", "middle", "last")
     },
     "sink_and_recall_early": Measure(
-        f"Fisher's z of the {WITHIN} the mean of Recall over the first third of ln N, less that over the last two",
+        f"Fisher's z of the {WITHIN} the mean of Recall over the first third of ln N, minus that over the last two",
         "difference of Fisher’s z",
     ),
 }
