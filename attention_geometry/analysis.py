@@ -5,10 +5,12 @@ tables, views and macros, in a database in memory.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
+from html import escape
 from types import NoneType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -102,6 +104,12 @@ class Analysis:
             raise ValueError(msg)
         chosen = None if layer is None or head is None else (layer, head)
         return render_text(self.model, self.query, self.n, self.tokens, self.heads, self.top_keys, chosen)
+
+    def _repr_html_(self) -> str:
+        """Model, query, sizes and kinds of heads, as notebooks show it; ``page()`` shows every head."""
+        kinds = Counter(self.heads["label"].to_pylist())
+        listed = ", ".join(f"{number} {label}" for label, number in kinds.most_common())
+        return f"<p>{escape(repr(self))}</p><p>{escape(listed)}; <code>.page()</code> shows each head.</p>"
 
     def __repr__(self) -> str:
         """Model, query and sizes."""

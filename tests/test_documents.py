@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa
 import pytest
 
 from storage.files.root import HOME_VARIABLE
@@ -54,25 +53,40 @@ def test_the_notebook_runs_from_top_to_bottom(here: Path) -> None:
     for cell in cells:
         exec("".join(cell["source"]), names)
     assert names["study"] == "small"
-    assert isinstance(names["curves"], pa.Table)
-    assert names["curves"].num_rows == 23 + 23 + 13  # a window of 14 keys in layer 2
-    assert names["bounds"].num_rows == 23
+    assert names["patterns"].iloc[0]["value"] > 3 * names["patterns"].iloc[0]["chance"]
+    assert (names["selection"]["n"] == [*range(1, len(names["selection"]) + 1)]).all(), "one head"
+    assert len(names["curves"]) == 23 + 23 + 13  # a window of 14 keys in layer 2
+    assert len(names["bounds"]) == 23
+    assert len(names["claims"]) > 20
+    assert names["together"]["heads"].max() == 3 * 6
     drawn = names["chart"].to_dict()
     (rows,) = drawn["datasets"].values()
-    assert rows == names["curves"].to_pylist()
+    assert rows == names["curves"].to_dict("records")
     names["connection"].close()
     assert list(here.iterdir()) == [here / "data"]
 
 
 def test_the_commands_of_the_page(here: Path) -> None:
-    commands = [shlex.split(line) for block in blocks("sh") for line in block.splitlines()]
+    found = (re.findall(r"^\S.*(?:\n {4,}.*)*", block, re.MULTILINE) for block in blocks("sh"))
+    commands = [shlex.split(command.replace("\\\n", " ")) for of_block in found for command in of_block]
     ours = [rest for program, *rest in commands if program == "attention-geometry"]
-    assert len(ours) == 4
+    assert len(ours) == 5
+    (here / "scores.csv").write_text("layer,head,score\n0,0,1\n0,1,2\n", encoding="utf-8")
     for arguments in ours:
         done = attention_geometry(*arguments)
         assert (done.code, done.errors) == (0, ""), arguments
         assert done.text
     assert (here / "studies.parquet").exists()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/warehouse.md", "docs/notebook.ipynb"])
+def test_no_mean_is_over_context_sizes(page: str) -> None:
+    """Queries that see more keys have other curves; a mean over all of them jumps where the smaller ones end."""
+    text = (DOCS.parent / page).read_text(encoding="utf-8")
+    means = [part for part in re.split(r"```|^\$ |\\\"\\\"\\\"|\n\n", text, flags=re.MULTILINE) if "avg(" in part]
+    of_selections = [part for part in means if re.search(r"\b(?:selection|lower_bounds)\b", part)]
+    assert [part for part in of_selections if not re.search(r"\bquery\b", part)] == []
+    assert of_selections
 
 
 @pytest.mark.usefixtures("here")
@@ -101,7 +115,7 @@ def test_the_python_of_the_page(here: Path) -> None:
     exec(first, names)
     names["connection"].close()
     assert names["table"].num_rows == 4 * 3 * 3 * 6 * 3
-    assert len(names["curve"]) == 23
+    assert len(names["curve"]) == 5 + 11 + 23
     exec(second, names)
     assert duckdb.read_csv(str(here / "studies.csv")).count("*").fetchall() == [(1,)]
 

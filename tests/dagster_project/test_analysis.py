@@ -1,12 +1,14 @@
 """``analyze``: the tables of one text in memory are those of a study, and the model is left as it was."""
 
 import doctest
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -490,6 +492,15 @@ def test_the_page_shows_itself_and_escapes_tokens(found: Analysis) -> None:
     assert {tag for tag, _, _ in parsed.elements} <= allowed
     assert not [name for _, attributes, _ in parsed.elements for name in attributes if name.startswith("on")]
     assert any("<" in key for key in read_keys(parsed))
+
+
+def test_a_notebook_shows_an_analysis_in_words(found: Analysis) -> None:
+    shown = replace(found, model="<script>alert(1)</script>")._repr_html_()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;, " in shown
+    assert "<script" not in shown
+    counts = [int(number) for number in re.findall(r"(\d+) (?:Retriever|Mixer|Reset|Other)", shown)]
+    assert sum(counts) == found.heads.num_rows
+    assert counts == sorted(counts, reverse=True)
 
 
 def test_the_text_is_shaded_by_the_weights_of_the_head_that_is_named(found: Analysis) -> None:
