@@ -56,8 +56,7 @@ def tabulate_claims(rows: Sequence[Row], shown_by: Mapping[str, str]) -> Listing
     ordered = sorted(rows, key=lambda row: list(VERDICTS).index(row["verdict"]))
     of_twin: dict[str, Cell] = {"Random weights": _format_twin}
     columns: dict[str, Cell] = {
-        "Source": itemgetter("source"),
-        "Claim": itemgetter("statement"),
+        "Claim": lambda row: f"{row['source']}: {row['statement']}",
         "Verdict": lambda row: _format_verdict(row["verdict"]),
         **(of_twin if any(row["twin"] for row in rows) else {}),
         "This study": itemgetter("sentence"),
