@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import compute, parquet
 
-DROPPED: frozenset[str] = frozenset()
+DROPPED = frozenset({"external_scores"})
 """Tables, or TABLE.COLUMN, that are no more."""
 
 RENAMED: dict[str, str] = {}

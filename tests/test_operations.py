@@ -45,7 +45,7 @@ def test_every_step_works_in_an_empty_folder(tmp_path: Path) -> None:
     home = tmp_path / "moved"
     stored = {path.relative_to(home).parts[0] for path in home.rglob("*") if path.is_file()}
     assert {"studies.yaml", "dagster"} <= stored
-    assert not {"tensors", "metrics", "summaries", "reports"} & stored
+    assert not {"tensors", "metrics", "parts", "reports"} & stored
     assert not list((home / "warehouse").glob("*.duckdb"))
 
 

@@ -22,8 +22,8 @@ from dagster_project.study.settings import EffectsSettings
 from geometry.arrays import F64
 from geometry.statistics.intervals import POSITIVE
 from geometry.statistics.moments import estimate_mean
+from storage.files.parts import read_part
 from storage.files.pieces import Pieces
-from storage.files.tables import read_table
 from storage.warehouse.rows import build_batch, fill_columns
 from storage.zarr.layers import list_attending_layers, read_layer
 
@@ -188,7 +188,7 @@ def _read_n_90(sources: Sources, present: NDArray[np.bool_]) -> F64:
 
 def _read_last_query(sources: Sources, table: str, *names: str) -> Iterator[list[NDArray[Any]]]:
     """Layer, head and other columns of the rows of a small table at the last query, batch by batch."""
-    for rows in read_table(sources.summaries / f"{table}.parquet"):
+    for rows in read_part(sources.parts[table]):
         last = rows["query"].to_numpy() == sources.query
         yield [rows[name].to_numpy()[last] for name in ("layer", "head", *names)]
 
@@ -202,7 +202,7 @@ def _find_elbows(sources: Sources, present: NDArray[np.bool_]) -> F64:
         connection.execute(sql.read_statement("macros", "elbows_of").text)
         connection.execute(
             "CREATE TEMP TABLE curves AS FROM read_parquet($path) WHERE query = $query",
-            {"path": str(sources.summaries / "selection_means.parquet"), "query": sources.query},
+            {"path": str(sources.parts["selection_means"]), "query": sources.query},
         )
         for layer, head, n in connection.sql("SELECT layer, head, elbow_n FROM elbows_of(curves)").fetchall():
             elbows[layer, head] = np.nan if n is None else n
@@ -305,4 +305,4 @@ def _open_pieces(sources: Sources, step: str) -> Pieces:
         "settings": sources.study.analysis.model_dump(mode="json", include={"effects"}),
         "metrics": dict(sources.metrics.provenance),
     }
-    return Pieces(sources.summaries / f"{step}.pieces", made_from)
+    return Pieces(sources.folder / f"{step}.pieces", made_from)

@@ -1,7 +1,7 @@
 """What the assets between metrics and warehouse read, and what they yield."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from dagster_project.analysis.metrics_store import build_metrics_provenance, ope
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from storage.errors import UserError
-from storage.files.tables import read_table
+from storage.files.parts import read_part
 from storage.zarr.arrays import TENSORS
 from storage.zarr.layers import read_query_positions
 from storage.zarr.sequences import SequenceStore
@@ -29,9 +29,11 @@ class Sources:
     """Name of the study."""
     tensors: SequenceStore
     metrics: SequenceStore
-    summaries: Path
-    """Folder of the tables of other assets."""
+    folder: Path
+    """Folder of the study's parts."""
     study: Study
+    parts: Mapping[str, Path] = field(default_factory=dict)
+    """The parts of the tables that are read, of other assets."""
 
     @cached_property
     def queries(self) -> tuple[int, ...]:
@@ -50,7 +52,7 @@ class Sources:
 
     def read_rows(self, table: str) -> list[dict[str, Any]]:
         """The rows of a table of another asset."""
-        return [row for part in read_table(self.summaries / f"{table}.parquet") for row in part.to_pylist()]
+        return [row for part in read_part(self.parts[table]) for row in part.to_pylist()]
 
 
 def open_sources(home: Home, name: str, study: Study) -> Sources:
@@ -70,4 +72,4 @@ def open_sources(home: Home, name: str, study: Study) -> Sources:
             f"run: attention-geometry run {name}"
         )
         raise UserError(msg)
-    return Sources(name, tensors, metrics, home.summaries(name), study)
+    return Sources(name, tensors, metrics, home.parts(name), study)

@@ -7,7 +7,7 @@ derive from them.
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -236,6 +236,8 @@ class Asset:
     """The arrays of the tensor store it is made from that ``drop`` deletes."""
     tables: tuple[str, ...] = ()
     """The warehouse's tables whose rows it computes."""
+    locate_parts: Callable[[Snapshot], Mapping[str, Path]] = lambda _: {}
+    """The Parquet file of each of these tables, made of what is there now."""
     space: Callable[["Extent"], int] | None = None
     """Upper bound of the bytes that it still takes on its disk; None if that is negligible."""
     checks: Callable[[], tuple[Check, ...]] = tuple
@@ -277,8 +279,3 @@ def _describe_change(was: Provenance, now: Provenance) -> str | None:
 def wrap_place(place: Callable[[Home, str], Place]) -> Callable[[Home, str], tuple[Place, ...]]:
     """``Asset.places`` of an asset that is stored in one place."""
     return lambda home, name: (place(home, name),)
-
-
-def list_summary_paths(home: Home, name: str, tables: Iterable[str]) -> dict[str, Path]:
-    """The Parquet files of some tables of a study."""
-    return {table: home.summaries(name) / f"{table}.parquet" for table in tables}

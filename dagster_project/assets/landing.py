@@ -27,7 +27,6 @@ from dagster_project.assets.asset import (
     Provenance,
     Snapshot,
     Work,
-    list_summary_paths,
 )
 from dagster_project.assets.tables import check_tables
 from dagster_project.assets.units import count_units
@@ -36,8 +35,8 @@ from dagster_project.study.settings import Study
 from dagster_project.study.twins import find_twin_name
 from extract.settings import SYNTHETIC
 from storage.errors import UserError
+from storage.files.parts import read_inputs, read_part
 from storage.files.places import LocalPlace
-from storage.files.tables import read_table, read_table_libraries, read_table_provenance
 from storage.warehouse import rows
 from storage.warehouse.connection import locate_database, refuse_newer_database
 from storage.warehouse.declared import count_rows, estimate_row_bytes
@@ -139,9 +138,9 @@ def gather_tables(work: Work) -> tuple[dict[str, Any], dict[str, int]]:
     snapshot = work.take_snapshot()
     check_tables(snapshot, list_summaries(work.assets))
     wanted = [asset for asset in work.assets if asset.is_wanted(study)]
-    paths = list_summary_paths(home, name, (table for asset in wanted for table in asset.tables))
+    paths = {table: path for asset in wanted for table, path in asset.locate_parts(snapshot).items()}
     tables: dict[str, Any] = {table: iter(()) for asset in work.assets for table in asset.tables}
-    tables |= {table: read_table(path) for table, path in paths.items()}
+    tables |= {table: read_part(path) for table, path in paths.items()}
     tables |= _stream_tables(sources, read_summary_provenance(snapshot), snapshot.twin)
     units = count_units(
         count_keys(sources.tensors).max(axis=0), list_sizes(sources.tensors), sources.tensors.sizes, study
@@ -190,11 +189,11 @@ def read_summary_provenance(snapshot: Snapshot) -> dict[str, Any]:
     """
     known: dict[str, Any] = {}
     for asset in list_summaries(snapshot.assets):
-        path = next(iter(list_summary_paths(snapshot.home, snapshot.name, asset.tables).values()))
-        made = read_table_provenance(path) if asset.is_wanted(snapshot.study) else None
+        paths = asset.locate_parts(snapshot).values() if asset.is_wanted(snapshot.study) else ()
+        made = next(map(read_inputs, paths), None)
         known[asset.name] = made and {
-            **{part: made[part] for part in ("versions", "settings") if part in made},
-            "libraries": read_table_libraries(path),
+            **{part: made["inputs"][part] for part in ("versions", "settings")},
+            "libraries": made["libraries"],
         }
     return known | {"claims": compute_claims_version()}
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
@@ -17,14 +17,20 @@ from dagster_project.assets.asset import (
     Provenance,
     Snapshot,
     Work,
-    list_summary_paths,
+    wrap_place,
 )
-from dagster_project.study.home import Home
 from dagster_project.study.settings import AnalysisSettings
 from reports.findings.numbers import count
 from storage.errors import UserError
+from storage.files.parts import (
+    count_rows,
+    is_whole,
+    list_parts,
+    locate_part,
+    read_inputs,
+    write_parts,
+)
 from storage.files.places import LocalPlace
-from storage.files.staging import remove_leftovers
 
 if TYPE_CHECKING:
     from dagster_project.analysis.sources import Rows, Sources
@@ -86,10 +92,11 @@ def make_tables_asset(
         make=step.make,
         expected=step.build_expected,
         recorded=step.read_recorded,
-        places=step.list_places,
+        places=wrap_place(lambda home, study: LocalPlace(home.parts(study))),
         settings=tuple(f"analysis.{field}" for field in settings),
         reads=reads,
         tables=tables,
+        locate_parts=step.locate_parts,
         pool=pool,
         is_wanted=lambda study: is_wanted(study.analysis),
     )
@@ -108,44 +115,41 @@ class _Step:
     parallel: bool
     is_wanted: Callable[[AnalysisSettings], bool]
 
-    def list_paths(self, home: Home, study: str) -> dict[str, Path]:
-        """The Parquet file of each table."""
-        return list_summary_paths(home, study, self.tables)
+    def build_inputs(self, snapshot: Snapshot) -> dict[str, Any] | None:
+        """What the tables are made from, as JSON: versions, settings, and the provenance of tensors and metrics.
 
-    def list_places(self, home: Home, study: str) -> tuple[LocalPlace, ...]:
-        """The Parquet files, as places."""
-        return tuple(LocalPlace(path) for path in self.list_paths(home, study).values())
-
-    def build_provenance(self, analysis: AnalysisSettings, metrics: Mapping[str, Any]) -> dict[str, Any]:
-        """What the tables are made from, as JSON: versions, settings, and the provenance of tensors and metrics."""
+        None without metrics.
+        """
+        if snapshot.metrics is None:
+            return None
+        made_from = snapshot.metrics.provenance
         return {
             "step": self.name,
             "versions": {asset.name: int(asset.version()) for asset in self.after} | {self.name: self.version},
-            "settings": analysis.model_dump(mode="json", include=set(self.settings)),
-            "metrics": {part: value for part, value in metrics.items() if part not in {"versions", "analysis"}},
+            "settings": snapshot.study.analysis.model_dump(mode="json", include=set(self.settings)),
+            "metrics": {part: value for part, value in made_from.items() if part not in {"versions", "analysis"}},
         }
+
+    def locate_parts(self, snapshot: Snapshot) -> dict[str, Path]:
+        """The part of each table, as ``Asset.locate_parts``."""
+        inputs, folder = self.build_inputs(snapshot), snapshot.home.parts(snapshot.name)
+        return {} if inputs is None else {table: locate_part(folder, table, inputs) for table in self.tables}
 
     def build_expected(self, snapshot: Snapshot) -> Provenance | None:
         """As ``Asset.expected``."""
-        if snapshot.metrics is None:
-            return None
-        return self._parse_provenance(self.build_provenance(snapshot.study.analysis, snapshot.metrics.provenance))
+        inputs = self.build_inputs(snapshot)
+        return None if inputs is None else self._parse_provenance(inputs)
 
     def read_recorded(self, snapshot: Snapshot) -> Provenance | str:
-        """As ``Asset.recorded``; of several tables, the first that differs from what is expected."""
-        from storage.files.tables import read_table_provenance
-
-        paths = self.list_paths(snapshot.home, snapshot.name).values()
-        if not all(path.exists() for path in paths):
-            return MISSING
-        records = [read_table_provenance(path) for path in paths]
-        if any(made is None for made in records):
+        """As ``Asset.recorded``: what is expected if all parts are there, else what the first other was made from."""
+        current, folder = self.locate_parts(snapshot).values(), snapshot.home.parts(snapshot.name)
+        if current and all(map(is_whole, current)):
+            return self.build_expected(snapshot) or MISSING
+        if any(path.exists() and not is_whole(path) for path in current):
             return UNREADABLE
-        recorded, expected = (
-            [self._parse_provenance(made) for made in records if made is not None],
-            self.build_expected(snapshot),
-        )
-        return next((made for made in recorded if made != expected), recorded[0])
+        others = (path for table in self.tables for path in list_parts(folder, table) if path not in current)
+        made = next((document for path in others if (document := read_inputs(path))), None)
+        return MISSING if made is None else self._parse_provenance(made["inputs"])
 
     def _parse_provenance(self, provenance: Mapping[str, Any]) -> Provenance:
         versions, settings = provenance.get("versions", {}), provenance.get("settings", {})
@@ -165,40 +169,32 @@ class _Step:
             If another process works on the study, or inputs are incomplete or stale; or as for
             ``dagster_project.analysis.cluster.use_scheduler``.
         """
-        from storage.files.tables import count_rows, write_tables
-
         started, home, name = time.monotonic(), work.home, work.name
         if not self.is_wanted(work.study.analysis):
             return AssetResult({"dagster/row_count": 0})
         with work.lock():
-            sources, paths = work.sources, self.list_paths(home, name)
-            for place in (home.summaries(name), *paths.values()):
-                remove_leftovers(place)
             snapshot = work.take_snapshot()
-            snapshot.metrics = sources.metrics
-            if work.force or not self._is_current(snapshot):
-                check_tables(snapshot, self.after)
-                made_from = self.build_provenance(work.study.analysis, sources.metrics.provenance)
-                with use_scheduler(select_scheduler(work.study) if self.parallel else "threads"):
-                    write_tables(paths, self._compute(sources), made_from, read_versions())
+            snapshot.metrics = work.sources.metrics
+            paths = self.locate_parts(snapshot)
+            if work.force or not all(map(is_whole, paths.values())):
+                self._write(work, snapshot)
             rows = {table: count_rows(path) for table, path in paths.items()}
         seconds, what = time.monotonic() - started, self.name.replace("_", " ")
         counts = {f"rows of {table}": count for table, count in rows.items()}
         return AssetResult(
-            {
-                "path": home.summaries(name),
-                "dagster/row_count": sum(rows.values()),
-                **counts,
-                "seconds": seconds,
-            },
+            {"path": home.parts(name), "dagster/row_count": sum(rows.values()), **counts, "seconds": seconds},
             message=f"{what}, {self._describe(paths, rows)} ({seconds:.1f} s)",
         )
 
-    def _compute(self, sources: "Sources") -> "Rows":
-        """The rows of the tables."""
+    def _write(self, work: Work, snapshot: Snapshot) -> None:
+        """Compute the tables and write them."""
+        check_tables(snapshot, self.after)
+        read = {table: path for asset in self.after for table, path in asset.locate_parts(snapshot).items()}
         module = import_module(f"dagster_project.analysis.{self.module}")
-        rows: Rows = getattr(module, f"compute_{self.name}")(sources)
-        return rows
+        compute: Callable[[Sources], Rows] = getattr(module, f"compute_{self.name}")
+        rows, inputs = compute(replace(work.sources, parts=read)), self.build_inputs(snapshot) or {}
+        with use_scheduler(select_scheduler(work.study) if self.parallel else "threads"):
+            write_parts(work.home.parts(work.name), self.tables, rows, inputs, read_versions())
 
     def _describe(self, paths: Mapping[str, Path], rows: Mapping[str, int]) -> str:
         """The finding of the asset in a few words; the number of rows if it has none."""
@@ -206,9 +202,6 @@ class _Step:
 
         finding = read_finding(self.name, {table: path for table, path in paths.items() if rows[table]})
         return finding or count(sum(rows.values()), "row")
-
-    def _is_current(self, snapshot: Snapshot) -> bool:
-        return self.read_recorded(snapshot) == self.build_expected(snapshot)
 
 
 @cache
@@ -228,7 +221,7 @@ def check_tables(snapshot: Snapshot, assets: tuple[Asset, ...]) -> None:
     for asset in assets:
         if asset.explain_staleness(snapshot):
             msg = (
-                f"The tables of '{asset.name}' in {snapshot.home.summaries(snapshot.name)} are missing, damaged or "
+                f"The tables of '{asset.name}' in {snapshot.home.parts(snapshot.name)} are missing, damaged or "
                 f"made from other metrics; run: attention-geometry run {snapshot.name}"
             )
             raise UserError(msg)

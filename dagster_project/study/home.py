@@ -94,9 +94,9 @@ class Home:
         """The metrics store of a study."""
         return self.locate_stores("metrics").join(f"{study}.zarr")
 
-    def summaries(self, study: str) -> Path:
-        """The folder of a study's small tables: fits and means that are landed in the warehouse."""
-        return self.root / "summaries" / study
+    def parts(self, study: str) -> Path:
+        """The folder of the parts of a study's tables, which are landed in the warehouse."""
+        return self.root / "parts" / study
 
     @property
     def index(self) -> Path:
@@ -238,7 +238,7 @@ class Home:
             store.discard_replaced()
 
     def _list_stores(self, study: str) -> tuple[Place, ...]:
-        return (self.tensors(study), self.metrics(study), LocalPlace(self.summaries(study)))
+        return (self.tensors(study), self.metrics(study), LocalPlace(self.parts(study)))
 
     def refuse_links(self, study: str) -> None:
         """Refuse (``UserError``) to replace or delete the stores of a study if one is a link to another place."""

@@ -103,7 +103,7 @@ def list_stored(home: Home, name: str) -> list[Place]:
         LocalPlace(home.families / f"{name}.html"),
         *map(LocalPlace, compared),
         LocalPlace(locate_database(home.warehouse, name)),
-        LocalPlace(home.summaries(name)),
+        LocalPlace(home.parts(name)),
         home.metrics(name),
         home.tensors(name),
         *map(LocalPlace, left),
@@ -130,7 +130,7 @@ def _list_study_folders(home: Home) -> Iterator[tuple[Path, str, re.Pattern[str]
     for place in (home.locate_stores("tensors"), home.locate_stores("metrics")):
         if isinstance(place, LocalPlace):
             yield place.path, ".zarr", UNFINISHED
-    yield home.root / "summaries", "", UNFINISHED
+    yield home.root / "parts", "", UNFINISHED
     yield home.warehouse, "", SPILLED
 
 

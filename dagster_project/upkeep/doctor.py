@@ -15,18 +15,18 @@ from rich.table import Table
 
 from attention_geometry.packages import ROOT, find_overwritten
 from dagster_project.analysis.metrics_store import open_metrics
-from dagster_project.assets.asset import list_summary_paths
 from dagster_project.assets.catalogue import ASSETS, select_assets
 from dagster_project.assets.families import explain_stale_family, read_origins
 from dagster_project.study.families import Family
 from dagster_project.study.home import Home
+from dagster_project.study.settings import Study
 from dagster_project.study.studies import list_readable_families, list_readable_studies
 from dagster_project.upkeep.clearing import Removal, find_leftovers
 from reports.findings.numbers import count
 from storage.errors import UserError, format_error
+from storage.files.parts import is_whole, list_parts, read_part
 from storage.files.pieces import find_damaged_pieces
 from storage.files.places import LocalPlace, Place
-from storage.files.tables import read_table, read_table_provenance
 from storage.warehouse.connection import FORCED, list_published, locate_database
 from storage.warehouse.connection import verify as verify_database
 from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
@@ -108,9 +108,9 @@ def _tabulate_stores(home: Home) -> Table:
     for folder in PARTS:
         for name, state in _iterate_states(home, folder):
             table.add_row(folder, name, state)
-    for tables in sorted((home.root / "summaries").glob("*/")):
+    for tables in sorted((home.root / "parts").glob("*/")):
         if tables.suffix not in {".partial", ".replaced"}:
-            table.add_row("summaries", tables.name, _describe_summaries(home, tables.name))
+            table.add_row("parts", tables.name, _describe_parts(home, tables.name))
     families = _describe_families(home)
     for name, path in list_published(home.warehouse).items():
         state = families.get(name, "published")
@@ -175,14 +175,14 @@ def _describe_state(home: Home, name: str, folder: Part) -> str:
     return f"complete: {count(total, 'sequence')}{dropped}, {size}"
 
 
-def _describe_summaries(home: Home, name: str) -> str:
-    """Which of the small tables that a study asks for are stored; of an unknown study, of all."""
+def _describe_parts(home: Home, name: str) -> str:
+    """Which of the tables that a study asks for have a part; of an unknown study, of all."""
     study = list_readable_studies(home)[0].get(name)
-    assets = ASSETS if study is None else select_assets(study)
-    paths = list(list_summary_paths(home, name, (table for asset in assets for table in asset.tables)).values())
-    if missing := [path.stem for path in paths if read_table_provenance(path) is None]:
+    tables = [table for asset in (ASSETS if study is None else select_assets(study)) for table in asset.tables]
+    parts = {table: list_parts(home.parts(name), table) for table in tables}
+    if missing := [table for table, paths in parts.items() if not any(map(is_whole, paths))]:
         return f"incomplete: {', '.join(missing)} missing or damaged; run the study again"
-    return f"complete: {len(paths)} tables, {sum(path.stat().st_size for path in paths) / 1e6:.1f} MB"
+    return f"complete: {len(tables)} tables, {LocalPlace(home.parts(name)).measure_size() / 1e6:.1f} MB"
 
 
 def tabulate_removals(removed: Iterable[Removal]) -> Table:
@@ -208,7 +208,7 @@ class Verdict:
 
 
 def verify(home: Home) -> Iterator[Verdict]:
-    """Read everything that has checksums: all stores, summaries and their pieces, databases, Dagster's records.
+    """Read everything that has checksums: all stores, parts and pieces of tables, databases, Dagster's records.
 
     Raises
     ------
@@ -218,9 +218,14 @@ def verify(home: Home) -> Iterator[Verdict]:
     for folder, specs, place in zip(PARTS, (TENSORS, SELECTION), (home.tensors, home.metrics), strict=True):
         for name in _list_stored(home, folder):
             yield _verify_place(home, name, place(name), partial(_find_store_damage, place(name), specs, name))
-    for table in sorted((home.root / "summaries").glob("*/*.parquet")):
-        yield _verify_place(home, table.parent.name, LocalPlace(table), partial(_find_table_damage, table))
-    for pieces in sorted((home.root / "summaries").glob("*/*.pieces")):
+    for part in sorted((home.root / "parts").glob("*/*/*.parquet")):
+        study = part.parent.parent.name
+        yield _verify_place(home, study, LocalPlace(part), partial(_find_part_damage, part, study))
+    studies = list_readable_studies(home)[0]
+    for name in sorted(list_published(home.warehouse).keys() & studies.keys()):
+        database = LocalPlace(locate_database(home.warehouse, name))
+        yield _verify_place(home, name, database, partial(_find_lost_parts, home.parts(name), name, studies[name]))
+    for pieces in sorted((home.root / "parts").glob("*/*.pieces")):
         yield _verify_place(home, pieces.parent.name, LocalPlace(pieces), partial(_find_piece_damage, pieces))
     families = list_readable_families(home)
     for name, path in list_published(home.warehouse).items():
@@ -317,11 +322,18 @@ def _find_piece_damage(folder: Path) -> str | None:
     return None
 
 
-def _find_table_damage(path: Path) -> str | None:
-    """The damage of a table; None if there is none."""
+def _find_part_damage(path: Path, study: str) -> str | None:
+    """The damage of a part of a table; None if there is none."""
     try:
-        for _ in read_table(path):
+        for _ in read_part(path):
             pass
     except UserError as error:
-        return f"{error}: attention-geometry run {path.parent.name}"
+        return f"{error}: attention-geometry run {study}"
     return None
+
+
+def _find_lost_parts(folder: Path, name: str, study: Study) -> str | None:
+    """Which tables of a landed study have no part; None if all have one."""
+    tables = (table for asset in select_assets(study) for table in asset.tables)
+    lost = [table for table in tables if not list_parts(folder, table)]
+    return f"{', '.join(lost)} in {folder} lost; run the study again: attention-geometry run {name}" if lost else None

@@ -1,7 +1,7 @@
 """Results of a long computation, stored piece by piece until it is complete.
 
 A piece is a file with the SHA-256 of its name and content in the first line and the content as JSON in the second,
-written atomically; numbers are read back exactly. Tables (``storage.files.tables``) are built from all pieces together.
+written atomically; numbers are read back exactly. Tables (``storage.files.parts``) are built from all pieces together.
 """
 
 import hashlib

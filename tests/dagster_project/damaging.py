@@ -12,8 +12,8 @@ import duckdb
 
 from dagster_project.study.home import Home
 from storage.errors import UserError
+from storage.files.parts import read_part
 from storage.files.pieces import find_damaged_pieces
-from storage.files.tables import read_table
 from storage.warehouse.connection import connect
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -44,10 +44,10 @@ def read_all(home: Home) -> Iterator[tuple[str, Callable[[], object]]]:
         store = cache(partial(SequenceStore.open, place, specs))
         for spec in specs:
             yield f"{place} {spec.name}", lambda s=store, n=spec.name: s().read(n, slice(None)).tobytes()
-    for path in sorted(home.summaries("mine").glob("*.pieces/*")):
+    for path in sorted(home.parts("mine").glob("*.pieces/*")):
         yield str(path), partial(read_piece, path)
-    for path in sorted(home.summaries("mine").glob("*.parquet")):
-        yield str(path), lambda p=path: [batch.to_pydict() for batch in read_table(p)]
+    for path in sorted(home.parts("mine").glob("*/*.parquet")):
+        yield str(path), lambda p=path: [batch.to_pydict() for batch in read_part(p)]
 
 
 def read_piece(path: Path) -> bytes:

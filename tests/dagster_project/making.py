@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from dagster_project.assets.asset import Asset, AssetResult, Work, list_summary_paths
+from dagster_project.assets.asset import Asset, AssetResult, Work
 from dagster_project.assets.catalogue import ASSETS, find_asset
 from dagster_project.assets.landing import land_study
 from dagster_project.assets.summaries import SUMMARIES
@@ -14,7 +15,7 @@ from dagster_project.study.settings import Study
 from dagster_project.study.studies import find_study
 from extract.extraction import ExtractionReport
 from extract.settings import Shard
-from storage.files.tables import read_table
+from storage.files.parts import list_parts, read_part
 from storage.warehouse.landing import Landing
 
 EFFECTS = ("head_ablation", "sparsified_loss")
@@ -85,10 +86,15 @@ def finish(home: Home, name: str, study: Study | None = None) -> None:
     assert made["report"].metadata["charts"] > 0
 
 
+def find_part(home: Home, name: str, table: str) -> Path:
+    """The only part of a small table."""
+    (path,) = list_parts(home.parts(name), table)
+    return path
+
+
 def rows(home: Home, name: str, table: str) -> list[dict[str, Any]]:
     """The rows of a small table."""
-    path = list_summary_paths(home, name, [table])[table]
-    return [row for part in read_table(path) for row in part.to_pylist()]
+    return [row for batch in read_part(find_part(home, name, table)) for row in batch.to_pylist()]
 
 
 @contextmanager

@@ -34,8 +34,8 @@ HALF = (
     f"tensors/mine.zarr.{HEX}.partial/zarr.json",
     f"tensors/mine.zarr/attention/c/0/0.{HEX}.partial",
     f"metrics/mine.zarr.{HEX}.replaced/zarr.json",
-    f"summaries/mine.{HEX}.replaced/assumption_norms.parquet",
-    f"summaries/mine/sink_effect.parquet.{HEX}.partial",
+    f"parts/mine.{HEX}.replaced/assumption_norms.parquet",
+    f"parts/mine/sink_effect-0123456789ab/sink_effect.parquet.{HEX}.partial",
     f"warehouse/mine.{HEX}.partial",
     f"warehouse/mine.{HEX}.partial.tmp/spilled.tmp",
     f"warehouse/.open.sql.{HEX}.partial",
@@ -228,7 +228,7 @@ def tensors_chunk(home: Path) -> Path:
 
 
 def summary(home: Path) -> Path:
-    return home / "summaries" / "mine" / "selection_means.parquet"
+    return making.find_part(Home(home), "mine", "selection_means")
 
 
 def extracted(home: Home) -> None:
@@ -302,7 +302,7 @@ def test_metrics_with_a_damaged_ledger_and_a_damaged_database_are_rebuilt(copied
     assert damages(home) == []
 
 
-@pytest.mark.parametrize("name", ["tensors/small.zarr/attention", "summaries/small/table.parquet"])
+@pytest.mark.parametrize("name", ["tensors/small.zarr/attention", "parts/small/table-0123456789ab/table.parquet"])
 def test_what_is_being_replaced_is_in_work_and_not_damaged(tmp_path: Path, name: str) -> None:
     home = Home(tmp_path)
     tensor_store(home.tensors("small"))
@@ -354,7 +354,7 @@ def without_a_key(home: Path) -> Path:
 
 
 def with_another_name_of_a_column(home: Path) -> Path:
-    table = home / "summaries" / "mine" / "assumption_norms.parquet"
+    table = making.find_part(Home(home), "mine", "assumption_norms")
     table.write_bytes(table.read_bytes().replace(b"layer", b"mayer"))
     return table
 
@@ -475,3 +475,31 @@ def test_a_database_whose_rows_alone_are_damaged_is_rebuilt_by_what_is_named(cop
     assert found.endswith("rebuild it: attention-geometry run mine --force warehouse")
     making.make(Home(copied), "mine", ["warehouse"], force=True)
     assert damages(Home(copied)) == []
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("what", ["a chunk", "a part", "a ledger entry", "a table"])
+def test_what_was_exchanged_or_lost_is_named_and_a_run_mends_it(copied: Path, what: str) -> None:
+    """Each file is valid, and of the same study."""
+    home = Home(copied)
+    if what == "a chunk":
+        one, other = (copied / "metrics" / "mine.zarr" / "k_in" / "c" / f"{at}/0/0/0/0" for at in (0, 1))
+        shutil.copy(one, other)
+    elif what == "a part":
+        shutil.copy(making.find_part(home, "mine", "coverage_by_sequence"), making.find_part(home, "mine", "top_keys"))
+    elif what == "a ledger entry":
+        ledger(copied).unlink()
+    else:
+        shutil.rmtree(making.find_part(home, "mine", "top_keys").parent)
+    (found,) = damages(home)
+    said = {
+        "a chunk": r"'k_in' of .*mine\.zarr is damaged in sequence 1; delete .*mine\.zarr and run the study again",
+        "a part": r"top_keys\.parquet cannot be read \(it is not the file that was written here\); delete it",
+        "a ledger entry": r"ledger entry of sequence 0 of .*mine\.zarr is lost; run the study again",
+        "a table": r"top_keys in .*mine lost; run the study again",
+    }
+    assert re.search(rf"{said[what]}.*: attention-geometry run mine$", found)
+    if what == "a chunk":
+        home.metrics("mine").remove()
+    making.finish(home, "mine")
+    assert damages(home) == []

@@ -14,6 +14,7 @@ from dagster_project.study.home import HOME_VARIABLE, Home
 from dagster_project.study.studies import find_study, list_families, list_studies
 from storage.zarr.arrays import TENSORS
 from storage.zarr.sequences import SequenceStore
+from tests.dagster_project import making
 from tests.dagster_project.driver import PROGRAM, attention_geometry, files, in_own_process
 from tests.storage.earlier import recorded, rewrite
 
@@ -47,7 +48,7 @@ def test_doctor_tells_versions_devices_and_stores(mine: Path) -> None:
     assert len(re.findall(r"(tensors|metrics) +│ mine +│ complete: 4 sequences", found.text)) == 2
     study = find_study(Home(mine), "mine")
     tables = sum(len(step.tables) for step in SUMMARIES if step.is_wanted(study))
-    assert re.search(rf"summaries +│ mine +│ complete: {tables} tables", found.text)
+    assert re.search(rf"parts +│ mine +│ complete: {tables} tables", found.text)
     assert re.search(r"leftovers of killed runs +│ none", found.text)
 
 
@@ -56,7 +57,7 @@ def test_doctor_names_what_is_incomplete_broken_or_left_over(copied: Path) -> No
     store.array("finished")[1:3] = 0
     (copied / "tensors" / "other.zarr").mkdir()
     (copied / "warehouse" / f"mine.{'0123' * 8}.partial").touch()
-    (copied / "summaries" / "mine" / "coverage_by_sequence.parquet").write_bytes(b"")
+    making.find_part(Home(copied), "mine", "coverage_by_sequence").write_bytes(b"")
     found = attention_geometry("doctor", home=copied)
     assert found.code == 0
     assert "incomplete: 2 of 4 sequences are missing; run the study again" in found.text

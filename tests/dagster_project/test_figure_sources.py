@@ -23,8 +23,8 @@ from dagster_project.assets.catalogue import find_asset
 from dagster_project.assets.landing import _stream_position_tables
 from dagster_project.study.settings import Study
 from geometry.assumptions.directions import DirectionMoments
+from storage.files.parts import count_rows, read_part, write_parts
 from storage.files.places import LocalPlace, Place
-from storage.files.tables import read_table, write_tables
 from storage.warehouse.relations import create_tables
 from storage.zarr import sequences as zarr_sequences
 from storage.zarr.arrays import SELECTION, TENSORS, ArraySpec
@@ -123,7 +123,7 @@ def drawn(
         arrays = tensors_of(rng, sequence, sizes, queries)
         tensors.write(sequence, arrays)
         metrics.write(sequence, measure(rng, arrays, sizes))
-    return Sources("drawn", tensors, metrics, root / "summaries", STUDY)
+    return Sources("drawn", tensors, metrics, root / "parts", STUDY)
 
 
 @pytest.fixture(scope="module")
@@ -390,11 +390,11 @@ TYPES = {"INTEGER": pa.int32(), "SMALLINT": pa.int16(), "FLOAT": pa.float32(), "
 def test_the_warehouse_takes_the_rows_as_they_are(asset: str, sources: Sources, tmp_path: Path) -> None:
     tables = find_asset(asset).tables
     assert set(tables) <= set(sql.list_names("schema"))
-    counts = write_tables({table: tmp_path / table for table in tables}, batches(sources, asset), {}, {})
+    parts = write_parts(tmp_path, tables, batches(sources, asset), {}, {})
     with duckdb.connect() as connection:
         create_tables(connection)
-        for table, count in counts.items():
-            reader = pa.Table.from_batches(read_table(tmp_path / table))
+        for table, path in parts.items():
+            reader, count = pa.Table.from_batches(read_part(path)), count_rows(path)
             columns = {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE {table}").fetchall()}
             columns.pop("study")
             assert {field.name: field.type for field in reader.schema} == {

@@ -24,9 +24,9 @@ KINDS = {
     "chunks": "*/mine.zarr/*/c/**/*",
     "ledgers": "*/mine.zarr/finished/c/**/*",
     "documents": "*/mine.zarr/**/zarr.json",
-    "tables": "summaries/mine/*.parquet",
-    "footers": "summaries/mine/*.parquet",
-    "pieces": "summaries/mine/*.pieces/*",
+    "tables": "parts/mine/*/*.parquet",
+    "footers": "parts/mine/*/*.parquet",
+    "pieces": "parts/mine/*.pieces/*",
     "databases": "warehouse/*.duckdb",
     "records": "dagster/**/*.db",
     "settings": "dagster/*.yaml",
@@ -58,7 +58,7 @@ def restore(home: Home, whole: Path, path: Path) -> None:
 
 def plant_pieces(home: Home) -> None:
     """Leave what a run leaves that is killed while it measures effects of heads."""
-    pieces = Pieces(home.summaries("mine") / "head_ablation.pieces", {"version": 1})
+    pieces = Pieces(home.parts("mine") / "head_ablation.pieces", {"version": 1})
     for sequence in range(4):
         pieces.write(f"{sequence}-0", {"plain_loss": 2.5 + sequence, "zero": [0.125, 1 / 3]})
 

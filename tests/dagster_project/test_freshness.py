@@ -26,7 +26,7 @@ from dagster_project.study.studies import find_study, list_readable_studies
 from dagster_project.upkeep.freshness import find_stale_assets
 from extract import standing
 from storage.errors import UserError
-from storage.files.tables import read_table, read_table_libraries, read_table_provenance, write_tables
+from storage.files.parts import read_inputs, read_part, write_parts
 from storage.warehouse import versions
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project import making
@@ -337,13 +337,13 @@ def test_unfinished_tensors_of_another_device_are_refused_and_not_replaced(copie
     [
         ("tensors/mine.zarr", "tensors", AFTER_TENSORS),
         ("metrics/mine.zarr", "selection_metrics", AFTER_METRICS),
-        ("summaries/mine/sink_effect.parquet", "sink_effect", ("sink_effect", *AFTER_WAREHOUSE)),
+        ("parts/mine/sink_effect-*/sink_effect.parquet", "sink_effect", ("sink_effect", *AFTER_WAREHOUSE)),
         ("warehouse/mine.duckdb", "warehouse", AFTER_WAREHOUSE),
         ("reports/mine.html", "report", ("report",)),
     ],
 )
 def test_what_is_lost_or_damaged(copied: Path, name: str, first: str, all_stale: tuple[str, ...]) -> None:
-    path = copied / name
+    (path,) = copied.glob(name)
     broken = path / "zarr.json" if path.is_dir() else path
     broken.write_bytes(b"broken")
     reasons = found(copied)
@@ -361,10 +361,10 @@ def of_other_metrics(home: Path) -> None:
 
 
 def of_other_summaries(home: Path) -> None:
-    path = home / "summaries" / "mine" / "assumption_norms.parquet"
-    made, libraries = read_table_provenance(path), read_table_libraries(path)
-    rows = [("assumption_norms", part) for part in read_table(path)]
-    write_tables({"assumption_norms": path}, rows, made | {"metrics": {}}, libraries)
+    path = making.find_part(Home(home), "mine", "assumption_norms")
+    made = read_inputs(path) or {}
+    rows = [("assumption_norms", batch) for batch in read_part(path)]
+    write_parts(path.parents[1], ["assumption_norms"], rows, made["inputs"] | {"metrics": {}}, made["libraries"])
 
 
 def of_another_database(home: Path) -> None:

@@ -82,7 +82,7 @@ def replaced(home: Home) -> list[str]:
 def test_a_replacement_that_fails_half_way_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home, write = Home(tmp_path), SequenceStore.write
     making.extract(home, "drawn", SYNTHETIC)
-    home.summaries("drawn").mkdir(parents=True)
+    home.parts("drawn").mkdir(parents=True)
 
     def full_at(sequence: int) -> Callable[..., None]:
         def full(store: SequenceStore, index: int, arrays: dict[str, np.ndarray]) -> None:
@@ -95,7 +95,7 @@ def test_a_replacement_that_fails_half_way_loses_nothing(tmp_path: Path, monkeyp
     monkeypatch.setattr(SequenceStore, "write", full_at(1))
     with pytest.raises(UserError, match="keeps 1 of 3 sequences"):
         making.extract(home, "drawn", OTHER, replace=True)
-    assert replaced(home) == ["summaries", "tensors"]
+    assert replaced(home) == ["parts", "tensors"]
     assert SequenceStore.open(LocalPlace(next(home.root.glob("tensors/*.replaced"))), TENSORS).find_missing() == []
     monkeypatch.undo()
     assert making.extract(home, "drawn", OTHER, replace=True).written == 2

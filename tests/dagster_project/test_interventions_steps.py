@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,10 @@ def test_ablation_is_that_of_a_slow_reading(home: Home) -> None:
 
 
 def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
-    sources, study = open_sources(home, NAME, study_of(home)), study_of(home)
+    study, read = study_of(home), ("selection_means", "key_budgets")
+    sources = replace(
+        open_sources(home, NAME, study), parts={table: making.find_part(home, NAME, table) for table in read}
+    )
     assert study.analysis.effects is not None
     opened = interventions._open_model(sources, estimate_policy_bytes)
     assert opened is not None
@@ -243,7 +247,7 @@ def test_what_is_killed_goes_on_to_equal_tables(
     command = [sys.executable, "-c", KILLED, str(home.root), asset, str(pieces)]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, check=False, timeout=300)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
-    folder = home.summaries(NAME) / f"{asset}.pieces"
+    folder = home.parts(NAME) / f"{asset}.pieces"
     assert len(list(folder.glob("*.piece"))) == pieces + 1
     assert [each.damage for each in verify(home) if each.damage] == []
     change_digit(min(folder.glob("[0-9]*")))
@@ -300,7 +304,7 @@ def test_too_little_memory_is_one_line_before_the_first_pass(home: Home, monkeyp
     for step in ("head_ablation", "sparsified_loss"):
         with pytest.raises(UserError, match=r"Measuring effects of heads of 'tiny' needs .* MB of memory, but 0\.1 MB"):
             making.make(home, NAME, [step], force=True)
-        assert not list((home.summaries(NAME) / f"{step}.pieces").glob("[0-9]*"))
+        assert not list((home.parts(NAME) / f"{step}.pieces").glob("[0-9]*"))
 
 
 def test_losses_by_sequence_are_those_that_are_averaged(home: Home) -> None:

@@ -108,7 +108,7 @@ def test_tables_are_equal_after_a_loss_of_power_or_the_loss_is_named(copied: Pat
     home, draw = Home(copied), random.Random(case)
     before = contents(home)
     shutil.rmtree(copied / "metrics")
-    shutil.rmtree(copied / "summaries")
+    shutil.rmtree(copied / "parts")
     with losing_power(home, draw):
         make_all(home)
     for _ in range(3):
@@ -124,7 +124,7 @@ def test_tables_are_equal_after_a_loss_of_power_or_the_loss_is_named(copied: Pat
 def test_a_published_file_is_on_the_disk(copied: Path) -> None:
     """Tables, databases, pages and the file of studies are synchronised before they are renamed; chunks are not."""
     home = Home(copied)
-    shutil.rmtree(copied / "summaries")
+    shutil.rmtree(copied / "parts")
     with pytest.MonkeyPatch.context() as patch:
         disk = Disk(copied, 10**6, patch)
         making.summarise(home, "mine")

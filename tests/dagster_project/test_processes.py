@@ -14,14 +14,13 @@ from types import SimpleNamespace
 import pytest
 
 from dagster_project.assets import processes
-from dagster_project.assets.asset import AssetResult, Work, list_summary_paths
+from dagster_project.assets.asset import AssetResult, Work
 from dagster_project.assets.catalogue import find_asset
 from dagster_project.assets.processes import count_processes, is_worthwhile, make_each, stop_processes
 from dagster_project.assets.summaries import FITS, SUMMARIES
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
 from storage.errors import UserError
-from storage.files.tables import read_table
 from tests.dagster_project import making
 from tests.dagster_project.drawn_study import NAME, STUDY, measured, several
 from tests.dagster_project.driver import environment
@@ -59,9 +58,7 @@ def ended() -> Iterator[None]:
 
 def read_tables(work: Work) -> dict[str, list[dict[str, object]]]:
     """The rows of all small tables."""
-    tables = [table for asset in WANTED for table in asset.tables]
-    paths = list_summary_paths(work.home, work.name, tables)
-    return {table: [row for part in read_table(path) for row in part.to_pylist()] for table, path in paths.items()}
+    return {table: making.rows(work.home, work.name, table) for asset in WANTED for table in asset.tables}
 
 
 @pytest.mark.usefixtures("in_two")
@@ -74,7 +71,7 @@ def test_two_processes_make_the_tables_of_one(work: Work, caplog: pytest.LogCapt
         assert all(names.index(parent) < names.index(asset.name) for parent in {*asset.parents} & {*names})
     assert caplog.messages == [f"{NAME}: {result.message}" for result in made["result"]]
     in_two = read_tables(work)
-    dates = {path: path.stat().st_mtime_ns for path in work.home.summaries(NAME).iterdir()}
+    dates = {path: path.stat().st_mtime_ns for path in work.home.parts(NAME).glob("*/*.parquet")}
     making.summarise(work.home, NAME, STUDY)
     assert dates == {path: path.stat().st_mtime_ns for path in dates}, "those of two processes are current"
     started = {process.pid for process in active_children()}

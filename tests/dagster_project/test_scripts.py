@@ -44,7 +44,7 @@ def test_doctor_verify_says_what_is_wrong_and_one_line_of_what_is_well(copied: P
     whole = told("doctor", "--verify", home=copied)["checksums"]
     assert len(whole) == 1
     assert re.fullmatch(r"\d+ intact", whole[0]["state"])
-    table = min((copied / "summaries" / "mine").glob("*.parquet"))
+    table = min(copied.glob("parts/mine/*/*.parquet"))
     table.write_bytes(b"")
     done = attention_geometry("doctor", "--verify", "--json", home=copied)
     found = json.loads(done.text)["checksums"]

@@ -227,7 +227,7 @@ def test_a_study_without_nulls_has_no_rows_and_its_setting_decides_the_tables(tm
     found = rows(home)
     assert {row["sequences"] for row in found} == {1}
     assert all((row["difference_low"], row["difference_high"]) == (None, None) for row in found)
-    before = home.summaries(NAME) / "separability.parquet"
+    before = making.find_part(home, NAME, "separability")
     written = before.stat().st_mtime_ns
     making.summarise(home, NAME, STUDY, ["separability"])
     assert before.stat().st_mtime_ns == written

@@ -75,7 +75,7 @@ def test_a_study_says_beforehand_what_it_takes_and_takes_no_more(
     places = {
         "tensors": [home.tensors("mine")],
         "selection metrics": [home.metrics("mine")],
-        "warehouse": [LocalPlace(home.warehouse), LocalPlace(home.summaries("mine"))],
+        "warehouse": [LocalPlace(home.warehouse), LocalPlace(home.parts("mine"))],
     }
     assert said.keys() == places.keys()
     for what, folders in places.items():

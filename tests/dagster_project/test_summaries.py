@@ -28,7 +28,7 @@ from geometry.assumptions.phases import fit_phases
 from geometry.bounds.lower import INGREDIENTS
 from geometry.grids import fit_over_ln_n, log_grid
 from storage.errors import UserError
-from storage.files.tables import read_table_provenance
+from storage.files.parts import read_inputs
 from storage.zarr import sequences as zarr_sequences
 from storage.zarr.arrays import SELECTION, TENSORS
 from storage.zarr.sequences import SequenceStore
@@ -572,21 +572,30 @@ def test_heads_are_drawn_like_those_of_the_last_query(home: Home, tmp_path: Path
     assert rows(alone, "parameter_effects") == rows(home, "parameter_effects") != []
 
 
+def read_versions(home: Home, table: str) -> dict[str, int]:
+    """What the only part of a table says that it was made by."""
+    made = read_inputs(making.find_part(home, NAME, table))
+    assert made is not None
+    versions: dict[str, int] = made["inputs"]["versions"]
+    return versions
+
+
 def test_tables_that_are_current_are_computed_again_only_if_forced(home: Home) -> None:
-    name, path = "assumption_norms", home.summaries(NAME) / "assumption_norms.parquet"
+    name = "assumption_norms"
+    path = making.find_part(home, NAME, name)
     before, version = path.stat().st_mtime_ns, int(find_asset(name).version())
     again = making.summarise(home, NAME, STUDY, [name])[name]
     assert (again.metadata["rows of assumption_norms"], path.stat().st_mtime_ns) == (4, before)
     assert making.make(home, NAME, [name], STUDY, force=True)[name].metadata["dagster/row_count"] == 4 + 4 * 5
-    assert (read_table_provenance(path)["versions"], path.stat().st_mtime_ns > before) == ({name: version}, True)
+    assert path.stat().st_mtime_ns > before
+    assert read_versions(home, name) == {name: version}
     with making.at_version(name, version + 1):
         making.summarise(home, NAME, STUDY, [name])
-        assert read_table_provenance(path)["versions"] == {name: version + 1}
+        assert read_versions(home, name) == {name: version + 1}
     with pytest.raises(UserError, match=r"'assumption_norms' of study 'drawn' was made by a newer version"):
         making.land(home, NAME, STUDY)
-    path.unlink()
     making.summarise(home, NAME, STUDY, [name])
-    assert read_table_provenance(path)["versions"] == {name: version}
+    assert read_versions(home, name) == {name: version}
 
 
 def test_a_step_says_what_it_found(home: Home) -> None:
@@ -617,9 +626,11 @@ def test_a_setting_has_what_depends_on_it_rebuilt(home: Home, tmp_path: Path) ->
     copied = Home(Path(shutil.copytree(home.root, tmp_path / "copied")))
     other = Study.model_validate(STUDY.model_dump() | {"analysis": {"kappas": [0.5, 2], "scale": "raw"}})
     making.measure(copied, NAME, other)
-    before = {path.stem: path.stat().st_mtime_ns for path in copied.summaries(NAME).iterdir()}
+    before = {path.stem: path.stat().st_mtime_ns for path in copied.parts(NAME).glob("*/*.parquet")}
     making.summarise(copied, NAME, other)
-    changed = {path.stem for path in copied.summaries(NAME).iterdir() if path.stat().st_mtime_ns != before[path.stem]}
+    changed = {
+        path.stem for path in copied.parts(NAME).glob("*/*.parquet") if path.stat().st_mtime_ns != before[path.stem]
+    }
     assert changed == {
         *("parameter_effects", "regimes_by_sequence"),
         *("coverage_by_sequence", "selection_means", "selection_means_model", "head_levels"),
@@ -643,7 +654,7 @@ def test_a_weight_of_1_on_the_sink_leaves_nothing_to_draw(home: Home, tmp_path: 
         weights[:, query, layer, :, : FIRST[query, layer]] = 0
         weights[:, query, layer, :, FIRST[query, layer]] = 1
     array[:] = weights
-    shutil.rmtree(copied.summaries(NAME))
+    shutil.rmtree(copied.parts(NAME))
     making.summarise(copied, NAME, STUDY)
     assert rows(copied, "assumption_weights_model")[-1]["p_sink"] == 1
     assert rows(copied, "parameter_effects") == []

@@ -643,23 +643,3 @@ def test_a_store_of_an_earlier_version_has_no_digests(tmp_path: Path) -> None:
     again.verify()
     again.drop(["attention"])
     assert SequenceStore.open(store.path, TENSORS).dropped == ("attention",)
-
-
-@pytest.mark.parametrize("name", ["values", "tokens"])
-def test_a_chunk_that_another_replaces_is_seen(tmp_path: Path, name: str) -> None:
-    store = tensor_store(tmp_path / "s.zarr")
-    store.verify()
-    files = [sorted(file for file in (Path(store.path) / name / "c" / at).rglob("*") if file.is_file()) for at in "02"]
-    shutil.copy(files[0][0], files[1][0])
-    store.read(name, 2)
-    with pytest.raises(
-        UserError, match=rf"array '{name}' of .*s\.zarr is damaged in sequence 2; run again with --fresh"
-    ):
-        store.verify()
-
-
-def test_a_lost_ledger_entry_is_seen(tmp_path: Path) -> None:
-    store = tensor_store(tmp_path / "s.zarr")
-    (Path(store.path) / "finished" / "c" / "1").unlink()
-    with pytest.raises(UserError, match=r"ledger entry of sequence 1 of .*s\.zarr is lost; run the study again"):
-        store.verify()
