@@ -139,7 +139,8 @@ def test_every_batch_takes_one_forward_pass(
 
     monkeypatch.setattr(MistralModel, "forward", counted)
     run(inputs, tmp_path / "store", queries=queries)
-    assert passes == [(1, KEYS), *[(BATCH, KEYS)] * 4, (1, KEYS)]  # the first is the probe
+    alone = [] if queries is None else [(1, queries[0] + 1)]  # whose row must be that of the whole text
+    assert passes == [(1, KEYS), *alone, *[(BATCH, KEYS)] * 4, (1, KEYS)]  # the first is the probe
 
 
 def test_the_report_and_the_provenance(inputs: Path, uninterrupted: Path, tmp_path: Path) -> None:
