@@ -9,7 +9,7 @@ from typing import Any
 from reports.figures import Source
 from reports.findings.head_map import PATTERNS, describe_label
 from reports.findings.numbers import Row
-from reports.rendering import replace_controls
+from reports.rendering import show_text, show_token
 
 MOST_KEYS, MOST_TOKENS = 60_000, 40_000
 """Most keys and tokens of a page, which has at least one sequence."""
@@ -18,7 +18,7 @@ MOST_KEYS, MOST_TOKENS = 60_000, 40_000
 def collect_reader(source: Source) -> dict[str, Any] | None:
     """Collect the tokens and keys of as many sequences as a page holds; None if the study has no keys.
 
-    Numbers have three significant digits; control characters of tokens are visible symbols.
+    Numbers have three significant digits; what is not seen of tokens is shown by symbols and codes.
     """
     heads = source.ask_query("explorer_heads", n=source.n).rows()
     first = source.ask_study("reader_keys", sequences=1).rows()
@@ -31,7 +31,7 @@ def collect_reader(source: Source) -> dict[str, Any] | None:
     rows = source.ask_study("opening_tokens", sequences=sequences, positions=length).rows()
     tokens = groupby(rows, key=lambda row: row["sequence"])
     return {
-        "tokens": [[replace_controls(row["token"]) for row in of_sequence] for _, of_sequence in tokens],
+        "tokens": [[show_token(row["token"]) for row in of_sequence] for _, of_sequence in tokens],
         "labels": {f"{row['layer']}.{row['head']}": row["label"] for row in heads},
         "keys": [_shorten(row) for row in keys],
         "patterns": _describe_labels(source),
@@ -56,7 +56,7 @@ def _list_examples(source: Source, sequences: int) -> list[list[Any]]:
             label,
             meaning,
             by_label[label][0]["heads"],
-            [[_round(row[name]) for name in places] for row in by_label[label]],
+            [[show_text(_round(row[name])) for name in places] for row in by_label[label]],
         ]
         for label, meaning in PATTERNS.items()
         if label in by_label

@@ -22,6 +22,7 @@ from reports import browser, theme
 from reports.figures import Figure, Section
 from reports.findings import numbers, settings
 from sql.compiled import TemplateCache
+from storage.errors import escape_unprintable
 
 unvalidated = debug_mode(False)
 """Decorator of functions that write pages: Altair does not validate charts in them; the tests of charts do."""
@@ -96,6 +97,7 @@ def _make_environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader(__package__),
         bytecode_cache=TemplateCache(Path(__file__)),
         autoescape=True,
+        finalize=show_text,
         undefined=jinja2.StrictUndefined,
     )
     environment.filters |= {
@@ -107,7 +109,7 @@ def _make_environment() -> jinja2.Environment:
         "short": settings.shorten_path,
         "percent": numbers.percent,
     }
-    environment.filters |= {"number": numbers.number, "together": _keep_together, "visible": replace_controls}
+    environment.filters |= {"number": numbers.number, "together": _keep_together, "visible": show_token}
     environment.tests["numbers"] = _is_numeric
     return environment
 
@@ -123,7 +125,7 @@ def _pack_charts(name: str, sections: Sequence[Section]) -> str:
                 del spec["title"]  # it is shown above the chart, where it can wrap
             specs.append({"key": key, "spec": spec})
     configs = {"light": theme.make_config(theme.LIGHT), "dark": theme.make_config(theme.DARK)}
-    return browser.pack({"name": name, "charts": specs, **configs})
+    return browser.pack({"name": name, "charts": show_text(specs), **configs})
 
 
 LONG = 100
@@ -156,7 +158,7 @@ def _render_cell(value: Any) -> str:
         return f"<td>{value:.6g}"
     if isinstance(value, int):
         return f"<td>{value}"
-    return f'<td class="text">{escape(json.dumps(value) if isinstance(value, list) else value)}'
+    return f'<td class="text">{escape(show_text(json.dumps(value) if isinstance(value, list) else value))}'
 
 
 def _keep_together(sentence: str) -> str:
@@ -170,7 +172,7 @@ _SUBSCRIPT = re.compile(r"(?<!\w)([A-Za-zρμ])_(min|max|in|out|[A-Za-z0-9])\b")
 
 def _typeset(text: str) -> Markup:
     """Convert a sentence to HTML, with indices of symbols as subscripts."""
-    return Markup(_SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(Markup.escape(text))))  # noqa: S704 (escaped first)
+    return Markup(_SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(Markup.escape(show_text(text)))))  # noqa: S704 (escaped first)
 
 
 def _is_numeric(column: pa.ChunkedArray) -> bool:
@@ -178,10 +180,20 @@ def _is_numeric(column: pa.ChunkedArray) -> bool:
     return bool(pa.types.is_integer(column.type) or pa.types.is_floating(column.type))
 
 
-_PICTURES: dict[int, int | str] = {code: 0x2400 + code for code in range(0x20)}
-_PICTURES |= {0x7F: 0x2421, ord("\n"): "↵", ord("\t"): "⇥"}
+_SYMBOLS = str.maketrans({"\n": "↵", "\t": "⇥"})
 
 
-def replace_controls(token: str) -> str:
-    """Replace the control characters of a token by visible symbols, so that each token stays on its line."""
-    return token.translate(_PICTURES)
+def show_token(token: str) -> str:
+    """A token with symbols for line ends and tabs, so that it stays on its line, and codes of what is not seen."""
+    return escape_unprintable(token.translate(_SYMBOLS))
+
+
+def show_text(value: Any) -> Any:
+    """Any value with ``escape_unprintable`` applied to all texts in it, except for line ends; markup stays as it is."""
+    if isinstance(value, Markup):
+        return value
+    if isinstance(value, str):
+        return escape_unprintable(value, keep="\n")
+    if isinstance(value, dict):
+        return {show_text(key): show_text(inner) for key, inner in value.items()}
+    return [show_text(inner) for inner in value] if isinstance(value, list | tuple) else value

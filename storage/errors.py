@@ -5,6 +5,7 @@ non-zero code.
 """
 
 import re
+import unicodedata
 
 
 class UserError(Exception):
@@ -68,11 +69,17 @@ def format_error(error: Exception) -> str:
 
 
 def escape_unprintable(text: str, *, keep: str = "") -> str:
-    r"""Replace control characters, marks of direction and other unprintable characters by escapes such as \x1b.
+    r"""Replace characters that act or are not seen by their code points, as ``\x1b`` and ``\u202e``.
 
-    For untrusted text, such as the names of files, models and corpora; characters of ``keep`` stay.
+    For untrusted text, such as tokens and the names of files, models and corpora, wherever it is shown: on a terminal,
+    in messages and on pages. These are control characters, marks and overrides of direction, joiners and others without
+    a shape, separators of lines, and codes without a character; spaces of any width stay, and characters of ``keep``.
     """
+    if text.isprintable():
+        return text
     return "".join(
-        character if character.isprintable() or character in keep else character.encode("unicode_escape").decode()
+        character
+        if character.isprintable() or character in keep or unicodedata.category(character) == "Zs"
+        else character.encode("unicode_escape").decode()
         for character in text
     )

@@ -501,7 +501,7 @@ def sql_command(
     ] = None,
     home: HomeOption = None,
     form: Annotated[
-        str, make_format_option(*FORMATS, help="table, vertical, markdown, csv, json or parquet.")
+        str, make_format_option(*FORMATS, help="table, vertical, markdown, csv, spreadsheet, json or parquet.")
     ] = "table",
     file: Annotated[
         list[str] | None,

@@ -1,5 +1,6 @@
 """Printing of SQL results, as tables on the terminal and in file formats, and the interactive prompt."""
 
+import io
 import json
 import math
 import os
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
     from storage.warehouse.connection import Reader
 
-FORMATS = ("table", "vertical", "markdown", "csv", "json", "parquet")
+FORMATS = ("table", "vertical", "markdown", "csv", "spreadsheet", "json", "parquet")
+FORMULAS = ("=", "+", "-", "@", "\t", "\r")
+"""How texts begin that spreadsheets read as formulas."""
+
 WIDE, PROSE = 10_000, 120
 """Width in characters of a table of data, and of one of sentences, in a file or a pipe, unless COLUMNS is set."""
 
@@ -108,7 +112,9 @@ def write_object(rows: object) -> None:
 
 
 def _write_line(text: str) -> None:
-    """Write a line to standard output as UTF-8."""
+    """Write a line of JSON to standard output as UTF-8; what would act on a terminal has JSON's own escapes."""
+    if not text.isprintable():
+        text = "".join(sign if escape_unprintable(sign) == sign else json.dumps(sign)[1:-1] for sign in text)
     sys.stdout.flush()
     sys.stdout.buffer.write(f"{text}\n".encode())
 
@@ -344,9 +350,37 @@ def _join_cells(texts: Iterable[str]) -> str:
 def _write_csv(reader: "pa.RecordBatchReader") -> None:
     from pyarrow import csv
 
-    with csv.CSVWriter(sys.stdout.buffer, reader.schema) as writer:
+    shown = io.BytesIO()  # a terminal gets what would act on it escaped
+    with csv.CSVWriter(shown if sys.stdout.isatty() else sys.stdout.buffer, reader.schema) as writer:
         for batch in reader:
             writer.write_batch(batch)
+            sys.stdout.write(escape_control_codes(shown.getvalue().decode()))
+            shown.seek(0)
+            shown.truncate()
+
+
+def _write_spreadsheet(reader: "pa.RecordBatchReader") -> None:
+    """Write CSV in which no text is a formula: an apostrophe stands before those that begin as one."""
+    import pyarrow as pa
+
+    schema = pa.schema([field.with_name(_guard(field.name)) for field in reader.schema])
+    guarded = (pa.record_batch([_guard_texts(column) for column in batch.columns], schema=schema) for batch in reader)
+    _write_csv(pa.RecordBatchReader.from_batches(schema, guarded))
+
+
+def _guard(text: str) -> str:
+    return f"'{text}" if text.startswith(FORMULAS) else text
+
+
+def _guard_texts(column: "pa.Array[Any]") -> "pa.Array[Any]":
+    """A column in which texts that begin as a formula begin with an apostrophe."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_string(column.type):
+        return column
+    begins = pc.is_in(pc.utf8_slice_codeunits(column, 0, 1), pa.array(FORMULAS))
+    return pc.if_else(begins, pc.binary_join_element_wise("'", column, ""), column)
 
 
 def _write_json(reader: "pa.RecordBatchReader") -> None:
@@ -394,6 +428,7 @@ WRITERS: Mapping[str, Callable[["pa.RecordBatchReader"], None]] = {
     "vertical": _write_vertical,
     "markdown": _write_markdown,
     "csv": _write_csv,
+    "spreadsheet": _write_spreadsheet,
     "json": _write_json,
     "parquet": _write_parquet,
 }

@@ -35,6 +35,27 @@ from tests.dagster_project.driver import PROGRAM, attention_geometry, environmen
 SOME = "SELECT layer, head, n, recall FROM selection WHERE sequence = 0 AND n < 3 ORDER BY ALL"
 
 
+def test_json_escapes_what_would_act_on_a_terminal(mine: Path) -> None:
+    done = attention_geometry(
+        "sql", "SELECT chr(8238) || chr(155) || chr(8232) || 'ä😀' AS text", "--format", "json", home=mine
+    )
+    assert r"\u202e\u009b\u2028ä😀" in done.text
+    assert json.loads(done.text) == [{"text": "\u202e\x9b\u2028ä😀"}]
+
+
+def test_no_text_is_a_formula_in_a_spreadsheet(mine: Path) -> None:
+    texts = ["=1+1", "+1", "-1", "@x", "\tx", "a=1", "", "'="]
+    values = ", ".join(f"('{text.replace(chr(39), 2 * chr(39))}', -1)" for text in texts)
+    statement = f'SELECT * FROM (VALUES {values}, (NULL, -2)) AS t("=name", number)'
+    plain, guarded = (
+        list(csv.reader(io.StringIO(attention_geometry("sql", statement, "--format", form, home=mine).text)))
+        for form in ("csv", "spreadsheet")
+    )
+    assert [row[0] for row in plain] == ["=name", *texts, ""]
+    assert [row[0] for row in guarded] == ["'=name", "'=1+1", "'+1", "'-1", "'@x", "'\tx", "a=1", "", "'=", ""]
+    assert [row[1] for row in guarded] == [row[1] for row in plain] == ["number", *["-1"] * len(texts), "-2"]
+
+
 def test_csv_json_and_parquet_hold_the_same_rows(mine: Path) -> None:
     found = {form: attention_geometry("sql", SOME, "--format", form, home=mine) for form in ("csv", "json", "parquet")}
     assert {form: (result.code, result.errors) for form, result in found.items()} == dict.fromkeys(found, (0, ""))
@@ -132,7 +153,11 @@ def test_json_is_json(mine: Path) -> None:
         ("SELECT [1, 2] AS l", "csv", "cast the column to VARCHAR, or use --format json"),
         ("SELECT INTERVAL 1 DAY AS l", "parquet", "cast the column to VARCHAR"),
         ("SELECT 1 AS a, 2 AS a", "json", "Several columns are named 'a'"),
-        ("SELECT 1", "xml", "--format xml is unknown; choose from table, vertical, csv, json, parquet"),
+        (
+            "SELECT 1",
+            "xml",
+            "--format xml is unknown; choose from table, vertical, markdown, csv, spreadsheet, json, parquet",
+        ),
     ],
 )
 def test_mistakes_are_one_line(mine: Path, query: str, form: str, said: str) -> None:

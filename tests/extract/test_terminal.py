@@ -11,8 +11,8 @@ from storage.errors import escape_unprintable
 from storage.files.places import LocalPlace
 from tests.extract.tiny import text, tiny_tokenizer, write_checkpoint
 
-ACTING = "\x1b]0;title\x07\n\r\t\x7f\x9b2J\u200e\u202e\u2028\u2066\ufeff"
-"""Escape sequences, line ends, delete, a C1 control, and marks of direction."""
+ACTING = "\x1b]0;title\x07\n\r\t\x7f\x9b2J\x85\u200b\u200d\u200e\u202a\u202e\u2028\u2029\u2066\u2069\u00ad\ufeff"
+"""Escape sequences, line ends, delete, C1 controls, marks of direction, joiners and others without a shape."""
 
 
 def test_what_acts_on_a_terminal_shows_as_escapes() -> None:
@@ -22,6 +22,7 @@ def test_what_acts_on_a_terminal_shows_as_escapes() -> None:
     assert escape_unprintable("Γειά, 世界 'two' \\") == "Γειά, 世界 'two' \\"
     assert escape_unprintable("one\ntwo\x1b", keep="\n") == "one\ntwo\\x1b"
     assert escape_unprintable("\ud800") == r"\ud800"
+    assert escape_unprintable("no\u00a0break, wide\u3000space\u202f%") == "no\u00a0break, wide\u3000space\u202f%"
 
 
 def test_names_in_the_log_are_harmless(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -30,7 +30,7 @@ HOSTILE = (
     "<!--<script>",
     "]]>",
     "&lt;b&gt;",
-    "\u2028\u2029\u202e",
+    "\u2028\u2029\u202e\u200d",
     "\n\t\x00\x1b",
 )
 """Texts that a careless page would run, swallow or show as something else."""

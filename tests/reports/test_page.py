@@ -18,7 +18,7 @@ from reports.figures import bounds, find_source, recovery, sections, separation
 from reports.page import EXAMPLES, ReportSummary, write_report
 from reports.queries import Answer, ask
 from reports.rendering import iterate_figures
-from storage.errors import UserError
+from storage.errors import UserError, escape_unprintable
 from storage.warehouse.query import query
 from tests.made_up import MadeUp, tables, warehouse
 from tests.reports.conftest import (
@@ -373,9 +373,15 @@ def test_hostile_texts_stay_text(hostile: ReportSummary) -> None:
     assert HOSTILE[1] in page.text("dl", **{"class": "facts"})
     shown = [text for _, text in page.find("span", **{"class": "token"})]
     expected = tables(hostile_study())["tokens"]["token"].to_pylist()
-    control = str.maketrans({"\n": "↵", "\t": "⇥", "\x00": "␀", "\x1b": "␛"})
-    assert shown == [token.translate(control) for token in expected]
+    seen = str.maketrans({"\n": "↵", "\t": "⇥"} | {sign: repr(sign)[1:-1] for sign in "\0\x1b\u2028\u2029\u202e\u200d"})
+    assert shown == [token.translate(seen) for token in expected]
     assert set(HOSTILE) <= set(expected)
+    packed = [unpacked(text) for attributes, text in page.find("script") if attributes.get("type") == "text/plain"]
+    texts = [text for tag, _, parts in page.elements if tag not in {"script", "style"} for text in parts]
+    titles = [value for _, attributes, _ in page.elements for value in attributes.values()]
+    assert "\u202e" in "".join(expected)
+    for text in (*texts, *filter(None, titles), json.dumps(packed, ensure_ascii=False)):
+        assert escape_unprintable(text, keep="\n") == text
     charts = unpacked(next(text for _, text in page.find("script", id="charts")))
     assert charts["name"] == HOSTILE[0]
 
