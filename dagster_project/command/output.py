@@ -112,7 +112,7 @@ def write_object(rows: object) -> None:
 
 
 def _write_line(text: str) -> None:
-    """Write a line of JSON to standard output as UTF-8; what would act on a terminal has JSON's own escapes."""
+    """Write a line to standard output as UTF-8; what would act on a terminal has the escapes of JSON."""
     if not text.isprintable():
         text = "".join(sign if escape_unprintable(sign) == sign else json.dumps(sign)[1:-1] for sign in text)
     sys.stdout.flush()

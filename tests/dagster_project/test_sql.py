@@ -156,7 +156,7 @@ def test_json_is_json(mine: Path) -> None:
         (
             "SELECT 1",
             "xml",
-            "--format xml is unknown; choose from table, vertical, markdown, csv, spreadsheet, json, parquet",
+            "--format xml is unknown; choose from table, vertical, markdown, csv, spreadsheet, ",
         ),
     ],
 )
