@@ -15,19 +15,29 @@ from typing import Any, NamedTuple, Self
 import gguf
 import numpy as np
 import transformers
-from gguf.constants import GGML_QUANT_SIZES, MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFValueType
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 from numpy.typing import NDArray
-from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.integrations.gguf.gguf_config_mapping import GGUF_CONFIG_ARCHS
-from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor, get_gguf_hf_weights_map
 from transformers.utils.import_utils import is_kernels_available
 
+from extract.gguf_families import FAMILIES, NEWER, read_fields
 from extract.gguf_header import Tensor, read_header
 from extract.gguf_models import TOKENIZER, TOKENS, GgufModel
 from extract.gguf_tokenizers import follow_file
 from extract.unchanged import keep_while_unchanged
 from storage.errors import UserError
+
+SPECIAL = {"bos_token_id": "bos_token_id", "eos_token_id": "eos_token_id", "padding_token_id": "pad_token_id"}
+"""Fields of the configuration by the tokenizer's entries."""
 
 ROW = 2**14
 """Most elements that are dequantised as one row."""
@@ -136,9 +146,60 @@ def load_tokenizer(model: GgufModel) -> PreTrainedTokenizerBase:
 
 @keep_while_unchanged(most=1)
 def _load_config(path: Path) -> PreTrainedConfig:
+    header = read_header(path)
+    if header.metadata["general.architecture"] in FAMILIES:
+        model_type, fields = read_fields(header)
+        fields |= {name: header.metadata.get(f"{TOKENIZER}{entry}") for entry, name in SPECIAL.items()}
+        made: PreTrainedConfig = CONFIG_MAPPING[model_type](**fields)
+        return made
     with open_alone(path) as where, read_quickly():
         config: PreTrainedConfig = AutoConfig.from_pretrained(**where)
     return config
+
+
+def list_unread(model: GgufModel, built: PreTrainedModel) -> list[str]:
+    """Tensors of a file that the built model does not read, in the order of the file.
+
+    Of architectures of transformers' newer reader, which reports the others itself, those of layers beyond the last.
+
+    Raises
+    ------
+    UserError
+        If the file lacks one of several tensors that the model reads as one, which the older reader would leave at 0.
+    """
+    tensors, architecture = model.header.tensors, model.architecture
+    if architecture in NEWER:
+        layers = {f"blk.{layer}" for layer in range(model.header.metadata[f"{architecture}.block_count"])}
+        return [name for name in tensors if name.startswith("blk.") and _find_layer(name) not in layers]
+    make_processor: Any = TENSOR_PROCESSORS.get(architecture, TensorProcessor)
+    with read_quickly():
+        read = get_gguf_hf_weights_map(built, make_processor())
+    joined = [f"{name}.weight" for name in read if name.endswith("_exps")]
+    if lacking := next((name for name in joined if name not in tensors), None):
+        msg = f"The weights of the model '{model.name}' lack the tensor {lacking}; get a complete file"
+        raise UserError(msg)
+    own = {"output.weight"} if architecture == "gpt2" else set()  # which its processor reads by itself
+    known = {*own, *read, *joined}
+    return [name for name in tensors if name not in known]
+
+
+def check_count(model: GgufModel, built: PreTrainedModel) -> None:
+    """Refuse (``UserError``) a file with more or fewer numbers than its model, of which a reader has cut some off."""
+    further = tuple(f"blk.{built.config.num_hidden_layers + layer}." for layer in range(model.further_layers))
+    stored = sum(
+        tensor.elements for name, tensor in model.header.tensors.items() if not (further and name.startswith(further))
+    )
+    if stored != (own := sum(parameter.numel() for parameter in built.parameters())):
+        msg = (
+            f"The weights of the model '{model.name}' are {stored:,} numbers, but {type(built).__name__} with its "
+            f"metadata has {own:,}; measure its safetensors"
+        )
+        raise UserError(msg)
+
+
+def _find_layer(name: str) -> str:
+    """The beginning of a tensor's name that says which layer it is of."""
+    return ".".join(name.split(".")[:2])
 
 
 @keep_while_unchanged(most=1)
@@ -161,14 +222,14 @@ def dequantise() -> Iterator[dict[str, Any]]:
 
 
 def check_architecture(model: GgufModel) -> None:
-    """Refuse an architecture (``UserError``) that transformers does not read from GGUF, or by code from the hub.
+    """Refuse an architecture (``UserError``) that is not read from GGUF, or that would be read by code from the hub.
 
-    The message lists those that it reads.
+    The message lists those that are read.
     """
     if model.architecture not in (known := list_architectures()):
         msg = (
-            f"The model '{model.name}' has the architecture {model.architecture[:60]!a}, which transformers "
-            f"{transformers.__version__} does not read from GGUF files; it reads {', '.join(known)}"
+            f"The model '{model.name}' has the architecture {model.architecture[:60]!a}, which is not read from GGUF "
+            f"files; these are: {', '.join(known)}; measure its safetensors"
         )
         raise UserError(msg)
 
@@ -181,12 +242,5 @@ def check_architecture(model: GgufModel) -> None:
 
 
 def list_architectures() -> list[str]:
-    """Names in GGUF of the causal language models that transformers reads from GGUF files."""
-    causal = {name.removesuffix("_text") for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}
-    read = {_simplify(name) for name in causal.intersection(GGUF_SUPPORTED_ARCHITECTURES)}
-    return sorted(name for name in MODEL_ARCH_NAMES.values() if _simplify(name) in read or name in GGUF_CONFIG_ARCHS)
-
-
-def _simplify(name: str) -> str:
-    """An architecture's name without the separators in which GGUF and transformers differ."""
-    return name.replace("-", "").replace("_", "")
+    """Names in GGUF of the architectures that are read from GGUF files."""
+    return sorted({*FAMILIES, *NEWER})

@@ -14,6 +14,7 @@ from stat import S_ISREG
 from typing import Any, NoReturn, Self
 
 from extract.checkpoints import OTHER_FILES, Folder
+from extract.gguf_families import check_entries
 from extract.gguf_header import Header, HeaderError, read_header
 from extract.hub import expand_path
 from extract.packages import find_package_file
@@ -34,6 +35,9 @@ QUANTISATION = "quantisation"
 FLOATS = ("F32", "F16", "BF16")
 """Types that are stored as they are; all others are quantised."""
 
+SMALL_PART = 0.001
+"""Part of the weights whose type is not named."""
+
 COUNTED = 10**5
 """Size that the configuration may always hold, however small the tensors are."""
 
@@ -53,9 +57,6 @@ NEEDED = (
 
 RESCALED = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that change the frequencies of the rotary embedding, which transformers' reader ignores."""
-
-UNSCALED = {"scaling.type": "none", "scaling.factor": 1, "scale_linear": 1}
-"""Entries that change them as well, and their values if they do not."""
 
 NAME_LENGTH = 200
 """Most characters of a model's name that are kept."""
@@ -78,8 +79,8 @@ class GgufModel:
         ------
         UserError
             If it is not a regular file, not a valid GGUF file, one part of several, lacks an architecture or tokenizer,
-            has sizes that its tensors contradict, or tensors of a type that is not dequantised, or rescales positions
-            in a way that transformers' reader ignores.
+            has sizes that its tensors contradict, or tensors of a type that is not dequantised, or entries of its
+            architecture that transformers would ignore.
         """
         try:
             if not S_ISREG(path.stat().st_mode):
@@ -124,13 +125,23 @@ class GgufModel:
         """Number of elements of all tensors."""
         return sum(tensor.elements for tensor in self.header.tensors.values())
 
+    @property
+    def further_layers(self) -> int:
+        """Number of layers, counted among all, that predict later tokens and that the model does without."""
+        value = self.header.metadata.get(f"{self.architecture}.nextn_predict_layers", 0)
+        return value if type(value) is int else 0
+
     def describe_weights(self, dtype: str) -> str:
-        """The type that holds most weights in the file, and what becomes of them in a model of type ``dtype``."""
+        """The types of the matrices in the file, most weights first, and what becomes of them in a model of ``dtype``.
+
+        Types of less than ``SMALL_PART`` of the weights are left out.
+        """
         counted: Counter[str] = Counter()
         for tensor in self.header.tensors.values():
-            counted[tensor.type] += tensor.elements
-        ((kind, _),) = counted.most_common(1)
-        return f"{kind}, {'converted' if kind in FLOATS else 'dequantised'} to {dtype}"
+            counted[tensor.type] += tensor.elements * (len(tensor.shape) > 1)
+        kinds = [kind for kind, number in counted.most_common() if number > SMALL_PART * counted.total()]
+        how = "converted" if {*kinds} <= {*FLOATS} else "dequantised"
+        return f"{' and '.join(filter(None, (', '.join(kinds[:-1]), *kinds[-1:])))}, {how} to {dtype}"
 
     def describe_files(self, dtype: str) -> dict[str, dict[str, str]]:
         """The part of the provenance on model and tokenizer that depends only on the file; the hash is the file's."""
@@ -149,7 +160,7 @@ class GgufModel:
         self.check_tokenizer()
         self._check_sizes()
         self._check_types()
-        self._check_positions()
+        self._check_entries()
 
     def check_tokenizer(self) -> None:
         """Refuse a file (``UserError``) without a vocabulary, or with special tokens outside it."""
@@ -192,18 +203,17 @@ class GgufModel:
                 read = ", ".join(list_types())
                 self._refuse(f"stores '{name}' as {tensor.type}, which cannot be dequantised; these types can: {read}")
 
-    def _check_positions(self) -> None:
-        """Refuse rotary embeddings whose frequencies are changed, which transformers' reader would ignore."""
-        entries = {f"{self.architecture}.rope.{field}": usual for field, usual in UNSCALED.items()}
-        metadata = self.header.metadata
-        changed = (name for name, usual in entries.items() if metadata.get(name, usual) != usual)
-        if changed_name := next(changed, None) or next(
-            (name for name in RESCALED if name in self.header.tensors), None
-        ):
+    def _check_entries(self) -> None:
+        """Refuse entries and tensors of the architecture that transformers would ignore."""
+        if changed := next((name for name in RESCALED if name in self.header.tensors), None):
             self._refuse(
-                f"rescales its rotary positions ({changed_name}), which transformers does not read from GGUF files; "
+                f"rescales its rotary positions ({changed}), which transformers does not read from GGUF files; "
                 "measure its safetensors"
             )
+        try:
+            check_entries(self.header)
+        except HeaderError as error:
+            self._refuse(str(error))
 
     def _refuse(self, what: str) -> NoReturn:
         """Raise the error ``what`` about the model."""

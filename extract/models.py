@@ -48,11 +48,13 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from extract.checkpoints import CONFIG, INDEX_SUFFIX, NO_TOKENIZER, Checkpoint, Folder, list_first_weights, list_shards
 from extract.checks import check_checkpoint, check_model, check_positions
-from extract.completeness import check_frequencies, check_tensors, report_all_tensors
+from extract.completeness import check_frequencies, check_tensors, refuse_unread, report_all_tensors
 from extract.decoding import decode_sequences
 from extract.gguf_loading import (
     check_architecture,
+    check_count,
     dequantise,
+    list_unread,
     load_config,
     load_tokenizer,
     open_alone,
@@ -260,6 +262,8 @@ def _load_trained(description: Description) -> PreTrainedModel:
     check_tensors(source.name, source.config_name, model, loaded[1], shapes)
     if isinstance(files, Checkpoint):
         check_frequencies(files, model, shapes)
+    else:
+        check_count(files, model)
     return model
 
 
@@ -293,6 +297,8 @@ def _check_size(description: Description, files: Checkpoint | GgufModel) -> None
     source = description.source
     if (model := _build_on_meta(description)) is None:
         return
+    if isinstance(files, GgufModel) and (unread := list_unread(files, model)):
+        refuse_unread(source.name, source.config_name, model, unread)
     described = sum(tensor.numel() for tensor in model.parameters())
     held = files.elements if isinstance(files, GgufModel) else count_elements(read_tensor_shapes(files))
     if described > OVERSIZE * held * (PACKED if hasattr(description.config, "quantization_config") else 1):

@@ -71,7 +71,7 @@ def write_gguf(
     model = model or make_model(architecture)
     writer = GGUFWriter(path, architecture)
     _write_config(writer, model)
-    _write_tokenizer(writer, tokenizer or tiny_tokenizer(), add_bos=add_bos)
+    write_tokenizer(writer, tokenizer or tiny_tokenizer(), add_bos=add_bos)
     for name, value in (metadata or {}).items():
         writer.kv_data[0].pop(name, None)
         if value is not None:
@@ -102,7 +102,15 @@ def list_matrices(model: PreTrainedModel) -> Iterable[tuple[str, NDArray[np.floa
             continue
         turned = isinstance(model.get_submodule(key.rpartition(".")[0]), Conv1D) and tensor.ndim == 2
         weights = tensor.float().numpy()
-        yield key, weights.T if turned else weights.squeeze(1) if weights.ndim == 3 else weights, turned
+        yield (
+            key,
+            weights.T
+            if turned
+            else weights.squeeze(1)
+            if weights.shape[1:2] == (1,) and weights.ndim == 3
+            else weights,
+            turned,
+        )
 
 
 def choose_kind(key: str, weights: NDArray[np.float32], kind: str) -> str:
@@ -134,7 +142,7 @@ def replace_weights(model: PreTrainedModel, kind: str) -> PreTrainedModel:
 
 def permute_rows(stored: NDArray[Any], heads: int) -> NDArray[Any]:
     """Rows of each head in GGUF's order: the two halves that rotate together alternate."""
-    halves = stored.reshape(heads, 2, -1, stored.shape[1])
+    halves = stored.reshape(heads, 2, -1, *stored.shape[1:])
     return halves.swapaxes(1, 2).reshape(stored.shape)
 
 
@@ -162,7 +170,8 @@ def _write_config(writer: GGUFWriter, model: PreTrainedModel) -> None:
         writer.add_rope_dimension_count(config.head_dim)
 
 
-def _write_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerFast, *, add_bos: bool | None) -> None:
+def write_tokenizer(writer: GGUFWriter, tokenizer: PreTrainedTokenizerFast, *, add_bos: bool | None) -> None:
+    """Write a tokenizer's entries."""
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     vocabulary = sorted(state["model"]["vocab"], key=state["model"]["vocab"].__getitem__)
     kinds = {token["id"]: 3 if token["special"] else 4 for token in state["added_tokens"]}
