@@ -11,6 +11,7 @@ safetensors files, whichever file names them.
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from storage.errors import UserError
 CONFIG, TOKENIZER = "config.json", "tokenizer_config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 INDEX_SUFFIX = ".safetensors.index.json"
+SHARD = re.compile(r"model-\d+-of-\d+\.safetensors")
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 """Suffixes of weights that are never read, because reading them may run code."""
@@ -352,6 +354,8 @@ def _find_weights(files: Folder, config: Mapping[str, Any]) -> tuple[str | None,
     names = list_shards(files, index) if index else (weights_name,)
     if lacking := [name for name in names if not files.has_weights(name)]:
         files.refuse(f"lacks the weights file '{lacking[0]}', which its {weights_name} names; copy it to the directory")
+    if stray := [name for name in files.names if SHARD.fullmatch(name) and name not in names]:
+        files.refuse(f"has a part of weights that is not read, '{stray[0]}', beside {weights_name}; remove one of them")
     return index, names
 
 

@@ -9,6 +9,7 @@ Entries: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. Meanings of 
 out are those of llama.cpp (``src/llama-model.cpp``, ``load_hparams``).
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isclose
@@ -56,6 +57,9 @@ WITHOUT_EFFECT: Mapping[str, tuple[object, ...]] = {
 WITHOUT_SCALING = ("rope.scaling.finetuned", "rope.scaling.original_context_length")
 """Entries that describe a scaling of positions, and mean nothing where there is none."""
 
+OF_A_MODEL = re.compile(r"[^.]+\.(attention|rope|ssm)\.|[^.]+\.(block_count|context_length|embedding_length)$")
+"""Entries that begin with the name of an architecture."""
+
 ABSENT = object()
 """The value of an entry that a file must have."""
 
@@ -87,6 +91,10 @@ class _Entries:
         self.values = {
             name.removeprefix(prefix): value for name, value in header.metadata.items() if name.startswith(prefix)
         }
+        foreign = (name for name in header.metadata if OF_A_MODEL.match(name) and not name.startswith(prefix))
+        if name := next(foreign, None):
+            msg = f"has {name}, an entry of another architecture than its own, {self.architecture}; get the file again"
+            raise HeaderError(msg)
         self.tensors = header.tensors
         self._unread = dict(self.values)
 
@@ -207,7 +215,8 @@ def check_entries(header: Header) -> None:
         entries = _Entries(header)
         for name in NEWER[architecture]:
             entries.take(name)
-        entries.take("nextn_predict_layers", 0)
+        if architecture == "qwen35":  # which leaves these layers out
+            entries.take("nextn_predict_layers", 0)
         size = entries.values.get(
             "attention.key_length", entries.take("embedding_length") // entries.take("attention.head_count")
         )

@@ -155,6 +155,8 @@ class GgufModel:
         metadata = self.header.metadata
         if not isinstance(metadata.get("general.architecture"), str) or not self.header.tensors:
             self._refuse("has no architecture or no tensors; give a file that holds a whole model")
+        if (kind := metadata.get("general.type", "model")) != "model":
+            self._refuse(f"holds no model, but is of type {str(kind)[:20]!a} (general.type); give the file of a model")
         if (parts := metadata.get("split.count", 1)) not in (0, 1):
             self._refuse(f"is one of {str(parts)[:20]!a} files of a model; merge them: llama-gguf-split --merge")
         self.check_tokenizer()

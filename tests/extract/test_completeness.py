@@ -98,6 +98,13 @@ def test_a_tensor_in_two_files_is_refused(checkpoint: Path) -> None:
     assert f"has the tensor {name} in two of its weights files" in read_refusal(read, checkpoint)
 
 
+def test_a_part_that_is_not_read_is_refused(checkpoint: Path) -> None:
+    more = {"model.layers.3.self_attn.q_proj.weight": torch.ones(64, 64)}
+    save_file(more, checkpoint / "model-00002-of-00002.safetensors", metadata={"format": "pt"})
+    said = "has a part of weights that is not read, 'model-00002-of-00002.safetensors', beside model.safetensors"
+    assert said in read_refusal(read, checkpoint)
+
+
 def store_rests(weights: Weights) -> None:
     """What older versions of transformers stored."""
     weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = (10000 ** -(torch.arange(0, 16, 2) / 16)).bfloat16()

@@ -391,6 +391,8 @@ METADATA: dict[str, tuple[dict[str, object], str]] = {
     "layers": ({"llama.block_count": 10**9}, "has llama.block_count 1000000000, but 1 to 30 fits its tensors"),
     "width": ({"llama.embedding_length": 10**9}, "has llama.embedding_length 1000000000, but 1 to 100,000 fits"),
     "positions": ({"llama.context_length": 16}, "reads at most 16 tokens, but context_length is 32"),
+    "adapter": ({"general.type": "adapter"}, r"holds no model, but is of type 'adapter' \(general.type\)"),
+    "foreign entry": ({"mistral.attention.sliding_window": 8}, "has mistral.attention.sliding_window, an entry of ano"),
     "split": ({"split.count": 3}, "is one of '3' files of a model; merge them"),
     "scaled positions": (
         {"llama.rope.scaling.type": "yarn"},
