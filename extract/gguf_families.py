@@ -118,8 +118,8 @@ class _Entries:
 
     def expect(self, name: str, value: object, absent: object = None) -> None:
         """Refuse another value of an entry than the one that the model has; absent, it is as given here."""
-        found = self.read(name, value if absent is None else absent)
-        if found != value and not (isinstance(value, float) and isclose(found, value, rel_tol=1e-6)):
+        stated = self.read(name, value if absent is None else absent)
+        if stated != value and not (isinstance(value, float) and isclose(stated, value, rel_tol=1e-6)):
             self.refuse(name, value)
 
     def refuse(self, name: str, value: object) -> None:
