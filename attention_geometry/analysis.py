@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 import sql
+from attention_geometry.compilation import tell_of_compilation
 from extract.batches import is_finite
 from extract.buffers import find_widest
 from extract.capture import PROBE_TOKENS, Capture, capture, probe
@@ -389,6 +390,7 @@ def _measure(captured: Capture, query: int) -> _MeasuredArrays:
     most = find_widest(captured.layers)
     sizes = {"sequence": 1, "query": 1, "layer": len(captured.layers), "head": most.heads, "kv_head": most.kv_heads}
     sizes |= {"key": captured.weights.shape[-1], "n": query, "kappa": 1}
+    tell_of_compilation()
     specs = [spec for spec in SELECTION if spec.name != "finished"]
     arrays = {spec.name: np.full(spec.shape(sizes), spec.fill, spec.dtype) for spec in specs}
 

@@ -1,5 +1,9 @@
 """The Dagster code location: combines the assets, jobs, schedules, sensors and resources of ``defs``."""
 
+import atexit
+import os
+from functools import cache
+
 import dagster as dg
 
 import attention_geometry  # noqa: F401 (refuses to go on where another package stands in the way of one of ours)
@@ -12,8 +16,19 @@ from dagster_project.defs.schedules import build_schedule, build_studies_sensor,
 @dg.definitions
 def defs() -> dg.Definitions:
     """All assets with their checks, jobs, schedules, sensors and resources; a run is one process and holds one lock."""
+    _hide_leaks()
     own = dg.Definitions(resources={"io_manager": no_values}, executor=dg.in_process_executor)
     return dg.Definitions.merge(_build(OURS), own)
+
+
+@cache
+def _hide_leaks() -> None:
+    """Discard what a process that Dagster starts says at its very end: a page of what DuckDB's binding has leaked.
+
+    It says so where PyTorch or Dagster keeps modules to the end. Exit codes stay, and what exit handlers say that were
+    registered later.
+    """
+    atexit.register(lambda: os.dup2(os.open(os.devnull, os.O_WRONLY), 2))
 
 
 def build_definitions(prefix: str = "attention_geometry", *, pages: str | None = None) -> dg.Definitions:

@@ -33,6 +33,8 @@ VERBS = {"bring", "embed", "exceed", "feed", "need", "seed", "speed"}
 """Verbs that end as participles do."""
 
 ALLOWED = {
+    "on_end",  # called by numba
+    "on_start",  # called by numba
     "ring",  # the mark of a chart that it returns
     "to_arrow",  # conversions are named like this in pandas and Arrow
     "to_dict",  # called by Altair

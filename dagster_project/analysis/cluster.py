@@ -25,6 +25,7 @@ from uuid import uuid4
 from dagster_project.study.home import prepare_scratch
 from dagster_project.study.settings import SCHEDULER, Study
 from geometry.threads import one_blas_thread
+from reports.findings.numbers import count
 from storage.errors import UserError
 from storage.files.places import Place
 from storage.files.staging import make_staging_path
@@ -107,6 +108,7 @@ def use_scheduler(scheduler: str) -> "Iterator[Client | None]":
     ):
         _await_workers(client)
         _check_versions(client)
+        logger.info("Dask computes on %s at %s", count(len(client.nthreads()), "worker"), address)
         try:
             with _use_client(client):
                 yield client

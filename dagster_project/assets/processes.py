@@ -58,6 +58,10 @@ def make_each(
     UserError
         As for ``Asset.make``, or if a process ended for lack of memory.
     """
+    if any(asset.tables or asset.name == "selection_metrics" for asset in assets):
+        from attention_geometry.compilation import tell_of_compilation
+
+        tell_of_compilation()
     if len(assets) == 1:
         made = iter([(assets[0], assets[0].make(replace(work, force=assets[0].name in force)))])
     else:

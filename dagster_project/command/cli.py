@@ -780,7 +780,7 @@ def main() -> None:
 
 def _set_log_level(level: int) -> None:
     """Show what this program says from a level on; libraries stay at warnings."""
-    for package in ("dagster_project", "extract"):
+    for package in ("attention_geometry", "dagster_project", "extract"):
         logging.getLogger(package).setLevel(level)
 
 

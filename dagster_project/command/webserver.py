@@ -49,7 +49,7 @@ def run_servers(port: int, origins: Sequence[str]) -> None:
     with _run_daemon(), DagsterInstance.get() as instance:
         instance.optimize_for_webserver(DEFAULT_DB_STATEMENT_TIMEOUT, DEFAULT_POOL_RECYCLE, DEFAULT_POOL_MAX_OVERFLOW)
         target = ModuleTarget(DEFINITIONS, attribute=None, working_directory=FOLDER, location_name=None)
-        with WorkspaceProcessContext(instance, target, __version__, code_server_log_level="WARNING") as workspace:
+        with WorkspaceProcessContext(instance, target, __version__, code_server_log_level="ERROR") as workspace:
             app = create_app_from_workspace_process_context(workspace, lifespan=_announce(port))
             app.router.routes[:0] = build_routes(Home.from_environment().reports)
             uvicorn.run(guard_requests(app, port, origins), host="127.0.0.1", port=port, log_level="warning")
@@ -84,7 +84,9 @@ def _end_with_parent() -> None:
 @contextmanager
 def _run_daemon() -> Iterator[None]:
     """Run Dagster's daemon inside the context; if it ends by itself, this process is interrupted."""
-    given = ["-m", DEFINITIONS, "--working-directory", FOLDER, "--log-level", "warning"]
+    # a server of code warns whenever nobody asks it any more, which is how each of them ends
+    levels = ["--log-level", "warning", "--code-server-log-level", "error"]
+    given = ["-m", DEFINITIONS, "--working-directory", FOLDER, *levels]
     command = [sys.executable, "-m", "dagster._daemon", "run", *given]
     daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603 (no shell, our own interpreter)
     stopping = False

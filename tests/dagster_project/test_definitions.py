@@ -324,6 +324,31 @@ def test_another_project_has_them_beside_its_own(copied: Path, monkeypatch: pyte
         dg.Definitions.validate_loadable(dg.Definitions.merge(theirs, defs()))
 
 
+LEAKING = """
+from dagster_project import definitions
+{}
+definitions.defs()
+import torch, transformers
+from pathlib import Path
+from attention_geometry import analysis
+from storage.warehouse.connection import connect
+connection = connect(Path("nowhere"))
+raise SystemExit(3)
+"""
+"""What a server of code does that has planned a run: DuckDB and PyTorch are in one process, which Python finalises."""
+
+
+@pytest.mark.slow
+def test_the_end_of_dagsters_processes_is_silent_and_their_exit_codes_stay() -> None:
+    said = []
+    for control in ("", "definitions._hide_leaks = lambda: None"):
+        command = [sys.executable, "-c", LEAKING.format(control)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 3, done.stderr
+        said.append("leaked" in done.stderr)
+    assert said == [False, True]
+
+
 def test_stages_and_columns_are_shown(loaded: dg.Definitions) -> None:
     specs = {spec.key.to_user_string(): spec for spec in loaded.resolve_all_asset_specs()}
     stages = {"tensors": "tensors", "selection_metrics": "metrics", "top_keys": "tables", "report": "results"}
