@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from dagster_project.analysis.claims.evidence import Sample
-from dagster_project.analysis.claims.judging import CLAIMS, Judgement, compare_part, find_measure
+from dagster_project.analysis.claims.judging import CLAIMS, Judgement, compare_part, decide_claims, find_measure
 from dagster_project.analysis.claims.records import Claim, Part
 from geometry import selection_profile
 from geometry.grids import compute_band_weights
 from geometry.statistics.associations import associate, correlate_heads
+from geometry.statistics.depth import build_shapes, measure_change
 from geometry.statistics.intervals import Estimate
 from geometry.statistics.jackknife import estimate_correlation, estimate_jackknife, leave_one_out
 from geometry.statistics.moments import estimate_mean
-from geometry.statistics.verdicts import ERROR_RATE, Sides, compare_with_threshold, correct_holm, count_sequences_needed
+from geometry.statistics.verdicts import ERROR_RATE, Sides, compare_with_threshold, count_sequences_needed
 
 F64 = NDArray[np.float64]
 Draw = Callable[[tuple[int, ...]], F64]
@@ -164,13 +165,12 @@ def measure_verdicts(pages: int = PAGES, sequences: Sequence[int] = (8, 16, 24),
 def _judge_page(draw: Draw, sequences: int) -> dict[str, str]:
     """The verdicts of one page, of the claims that are decided."""
     text = draw((sequences,))
-    return _decide([Judgement(claim, tuple(_draw_parts(claim, draw, text)), None) for claim in CLAIMS])
+    return _decide(Judgement(claim, tuple(_draw_parts(claim, draw, text)), None) for claim in CLAIMS)
 
 
-def _decide(judged: Sequence[Judgement]) -> dict[str, str]:
-    """The verdicts on the claims of a page that are decided after Holm's correction, by name."""
-    corrected = correct_holm(one.sides.p for one in judged)
-    return {one.claim.name: one.sides.side for one, p in zip(judged, corrected, strict=True) if p <= ERROR_RATE}
+def _decide(judged: Iterable[Judgement]) -> dict[str, str]:
+    """The verdicts of a page on the claims that it decides, by name."""
+    return {name: verdict for name, verdict in decide_claims(list(judged)).items() if verdict != "undecided"}
 
 
 def _draw_parts(claim: Claim, draw: Draw, text: F64) -> Iterator[tuple[Part, Sample, Sides]]:
@@ -202,7 +202,7 @@ def measure_power(
                 name: Sample(middle[name] + text[:, : len(one)] @ (one - middle[name]) / np.sqrt(len(one) - 1), 1)
                 for name, one in values.items()
             }
-            rates.append(_decide([Judgement(claim, tuple(_compare(of, drawn)), None) for claim, _, of in parts]))
+            rates.append(_decide(Judgement(claim, tuple(_compare(of, drawn)), None) for claim, _, of in parts))
         for claim, verdict, _ in parts:
             yield Rate(claim.name, verdict, count, float(np.mean([claim.name in page for page in rates])), pages)
 
@@ -252,11 +252,47 @@ def _test_associations(seed: int) -> dict[tuple[str, str], float]:
     for name, of_heads in levels.items():
         level = of_heads.reshape(sequences, -1)
         association = associate(level, rho_0, layer, np.arange(layers * heads))
-        sides = compare_with_threshold(association.of_sequences, 0.0, above=True)
-        both = max(sides.supports, association.p_above), max(sides.opposes, association.p_below)
-        p_values["within layers", name] = min(1.0, 2 * min(both))
+        sample = Sample(association.of_sequences, association.heads, arranged=association.arranged)
+        p_values["within layers", name] = sample.compare(0.0, above=True).p
         p_values["over all heads", name] = float(stats.pearsonr(level.mean(axis=0), rho_0.mean(axis=0)).pvalue)
     return p_values
+
+
+PLANTED: dict[str, Callable[[F64], NDArray[Any]]] = {
+    "no change": lambda depth: 0 * depth,
+    "a step of 2 after a third of the layers": lambda depth: 2.0 * (depth >= 1 / 3),
+    "a step of 3 after a third of the layers": lambda depth: 3.0 * (depth >= 1 / 3),
+    "a slope of 3 from the first layer to the last": lambda depth: 3.0 * depth,
+}
+"""Changes over layers that are added to layers in random order, whose standard deviation is 1; depth is from 0 to 1."""
+
+PROFILES = 200
+
+
+def measure_layers(profiles: int = PROFILES, layers: Sequence[int] = (6, 12, 18, 30), seed: int = 0) -> Iterator[Rate]:
+    """How often a change over layers is significant at 5 %, by the rule and by the interval at the place of its step.
+
+    Layers are normal and the same in all 8 sequences, which add noise of a tenth of their standard deviation.
+    """
+    for what, plant in PLANTED.items():
+        for count in layers:
+            rng = np.random.default_rng([seed, count])
+            p = np.array([_test_change(rng, plant(np.arange(count) / count), place) for place in range(profiles)])
+            shares = (p <= ERROR_RATE).mean(axis=0)
+            yield Rate(what, "layers in random order", count, float(shares[0]), profiles)
+            if what == "no change":
+                yield Rate(what, "the interval alone", count, float(shares[1]), profiles)
+
+
+def _test_change(rng: Rng, planted: NDArray[Any], seed: int) -> tuple[float, float]:
+    """The p value of a change over layers, and that of a step at its place over sequences alone."""
+    count = len(planted)
+    drawn = planted + rng.standard_normal(count) + 0.1 * rng.standard_normal((8, count))
+    change = measure_change(drawn, np.ones(count, np.bool_), seed=seed)
+    place = int(np.abs(build_shapes(count)[:-1] @ drawn.mean(axis=0)).argmax()) + 1
+    heights = drawn[:, place:].mean(axis=1) - drawn[:, :place].mean(axis=1)
+    arranged = Sample(change.last_half - change.first_half, count, arranged=change.by_depth)
+    return arranged.compare(0.0, above=True).p, compare_with_threshold(heights, 0.0, above=True).p
 
 
 LEVELS = ("Recall", "Precision", "r_min")
@@ -309,10 +345,13 @@ def print_tables() -> None:
     _print_rows([rate for rate in rates if rate.what in names and rate.draws != "bounded"], 3)
     _print_heading("called significant at 5 %", "in", "share of models")
     _print_rows(measure_random_weights(), 1)
+    _print_heading("a change over layers", "by", *(f"{count} layers" for count in (6, 12, 18, 30)))
+    rates = sorted(measure_layers(), key=lambda rate: (list(PLANTED).index(rate.what), rate.draws))
+    _print_rows(rates, 4)
     _print_heading("distance to the threshold, in standard deviations", "sequences needed")
     for distance in (3.0, 2.0, 1.5, 1.0, 0.75, 0.5, 0.25):
         values = np.array([-1.0, 1.0]) / np.sqrt(2) + distance
-        print(f"| {distance:g} | {count_sequences_needed(values, 0.0, len(CLAIMS))} |")
+        print(f"| {distance:g} | {count_sequences_needed(values, 0.0, ERROR_RATE / 2 / len(CLAIMS))} |")
 
 
 def _print_heading(*cells: str) -> None:

@@ -19,8 +19,12 @@ from storage.warehouse.rows import build_batch
 
 METRICS = ("precision", "recall")
 
-WIDEST = 0.9
-"""Largest width of informative bounds: upper minus lower, as a share of the possible range."""
+WIDEST = 0.5
+"""Largest width of informative bounds: upper minus lower, as a share of the possible range. Of numbers anywhere in the
+range at most half lie within such bounds."""
+
+LEAST_LOWER = 0.1
+"""Least share of the possible range that a lower bound leaves out if it says anything."""
 
 MOST = 0.5
 """The theorems apply to a head and N if Δ > 0 in more than this share of the sequences."""
@@ -149,6 +153,8 @@ class _Sums:
             model, floor = _Curves(mean, low, high), self._floor / self._curves[3, 0]
             covered = self._covered[0] / self._covered[1]
         carries = (self._grid > 1) & model.map(lambda curve: curve[:1]).is_informative(floor)
+        with np.errstate(invalid="ignore"):
+            says = (self._grid > 1) & (low[0] - floor >= LEAST_LOWER * (1 - floor))
         over_n = compute_log_weights(self._grid, 2, self._last) if (self._grid > 1).any() else np.zeros(self._grid.size)
         sequences = len(mean) - 1
         return {
@@ -158,7 +164,8 @@ class _Sums:
             "enveloped": _average_over_n(model.is_within(), over_n * carries),
             "enveloped_rows": np.full(sequences + 1, int(carries.sum()), np.int32),
             "upper_distance": _average_over_n(np.abs(high - mean), over_n),
-            "lower_distance": _average_over_n(mean - low, over_n),
+            "lower_excess": _average_over_n(mean - low - np.abs(high - mean), over_n * says),
+            "lower_rows": np.full(sequences + 1, int(says.sum()), np.int32),
         }
 
 

@@ -21,8 +21,8 @@ from storage.zarr.layers import find_present_heads
 SIMILARITY = ("beta", "beta_floor", "floor")
 """Parameters of Assumption 2 with an interval."""
 
-INFLUENCED = (*SIMILARITY, "mae")
-"""These and the error of the fit, of which each sequence has a share."""
+INFLUENCED = (*SIMILARITY, "mae", "gain")
+"""These, the error of the fit and its gain over others, of which each sequence has a share."""
 
 WEIGHTS = ("p_base", "eta", "eta_growth", "omega", "p_sink")
 """Parameters of Assumption 3 with an interval."""
@@ -74,7 +74,7 @@ def _build_sequence_columns(mean: LayerFits, layer: int, rho_0: F64) -> dict[str
     """Columns of ``assumption_similarity_by_sequence`` of one layer: jackknife pseudo-values of the fits, and ρ_0."""
     pseudo = {
         name: (mean.moves[..., INFLUENCED.index(name)] + [getattr(fit, name) for fit in mean.fits]).ravel()
-        for name in ("mae", "floor")
+        for name in ("mae", "floor", "gain")
     }
     place = index_columns(rho_0.shape, "sequence", "kv_head", layer=layer)
     return place | pseudo | {"rho_0": rho_0.ravel()}

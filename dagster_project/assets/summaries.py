@@ -16,7 +16,7 @@ FITS = (
         "fits",
         "Assumption 2: fits of the mean cosine against distance, for every KV head and for the whole model.",
         tables=("assumption_similarity", "assumption_similarity_model", "assumption_similarity_by_sequence"),
-        version=4,
+        version=5,
         parallel=True,
     ),
     make_tables_asset(
@@ -121,7 +121,7 @@ SUMMARIES: tuple[Asset, ...] = (
         "coverage",
         "How often means lie within the bounds of the theorems, and how far from them, for every κ.",
         tables=("coverage_by_sequence",),
-        version=1,
+        version=2,
         settings=("kappas", "scale"),
     ),
     make_tables_asset(

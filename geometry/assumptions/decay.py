@@ -82,10 +82,15 @@ class DecayFit:
     """m_e ln(RSS/m) + 2 ln m of the form with a floor."""
     preferred: DecayForm | None = None
     """The form with the smaller BIC; None without a fit."""
+    gain: float = math.nan
+    """By how much the BIC of e^{−βk} is below those of the form with a floor and of a constant, for each effective
+    point; above 0 only if the cosines decay, and to 0."""
     beta_influence: F64
     floor_influence: F64
     beta_floor_influence: F64
     mae_influence: F64
+    gain_influence: F64
+    """With the effective number of points fixed."""
 
 
 @dataclass(frozen=True)
@@ -173,10 +178,12 @@ def fit_decay(cosine: ArrayLike) -> DecayFit:
         return _make_empty_fit("too_short" if distances else "undefined", given.size, distances)
     curve = _Curve(np.flatnonzero(fitted).astype(np.float64), 1.0 - given[fitted])
     plain, floored = _fit_form(curve, free=False), _fit_form(curve, free=True)
+    constant = _Form(math.inf, 1.0, curve.drop - curve.drop.mean(), free=False)
     residual = np.zeros(given.size)
     residual[fitted] = floored.residual
     effective = effective_points(residual[1:], fitted[1:])
     bic, bic_floor = plain.bic(effective), floored.bic(effective)
+    other = min(floored, constant, key=lambda form: form.bic(effective))
     status, status_floor = _classify_fit(plain), _classify_fit(floored)
     influence = _influence(curve, plain, status, fitted)
     influence_floor = _influence(curve, floored, status_floor, fitted)
@@ -197,6 +204,8 @@ def fit_decay(cosine: ArrayLike) -> DecayFit:
         floor_influence=-influence_floor[1],
         beta_floor_influence=influence_floor[0],
         mae_influence=_compute_mae_influence(curve, plain, influence[0], fitted),
+        gain=(other.bic(effective) - bic) / effective,
+        gain_influence=_compute_log_influence(other, fitted) - _compute_log_influence(plain, fitted),
     )
 
 
@@ -211,6 +220,7 @@ def _make_empty_fit(status: DecayStatus, n: int, distances: int) -> DecayFit:
         floor_influence=unknown,
         beta_floor_influence=unknown,
         mae_influence=unknown,
+        gain_influence=unknown,
     )
 
 
@@ -263,6 +273,13 @@ def _compute_mae_influence(curve: _Curve, form: _Form, of_beta: F64, fitted: NDA
     moved = float(sides @ curve.slope(form.beta)) if math.isfinite(form.beta) else 0.0
     derivative: F64 = (influence + moved * np.nan_to_num(of_beta)) / curve.distance.size
     return derivative
+
+
+def _compute_log_influence(form: _Form, fitted: NDArray[np.bool_]) -> F64:
+    """Derivatives of ln RSS by every cosine, (n,); at a minimum those of the parameters do not count."""
+    influence = np.zeros(fitted.size)
+    influence[fitted] = -2 * form.residual / form.rss
+    return influence
 
 
 def _influence(curve: _Curve, form: _Form, status: DecayStatus, fitted: NDArray[np.bool_]) -> F64:

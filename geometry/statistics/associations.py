@@ -12,11 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from geometry.arrays import F64, I64, Bool
+from geometry.statistics.arrangements import Arrangements
 from geometry.statistics.intervals import RESOLUTION
 from geometry.statistics.jackknife import transform_fisher
-
-DRAWS = 10_000
-"""Random arrangements of KV groups; the p of an arrangement that none reaches is 1/10,001."""
 
 LEAST_HEADS = 3
 """Least number of heads of a correlation: that of two heads is always 1 or −1."""
@@ -28,14 +26,17 @@ class Association:
 
     of_sequences: F64
     """Fisher's z of each sequence, (S,); of a difference, that of both. NaN where a quantity does not vary."""
-    p_above: float
-    """Probability of a mean correlation as high or higher if KV groups are arranged at random; NaN without one."""
-    p_below: float
-    """The same as low or lower."""
+    arranged: Arrangements | None
+    """The mean correlation beside those of KV groups in random places of their layers; None without one."""
     heads: int
     """Number of heads that have both quantities in every sequence."""
-    arrangements: float
-    """In how many ways KV groups can be arranged within layers."""
+
+    @property
+    def p(self) -> float:
+        """The two-sided p value of the arrangements; NaN without a correlation."""
+        if self.arranged is None:
+            return math.nan
+        return min(1.0, 2 * min(self.arranged.p(above=above) for above in (True, False)))
 
 
 def associate(
@@ -75,9 +76,7 @@ def associate(
     if subtracted:
         z, mean = z - _correlate(subtracted[0], other), one - subtracted[0]
     defined = ~np.isnan(z)
-    above, below = _arrange(mean[defined], other[defined], blocks, seed)
-    ways = float(np.prod([math.factorial(len(block)) for block in blocks], dtype=np.float64))
-    return Association(z, above, below, int(known.sum()), ways)
+    return Association(z, _arrange(mean[defined], other[defined], blocks, seed), int(known.sum()))
 
 
 def rank_within(values: ArrayLike, layers: ArrayLike) -> F64:
@@ -140,20 +139,24 @@ def _find_blocks(layer: I64, group: I64) -> list[I64]:
     return [np.stack(of_size) for of_size in members.values()]
 
 
-def _arrange(one: F64, other: F64, blocks: list[I64], seed: int) -> tuple[float, float]:
-    """Shares of random arrangements, with the data, whose correlation summed over sequences is as high, and as low.
+def _arrange(one: F64, other: F64, blocks: list[I64], seed: int) -> Arrangements | None:
+    """The correlation summed over sequences beside those of random arrangements; None if there is none.
 
     An arrangement π of the groups of a block contributes Σ_g A[g, π(g)], A[g, h] the product of the heads of g and h
-    summed over sequences; so 10,000 arrangements cost as many sums over groups.
+    summed over sequences; so an arrangement costs as many sums as there are groups.
     """
     if not one.any() or not other.any():
-        return math.nan, math.nan
-    rng, drawn, observed = np.random.default_rng(seed), np.zeros(DRAWS), 0.0
-    for block in blocks:
-        products = np.einsum("sgk,shk->gh", one[:, block], other[:, block])
-        places = rng.permuted(np.tile(np.arange(len(block)), (DRAWS, 1)), axis=1)
-        drawn += products[np.arange(len(block)), places].sum(axis=1)
-        observed += float(np.trace(products))
+        return None
+    products = [np.einsum("sgk,shk->gh", one[:, block], other[:, block]) for block in blocks]
+    observed = float(sum(np.trace(of_block) for of_block in products))
     slack = RESOLUTION * max(1.0, len(one))
-    above, below = ((drawn >= observed - slack).sum(), (drawn <= observed + slack).sum())
-    return float((1 + above) / (1 + DRAWS)), float((1 + below) / (1 + DRAWS))
+
+    def count(rng: np.random.Generator, draws: int) -> tuple[int, int]:
+        drawn = np.zeros(draws)
+        for of_block in products:
+            groups = np.arange(len(of_block))
+            drawn += of_block[groups, rng.permuted(np.tile(groups, (draws, 1)), axis=1)].sum(axis=1)
+        return int((drawn >= observed - slack).sum()), int((drawn <= observed + slack).sum())
+
+    ways = float(np.prod([math.factorial(len(block)) for block in blocks], dtype=np.float64))
+    return Arrangements(count, f"{sum(map(len, blocks)):,} KV groups", ways, seed)

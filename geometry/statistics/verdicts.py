@@ -104,17 +104,20 @@ def correct_holm(p: Iterable[float]) -> list[float]:
     return adjusted
 
 
-def count_sequences_needed(of_sequences: ArrayLike, threshold: float, claims: int) -> int | None:
-    """The number of sequences with which a claim would be decided, if estimate and spread stayed as they are.
+def count_sequences_needed(
+    of_sequences: ArrayLike, threshold: float, level: float, *, value: float | None = None
+) -> int | None:
+    """The number of sequences that would give a one-sided p value of ``level``, if estimate and spread stayed.
 
-    With ``POWER``, at the level that Holm's correction starts with: ``ERROR_RATE`` over the number of claims.
+    With ``POWER``. Where the p value of these sequences is larger, it is more than there are.
 
     Parameters
     ----------
-    of_sequences, threshold
+    of_sequences, threshold, value
         As for ``compare_with_threshold``.
-    claims
-        Number of claims tested together.
+    level
+        ``ERROR_RATE`` over twice the number of verdicts that are open: what Holm's correction asks of one of them once
+        the others are decided.
 
     Returns
     -------
@@ -123,21 +126,22 @@ def count_sequences_needed(of_sequences: ArrayLike, threshold: float, claims: in
     """
     known = _select_known(of_sequences)
     spread = float(known.std(ddof=1)) if len(known) > 1 else math.nan
-    distance = abs(float(known.mean()) - threshold) if len(known) else math.nan
+    middle = value if value is not None else float(known.mean()) if len(known) else math.nan
+    distance = abs(middle - threshold)
     if not distance > 0 or not spread >= 0:
         return None
     ratio = distance / spread if spread else math.inf
     numbers = range(LEAST_SEQUENCES, MOST_SEQUENCES + 1)
-    place = bisect_left(numbers, POWER, key=lambda sequences: _compute_power(ratio, sequences, claims))
+    place = bisect_left(numbers, POWER, key=lambda sequences: _compute_power(ratio, sequences, level))
     return numbers[place] if place < len(numbers) else None
 
 
-def _compute_power(ratio: float, sequences: int, claims: int) -> float:
+def _compute_power(ratio: float, sequences: int, level: float) -> float:
     """Probability of a verdict on the right side, for a distance of ``ratio`` standard deviations over sequences."""
     from scipy import special  # imported here because it is slow to import
 
     degrees, centre = sequences - 1, ratio * math.sqrt(sequences)
-    reach = float(special.stdtrit(degrees, 1 - ERROR_RATE / claims / 2))
+    reach = float(special.stdtrit(degrees, 1 - level))
     short = float(special.nctdtr(degrees, centre, reach))
     return 1.0 if math.isnan(short) else 1 - short  # not computable if far beyond the reach
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from geometry.statistics.verdicts import LEAST_SEQUENCES
-from reports.findings.claims import summarise_claims
+from reports.findings.claims import BEYOND, summarise_claims
 from reports.findings.numbers import Row, count, format_with_interval, join_words, percent
 
 MOST_FACTS = 5
@@ -25,11 +25,11 @@ KEYS, STATES = "selection_sharpens", "values_sharpen"
 
 RULE = (
     "Better: Recall, specificity (the share of the other keys that lie farther than every selected one) and AUC (how "
-    "often a selected key is nearer than another) are all higher, by the tests of the claims; beside random weights, "
-    "as far as each is above its own keys at random. Yes: better than all three; no: not than keys at random, or than "
-    "neither of the other two; else partly."
+    "often a selected key is nearer than another) are all higher, with their whole intervals; not better: one is not, "
+    "with its whole interval; beside random weights, as far as each is above its own keys at random. Yes: better than "
+    "all three; no: not than keys at random, or than neither of the other two; else partly."
 )
-"""How the answer follows from the verdicts on ``KEYS`` and ``STATES`` and on whether ``KEYS`` goes beyond a twin."""
+"""How the answer follows from the parts of ``KEYS`` and ``STATES``."""
 
 
 @dataclass(frozen=True)
@@ -78,23 +78,16 @@ def judge_separation(
 
 
 def _compare_with_null(name: str, null: str, claim: Row | None, measures: Mapping[str, Row]) -> Control:
-    """The comparison with a null, which is that of a claim."""
+    """The comparison with a null, by the parts of a claim that are differences from it."""
     recall = _format(measures.get(f"recall_of_{null}", {}), "value", percent)
     lead = _format_points(measures.get(f"recall_over_{null}", {}), "value")
-    if claim is None or claim["verdict"] == "not testable":
-        return Control(name, recall, lead, None, "not tested" + (f": {claim['reason']}" if claim else ""))
-    if claim["verdict"] == "supported":
-        return Control(name, recall, lead, True, "better")
-    lacking = _name_lacking([part["label"] for part in claim["parts"] if not part["low"] > part["threshold"]])
-    if claim["verdict"] == "undecided":
-        return Control(name, recall, lead, None, f"undecided{lacking}")
-    return Control(name, recall, lead, False, f"not better{lacking}")
+    return Control(name, recall, lead, *_judge_parts(claim, beyond=False))
 
 
 def _compare_with_weights(
     study: Row, claim: Row | None, measures: Mapping[str, Row], twin_sequences: int | None
 ) -> Control:
-    """The comparison with random weights: whether the claim on keys at random goes beyond those of the twin."""
+    """The comparison with random weights, by the parts of ``KEYS`` that are differences from them."""
     name = "random weights"
     if study["weights"] == "random":
         return Control(name, "", "", False, "these are the weights")
@@ -106,13 +99,20 @@ def _compare_with_weights(
     )
     recall += f" ({at_random} at random)" if at_random else ""
     lead = _format_points(measures.get("recall_over_random", {}), "twin_difference")
-    if claim["beyond_twin"] is None:
-        return Control(name, recall, lead, None, "not tested")
-    if claim["beyond_twin"]:
-        return Control(name, recall, lead, True, "better")
-    ends = {part["label"]: measures[part["measure"]]["twin_difference_low"] for part in claim["parts"]}
-    lacking = _name_lacking([label for label, low in ends.items() if low is None or low <= 0])
-    return Control(name, recall, lead, False, f"not better{lacking}")
+    return Control(name, recall, lead, *_judge_parts(claim, beyond=True))
+
+
+def _judge_parts(claim: Row | None, *, beyond: bool) -> tuple[bool | None, str]:
+    """Whether some parts of a claim hold, and why: those that are differences from a twin, or the others."""
+    parts = [part for part in (claim or {}).get("parts", ()) if part["measure"].endswith(BEYOND) == beyond]
+    if claim is None or not parts or any(part["low"] is None for part in parts) or claim["sequences"] < LEAST_SEQUENCES:
+        return None, "not tested" + (f": {claim['reason']}" if claim and claim["reason"] else "")
+    lacking = [part["label"].partition(",")[0] for part in parts if not part["low"] > part["threshold"]]
+    if not lacking:
+        return True, "better"
+    if any(part["high"] <= part["threshold"] for part in parts):
+        return False, f"not better{_name_lacking(lacking)}"
+    return None, f"undecided{_name_lacking(lacking)}"
 
 
 def _name_lacking(labels: Sequence[str]) -> str:

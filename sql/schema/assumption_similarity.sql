@@ -26,6 +26,7 @@ CREATE TABLE assumption_similarity{{ "_model" if model }} (
 {{ interval_columns("floor", "c, the cosine that remains at large distance", "(-inf, inf)") }}
     mae_floor DOUBLE, -- mean absolute error of the fit with a floor [0, 2]
     bic_floor DOUBLE, -- its Bayesian information criterion
+    gain DOUBLE, -- by how much the criterion of the exponential is below that of the form with a floor and of a constant, for each effective point
     preferred VARCHAR, -- 'exponential' or 'floor', whichever has the smaller criterion
 {{ interval_columns("rho_0", "ρ_0, mean cosine of the sink's value state with the others; NULL if the sink's has norm 0", "[-1, 1]") }}
     rho_0_sd DOUBLE -- its standard deviation over positions within a sequence, mean over sequences [0, 1]

@@ -7,5 +7,6 @@ CREATE TABLE assumption_similarity_by_sequence (
 {{ key_columns("study", "sequence", "layer", "kv_head") }}
     mae DOUBLE, -- of the mean absolute error of the exponential
     floor DOUBLE, -- of the floor
+    gain DOUBLE, -- of the amount by which the criterion of the exponential is below those of a floor and of a constant, for each effective point
     rho_0 DOUBLE -- ρ_0 of the sequence; NULL if the sink's value state has norm 0 [-1, 1]
 )

@@ -13,7 +13,8 @@ CREATE TABLE claims (
     p DOUBLE, -- p value against the threshold, two-sided; NULL if not testable [0, 1]
     p_holm DOUBLE, -- the same after Holm's correction [0, 1]
     sequences INTEGER NOT NULL, -- number of sequences [1, inf)
-    sequences_needed INTEGER, -- number of sequences that would decide it with a power of 80 % at this estimate and spread; NULL if more than 100,000, or not testable [4, inf)
+    sequences_needed INTEGER, -- number of sequences that would decide an undecided claim with a power of 80 % at this estimate and spread; NULL if more than 100,000, or if none would [5, inf)
+    limited_by VARCHAR, -- what of the model is too few to decide it with any number of sequences, such as '9 KV groups'; NULL: nothing
     rows INTEGER NOT NULL, -- number of rows behind it [0, inf)
     rows_of VARCHAR NOT NULL, -- what these rows are
     premise VARCHAR, -- requirement for a study to test the claim; NULL: none

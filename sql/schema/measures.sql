@@ -10,6 +10,8 @@ CREATE TABLE measures (
 {{ interval_columns("value", "the number; NULL if it does not exist", "(-inf, inf)") }}
     rows INTEGER NOT NULL, -- number of heads, KV heads or other rows behind it, as its meaning says [0, inf)
     sequences INTEGER NOT NULL, -- number of sequences that have it [0, inf)
+    draws INTEGER, -- random arrangements, of KV groups within layers or of layers, that it is tested against; NULL: it is not [1, inf)
+    seed INTEGER, -- their seed [0, inf)
     twin_value DOUBLE, -- the number for the twin; NULL without one
     twin_low DOUBLE, -- lower end of its interval
     twin_high DOUBLE, -- upper end of that interval

@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from geometry.statistics import associations
-from geometry.statistics.associations import DRAWS, associate, correlate_heads, rank_within
+from geometry.statistics.arrangements import FIRST_DRAWS, Arrangements
+from geometry.statistics.associations import Association, associate, correlate_heads, rank_within
 
 LAYERS = np.repeat([0, 1, 2], [6, 4, 4])
 GROUPS = np.array([0, 0, 1, 1, 2, 2, 3, 4, 5, 6, 7, 7, 8, 8])
@@ -49,11 +50,18 @@ def assert_right(x: np.ndarray, y: np.ndarray) -> None:
     found = associate(x, y, LAYERS, GROUPS)
     np.testing.assert_allclose(found.of_sequences, np.arctanh(correlate(x, y)), rtol=1e-9)
     assert found.heads == GROUPS.size
-    assert found.arrangements == WAYS
+    arranged = get_arranged(found)
+    assert arranged.ways == WAYS
     drawn = np.array([correlate(x, other).sum() for other in arrange_all(y)])
     own = correlate(x, y).sum()
-    for p, exact in ((found.p_above, (drawn >= own - 1e-9).mean()), (found.p_below, (drawn <= own + 1e-9).mean())):
-        assert abs(p - exact) < 5 * math.sqrt(exact * (1 - exact) / DRAWS) + 2 / DRAWS
+    for above, exact in ((True, (drawn >= own - 1e-9).mean()), (False, (drawn <= own + 1e-9).mean())):
+        error = math.sqrt(exact * (1 - exact) / FIRST_DRAWS)
+        assert abs(arranged.p(above=above) - exact) < 5 * error + 2 / FIRST_DRAWS
+
+
+def get_arranged(association: Association) -> Arrangements:
+    assert association.arranged is not None
+    return association.arranged
 
 
 def wrong_places(per_head: bool) -> Callable[[np.ndarray, np.ndarray], list[np.ndarray]]:
@@ -93,7 +101,7 @@ class TestAssociate:
         np.testing.assert_allclose(found.of_sequences, z, rtol=1e-9)
         swapped = associate(less, y, LAYERS, GROUPS, less=x)
         np.testing.assert_allclose(swapped.of_sequences, -z, rtol=1e-9)
-        assert swapped.p_below == pytest.approx(found.p_above, abs=1e-3)
+        assert get_arranged(swapped).below == get_arranged(found).above
 
     def test_heads_without_a_number_are_left_out(self) -> None:
         x, y = draw(1.0)
@@ -102,7 +110,11 @@ class TestAssociate:
         found = associate(x, y, LAYERS, GROUPS)
         alone = associate(x[:, others], y[:, others], LAYERS[others], GROUPS[others])
         np.testing.assert_array_equal(found.of_sequences, alone.of_sequences)
-        assert (found.heads, found.arrangements) == (12, 2 * 1 * 6 * 2)  # layer 0: two whole groups, and half of one
+        # layer 0: two whole groups, and half of one
+        assert (found.heads, get_arranged(found).ways) == (
+            12,
+            2 * 1 * 6 * 2,
+        )
 
     def test_a_quantity_that_does_not_vary_has_no_correlation(self) -> None:
         x, y = draw(1.0)
@@ -110,7 +122,8 @@ class TestAssociate:
         found = associate(x, y, LAYERS, GROUPS)
         np.testing.assert_array_equal(np.isnan(found.of_sequences), [False, True, False, False, False])
         none = associate(np.zeros_like(x), y, LAYERS, GROUPS)
-        assert np.isnan([*none.of_sequences, none.p_above, none.p_below]).all()
+        assert np.isnan([*none.of_sequences, none.p]).all()
+        assert none.arranged is None
 
     def test_shapes_must_agree(self) -> None:
         x, y = draw(1.0)

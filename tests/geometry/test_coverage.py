@@ -13,9 +13,11 @@ from benchmarks import coverage
 from benchmarks.coverage import (
     DRAWS,
     LEVELS,
+    PLANTED,
     STATISTICS,
     Rate,
     measure_coverage,
+    measure_layers,
     measure_power,
     measure_random_weights,
     measure_verdicts,
@@ -36,8 +38,8 @@ def read_page() -> dict[Key, float]:
     found, sequences = {}, [0]
     for line in PAGE.splitlines():
         what, draws, *cells = [cell.strip() for cell in line.strip("|").split("|")] if line.count("|") > 3 else ["", ""]
-        if cells and cells[0].startswith("S = "):
-            sequences = [int(cell.removeprefix("S = ")) for cell in cells]
+        if cells and (cells[0].startswith("S = ") or cells[0].endswith(" layers")):
+            sequences = [int(re.sub(r"\D", "", cell)) for cell in cells]
         elif cells and cells[0].startswith("share"):
             sequences = [8]
         elif cells and cells[0].endswith("%"):
@@ -94,9 +96,18 @@ def test_pages_are_wrong_as_rarely_as_the_rule_says() -> None:
 def test_pages_without_a_correction_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {rate.what: rate.share for rate in islice(measure_verdicts(pages=40), 2)}
     assert rates["pages with a wrong verdict"] < 0.25
-    monkeypatch.setattr(coverage, "correct_holm", list)
+    monkeypatch.setattr(judging, "correct_holm", list)
     rates = {rate.what: rate.share for rate in islice(measure_verdicts(pages=40), 2)}
     assert rates["pages with a wrong verdict"] > 0.4
+
+
+@pytest.mark.slow
+def test_changes_over_layers_are_found_as_often_as_the_page_says() -> None:
+    rates = key(measure_layers(profiles=60, layers=(12, 30), seed=1))
+    assert_told(rates, trials=200)
+    for count in (12, 30):
+        assert rates["no change", "layers in random order", count].share <= 0.05 + 3 * np.sqrt(0.05 / 60)
+        assert rates["no change", "the interval alone", count].share > 0.9
 
 
 @pytest.mark.long
@@ -152,7 +163,9 @@ def test_the_page_names_the_commands_of_its_tables() -> None:
     assert worst <= {(what, draws) for what, draws, _ in rows}
     tested = {what for what, verdict, _ in rows if verdict in {"supported", "not supported", "undecided"}}
     assert len(tested) > 15
-    assert len(rows) == 4 * 3 * 4 + 2 * 3 * 3 + 2 * 3 + 3 * len(worst) + 3 * len(tested)
+    planted = {what for what, way, _ in rows if way == "layers in random order"}
+    assert planted == set(PLANTED)
+    assert len(rows) == 4 * 3 * 4 + 2 * 3 * 3 + 2 * 3 + 3 * len(worst) + 3 * len(tested) + 4 * len(planted) + 4
 
 
 def test_a_database_that_is_not_there_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

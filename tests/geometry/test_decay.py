@@ -92,6 +92,16 @@ def test_errors_and_bic_follow_from_the_parameters(name: str) -> None:
         likelihood = fit.effective_points * math.log(squares(y, beta, floor) / m)
         assert bic == pytest.approx(likelihood + p * math.log(m), rel=1e-9)
     assert fit.preferred == ("floor" if fit.bic_floor < fit.bic else "exponential")
+    constant = fit.effective_points * math.log(y[k].var()) + math.log(m)
+    assert fit.gain == pytest.approx((min(fit.bic_floor, constant) - fit.bic) / fit.effective_points, rel=1e-9)
+
+
+def test_an_exponential_gains_only_where_cosines_decay_to_0() -> None:
+    """A constant is fitted better by one, and a floor by one."""
+    wave = 0.01 * np.cos(np.arange(N))
+    assert fit_decay(curve(0.1, noise=0.01)).gain > 0.01
+    assert fit_decay(curve(0.5, 0.2, 0.01)).gain < -0.01
+    assert fit_decay(np.where(np.arange(N) > 0, 0.3 + wave, 1.0)).gain < -0.01
 
 
 @pytest.mark.parametrize("beta", [1e-4, 0.03, 0.7, 6.0])
@@ -165,8 +175,9 @@ def test_residuals_taken_as_independent_show_a_floor_where_there_is_none(monkeyp
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", ["floor", "two rates", "gaps", "four"])
-@pytest.mark.parametrize("parameter", ["beta", "beta_floor", "floor", "mae"])
-def test_influence_is_the_derivative(name: str, parameter: str) -> None:
+@pytest.mark.parametrize("parameter", ["beta", "beta_floor", "floor", "mae", "gain"])
+def test_influence_is_the_derivative(name: str, parameter: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(geometry.assumptions.decay, "effective_points", lambda *_: 10.0)
     y = np.where(np.arange(len(CURVES[name])) < 25, CURVES[name], np.nan)
     y[0] = 0.99  # not fitted, whatever it is
     influence = getattr(fit_decay(y), f"{parameter}_influence")

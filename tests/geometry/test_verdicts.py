@@ -11,6 +11,7 @@ from scipy import stats
 
 from geometry.statistics import verdicts
 from geometry.statistics.verdicts import (
+    ERROR_RATE,
     MOST_SEQUENCES,
     Sides,
     compare_with_threshold,
@@ -92,7 +93,7 @@ class TestHolm:
 def needed(distance: float, claims: int = 29) -> int | None:
     """The number for a mean at a distance from the threshold, in standard deviations over sequences."""
     values = np.array([-1.0, 1.0, -1.0, 1.0, 0.0])
-    return count_sequences_needed(values / values.std(ddof=1) - distance, 0.0, claims)
+    return count_sequences_needed(values / values.std(ddof=1) - distance, 0.0, ERROR_RATE / 2 / claims)
 
 
 class TestSequencesNeeded:
@@ -126,8 +127,18 @@ class TestSequencesNeeded:
         assert needed(1e-4) is None
         assert needed(0.02) is not None
         assert MOST_SEQUENCES < 10**6
-        assert count_sequences_needed([1.0], 0.0, 5) is None
-        assert count_sequences_needed([np.nan, np.nan], 0.0, 5) is None
+        assert count_sequences_needed([1.0], 0.0, 0.005) is None
+        assert count_sequences_needed([np.nan, np.nan], 0.0, 0.005) is None
 
     def test_numbers_without_spread_need_the_least(self) -> None:
-        assert count_sequences_needed([0.5] * 6, 0.0, 29) == verdicts.LEAST_SEQUENCES
+        assert count_sequences_needed([0.5] * 6, 0.0, 0.001) == verdicts.LEAST_SEQUENCES
+
+    @pytest.mark.parametrize("sequences", [4, 8, 24])
+    def test_where_these_do_not_decide_more_are_needed_than_there_are(self, sequences: int) -> None:
+        rng = np.random.default_rng(sequences)
+        for level in (0.025, 0.001):
+            for _ in range(50):
+                values = rng.standard_normal(sequences) + rng.uniform(0, 2)
+                p = compare_with_threshold(values, 0.0, above=True).supports
+                found = count_sequences_needed(values, 0.0, level)
+                assert found is None or p <= level or found > sequences

@@ -13,7 +13,7 @@ from geometry.statistics.intervals import DIFFERENCE, SHARE
 
 METRICS = {"precision": "Precision", "recall": "Recall"}
 
-LEAST = {"covered": 100, "enveloped": 10}
+LEAST = {"covered": 100, "enveloped": 10, "lower": 10}
 """Rows that a share needs at one κ."""
 
 MEASURES = {
@@ -42,8 +42,8 @@ MEASURES = {
         SHARE,
     ),
     "lower_excess": Measure(
-        "mean over ln N of the distance to the lower bounds minus that to the upper ones, where bounds say something, "
-        "at this κ",
+        "mean over ln N of the distance to the lower bounds minus that to the upper ones, where the lower ones leave "
+        "out a tenth of what is possible, at this κ",
         "lower minus upper distance",
         DIFFERENCE,
     ),
@@ -80,19 +80,16 @@ def _measure_kappa(of_metrics: dict[str, dict[str, np.ndarray]], at: str) -> Sam
     """The measures at one κ, from values of all sequences, the first, and without each."""
     samples = {}
     for metric, columns in of_metrics.items():
-        for share, least in LEAST.items():
-            rows, values = columns[f"{share}_rows"][0], columns[share]
+        for share in ("covered", "enveloped"):
+            least, rows, values = LEAST[share], columns[f"{share}_rows"][0], columns[share]
             if rows >= least:
                 samples[f"{metric}_{share}{at}"] = Sample.of_jackknife(values[0], values[1:], int(rows))
-    upper, lower = (
-        np.mean([columns[f"{side}_distance"] for columns in of_metrics.values()], axis=0) for side in ("upper", "lower")
-    )
-    rows = int(sum(columns["enveloped_rows"][0] for columns in of_metrics.values()))
-    if not np.isnan(upper[0]):
-        samples[f"upper_distance{at}"] = Sample.of_jackknife(upper[0], upper[1:], rows)
-        if rows >= LEAST["enveloped"]:
-            excess = lower - upper
-            samples[f"lower_excess{at}"] = Sample.of_jackknife(excess[0], excess[1:], rows)
+    for name, count, least in (("upper_distance", "enveloped", 0), ("lower_excess", "lower", LEAST["lower"])):
+        rows = int(sum(columns[f"{count}_rows"][0] for columns in of_metrics.values()))
+        known = [columns[name] for columns in of_metrics.values() if not np.isnan(columns[name][0])]
+        if known and rows >= least:
+            mean = np.mean(known, axis=0)
+            samples[f"{name}{at}"] = Sample.of_jackknife(mean[0], mean[1:], rows)
     return samples
 
 
@@ -106,7 +103,9 @@ def _explain_no_bounds(evidence: Evidence, share: str, metric: str | None = None
         return (
             f"{rows} pairs of head and N have informative bounds and Δ > 0 in most sequences, {LEAST[share]} are needed"
         )
-    return "the mean bounds leave out less than a tenth of what is possible"
+    if share == "lower":
+        return f"mean lower bounds leave out a tenth of what is possible at {rows} N, {LEAST[share]} are needed"
+    return "the mean bounds leave out less than half of what is possible"
 
 
 _within = partial(Claim, alternatives=True, rows_of="pairs of head and N", least_rows=LEAST["covered"])
@@ -123,6 +122,7 @@ CLAIMS = (
         "the theorems’ premise Δ > 0 holds in most selections",
         "the theorems’ premise Δ > 0 fails in most selections",
         "margins",
+        null="margins of either sign: a share of 1/2",
     ),
     *(
         _within(
@@ -133,6 +133,7 @@ CLAIMS = (
             f"the mean {name} of heads lies within its bounds where the theorems apply",
             f"the mean {name} of heads leaves its bounds where the theorems apply",
             "coverage",
+            null="bounds that exclude nothing: they must leave out half of what is possible",
             premise="Δ > 0 in most sequences, and bounds that say something",
             explain_gap=partial(_explain_no_bounds, share="covered", metric=metric),
         )
@@ -147,6 +148,7 @@ CLAIMS = (
             f"the model’s mean {name} lies within its mean bounds",
             f"the model’s mean {name} leaves its mean bounds",
             f"{metric}-bounds",
+            null="bounds that exclude nothing: they must leave out half of what is possible",
             explain_gap=partial(_explain_no_bounds, share="enveloped", metric=metric),
         )
         for side, (metric, name) in zip(("left", "right"), METRICS.items(), strict=True)
@@ -159,6 +161,7 @@ CLAIMS = (
         "upper bounds are tight",
         "upper bounds are not tight",
         "precision-bounds",
+        null="an upper bound of 1, which is tight only beside a mean above 0.9",
         least_rows=0,
         premise=None,
     ),
@@ -170,6 +173,8 @@ CLAIMS = (
         "lower bounds are farther from the means than upper ones",
         "lower bounds are no farther from the means than upper ones",
         "precision-bounds",
-        explain_gap=partial(_explain_no_bounds, share="enveloped"),
+        null="a lower bound of nearly 0: only where it leaves out a tenth of what is possible",
+        premise="mean lower bounds that leave out a tenth of what is possible",
+        explain_gap=partial(_explain_no_bounds, share="lower"),
     ),
 )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from geometry.arrays import F64, I64
+from geometry.statistics.arrangements import Arrangements, End
 from geometry.statistics.jackknife import compute_pseudo_values
 from geometry.statistics.verdicts import Sides, compare_with_threshold
 
@@ -25,23 +26,26 @@ class Sample:
     """Number of heads, KV heads or other rows behind it."""
     whole: float | None = None
     """The statistic of all sequences on the measure's scale, if it is not the mean."""
-    arranged: tuple[float, float] | None = None
-    """Of an association, the p values of random arrangements as high, and as low."""
+    arranged: Arrangements | None = None
+    """Of an association, or a change over layers, the p values of random arrangements."""
 
     @classmethod
     def of_jackknife(cls, whole: float, left_out: ArrayLike, rows: int) -> "Sample":
         """A statistic of all sequences, from its values without each, (S,), on the measure's scale."""
         return cls(compute_pseudo_values(whole, left_out), rows, whole)
 
-    def compare(self, threshold: float, *, above: bool) -> Sides:
-        """Test it against a threshold on its scale; an association must also be beyond random arrangements."""
+    def compare(self, threshold: float, *, above: bool, end: End = "value") -> Sides:
+        """Test it against a threshold on its scale; what is arranged must also be beyond random arrangements."""
         sides = compare_with_threshold(self.of_sequences, threshold, above=above, value=self.whole)
         if self.arranged is None:
             return sides
-        p_above, p_below = self.arranged
-        supports = max(sides.supports, p_above if above else p_below)
-        opposes = max(sides.opposes, p_below if above else p_above) if threshold == 0 else sides.opposes
-        return Sides(supports, opposes)
+        supports, opposes = (self.arranged.p(above=side, end=end) for side in (above, not above))
+        return Sides(max(sides.supports, supports), max(sides.opposes, opposes) if threshold == 0 else sides.opposes)
+
+    @property
+    def value(self) -> float:
+        """The statistic of all sequences."""
+        return float(np.nanmean(self.of_sequences)) if self.whole is None else self.whole
 
     @property
     def sequences(self) -> int:
@@ -83,6 +87,12 @@ class Evidence:
     def layers(self) -> int:
         """Number of layers with attention."""
         return int(np.unique(self.heads["layer"]).size)
+
+    @cached_property
+    def local_layers(self) -> list[int]:
+        """Numbers of the layers whose attention is not full, but sees a window or a chunk; empty if not known."""
+        columns = self._ask("SELECT unnest(provenance ->> '$.inputs.model.layer_kinds[*]') AS kind FROM studies")
+        return [layer for layer, kind in enumerate(columns["kind"]) if kind != "full_attention"]
 
     def _ask(self, statement: str) -> dict[str, NDArray[Any]]:
         """The columns of an answer."""

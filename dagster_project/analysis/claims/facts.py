@@ -1,9 +1,10 @@
 """What a study found, in sentences of which a page tells the few of largest effect; no verdict on the paper.
 
 A fact is a measure that differs from the value it would have if there were nothing to tell, after Holm's correction for
-all facts, and, if the study has a twin of random weights, from the twin's on the same sequences, in the same direction.
-Its effect is the smaller of both distances, at the end of the interval that is nearest to none: facts are on the scale
-of shares and correlations, and compared by what is certain of them.
+all facts, and from that of the study's twin, a model of random weights, on the same sequences, in the same direction. A
+change over layers must also be larger than those of layers in random order. The effect is the smaller of both
+distances, at the end of the interval that is nearest to none: facts are on the scale of shares and correlations, and
+compared by what is certain of them. Without a twin, only associations within layers can be told.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,9 +13,12 @@ from functools import partial
 
 from dagster_project.analysis.claims.layers import Profile
 from geometry.statistics.intervals import Estimate
-from geometry.statistics.steps import Step
 from geometry.statistics.verdicts import ERROR_RATE, correct_holm
-from reports.findings.numbers import format_ends, name_share, number, percent
+from reports.findings.numbers import format_ends, number, percent
+
+LEAST_EFFECT = 0.05
+"""Distance from chance and from random weights that a fact is certain to exceed: models of random weights differ by as
+much among themselves (``benchmarks.random_weights``)."""
 
 
 @dataclass(frozen=True)
@@ -66,41 +70,35 @@ class Fact:
     """Its sentence, if the measure is not 0."""
     shown_by: str
     """The figure of the report that shows it."""
+    needs_twin: bool = True
+    """Whether random weights may show it too, so that it is not told without a twin."""
+    applies: Callable[[FactSources], bool] = lambda _: True
+    """Whether it is the one to test, of two that exclude each other."""
 
 
-def _write_step(quantity: str, name: str, source: FactSources) -> str:
-    profile, measure = source.profiles[quantity], f"{quantity}_step"
-    step, layers = profile.step, profile.layers
-    assert step is not None  # it has measures  # noqa: S101
-    last, following = layers[step.place - 1], layers[step.place]
-    moves = "rises" if source.rises(measure) else "falls"
-    how, where = _judge_step(quantity, step, source)
+def _explains_more(quantity: str, source: FactSources, *, kinds: bool) -> bool:
+    """Whether a quantity differs more between kinds of layers, or else with depth."""
+    change = source.profiles[quantity].change
+    return change is not None and change.kinds_explain_more == kinds
+
+
+def _write_depth(quantity: str, name: str, source: FactSources) -> str:
+    profile, measure = source.profiles[quantity], f"{quantity}_over_depth"
+    step = profile.change and profile.change.step
+    where = f", in a step from layer {profile.layers[step - 1]} to layer {profile.layers[step]}" if step else ""
     return (
-        f"{name} {moves} with depth{how}, from {source.share(f'{quantity}_before_step')} in "
-        f"{_name_layers(layers[0], last)} to {source.share(f'{quantity}_after_step')} in "
-        f"{_name_layers(following, layers[-1])} (by {source.points(measure)}){where}."
+        f"{name} {'rises' if source.rises(measure) else 'falls'} with depth, from "
+        f"{source.share(f'{quantity}_first_half')} in the first half of the layers to "
+        f"{source.share(f'{quantity}_last_half')} in the last (by {source.points(measure)}){where}."
     )
 
 
-def _judge_step(quantity: str, step: Step, source: FactSources) -> tuple[str, str]:
-    """How a quantity changes with depth, and what is said of the place, as far as whole intervals are on one side.
-
-    A step explains more than a slope, and more than half of the sequences have it where the others do.
-    """
-    slope = source.estimates.get(f"{quantity}_step_over_slope")
-    if slope is None or slope.low <= 0 <= slope.high:
-        return "", "; whether in a step or by degrees is undecided"
-    if slope.high < 0:
-        return " by degrees", ""
-    agreeing = name_share(float(step.agrees.mean()), len(step.agrees), "sequence")
-    there = f"in {agreeing} the largest change is there"
-    if source.estimates[f"{quantity}_step_agreement"].low > 0.5:
-        return " in a step", f"; {there}"
-    return "", f"; the place is undecided: {there}"
-
-
-def _name_layers(first: int, last: int) -> str:
-    return f"layer {first}" if first == last else f"layers {first} to {last}"
+def _write_kinds_of_layers(quantity: str, name: str, source: FactSources) -> str:
+    return (
+        f"{name} is {source.share(f'{quantity}_full')} in layers of full attention and "
+        f"{source.share(f'{quantity}_local')} in layers of local attention (a difference of "
+        f"{source.points(f'{quantity}_over_kinds')})."
+    )
 
 
 def _write_chance(measure: str, name: str, other: str, source: FactSources) -> str:
@@ -134,8 +132,8 @@ def _write_context(source: FactSources) -> str:
     moves = "higher" if source.rises(measure) else "lower"
     size = number(abs(float(source.estimates[measure].value)))
     return (
-        f"Recall among {last + 1:,} keys is {size} ({source.ends(measure)}) {moves} than among {first + 1:,} "
-        "(mean over heads and ln N)."
+        f"Recall among {last + 1:,} keys is {size} ({source.ends(measure)}) {moves} than among {first + 1:,}, at the "
+        "same N (mean over heads and ln N)."
     )
 
 
@@ -149,14 +147,25 @@ RANDOM, SHUFFLED = "as many keys at random (mean over heads and ln N)", "the sam
 PRECISION = "Precision, as a share of its range above the floor N / n,"
 THIRDS, HALVES = ("first third of the layers", "last third"), ("first half of the layers", "last half")
 
+CHANGES = (
+    ("sink", "sink", "sink_weight", "Attention on the sink", "sink-by-layer"),
+    ("recall", "depth", "recall", "Recall", "recall-map"),
+    ("precision", "depth", "precision_excess", PRECISION, "precision-map"),
+)
+"""Quantities of layers: how their facts begin and their subject, the quantity with its name, and its figure."""
+
 FACTS = (
     *(
-        Fact(name, subject, f"{quantity}_step", partial(_write_step, quantity, what), figure)
-        for name, subject, quantity, what, figure in (
-            ("sink_step", "sink", "sink_weight", "Attention on the sink", "sink-by-layer"),
-            ("recall_step", "depth", "recall", "Recall", "recall-map"),
-            ("precision_step", "depth", "precision_excess", PRECISION, "precision-map"),
+        Fact(
+            f"{name}_{over}",
+            subject,
+            f"{quantity}_over_{over}",
+            partial(write, quantity, what),
+            figure,
+            applies=partial(_explains_more, quantity, kinds=over == "kinds"),
         )
+        for name, subject, quantity, what, figure in CHANGES
+        for over, write in (("depth", _write_depth), ("kinds", _write_kinds_of_layers))
     ),
     *(
         Fact(
@@ -175,6 +184,7 @@ FACTS = (
         "sink_and_recall",
         partial(_write_association, "sink_and_recall", "Recall"),
         "sink-effect",
+        needs_twin=False,
     ),
     Fact("focus", "budget", "focused_share", _write_focus, "convergence-uniform"),
     Fact("context", "context", "recall_over_context", _write_context, "context-metrics"),
@@ -190,7 +200,7 @@ FACTS = (
 """All facts that a study may show."""
 
 
-def rank_facts(p_values: Mapping[str, float], effects: Mapping[str, float]) -> dict[str, int]:
+def rank_facts(p_values: Mapping[str, float], effects: Mapping[str, float | None]) -> dict[str, int]:
     """Rank the facts that are to be told, from 1: those of largest effect, one of each subject.
 
     Parameters
@@ -198,11 +208,12 @@ def rank_facts(p_values: Mapping[str, float], effects: Mapping[str, float]) -> d
     p_values
         The p value of every fact that could be tested, by name.
     effects
-        How much of each is certain; a fact is told if that is above 0.
+        How much of each is certain, None if not known; a fact is told if that is at least ``LEAST_EFFECT``.
     """
     corrected = dict(zip(p_values, correct_holm(p_values.values()), strict=True))
-    significant = [fact for fact in FACTS if corrected.get(fact.name, 1.0) <= ERROR_RATE and effects[fact.name] > 0]
+    known = {fact: effects.get(fact.name) or 0.0 for fact in FACTS}
+    certain = [fact for fact in FACTS if corrected.get(fact.name, 1.0) <= ERROR_RATE and known[fact] >= LEAST_EFFECT]
     first: dict[str, Fact] = {}
-    for fact in sorted(significant, key=lambda fact: -effects[fact.name]):
+    for fact in sorted(certain, key=lambda fact: -known[fact]):
         first.setdefault(fact.subject, fact)
     return {fact.name: rank for rank, fact in enumerate(first.values(), start=1)}

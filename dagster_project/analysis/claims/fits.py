@@ -5,9 +5,10 @@ from functools import partial
 import numpy as np
 
 from dagster_project.analysis.claims.evidence import Evidence, Sample
-from dagster_project.analysis.claims.records import LOGARITHM, Claim, Measure, Part, Samples
+from dagster_project.analysis.claims.records import LEAST_BEYOND, LOGARITHM, Claim, Measure, Part, Samples
 from geometry.statistics.intervals import POSITIVE
 from geometry.statistics.jackknife import compute_pseudo_values
+from reports.findings.claims import BEYOND
 
 LEAST_SIMILARITY = 0.1
 """Mean cosine of neighbours below which there is no similarity that could decay: zeros would fit such a curve."""
@@ -17,6 +18,14 @@ MEASURES = {
         "mean over KV heads whose neighbours are similar of the mean absolute error of exp(-β k) as a cosine",
         "mean absolute error",
         POSITIVE,
+    ),
+    f"similarity_mae{BEYOND}": Measure(
+        "similarity_mae minus that of random weights, on the same sequences", "error minus that of random weights"
+    ),
+    "similarity_gain": Measure(
+        "mean over KV heads whose neighbours are similar of the amount by which the BIC of exp(-β k) is below those of "
+        "a constant and of a fit with a floor, for each independent distance",
+        "gain in BIC over a constant and a floor",
     ),
     "similarity_floor": Measure(
         "mean over KV heads whose neighbours are similar of the cosine that remains at large distance, c of "
@@ -50,9 +59,9 @@ def measure(evidence: Evidence) -> Samples:
         )
         SELECT
             sequence,
-            unnest(['similarity_mae', 'similarity_floor']) AS measure,
-            unnest([avg(mae), avg(floor)]) AS value,
-            unnest([count(mae), count(floor)]) AS rows
+            unnest(['similarity_mae', 'similarity_gain', 'similarity_floor']) AS measure,
+            unnest([avg(mae), avg(gain), avg(floor)]) AS value,
+            unnest([count(mae), count(gain), count(floor)]) AS rows
         FROM assumption_similarity_by_sequence
         SEMI JOIN alike USING (layer, kv_head)
         GROUP BY sequence
@@ -99,11 +108,13 @@ def _explain_no_fit(evidence: Evidence) -> str | None:
     return None if columns["status"].size and columns["status"][0] == "ok" else "the mean weights have no fit"
 
 
+ALIKE = f"neighbours with a mean cosine of {LEAST_SIMILARITY:g} or more: exp(-β k) fits a curve of zeros"
+
 _of_similarity = partial(
     Claim,
     rows_of="KV heads",
     least_rows=4,
-    premise=f"neighbours with a mean cosine of {LEAST_SIMILARITY:g} or more: exp(-β k) fits a curve of zeros",
+    premise=ALIKE,
     explain_gap=_explain_no_similarity,
 )
 _of_weights = partial(Claim, premise="a fit of the model's mean weights", explain_gap=_explain_no_fit)
@@ -113,10 +124,18 @@ CLAIMS = (
         "similarity_decays_exponentially",
         "Figure 3",
         "exp(-β k) fits the mean cosine with an error of 9 % on average",
-        (Part("similarity_mae", "<=", 0.1),),
-        "the similarity of value states decays exponentially with distance",
-        "the similarity of value states does not decay exponentially with distance",
+        (
+            Part("similarity_mae", "<=", 0.1),
+            Part("similarity_gain", ">"),
+            Part(f"similarity_mae{BEYOND}", "<=", -LEAST_BEYOND),
+        ),
+        "the similarity of value states decays exponentially with distance, more nearly so than with random weights",
+        "the similarity of value states does not decay exponentially with distance, more nearly so than with random "
+        "weights",
         "similarity-errors",
+        premise=f"{ALIKE}, and a twin of random weights",
+        null="a constant, and a decay to a floor: by BIC better than both; random weights, whose value states are "
+        "alike where tokens are: with a smaller error",
     ),
     _of_similarity(
         "similarity_decays_to_zero",
@@ -126,6 +145,7 @@ CLAIMS = (
         "similarity decays to nearly 0",
         "similarity decays to a floor above 0",
         "similarity-errors",
+        null="cosines that are 0 everywhere: neighbours must be similar",
     ),
     _of_weights(
         "sink_dominates",
@@ -135,6 +155,7 @@ CLAIMS = (
         "the sink has a hundred times the weight of a plateau key",
         "the sink has less than a hundred times the weight of a plateau key",
         "attention-by-position",
+        null="uniform weights: 1",
     ),
     _of_weights(
         "four_phases",
@@ -144,6 +165,7 @@ CLAIMS = (
         "the mean weights oscillate between plateau and growth",
         "the mean weights do not oscillate between plateau and growth",
         "weight-variants",
+        null="a plateau with growth: by BIC better than it",
     ),
     _of_weights(
         "phases_fit",
@@ -153,5 +175,6 @@ CLAIMS = (
         "the four phases describe the mean weights by position",
         "the four phases do not describe the mean weights by position",
         "attention-by-position",
+        null="a constant: R² = 0",
     ),
 )

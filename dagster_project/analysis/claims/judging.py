@@ -1,7 +1,7 @@
 """Measures and claims of a study as rows of their tables: estimates, tests of all claims together, and sentences."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
@@ -24,8 +24,9 @@ from dagster_project.analysis.claims import (
 )
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import Claim, Measure, Part
-from dagster_project.analysis.claims.sentences import name_part, write_sentence
+from dagster_project.analysis.claims.sentences import Requirement, name_part, write_sentence
 from geometry.arrays import F64
+from geometry.statistics.arrangements import End, settle
 from geometry.statistics.intervals import SHARE, Estimate, make_estimate
 from geometry.statistics.moments import estimate_mean
 from geometry.statistics.verdicts import (
@@ -38,6 +39,7 @@ from geometry.statistics.verdicts import (
     join_alternatives,
     join_parts,
 )
+from reports.findings.claims import BEYOND
 from storage.warehouse.rows import build_listed
 
 SUBJECTS = (separation, sink, layers, norms, fits, bounds, kinds, plane, patterns, regimes, effects)
@@ -78,6 +80,10 @@ class Judgement:
         joined = join_alternatives if self.claim.alternatives else join_parts
         return joined([sides for _, _, sides in self.parts])
 
+    def test_again(self, end: End = "value") -> "Judgement":
+        """The same with the random arrangements drawn since, or with an end of the interval of their p values."""
+        return replace(self, parts=tuple((part, one, compare_part(part, one, end)) for part, one, _ in self.parts))
+
 
 def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the rows of the tables of measures, facts and claims, and of what is computed from the same arrays.
@@ -90,11 +96,11 @@ def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> 
         The study of random weights that it is compared with, if it has landed.
     """
     evidence = Evidence(connection)
-    samples = {name: sample for subject in SUBJECTS for name, sample in subject.measure(evidence).items()}
+    samples = measure_study(evidence, twin)
     estimates = {name: estimate_sample(sample, find_measure(name)) for name, sample in samples.items()}
     profiles = layers.compute_profiles(evidence)
     source = facts.FactSources(estimates, profiles, evidence.ends)
-    judged = [judge_claim(claim, evidence, samples) for claim in CLAIMS]
+    judged = settle_claims([judge_claim(claim, evidence, samples) for claim in CLAIMS])
     rows: dict[str, Iterable[Row]] = {
         "measure_values": _list_values(samples),
         "measures": _list_measures(samples, estimates, twin),
@@ -106,6 +112,22 @@ def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> 
         **plane.list_rows(evidence),
     }
     yield from ((table, build_listed(table, of_table)) for table, of_table in rows.items())
+
+
+def measure_study(evidence: Evidence, twin: Twin | None) -> dict[str, Sample]:
+    """All measures of a study."""
+    samples = {name: sample for subject in SUBJECTS for name, sample in subject.measure(evidence).items()}
+    return samples if twin is None else samples | subtract_twin(samples, twin)
+
+
+def subtract_twin(samples: Mapping[str, Sample], twin: Twin) -> dict[str, Sample]:
+    """The measures that are differences from the twin, of the sequences that both have."""
+    known = {name: name.removesuffix(BEYOND) for name in MEASURES if name.endswith(BEYOND)}
+    return {
+        name: Sample(pair_sequences(samples[of].of_sequences, twin.values[of]), samples[of].rows)
+        for name, of in known.items()
+        if of in samples and of in twin.values
+    }
 
 
 def find_measure(name: str) -> Measure:
@@ -140,10 +162,38 @@ def _expand_part(part: Part, samples: Mapping[str, Sample]) -> list[Part]:
     return [Part(name, part.direction, part.threshold) for name in names]
 
 
-def compare_part(part: Part, sample: Sample) -> Sides:
+def compare_part(part: Part, sample: Sample, end: End = "value") -> Sides:
     """Test one comparison."""
     threshold = find_measure(part.measure).scale.forward(part.threshold)
-    return sample.compare(threshold, above=part.direction in {">", ">="})
+    return sample.compare(threshold, above=part.direction in {">", ">="}, end=end)
+
+
+def settle_claims(judged: Sequence[Judgement]) -> list[Judgement]:
+    """Draw random arrangements until no verdict depends on their luck, and test the claims with all that were drawn."""
+    arrangements = {
+        one.claim.name: [sample.arranged for _, sample, _ in one.parts if sample.arranged is not None]
+        for one in judged
+        if one.reason is None
+    }
+    settle(arrangements, lambda end: decide_claims([one.test_again(end) for one in judged]))
+    return [one.test_again() for one in judged]
+
+
+def decide_claims(judged: Sequence[Judgement]) -> dict[str, str]:
+    """The verdicts on the claims that could be tested, after Holm's correction for all of them, by name."""
+    corrected = correct_claims(judged)
+    return {
+        name: one.sides.side if corrected[name] <= ERROR_RATE else "undecided"
+        for one in judged
+        if (name := one.claim.name) in corrected
+    }
+
+
+def correct_claims(judged: Sequence[Judgement]) -> dict[str, float]:
+    """The p values of the claims that could be tested, after Holm's correction for all of them, by name."""
+    testable = [one for one in judged if one.reason is None]
+    corrected = correct_holm(one.sides.p for one in testable)
+    return {one.claim.name: p for one, p in zip(testable, corrected, strict=True)}
 
 
 def _find_reason(
@@ -153,6 +203,8 @@ def _find_reason(
     if (gap := claim.explain_gap(evidence)) is not None:
         return gap
     lacking = [part.measure for part in claim.parts if not _expand_part(part, samples)]
+    if lacking and lacking[0].endswith(BEYOND):
+        return "the study has no model of random weights to compare with"
     if not parts or (lacking and not claim.alternatives):
         return f"the study has no {lacking[0]}" if lacking else "its measures do not exist"
     rows = max(sample.rows for _, sample, _ in parts)
@@ -182,6 +234,8 @@ def _list_measures(
             **_name_ends("value", estimates[name]),
             "rows": sample.rows,
             "sequences": sample.sequences,
+            "draws": sample.arranged and sample.arranged.draws,
+            "seed": sample.arranged and sample.arranged.seed,
             **_compare_with_twin(name, sample, twin),
         }
 
@@ -220,44 +274,55 @@ def _list_profiles(profiles: Mapping[str, layers.Profile]) -> Iterator[Row]:
                 "quantity": quantity,
                 "layer": layer,
                 **_name_ends("value", estimate_mean(profile.values[:, place], SHARE)),
-                "is_after_step": None if profile.step is None else place >= profile.step.place,
             }
 
 
 def _list_facts(samples: Mapping[str, Sample], source: facts.FactSources, twin: Twin | None) -> Iterator[Row]:
     """The rows of ``facts``: every fact that could be tested, with the place at which a page tells it."""
-    tested = [
-        (fact, samples[fact.measure])
+    tested = {
+        fact: samples[fact.measure]
         for fact in facts.FACTS
-        if fact.measure in samples and samples[fact.measure].sequences >= LEAST_SEQUENCES
-    ]
-    p = {fact.name: compare_part(Part(fact.measure, ">"), sample).p for fact, sample in tested}
-    effects = {fact.name: _compute_effect(fact.measure, sample, source, twin) for fact, sample in tested}
-    places = facts.rank_facts(p, effects)
-    for fact, _ in tested:
+        if fact.measure in samples and samples[fact.measure].sequences >= LEAST_SEQUENCES and fact.applies(source)
+    }
+    effects = {fact.name: _compute_effect(fact, sample, source, twin) for fact, sample in tested.items()}
+
+    def rank(end: End) -> dict[str, int | None]:
+        places = facts.rank_facts({fact.name: _test_fact(sample, end) for fact, sample in tested.items()}, effects)
+        return {fact.name: places.get(fact.name) for fact in tested}
+
+    settle({fact.name: [sample.arranged] for fact, sample in tested.items() if sample.arranged is not None}, rank)
+    places = rank("high")
+    for fact, sample in tested.items():
         yield {
             "fact": fact.name,
             "subject": fact.subject,
             "measure": fact.measure,
-            "sentence": fact.write(source) if fact.name in places else None,
+            "sentence": None if places[fact.name] is None else fact.write(source),
             **_name_ends("value", source.estimates[fact.measure]),
-            "p": p[fact.name],
+            "p": _test_fact(sample),
             "effect": effects[fact.name],
-            "place": places.get(fact.name),
+            "place": places[fact.name],
             "shown_by": fact.shown_by,
         }
 
 
-def _compute_effect(measure: str, sample: Sample, source: facts.FactSources, twin: Twin | None) -> float:
-    """How far a measure is certain to be from 0 and from the twin's, in its direction; at most 0 if it may be there."""
-    estimate = source.estimates[measure]
+def _test_fact(sample: Sample, end: End = "value") -> float:
+    """The p value of a measure against 0."""
+    return sample.compare(0.0, above=True, end=end).p
+
+
+def _compute_effect(fact: facts.Fact, sample: Sample, source: facts.FactSources, twin: Twin | None) -> float | None:
+    """How far a measure is certain to be from 0 and from the twin's, in its direction; at most 0 if it may be there.
+
+    None without a twin that has the measure, if the fact needs one.
+    """
+    estimate = source.estimates[fact.measure]
     sign = 1 if estimate.value > 0 else -1
-    ends = [sign * estimate.low, sign * estimate.high]
-    effect = float(min(ends))
-    if twin is None or measure not in twin.values:
-        return effect
-    apart = estimate_mean(pair_sequences(sample.of_sequences, twin.values[measure]))
-    return float(np.nanmin([effect, sign * apart.low, sign * apart.high]))
+    ends = [float(sign * end) for end in (estimate.low, estimate.high)]
+    if twin is None or fact.measure not in twin.values:
+        return None if fact.needs_twin else min(ends)
+    apart = estimate_mean(pair_sequences(sample.of_sequences, twin.values[fact.measure]))
+    return float(np.nanmin([*ends, sign * apart.low, sign * apart.high]))
 
 
 def _list_parts(judged: Sequence[Judgement], estimates: Mapping[str, Estimate]) -> Iterator[Row]:
@@ -276,26 +341,25 @@ def _list_parts(judged: Sequence[Judgement], estimates: Mapping[str, Estimate]) 
 def _list_claims(
     judged: Sequence[Judgement], estimates: Mapping[str, Estimate], evidence: Evidence, twin: Twin | None
 ) -> Iterator[Row]:
-    """The rows of ``claims``."""
-    testable = [one for one in judged if one.reason is None]
-    corrected = dict(
-        zip([one.claim.name for one in testable], correct_holm(one.sides.p for one in testable), strict=True)
-    )
+    """The rows of ``claims``; a verdict that the most arrangements leave to luck is undecided."""
+    corrected, verdicts = correct_claims(judged), decide_claims([one.test_again("high") for one in judged])
+    undecided = sum(verdict == "undecided" for verdict in verdicts.values())
     for one in judged:
-        p_holm = corrected.get(one.claim.name)
-        verdict = "not testable" if p_holm is None else one.sides.side if p_holm <= ERROR_RATE else "undecided"
-        needed = None if p_holm is None else _count_needed(one, len(testable))
+        verdict, need = verdicts.get(one.claim.name, "not testable"), Requirement()
+        if verdict == "undecided":
+            need = count_needed(one, ERROR_RATE / 2 / undecided)
         shown = [(part, find_measure(part.measure), estimates[part.measure]) for part, _, _ in one.parts]
         yield {
             "claim": one.claim.name,
             "source": one.claim.source,
             "statement": one.claim.statement,
             "verdict": verdict,
-            "sentence": write_sentence(one.claim, verdict, shown, one.reason, needed),
-            "p": None if p_holm is None else one.sides.p,
-            "p_holm": p_holm,
+            "sentence": write_sentence(one.claim, verdict, shown, one.reason, need),
+            "p": None if one.reason is not None else one.sides.p,
+            "p_holm": corrected.get(one.claim.name),
             "sequences": evidence.sequences,
-            "sequences_needed": needed,
+            "sequences_needed": need.sequences,
+            "limited_by": need.limited_by,
             "rows": max((sample.rows for _, sample, _ in one.parts), default=0),
             "rows_of": one.claim.rows_of,
             "premise": one.claim.premise,
@@ -307,20 +371,40 @@ def _list_claims(
         }
 
 
-def _count_needed(one: Judgement, claims: int) -> int | None:
-    """The number of sequences that would decide a claim: the most of its parts, or of alternatives the fewest.
+def count_needed(one: Judgement, level: float) -> Requirement:
+    """What would decide an undecided claim, if its estimates and their spread stayed as they are.
 
-    A claim that is not supported needs one part that fails.
+    If they are all on the supporting side, every part needs a p value of ``level``; if not, one of those on the other
+    side needs one of ``level`` over the number of parts. Of alternatives it is the reverse.
     """
-    numbers = [
-        count_sequences_needed(sample.of_sequences, find_measure(part.measure).scale.forward(part.threshold), claims)
-        for part, sample, _ in one.parts
+    sides = [_find_side(part, sample) for part, sample, _ in one.parts]
+    supports = any(sides) if one.claim.alternatives else all(sides)
+    if supports != one.claim.alternatives:
+        needs = [_count_part(part, sample, level, supports) for part, sample, _ in one.parts]
+        short = [need for need in needs if need.sequences is None]
+        return short[0] if short else max(needs, key=lambda need: need.sequences or 0)
+    needs = [
+        _count_part(part, sample, level / len(sides), supports)
+        for (part, sample, _), side in zip(one.parts, sides, strict=True)
+        if side == supports
     ]
-    known = [number for number in numbers if number is not None]
-    fewest = (one.sides.side == "supported") == one.claim.alternatives
-    if fewest:
-        return min(known, default=None)
-    return max(known) if len(known) == len(numbers) else None
+    known = [need for need in needs if need.sequences is not None]
+    return min(known, key=lambda need: need.sequences or 0) if known else needs[0]
+
+
+def _find_side(part: Part, sample: Sample) -> bool:
+    """Whether the estimate of a part is on the supporting side of its threshold."""
+    threshold, above = find_measure(part.measure).scale.forward(part.threshold), part.direction in {">", ">="}
+    return bool(sample.value >= threshold if above else sample.value <= threshold)
+
+
+def _count_part(part: Part, sample: Sample, level: float, supports: bool) -> Requirement:
+    """What would give one part a one-sided p value of ``level``; its arrangements must already have one."""
+    threshold = find_measure(part.measure).scale.forward(part.threshold)
+    above = (part.direction in {">", ">="}) == supports
+    if sample.arranged is not None and (supports or threshold == 0) and sample.arranged.p(above=above) > level:
+        return Requirement(limited_by=sample.arranged.what)
+    return Requirement(count_sequences_needed(sample.of_sequences, threshold, level, value=sample.value))
 
 
 def _is_beyond(one: Judgement, twin: Twin) -> bool | None:

@@ -2,31 +2,49 @@
 
 from functools import partial
 
-from dagster_project.analysis.claims.evidence import Evidence
+import numpy as np
+
+from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import Claim, Measure, Part, Samples
+from geometry.arrays import F64, Bool
+from geometry.statistics.depth import arrange_layers
 from geometry.statistics.intervals import DIFFERENCE, SHARE
 
 KINDS = ("Retriever", "Mixer", "Reset")
 
+SEEING = "the heads that see the sink"
+
 MEASURES = {
     **{
-        f"{kind.lower()}_share": Measure(f"share of the heads that are {kind}s in a sequence", f"{kind}s", SHARE)
-        for kind in ("Retriever", "Mixer")
+        f"{kind.partition(' ')[0].lower()}_share": Measure(
+            f"share of {heads} that are {kind}s in a sequence", f"{kind}s", SHARE
+        )
+        for kind, heads in {"Retriever": "the heads", "Mixer": SEEING, "Reset head": SEEING}.items()
     },
-    "reset_share": Measure("share of the heads that are Reset heads in a sequence", "Reset heads", SHARE),
     "other_share": Measure(
-        "share of the heads that meet the rule of no kind in a sequence", "share of heads of no kind", SHARE
+        "share of the heads that see the sink and meet the rule of no kind in a sequence",
+        "share of heads of no kind",
+        SHARE,
     ),
     "reset_share_early": Measure(
-        "share of Reset heads in the first quarter of the layers", "share of Reset heads there", SHARE
+        f"share of {SEEING} that are Reset heads, in the first quarter of the layers",
+        "share of Reset heads there",
+        SHARE,
     ),
-    "mixer_share_deep": Measure("share of Mixers in the upper half of the layers", "share of Mixers there", SHARE),
+    "mixer_share_deep": Measure(
+        f"share of {SEEING} that are Mixers, in the upper half of the layers", "share of Mixers there", SHARE
+    ),
     "retriever_first_two": Measure(
         "share of Retrievers in the first two layers minus that in the others", "share minus that elsewhere", DIFFERENCE
     ),
     "retriever_early": Measure(
         "share of Retrievers in the first third of the layers minus that in the last",
         "Retrievers, first less last third",
+        DIFFERENCE,
+    ),
+    "reset_first_quarter": Measure(
+        "share of Reset heads in the first quarter of the layers minus that in the others",
+        "share minus that elsewhere",
         DIFFERENCE,
     ),
     "reset_early": Measure(
@@ -44,44 +62,71 @@ MEASURES = {
 
 def measure(evidence: Evidence) -> Samples:
     """The measures of a study by name; layers are counted among those with attention."""
-    return evidence.ask_means(
+    profiles, heads = _read_profiles(evidence)
+    place = np.arange(evidence.layers)
+    depth = place / evidence.layers
+    shares = {
+        "retriever_share": ("retriever", depth >= 0),
+        "mixer_share": ("mixer", depth >= 0),
+        "reset_share": ("reset", depth >= 0),
+        "other_share": ("other", depth >= 0),
+        "reset_share_early": ("reset", depth < 1 / 4),
+        "mixer_share_deep": ("mixer", depth >= 1 / 2),
+    }
+    contrasts = {
+        "retriever_first_two": ("retriever", place < 2, place >= 2),
+        "retriever_early": ("retriever", depth < 1 / 3, depth >= 2 / 3),
+        "reset_first_quarter": ("reset", depth < 1 / 4, depth >= 1 / 4),
+        "reset_early": ("reset", depth < 1 / 2, depth >= 1 / 2),
+        "mixer_late": ("mixer", depth >= 2 / 3, depth < 1 / 3),
+    }
+    samples = {name: _average(profiles[kind], heads[kind] * where) for name, (kind, where) in shares.items()}
+    samples |= {name: _contrast(profiles[kind], heads[kind] > 0, *sides) for name, (kind, *sides) in contrasts.items()}
+    return {name: sample for name, sample in samples.items() if sample is not None}
+
+
+def _read_profiles(evidence: Evidence) -> tuple[dict[str, F64], dict[str, F64]]:
+    """By kind its share of the heads of each sequence and layer, (S, L), and of how many heads, (L,).
+
+    A head from which a window hides the sink can be neither Mixer nor Reset head, and is counted for Retrievers alone.
+    """
+    columns = evidence.ask_columns(
         """
-        WITH depths AS (
-            SELECT layer, row_number() OVER (ORDER BY layer) AS place, count(*) OVER () AS layers,
-                (place - 1) / layers AS depth, 1 + (depth >= 1 / 3)::INTEGER + (depth >= 2 / 3)::INTEGER AS third
-            FROM (SELECT DISTINCT layer FROM heads)
-        ),
-        labelled AS (
-            SELECT sequence, place, depth, layers, CASE WHEN layers > 2 THEN third END AS third,
-                (label = 'Retriever')::INTEGER AS retriever,
-                (label = 'Mixer')::INTEGER AS mixer,
-                (label = 'Reset')::INTEGER AS reset,
-                (label = 'Other')::INTEGER AS other
-            FROM kinds_by_sequence
-            JOIN depths USING (layer)
-            WHERE query = $query
-        ),
-        shares AS (
-            SELECT
-                sequence,
-                count(*) AS rows,
-                avg(retriever) AS retriever_share,
-                avg(mixer) AS mixer_share,
-                avg(reset) AS reset_share,
-                avg(other) AS other_share,
-                avg(reset) FILTER (WHERE layers > 1 AND depth < 1 / 4) AS reset_share_early,
-                avg(mixer) FILTER (WHERE layers > 1 AND depth >= 1 / 2) AS mixer_share_deep,
-                avg(retriever) FILTER (WHERE place <= 2) - avg(retriever) FILTER (WHERE place > 2)
-                    AS retriever_first_two,
-                avg(retriever) FILTER (WHERE third = 1) - avg(retriever) FILTER (WHERE third = 3) AS retriever_early,
-                avg(reset) FILTER (WHERE depth < 1 / 2) - avg(reset) FILTER (WHERE depth >= 1 / 2) AS reset_early,
-                avg(mixer) FILTER (WHERE third = 3) - avg(mixer) FILTER (WHERE third = 1) AS mixer_late
-            FROM labelled
-            GROUP BY sequence
-        )
-        UNPIVOT shares ON COLUMNS(* EXCLUDE (sequence, rows)) INTO NAME measure VALUE value
+        SELECT
+            avg((label = 'Retriever')::INT) AS retriever,
+            avg((label = 'Mixer')::INT) FILTER (WHERE sink_attended) AS mixer,
+            avg((label = 'Reset')::INT) FILTER (WHERE sink_attended) AS reset,
+            avg((label = 'Other')::INT) FILTER (WHERE sink_attended) AS other,
+            count(*) AS heads,
+            count(*) FILTER (WHERE sink_attended) AS seeing
+        FROM kinds_by_sequence
+        JOIN (SELECT sequence, query, layer, head, sink_attended FROM attention_rows)
+            USING (sequence, query, layer, head)
+        WHERE query = $query
+        GROUP BY sequence, layer
+        ORDER BY sequence, layer
         """
     )
+    arrays = {name: column.reshape(evidence.sequences, -1) for name, column in columns.items()}
+    heads, seeing = arrays.pop("heads")[0], arrays.pop("seeing")[0]
+    return arrays, {kind: heads if kind == "retriever" else seeing for kind in arrays}
+
+
+def _average(profile: F64, heads: F64) -> Sample | None:
+    """The mean over some heads of each layer; None if there are none."""
+    if not heads.any():
+        return None
+    return Sample(np.where(heads > 0, profile, 0.0) @ heads / heads.sum(), int(heads.sum()))
+
+
+def _contrast(profile: F64, known: Bool, one: Bool, less: Bool) -> Sample | None:
+    """The mean over some layers minus that over others, beside layers in random order; None without either."""
+    sides = [known & side for side in (one, less)]
+    if not all(side.any() for side in sides):
+        return None
+    shape = sides[0] / sides[0].sum() - sides[1] / sides[1].sum()
+    apart = np.where(known, profile, 0.0) @ shape
+    return Sample(apart, int(known.sum()), arranged=arrange_layers(profile[:, known].mean(axis=0), shape[known]))
 
 
 def _explain_few_layers(evidence: Evidence, least: int) -> str | None:
@@ -89,6 +134,15 @@ def _explain_few_layers(evidence: Evidence, least: int) -> str | None:
         None
         if evidence.layers >= least
         else f"the model has {evidence.layers} layers with attention, {least} are needed"
+    )
+
+
+def _explain_no_mixers(evidence: Evidence) -> str | None:
+    """Why no head of the upper half of the layers can be a Mixer."""
+    heads = _read_profiles(evidence)[1]
+    upper = heads["mixer"][evidence.layers - evidence.layers // 2 :]
+    return _explain_few_layers(evidence, 2) or (
+        None if upper.any() else "a window hides the sink from all heads of the upper half of the layers"
     )
 
 
@@ -113,15 +167,17 @@ CLAIMS = (
         "nearly all heads are Retriever, Mixer or Reset",
         "many heads are neither Retriever nor Mixer nor Reset",
         "kinds-plane",
+        null="heads that cannot be of a kind: only those that see the sink are counted",
         least_rows=6,
     ),
     _of_depth(
         name="resets_early",
         source="Figure 8",
         statement="Reset heads prevail in the first few layers",
-        parts=(Part("reset_share_early", ">=", 0.5),),
-        clause="Reset heads prevail in the first quarter of the layers",
-        denial="Reset heads do not prevail in the first quarter of the layers",
+        parts=(Part("reset_share_early", ">=", 0.5), Part("reset_first_quarter", ">")),
+        clause="Reset heads prevail in the first quarter of the layers, and more than in the others",
+        denial="Reset heads do not prevail in the first quarter of the layers more than in the others",
+        null="Reset heads in all layers, as with random weights, and layers in random order: a difference, beyond them",
         premise="two layers",
         explain_gap=partial(_explain_few_layers, least=2),
     ),
@@ -132,8 +188,9 @@ CLAIMS = (
         parts=(Part("mixer_share_deep", ">=", 0.5),),
         clause="Mixers prevail in the upper half of the layers",
         denial="Mixers do not prevail in the upper half of the layers",
-        premise="two layers",
-        explain_gap=partial(_explain_few_layers, least=2),
+        null="heads from which a window hides the sink cannot be Mixers: only the others are counted",
+        premise="two layers, and in the upper half a head that sees the sink",
+        explain_gap=_explain_no_mixers,
     ),
     _of_depth(
         name="retrievers_first",
@@ -142,6 +199,7 @@ CLAIMS = (
         parts=(Part("retriever_first_two", ">"),),
         clause="Retrievers are more frequent in the first two layers than in the others",
         denial="Retrievers are no more frequent in the first two layers than in the others",
+        null="layers in random order: beyond them",
         premise="three layers, and a Retriever",
         explain_gap=partial(_explain_no_kind, kinds=("Retriever",), least=3),
     ),
@@ -152,6 +210,7 @@ CLAIMS = (
         parts=(Part("retriever_early", ">"), Part("reset_early", ">"), Part("mixer_late", ">")),
         clause="Retrievers and Reset heads become rarer with depth and Mixers more frequent",
         denial="kinds do not change with depth as in the paper",
+        null="layers in random order: beyond them",
         premise="three layers, and a head of each kind",
         explain_gap=partial(_explain_no_kind, kinds=KINDS, least=3),
     ),

@@ -1,4 +1,4 @@
-"""How attention on the sink and separation change with depth: means by layer, and the step between layers."""
+"""How attention on the sink and separation change over layers: with depth, and between kinds of layers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ import numpy as np
 from dagster_project.analysis.claims.evidence import Evidence, Sample
 from dagster_project.analysis.claims.records import Claim, Measure, Samples
 from geometry.arrays import F64, I64
+from geometry.statistics.depth import Change, measure_change
 from geometry.statistics.intervals import DIFFERENCE, SHARE
-from geometry.statistics.steps import Step, measure_step
 
 LEAST_LAYERS = 4
-"""Layers that a profile needs: with fewer, a step and a slope cannot be told apart."""
+"""Layers that a profile needs; of fewer, no order is rare."""
 
 QUANTITIES = {
     "sink_weight": ("attention_rows", "weight of the sink"),
@@ -21,25 +21,25 @@ QUANTITIES = {
 }
 """Quantities of layers: the table they are read from, and what they are."""
 
+PARTS = {
+    "first_half": "first half of the layers",
+    "last_half": "last half of the layers",
+    "full": "layers of full attention",
+    "local": "layers of local attention",
+}
+
 MEASURES = {
     name: measure
     for quantity, (_, meaning) in QUANTITIES.items()
     for name, measure in {
-        f"{quantity}_before_step": Measure(f"{meaning} before its step over layers", "before the step", SHARE),
-        f"{quantity}_after_step": Measure(f"{meaning} after its step over layers", "after the step", SHARE),
-        f"{quantity}_step": Measure(
-            f"{meaning} after less before its step over layers, in each sequence where the others have it",
-            "after less before the step",
+        **{f"{quantity}_{part}": Measure(f"{meaning} in the {where}", where, SHARE) for part, where in PARTS.items()},
+        f"{quantity}_over_depth": Measure(
+            f"{meaning} in the last half of the layers minus that in the first", "last less first half", DIFFERENCE
+        ),
+        f"{quantity}_over_kinds": Measure(
+            f"{meaning} in layers of full attention minus that in layers of local attention",
+            "full less local attention",
             DIFFERENCE,
-        ),
-        f"{quantity}_step_agreement": Measure(
-            f"share of the sequences whose {meaning} has its step over layers where the others have it",
-            "share with the step there",
-            SHARE,
-        ),
-        f"{quantity}_step_over_slope": Measure(
-            f"R² over layers of a step of the {meaning} minus that of a slope, as the other sequences predict both",
-            "R² of a step minus that of a slope",
         ),
     }.items()
 }
@@ -55,8 +55,8 @@ class Profile:
     """Numbers of the layers that have the quantity, (L,)."""
     values: F64
     """Means over their heads, (S, L)."""
-    step: Step | None
-    """Its step; None for too few layers or sequences."""
+    change: Change | None
+    """How they differ; None for too few layers or sequences."""
 
 
 def compute_profiles(evidence: Evidence) -> Mapping[str, Profile]:
@@ -79,7 +79,8 @@ def _compute_profile(evidence: Evidence, quantity: str, table: str) -> Profile:
     known = ~np.isnan(values).any(axis=0)
     layers, values = layers[known], values[:, known]
     enough = len(layers) >= LEAST_LAYERS and len(values) > 1
-    return Profile(layers, values, measure_step(values) if enough else None)
+    full = ~np.isin(layers, evidence.local_layers)
+    return Profile(layers, values, measure_change(values, full) if enough else None)
 
 
 def measure(evidence: Evidence) -> Samples:
@@ -87,15 +88,18 @@ def measure(evidence: Evidence) -> Samples:
     heads = len(evidence.heads["layer"])
     samples: dict[str, Sample] = {}
     for quantity, profile in compute_profiles(evidence).items():
-        if profile.step is None:
+        change = profile.change
+        if change is None:
             continue
-        step = profile.step
         samples |= {
-            f"{quantity}_before_step": Sample(step.before, heads),
-            f"{quantity}_after_step": Sample(step.after, heads),
-            f"{quantity}_step": Sample(step.after - step.before, heads),
-            f"{quantity}_step_agreement": Sample(step.agrees, heads),
+            f"{quantity}_first_half": Sample(change.first_half, heads),
+            f"{quantity}_last_half": Sample(change.last_half, heads),
+            f"{quantity}_over_depth": Sample(change.last_half - change.first_half, heads, arranged=change.by_depth),
         }
-        if not np.isnan(step.over_slope).all():
-            samples[f"{quantity}_step_over_slope"] = Sample(step.over_slope, heads)
+        if change.full is not None and change.local is not None:
+            samples |= {
+                f"{quantity}_full": Sample(change.full, heads),
+                f"{quantity}_local": Sample(change.local, heads),
+                f"{quantity}_over_kinds": Sample(change.full - change.local, heads, arranged=change.by_kind),
+            }
     return samples

@@ -79,6 +79,7 @@ CLAIMS = (
         "heads that give most of their weight to the sink are Reset heads more often than the others",
         "heads that give most of their weight to the sink are Reset heads no more often than the others",
         "kinds-patterns",
+        null="labels of other heads: a difference from them",
         premise="a head that gives most of its weight to the sink, and one that does not",
         explain_gap=_explain_no_contrast,
     ),

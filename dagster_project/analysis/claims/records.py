@@ -67,6 +67,8 @@ class Claim:
     """Its negation."""
     shown_by: str
     """The figure of the report that shows its measures."""
+    null: str
+    """What would satisfy it without the model, and how the test rules that out."""
     least_rows: int = 2
     rows_of: str = "heads"
     premise: str | None = None
@@ -75,6 +77,10 @@ class Claim:
     """Why a study lacks that; None if it does not."""
     alternatives: bool = False
 
+
+LEAST_BEYOND = 0.02
+"""Least difference from random weights of a claim that needs one: models of random weights differ by as much among
+themselves (``benchmarks.random_weights``)."""
 
 Samples = Mapping[str, Sample]
 """The measures of a study, by name; those that it does not have are left out."""

@@ -46,6 +46,7 @@ CLAIMS = (
         "Δ is above 0 in most of regime II",
         "Δ is not above 0 in most of regime II",
         "regimes",
+        null="margins of either sign: a share of 1/2",
         rows_of="heads with the regime",
         premise="heads with a regime II",
         explain_gap=_explain_no_regime,

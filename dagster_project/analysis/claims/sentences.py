@@ -1,6 +1,7 @@
 """A claim's verdict in a sentence, with the numbers it rests on."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isnan
 
 from dagster_project.analysis.claims.records import Claim, Measure, Part
@@ -12,18 +13,31 @@ Shown = tuple[Part, Measure, Estimate]
 """A part of a claim, what it measures, and the estimate."""
 
 
-def write_sentence(
-    claim: Claim, verdict: str, parts: Sequence[Shown], reason: str | None, sequences_needed: int | None
-) -> str:
+@dataclass(frozen=True)
+class Requirement:
+    """What would decide a claim."""
+
+    sequences: int | None = None
+    """Number of sequences; None if no number would."""
+    limited_by: str | None = None
+    """What of the model there is too little of, whatever the number of sequences."""
+
+
+def write_sentence(claim: Claim, verdict: str, parts: Sequence[Shown], reason: str | None, need: Requirement) -> str:
     """The sentence of a claim, of whose parts the measures exist; ``reason`` says why it is not testable."""
     if verdict == "not testable":
         return f"Whether {claim.clause} cannot be tested: {reason}."
     numbers = _format_parts(claim, parts)
     if verdict == "undecided":
-        needed = f"; about {sequences_needed:,} sequences would decide" if sequences_needed else ""
-        return f"Whether {claim.clause} is undecided ({numbers}{needed})."
+        return f"Whether {claim.clause} is undecided ({numbers}{_format_need(need)})."
     clause = claim.clause if verdict == "supported" else claim.denial
     return f"{clause[0].upper()}{clause[1:]} ({numbers})."
+
+
+def _format_need(need: Requirement) -> str:
+    if need.limited_by is not None:
+        return f"; limited by the model’s {need.limited_by}, not by the text"
+    return f"; about {need.sequences:,} sequences would decide" if need.sequences is not None else ""
 
 
 def _format_parts(claim: Claim, parts: Sequence[Shown]) -> str:

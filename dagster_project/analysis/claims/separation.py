@@ -3,17 +3,16 @@
 from functools import partial
 
 from dagster_project.analysis.claims.evidence import Evidence
-from dagster_project.analysis.claims.records import Claim, Measure, Part, Samples
+from dagster_project.analysis.claims.records import LEAST_BEYOND, Claim, Measure, Part, Samples
 from geometry.statistics.intervals import DIFFERENCE, SHARE
+from reports.findings.claims import BEYOND
 
 LABELS = {"recall": "Recall", "specificity": "specificity", "auc": "AUC"}
 NULLS = {"random": "N keys at random", "shuffled": "shuffled value states"}
 THIRDS = ("first", "middle", "last")
 CURVES = ("recall", "specificity")
-CONTRASTS = tuple(
-    (name, one, less) for name in CURVES for one, less in (("first", "middle"), ("last", "middle"), ("first", "last"))
-)
-"""Curves, and the thirds of ln N that are compared in each."""
+CONTRASTS = (("first", "middle"), ("last", "middle"), ("first", "last"))
+"""Thirds of ln N that are compared."""
 
 DISTINGUISHABLE = (0.70, 0.85)
 """Share of the selected keys that can be told apart, as reported for arXiv 2508.17821."""
@@ -29,11 +28,13 @@ MEASURES = {
     },
     **{
         f"{name}_{one}_over_{less}": Measure(
-            f"mean over heads of {LABELS[name]} in the {one} third of ln N minus that in the {less} third",
-            f"{LABELS[name]}, {one} less {less} third",
+            f"mean over heads of {LABELS[name]} above that of N keys at random, in the {one} third of ln N minus that "
+            f"in the {less} third",
+            f"{LABELS[name]} above random keys, {one} minus {less} third",
             DIFFERENCE,
         )
-        for name, one, less in CONTRASTS
+        for name in CURVES
+        for one, less in CONTRASTS
     },
     **{
         f"{name}_over_{null}": Measure(
@@ -41,6 +42,23 @@ MEASURES = {
         )
         for null in NULLS
         for name in LABELS
+    },
+    **{
+        f"{name}_over_{null}{BEYOND}": Measure(
+            f"{name}_over_{null} minus that of random weights, on the same sequences",
+            f"{LABELS[name]}, minus that of random weights",
+            DIFFERENCE,
+        )
+        for null in NULLS
+        for name in LABELS
+    },
+    **{
+        f"recall_{third}{BEYOND}": Measure(
+            f"recall_{third} minus that of random weights, on the same sequences",
+            f"{third} third, minus that of random weights",
+            DIFFERENCE,
+        )
+        for third in ("middle", "last")
     },
     **{
         f"{name}_compared": Measure(
@@ -57,7 +75,9 @@ MEASURES = {
         "share of the heads that give 90 % of their attention to at most a tenth of their keys", "focused heads", SHARE
     ),
     "recall_over_context": Measure(
-        "mean over heads and ln N of Recall at the last query minus that at the first", "Recall", DIFFERENCE
+        "mean over heads of Recall at the last query minus that at the first, over ln N of the N that both have",
+        "Recall at the same N",
+        DIFFERENCE,
     ),
 }
 
@@ -68,17 +88,16 @@ WITH levels AS (
         sequence,
         count(recall) AS rows,
         {", ".join(f"avg({name}) AS {name}_level" for name in CURVES)},
-        {", ".join(f"avg({name}_{third}) AS {name}_{third}" for name in CURVES for third in THIRDS)},
-        {", ".join(f"avg({name}_{one} - {name}_{less}) AS {name}_{one}_over_{less}" for name, one, less in CONTRASTS)}
+        {", ".join(f"avg({name}_{third}) AS {name}_{third}" for name in CURVES for third in THIRDS)}
     FROM head_levels
     WHERE query = $query
     GROUP BY sequence
 )
 UNPIVOT levels ON COLUMNS(* EXCLUDE (sequence, rows)) INTO NAME measure VALUE value
 """
-"""Means over heads of ``head_levels``, and differences of thirds of ln N."""
+"""Means over heads of ``head_levels``, also by thirds of ln N."""
 
-_BESIDE_NULLS = """
+_POINTS = """
 WITH points AS (
     SELECT
         *,
@@ -87,7 +106,12 @@ WITH points AS (
     FROM separability_by_sequence
     WHERE query = $query AND n > 1
     WINDOW neighbours AS (PARTITION BY sequence, measure, null_model ORDER BY n)
-),
+)
+"""
+"""The N at which means over heads are compared with the nulls, each with its weight on a scale of ln N."""
+
+_BESIDE_NULLS = f"""
+{_POINTS},
 levels AS (
     SELECT
         sequence,
@@ -111,19 +135,43 @@ WHERE measure <> 'specificity' AND null_model = 'random'
 """
 """Means over heads and ln N beside those of the nulls."""
 
+_THIRDS = f"""
+{_POINTS},
+placed AS (
+    SELECT *, least(floor(3 * ln(n / 1.5) / ln((max(n) OVER () + 0.5) / 1.5)), 2)::INTEGER AS third
+    FROM points
+    WHERE null_model = 'random_selection' AND measure IN {CURVES}
+),
+levels AS (
+    SELECT sequence, measure, {list(THIRDS)}[1 + third] AS third,
+        sum(weight * (value - null_value)) / sum(weight) AS level
+    FROM placed
+    GROUP BY ALL
+)
+SELECT sequence, measure || '_' || one.third || '_over_' || less.third AS measure, one.level - less.level AS value,
+    (SELECT max(heads) FROM separability_model WHERE query = $query) AS rows
+FROM levels AS one
+JOIN levels AS less USING (sequence, measure)
+WHERE (one.third, less.third) IN {CONTRASTS}
+"""
+"""Differences between thirds of ln N of what lies above random keys."""
+
 _OTHERS = """
 SELECT sequence, 'focused_share' AS measure, avg((10 * n_90 <= n_keys)::INT) AS value, count(*) AS rows
 FROM concentration
 WHERE query = $query
 GROUP BY sequence
 UNION ALL
-SELECT
-    sequence,
-    'recall_over_context',
-    avg(recall) FILTER (WHERE query = $query)
-        - avg(recall) FILTER (WHERE query = (SELECT min(query) FROM attention_rows)),
-    count(recall) FILTER (WHERE query = $query)
-FROM head_levels
+SELECT sequence, 'recall_over_context', avg(last_recall - first_recall), count(*)
+FROM (
+    SELECT sequence, layer, head,
+        sum(k_in / n / n) FILTER (WHERE query = $query) / sum(1 / n) FILTER (WHERE query = $query) AS last_recall,
+        sum(k_in / n / n) FILTER (WHERE query < $query) / sum(1 / n) FILTER (WHERE query < $query) AS first_recall
+    FROM selection_counts
+    JOIN (SELECT layer, head, min(n_keys) AS keys FROM attention_rows GROUP BY layer, head) USING (layer, head)
+    WHERE query IN ($query, (SELECT min(query) FROM attention_rows)) AND n BETWEEN 2 AND keys - 1
+    GROUP BY sequence, layer, head
+)
 WHERE (SELECT min(query) FROM attention_rows) < $query
 GROUP BY sequence
 """
@@ -132,9 +180,8 @@ GROUP BY sequence
 
 def measure(evidence: Evidence) -> Samples:
     """The measures of a study by name."""
-    return {
-        name: sample for sql in (_LEVELS, _BESIDE_NULLS, _OTHERS) for name, sample in evidence.ask_means(sql).items()
-    }
+    answers = [evidence.ask_means(statement) for statement in (_LEVELS, _BESIDE_NULLS, _THIRDS, _OTHERS)]
+    return {name: sample for of_answer in answers for name, sample in of_answer.items()}
 
 
 def _explain_no_thirds(evidence: Evidence) -> str | None:
@@ -147,29 +194,40 @@ def _explain_no_nulls(evidence: Evidence) -> str | None:
     return None if columns["known"][0] else "the study computes no nulls"
 
 
+def _list_parts(null: str) -> tuple[Part, ...]:
+    """Above a null, and by more than random weights are."""
+    return tuple(
+        part
+        for name in LABELS
+        for part in (Part(f"{name}_over_{null}", ">"), Part(f"{name}_over_{null}{BEYOND}", ">=", LEAST_BEYOND))
+    )
+
+
 _over_nulls = partial(Claim, shown_by="chance-by-n", premise="nulls (analysis.nulls)", explain_gap=_explain_no_nulls)
-_by_thirds = partial(
-    Claim, shown_by="chance-by-n", premise="an N in every third of ln N", explain_gap=_explain_no_thirds
-)
 
 CLAIMS = (
     _over_nulls(
         "selection_sharpens",
         "Abstract",
         "Top-N selection sharpens separability",
-        tuple(Part(f"{name}_over_random", ">") for name in LABELS),
-        "top-N selection separates better than N keys at random",
-        "top-N selection does not separate better than N keys at random",
+        _list_parts("random"),
+        "top-N selection separates better than N keys at random, and by more than with random weights",
+        "top-N selection does not separate better than N keys at random by more than with random weights",
+        premise="nulls (analysis.nulls), and a twin of random weights",
+        null="N random keys, and random weights, which weigh their heaviest keys in s_N too: differences from both",
     ),
     _over_nulls(
         "values_sharpen",
         "Abstract",
         "Value states sharpen what the weights separate",
-        tuple(Part(f"{name}_over_shuffled", ">") for name in LABELS),
-        "value states separate the selected keys better than shuffled ones do",
-        "value states do not separate the selected keys better than shuffled ones do",
+        _list_parts("shuffled"),
+        "value states separate the selected keys better than shuffled ones do, and by more than with random weights",
+        "value states do not separate the selected keys better than shuffled ones by more than with random weights",
+        premise="nulls (analysis.nulls), and a twin of random weights",
+        null="value states in random order, and random weights, whose values repeat with the tokens: differences from "
+        "both",
     ),
-    _by_thirds(
+    _over_nulls(
         "small_n_strongest",
         "Figure 5",
         "Non-trivial separability is strongest at small N",
@@ -178,20 +236,22 @@ CLAIMS = (
             for name in ("recall", "specificity")
             for other in ("middle", "last")
         ),
-        "separability is strongest at small N",
-        "separability is not strongest at small N",
+        "separability above that of random keys is strongest at small N",
+        "separability above that of random keys is not strongest at small N",
+        null="N random keys, whose Recall and specificity fall with N too: differences from them",
     ),
-    _by_thirds(
+    _over_nulls(
         "intermediate_weakest",
         "Figure 5",
         "Separability is weakest at intermediate N",
         tuple(
             Part(f"{name}_{end}_over_middle", ">") for name in ("recall", "specificity") for end in ("first", "last")
         ),
-        "separability is weakest at intermediate N",
-        "separability is not weakest at intermediate N",
+        "separability above that of random keys is weakest at intermediate N",
+        "separability above that of random keys is not weakest at intermediate N",
+        null="N random keys, whose Recall and specificity change with N too: differences from them",
     ),
-    _by_thirds(
+    Claim(
         "distinguishable_share_settles",
         "arXiv 2508.17821",
         "Of the selected keys, a share that settles at 0.70-0.85 can be told apart, being nearer than all others",
@@ -201,10 +261,15 @@ CLAIMS = (
             for part in (
                 Part(f"recall_{third}", ">=", DISTINGUISHABLE[0]),
                 Part(f"recall_{third}", "<=", DISTINGUISHABLE[1]),
+                Part(f"recall_{third}{BEYOND}", ">=", LEAST_BEYOND),
             )
         ),
-        "the share of the selected keys that can be told apart settles at 0.70 to 0.85",
-        "the share of the selected keys that can be told apart does not settle at 0.70 to 0.85",
+        "the share of the selected keys that can be told apart settles at 0.70 to 0.85, above that with random weights",
+        "the share of the selected keys that can be told apart does not settle at 0.70 to 0.85, above that with random "
+        "weights",
         shown_by="distinguishable-share",
+        null="random weights, whose Recall is in the band in some architectures: above theirs",
+        premise="an N in every third of ln N, and a twin of random weights",
+        explain_gap=_explain_no_thirds,
     ),
 )

@@ -3,6 +3,7 @@
 Holds only what measures are computed from. What does not belong here: whole studies (``tests.made_up``).
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -17,6 +18,9 @@ from dagster_project.analysis.claims.evidence import Evidence
 
 SEQUENCES, LAYERS, HEADS, GROUPS, QUERY = 8, 6, 8, 4, 63
 N = np.array([1, 2, 4, 8, 16, 32, 63])
+THIRD_OF_N = np.array([0, 0, 0, 1, 1, 2, 2])
+"""Third of ln N, from N = 2 on, that each N is in."""
+
 KAPPAS = (0.5, 2.0)
 LABELS = ("TTRRRRRR", "TTRRRRRR", "RRRRMMMM", "RMMMMMMM", "MMMMMMMM", "MMMMMMMM")
 """Kinds of the heads of each layer: Retriever, Reset, Mixer, Other."""
@@ -55,6 +59,7 @@ def make_tables(
     focused: float = 0.7,
     shorter: float | None = None,
     thirds: tuple[float, float, float] | None = (0.92, 0.74, 0.8),
+    above_random: tuple[float, float, float] = (0.1, -0.1, 0.0),
     slope: float = 1.0,
     later_noise: float = 0.1,
     first_noise: float = 0.02,
@@ -62,10 +67,13 @@ def make_tables(
     premise_share: float = 0.8,
     covered: tuple[float, float] = (0.5, 0.98),
     coverage_rows: tuple[int, int] = (500, 40),
-    distances: tuple[float, float] = (0.03, 0.3),
+    upper_distance: float = 0.03,
+    lower_excess: float = 0.3,
+    lower_rows: int = 20,
     variation: float = 0.02,
     sink_norm: float = 0.2,
     mae: float = 0.05,
+    gain_in_fit: float = 0.2,
     floor: float = 0.01,
     neighbours: float = 0.5,
     sink_over_plateau: float = 200,
@@ -73,6 +81,8 @@ def make_tables(
     r2: float = 0.95,
     fitted: bool = True,
     labels: Sequence[str] = LABELS,
+    local: Sequence[int] = (),
+    hidden: Sequence[int] = (),
     resting: str = "Reset",
     positive: float = 0.9,
     regimes: Sequence[str] = ("II", "IV"),
@@ -106,14 +116,15 @@ def make_tables(
     levels |= {name: 0.5 + rising + scatter(0.05) for name in ("precision_excess", "r_min")}
     kv_head = np.arange(HEADS) // (HEADS // groups)
     tables: Tables = {
-        "studies": {"sequences": [sequences]},
+        "studies": {"sequences": [sequences], "provenance": [_describe_layers(layers, local)]},
         "heads": fill(("layer", "head"), (layers, HEADS), kv_head=kv_head),
         "attention_rows": fill(
             BY_HEAD,
             heads,
             query=QUERY,
             n_keys=QUERY + 1,
-            sink_weight=sink_times / (QUERY + 1) * np.exp(scatter(0.02)) * np.array(deeper[:layers])[:, None],
+            sink_attended=~np.isin(np.arange(layers), hidden)[:, None],
+            sink_weight=sink_times / (QUERY + 1) * np.exp(scatter(0.02)) * stretch(deeper, layers)[:, None],
         ),
         "concentration": fill(
             BY_HEAD, heads, query=QUERY, n_keys=100, n_90=np.where(rng.random(heads) < focused, 10, 11)
@@ -133,7 +144,11 @@ def make_tables(
         "cosine_by_distance": fill(("layer", "kv_head"), (layers, groups), distance=1, mean_cosine=neighbours),
         "assumption_similarity": fill(("layer", "kv_head"), (layers, groups), mae=mae),
         "assumption_similarity_by_sequence": fill(
-            BY_GROUP, grouped, mae=mae * np.exp(scatter(0.1, grouped)), floor=floor + scatter(0.01, grouped)
+            BY_GROUP,
+            grouped,
+            mae=mae * np.exp(scatter(0.1, grouped)),
+            gain=gain_in_fit + scatter(0.02, grouped),
+            floor=floor + scatter(0.01, grouped),
         ),
     }
     weights = jackknife(np.array([sink_over_plateau, oscillation, r2]) * (1 + scatter(0.02, (sequences, 3))))
@@ -144,7 +159,10 @@ def make_tables(
     tables["assumption_weights_model"] |= fill(("",), (1,), query=QUERY, heads=layers * HEADS, status=status)
     by_kappa = (len(KAPPAS), 2, sequences + 1)
     within = [jackknife(share + scatter(0.004, (sequences, 2))).T for share in covered]
-    apart = [jackknife(distance + scatter(0.005, (sequences, len(KAPPAS), 2))) for distance in distances]
+    apart = {
+        name: np.moveaxis(jackknife(distance + scatter(0.005, (sequences, len(KAPPAS), 2))), 0, 2)
+        for name, distance in {"upper_distance": upper_distance, "lower_excess": lower_excess}.items()
+    }
     without = np.array([None, *range(sequences)], object)
     tables["coverage_by_sequence"] = fill(
         ("", "", ""),
@@ -155,12 +173,13 @@ def make_tables(
         **dict.fromkeys(("covered", "enveloped"), np.array(within)),
         covered_rows=coverage_rows[0],
         enveloped_rows=coverage_rows[1],
-        upper_distance=np.moveaxis(apart[0], 0, 2),
-        lower_distance=np.moveaxis(apart[1], 0, 2),
+        lower_rows=lower_rows,
+        **apart,
     )
     if over_chance:
         shape = (sequences, 2, 3, N.size)
         over = np.array(list(over_chance.values()))[:, None] + scatter(0.02, shape)
+        over += np.where(np.array(list(over_chance))[:, None] == "auc", 0.0, np.array(above_random)[THIRD_OF_N])
         names, nulls = np.array(list(over_chance), object), np.array(["random_selection", "shuffled_values"], object)
         tables["separability_by_sequence"] = fill(
             ("sequence", "", "", ""),
@@ -174,9 +193,11 @@ def make_tables(
         )
         tables["separability_model"] = {"query": [QUERY], "heads": [layers * HEADS]}
     if shorter is not None:
-        _add_query(tables, "attention_rows", QUERY // 2)
-        _add_query(tables, "head_levels", QUERY // 2, recall=recall.ravel() + shorter)
-    kinds = np.array([[KINDS[letter] for letter in labels[layer % len(labels)]] for layer in range(layers)], object)
+        counts = tables["selection_counts"]
+        k_in = np.round(counts["k_in"] + shorter * counts["n"]).astype(int)
+        _add_query(tables, "attention_rows", QUERY // 2, n_keys=np.full(recall.size, QUERY // 2 + 1))
+        _add_query(tables, "selection_counts", QUERY // 2, k_in=k_in)
+    kinds = np.array([[KINDS[letter] for letter in row] for row in stretch(labels, layers)], object)
     named = np.where(rng.random(heads) < 0.04, "Other", kinds)
     tables["kinds_by_sequence"] = fill(BY_HEAD, heads, query=QUERY, label=named)
     share = np.where(kinds == resting, 0.8, 0.1)
@@ -201,6 +222,17 @@ def make_tables(
     return tables | (_make_effects(recall, worth, gain, loss, rng) if effects else {})
 
 
+def stretch(of_depths: Sequence[Any], layers: int) -> np.ndarray:
+    """What some depths have, for so many layers."""
+    return np.array(of_depths)[np.arange(layers) * len(of_depths) // layers]
+
+
+def _describe_layers(layers: int, local: Sequence[int]) -> str:
+    """The part of the provenance that says which layers see a window."""
+    kinds = ["sliding_attention" if layer in local else "full_attention" for layer in range(layers)]
+    return json.dumps({"inputs": {"model": {"layer_kinds": kinds}}})
+
+
 def _make_counts(sequences: int, layers: int, recall: np.ndarray) -> dict[str, Any]:
     """Counts and cosines of every N: the sum of a head turns from the sink to the last token, sooner in deep layers."""
     shape = (sequences, layers, HEADS, QUERY)
@@ -219,7 +251,7 @@ def _add_query(tables: Tables, name: str, query: int, **changed: Any) -> None:
 def _make_effects(recall: np.ndarray, worth: float, gain: float, loss: float, rng: np.random.Generator) -> Tables:
     """Losses without heads, by the rank of their Recall; by another replacement the reverse; and policies' losses."""
     ranks = recall.argsort(axis=2).argsort(axis=2) / recall.shape[2]
-    zero = loss * (worth * ranks + 0.2 * rng.standard_normal(recall.shape))
+    zero = loss * (1 + worth * ranks + 0.2 * rng.standard_normal(recall.shape))
     both = {"kind": np.array(["zero", "mean"], object)[:, None, None, None], "delta_loss": np.stack([zero, -zero])}
     ablation = fill(("kind", *BY_HEAD), (2, *zero.shape), **both)
     better = np.isin(POLICIES, BETTER)[:, None]

@@ -5,28 +5,42 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
+from dagster_project.analysis.claims.evidence import Sample
 from dagster_project.analysis.claims.facts import FACTS
 from dagster_project.analysis.claims.judging import MEASURES
+from geometry.statistics.depth import build_shapes, measure_change
 from tests.dagster_project.claims.judged import Rows, compute, key, make_twin
 from tests.dagster_project.claims.made_up import make_tables
 
-STEP = {"deeper": (0.1, 0.1, 1.8, 1.8, 1.8, 1.8)}
+LOW, HIGH = 0.1, 1.8
+STEP = {"layers": 12, "deeper": (LOW, LOW, HIGH, HIGH, HIGH, HIGH)}
 SEVERAL = {**STEP, "shorter": 0.2, "labels": ("TTTTOOOO",) * 2 + ("OOOOOOOO",) * 4}
 """A model with facts of several subjects."""
+
+FULL = (5, 11, 17)
+MIXED = {
+    "layers": 18,
+    "local": [layer for layer in range(18) if layer not in FULL],
+    "deeper": [{5: 1.3, 11: 1.2, 17: 1.7}.get(layer, 0.25) for layer in range(18)],
+}
+"""A model whose layers of full attention, of which the last layer is one, rest on the sink."""
 
 MODELS: list[tuple[dict[str, Any], dict[str, str], set[str]]] = [
     (
         SEVERAL,
         {
-            "sink_step": r"rises .* in a step, from 3\.\d*\u00a0% in layers 0 to 1 to 5\d.*\u00a0% in layers 2 to 5 ",
-            "context": "lower than among 32 ",
+            "sink_depth": r"rises with depth, from 2\d\..*\u00a0% in the first half of the layers to 5\d.* in the last "
+            r"\(by .*\), in a step from layer 3 to layer 4\.$",
+            "context": "lower than among 32, at the same N ",
             "retrievers": "^Retrievers are commoner in the first third of the .*",
         },
         set(),
     ),
     (
         {
+            "layers": 12,
             "deeper": STEP["deeper"][::-1],
             "shorter": -0.2,
             "focused": 0.2,
@@ -34,8 +48,8 @@ MODELS: list[tuple[dict[str, Any], dict[str, str], set[str]]] = [
             "labels": ("RRRROOOO",) * 3 + ("OOOOOOOO",) * 3,
         },
         {
-            "sink_step": "falls with depth in a step, .* in layers 0 to 3 ",
-            "context": "higher than among 32 ",
+            "sink_depth": "falls with depth, .*, in a step from layer 7 to layer 8",
+            "context": "higher than among 32, ",
             "focus": r"2\d.*% of the heads|1\d.*% of the heads",
             "sink_and_recall": "have less Recall",
             "resets": "^Reset heads are commoner in the first half of the .* last half",
@@ -44,13 +58,14 @@ MODELS: list[tuple[dict[str, Any], dict[str, str], set[str]]] = [
     ),
     (
         {
-            "deeper": (0.2, 0.6, 1.0, 1.4, 1.8, 2.2),
+            "layers": 12,
+            "deeper": np.linspace(0.1, 2.2, 12),
             "shorter": 0.0,
             "over_chance": {"recall": -0.3, "specificity": 0.1, "auc": 0.1},
             "labels": ("OOOOOOOO",) * 4 + ("MMMMOOOO",) * 2,
         },
         {
-            "sink_step": r"rises with depth by degrees, .* points, .*\)\.$",
+            "sink_depth": r"rises with depth, .* points, [^,]*\)\.$",
             "recall_over_random": "below that of",
             "mixers": "^Mixers are commoner in the last third than in the first third",
         },
@@ -58,26 +73,35 @@ MODELS: list[tuple[dict[str, Any], dict[str, str], set[str]]] = [
     ),
     (  # as much of a step as of a slope
         {
-            "deeper": (0.1, 0.1, 0.54, 1.36, 1.8, 1.8),
+            "layers": 12,
+            "deeper": 1 + 1.5 * (build_shapes(12)[5] + build_shapes(12)[-1]),
             "over_chance": None,
             "slope": 0.0,
             "labels": ["TRMOTRMO"],
         },
-        {"sink_step": "rises with depth, from .*; whether in a step or by degrees is undecided"},
+        {"sink_depth": r"rises with depth, .*\)\.$"},
         {"recall_over_random", "sink_and_recall", "mixers"},
     ),
     (  # as well a step before the sixth layer as after it, and no slope
-        {"deeper": (0.1, 0.1, 0.1, 0.1, 0.1, 0.95, 1.8, 1.8, 1.8, 1.8, 1.8), "layers": 11},
-        {"sink_step": "rises with depth, .*; the place is undecided: in 2 of 8 sequences the largest change is there"},
+        {"deeper": (LOW,) * 5 + (0.95,) + (HIGH,) * 5, "layers": 11},
+        {"sink_depth": r"rises with depth, .*\)\.$"},
         set(),
     ),
     (
         {},
         {"recall_over_random": "above that of as many keys at random", "sink_and_recall": "have more Recall"},
-        {"sink_step", "context"},
+        {"sink_depth", "sink_kinds", "context"},
     ),
-    ({"layers": 3}, {}, {"sink_step"}),
-    ({"sequences": 3, **STEP}, {}, {"sink_step"}),
+    (
+        MIXED,
+        {"sink_kinds": r"is 4\d.*% in layers of full attention and 7\..*% in layers of local attention \(a "},
+        {"sink_depth"},
+    ),
+    ({**MIXED, "local": []}, {}, {"sink_kinds", "sink_depth"}),
+    ({**STEP, "layers": 6}, {}, {"sink_depth"}),  # one of 15 places of two low layers among six
+    ({**STEP, "deeper": (HIGH, LOW, LOW, HIGH, HIGH, HIGH)}, {}, {"sink_depth"}),  # rises after its first layers
+    ({"layers": 3}, {}, {"sink_depth"}),
+    ({"sequences": 3, **STEP}, {}, {"sink_depth"}),
 ]
 """How models differ, words of the sentences of what there is, and what is not there."""
 
@@ -116,19 +140,39 @@ def test_sentences_follow_the_numbers_and_what_is_not_there_is_not_told(
 def test_facts_that_random_weights_show_too_are_not_told() -> None:
     alone, twin = compute(**SEVERAL), make_twin(compute(**STEP, focused=0.2, seed=1))
     beside = compute(twin, **SEVERAL)
-    assert {"sink_step", "focus"} <= set(tell(alone))
-    assert "sink_step" not in tell(beside)
+    assert {"sink_depth", "focus"} <= set(tell(alone))
+    assert "sink_depth" not in tell(beside)
     assert "focus" in tell(beside)
     effects = [key(rows["facts"], "fact")["focus"]["effect"] for rows in (alone, beside)]
     assert effects[0] > effects[1] > 0
 
 
+def test_without_random_weights_only_associations_within_layers_are_told() -> None:
+    rows = compute(None, **SEVERAL)
+    assert set(tell(rows)) == {"sink_and_recall"}
+    assert {row["effect"] for row in rows["facts"] if row["fact"] != "sink_and_recall"} == {None}
+
+
+def test_a_change_over_layers_is_not_told_of_shuffled_ones() -> None:
+    """Of profiles that differ between layers; an interval at the place of the step alone tells most of them."""
+    rng, told, told_before = np.random.default_rng(0), 0, 0
+    for trial in range(40):
+        profiles = rng.standard_normal(12) + 0.1 * rng.standard_normal((8, 12))
+        change = measure_change(profiles, np.ones(12, np.bool_), seed=trial)
+        sample = Sample(change.last_half - change.first_half, 12, arranged=change.by_depth)
+        told += sample.compare(0.0, above=True).p <= 0.05
+        place = int(np.abs(build_shapes(12)[:-1] @ profiles.mean(axis=0)).argmax()) + 1
+        heights = profiles[:, place:].mean(axis=1) - profiles[:, :place].mean(axis=1)
+        told_before += stats.ttest_1samp(heights, 0).pvalue <= 0.05
+    assert told <= 5
+    assert told_before > 30
+
+
 def test_profiles_are_means_by_layer() -> None:
     tables = make_tables(**SEVERAL)
     rows = key(compute(**SEVERAL)["layer_profiles"], "quantity", "layer")
-    weights = np.asarray(tables["attention_rows"]["sink_weight"]).reshape(2, 8, 6, 8)[0]  # of the last query
-    for layer in range(6):
+    weights = np.asarray(tables["attention_rows"]["sink_weight"]).reshape(2, 8, 12, 8)[0]  # of the last query
+    for layer in range(12):
         row = rows["sink_weight", layer]
         assert row["value"] == pytest.approx(weights[:, layer].mean())
         assert row["value_low"] < row["value"] < row["value_high"]
-        assert row["is_after_step"] is (layer >= 2)
