@@ -20,7 +20,7 @@ from benchmarks.measure import Benchmark, Contender, Result, alternate, compare,
 from geometry import SelectionCounts, concentration, list_derived, selection_counts, selection_profile
 from geometry.bounds.scale_free import scale_free_lower_bounds
 
-HEADS, KV_HEADS = 6, 2
+HEADS, KV_HEADS = 12, 1
 """Query heads and KV heads of a layer whose heads are measured together."""
 
 KAPPAS = (0.005, 0.05, 0.5, 5.0, 50.0)
@@ -58,8 +58,8 @@ def _compare_layer(name: str, weights: F32, values: F32, *, repeats: int) -> lis
     grouped, states = weights.reshape(len(values), -1, n), values[:, None]
     norms, product, head_dim = np.linalg.norm(states, axis=-1), make_product(values[0]), values.shape[-1]
     contenders: dict[str, tuple[str, float, Contender]] = {
-        "counts": ("counts and radii", 1.6, lambda: selection_counts(grouped, states)),
-        "profile": ("everything, one κ", 3.0, lambda: selection_profile(grouped, states)),
+        "counts": ("counts and radii", 0.8 if head_dim <= 64 else 0.5, lambda: selection_counts(grouped, states)),
+        "profile": ("everything, one κ", 1.4 if head_dim <= 64 else 0.9, lambda: selection_profile(grouped, states)),
         "kappas": ("everything, five κ", 5.0, lambda: selection_profile(grouped, states, kappas=KAPPAS)),
         "scale_free": ("scale-free bounds", 1.0, lambda: scale_free_lower_bounds(grouped, norms, head_dim)),
     }

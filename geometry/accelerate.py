@@ -45,6 +45,15 @@ def compile_row_kernel(function: Callable[P, R]) -> Callable[P, R]:
     return decorated
 
 
+def compile_inline_kernel(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a part of a kernel that is called for every row: as ``compile_row_kernel``, inlined into its callers.
+
+    To pass a tuple of arrays copies dozens of numbers.
+    """
+    decorated: Callable[P, R] = numba.njit(**_BORROWING, forceinline=True)(function)
+    return decorated
+
+
 def compile_sum_kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a kernel of float64 sums whose last digits do not matter: as ``compile_kernel``, with vectorised sums.
 

@@ -17,14 +17,14 @@ COMMENT = "sum of the cosines with sink and last token"
 FIELD = f"""    cos_sum: Annotated[F64, Quantity(meaning="{COMMENT}", unit="cosine", axes=BY_N,
         low=-2.0, high=2.0, slack=1e-6, missing="if one of the cosines is missing")]
 """
-LINE = "    out.a_0[row] = head.alpha[head.sink] * head.norm[head.sink] if row >= head.sink else np.nan\n"
+LINE = "    out.a_0[row] = head.alpha[0] * lengths[0] if row >= head.sink else np.nan\n"
 CLAIM = """CLAIMS = (
     Claim("valleys_hold", "Table 2", "Δ > 0 in valleys", (Part("margin_positive_in_valleys", ">"),),
         "valleys hold", "valleys do not hold", "regimes"),
 """
 STEPS = {
     "geometry/quantities.py": ("    a_0: Annotated[\n", FIELD + "    a_0: Annotated[\n"),
-    "geometry/selection/head_kernels.py": (LINE, f"{LINE}    out.cos_sum[row] = {SUM}\n"),
+    "geometry/selection/host.py": (LINE, f"{LINE}    out.cos_sum[row] = {SUM}\n"),
     "dagster_project/analysis/metrics_store.py": ("METRICS_VERSION = ", "METRICS_VERSION = 1000 + "),
     "dagster_project/analysis/claims/regimes.py": ("CLAIMS = (\n", CLAIM),
 }

@@ -2,7 +2,7 @@
 
 Holds the margins Δ and Δ_0, the breadth B, and the resulting bounds for any κ, in float64 NumPy; SQL macros compute the
 same bounds. What does not belong here: their sums over sequences (``geometry.bounds.lower_kernels``), the ingredients
-and the upper bounds (``geometry.selection.bound_kernels``), and the bound without κ (``geometry.bounds.scale_free``).
+and the upper bounds (``geometry.selection.upper_bounds``), and the bound without κ (``geometry.bounds.scale_free``).
 
 Results have the shape that the arrays of ``Ingredients`` broadcast to.
 """

@@ -2,7 +2,7 @@
 
 Holds the comparison of each bound with the mean of the quantity that it bounds, and the changes of one parameter at a
 time. What does not belong here: drawing heads (``geometry.assumptions.assumed``), the bounds themselves
-(``geometry.bounds.lower``, ``geometry.bounds.scale_free``, ``geometry.selection.bound_kernels``), and the choice of a
+(``geometry.bounds.lower``, ``geometry.bounds.scale_free``, ``geometry.selection.upper_bounds``), and the choice of a
 grid of parameters.
 
 ``compare_bounds`` and ``measure_parameter_effects`` return rows: a list of dicts from column to value, None for missing

@@ -2,7 +2,7 @@
 
 Holds the bound for every N of a head, which depends only on a = ‖α v‖ and the dimension. Its statement, assumptions and
 proof are in ``scale_free.md`` in the same directory. The bounds printed in the paper are in ``geometry.bounds.lower``
-and ``geometry.selection.bound_kernels``; ``geometry.bounds.monte_carlo`` tests how often each holds.
+and ``geometry.selection.upper_bounds``; ``geometry.bounds.monte_carlo`` tests how often each holds.
 
 Letters of the proof: for one N, A is the sum of a² over the selected keys and A_i = A − a_i². A key j left out *passes*
 a selected key i if X_ij = D_j − D_i ≤ 0. X_ij = U_i + V_j, where only selected keys enter U_i, and τ is the level that

@@ -16,7 +16,7 @@ from geometry.accelerate import compile_kernel
 from geometry.arrays import F64, I32, Floats
 from geometry.inputs import check_heads, convert_array, convert_dtype, reject_masked
 from geometry.quantities import ROLES, Concentration
-from geometry.selection.host import length, scale_states
+from geometry.selection.keys import length, scale_states
 
 SHARES = ((1, 2), (9, 10), (99, 100))
 """Numerators and denominators of the shares of ``n_50``, ``n_90`` and ``n_99``."""

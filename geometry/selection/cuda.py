@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geometry.quantities import BY_KAPPA, BY_N, SelectionProfile, list_declared
-from geometry.selection import kernels
-from geometry.selection.bound_kernels import DENSITY_0, XI_STAR
+from geometry.selection.keys import error_slope
+from geometry.selection.upper_bounds import DENSITY_0, XI_STAR
 
 COUNTS = tuple(name for name, quantity in list_declared(SelectionProfile, BY_N).items() if quantity.dtype == "int32")
 """Names of the counts of a profile, in the order in which ``profile_rows`` stores them."""
@@ -381,7 +381,7 @@ def _read(keys: Keys, first: int, products: Tensor, steepness: Tensor, out: Resu
         n,
         d,
         steepness.shape[-1],
-        slope=kernels.error_slope(d, UNIT_ROUNDOFF),
+        slope=error_slope(d, UNIT_ROUNDOFF),
         bend=error_bend(d),
         block=ROW_BLOCK,
         components=_round_to_power_of_two(d),

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 from geometry.quantities import BY_N, MODEL_UNITS, SelectionProfile, list_declared
-from geometry.selection import bound_kernels as bounds
+from geometry.selection import upper_bounds as bounds
 
 SMALLEST_NORM = tl.constexpr(2.0**-465)
 """Smaller norms are replaced by this in error bounds, because their squares underflow."""

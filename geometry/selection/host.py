@@ -1,24 +1,34 @@
-"""The profile of one head on the CPU: order of the keys, factors of their energies, memory for the compiled passes.
+"""Counts and profiles of heads that share value states, on the CPU, from what the Gram scan finds of them.
 
-Computes the arrays of ``SelectionProfile`` from the weights and value states of a head with NumPy and the compiled
-kernels. What does not belong here: checks of the input (``geometry.selection.profile``), and other devices
-(``geometry.selection.cuda``).
+Letters as in ``geometry.selection.scan``. What does not belong here: checks of the input
+(``geometry.selection.profile``), and other devices (``geometry.selection.cuda``).
 """
 
-import math
-from collections.abc import Mapping
-from itertools import accumulate
+from collections import namedtuple
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from geometry.accelerate import compile_kernel, compile_row_kernel, widen_vectors
-from geometry.arrays import F32, F64, I64, Floats
-from geometry.quantities import MODEL_UNITS, SelectionProfile, list_declared
-from geometry.selection import kernels
-from geometry.selection.head_kernels import TILE_ROWS, Counts, Profile, Room, count_head, profile_head
-from geometry.selection.kernels import Head, inner
+from geometry.accelerate import compile_inline_kernel, compile_row_kernel, compile_row_sum_kernel
+from geometry.arrays import F64, I32, Floats
+from geometry.quantities import BY_KAPPA, BY_N, MODEL_UNITS, SelectionCounts, SelectionProfile, list_declared
+from geometry.selection.keys import distance, inner
+from geometry.selection.scan import (
+    HIDDEN,
+    Head,
+    Keys,
+    Room,
+    Rows,
+    Space,
+    arrange,
+    conclude,
+    count_together,
+    make_space,
+    scan_heads,
+)
+from geometry.selection.upper_bounds import Steepness, combine, compute_steepness, gather_ingredients, refine
 
 Arrays = Mapping[str, NDArray[Any]]
 """The arrays of a profile by their names."""
@@ -26,242 +36,199 @@ Arrays = Mapping[str, NDArray[Any]]
 LENGTHS = frozenset(name for name, made in list_declared(SelectionProfile).items() if made.unit == MODEL_UNITS)
 """Names of the arrays in the unit of the value states."""
 
+CURVES = tuple(sorted([*list_declared(SelectionProfile, BY_N), *list_declared(SelectionProfile, BY_KAPPA)]))
+"""The declared arrays of a profile with one number per N, or per κ and N.
 
-PAGE = 1024
-"""Numbers of float32 on a memory page."""
+Sorted, so that kernels in the cache of the compiler, which know the arrays by their places, fit any order of the
+declarations.
+"""
 
-MORE_TERMS = 4
-"""Roundings of an inner product besides those of its terms and of the rows of a tile."""
-
-
-class Keys(NamedTuple):
-    """The value states of some positions, in order of position, which the query heads of one KV group share."""
-
-    states: Floats
-    """Value states times 2^−exponent, (n, d)."""
-    exponent: int
-    norm: F64
-    """‖v‖, (n,), times 2^−exponent."""
-    unit: F32
-    """v/‖v‖, (n, d); 0 where v = 0."""
-
-    def select(self, part: slice) -> "Keys":
-        """Those of some positions."""
-        return Keys(self.states[part], self.exponent, self.norm[part], self.unit[part])
+Profile: Any = namedtuple("Profile", CURVES)  # type: ignore[misc]  # noqa: PYI024
+"""Outputs of ``fill_profile``: the arrays of ``CURVES``, (n − 1,) or (κ, n − 1)."""
 
 
-def prepare_keys(values: Floats) -> Keys:
-    """Norms and directions of value states, (n, d)."""
-    states, exponent = scale_states(values)
-    norm, unit = np.empty(len(states)), np.empty(states.shape, np.float32)
-    measure(states, norm, unit)
-    return Keys(states, exponent, norm, unit)
+def make_arrays(result: type[SelectionCounts], lead: tuple[int, ...], n: int, kappas: int) -> dict[str, NDArray[Any]]:
+    """Memory for the arrays of heads (…) with n keys."""
+    lengths, made = {"kappa": kappas, "n": n - 1}, {}
+    for name, quantity in list_declared(result).items():
+        shape = (*lead, *(lengths[axis] for axis in quantity.axes if axis in lengths))
+        made[name] = np.empty(shape, np.int32 if quantity.dtype == "int32" else np.float64)
+    return made
 
 
-def arrange(weights: Floats, keys: Keys, *, sink: bool) -> Head:
-    """Sort the keys of a head by their weights, (n,), and compute what the energies follow from."""
-    order, (n, d) = sort_keys(weights), keys.states.shape
-    alpha, norm, states = np.empty(n), np.empty(n), np.empty_like(keys.states)
-    columns, a, least, along = allocate((d, pad(n)), *[(pad(n),)] * 3)
-    place, last, factor, ties = fill_head(
-        order,
-        weights,
-        keys.states,
-        keys.norm,
-        keys.unit,
-        kernels.FLOOR,
-        sink,
-        alpha,
-        norm,
-        states,
-        columns,
-        a,
-        least,
-        along,
-    )
-    return Head(
-        alpha=alpha,
-        states=states,
-        norm=norm,
-        order=order,
-        unit=keys.unit,
-        columns=columns,
-        a=a,
-        least=least,
-        along=along,
-        twins=find_twins(alpha, states) if ties else order[:0],
-        sink=place,
-        last=last,
-        exponent=keys.exponent,
-        factor=factor,
-        slope=np.float32(kernels.error_slope(d + TILE_ROWS + MORE_TERMS)),
-        bend=np.float32(kernels.ERROR_BEND),
-        trifle=np.float32(kernels.TRIFLE),
-    )
+class Counts(NamedTuple):
+    """Outputs of ``fill_counts`` for all N, (n − 1,) each."""
+
+    k_in: I32
+    k_out: I32
+    r_min: F64
+    r_max: F64
 
 
-@compile_kernel
-def fill_head(
-    order: I64,
-    weights: Floats,
-    states: Floats,
-    norms: F64,
-    unit: F32,
-    floor: float,
-    sink: bool,
-    alpha: F64,
-    norm: F64,
-    ordered_states: Floats,
-    columns: F32,
-    a: F32,
-    least: F32,
-    along: F32,
-) -> tuple[int, int, float, bool]:
-    """Fill the arrays of ``Head`` of these names; returns its sink, last and factor, and whether weights are equal."""
-    place, last, ties, factor = order.size, 0, False, 2.0 ** (kernels.LIFT - math.frexp(norms.max())[1])
-    a[:], least[:], along[:] = 0.0, 0.0, 0.0
-    for key in range(order.size):
-        at = order[key]
-        place = key if sink and at == 0 else place
-        last = key if at == order.size - 1 else last
-        alpha[key], norm[key] = weights[at], norms[at]
-        ties = ties or (key > 0 and alpha[key] == alpha[key - 1] > 0.0)
-        lifted = factor * alpha[key] * norm[key]
-        a[key], least[key] = lifted, max(lifted, floor) if lifted > 0.0 else 0.0
-        for k in range(states.shape[1]):
-            ordered_states[key, k] = states[at, k]
-    transpose(order, unit, columns)
-    if sink:
-        multiply(a[place], unit, columns, along)
-    return place, last, factor, ties
+def list_parts(keys: Keys, heads: int) -> list[slice]:
+    """Parts of some heads that are scanned together."""
+    together = 1 if keys.cosines.size else count_together(len(keys.norm))
+    return [slice(first, first + together) for first in range(0, heads, together)]
+
+
+def iterate_counts(weights: Floats, keys: Keys, room: Room) -> Iterator[Counts]:
+    """Counts and radii of heads that share value states; weights (head, n)."""
+    for part in list_parts(keys, len(weights)):
+        heads = [arrange(of_head, keys, sink=False) for of_head in weights[part]]
+        for head, rows in zip(heads, scan_heads(keys, heads, (), room), strict=True):
+            out = Counts(*np.empty((2, len(head.a) - 1), np.int32), *np.empty((2, len(head.a) - 1)))
+            fill_counts(head, keys, rows, make_space(len(head.a)), np.zeros(keys.states.shape[1]), out)
+            yield out
+
+
+def iterate_profiles(
+    weights: Floats, keys: Keys, room: Room, *, kappas: F64, unit: float, sink: bool
+) -> Iterator[tuple[Head, Any]]:
+    """The heads as arranged, and their ``Profile``; weights (head, n), unit: from ``choose_unit``."""
+    n, d = keys.states.shape
+    for part in list_parts(keys, len(weights)):
+        heads, outs, steepness = [], [], []
+        for of_head in weights[part]:
+            head = arrange(of_head, keys, sink=sink)
+            arrays = make_arrays(SelectionProfile, (), n, len(kappas))
+            out: Any = Profile(*(arrays[name] for name in CURVES))
+            ordered = (head.alpha * keys.norm)[head.order]
+            gather_ingredients(ordered, head.sink, out.s_in, out.a_min_in, out.a_max_in, out.a_max_out)
+            breadth = (out.a_max_in + out.a_max_out + out.s_in) * unit
+            heads.append(head)
+            outs.append(out)
+            steepness.append(compute_steepness(kappas, breadth, d, head.factor))
+        found = scan_heads(keys, heads, steepness, room)
+        for head, rows, of, out in zip(heads, found, steepness, outs, strict=True):
+            sums, directions = np.zeros((3, d)), find_directions(head, keys)
+            fill_profile(head, keys, rows, of, make_space(n), sums, directions, out)
+            yield head, out
+
+
+@compile_row_sum_kernel
+def add_key(weight: float, state: Floats, s: F64) -> None:
+    """Add a weighted value state, (d,), to a sum."""
+    for k in range(s.size):
+        s[k] += weight * np.float64(state[k])
 
 
 @compile_row_kernel
-def multiply(weight: np.float32, unit: F32, columns: F32, along: F32) -> None:
-    """Add the inner products of the first vector, times a weight, with columns (d, w) to ``along``, (w,)."""
-    widen_vectors()
-    for k in range(columns.shape[0]):
-        part = weight * unit[0, k]
-        for key in range(along.size):
-            along[key] += part * columns[k, key]
+def fill_counts(head: Head, keys: Keys, rows: Rows, space: Space, s: F64, out: Counts) -> None:
+    """K_in, K_out and the radii (eq. 19-20) for every N of a head; s: zeros, (d,)."""
+    zeros, selected_zeros = count_zeros(head.a), 0
+    for row in range(head.a.size - 1):
+        key = head.order[row]
+        add_key(head.alpha[key], keys.states[key], s)
+        selected_zeros += int(head.a[key] == 0.0)
+        fill_row(row, zeros, selected_zeros, s, head, keys, rows, space, out.k_in, out.k_out, out.r_min, out.r_max)
 
 
 @compile_row_kernel
-def transpose(order: I64, unit: F32, columns: F32) -> None:
-    """Fill ``columns``, (d, w), with vectors (n, d) in another order, and with 0 from n on.
+def count_zeros(a: F64) -> int:
+    """How many numbers are 0."""
+    count = 0
+    for number in a:
+        count += int(number == 0.0)
+    return count
 
-    A few vectors at a time, so that both arrays stay in the cache.
+
+@compile_inline_kernel
+def fill_row(
+    row: int, zeros: int, selected_zeros: int, s: F64, head: Head, keys: Keys, rows: Rows, space: Space,
+    k_in: I32, k_out: I32, r_min: F64, r_max: F64,
+) -> None:  # fmt: skip
+    """Fill the counts and the radii of a row, N = row + 1; parameters as for ``conclude``."""
+    found = conclude(row, zeros, selected_zeros, s, head, keys, rows, space, False)
+    k_in[row], k_out[row] = found[0], found[1]
+    r_min[row] = distance(s, head.alpha, keys.states, found[2])
+    r_max[row] = distance(s, head.alpha, keys.states, found[3])
+
+
+@compile_row_kernel
+def fill_profile(
+    head: Head, keys: Keys, rows: Rows, steepness: Steepness, space: Space, sums: F64, directions: F64, out: Any
+) -> None:
+    """The arrays of ``Profile`` for every N but those of ``gather_ingredients``.
+
+    sums: s_N, and without the sink's and the last token's parts, 0 at first, (3, d); directions: from
+    ``find_directions``.
     """
-    n, whole = order.size, order.size // kernels.LANES * kernels.LANES
-    for first in range(0, whole, kernels.LANES):
-        for k in range(columns.shape[0]):
-            for key in range(kernels.LANES):
-                columns[k, first + key] = unit[order[first + key], k]
-    for k in range(columns.shape[0]):
-        for key in range(whole, columns.shape[1]):
-            columns[k, key] = unit[order[key], k] if key < n else np.float32(0.0)
+    zeros, selected_zeros, states, n = count_zeros(head.a), 0, keys.states, head.a.size
+    s, rest, but_last = sums[0], sums[1], sums[2]
+    for row in range(n - 1):
+        key = head.order[row]
+        weight = head.alpha[key]
+        add_key(weight, states[key], s)
+        add_key(0.0 if row == head.sink else weight, states[key], rest)
+        add_key(0.0 if key == n - 1 else weight, states[key], but_last)
+        selected_zeros += int(head.a[key] == 0.0)
+        fill_row(row, zeros, selected_zeros, s, head, keys, rows, space, out.k_in, out.k_out, out.r_min, out.r_max)
+        fill_directions(row, s, rest, but_last, directions, head, keys.norm, out)
+        out.rho_out[row] = np.nan if row == 0 == head.sink else min(rows.closest[row], np.float32(1.0))
+        if out.precision_upper.shape[0]:
+            early = conclude(row, zeros, selected_zeros, rest, head, keys, rows, space, True)[0]
+            fill_upper_bounds(row, row + 1 - early, rest, head, states, rows, steepness, space, out)
 
 
-def find_twins(alpha: F64, states: Floats) -> I64:
-    """For each key the first key of the same weight and value state, (n,); empty if no two keys are equal."""
-    keys, first = np.arange(alpha.size), dict[tuple[float, bytes], int]()
-    equal = (alpha[1:] == alpha[:-1]) & (alpha[1:] > 0)
-    for key in np.flatnonzero(np.append(equal, False) | np.append(False, equal)).tolist():
-        keys[key] = first.setdefault((alpha[key], (states[key] + 0.0).tobytes()), key)
-    return keys if (np.diff(keys) != 1).any() else keys[:0]
+@compile_inline_kernel
+def fill_upper_bounds(
+    row: int, late: int, rest: F64, head: Head, states: Floats, rows: Rows, steepness: Steepness, space: Space, out: Any
+) -> None:
+    """The upper bounds of a row, N = row + 1, for every κ; late: the number of late keys."""
+    exists, final = steepness.breadth[row] > 0.0, True
+    for k in range(out.precision_upper.shape[0]):
+        final = final and rows.between[k, row] == 0 and rows.early[k, row] == row + 1 - late
+        bounds = combine(row + 1, late, rows.total[k, row], np.float64(rows.best[k, row]))
+        out.precision_upper[k, row], out.recall_upper[k, row] = bounds if exists else (np.nan, np.nan)
+    if exists and not final:
+        for key in range(head.a.size):
+            along = head.factor * inner(rest, states[key])
+            space.g[key] = head.a[key] * head.a[key] - 2.0 * head.factor * head.alpha[key] * along
+            space.left[key] = np.float32(HIDDEN if head.rank[key] > row else 0.0)
+        refine(row, late, space.g, space.left, steepness, out.precision_upper, out.recall_upper)
 
 
-def sort_keys(weights: Floats) -> I64:
-    """The keys in order of falling weight, ties in order of position, (…, n).
+def find_directions(head: Head, keys: Keys) -> F64:
+    """s_n, and the directions of the sink and of the last token, (3, d); 0 where there is no direction."""
+    n, d = keys.states.shape
+    found = np.zeros((3, d))
+    sum_keys(head, keys, found[0])
+    for index, key in enumerate((0, n - 1), start=1):
+        if keys.norm[key] > 0 and (key or head.sink < n):
+            found[index] = keys.states[key] / keys.norm[key]
+    return found
 
-    The bits of float32 numbers that are not negative are ordered as the numbers are, and whole numbers are sorted
-    fastest.
+
+@compile_row_kernel
+def sum_keys(head: Head, keys: Keys, s: F64) -> None:
+    """Add all weighted value states to s, (d,), in the order of their weights."""
+    for key in head.order:
+        add_key(head.alpha[key], keys.states[key], s)
+
+
+@compile_row_sum_kernel
+def fill_directions(
+    row: int, s: F64, rest: F64, but_last: F64, directions: F64, head: Head, lengths: F64, out: Any
+) -> None:
+    """‖s_N‖ with and without its parts, ‖s_n − 2 s_N‖ and cosines with the sink and the last token (§4.2), and a_0.
+
+    s, rest, but_last: s_N, and without the sink's and the last token's parts, (d,); directions: from
+    ``find_directions``; lengths: ‖v‖, (n,). NaN where a quantity does not exist.
     """
-    if weights.dtype != np.float32:
-        return np.argsort(-weights, kind="stable")
-    bits = np.arange(weights.shape[-1]) - ((weights + np.float32(0)).view(np.int32).astype(np.int64) << 32)
-    bits.sort()
-    return bits & 0xFFFFFFFF
-
-
-def allocate(*shapes: tuple[int, ...]) -> list[F32]:
-    """Arrays that begin at a memory page each.
-
-    Instructions on many numbers at once take twice as long across the ends of cache lines. Loads wait for stores before
-    them to addresses that differ by a multiple of the page, which places equal within the page avoid.
-    """
-    sizes = [math.prod(shape) for shape in shapes]
-    starts = list(accumulate((-(-size // PAGE) * PAGE for size in sizes), initial=0))
-    room = np.empty(starts[-1] + PAGE, np.float32)
-    room = room[-room.ctypes.data // room.itemsize % PAGE :]
-    return [room[at : at + size].reshape(shape) for at, size, shape in zip(starts, sizes, shapes, strict=False)]
-
-
-def scale_states(states: Floats) -> tuple[Floats, int]:
-    """Scale float64 value states to the middle of their range: states, and the exponent removed.
-
-    Squares of float32 numbers stay in the range of float64.
-    """
-    if states.dtype == np.float32:
-        return np.ascontiguousarray(states), 0
-    size = int(np.frexp(max(float(states.max()), -float(states.min())))[1])
-    return np.ldexp(states.astype(np.float64), -size), size
-
-
-@compile_kernel
-def length(vector: Floats) -> float:
-    """‖vector‖ of a vector (d,), accurate even if the squares of its components underflow; they must not overflow."""
-    square = inner(vector, vector)
-    if square > 1e-200:
-        return float(np.sqrt(square))
-    largest = 0.0
-    for k in range(vector.size):
-        largest = max(largest, np.abs(np.float64(vector[k])))
-    square = 0.0
-    if largest > 0.0:
-        for k in range(vector.size):
-            square += (np.float64(vector[k]) / largest) ** 2
-    return float(largest * np.sqrt(square))
-
-
-@compile_kernel
-def measure(states: Floats, norm: F64, unit: F32) -> None:
-    """‖v‖ and v/‖v‖ of every value state; outputs (n,) and (n, d)."""
-    for key in range(states.shape[0]):
-        norm[key] = length(states[key])
-        inverse = 1.0 / norm[key] if norm[key] > 0.0 else 0.0
-        for k in range(states.shape[1]):
-            unit[key, k] = states[key, k] * inverse
-
-
-def make_room(n: int, head_dim: int) -> Room:
-    """Memory for the tiles of heads with n keys."""
-    width, rows = pad(n), 1 + min(TILE_ROWS, n - 1)
-    left, tile, low, high, reached, nothing = allocate((rows, head_dim), (rows, width), *[(width,)] * 4)
-    nothing[:] = 0
-    return Room(left, tile, low, high, reached, nothing, *np.empty((3, head_dim)))
-
-
-def pad(n: int) -> int:
-    """The number of keys of a padded array."""
-    return -(-n // kernels.LANES) * kernels.LANES
-
-
-def fill_head_counts(weights: Floats, keys: Keys, room: Room, out: Counts) -> None:
-    """Fill the arrays of ``Counts``, (n − 1,) each; weights (n,)."""
-    count_head(arrange(weights, keys, sink=False), room, out)
-
-
-def fill_head_profile(
-    weights: Floats, keys: Keys, room: Room, out: Profile, *, kappas: F64, unit: float, sink: bool
-) -> Head:
-    """Fill the arrays of ``Profile`` for one head, and return its keys as arranged; weights (n,).
-
-    out: arrays (n − 1,) or (κ, n − 1), NaN where a quantity does not exist; unit: as for ``profile_head``.
-    """
-    head = arrange(weights, keys, sink=sink)
-    profile_head(head, kappas, unit, room, out)
-    return head
+    square, of_rest, of_last, apart, along_sink, along_last = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    for k in range(s.size):
+        square += s[k] * s[k]
+        of_rest += rest[k] * rest[k]
+        of_last += but_last[k] * but_last[k]
+        apart += (directions[0, k] - 2.0 * s[k]) ** 2
+        along_sink += s[k] * directions[1, k]
+        along_last += s[k] * directions[2, k]
+    norm, has_sink = np.sqrt(square), head.sink < lengths.size
+    out.norm_s[row], out.norm_s_without_last[row], out.distance_rest[row] = norm, np.sqrt(of_last), np.sqrt(apart)
+    out.norm_s_without_sink[row] = np.sqrt(of_rest) if has_sink else np.nan
+    out.cos_last[row] = along_last / norm if norm * lengths[lengths.size - 1] > 0.0 else np.nan
+    out.cos_sink[row] = along_sink / norm if has_sink and norm * lengths[0] > 0.0 else np.nan
+    out.a_0[row] = head.alpha[0] * lengths[0] if row >= head.sink else np.nan
 
 
 def choose_unit(scale: str, value_scale: float, exponent: int) -> float:

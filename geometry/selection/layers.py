@@ -16,17 +16,12 @@ from geometry.assumptions.similarity import cosines_with_one, mean_cosines, summ
 from geometry.bounds.scale_free import bound_ordered, scale_free_lower_bounds
 from geometry.grids import quantile_over_ln_n
 from geometry.inputs import check_heads
-from geometry.quantities import SELECTION, ScaleFreeBounds, SelectionProfile, list_declared
+from geometry.quantities import SELECTION, ScaleFreeBounds, list_declared
 from geometry.selection.concentration import concentration, estimate_concentration_bytes
-from geometry.selection.head_kernels import CURVES, Profile
-from geometry.selection.host import Keys, choose_unit, fill_head_profile, make_room, prepare_keys
+from geometry.selection.host import CURVES, choose_unit, iterate_profiles
 from geometry.selection.parts import output_parts
-from geometry.selection.profile import (
-    Scale,
-    estimate_scratch_bytes,
-    make_arrays,
-    selection_profile,
-)
+from geometry.selection.profile import Scale, estimate_scratch_bytes, selection_profile
+from geometry.selection.scan import Keys, make_room, prepare_keys
 from geometry.threads import one_blas_thread
 
 Out = Mapping[str, NDArray[Any]]
@@ -50,7 +45,7 @@ def measure_layer(
     Parameters
     ----------
     weights
-        Weights of each query, float32 (head, key); one at a time is in memory if they are read when they are asked for.
+        Weights of each query, float32 (head, key); those of all queries are in memory.
     values
         Value states, float32 (kv_head, key, head_dim). Query head h reads KV head h // (head / kv_head).
     first_keys
@@ -71,19 +66,25 @@ def measure_layer(
     _check_queries(first_keys, queries, values.shape[1])
     seen = [slice(int(first), query + 1) for first, query in zip(first_keys, queries, strict=True)]
     _fill_positions(values, seen, out)
-    shared = None if device else [prepare_keys(states) for states in values]
+    settings: dict[str, Any] = {"kappas": kappas, "scale": scale}
+    asked: list[tuple[F32, slice, Out]] = []
     for index, (keys, of_query) in enumerate(zip(seen, weights, strict=True)):
         _check_heads(of_query, values)
         grouped, states = of_query.reshape(len(values), -1, of_query.shape[-1])[..., keys], values[:, None, keys]
-        target = {name: array[index, ...] for name, array in out.items() if SELECTION[name].axes[0] == "query"}
-        settings: dict[str, Any] = {"kappas": kappas, "scale": scale, "sink": keys.start == 0}
-        if keys.stop - keys.start < 2:
-            pass  # nothing is left out
-        elif shared is None:
-            _store_profiles(grouped, states, target, settings | {"device": device})
-        else:
+        target: Out = {name: array[index, ...] for name, array in out.items() if SELECTION[name].axes[0] == "query"}
+        if keys.stop - keys.start >= 2:  # otherwise nothing is left out
             check_heads(grouped, states)
-            _fill_profiles(grouped, [of_head.select(keys) for of_head in shared], target, **settings)
+        asked.append((grouped, keys, target))
+    for kv_head, states in enumerate(() if device else values):
+        shared = prepare_keys(states)
+        for grouped, keys, target in asked:
+            if keys.stop - keys.start >= 2:
+                head = kv_head * grouped.shape[1]
+                _fill_profiles(grouped[kv_head], shared.select(keys), target, head, sink=keys.start == 0, **settings)
+    for grouped, keys, target in asked:
+        states = values[:, None, keys]
+        if keys.stop - keys.start >= 2 and device:
+            _store_profiles(grouped, states, target, settings | {"sink": keys.start == 0, "device": device})
         _fill_totals(grouped, states, target, sink=keys.start == 0)
 
 
@@ -124,19 +125,16 @@ def _fill_positions(values: F32, seen: Sequence[slice], out: Out) -> None:
 
 
 def _fill_profiles(
-    weights: F32, keys: Sequence[Keys], out: Out, *, kappas: Sequence[float], scale: Scale, sink: bool
+    weights: F32, keys: Keys, out: Out, head: int, *, kappas: Sequence[float], scale: Scale, sink: bool
 ) -> None:
-    """Fill the arrays with a number per N for one query; weights (kv_head, group, n), keys of each KV head."""
-    n, d = keys[0].states.shape
-    arrays, room, head = make_arrays(SelectionProfile, (), n, len(kappas)), make_room(n, d), 0
-    rows, steepness = Profile(*(arrays[name] for name in CURVES)), np.asarray(kappas, np.float64)
-    for of_group, of_keys in zip(weights, keys, strict=True):
-        unit = choose_unit(scale, float(np.median(of_keys.norm[int(sink) :])), of_keys.exponent)
-        for of_head in of_group:
-            arranged = fill_head_profile(of_head, of_keys, room, rows, kappas=steepness, unit=unit, sink=sink)
-            bounds = bound_ordered(arranged.alpha * arranged.norm, d)
-            _store({name: arrays[name] for name in CURVES} | _name_scale_free(bounds), out, head)
-            head += 1
+    """Fill the arrays with a number per N for the heads of a KV group, from ``head`` on; weights (group, n)."""
+    n, d = keys.states.shape
+    unit = choose_unit(scale, float(np.median(keys.norm[int(sink) :])), keys.exponent)
+    steepness = np.asarray(kappas, np.float64)
+    found = iterate_profiles(weights, keys, make_room(n), kappas=steepness, unit=unit, sink=sink)
+    for index, (arranged, curves) in enumerate(found):
+        bounds = bound_ordered((arranged.alpha * keys.norm)[arranged.order], d)
+        _store(curves._asdict() | _name_scale_free(bounds), out, head + index)
 
 
 def _store_profiles(weights: F32, states: F32, out: Out, settings: Mapping[str, Any]) -> None:
@@ -170,25 +168,24 @@ def _fill_totals(weights: F32, states: F32, out: Out, *, sink: bool) -> None:
 
 
 def estimate_layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, kappas: int = 1) -> int:
-    """Upper bound of the memory of ``measure_layer`` without its outputs, in bytes, for any number of queries.
+    """Upper bound of the memory of ``measure_layer`` without its outputs, in bytes.
 
-    It includes the value states, their directions and norms, and the weights of one query; and the largest of what
-    follows: the directions of one head in float64 with their transforms; the
-    profile of one head with its scratch memory, or on a CUDA device the profiles of all heads; and the memory of
-    ``concentration`` and ``output_parts``.
+    It includes the value states and the weights of all queries; and the largest of what follows: the directions of one
+    head in float64 with their transforms; the profile of one head with its scratch memory, or on a CUDA device the
+    profiles of all heads; and the memory of ``concentration`` and ``output_parts``.
 
     Parameters
     ----------
     sizes
-        Sizes of the axes ``key`` and ``head_dim``.
+        Sizes of the axes ``query``, ``key`` and ``head_dim``.
     heads, kv_heads
         Query heads and KV heads.
     kappas
         Number of κ.
     """
     n, d = sizes["key"], sizes["head_dim"]
-    shared = 4 * kv_heads * n * d + 4 * heads * n + (4 * d + 16) * kv_heads * n
+    given = 4 * kv_heads * n * d + 4 * sizes["query"] * heads * n
     similarity = (4 + 2 + 2) * 8 * n * d + 2**18
     numbers = (len(CURVES) + len(list_declared(ScaleFreeBounds)) + 2 * kappas) * n
-    profile = 8 * numbers * heads + estimate_scratch_bytes(n, d)
-    return shared + max(similarity, profile, estimate_concentration_bytes(heads, n) + 8 * n * d)
+    profile = 8 * numbers * heads + estimate_scratch_bytes(n, d, kappas)
+    return given + max(similarity, profile, estimate_concentration_bytes(heads, n) + 8 * n * d)

@@ -11,7 +11,7 @@ from geometry.accelerate import compile_kernel, compile_row_sum_kernel
 from geometry.arrays import F64, Floats
 from geometry.inputs import broadcast_lead, iterate_heads, reject_masked
 from geometry.quantities import OutputParts, list_declared
-from geometry.selection.kernels import inner
+from geometry.selection.keys import inner
 
 NAMES = tuple(list_declared(OutputParts))
 """Names of the norms, in the order in which ``measure_parts`` stores them."""

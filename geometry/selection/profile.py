@@ -5,7 +5,7 @@ not belong here: how the numbers are computed (``geometry.selection.host`` on th
 GPU), all quantities of a layer (``geometry.selection.layers``) and files.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, Literal, get_args
 
@@ -13,26 +13,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from geometry.inputs import (
+    GROUP,
     broadcast_lead,
     check_heads,
     choose_device,
     convert_array,
     convert_tensor,
-    iterate_heads,
+    iterate_groups,
     reject_masked,
 )
-from geometry.quantities import SelectionCounts, SelectionProfile, list_declared
-from geometry.selection.head_kernels import CURVES, TILE_ROWS, Counts, Profile
+from geometry.quantities import SelectionCounts, SelectionProfile
 from geometry.selection.host import (
-    Keys,
     choose_unit,
-    fill_head_counts,
-    fill_head_profile,
-    make_room,
-    pad,
-    prepare_keys,
+    iterate_counts,
+    iterate_profiles,
+    make_arrays,
     restore_lengths,
 )
+from geometry.selection.scan import PRODUCT_ROWS, Keys, Room, choose_width, count_together, make_room, prepare_keys
 from geometry.threads import one_blas_thread
 
 __all__ = ["SCALES", "Scale", "SelectionCounts", "SelectionProfile", "selection_counts", "selection_profile"]
@@ -93,7 +91,7 @@ def selection_profile(
 
     Notes
     -----
-    On the CPU one float32 matrix product (n × d × n) per head, and O(n²) after it, with
+    On the CPU one matrix product (n × d × n) for all heads that share value states, and O(n²) for each, with
     ``estimate_scratch_bytes`` of memory. Heads are computed one by one on one BLAS thread, so that results do not
     depend on the number of threads; callers may use threads over heads, because the kernels do not hold the GIL.
 
@@ -139,15 +137,15 @@ def selection_counts(weights: ArrayLike, values: ArrayLike) -> SelectionCounts:
         return _count_heads(alpha, states)
 
 
-def estimate_scratch_bytes(n: int, head_dim: int) -> int:
+def estimate_scratch_bytes(n: int, head_dim: int, kappas: int = 1) -> int:
     """Upper bound of the memory of ``selection_profile`` without inputs and outputs, in bytes, for any number of heads.
 
-    Per component of a value state: the value states in a wider type and sorted, their directions in order of position
-    and sorted, and these transposed, twice if n is not a multiple of ``LANES`` (32 bytes at most). One tile of cosines
-    with its left factor. Vectors of n, each of a memory page at least.
+    One strip of the cosines, ``STRIP_BYTES`` at most, and what multiplies to it; vectors of n of the heads that are
+    scanned together.
     """
-    width, rows = pad(n), 1 + min(TILE_ROWS, n - 1)
-    return 32 * width * head_dim + 4 * rows * (width + head_dim) + 512 * n + 2**17
+    width, heads = choose_width(n), count_together(n)
+    of_strip = width * (4 * n + 12 * PRODUCT_ROWS + 8 * head_dim + 100) + 16 * PRODUCT_ROWS * head_dim
+    return of_strip + 8 * n * head_dim + n * (heads * (360 + 64 * kappas) + 12 * GROUP + 100) + 2**18
 
 
 def _is_positive_sequence(given: Any) -> bool:
@@ -160,46 +158,59 @@ def _is_positive_sequence(given: Any) -> bool:
 def _profile_heads(
     weights: NDArray[Any], values: NDArray[Any], *, kappas: Sequence[float], scale: str, sink: bool
 ) -> SelectionProfile:
-    """The profile of every head, one by one, on the CPU."""
-    n, d = weights.shape[-1], values.shape[-1]
-    arrays, room = make_arrays(SelectionProfile, broadcast_lead(weights, values), n, len(kappas)), make_room(n, d)
-    for head, of_head, keys in _iterate_keys(weights, values):
-        out = {name: array[(*head, ...)] for name, array in arrays.items()}
-        out["value_scale"][()] = np.median(keys.norm[int(sink) :])
-        out["weight_sum"][()] = of_head.sum(dtype=np.float64)
-        unit, rows = (
-            choose_unit(scale, float(out["value_scale"]), keys.exponent),
-            Profile(*(out[name] for name in CURVES)),
-        )
-        fill_head_profile(of_head, keys, room, rows, kappas=np.asarray(kappas, np.float64), unit=unit, sink=sink)
-        restore_lengths(out, keys.exponent)
+    """The profile of every head, one KV group after another, on the CPU."""
+    n, lead = weights.shape[-1], broadcast_lead(weights, values)
+    arrays, room = make_arrays(SelectionProfile, lead, n, len(kappas)), make_room(n)
+    for at, rows, states in iterate_groups(weights, values):
+        places = list(zip(*np.unravel_index(at, lead), strict=True)) if lead else [()]
+        _profile_group(rows, prepare_keys(states), room, places, arrays, kappas=kappas, scale=scale, sink=sink)
     return SelectionProfile(**arrays)
 
 
+def _profile_group(
+    weights: NDArray[Any],
+    keys: Keys,
+    room: Room,
+    places: Sequence[tuple[Any, ...]],
+    arrays: Mapping[str, NDArray[Any]],
+    *,
+    kappas: Sequence[float],
+    scale: str,
+    sink: bool,
+) -> None:
+    """Fill the arrays at the places of heads that share value states; weights (head, n)."""
+    value_scale = float(np.median(keys.norm[int(sink) :]))
+    unit, steepness = choose_unit(scale, value_scale, keys.exponent), np.asarray(kappas, np.float64)
+    found = iterate_profiles(weights, keys, room, kappas=steepness, unit=unit, sink=sink)
+    for place, of_head, (_, curves) in zip(places, weights, found, strict=True):
+        totals = {"value_scale": np.array(value_scale), "weight_sum": of_head.sum(dtype=np.float64)}
+        _store(curves._asdict() | totals, keys.exponent, place, arrays)
+
+
 def _count_heads(weights: NDArray[Any], values: NDArray[Any]) -> SelectionCounts:
-    """The counts of every head, one by one, on the CPU."""
-    n, d = weights.shape[-1], values.shape[-1]
-    arrays, room = make_arrays(SelectionCounts, broadcast_lead(weights, values), n, 0), make_room(n, d)
-    for head, of_head, keys in _iterate_keys(weights, values):
-        out = {name: array[head] for name, array in arrays.items()}
-        fill_head_counts(of_head, keys, room, Counts(**out))
-        restore_lengths(out, keys.exponent)
+    """The counts of every head, one KV group after another, on the CPU."""
+    n, lead = weights.shape[-1], broadcast_lead(weights, values)
+    arrays, room = make_arrays(SelectionCounts, lead, n, 0), make_room(n)
+    for at, rows, states in iterate_groups(weights, values):
+        places = list(zip(*np.unravel_index(at, lead), strict=True)) if lead else [()]
+        _count_group(rows, prepare_keys(states), room, places, arrays)
     return SelectionCounts(**arrays)
 
 
-def _iterate_keys(weights: NDArray[Any], values: NDArray[Any]) -> Iterator[tuple[Any, NDArray[Any], Keys]]:
-    """Iterate over heads: index along the leading axes, weights (n,) and keys, which heads of one KV group share."""
-    keys, before = None, -1
-    for head, of_head, states in iterate_heads(weights, values):
-        if keys is None or states.ctypes.data != before:
-            keys, before = prepare_keys(states), states.ctypes.data
-        yield head, of_head, keys
+def _count_group(
+    weights: NDArray[Any],
+    keys: Keys,
+    room: Room,
+    places: Sequence[tuple[Any, ...]],
+    arrays: Mapping[str, NDArray[Any]],
+) -> None:
+    """Fill the arrays at the places of heads that share value states; weights (head, n)."""
+    for place, counts in zip(places, iterate_counts(weights, keys, room), strict=True):
+        _store(counts._asdict(), keys.exponent, place, arrays)
 
 
-def make_arrays(result: type[SelectionCounts], lead: tuple[int, ...], n: int, kappas: int) -> dict[str, NDArray[Any]]:
-    """Memory for the arrays of heads (…) with n keys."""
-    lengths, made = {"kappa": kappas, "n": n - 1}, {}
-    for name, quantity in list_declared(result).items():
-        shape = (*lead, *(lengths[axis] for axis in quantity.axes if axis in lengths))
-        made[name] = np.empty(shape, np.int32 if quantity.dtype == "int32" else np.float64)
-    return made
+def _store(found: Mapping[str, Any], exponent: int, head: tuple[int, ...], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Copy the arrays of a head to its place, lengths times 2^exponent."""
+    restore_lengths(found, exponent)
+    for name, array in found.items():
+        arrays[name][head] = array

@@ -12,8 +12,7 @@ from geometry.accelerate import compile_kernel
 from geometry.arrays import F64, I32, I64, Bool, Floats
 from geometry.inputs import broadcast_lead, check_heads, convert_array, convert_dtype, iterate_heads, reject_masked
 from geometry.quantities import TOP_KEYS
-from geometry.selection.host import length, scale_states, sort_keys
-from geometry.selection.kernels import compare_distances, distance, inner
+from geometry.selection.keys import compare_distances, distance, inner, length, scale_states, sort_keys
 
 SURELY = 1 - 1e-9
 """Factor by which a bound must be beaten for a key to be left out of a search without its distance: above rounding."""

@@ -12,11 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from geometry.arrays import F64, I64, Floats
-from geometry.selection import host
+from geometry.selection.keys import measure_norms, scale_states, sort_keys
 from geometry.separation.kernels import (
     compare_rows,
     error_factors,
-    measure_norms,
     pack_energies,
     sum_selected,
 )
@@ -81,8 +80,8 @@ def arrange_keys(weights: Floats, values: Floats) -> Keys:
     weights, values
         (head, n), in one arrangement for each row, and (n, d).
     """
-    scaled, exponent = host.scale_states(values)
-    orders, states, norms = host.sort_keys(weights), scaled.astype(np.float64, copy=False), np.empty(len(values))
+    scaled, exponent = scale_states(values)
+    orders, states, norms = sort_keys(weights), scaled.astype(np.float64, copy=False), np.empty(len(values))
     measure_norms(states, norms)
     falling = np.take_along_axis(weights, orders, axis=-1).astype(np.float64, copy=False)
     return Keys(falling, orders, states, norms, exponent)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from geometry.arrays import F64
 from geometry.inputs import check_heads, convert_array, convert_dtype
-from geometry.selection.kernels import compare_distances, distance
+from geometry.selection.keys import compare_distances, distance
 from geometry.separation.chance import separation
 from geometry.separation.comparisons import arrange_keys, select
 from geometry.separation.kernels import enclose_row, error_factors, find_group

