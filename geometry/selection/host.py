@@ -98,8 +98,8 @@ def iterate_profiles(
             heads.append(head)
             outs.append(out)
             steepness.append(compute_steepness(kappas, breadth, d, head.factor))
-        found = scan_heads(keys, heads, steepness, room)
-        for head, rows, of, out in zip(heads, found, steepness, outs, strict=True):
+        results = scan_heads(keys, heads, steepness, room)
+        for head, rows, of, out in zip(heads, results, steepness, outs, strict=True):
             sums, directions = np.zeros((3, d)), find_directions(head, keys)
             fill_profile(head, keys, rows, of, make_space(n), sums, directions, out)
             yield head, out
@@ -138,10 +138,10 @@ def fill_row(
     k_in: I32, k_out: I32, r_min: F64, r_max: F64,
 ) -> None:  # fmt: skip
     """Fill the counts and the radii of a row, N = row + 1; parameters as for ``conclude``."""
-    found = conclude(row, zeros, selected_zeros, s, head, keys, rows, space, False)
-    k_in[row], k_out[row] = found[0], found[1]
-    r_min[row] = distance(s, head.alpha, keys.states, found[2])
-    r_max[row] = distance(s, head.alpha, keys.states, found[3])
+    results = conclude(row, zeros, selected_zeros, s, head, keys, rows, space, False)
+    k_in[row], k_out[row] = results[0], results[1]
+    r_min[row] = distance(s, head.alpha, keys.states, results[2])
+    r_max[row] = distance(s, head.alpha, keys.states, results[3])
 
 
 @compile_row_kernel
@@ -191,12 +191,12 @@ def fill_upper_bounds(
 def find_directions(head: Head, keys: Keys) -> F64:
     """s_n, and the directions of the sink and of the last token, (3, d); 0 where there is no direction."""
     n, d = keys.states.shape
-    found = np.zeros((3, d))
-    sum_keys(head, keys, found[0])
+    results = np.zeros((3, d))
+    sum_keys(head, keys, results[0])
     for index, key in enumerate((0, n - 1), start=1):
         if keys.norm[key] > 0 and (key or head.sink < n):
-            found[index] = keys.states[key] / keys.norm[key]
-    return found
+            results[index] = keys.states[key] / keys.norm[key]
+    return results
 
 
 @compile_row_kernel

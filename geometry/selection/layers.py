@@ -67,21 +67,21 @@ def measure_layer(
     seen = [slice(int(first), query + 1) for first, query in zip(first_keys, queries, strict=True)]
     _fill_positions(values, seen, out)
     settings: dict[str, Any] = {"kappas": kappas, "scale": scale}
-    asked: list[tuple[F32, slice, Out]] = []
+    by_query: list[tuple[F32, slice, Out]] = []
     for index, (keys, of_query) in enumerate(zip(seen, weights, strict=True)):
         _check_heads(of_query, values)
         grouped, states = of_query.reshape(len(values), -1, of_query.shape[-1])[..., keys], values[:, None, keys]
         target: Out = {name: array[index, ...] for name, array in out.items() if SELECTION[name].axes[0] == "query"}
         if keys.stop - keys.start >= 2:  # otherwise nothing is left out
             check_heads(grouped, states)
-        asked.append((grouped, keys, target))
+        by_query.append((grouped, keys, target))
     for kv_head, states in enumerate(() if device else values):
         shared = prepare_keys(states)
-        for grouped, keys, target in asked:
+        for grouped, keys, target in by_query:
             if keys.stop - keys.start >= 2:
                 head = kv_head * grouped.shape[1]
                 _fill_profiles(grouped[kv_head], shared.select(keys), target, head, sink=keys.start == 0, **settings)
-    for grouped, keys, target in asked:
+    for grouped, keys, target in by_query:
         states = values[:, None, keys]
         if keys.stop - keys.start >= 2 and device:
             _store_profiles(grouped, states, target, settings | {"sink": keys.start == 0, "device": device})
@@ -131,8 +131,8 @@ def _fill_profiles(
     n, d = keys.states.shape
     unit = choose_unit(scale, float(np.median(keys.norm[int(sink) :])), keys.exponent)
     steepness = np.asarray(kappas, np.float64)
-    found = iterate_profiles(weights, keys, make_room(n), kappas=steepness, unit=unit, sink=sink)
-    for index, (arranged, curves) in enumerate(found):
+    results = iterate_profiles(weights, keys, make_room(n), kappas=steepness, unit=unit, sink=sink)
+    for index, (arranged, curves) in enumerate(results):
         bounds = bound_ordered((arranged.alpha * keys.norm)[arranged.order], d)
         _store(curves._asdict() | _name_scale_free(bounds), out, head + index)
 

@@ -181,8 +181,8 @@ def _profile_group(
     """Fill the arrays at the places of heads that share value states; weights (head, n)."""
     value_scale = float(np.median(keys.norm[int(sink) :]))
     unit, steepness = choose_unit(scale, value_scale, keys.exponent), np.asarray(kappas, np.float64)
-    found = iterate_profiles(weights, keys, room, kappas=steepness, unit=unit, sink=sink)
-    for place, of_head, (_, curves) in zip(places, weights, found, strict=True):
+    results = iterate_profiles(weights, keys, room, kappas=steepness, unit=unit, sink=sink)
+    for place, of_head, (_, curves) in zip(places, weights, results, strict=True):
         totals = {"value_scale": np.array(value_scale), "weight_sum": of_head.sum(dtype=np.float64)}
         _store(curves._asdict() | totals, keys.exponent, place, arrays)
 
@@ -209,8 +209,10 @@ def _count_group(
         _store(counts._asdict(), keys.exponent, place, arrays)
 
 
-def _store(found: Mapping[str, Any], exponent: int, head: tuple[int, ...], arrays: Mapping[str, NDArray[Any]]) -> None:
+def _store(
+    of_head: Mapping[str, Any], exponent: int, head: tuple[int, ...], arrays: Mapping[str, NDArray[Any]]
+) -> None:
     """Copy the arrays of a head to its place, lengths times 2^exponent."""
-    restore_lengths(found, exponent)
-    for name, array in found.items():
+    restore_lengths(of_head, exponent)
+    for name, array in of_head.items():
         arrays[name][head] = array

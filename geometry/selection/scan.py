@@ -302,17 +302,17 @@ def make_rows(n: int, kappas: int) -> Rows:
 def scan_heads(keys: Keys, heads: Sequence[Head], steepness: Sequence[Steepness], room: Room) -> list[Rows]:
     """Scan heads that share value states.
 
-    steepness: of the upper bounds of each head; without any only the thresholds about s are found.
+    steepness: of the upper bounds of each head; without any only the thresholds about s are computed.
     """
     bounded = len(steepness) > 0
     given = steepness if bounded else [Steepness.none()] * len(heads)
-    found = [make_rows(len(keys.norm), len(of.slope)) for of in given]
+    results = [make_rows(len(keys.norm), len(of.slope)) for of in given]
     passes = ((True, True),) if keys.cosines.size else ((True, False), (False, True))
     for find, count in passes:
         for strip in iterate_strips(keys):
-            for head, of, rows in zip(heads, given, found, strict=True):
+            for head, of, rows in zip(heads, given, results, strict=True):
                 sweep(head, strip, of, room, rows, bounded, find, count)
-    return found
+    return results
 
 
 @compile_row_kernel
@@ -324,15 +324,15 @@ def sweep(
     bounded: whether also about s without the sink, with the cosines and the sums of the upper bounds.
     """
     n, width, keys, largest = head.a.size, strip.stop - strip.start, room.keys, find_largest(head.a)
-    size_of_rest, size_of_sink, first, begun = 0.0, 0.0, 0, 0
+    size_of_rest, size_of_sink, first, opened = 0.0, 0.0, 0, 0
     clear(head, strip, room)
     while first < n - 1:
         if first == head.sink:
             size_of_sink = head.a[head.order[first]]
             place_sink(strip, size_of_sink, room)
-        if first in (0, head.sink) or first + STEP - begun > TILE:
+        if first in (0, head.sink) or first + STEP - opened > TILE:
             begin_tile(room, width)
-            begun = first
+            opened = first
         last = choose_step(head, first, keys, room.weights)
         advance(strip, keys, room, bounded)
         if bounded and find:
