@@ -24,12 +24,14 @@ KEYS, STATES = "selection_sharpens", "values_sharpen"
 """The claims that compare a model with random selections and with shuffled value states."""
 
 RULE = (
-    "Better: Recall, specificity (the share of the other keys that lie farther than every selected one) and AUC (how "
-    "often a selected key is nearer than another) are all higher, with their whole intervals; not better: one is not, "
-    "with its whole interval; beside random weights, as far as each is above its own keys at random. Yes: better than "
-    "all three; no: not than keys at random, or than neither of the other two; else partly."
+    "The answer follows from the verdicts on two claims in the table of claims, that top-N selection and that value "
+    "states sharpen separability. Better: Recall, specificity (the share of the other keys that lie farther than every "
+    "selected one) and AUC (how often a selected key is nearer than another) are all higher; beside shuffled value "
+    "states, and by more than with random weights; beside random weights, as far as each is above its own keys at "
+    "random. Yes: better than all three, so both claims are supported; no: not than keys at random, or than neither of "
+    "the other two; else partly."
 )
-"""How the answer follows from the parts of ``KEYS`` and ``STATES``."""
+"""How the answer follows from the verdicts on ``KEYS``, ``STATES`` and their parts."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class Separation:
     """Whether the heads of a model separate what they select."""
 
     answer: str
-    """``Yes``, ``Partly`` or ``No``; or between which of these it is undecided."""
+    """``Yes``, ``Partly`` or ``No``; between which of these it is undecided; or ``Not known``, if nothing is tested."""
     recall: str
     """Recall of the model with its interval; empty if it is not known."""
     controls: tuple[Control, ...]
@@ -67,21 +69,24 @@ def judge_separation(
     """
     judged, known = {row["claim"]: row for row in claims}, {row["measure"]: row for row in measures}
     own = known.get("recall_compared", {})
+    keys, states = judged.get(KEYS), judged.get(STATES)
     controls = (
-        _compare_with_null("as many keys at random", "random", judged.get(KEYS), known),
-        _compare_with_null("shuffled value states", "shuffled", judged.get(STATES), known),
-        _compare_with_weights(study, judged.get(KEYS), known, twin_sequences),
+        _compare_with_null("as many keys at random", "random", _judge_parts(keys, beyond=False), known),
+        _compare_with_null("shuffled value states", "shuffled", _judge_parts(states), known),
+        _compare_with_weights(study, keys, known, twin_sequences),
     )
+    tested = _find_gap(keys) is None is _find_gap(states)
+    answer = _name_answer([control.is_worse for control in controls]) if tested else "Not known"
     ends = {"low": own.get("value_low"), "high": own.get("value_high"), "sequences": own.get("sequences", 0)}
     recall = "" if own.get("value") is None else format_with_interval(own["value"], write=percent, **ends)
-    return Separation(_name_answer([control.is_worse for control in controls]), recall, controls)
+    return Separation(answer, recall, controls)
 
 
-def _compare_with_null(name: str, null: str, claim: Row | None, measures: Mapping[str, Row]) -> Control:
-    """The comparison with a null, by the parts of a claim that are differences from it."""
+def _compare_with_null(name: str, null: str, judged: tuple[bool | None, str], measures: Mapping[str, Row]) -> Control:
+    """The comparison with a null, and what is judged of it."""
     recall = _format(measures.get(f"recall_of_{null}", {}), "value", percent)
     lead = _format_points(measures.get(f"recall_over_{null}", {}), "value")
-    return Control(name, recall, lead, *_judge_parts(claim, beyond=False))
+    return Control(name, recall, lead, *judged)
 
 
 def _compare_with_weights(
@@ -102,22 +107,33 @@ def _compare_with_weights(
     return Control(name, recall, lead, *_judge_parts(claim, beyond=True))
 
 
-def _judge_parts(claim: Row | None, *, beyond: bool) -> tuple[bool | None, str]:
-    """Whether some parts of a claim hold, and why: those that are differences from a twin, or the others."""
-    parts = [part for part in (claim or {}).get("parts", ()) if part["measure"].endswith(BEYOND) == beyond]
-    if claim is None or not parts or any(part["low"] is None for part in parts) or claim["sequences"] < LEAST_SEQUENCES:
-        return None, "not tested" + (f": {claim['reason']}" if claim and claim["reason"] else "")
-    lacking = [part["label"].partition(",")[0] for part in parts if not part["low"] > part["threshold"]]
+def _find_gap(claim: Row | None) -> str | None:
+    """Why a claim is not tested; None if it is."""
+    if claim is None:
+        return "not tested"
+    return f"not tested: {claim['reason']}" if claim["verdict"] == "not testable" else None
+
+
+def _judge_parts(claim: Row | None, *, beyond: bool | None = None) -> tuple[bool | None, str]:
+    """Whether a claim holds, and why, or only its parts that are differences from a twin, or only the others."""
+    gap = _find_gap(claim)
+    if claim is None or gap is not None:
+        return None, str(gap)
+    parts = [part for part in claim["parts"] if beyond is None or part["measure"].endswith(BEYOND) == beyond]
+    lacking = [part for part in parts if part["verdict"] != "supported"]
     if not lacking:
         return True, "better"
-    if any(part["high"] <= part["threshold"] for part in parts):
-        return False, f"not better{_name_lacking(lacking)}"
-    return None, f"undecided{_name_lacking(lacking)}"
+    failing = [part for part in lacking if part["verdict"] == "not supported"]
+    return (
+        False if failing else None
+    ), f"{'not better' if failing else 'undecided'}{_name(failing or lacking, beyond)}"
 
 
-def _name_lacking(labels: Sequence[str]) -> str:
-    """In which measures a comparison fails; empty if none does by itself, but all of them together."""
-    return f" in {join_words(labels)}" if labels else ""
+def _name(parts: Sequence[Row], beyond: bool | None) -> str:
+    """The measures that a comparison lacks; where the others of their claim hold, beside random weights."""
+    weights = beyond is None and all(part["measure"].endswith(BEYOND) for part in parts)
+    names = join_words(list(dict.fromkeys(part["label"].partition(",")[0] for part in parts)))
+    return f"{' by more than with random weights' * weights} in {names}"
 
 
 def _format(row: Row, name: str, write: Callable[[float], str]) -> str:
@@ -142,8 +158,6 @@ def decide(*, keys: bool, states: bool, weights: bool) -> str:
 
 def _name_answer(are_worse: Sequence[bool | None]) -> str:
     """The answer, or those between which it is undecided as long as a comparison is."""
-    if all(one is None for one in are_worse):
-        return "Not known"
     choices = ((True, False) if one is None else (one,) for one in are_worse)
     possible = {decide(keys=keys, states=states, weights=weights) for keys, states, weights in product(*choices)}
     first, *others = [answer for answer in ("yes", "partly", "no") if answer in possible]

@@ -11,7 +11,8 @@ SELECT
         'threshold': threshold,
         'value': value,
         'low': value_low,
-        'high': value_high
+        'high': value_high,
+        'verdict': claim_parts.verdict
     } ORDER BY part) AS parts
 FROM claims
 JOIN claim_parts USING (study, claim)

@@ -12,5 +12,6 @@ CREATE TABLE claim_parts (
     is_alternative BOOLEAN NOT NULL, -- whether one such part is enough
 {{ interval_columns("value", "the measure", "(-inf, inf)") }}
     p_supports DOUBLE, -- one-sided p value in favour of the comparison [0, 1]
-    p_opposes DOUBLE -- one-sided p value against it [0, 1]
+    p_opposes DOUBLE, -- one-sided p value against it [0, 1]
+    verdict VARCHAR NOT NULL -- verdict on the comparison: that on the claim if it needs all parts, else by this one's p value times the number of parts, at the level of Holm's correction for all claims
 )

@@ -1,5 +1,7 @@
 """What sentences say, from rows made by hand."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from dagster_project.analysis.claims.judging import CLAIMS
@@ -382,31 +384,36 @@ def test_what_hardly_depends_on_kappa_is_not_drawn() -> None:
 
 
 Y, N, U = "supported", "not supported", "undecided"
+UNTESTED = "not testable"
 
 
-def compared(keys: str, states: str, *, beyond: str, twin: str | None = "random") -> list[Row]:
-    """The claims behind the answer: AUC is as said, Recall above."""
-    ends = {Y: (0.1, 0.2), N: (-0.2, -0.1), U: (-0.1, 0.1), "not testable": (None, None)}
+def compared(
+    keys: str, states: str, *, beyond: str, states_beyond: str = Y, twin: str | None = "random", ends: Row | None = None
+) -> list[Row]:
+    """The claims behind the answer, each decided by its parts: AUC is as said, Recall above."""
 
     def list_parts(name: str, auc: str) -> list[Row]:
-        recall_ends = ends[Y] if auc != "not testable" else ends[auc]
         return [
-            {
-                "label": f"{label}, if any",
-                "measure": f"{label.lower()}_{name}",
-                "threshold": 0.0,
-                "low": low,
-                "high": high,
-            }
-            for label, (low, high) in {"Recall": recall_ends, "AUC": ends[auc]}.items()
+            {"label": f"{label}, if any", "measure": f"{label.lower()}_{name}", "threshold": 0.0, "verdict": verdict}
+            | (ends or {"low": 0.1, "high": 0.2})
+            for label, verdict in {"Recall": UNTESTED if auc == UNTESTED else Y, "AUC": auc}.items()
         ]
 
-    row = {"verdict": "any", "reason": "none", "twin": twin, "sequences": 8}
-    with_keys = list_parts("over_random", keys) + list_parts("over_random_beyond_random_weights", beyond)
+    row = {"reason": "none", "twin": twin, "sequences": 8}
+    parts = {
+        "selection_sharpens": list_parts("over_random", keys) + list_parts("over_random_beyond_random_weights", beyond),
+        "values_sharpen": list_parts("over_shuffled", states)
+        + list_parts("over_shuffled_beyond_random_weights", states_beyond),
+    }
     return [
-        row | {"claim": "selection_sharpens", "parts": with_keys},
-        row | {"claim": "values_sharpen", "parts": list_parts("over_shuffled", states)},
+        row | {"claim": claim, "parts": of_claim, "verdict": join_verdicts([part["verdict"] for part in of_claim])}
+        for claim, of_claim in parts.items()
     ]
+
+
+def join_verdicts(of_parts: Sequence[str]) -> str:
+    """The verdict on a claim that needs all its parts."""
+    return next((verdict for verdict in (UNTESTED, N, U) if verdict in of_parts), Y)
 
 
 def measured(**changed: Row) -> list[Row]:
@@ -431,23 +438,51 @@ def measured(**changed: Row) -> list[Row]:
 
 
 @pytest.mark.parametrize(
-    ("keys", "states", "beyond", "answer"),
+    ("keys", "states", "beyond", "states_beyond", "answer"),
     [
-        (Y, Y, Y, "Yes"),
-        (Y, Y, N, "Partly"),
-        (Y, N, Y, "Partly"),
-        (Y, N, N, "No"),
-        (N, Y, U, "No"),
-        (Y, U, Y, "Undecided: yes or partly"),
-        (Y, U, N, "Undecided: partly or no"),
-        (Y, Y, U, "Undecided: yes or partly"),
-        (U, Y, U, "Undecided: yes, partly or no"),
-        ("not testable", "not testable", "not testable", "Not known"),
+        (Y, Y, Y, Y, "Yes"),
+        (Y, Y, N, Y, "Partly"),
+        (Y, N, Y, U, "Partly"),
+        (Y, Y, Y, N, "Partly"),
+        (Y, N, N, U, "No"),
+        (Y, Y, N, N, "No"),
+        (N, Y, U, Y, "No"),
+        (Y, U, Y, Y, "Undecided: yes or partly"),
+        (Y, Y, Y, U, "Undecided: yes or partly"),
+        (Y, U, N, Y, "Undecided: partly or no"),
+        (Y, Y, U, Y, "Undecided: yes or partly"),
+        (U, Y, U, Y, "Undecided: yes, partly or no"),
+        (U, U, U, U, "Undecided: yes, partly or no"),
     ],
 )
-def test_the_answer_follows_from_the_parts_of_claims(keys: str, states: str, beyond: str, answer: str) -> None:
-    found = headlines_findings.judge_separation(STUDIED, compared(keys, states, beyond=beyond), measured())
+def test_the_answer_follows_from_the_verdicts_on_claims(
+    keys: str, states: str, beyond: str, states_beyond: str, answer: str
+) -> None:
+    claims = compared(keys, states, beyond=beyond, states_beyond=states_beyond)
+    found = headlines_findings.judge_separation(STUDIED, claims, measured())
     assert found.answer == answer
+    at_random, shuffled, weights = (control.is_worse for control in found.controls)
+    holds = {Y: True, N: False}
+    decided = [holds.get(row["verdict"]) for row in claims]
+    assert [None if None in pair and False not in pair else all(pair) for pair in ((at_random, weights),)] == decided[
+        :1
+    ]
+    assert shuffled is decided[1]
+    assert (answer == "Yes") == (decided == [True, True])
+
+
+@pytest.mark.parametrize("keys", [Y, UNTESTED])
+def test_without_tests_the_answer_is_not_known(keys: str) -> None:
+    claims = compared(keys, UNTESTED, beyond=keys, states_beyond=UNTESTED)
+    assert headlines_findings.judge_separation(STUDIED, claims, measured()).answer == "Not known"
+
+
+def test_the_answer_does_not_read_intervals() -> None:
+    """Holm's correction leaves undecided what an interval of 95 % alone would decide, and the page says no other."""
+    for ends in ({"low": 0.1, "high": 0.2}, {"low": -0.2, "high": -0.1}, {"low": -0.1, "high": 0.1}):
+        found = headlines_findings.judge_separation(STUDIED, compared(U, Y, beyond=Y, ends=ends), measured())
+        assert found.answer == "Undecided: yes or no"
+        assert [control.why for control in found.controls] == ["undecided in AUC", "better", "better"]
 
 
 def test_the_answer_stands_beside_all_three_controls() -> None:
@@ -464,7 +499,12 @@ def test_the_answer_stands_beside_all_three_controls() -> None:
     assert "select? No. Recall is 60 % (59 to 61 %), against 20 % for as many keys at random (better)" in sentence
     random = headlines_findings.judge_separation(STUDIED | {"weights": "random"}, claims, measured())
     assert (random.answer, random.controls[2].why) == ("No", "these are the weights")
-    (*_, alone) = headlines_findings.judge_separation(STUDIED, compared(Y, Y, beyond=U, twin=None), []).controls
+    weights = compared(Y, Y, beyond=Y, states_beyond=N)
+    (_, shuffled, _) = headlines_findings.judge_separation(STUDIED, weights, measured()).controls
+    assert shuffled.why == "not better by more than with random weights in AUC"
+    untested = compared(UNTESTED, UNTESTED, beyond=UNTESTED, states_beyond=UNTESTED, twin=None)
+    (keys, _, alone) = headlines_findings.judge_separation(STUDIED, untested, []).controls
+    assert (keys.is_worse, keys.why) == (None, "not tested: none")
     assert (alone.recall, alone.is_worse, alone.why) == ("", None, "not known: there is no twin")
     nothing = headlines_findings.judge_separation(STUDIED, [], [])
     assert (nothing.answer, headlines_findings.describe_separation(nothing)[-10:]) == ("Not known", "Not known.")

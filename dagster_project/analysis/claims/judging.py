@@ -101,13 +101,14 @@ def compute_claims(connection: duckdb.DuckDBPyConnection, twin: Twin | None) -> 
     profiles = layers.compute_profiles(evidence)
     source = facts.FactSources(estimates, profiles, evidence.ends)
     judged = settle_claims([judge_claim(claim, evidence, samples) for claim in CLAIMS])
+    decided = decide_study(judged)
     rows: dict[str, Iterable[Row]] = {
         "measure_values": _list_values(samples),
         "measures": _list_measures(samples, estimates, twin),
         "layer_profiles": _list_profiles(profiles),
         "facts": _list_facts(samples, source, twin),
-        "claim_parts": _list_parts(judged, estimates),
-        "claims": _list_claims(judged, estimates, evidence, twin),
+        "claim_parts": _list_parts(judged, estimates, decided),
+        "claims": _list_claims(judged, estimates, evidence, twin, decided),
         "loss_associations": effects.correlate_losses(evidence),
         **plane.list_rows(evidence),
     }
@@ -194,6 +195,39 @@ def correct_claims(judged: Sequence[Judgement]) -> dict[str, float]:
     testable = [one for one in judged if one.reason is None]
     corrected = correct_holm(one.sides.p for one in testable)
     return {one.claim.name: p for one, p in zip(testable, corrected, strict=True)}
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The verdicts of a study."""
+
+    verdicts: Mapping[str, str]
+    """On every claim."""
+    of_parts: Mapping[str, Sequence[str]]
+    """On the parts of every claim."""
+    level: float
+    """The largest two-sided p value of a verdict: what Holm's correction asks of the claims that are left undecided."""
+
+
+def decide_study(judged: Sequence[Judgement]) -> Decisions:
+    """Decide all claims and their parts; a verdict that the most arrangements leave to luck is undecided."""
+    cautious = [one.test_again("high") for one in judged]
+    verdicts = {one.claim.name: "not testable" for one in judged} | decide_claims(cautious)
+    level = ERROR_RATE / max(1, sum(verdict == "undecided" for verdict in verdicts.values()))
+    of_parts = {one.claim.name: decide_parts(one, verdicts[one.claim.name], level) for one in cautious}
+    return Decisions(verdicts, of_parts, level)
+
+
+def decide_parts(one: Judgement, verdict: str, level: float) -> list[str]:
+    """The verdicts on the parts of a claim: that of the claim if it needs all of them, else by each part's own p value.
+
+    That is multiplied by the number of parts, as where one of them decides the claim, so that the verdict on the claim
+    follows from those on its parts.
+    """
+    number = max(1, len(one.parts))
+    if verdict in {"not testable", "not supported" if one.claim.alternatives else "supported"}:
+        return [verdict] * (len(one.parts) or len(one.claim.parts))
+    return [sides.side if number * sides.p <= level else "undecided" for _, _, sides in one.parts]
 
 
 def _find_reason(
@@ -325,12 +359,13 @@ def _compute_effect(fact: facts.Fact, sample: Sample, source: facts.FactSources,
     return float(np.nanmin([*ends, sign * apart.low, sign * apart.high]))
 
 
-def _list_parts(judged: Sequence[Judgement], estimates: Mapping[str, Estimate]) -> Iterator[Row]:
+def _list_parts(judged: Sequence[Judgement], estimates: Mapping[str, Estimate], decided: Decisions) -> Iterator[Row]:
     """The rows of ``claim_parts``; parts whose measures do not exist have no value."""
     for one in judged:
         tested = [(part, sides) for part, _, sides in one.parts]
         for place, (part, sides) in enumerate(tested or [(part, None) for part in one.claim.parts]):
             row: Row = {"claim": one.claim.name, "part": place, **vars(part), "is_alternative": one.claim.alternatives}
+            row["verdict"] = decided.of_parts[one.claim.name][place]
             row["label"] = name_part(one.claim, part, find_measure(part.measure))
             if sides is not None:
                 row |= _name_ends("value", estimates[part.measure])
@@ -339,15 +374,17 @@ def _list_parts(judged: Sequence[Judgement], estimates: Mapping[str, Estimate]) 
 
 
 def _list_claims(
-    judged: Sequence[Judgement], estimates: Mapping[str, Estimate], evidence: Evidence, twin: Twin | None
+    judged: Sequence[Judgement],
+    estimates: Mapping[str, Estimate],
+    evidence: Evidence,
+    twin: Twin | None,
+    decided: Decisions,
 ) -> Iterator[Row]:
-    """The rows of ``claims``; a verdict that the most arrangements leave to luck is undecided."""
-    corrected, verdicts = correct_claims(judged), decide_claims([one.test_again("high") for one in judged])
-    undecided = sum(verdict == "undecided" for verdict in verdicts.values())
+    """The rows of ``claims``."""
+    corrected = correct_claims(judged)
     for one in judged:
-        verdict, need = verdicts.get(one.claim.name, "not testable"), Requirement()
-        if verdict == "undecided":
-            need = count_needed(one, ERROR_RATE / 2 / undecided)
+        verdict = decided.verdicts[one.claim.name]
+        need = count_needed(one, decided.level / 2) if verdict == "undecided" else Requirement()
         shown = [(part, find_measure(part.measure), estimates[part.measure]) for part, _, _ in one.parts]
         yield {
             "claim": one.claim.name,
@@ -410,8 +447,11 @@ def _count_part(part: Part, sample: Sample, level: float, supports: bool) -> Req
 def _is_beyond(one: Judgement, twin: Twin) -> bool | None:
     """Whether the measures of a supported claim differ from the twin's in its direction, at 5 %.
 
-    None if the claim cannot be tested on the twin: where it lacks what the claim presupposes, its measures say nothing.
+    One with parts that are such differences says so itself. None if the claim cannot be tested on the twin: where it
+    lacks what the claim presupposes, its measures say nothing.
     """
+    if any(part.measure.endswith(BEYOND) for part, _, _ in one.parts):
+        return True
     if twin.verdicts.get(one.claim.name, "not testable") == "not testable":
         return None
     pairs = [

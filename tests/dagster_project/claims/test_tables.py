@@ -63,6 +63,26 @@ def test_verdicts_follow_from_holms_correction_over_the_testable_claims(mixed: d
         assert (row["verdict"] == "undecided") == (largest > 0.05)
 
 
+def test_verdicts_on_claims_follow_from_those_on_their_parts(
+    confirmed: dict[str, Rows], mixed: dict[str, Rows], beside: dict[str, Rows]
+) -> None:
+    """Not from intervals: those of 95 %, which no correction widens, exclude thresholds of undecided parts."""
+    narrow = 0
+    for tables in (confirmed, mixed, beside, compute(None)):
+        for claim in tables["claims"]:
+            parts = [part for part in tables["claim_parts"] if part["claim"] == claim["claim"]]
+            verdicts = {part["verdict"] for part in parts}
+            all_needed, enough = ("supported", "not supported")[:: -1 if parts[0]["is_alternative"] else 1]
+            joined = enough if enough in verdicts else next(iter(verdicts)) if len(verdicts) == 1 else "undecided"
+            assert claim["verdict"] == joined, claim["claim"]
+            assert claim["verdict"] != all_needed or verdicts == {all_needed}
+            narrow += sum(
+                part["verdict"] == "undecided" and not part["value_low"] <= part["threshold"] <= part["value_high"]
+                for part in parts
+            )
+    assert narrow > 0
+
+
 def test_measures_go_with_the_loss_by_both_tests_over_all_of_them() -> None:
     """Student's t of Fisher's z over sequences and random arrangements, after Holm's correction."""
     evidence = make_evidence(make_tables())
@@ -202,6 +222,8 @@ class TestTwins:
     def test_beyond_random_weights_is_a_test_of_the_difference(self, beside: dict[str, Rows], other: Twin) -> None:
         claims = key(beside["claims"], "claim")
         assert {name: row["twin_verdict"] for name, row in claims.items()} == other.verdicts
+        sharpens = claims["values_sharpen"]  # a difference from random weights itself
+        assert (sharpens["verdict"] == "supported") == (sharpens["beyond_twin"] is True)
         for name in ("sink_compressed", "norms_stable_within_sequence"):  # λ larger, the same
             assert claims[name]["beyond_twin"] is False, name
         longer = replace(other, values={name: 4 * values for name, values in other.values.items()})
