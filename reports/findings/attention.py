@@ -26,7 +26,7 @@ def describe_attention(weights: Sequence[Row], query: int) -> str:
         return f"No head sees position 0: a sliding window hides it from all. The query gives {itself}."
     heads = max(row["heads"] for row in weights)
     some = "" if sink["heads"] == heads else f" from the {count(sink['heads'], 'head')} of {heads} that see it"
-    begins = [str(row["first_position"]) for before, row in pairwise(weights) if row["heads"] > before["heads"]]
+    begins = [str(row["seen_from"]) for before, row in pairwise(weights) if row["heads"] > before["heads"]]
     return join_sentences(
         f"On average position 0 gets {percent(sink['mean'])} of the query’s attention{some}, and {itself}.",
         f"Sliding windows begin at position {', '.join(begins)}: the mean jumps there, since heads that see fewer keys "

@@ -28,8 +28,8 @@ RULE = (
     "states sharpen separability. Better: Recall, specificity (the share of the other keys that lie farther than every "
     "selected one) and AUC (how often a selected key is nearer than another) are all higher; beside shuffled value "
     "states, and by more than with random weights; beside random weights, as far as each is above its own keys at "
-    "random. Yes: better than all three, so both claims are supported; no: not than keys at random, or than neither of "
-    "the other two; else partly."
+    "random. Yes: better than all three, which is what both claims say; no: not than keys at random, or than neither "
+    "of the other two; else partly."
 )
 """How the answer follows from the verdicts on ``KEYS``, ``STATES`` and their parts."""
 

@@ -2,7 +2,8 @@
 -- inputs:  attention_by_position, run_of; $study, $query
 -- meaning: each head's mean weight of a key over sequences, then mean and quantiles over heads, by position (Figure 4);
 --          runs: position 0 and the query's own are runs of their own, the others are in at most 512 runs of equal
---          length; p10, p90: 10 % and 90 % quantile over heads; heads: those whose mask shows them the run
+--          length; p10, p90: 10 % and 90 % quantile over heads; heads: those whose mask shows them the run;
+--          seen_from: first position that all of these see
 WITH in_runs AS (
     SELECT
         layer,
@@ -27,6 +28,7 @@ by_head AS (
 SELECT
     min(first_position) AS first_position,
     max(last_position) AS last_position,
+    max(first_position) AS seen_from,
     count(*) AS heads,
     avg(weight) AS mean,
     quantile_cont(weight, 0.1) AS p10,

@@ -614,7 +614,8 @@ def test_one_head_has_neither_a_range_nor_a_spread() -> None:
 def test_a_jump_of_the_mean_weight_is_told_where_windows_begin() -> None:
     """It was fitted, and told as growth towards the query, of a model of uniform weights."""
     row = {"last_position": 0, "mean": 0.01, "heads": 8}
-    rows = [{**row, "first_position": 0}, {**row, "first_position": 1}, {**row, "first_position": 64, "heads": 16}]
+    rows = [row | {"first_position": first, "seen_from": first} for first in (0, 1, 64)]
+    rows[2]["heads"] = 16
     jumps = "Sliding windows begin at position 64: the mean jumps there, since heads that see fewer keys"
     assert jumps in attention_findings.describe_attention(rows, 95)
     assert "windows" not in attention_findings.describe_attention(rows[:2], 95)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import duckdb
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import sql
+from reports.findings.attention import describe_attention
 from reports.findings.numbers import Row
 from reports.queries import ask
 from sql.thresholds import THRESHOLDS
@@ -123,6 +125,24 @@ def test_long_contexts_stay_small(long: duckdb.DuckDBPyConnection) -> None:
     assert weights[-1]["first_position"] == LONG.query
     assert 20 <= len(of_shown(long, LONG, "explorer_curves").to_pylist()[0]["n"]) <= 24
     assert ask(long, "diagnostics_of_head", layer=0, head=1, **asked).table.num_rows <= 161
+
+
+def test_windows_begin_where_their_heads_see_keys_and_not_where_runs_of_positions_do() -> None:
+    """A window of 512 tokens begins at 512 for query 1,023; in a run with 511, which other heads see."""
+    with closing(duckdb.connect()) as connection:
+        connection.execute(sql.read_statement("macros", "run_of").text)
+        connection.execute(
+            """
+            CREATE TABLE attention_by_position AS
+            SELECT 's' AS study, 1023 AS query, 0 AS layer, head, position, 1 / (1024 - 512 * head) AS mean_weight
+            FROM range(2) AS heads (head), range(1024) AS keys (position)
+            WHERE position >= 512 * head
+            """
+        )
+        rows = ask(connection, "attention_over_heads", study="s", query=1023).rows()
+    assert "Sliding windows begin at position 512:" in describe_attention(rows, 1023)
+    of_runs = [row | {"seen_from": row["first_position"]} for row in rows]
+    assert "Sliding windows begin at position 511:" in describe_attention(of_runs, 1023)
 
 
 def test_curves(small: duckdb.DuckDBPyConnection, inserted: dict[str, dict[str, np.ndarray]]) -> None:

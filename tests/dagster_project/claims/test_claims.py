@@ -175,6 +175,22 @@ def test_a_claim_without_one_of_its_measures_is_not_tested() -> None:
     assert judge_claim(BY_NAME["recall_covered"], evidence, covered).reason is None
 
 
+def test_heads_that_cannot_be_mixers_do_not_speak_against_them() -> None:
+    """A window hides the sink from layers of other heads; counted too, they would refute the claim."""
+    claim = BY_NAME["mixers_prevail_deep"]
+    said = {"supported": claim.clause, "not supported": claim.denial, "not testable": "nothing"}
+    labels = [*LABELS[:3], "OOOOOOOO", "OOOOOOOO", "MMMMMMMM"]
+    counted, left_out, hidden = (
+        judge(claim.name, {"labels": labels, "hidden": hidden}) for hidden in ([], [3, 4], [3, 4, 5])
+    )
+    assert said[decide(counted)] == "Mixers do not prevail in the upper half of the layers"
+    assert said[decide(left_out)] == "Mixers prevail in the upper half of the layers"
+    assert (decide(hidden), hidden.reason) == (
+        "not testable",
+        "a window hides the sink from all heads of the upper half of the layers",
+    )
+
+
 class TestParts:
     """Conjunctions, alternatives, and associations."""
 

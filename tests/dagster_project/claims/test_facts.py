@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dagster_project.analysis.claims import separation
 from dagster_project.analysis.claims.evidence import Sample
 from dagster_project.analysis.claims.facts import FACTS
-from dagster_project.analysis.claims.judging import MEASURES
+from dagster_project.analysis.claims.judging import MEASURES, compute_claims
 from geometry.statistics.depth import build_shapes, measure_change
-from tests.dagster_project.claims.judged import Rows, compute, key, make_twin
-from tests.dagster_project.claims.made_up import make_tables
+from tests.dagster_project.claims.judged import NOTHING, Rows, compute, key, make_twin
+from tests.dagster_project.claims.made_up import QUERY, make_evidence, make_tables
 
 LOW, HIGH = 0.1, 1.8
 STEP = {"layers": 12, "deeper": (LOW, LOW, HIGH, HIGH, HIGH, HIGH)}
@@ -145,6 +146,25 @@ def test_facts_that_random_weights_show_too_are_not_told() -> None:
     assert "focus" in tell(beside)
     effects = [key(rows["facts"], "fact")["focus"]["effect"] for rows in (alone, beside)]
     assert effects[0] > effects[1] > 0
+
+
+def test_recall_over_context_is_compared_at_the_same_n(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recall that falls with N is lower on the average over more N, although no N differs."""
+    tables = make_tables(shorter=0.0)
+    counts = tables["selection_counts"]
+    own = counts["n"] < np.where(counts["query"] == QUERY, QUERY + 1, QUERY // 2 + 1)
+    tables["selection_counts"] = counts = {name: np.asarray(column)[own] for name, column in counts.items()}
+    recall = 0.95 - 0.2 * np.log(counts["n"]) + 0.02 * np.random.default_rng(0).standard_normal(own.sum())
+    counts["k_in"] = np.round(recall * counts["n"]).astype(int)
+
+    def tell_context() -> str | None:
+        tables_of = dict(compute_claims(make_evidence(tables).connection, NOTHING))
+        return tell({"facts": tables_of["facts"].to_pylist()}).get("context")
+
+    assert tell_context() is None
+    mixed = separation._OTHERS.replace("min(n_keys) AS keys", "max(n_keys) AS keys")
+    monkeypatch.setattr(separation, "_OTHERS", mixed)
+    assert re.search(r"^Recall among 64 keys is 0\.\d+ .* lower than among 32", str(tell_context()))
 
 
 def test_without_random_weights_only_associations_within_layers_are_told() -> None:
