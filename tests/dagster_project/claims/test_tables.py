@@ -222,13 +222,17 @@ class TestTwins:
     def test_beyond_random_weights_is_a_test_of_the_difference(self, beside: dict[str, Rows], other: Twin) -> None:
         claims = key(beside["claims"], "claim")
         assert {name: row["twin_verdict"] for name, row in claims.items()} == other.verdicts
-        sharpens = claims["values_sharpen"]  # a difference from random weights itself
-        assert (sharpens["verdict"] == "supported") == (sharpens["beyond_twin"] is True)
         for name in ("sink_compressed", "norms_stable_within_sequence"):  # λ larger, the same
             assert claims[name]["beyond_twin"] is False, name
         longer = replace(other, values={name: 4 * values for name, values in other.values.items()})
         again = key(compute(longer)["claims"], "claim")
         assert {again[name]["beyond_twin"] for name in ("sink_compressed", "norms_stable_within_sequence")} == {True}
+
+    def test_a_claim_of_such_differences_is_beyond_random_weights(self, confirmed: dict[str, Rows]) -> None:
+        """That the twin has no twin, so that its own verdict is not known, does not matter."""
+        beyond = {name: row["beyond_twin"] for name, row in key(confirmed["claims"], "claim").items()}
+        assert beyond["selection_sharpens"] is beyond["values_sharpen"] is True
+        assert beyond["premise_holds"] is None
 
     def test_nothing_is_known_where_the_twin_lacks_the_premise(self, other: Twin) -> None:
         longer = replace(other, values={name: 4 * values for name, values in other.values.items()})
