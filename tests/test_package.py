@@ -169,7 +169,7 @@ def test_a_file_that_another_distribution_has_overwritten_is_named(
 
 def test_kernels_know_no_dask_and_no_files() -> None:
     kernels = [path for path in (ROOT / "geometry").rglob("*.py") if "compile_" in path.read_text(encoding="utf-8")]
-    assert ROOT / "geometry" / "selection" / "kernels.py" in kernels
+    assert ROOT / "geometry" / "selection" / "scan.py" in kernels
     for path in kernels:
         text = path.read_text(encoding="utf-8")
         assert "dask" not in text, path

@@ -146,7 +146,7 @@ def test_the_command_prints_a_table_and_saves_it(only: str, tmp_path: Path, caps
     saved = json.loads(out.read_text())
     figures = [f"selection.{name}{of}" for of in ("", ".saturated") for name in KERNELS]
     assert [result["name"] for result in saved["results"]] == figures
-    assert saved["results"][0]["target"] == 1.6
+    assert saved["results"][0]["target"] == 0.8
     assert saved["machine"]["cores"] >= 1
     assert set(saved["machine"]["versions"]) == {"python", *measure.LIBRARIES}
     assert str(Path.home()) not in out.read_text()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertForMaskedLM
 
 from dagster_project.study.home import HOME_VARIABLE
 from extract.hub import silence_libraries
@@ -33,7 +33,7 @@ def bad(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(inputs / "llama", folder / "encoder")
     small = BertConfig(vocab_size=320, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
     with silence_libraries():
-        BertModel(small).save_pretrained(folder / "encoder")
+        BertForMaskedLM(small).save_pretrained(folder / "encoder")
     (folder / "short.txt").write_text("A short text.\n")
     return folder
 

@@ -416,7 +416,7 @@ def begun(root: Path, device: str | None = None) -> tuple[Home, SequenceStore, m
 
 def test_a_store_that_was_replaced_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, metrics, stores = begun(tmp_path)
-    put, provenance = SequenceStore._write_shard, metrics.provenance
+    put, provenance = SequenceStore._write_array, metrics.provenance
     measuring._open_stores(stores)
 
     def replaced_in_between(self: SequenceStore, name: str, *given: Any) -> None:
@@ -425,7 +425,7 @@ def test_a_store_that_was_replaced_is_not_written_to(tmp_path: Path, monkeypatch
 
     said = "were replaced while a Dask worker computed them; run again"
     with monkeypatch.context() as patched:
-        patched.setattr(SequenceStore, "_write_shard", replaced_in_between)
+        patched.setattr(SequenceStore, "_write_array", replaced_in_between)
         with pytest.raises(UserError, match=said):
             measuring._measure_one(0, stores=stores)
     assert metrics.path.has_file("k_in/c/0/0/0/0/0")

@@ -22,7 +22,7 @@ from filelock import FileLock
 from dagster_project.assets.catalogue import find_asset
 from dagster_project.definitions import defs
 from dagster_project.defs import schedules
-from dagster_project.defs.assets import find_step
+from dagster_project.defs.assets import OURS, find_step
 from dagster_project.records import registration
 from dagster_project.records.registration import (
     ABANDONED,
@@ -331,12 +331,16 @@ def test_a_command_that_was_killed_has_failed(recorded: dg.DagsterInstance, tmp_
     assert row(shown.text, "one")[3] == "done"
 
 
+def _build_schedule() -> dg.ScheduleDefinition:
+    return schedules.build_schedule(OURS, schedules.build_study_job(OURS))
+
+
 def test_when_the_schedule_fires_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(schedules.SCHEDULE_VARIABLE, "*/5 * * * *")
-    assert schedules._build_schedule().cron_schedule == "*/5 * * * *"
+    assert _build_schedule().cron_schedule == "*/5 * * * *"
     monkeypatch.setenv(schedules.SCHEDULE_VARIABLE, "at three")
     with pytest.raises(UserError, match="ATTENTION_GEOMETRY_SCHEDULE is 'at three', which is not a cron expression"):
-        schedules._build_schedule()
+        _build_schedule()
 
 
 def test_an_error_of_any_kind_hides_no_other_study(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dagster_project.study.home import Home
+from dagster_project.study.home import NAME, Home
 from dagster_project.study.settings import AnalysisSettings, MonteCarloGrid, Study
 from dagster_project.study.studies import (
-    NAME,
     find_study,
     list_studies,
     locate_shipped_file,

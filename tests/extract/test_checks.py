@@ -11,7 +11,7 @@ from dagster_project.study.studies import parse_study
 from extract import checks
 from extract.checks import check_inputs
 from extract.settings import ExtractionSettings
-from storage.errors import UserError
+from storage.errors import UserError, escape_unprintable
 from tests.extract.tiny import text, write_checkpoint
 from tests.refusals import read_refusal
 
@@ -48,8 +48,9 @@ def test_ids_of_the_hub_are_left_alone(model: str, corpus: str) -> None:
 
 @pytest.mark.parametrize("name", ["/no/such", "./no-such", "~/no-such", "~nobody-here/x", "a/b/c", "a\0b", "no such"])
 def test_missing_inputs_of_any_name(name: str) -> None:
-    assert refusal(model=name).startswith(f"There is no model directory '{name}'; give a directory, a hub id")
-    assert refusal(corpus=name).startswith(f"There is no corpus file '{name}'; give a .txt/.jsonl/.parquet file")
+    shown = escape_unprintable(name)
+    assert refusal(model=name).startswith(f"There is no model directory '{shown}'; give a directory, a hub id")
+    assert refusal(corpus=name).startswith(f"There is no corpus file '{shown}'; give a .txt/.jsonl/.parquet file")
 
 
 def test_names_longer_than_the_system_allows() -> None:

@@ -153,13 +153,13 @@ class TestLimit:
         assert blas_threads() == {2}
 
     def test_a_profile_is_computed_within_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        seen, fill = [], profile.fill_head_profile
+        seen, iterate = [], profile.iterate_profiles
 
-        def fill_head(*arrays: Any, **settings: Any) -> Any:
+        def iterate_profiles(*arrays: Any, **settings: Any) -> Any:
             seen.append(blas_threads())
-            return fill(*arrays, **settings)
+            return iterate(*arrays, **settings)
 
-        monkeypatch.setattr(profile, "fill_head_profile", fill_head)
+        monkeypatch.setattr(profile, "iterate_profiles", iterate_profiles)
         selection_profile(*random_head(40, 8, 0))
         assert seen
         assert all(threads == {1} for threads in seen)
