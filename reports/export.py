@@ -8,17 +8,18 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from io import BytesIO, StringIO
+from io import BytesIO
 from pathlib import Path
 
 import altair as alt
 import pyarrow as pa
+import vl_convert
 from pyarrow import csv, parquet
 from tqdm import tqdm
 
 from reports import browser, vega_process
 from reports.figures import Chart, Figure, Section
-from reports.rendering import iterate_figures
+from reports.rendering import iterate_figures, write_spec
 from storage.files.staging import write_atomically
 from storage.files.user_paths import refuse_existing
 
@@ -54,11 +55,11 @@ def write_images(sections: Sequence[Section], folder: Path, *, overwrite: bool =
     refuse_existing((folder / f"{key}.{end}" for key, _ in drawn for end in PICTURES), overwrite=overwrite)
     written = []
     for key, chart in tqdm(drawn, desc="pictures", unit="chart", disable=None):
-        svg, pdf, png = StringIO(), BytesIO(), BytesIO()
-        chart.save(svg, format="svg", engine="vl-convert")
-        chart.save(pdf, format="pdf", engine="vl-convert")
-        chart.save(png, format="png", engine="vl-convert", scale_factor=SCALE)
-        for ending, content in zip(PICTURES, (svg.getvalue().encode(), pdf.getvalue(), png.getvalue()), strict=True):
+        spec, version = write_spec(chart), browser.VEGA_LITE
+        svg = vl_convert.vegalite_to_svg(spec, vl_version=version)
+        pdf = vl_convert.vegalite_to_pdf(spec, vl_version=version)
+        png = vl_convert.vegalite_to_png(spec, vl_version=version, scale=SCALE)
+        for ending, content in zip(PICTURES, (svg.encode(), pdf, png), strict=True):
             written.append(folder / f"{key}.{ending}")
             write_atomically(written[-1], content, remedy=REMEDY)
     return written
@@ -74,7 +75,7 @@ def draw_previews(sections: Sequence[Section]) -> Iterator[Callable[[], dict[str
     """
     figures = [figure for figure in iterate_figures(sections) if figure.key in PREVIEWS and figure.charts]
     titles = [figure.title for figure in figures]
-    specs = [_set_width(figure, figure.charts[0]).to_dict(validate=False) for figure in figures]
+    specs = [write_spec(_set_width(figure, figure.charts[0])) for figure in figures]
     command = [sys.executable, "-P", vega_process.__file__]
     text = json.dumps([browser.VEGA_LITE, specs])
     with ThreadPoolExecutor(1) as thread:

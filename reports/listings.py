@@ -30,8 +30,8 @@ class Listing:
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     """As many cells as headings; the first one names the row."""
-    links: tuple[str, ...] = ()
-    """For each row the key of the figure to which its first cell links; no links if empty."""
+    links: tuple[tuple[str, str], ...] = ()
+    """For each row a link before its first cell: its words, and the key of its figure; no links if empty."""
 
 
 Cell = Callable[[Row], str]
@@ -56,18 +56,19 @@ def tabulate_claims(rows: Sequence[Row], shown_by: Mapping[str, str]) -> Listing
     ordered = sorted(rows, key=lambda row: list(VERDICTS).index(row["verdict"]))
     of_twin: dict[str, Cell] = {"Random weights": _format_twin}
     columns: dict[str, Cell] = {
-        "Claim": lambda row: f"{row['source']}: {row['statement']}",
+        "Claim": itemgetter("statement"),
         "Verdict": lambda row: _format_verdict(row["verdict"]),
         **(of_twin if any(row["twin"] for row in rows) else {}),
         "This study": itemgetter("sentence"),
     }
-    return replace(_tabulate(ordered, columns), links=tuple(shown_by[row["claim"]] for row in ordered))
+    links = tuple((f"{row['source']}:", shown_by[row["claim"]]) for row in ordered)
+    return replace(_tabulate(ordered, columns), links=links)
 
 
 def tabulate_separation(separation: Separation) -> Listing:
     """Recall of a model and of the three controls, and whether the model separates better."""
     return Listing(
-        ("Of", "Recall", "less by (points)", "The model is"),
+        ("Measured on", "Recall", "Model’s lead (points)", "Verdict"),
         (
             ("this model", separation.recall or DASH, "", ""),
             *((one.name, one.recall or DASH, one.lead or DASH, one.why) for one in separation.controls),

@@ -19,7 +19,7 @@ from altair.utils.schemapi import debug_mode
 from markupsafe import Markup, escape
 
 from reports import browser, theme
-from reports.figures import Figure, Section
+from reports.figures import Chart, Figure, Section
 from reports.findings import numbers, settings
 from sql.compiled import TemplateCache
 from storage.errors import escape_unprintable
@@ -119,13 +119,19 @@ def _pack_charts(name: str, sections: Sequence[Section]) -> str:
     specs = []
     for figure in iterate_figures(sections):
         for key, chart in figure.drawn:
-            spec = chart.to_dict(validate=False)  # the tests validate the charts of every figure
+            spec = write_spec(chart)
             del spec["config"]
             if len(figure.charts) == 1 and not figure.titled:
                 del spec["title"]  # it is shown above the chart, where it can wrap
             specs.append({"key": key, "spec": spec})
     configs = {"light": theme.make_config(theme.LIGHT), "dark": theme.make_config(theme.DARK)}
-    return browser.pack({"name": name, "charts": show_text(specs), **configs})
+    return browser.pack({"name": name, "charts": specs, **configs})
+
+
+def write_spec(chart: Chart) -> dict[str, Any]:
+    """A chart in Vega-Lite with its theme, for pages and pictures, its texts as ``show_text`` returns them."""
+    spec: dict[str, Any] = show_text(chart.to_dict(validate=False))  # the tests validate the charts of every figure
+    return spec
 
 
 LONG = 100

@@ -25,7 +25,7 @@ COLOURS = {
 }
 """Columns by which points can be coloured, as the dropdown names them."""
 
-CURVES = {"cos_sink": "cosine with the sink", "cos_last": "cosine with the last token", "recall": "Recall"}
+CURVES = {"cos_sink": "cosine with sink", "cos_last": "cosine with last token", "recall": "Recall"}
 """The curves of a head, as axes name them."""
 
 HEIGHT, LEGEND = 380, 66

@@ -124,7 +124,7 @@ def kinds_plane(heads: pa.Table, thresholds: pa.Table) -> alt.LayerChart:
     rows = numbers.drop_nulls(heads.select(SIGNATURE).to_pylist(), "cos_last_level")
     values = {row["threshold"]: row["value"] for row in thresholds.to_pylist()}
     (left, right), (low, high) = _find_extents(rows, values)
-    x = partial(alt.X, title="Change of cos(s, v of the last token) over all N", scale=alt.Scale(domain=[left, right]))
+    x = partial(alt.X, title="Change of cos(s, v of the last token) over N", scale=alt.Scale(domain=[left, right]))
     y = partial(alt.Y, title="cos(s, v of the last token), mean over ln N", scale=alt.Scale(domain=[low, high]))
     return layer_chart(
         rows,

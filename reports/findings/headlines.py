@@ -27,9 +27,9 @@ RULE = (
     "The answer follows from the verdicts on two claims in the table of claims, that top-N selection and that value "
     "states sharpen separability. Better: Recall, specificity (the share of the other keys that lie farther than every "
     "selected one) and AUC (how often a selected key is nearer than another) are all higher; beside shuffled value "
-    "states, and by more than with random weights; beside random weights, as far as each is above its own keys at "
-    "random. Yes: better than all three, which is what both claims say; no: not than keys at random, or than neither "
-    "of the other two; else partly."
+    "states, and by more than with random weights; beside random weights, each as its excess over keys at random. Yes: "
+    "better than all three, which is what both claims say. No: not better than keys at random, or than neither of the "
+    "other two. Otherwise partly."
 )
 """How the answer follows from the verdicts on ``KEYS``, ``STATES`` and their parts."""
 

@@ -56,12 +56,12 @@ def test_doctor_verify_says_what_is_wrong_and_one_line_of_what_is_well(copied: P
 def test_the_shell_completes_studies_formats_assets_and_tables(mine: Path) -> None:
     context = typer.Context(get_command(app))
     context.params = {"home": mine}
-    assert completion.complete_study(context, "mi") == ["mine", "mistral-7b"]
+    assert completion.complete_study(context, "mi") == ["mine", "mistral-7b", "mistral-7b-random"]
     assert completion.complete_relation("head_t") == ["head_taxonomy"]
     assert "tensors" in completion.complete_asset("")
     assert completion.complete_one_of("table", "csv")("c") == ["csv"]
     context.params = {"home": mine / "studies.yaml" / "below"}
-    assert completion.complete_study(context, "mi") == ["mistral-7b"]
+    assert completion.complete_study(context, "mi") == ["mistral-7b", "mistral-7b-random"]
 
 
 def test_studies_that_need_a_gpu_are_marked_and_refused_without_one(

@@ -2,18 +2,21 @@
 
 import csv
 import json
+import re
 import struct
 from pathlib import Path
 
+import altair as alt
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from reports.charts.elements import layer_chart
 from reports.export import WIDTHS, draw_previews, write_images, write_tables
 from reports.figures import Figure, Section, find_source, sections
 from reports.queries import Answer
-from storage.errors import UserError
+from storage.errors import UserError, escape_unprintable
 from tests.reports.conftest import SMALL
 
 
@@ -67,6 +70,19 @@ def test_a_page_goes_without_pictures_that_cannot_be_drawn(
         assert previews() == {}
     (line,) = caplog.messages
     assert line.startswith("The web UI gets no pictures of this page")
+
+
+def test_pictures_show_the_codes_of_what_acts_or_is_not_seen(tmp_path: Path) -> None:
+    """A token's override of direction turned the text that follows it in a figure of a paper."""
+    acting, seen = "\u202ea\x1b\u2028b", r"\u202ea\x1b\u2028b"
+    bars = alt.Chart().mark_bar().encode(x="token:N")
+    chart = layer_chart([{"token": acting}], acting, acting, bars)
+    figure = Figure("made", acting, "", "", Answer("claims", {}, pa.table({})), charts=(chart,))
+    write_images([Section("s", "S", "", (figure,))], tmp_path)
+    svg = (tmp_path / "made.svg").read_text(encoding="utf-8")
+    assert escape_unprintable(svg, keep="\n") == svg
+    texts = [text for text in re.findall(r"<text[^>]*>([^<]*)", svg) if "202e" in text]
+    assert texts == [seen, seen]  # the label of the bar and the title
 
 
 def svg_width(path: Path) -> float:

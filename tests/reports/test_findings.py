@@ -334,7 +334,7 @@ def test_listings_have_a_cell_for_every_heading() -> None:
             for verdict in ("✓\u00a0supported", "✗\u00a0not supported", "~\u00a0undecided", "?\u00a0not testable")
         ]
         assert {len(row) for row in shown.rows} == {len(shown.headings)}
-        assert shown.links == ("elbows",) * len(rows)
+        assert shown.links == (("Figure 5:", "elbows"),) * len(rows)
 
 
 def test_parts_that_share_a_measure_write_it_once_and_others_by_name() -> None:

@@ -252,7 +252,8 @@ def test_every_claim_is_told_once_with_its_value_and_figure(page: Page, small: d
         shown = page.text("figure", id=key).split("Notes, table")[0]
         assert normalise(f"{row['source']}: {row['statement']} {SHOWN[row['verdict']]} {row['sentence']}") in shown
         assert page.text("main").count(normalise(row["sentence"])) == 2  # in the open, and below
-    links = [attributes["href"] for attributes, _ in page.find("a", **{"class": "place"})]
+    sources = {f"{row['source']}:" for row in rows}
+    links = [attributes["href"] for attributes, text in page.find("a") if text in sources]
     assert len(links) == len(rows)
     assert {link.removeprefix("#") for link in links} <= set(FIGURES)
     assert {claim.shown_by for claim in CLAIMS} <= set(FIGURES)

@@ -15,7 +15,7 @@ from tests.reports.verdicts import contradictions
 from tests.shared import shared
 from tests.shipped import run_shipped
 
-WORDS, HEIGHT = 4_000, 13_000
+WORDS, HEIGHT = 4_000, 12_000
 """Most words of a study's page, and its greatest height at 1280 pixels across, folded as delivered."""
 
 READY = "return document.documentElement.dataset.charts == 'drawn'"
@@ -69,7 +69,7 @@ def assert_short(browser: Browser, page: Path) -> None:
         browser.wait(READY, 120)
         told = "[...document.querySelectorAll('.terms div, .answer, .outstanding li')]"
         assert browser.run(f"return {told}.every(one => one.getBoundingClientRect().bottom <= innerHeight)")
-        assert browser.run("return document.querySelectorAll('.outstanding li').length") > 1
+        assert browser.run("return document.querySelectorAll('.outstanding li').length") > 0
         words, height = browser.run(COUNTED), browser.run("return document.documentElement.scrollHeight")
     finally:
         browser.as_opened()
