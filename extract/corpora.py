@@ -12,7 +12,7 @@ bytes, and the last windows that were chosen.
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import chain, islice
 
 import numpy as np
@@ -24,7 +24,7 @@ from extract.decoding import encode_text
 from extract.embedded.manual import list_topics
 from extract.identity import find_prose, hash_corpus, is_local_corpus
 from extract.settings import EMBEDDED, PROSE, REPEATED, Bos, CorpusSettings
-from extract.text_starts import find_start, list_special_tokens, spell_tokens
+from extract.text_starts import find_start, find_unknown, list_special_tokens, make_counter, spell_tokens
 from storage.errors import UserError
 
 SHUFFLED = 1024
@@ -34,6 +34,10 @@ SHUFFLED = 1024
 PIECE = 2 * readers.BLOCK
 """Most characters of a document that are tokenised at a time, which takes some 160 bytes of memory for each; no block
 of a ``.txt`` file has more."""
+
+
+MOST_LOST = 0.1
+"""Largest share of the characters of a text for which a tokenizer may have no token."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +55,23 @@ class Windows:
     """Commit of a hub dataset that was read; None for any other corpus."""
     special_tokens: int
     """Special tokens that the tokenizer made of the text of the documents read."""
+    lost_characters: int
+    """Characters of the documents read that no token spells; see ``text_starts.make_counter``."""
 
 
 @dataclass
 class _Counts:
-    """Documents, tokens and windows read so far; ``special``: special tokens made of their text."""
+    """Documents, characters, tokens and windows read so far.
+
+    ``special``: special tokens made of their text; ``lost``: characters that no token spells.
+    """
 
     read: int = 0
     skipped: int = 0
     tokens: int = 0
     special: int = 0
+    characters: int = 0
+    lost: int = 0
     windows: int = 0
 
 
@@ -103,12 +114,14 @@ def _select_windows(
     counts = _Counts()
     stream, revision = _shuffle_windows(corpus, tokenizer, context_length, seed, bos, counts)
     chosen = list(islice(stream, sequences))
+    if counts.lost > MOST_LOST * counts.characters:
+        raise UserError(_describe_loss(corpus, counts))
     if len(chosen) < sequences:
         raise UserError(_describe_shortage(corpus, counts, context_length, sequences))
     tokens = np.stack(chosen)
     if checksum is None:
         checksum = hashlib.sha256(tokens.astype("<i4").tobytes()).hexdigest()
-    return Windows(tokens, counts.read, counts.skipped, checksum, revision, counts.special)
+    return Windows(tokens, counts.read, counts.skipped, checksum, revision, counts.special, counts.lost)
 
 
 _select_windows_once = lru_cache(maxsize=1)(_select_windows)
@@ -237,14 +250,19 @@ def _cut_windows(
 ) -> Iterator[NDArray[np.int32]]:
     """The windows (context_length,) of the documents in order; ``counts`` is updated."""
     end = [] if tokenizer.eos_token_id is None or not pack else [tokenizer.eos_token_id]
-    size, special = context_length - len(start), list_special_tokens(tokenizer)
+    size, special = context_length - len(start), list_special_tokens(tokenizer) - {find_unknown(tokenizer)}
+    count_lost = make_counter(tokenizer)
     rest: list[int] = []
     for text in texts:
         counts.read += 1
         before = counts.windows
-        for ids in chain(map(partial(encode_text, tokenizer), _cut_text(text)), [end]):
+        for piece in chain(_cut_text(text), [None]):
+            ids = end if piece is None else encode_text(tokenizer, piece)
             counts.tokens += len(ids)
-            counts.special += 0 if ids is end else sum(index in special for index in ids)
+            if piece is not None:
+                counts.special += sum(index in special for index in ids)
+                counts.characters += len(piece)
+                counts.lost += count_lost(piece, ids)
             rest = rest + ids
             whole = len(rest) - len(rest) % size
             for first in range(0, whole, size):
@@ -265,6 +283,14 @@ def _cut_text(text: str) -> Iterator[str]:
         yield text[start:end]
         start = end
     yield text[start:]
+
+
+def _describe_loss(corpus: CorpusSettings, counts: _Counts) -> str:
+    """The error message for a corpus of which a tokenizer cannot spell enough."""
+    return (
+        f"The tokenizer has no token for {counts.lost} of the {counts.characters} characters of the corpus "
+        f"'{corpus.id}' that were read; choose a corpus in its script, or a model whose tokenizer knows them"
+    )
 
 
 def _describe_shortage(corpus: CorpusSettings, counts: _Counts, context_length: int, sequences: int) -> str:

@@ -317,7 +317,7 @@ def _extract(task: _Task, description: Description) -> tuple[SequenceStore, int]
 
 
 def _warn_of_text(description: Description, windows: Windows) -> None:
-    """Say what position 0 is unless it is BOS, and how many special tokens were made of text."""
+    """Say what position 0 is unless it is BOS, how many special tokens were made of text, and what was lost."""
     name, start = escape_unprintable(description.source.name), description.provenance["tokenizer"]["start"]
     if not start:
         first = escape_unprintable(repr(next(decode_sequences(description.tokenizer, windows.tokens[:1]))[0]))
@@ -330,6 +330,9 @@ def _warn_of_text(description: Description, windows: Windows) -> None:
     if windows.special_tokens:
         message = "the tokenizer of '%s' took spellings in the text for special tokens, %d in all"
         logger.warning(message, name, windows.special_tokens)
+    if windows.lost_characters:
+        message = "the tokenizer of '%s' has no token for %d characters of the text, which the model does not read"
+        logger.warning(message, name, windows.lost_characters)
 
 
 def _probe(model: PreTrainedModel, windows: Windows, settings: ExtractionSettings) -> Attention:
@@ -436,6 +439,7 @@ def _describe_inputs(description: Description, attention: Attention, windows: Wi
         "documents_read": windows.documents_read,
         "documents_skipped": windows.documents_skipped,
         "special_tokens": windows.special_tokens,
+        "lost_characters": windows.lost_characters,
     }
     return {**known, "model": known["model"] | probed, "corpus": corpus}
 

@@ -298,7 +298,7 @@ def _draw_tensors(home: Home, study: MadeUp) -> None:
         "inputs": {
             "model": {"commit": "0123456789abcdef" * 4, **described},
             "tokenizer": {"start": ["<s>"], "end": []},
-            "corpus": {"special_tokens": 0},
+            "corpus": {"special_tokens": 0, "lost_characters": 0},
         },
         "versions": {**dict(study.versions), "device": "cpu"},
     }

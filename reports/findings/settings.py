@@ -39,6 +39,7 @@ def list_facts(study: Row) -> dict[str, str]:
         "Corpus": _name_corpus(study),
         "Every sequence begins with": describe_start(study),
         "Special tokens in the text": _describe_special_tokens(study),
+        "Lost from the text": _describe_lost_characters(study),
         "Text": f"{count(study['sequences'], 'sequence')} of {count(study['context_length'], 'token')}",
         "Heads": heads,
         "Kinds of layers": _describe_layer_kinds(
@@ -75,6 +76,12 @@ def _describe_special_tokens(study: Row) -> str:
     """How often the spelling of a special token in the text was read as one; empty if it was not."""
     made = study["special_tokens"]
     return f"{count(made, 'spelling')} in the documents read, which the tokenizer does not take as text" if made else ""
+
+
+def _describe_lost_characters(study: Row) -> str:
+    """How many characters of the text the model does not read; empty if it reads all, or none were counted."""
+    lost = study["lost_characters"]
+    return f"{count(lost, 'character')} in the documents read, for which the tokenizer has no token" if lost else ""
 
 
 def iterate_entries(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

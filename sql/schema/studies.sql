@@ -16,6 +16,7 @@ CREATE TABLE studies (
     bos VARCHAR, -- what every sequence was asked to begin with: 'auto', 'always' or 'never'; NULL: no text
     text_start VARCHAR, -- special tokens with which every sequence begins, such as '<s>'; '': none; NULL: no text
     special_tokens INTEGER, -- special tokens that the tokenizer made of their spelling in the documents read; NULL: no text
+    lost_characters INTEGER, -- characters of the documents read for which the tokenizer has no token; NULL: no text, or not counted
     layers INTEGER NOT NULL, -- number of layers of the model; those with softmax attention have rows in heads
     heads INTEGER NOT NULL, -- query heads in each layer; the largest number if layers differ
     kv_heads INTEGER NOT NULL, -- KV heads in each layer; the largest number if layers differ

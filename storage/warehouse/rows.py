@@ -84,6 +84,7 @@ def build_study_rows(
         "bos": settings.get("bos", "auto") if architecture else None,
         "text_start": " ".join(inputs["tokenizer"]["start"]) if architecture else None,
         "special_tokens": inputs["corpus"]["special_tokens"] if architecture else None,
+        "lost_characters": inputs["corpus"].get("lost_characters") if architecture else None,
         "layers": sizes["layer"],
         "heads": sizes["head"],
         "kv_heads": sizes["kv_head"],

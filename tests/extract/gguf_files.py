@@ -18,7 +18,7 @@ from transformers.pytorch_utils import Conv1D
 from extract.checks import check_inputs
 from extract.models import describe, load
 from extract.settings import ExtractionSettings
-from storage.errors import UserError
+from storage.errors import UserError, escape_unprintable
 from tests.extract.tiny import tiny_config, tiny_model, tiny_tokenizer
 
 ARCHITECTURES = {"llama": MODEL_ARCH.LLAMA, "gpt2": MODEL_ARCH.GPT2, "qwen2": MODEL_ARCH.QWEN2, "lfm2": MODEL_ARCH.LFM2}
@@ -259,7 +259,7 @@ def outcome(path: Path) -> str | None:
     else:
         return None
     assert "\n" not in said
-    assert str(path) in said
+    assert escape_unprintable(str(path)) in said
     return said
 
 

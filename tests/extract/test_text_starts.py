@@ -17,7 +17,7 @@ from extract.gguf_loading import load_tokenizer
 from extract.gguf_models import GgufModel
 from extract.models import describe
 from extract.settings import CorpusSettings, ExtractionSettings
-from extract.text_starts import find_frame, find_start, spell_tokens
+from extract.text_starts import find_frame, find_start, make_counter, spell_tokens
 from tests.extract.gguf_files import make_model, write_gguf
 from tests.extract.tiny import VOCABULARY, text, write_checkpoint
 from tests.refusals import read_refusal
@@ -216,6 +216,70 @@ def test_special_tokens_that_a_tokenizer_cannot_take_as_text_are_counted(tmp_pat
     (tmp_path / "book.txt").write_text("a <s> b a </s> a b a b a b", encoding="utf-8")
     chosen = corpora.select_windows(CorpusSettings(id=str(tmp_path / "book.txt")), tokenizer, 5, 2, 0)
     assert chosen.special_tokens == 2
+
+
+def make_bare(kind: str) -> Tokenizer:
+    """A tokenizer of ten letters and the space of ``BARE`` alone, without bytes; the first token is special."""
+    letters = {letter: index for index, letter in enumerate(["<s>", "</s>", *"abcdefghiz", "▁", "Ġ", "ab"])}
+    tokenizer = Tokenizer(models.BPE(vocab=letters, merges=[("a", "b")], byte_fallback=kind == "llama"))
+    if kind == "llama":
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    elif kind == "gpt2":
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    elif kind == "BPE with <unk>":
+        tokenizer = Tokenizer(
+            models.BPE(vocab=letters | {"<unk>": 99}, merges=[("a", "b")], unk_token="<unk>", fuse_unk=True)
+        )
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    elif kind == "Unigram":
+        tokenizer = Tokenizer(models.Unigram([("<unk>", 0.0), *((letter, -2.0) for letter in letters)], unk_id=0))
+        tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace("\u200b", "")])
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    else:
+        words = {word: index for index, word in enumerate(["<s>", "<unk>", *BARE.replace("zéü", "").split()])}
+        tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tokenizer
+
+
+BARE = "abc  def ghi zéü abc " * 5
+LOST = {"llama": 10, "gpt2": 10, "BPE with <unk>": 10, "Unigram": 10, "words": 15}
+"""Characters of ``BARE`` that are lost: é and ü, of words the whole."""
+
+
+def select(tokenizer: Any, folder: Path, written: str) -> corpora.Windows:
+    """Two windows of a text."""
+    (folder / "book.txt").write_text(written, encoding="utf-8")
+    return corpora.select_windows(CorpusSettings(id=str(folder / "book.txt")), tokenizer, 4, 2, 0)
+
+
+@pytest.mark.parametrize("kind", LOST)
+def test_characters_that_no_token_spells_are_counted(kind: str, tmp_path: Path) -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=make_bare(kind), eos_token="<s>")
+    known, hidden = "abc def ghi \t abc " * 20, "\u200b" if kind == "Unigram" else ""
+    assert select(tokenizer, tmp_path, known + hidden).lost_characters == 0
+    chosen = select(tokenizer, tmp_path, BARE + known)
+    assert (chosen.lost_characters, chosen.special_tokens) == (LOST[kind], 0)
+    said = read_refusal(lambda text: select(tokenizer, tmp_path, text), "abc zéüé " * 9)
+    lost = 9 * {"words": 4}.get(kind, 3)
+    assert f"The tokenizer has no token for {lost} of the 81 characters of the corpus" in said
+
+
+@pytest.mark.parametrize("kind", ["llama", "gpt2"])
+def test_characters_that_a_gguf_vocabulary_lacks_are_counted(kind: str, tmp_path: Path) -> None:
+    plain = PreTrainedTokenizerFast(tokenizer_object=make_bare(kind), bos_token="<s>", eos_token="</s>")
+    model = make_model("llama", vocab_size=len(plain))
+    tokenizer = read(write_gguf(tmp_path / "tiny.gguf", model=model, tokenizer=plain))
+    assert select(tokenizer, tmp_path, BARE.replace("zéü", "z")).lost_characters == 0
+    assert select(tokenizer, tmp_path, BARE).lost_characters == LOST[kind]
+
+
+@pytest.mark.parametrize("make", [make_byte_level, make_sentencepiece, lambda: make_byte_level(split_by(LLAMA3))])
+def test_tokenizers_that_know_all_bytes_lose_nothing(make: Callable[[], Tokenizer]) -> None:
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=make())
+    assert make_counter(tokenizer)(WRITTEN, encode(tokenizer, WRITTEN)) == 0
+    prose = next(corpora.open_documents(CorpusSettings(id="prose"), 0)[0])[:50_000]
+    assert make_counter(tokenizer)(prose, encode(tokenizer, prose)) == 0
 
 
 def test_rules_of_a_class_do_not_replace_those_of_the_file(tmp_path: Path) -> None:
