@@ -9,14 +9,15 @@ heads are scaled until their cost, not their sum, equals that of the same N in a
 the study's sequences, losses from other sequences.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from extract.policies import LargestWeights, Mass, Policy, SinkAndRecent
+from extract.policies import Largest, Mass, Policy, Rest, SinkAndRecent
 from storage.errors import UserError
 
 SINK = 4
@@ -38,9 +39,9 @@ class Heads:
     """N at the elbow of separability."""
     n_90: NDArray[np.float64] | None = None
     """Mean number of keys that hold 90 % of the weight at the last query of the study."""
-    recall: NDArray[np.float64] | None = None
-    """Mean Recall at each N in ``recall_n``, (layers, heads, N)."""
-    recall_n: NDArray[np.int64] | None = None
+    curves: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    """By name, means at each N in ``curves_n``, (layers, heads, N): Recall, errors of a selection."""
+    curves_n: NDArray[np.int64] | None = None
     """Ascending."""
     mass_keys: NDArray[np.float64] | None = None
     """Mean number of keys whose weights sum to each of ``SHARES``, (shares,): see ``count_mass_keys``."""
@@ -103,33 +104,34 @@ def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) ->
     Returns
     -------
     list of Policy
-        ``same_n``; ``elbow`` (N of a head proportional to its elbow) and ``random_budgets`` (the same numbers, assigned
-        to heads at random); ``n_90`` (N of a head proportional to its ``n_90``); ``recall`` (the N from which on a
-        head's mean Recall stays at r or above); ``mass``; ``sink_recent``; ``full_heads_SCORE`` for each score and
-        ``full_heads_random``.
+        ``same_n`` and ``off_mean``, the N keys of the largest weights or distances off the mean in all heads, with each
+        ``Rest``, and with sink and recent window among the N (``_window``); ``elbow`` (N of a head proportional to its
+        elbow) and ``random_budgets`` (the same numbers, assigned to heads at random); ``n_90`` (N of a head
+        proportional to its ``n_90``); ``recall`` (the N from which on a head's mean Recall stays at r or above);
+        ``error`` (the same for its mean error at ε or below); ``mass``; ``sink_recent``; ``full_heads_SCORE`` for each
+        score and ``full_heads_random``. Names end with what the other keys' weight goes to, if it is not renormalised.
     """
     same = np.full(heads.present.shape, keys)
     cost, sink = heads.compute_cost(same), min(SINK, keys - 1)
-    policies: list[Policy] = [LargestWeights("same_n", f"N={keys}", same), SinkAndRecent(sink, keys - sink)]
+    policies: list[Policy] = [*build_same_n(keys, same), SinkAndRecent(sink, keys - sink)]
     proportional = {
         name: scale_budgets(scores, cost, heads)
         for name, scores in (("elbow", heads.elbow), ("n_90", heads.n_90))
         if scores is not None and np.isfinite(scores[heads.present]).any()
     }
     for name, budgets in proportional.items():
-        policies.append(LargestWeights(name, f"mean N={budgets[heads.present].mean():.4g}", budgets))
+        policies.append(Largest(name, f"mean N={budgets[heads.present].mean():.4g}", budgets))
     if "elbow" in proportional:
         policies += [
-            LargestWeights(
+            Largest(
                 "random_budgets", f"draw {n}", _shuffle_budgets(proportional["elbow"], heads, _make_rng(seed, 0, n))
             )
             for n in range(draws)
         ]
-    if heads.recall is not None:
-        threshold, budgets = fit_recall_budgets(cost, heads)
-        policies.append(LargestWeights("recall", f"r={threshold:.4g}", budgets))
+    policies += _build_curve_policies(cost, heads)
     if heads.mass_keys is not None:
-        policies.append(Mass(float(np.interp(cost, heads.mass_keys, SHARES))))
+        share = float(np.interp(cost, heads.mass_keys, SHARES))
+        policies += [Mass(share), Mass(share, "mass_mean", "mean")]
     chosen = [build_full_heads(name, "", scores, keys, heads) for name, scores in heads.scores.items()]
     drawn = [_make_rng(seed, 1, n).random(heads.present.shape) for n in range(draws)]
     chosen += [build_full_heads("random", f", draw {n}", scores, keys, heads) for n, scores in enumerate(drawn)]
@@ -155,21 +157,50 @@ def scale_budgets(scores: NDArray[np.float64], cost: float, heads: Heads) -> NDA
     )
 
 
-def fit_recall_budgets(cost: float, heads: Heads) -> tuple[float, NDArray[np.int64]]:
-    """Recall r of all heads at a given cost, and the N of each head from which on its mean Recall stays at r or above.
+def build_same_n(keys: int, same: NDArray[np.int64]) -> Iterator[Largest]:
+    """The policies with one N in all heads: by weight or distance off the mean, with each use of the other weight."""
+    window = {"sink": min(SINK, keys // 4), "recent": keys // 4}
+    for by, name in (("weights", "same_n"), ("off_mean", "off_mean")):
+        for rest in get_args(Rest):
+            yield Largest(name_policy(name, rest), f"N={keys}", same, by, rest)
+        for rest in ("renormalised", "mean") if window["recent"] else ():
+            setting = f"N={keys}, of these sink={window['sink']}, recent={window['recent']}"
+            yield Largest(name_policy(f"{name}_window", rest), setting, same, by, rest, **window)
 
-    This is not the first N that reaches r: at N = 1, Recall is 1 in every head.
+
+def name_policy(name: str, rest: Rest) -> str:
+    """The name of a policy, and what the weight of the other keys goes to if it is not the kept keys."""
+    return name if rest == "renormalised" else f"{name}_{rest}"
+
+
+def _build_curve_policies(cost: float, heads: Heads) -> Iterator[Largest]:
+    """The policies whose N of a head is read off a curve over N: its Recall, or its error."""
+    for curve, sign, letter, name, rest in (
+        ("recall", 1, "r", "recall", "renormalised"),
+        ("error_renormalised", -1, "ε", "error", "renormalised"),
+        ("error_mean", -1, "ε", "error", "mean"),
+    ):
+        if curve in heads.curves:
+            threshold, budgets = fit_curve_budgets(sign * heads.curves[curve], cost, heads)
+            yield Largest(name_policy(name, rest), f"{letter}={sign * threshold:.4g}", budgets, rest=rest)
+
+
+def fit_curve_budgets(curves: NDArray[np.float64], cost: float, heads: Heads) -> tuple[float, NDArray[np.int64]]:
+    """Threshold of all heads at a given cost, and the N of each head from which on its curve stays there or above.
+
+    This is not the first N that reaches it: at N = 1, Recall is 1 in every head. ``curves`` are (layers, heads, N), at
+    the N of ``Heads.curves_n``.
 
     Raises
     ------
     ValueError
-        If Recall of the heads is not known.
+        If it is not known at which N the curves are.
     """
-    if heads.recall is None or heads.recall_n is None:
-        msg = "Recall of the heads is not known"
+    if heads.curves_n is None:
+        msg = "The N of the curves are not known"
         raise ValueError(msg)
-    staying = np.minimum.accumulate(heads.recall[..., ::-1], axis=-1)[..., ::-1]  # the minimum from each N on
-    numbers = np.append(heads.recall_n, heads.most)
+    staying = np.minimum.accumulate(curves[..., ::-1], axis=-1)[..., ::-1]  # the minimum from each N on
+    numbers = np.append(heads.curves_n, heads.most)
 
     def find_budgets(threshold: float) -> NDArray[np.int64]:
         budgets: NDArray[np.int64] = np.take(numbers, (~(staying >= threshold)).sum(axis=-1))

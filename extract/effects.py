@@ -154,7 +154,6 @@ def measure_sparse_losses(
     held_out: NDArray[np.int32],
     policies: Sequence[Policy],
     *,
-    renormalised: bool = True,
     done: Collection[int] = (),
 ) -> Iterator[tuple[int, PolicyLosses]]:
     """Let a study's model read sequences with full attention and under each policy, sequence by sequence.
@@ -168,8 +167,6 @@ def measure_sparse_losses(
         ``OpenedModel.select_held_out``.
     policies
         For example, those that ``extract.budgets.build_policies`` builds for each budget.
-    renormalised
-        Whether the weights of the kept keys are renormalised to sum to 1.
     done
         Sequences that exist already; they are not computed again.
 
@@ -185,10 +182,7 @@ def measure_sparse_losses(
     """
     for sequence, ids in enumerate(torch.from_numpy(held_out.astype(np.int64))):
         if sequence not in done:
-            yield (
-                sequence,
-                measure_policy_losses(opened.model, opened.attention, ids, policies, renormalised=renormalised),
-            )
+            yield sequence, measure_policy_losses(opened.model, opened.attention, ids, policies)
 
 
 def _pin_commit(settings: ExtractionSettings, commit: str | None) -> ExtractionSettings:

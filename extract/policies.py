@@ -22,6 +22,11 @@ Needs = Literal["weights", "statistics"]
 """What a policy needs to know in advance: the weights of a query, which makes it an oracle; or only past statistics of
 the head, so that it can be used at inference."""
 
+Rest = Literal["renormalised", "dropped", "mean", "mean_of_rest"]
+"""What the weight of the keys that are left out goes to: the kept keys, whose weights are rescaled to sum to 1 with the
+learned sink's, as in every sparse method; nothing; the mean value state of all keys that the query sees, which a
+decoder can keep up as keys come (value reallocation of SparQ, arXiv 2312.04985); or of the keys left out."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -36,11 +41,28 @@ class Block:
     """Float32 (B, H, Q, K)."""
     s_aux: Tensor | None
     """Logits of the heads' learned sinks, (H,)."""
+    value: Tensor
+    """Value states of the keys, (B, Hkv, K, Dv)."""
 
     @cached_property
     def weights(self) -> Tensor:
         """Softmax weights of the keys, float32 (B, H, Q, K); 0 where a key is hidden."""
         return compute_softmax(self.logits, self.visible, self.s_aux)[..., : self.logits.shape[-1]]
+
+    @cached_property
+    def mean_values(self) -> Tensor:
+        """Mean value state v̄ of the keys that each query sees, the same for all heads of a KV head: (B, Hkv, Q, Dv)."""
+        return self.average_values(self.visible[:, :1].expand(-1, self.value.shape[1], -1, -1))
+
+    @cached_property
+    def off_mean(self) -> Tensor:
+        """Norms ‖α (v − v̄)‖ of what each key adds to a head's output beyond the mean, float32 (B, H, Q, K)."""
+        distances = torch.cdist(self.mean_values, self.value.float())
+        return self.weights * distances.repeat_interleave(self.logits.shape[1] // distances.shape[1], dim=1)
+
+    def average_values(self, chosen: Tensor) -> Tensor:
+        """Mean value state of the keys ``chosen``, bool (B or 1, Hkv, Q, K); float32 (B, Hkv, Q, Dv), 0 for no keys."""
+        return (chosen.float() @ self.value.float()) / chosen.sum(-1, keepdim=True).clamp(min=1)
 
     def select_heads(self, numbers: NDArray[Any]) -> Tensor:
         """The layer's row of an array (layers, heads), as a tensor (H,) on the device of the block."""
@@ -62,23 +84,42 @@ class Policy(Protocol):
     def needs(self) -> Needs:
         """What it needs to know in advance."""
 
+    @property
+    def rest(self) -> Rest:
+        """What the weight of the keys that it leaves out goes to."""
+
     def keep(self, block: Block) -> Tensor:
         """Which keys are kept, bool that broadcasts to (B, H, Q, K); hidden keys are never kept, even if marked."""
 
 
 @dataclass(frozen=True)
-class LargestWeights:
-    """Keeps the N keys of the largest weights, N given for each head; of equal weights, the lower position wins."""
+class Largest:
+    """Keeps the N keys of the largest weights or distances off the mean, N given for each head.
+
+    Of equal ones, the lower position wins.
+    """
 
     name: str
     setting: str
     budgets: NDArray[np.int64]
     """N of each head, 1 or more, (layers, heads)."""
+    by: Literal["weights", "off_mean"] = "weights"
+    """What is largest: α, or ‖α (v − v̄)‖, which ``Block.off_mean`` defines."""
+    rest: Rest = "renormalised"
+    sink: int = 0
+    """Keys from position 0 on that are always among the N."""
+    recent: int = 0
+    """Most recent keys that are always among the N."""
     needs: Needs = "weights"
 
     def keep(self, block: Block) -> Tensor:
-        """The keys of the largest weights."""
-        return select_largest(block.weights, block.visible, block.select_heads(self.budgets)[:, None])
+        """The largest keys, and among them those that are always kept."""
+        scores = block.weights if self.by == "weights" else block.off_mean
+        if self.sink or self.recent:
+            keys = torch.arange(scores.shape[-1], device=scores.device)
+            always = (keys < self.sink) | (keys > block.positions[:, None] - self.recent)
+            scores = scores.masked_fill(always, torch.inf)
+        return select_largest(scores, block.visible, block.select_heads(self.budgets)[:, None])
 
 
 @dataclass(frozen=True)
@@ -88,6 +129,7 @@ class Mass:
     share: float
     """From 0 to 1."""
     name: str = "mass"
+    rest: Rest = "renormalised"
     needs: Needs = "weights"
 
     @property
@@ -116,6 +158,7 @@ class SinkAndRecent:
     name: str = "sink_recent"
     draw: str = ""
     """Which of several draws it is; appended to the setting."""
+    rest: Rest = "renormalised"
     needs: Needs = "statistics"
 
     @property
@@ -133,10 +176,10 @@ class SinkAndRecent:
 
 
 def select_largest(weights: Tensor, visible: Tensor, counts: Tensor) -> Tensor:
-    """Mask of the keys of the largest weights (B, H, Q, K), bool of the same shape: ``counts`` keys of each query.
+    """Mask of the keys of the largest numbers (B, H, Q, K), bool of the same shape: ``counts`` keys of each query.
 
-    All visible keys if there are fewer. Of equal weights, those of lower positions are taken first. ``counts`` are 1 or
-    more and broadcast to (B, H, Q).
+    All visible keys if there are fewer. Numbers are 0 or more; of equal ones, those of lower positions are taken first.
+    ``counts`` are 1 or more and broadcast to (B, H, Q).
     """
     weights = weights.masked_fill(~visible, -1)
     most = min(int(counts.max()), weights.shape[-1])

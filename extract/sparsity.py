@@ -1,6 +1,7 @@
-"""Sparse attention: forward passes in which every query attends only to the keys that a policy keeps.
+"""Sparse attention: forward passes in which every query attends to the keys that a policy keeps.
 
-Holds the edit that applies a policy, and the losses of policies over one sequence. The policies themselves are in
+Holds the edit that applies a policy, what it puts in the place of the other keys, and the losses of policies over one
+sequence. The policies themselves are in
 ``extract.policies``.
 
 Weights are computed and keys chosen for a block of queries at a time, so that memory is bounded for any context.
@@ -20,7 +21,7 @@ from extract.attention import compute_logits, compute_softmax, find_visible_keys
 from extract.capture import Attention
 from extract.interventions import Call, Edit, IdentityEdit, intervene
 from extract.losses import compare, compute_log_probabilities
-from extract.policies import Block, Policy, count_fewest
+from extract.policies import Block, Policy, Rest, count_fewest
 
 BLOCK_BYTES = 2**24
 """Bytes of the float32 weights of a block of queries; at least one query."""
@@ -31,12 +32,9 @@ BLOCKS = 16
 
 @dataclass
 class SparseEdit:
-    """Lets every query attend only to the keys that a policy keeps."""
+    """Lets every query attend to the keys that a policy keeps, and gives the weight of the others to its ``rest``."""
 
     policy: Policy
-    renormalised: bool = True
-    """Whether the weights of the kept keys, with the learned sink's, are renormalised to sum to 1, as in every sparse
-    method; if not, they are those of full attention."""
     kept: int = field(default=0, init=False)
     """Keys kept so far, over all sequences, layers, heads and queries."""
     queries: int = field(default=0, init=False)
@@ -54,16 +52,26 @@ class SparseEdit:
             kept = self.policy.keep(block) & block.visible
             self.kept += int(kept.expand(block.logits.shape).sum())
             self.queries += block.logits[..., 0].numel()
-            weights = self._compute_weights(block, kept).to(call.value.dtype)
-            values = call.value[:, :, : weights.shape[-1]]
-            outputs.append((group_by_kv_head(weights, values) @ values).reshape(*weights.shape[:3], -1))
+            outputs.append(combine_values(block, kept, self.policy.rest))
         return torch.cat(outputs, dim=2).transpose(1, 2).contiguous()
 
-    def _compute_weights(self, block: Block, kept: Tensor) -> Tensor:
-        """Weights of the keys, (B, H, Q, K); 0 for keys that are not kept."""
-        if self.renormalised:
-            return compute_softmax(block.logits, kept, block.s_aux)[..., : block.logits.shape[-1]]
-        return block.weights * kept
+
+def combine_values(block: Block, kept: Tensor, rest: Rest) -> Tensor:
+    """Z of the queries of a block over the kept keys (B, H, Q, K), and what stands for the others: (B, H, Q, Dv)."""
+    if rest == "renormalised":
+        weights = compute_softmax(block.logits, kept, block.s_aux)[..., : block.logits.shape[-1]]
+    else:
+        weights = block.weights * kept
+    grouped = group_by_kv_head(weights.to(block.value.dtype), block.value)
+    output = (grouped @ block.value).reshape(*weights.shape[:3], -1)
+    if rest in {"renormalised", "dropped"}:
+        return output
+    left_out = block.visible & ~kept
+    if rest == "mean":
+        mean = block.mean_values.repeat_interleave(output.shape[1] // block.value.shape[1], dim=1)
+    else:
+        mean = block.average_values(group_by_kv_head(left_out.expand(weights.shape), block.value)).reshape(output.shape)
+    return output + ((block.weights * left_out).sum(-1, keepdim=True) * mean).to(output.dtype)
 
 
 @dataclass
@@ -105,8 +113,6 @@ def measure_policy_losses(
     attention: Attention,
     ids: Tensor,
     policies: Sequence[Policy],
-    *,
-    renormalised: bool = True,
 ) -> PolicyLosses:
     """Let a model read one sequence with full attention, and once under each policy.
 
@@ -119,8 +125,6 @@ def measure_policy_losses(
         A causal language model, and what ``extract.capture.probe`` found out about it.
     ids
         Token ids, int64 (K,).
-    renormalised
-        Whether the weights of the kept keys are renormalised to sum to 1.
 
     Raises
     ------
@@ -133,7 +137,7 @@ def measure_policy_losses(
     del logits
     of_policies = []
     for policy in policies:
-        edit = SparseEdit(policy, renormalised)
+        edit = SparseEdit(policy)
         losses = compare(_compute_logits(model, attention, ids, edit)[None], plain, ids)
         of_policies.append((float(losses.loss), float(losses.kl), edit.keys_kept))
     return PolicyLosses(float(plain_loss), *np.array(of_policies, np.float64).reshape(-1, 3).T)
@@ -173,7 +177,8 @@ def iterate_blocks(call: Call) -> Iterator[Block]:
     for rows in torch.arange(keys, device=key.device).split(together):
         end = int(rows[-1]) + 1
         logits = compute_logits(call.query[:, :, rows], key[:, :, :end], call.scale, call.softcap)
-        yield Block(call.layer, rows, find_visible_keys(call.mask, rows, end)[..., :end], logits, call.s_aux)
+        visible = find_visible_keys(call.mask, rows, end)[..., :end]
+        yield Block(call.layer, rows, visible, logits, call.s_aux, call.value[:, :, :end])
 
 
 def _compute_logits(model: PreTrainedModel, attention: Attention, ids: Tensor, edit: Edit) -> Tensor:

@@ -49,7 +49,7 @@ PARTS = {
     "embedded": Part(("facts", "claims"), ("sink-by-layer-2",)),
     "effects": Part(
         ("claims", "ablation_by_head", "loss_associations", "loss_by_keys"),
-        ("loss-by-head-1", "loss-by-keys-1", "loss-by-keys-2"),
+        ("loss-by-head-1", *(f"loss-by-keys-{number}" for number in range(1, 7))),
     ),
 }
 """The parts of the text, each about one study."""

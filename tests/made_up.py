@@ -401,6 +401,7 @@ def _make_up_effects(study: MadeUp) -> dict[str, Iterator[pa.RecordBatch]]:
         **named,
         "keys": np.maximum(1, (shares * study.context).astype(int)),
         "needs": np.array([needs for *_, needs in names], object)[policy],
+        "rest": np.full(len(policy), "renormalised", object),
         "keys_kept": shares * study.context,
     }
     same = cost[:, np.tile(np.arange(2), len(names))]

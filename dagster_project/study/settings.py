@@ -140,9 +140,6 @@ class EffectsSettings(Settings):
         default=8, ge=1, description="number of sequences of the corpus, not read by the study, used to test budgets"
     )
     draws: Whole = Field(default=3, ge=1, le=100, description="draws of random heads and random budgets, as controls")
-    renormalised: bool = Field(
-        default=True, description="whether the weights of the kept keys are rescaled to sum to 1, as in sparse methods"
-    )
 
     _distinct = field_validator("ablation", "budgets")(_check_distinct)
 

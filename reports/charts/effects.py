@@ -29,11 +29,25 @@ NATS = 0.01
 WRITTEN_HEADS = 12
 """Largest number of heads per row for which a map has its values written in the cells."""
 
-CONTROLS = {"random_budgets": "weights", "full_heads_random": "statistics"}
-"""Random policies, and what the policies need for which they are controls."""
+CONTROLS = ("random_budgets", "full_heads_random")
+"""Random policies."""
 
-NEEDS = {"weights": "Policies that see the weights", "statistics": "Policies that know past statistics"}
-"""Titles of the charts of losses, by what their policies need."""
+REFERENCES = ("same_n", "same_n_mean")
+"""Policies that others are compared with, in several charts."""
+
+PANELS = {
+    "What the rest’s weight goes to": ("same_n", "same_n_dropped", "same_n_mean", "same_n_mean_of_rest"),
+    "Keys off the mean": ("same_n_mean", "off_mean", "off_mean_dropped", "off_mean_mean", "off_mean_mean_of_rest"),
+    "Sink and recent keys always kept": (
+        *("same_n_mean", "same_n_window", "same_n_window_mean", "off_mean_window", "off_mean_window_mean"),
+    ),
+    "N by head": ("same_n", "elbow", "recall", "n_90", "mass", "random_budgets"),
+    "N by head, by error and weight": ("same_n", "same_n_mean", "error", "error_mean", "mass_mean"),
+    "Policies that know past statistics": (
+        *("sink_recent", "full_heads_elbow", "full_heads_mass", "full_heads_random"),
+    ),
+}
+"""The policies of each chart of losses, by its title."""
 
 
 def loss_map(heads: pa.Table) -> alt.LayerChart:
@@ -138,22 +152,28 @@ def loss_scatter(heads: pa.Table, *, measure: str, correlation: Row) -> alt.Laye
     )
 
 
-def loss_by_keys(policies: pa.Table, *, needs: str) -> alt.LayerChart:
+def list_panels(policies: pa.Table) -> list[str]:
+    """The titles of ``PANELS`` that have a policy of their own in ``loss_by_keys``."""
+    measured = {*policies["policy"].to_pylist()} - {*REFERENCES}
+    return [title for title, names in PANELS.items() if measured & {*names}]
+
+
+def loss_by_keys(policies: pa.Table, *, panel: str) -> alt.LayerChart:
     """Increase of the loss against the mean number of keys kept, a curve for each policy.
 
     Parameters
     ----------
     policies
-        ``loss_by_keys``: policy, needs, budget, keys_kept, draws, delta_loss, low, high (or NULL: no band).
-    needs
-        Which policies are drawn: those that need ``weights`` or ``statistics``.
+        ``loss_by_keys``: policy, budget, keys_kept, draws, delta_loss, low, high (or NULL: no band).
+    panel
+        One of ``PANELS``, whose policies are drawn.
     """
     rows = [
-        {**row, "name": findings.POLICIES.get(row["policy"], row["policy"])}
+        {**row, "name": findings.POLICIES[row["policy"]]}
         for row in policies.to_pylist()
-        if row["needs"] == needs
+        if row["policy"] in PANELS[panel]
     ]
-    drawn = [name for name in findings.POLICIES if any(row["policy"] == name for row in rows)]
+    drawn = [name for name in PANELS[panel] if any(row["policy"] == name for row in rows)]
     labels = [findings.POLICIES[name] for name in drawn if name not in CONTROLS]
     x = _make_keys_axis(rows)
     y = partial(alt.Y, title="Loss increase (nats)", scale=alt.Scale(type="symlog", constant=NATS, nice=False))
@@ -180,7 +200,7 @@ def loss_by_keys(policies: pa.Table, *, needs: str) -> alt.LayerChart:
         marks += [area, *others]
     return layer_chart(
         rows,
-        NEEDS[needs],
+        panel,
         "Line chart of the loss increase against the number of keys kept. "
         f"{findings.describe_budgets(policies.to_pylist())}",
         level(0, ""),

@@ -80,20 +80,23 @@ def _build_budgets(source: Source) -> tuple[Figure, ...]:
     rows = answer.rows()
     if not rows:
         return ()
-    needs = [need for need in charts.NEEDS if any(row["needs"] == need for row in rows)]
     return (
         Figure(
             "loss-by-keys",
             "Loss with fewer keys",
             findings.describe_budgets(rows),
-            "Policies with the same budget keep the same number of keys on average. Those that see a query’s weights "
-            "are oracles: the same N for all heads, N by elbow, by Recall or by the keys of 90 % of the weight, or a "
-            "share of each query’s weight. Those that know only past statistics of a head can be used at inference. "
-            "Grey with crosses: random controls, with shuffled budgets or random heads. Bands: 95 % intervals over "
+            "Policies with the same budget keep the same number of keys on average. Keys are those of the largest "
+            "weights α, or those farthest off the mean, of the largest α‖v − v̄‖, where v̄ is the mean of the value "
+            "states that a query sees. The weight of the rest goes to the keys kept (renormalised), to nothing "
+            "(dropped), to v̄ (mean), or to the mean of the rest’s value states. N is the same for all heads, or by "
+            "elbow, Recall, error or the keys of 90 % of the weight, or a share of each query’s weight; with a window, "
+            "sink and recent keys are always among the N. All these see a query’s weights; those that know only past "
+            "statistics of a head can be used at inference as they are. Grey with crosses: random controls, with "
+            "shuffled budgets or random heads. Bands: 95 % intervals over "
             f"{numbers.count(rows[0]['sequences'], 'sequence')}. The paper names "
             "sparse attention as a use, without a figure.",
             answer,
-            charts=tuple(charts.loss_by_keys(answer.table, needs=need) for need in needs),
+            charts=tuple(charts.loss_by_keys(answer.table, panel=panel) for panel in charts.list_panels(answer.table)),
             titled=True,
         ),
     )

@@ -22,17 +22,31 @@ KINDS = {"zero": "set to zero", "mean": "replaced by its mean", "sink": "replace
 
 POLICIES = {
     "same_n": "same N",
+    "same_n_dropped": "same N, rest dropped",
+    "same_n_mean": "same N, rest → mean",
+    "same_n_mean_of_rest": "same N, rest → its mean",
+    "off_mean": "off the mean",
+    "off_mean_dropped": "off the mean, rest dropped",
+    "off_mean_mean": "off the mean, rest → mean",
+    "off_mean_mean_of_rest": "off the mean, rest → its mean",
+    "same_n_window": "same N with window",
+    "same_n_window_mean": "same N with window, rest → mean",
+    "off_mean_window": "off the mean with window",
+    "off_mean_window_mean": "off the mean with window, rest → mean",
     "elbow": "N by elbow",
     "recall": "N by Recall",
     "n_90": "N by 90 % of the weight",
+    "error": "N by error",
+    "error_mean": "N by error, rest → mean",
     "mass": "share of weight",
+    "mass_mean": "share of weight, rest → mean",
     "random_budgets": "N by elbow, shuffled",
     "sink_recent": "sink and recent",
     "full_heads_elbow": "all keys by elbow",
     "full_heads_mass": "all keys by mass",
     "full_heads_random": "all keys at random",
 }
-"""Policies of sparse attention, as legends name them."""
+"""Policies of sparse attention, as legends name them; the weight of the rest is renormalised if nothing is said."""
 
 
 def describe_ablation(rows: Sequence[Row]) -> str:

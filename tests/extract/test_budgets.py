@@ -1,5 +1,7 @@
 """Budgets: policies of one budget cost the same, and are what the statistics of the heads say."""
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,10 @@ from extract.budgets import (
     build_full_heads,
     build_policies,
     count_keys,
-    fit_recall_budgets,
+    fit_curve_budgets,
     scale_budgets,
 )
-from extract.policies import LargestWeights, Mass, SinkAndRecent
+from extract.policies import Largest, Mass, Rest, SinkAndRecent
 from storage.errors import UserError
 
 LAYERS, COUNT, CONTEXT = 4, 6, 64
@@ -26,7 +28,7 @@ GRID = np.arange(1, CONTEXT)
 
 
 def drawn(seed: int = 0) -> Heads:
-    """Recall of each head falls from 1 to a least, and rises to 1 again."""
+    """Recall of each head falls from 1 to a least, and rises to 1 again; its errors fall."""
     rng = np.random.default_rng(seed)
     shape = (LAYERS, COUNT)
     bottom, low = rng.integers(3, 30, shape), rng.uniform(0.2, 0.8, shape)
@@ -36,7 +38,9 @@ def drawn(seed: int = 0) -> Heads:
     elbow[0, 2] = np.nan  # it has none
     scores = {"geometry": rng.standard_normal(shape), "mass": np.where(rng.random(shape) < 0.2, np.nan, 1.0)}
     n_90 = np.where(PRESENT, rng.uniform(1, 40, shape), np.nan)
-    return Heads(PRESENT, COUNTS, elbow, n_90, recall, GRID, np.linspace(1, 30, len(SHARES)), scores)
+    errors = rng.uniform(0.5, 2, (*shape, 1)) / GRID ** rng.uniform(0.5, 2, (*shape, 1))
+    curves = {"recall": recall, "error_renormalised": errors, "error_mean": errors**2}
+    return Heads(PRESENT, COUNTS, elbow, n_90, curves, GRID, np.linspace(1, 30, len(SHARES)), scores)
 
 
 def slow_cost(budgets: np.ndarray) -> float:
@@ -56,11 +60,17 @@ def test_the_cost_is_the_mean_number_of_keys_kept() -> None:
 
 def cost(policy: object) -> float:
     """What a policy costs, slowly."""
-    if isinstance(policy, LargestWeights):
+    if isinstance(policy, Largest):
         return slow_cost(policy.budgets)
     assert isinstance(policy, SinkAndRecent)
     full = np.zeros(PRESENT.shape, bool) if policy.full is None else policy.full
     return slow_cost(np.where(full, CONTEXT, policy.sink + policy.recent))
+
+
+SAME_N = {
+    name if rest == "renormalised" else f"{name}_{rest}" for name in ("same_n", "off_mean") for rest in get_args(Rest)
+}
+WINDOWED = {f"{name}_window{rest}" for name in ("same_n", "off_mean") for rest in ("", "_mean")}
 
 
 @pytest.mark.parametrize("keys", [2, 5, 16, 40])
@@ -70,14 +80,17 @@ def test_policies_of_a_budget_cost_the_same(keys: int, seed: int) -> None:
     target = heads.compute_cost(np.full(PRESENT.shape, keys))
     found = build_policies(keys, heads, draws=2, seed=seed)
     names = [policy.name for policy in found]
-    always = {"same_n", "sink_recent", "elbow", "n_90", "recall", "mass", "random_budgets"}
+    always = {"sink_recent", "elbow", "n_90", "recall", "error", "error_mean", "mass", "mass_mean", "random_budgets"}
+    always |= SAME_N | (WINDOWED if keys >= 4 else set())
     assert set(names) - {"full_heads_geometry", "full_heads_mass", "full_heads_random"} == always
     assert names.count("random_budgets") == 2
     assert len({(policy.name, policy.setting) for policy in found}) == len(found)
     for policy in found:
-        if policy.name == "mass":
+        assert policy.name.endswith(f"_{policy.rest}") or policy.rest == "renormalised"
+        if isinstance(policy, Mass):
             continue
-        slack = {"same_n": 1e-9, "sink_recent": 1e-9, "random_budgets": 0.4 * keys}.get(policy.name, 0.05 * keys + 0.5)
+        exact = dict.fromkeys(SAME_N | WINDOWED | {"sink_recent"}, 1e-9)
+        slack = (exact | {"random_budgets": 0.4 * keys}).get(policy.name, 0.05 * keys + 0.5)
         assert cost(policy) == pytest.approx(target, abs=slack), policy.name
     assert "full_heads_geometry" in names or keys == 2
 
@@ -94,7 +107,12 @@ def test_needs_are_told() -> None:
 
 def test_what_is_not_known_is_left_out() -> None:
     bare = Heads(PRESENT, COUNTS)
-    assert [policy.name for policy in build_policies(16, bare)] == ["same_n", "sink_recent", "full_heads_random"]
+    assert {policy.name for policy in build_policies(16, bare)} == {
+        *SAME_N,
+        *WINDOWED,
+        "sink_recent",
+        "full_heads_random",
+    }
     unknown = np.full(PRESENT.shape, np.nan)
     nothing = Heads(PRESENT, COUNTS, elbow=unknown, n_90=unknown)
     assert [policy.name for policy in build_policies(16, nothing)] == [
@@ -106,7 +124,7 @@ def test_budgets_by_mass_are_proportional_to_the_keys_of_90_per_cent_of_the_weig
     heads = drawn()
     assert heads.n_90 is not None
     (found,) = [policy for policy in build_policies(16, heads) if policy.name == "n_90"]
-    assert isinstance(found, LargestWeights)
+    assert isinstance(found, Largest)
     ratio = (found.budgets / heads.n_90)[PRESENT & (found.budgets < CONTEXT)]
     assert np.abs(ratio / np.median(ratio) - 1).max() < 0.3  # up to rounding to whole keys
     shuffled = np.random.default_rng(0).permutation(heads.n_90[PRESENT])
@@ -126,18 +144,18 @@ def test_budgets_by_elbow_are_proportional_to_it() -> None:
 
 
 @pytest.mark.parametrize("target", [6.0, 12.0, 20.0])
-def test_recall_stays_from_its_budget_on_and_not_before(target: float) -> None:
+@pytest.mark.parametrize(("name", "sign"), [("recall", 1), ("error_mean", -1)])
+def test_a_curve_stays_from_its_budget_on_and_not_before(target: float, name: str, sign: int) -> None:
     heads = drawn()
-    assert heads.recall is not None
-    threshold, budgets = fit_recall_budgets(target, heads)
+    threshold, budgets = fit_curve_budgets(sign * heads.curves[name], target, heads)
     for layer, head in zip(*PRESENT.nonzero(), strict=True):
-        curve, n = heads.recall[layer, head], budgets[layer, head]
+        curve, n = sign * heads.curves[name][layer, head], budgets[layer, head]
         assert (curve[n - 1 :] >= threshold).all()
         assert n == 1 or curve[n - 2] < threshold
     assert budgets[PRESENT].max() > 1  # the first N that has it would be 1 in every head
     assert slow_cost(budgets) == pytest.approx(target, abs=1)
-    with pytest.raises(ValueError, match="Recall of the heads is not known"):
-        fit_recall_budgets(target, Heads(PRESENT, COUNTS))
+    with pytest.raises(ValueError, match="The N of the curves are not known"):
+        fit_curve_budgets(heads.curves[name], target, Heads(PRESENT, COUNTS))
 
 
 def test_random_budgets_are_the_same_numbers() -> None:
@@ -179,7 +197,7 @@ def test_full_heads_are_those_of_the_highest_scores() -> None:
 
 def test_the_share_of_mass_is_read_off_the_curve() -> None:
     heads = drawn()
-    (policy,) = [policy for policy in build_policies(16, heads) if isinstance(policy, Mass)]
+    policy, _ = (policy for policy in build_policies(16, heads) if isinstance(policy, Mass))
     keys = np.interp(policy.share, SHARES, np.linspace(1, 30, len(SHARES)))
     assert keys == pytest.approx(heads.compute_cost(np.full(PRESENT.shape, 16)))
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from transformers import PreTrainedModel
 from extract import sparsity as module
 from extract.capture import Attention, probe
 from extract.interventions import Call, Edit, intervene
-from extract.policies import Block, LargestWeights, Mass, Policy, SinkAndRecent, count_fewest, select_largest
+from extract.policies import Block, Largest, Mass, Policy, Rest, SinkAndRecent, count_fewest, select_largest
 from extract.sparsity import SparseEdit, count_mass_keys, estimate_policy_bytes, measure_policy_losses
 from tests.extract.families import (
     KEYS,
@@ -57,16 +58,19 @@ class Everything:
 
     name, setting, needs = "everything", "", "statistics"
 
+    def __init__(self, rest: Rest = "renormalised") -> None:
+        self.rest = rest
+
     def keep(self, _block: Block) -> Tensor:
         return torch.ones((), dtype=torch.bool)
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("renormalised", [True, False])
+@pytest.mark.parametrize("rest", get_args(Rest))
 @through_the_interface
-def test_all_keys_kept_is_full_attention(family: Family, *, renormalised: bool) -> None:
+def test_all_keys_kept_is_full_attention(family: Family, rest: Rest) -> None:
     model, attention = model_of(family.name), attention_of(family.name)
-    edit = SparseEdit(Everything(), renormalised)
+    edit = SparseEdit(Everything(rest))
     found, expected = edited(model, attention, edit), plain(model)
     assert (found - expected).abs().max() < bound_logits(family.name) < NOTICED
     assert edit.keys_kept == pytest.approx(np.mean([*all_counts(family.name).values()]))
@@ -85,7 +89,8 @@ class Slow:
     """Attention to chosen keys in float64, query by query, with the choice in plain Python."""
 
     policy: Policy | None
-    renormalised: bool = True
+    wrong: str = ""
+    """What it does wrong, as a control."""
 
     def __post_init__(self) -> None:
         self.counts: dict[int, list[float]] = {}
@@ -115,17 +120,35 @@ class Slow:
         powers = {j: float(logits[j].exp()) for j in visible}
         total = sum(powers.values()) + (sink or 0)
         weights = {j: power / total for j, power in powers.items()}
-        kept = chosen(self.policy, layer, head, query, weights)
+        mean = average(value, [query] if self.wrong == "mean" else visible)
+        scores = {j: weight * float((value[j] - mean).norm()) for j, weight in weights.items()}
+        kept = chosen(self.policy, layer, head, query, weights, scores)
         self.kept.append(len(kept))
-        scale = sum(powers[j] for j in kept) + (sink or 0) if self.renormalised else total
-        return sum(powers[j] / scale * value[j] for j in kept)
+        if self.policy.rest == "renormalised" and self.wrong != "scale":
+            total = sum(powers[j] for j in kept) + (0 if self.wrong == "sink" else sink or 0)
+        found = sum(powers[j] / total * value[j] for j in kept)
+        others = [j for j in visible if j not in kept]
+        if self.policy.rest == "mean":
+            found += sum(weights[j] for j in others) * mean
+        elif self.policy.rest == "mean_of_rest" and others:
+            found += sum(weights[j] for j in others) * average(value, others)
+        return found
 
 
-def chosen(policy: Policy, layer: int, head: int, query: int, weights: dict[int, float]) -> list[int]:
+def average(value: Tensor, chosen: list[int]) -> Tensor:
+    return sum(value[j] for j in chosen) / len(chosen)
+
+
+def chosen(
+    policy: Policy, layer: int, head: int, query: int, weights: dict[int, float], off_mean: dict[int, float]
+) -> list[int]:
     """The keys that a policy keeps, by its definition."""
     by_weight = sorted(weights, key=lambda j: (-weights[j], j))
-    if isinstance(policy, LargestWeights):
-        return by_weight[: int(policy.budgets[layer, head])]
+    if isinstance(policy, Largest):
+        scores = weights if policy.by == "weights" else off_mean
+        always = [j for j in sorted(weights) if j < policy.sink or j > query - policy.recent]
+        others = sorted(set(weights) - set(always), key=lambda j: (-scores[j], j))
+        return (always + others)[: int(policy.budgets[layer, head])]
     if isinstance(policy, Mass):
         count = next(
             n
@@ -142,8 +165,15 @@ def chosen(policy: Policy, layer: int, head: int, query: int, weights: dict[int,
 BUDGETS = np.array([[1, 3, 8, 100], [5, 2, 30, 1], [7, 7, 2, 12]])
 FULL = np.array([[True, False, False, True], [False] * 4, [True] * 4])
 POLICIES: dict[str, Policy] = {
-    "largest": LargestWeights("same_n", "", BUDGETS),
+    "largest": Largest("", "", BUDGETS),
+    "largest, dropped": Largest("", "", BUDGETS, rest="dropped"),
+    "largest, mean": Largest("", "", BUDGETS, rest="mean"),
+    "off mean": Largest("", "", BUDGETS, by="off_mean"),
+    "off mean, mean": Largest("", "", BUDGETS, by="off_mean", rest="mean"),
+    "off mean, mean of rest": Largest("", "", BUDGETS, by="off_mean", rest="mean_of_rest"),
+    "window": Largest("", "", BUDGETS, by="off_mean", rest="mean", sink=1, recent=2),
     "mass": Mass(0.7),
+    "mass, mean": Mass(0.7, rest="mean"),
     "sink and recent": SinkAndRecent(2, 5),
     "recent alone": SinkAndRecent(0, 1),
     "full heads": SinkAndRecent(1, 4, FULL),
@@ -158,39 +188,29 @@ SLOW_FAMILIES = ("Llama 2, Llama 3", "Gemma 2", "gpt-oss", "DeepSeek-V3")
 def test_every_policy_keeps_what_its_definition_says(policy: str, name: str) -> None:
     model, attention = model_of(name), attention_of(name)
     full = short(model, attention, SparseEdit(Everything()))
-    for renormalised in (True, False):
-        slow, fast = Slow(POLICIES[policy], renormalised), SparseEdit(POLICIES[policy], renormalised)
-        expected, found = (short(model, attention, edit) for edit in (slow, fast))
-        assert fast.keys_kept == pytest.approx(np.mean(slow.kept))
-        assert (found - expected).abs().max() < bound_logits(name)
-        assert (found - full).abs().max() > NOTICED
+    slow, fast = Slow(POLICIES[policy]), SparseEdit(POLICIES[policy])
+    expected, found = (short(model, attention, edit) for edit in (slow, fast))
+    assert fast.keys_kept == pytest.approx(np.mean(slow.kept))
+    assert (found - expected).abs().max() < bound_logits(name)
+    assert (found - full).abs().max() > NOTICED
+
+
+@pytest.mark.parametrize(
+    ("policy", "wrong"),
+    [("largest", "scale"), ("largest", "sink"), ("off mean", "mean"), ("largest, mean", "mean")],
+)
+def test_a_wrong_reading_is_noticed(policy: str, wrong: str) -> None:
+    model, attention = model_of("gpt-oss"), attention_of("gpt-oss")
+    expected, found = (
+        short(model, attention, edit) for edit in (Slow(POLICIES[policy], wrong), SparseEdit(POLICIES[policy]))
+    )
+    assert (found - expected).abs().max() > NOTICED
 
 
 def short(model: PreTrainedModel, attention: Attention, edit: Edit) -> Tensor:
     """Logits of a sequence that is short enough for the slow reading, longer than a window."""
     with intervene(model, attention, edit):
         return model(input_ids=ids(1)[:, :22], use_cache=False).logits
-
-
-@pytest.mark.parametrize("name", ["Llama 2, Llama 3", "gpt-oss"])
-def test_renormalisation_is_noticed(name: str) -> None:
-    model, attention, policy = model_of(name), attention_of(name), POLICIES["sink and recent"]
-    found, other = (edited(model, attention, SparseEdit(policy, renormalised)) for renormalised in (True, False))
-    assert (found - other).abs().max() > 10 * NOTICED
-
-
-def test_a_learned_sink_takes_part_in_the_sum() -> None:
-    """Without it, weights would sum to 1 though the model's do not."""
-    model, attention, policy = model_of("gpt-oss"), attention_of("gpt-oss"), POLICIES["largest"]
-
-    class WithoutSink(SparseEdit):
-        def _compute_weights(self, block: Block, kept: Tensor) -> Tensor:
-            return super()._compute_weights(
-                Block(block.layer, block.positions, block.visible, block.logits, None), kept
-            )
-
-    found, other = (edited(model, attention, kind(policy)) for kind in (SparseEdit, WithoutSink))
-    assert (found - other).abs().max() > 10 * NOTICED
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -267,15 +287,12 @@ def test_losses_of_policies() -> None:
         assert found.keys_kept[at] == edit.keys_kept
         divergence = (logits.softmax(-1) * (logits.log_softmax(-1) - theirs.log_softmax(-1))).sum(-1).mean()
         assert found.kl[at] == pytest.approx(float(divergence), abs=1e-6)
-    raw = measure_policy_losses(model, attention, sequence(), policies, renormalised=False)
-    assert raw.plain_loss == found.plain_loss
-    assert np.abs(raw.kl[1:] - found.kl[1:]).min() > 1e-4
     assert measure_policy_losses(model, attention, sequence(), []).loss.shape == (0,)
 
 
 def test_more_keys_of_the_same_order_lose_less() -> None:
     model, attention = model_of("GPT-2"), attention_of("GPT-2")
-    policies = [LargestWeights("same_n", "", np.full((3, 4), count)) for count in (1, 4, 16, 47)]
+    policies = [Largest("same_n", "", np.full((3, 4), count)) for count in (1, 4, 16, 47)]
     found = measure_policy_losses(model, attention, sequence(), policies)
     assert (np.diff(found.kl) < 0).all()
     assert (np.diff(found.keys_kept) > 0).all()

@@ -39,12 +39,22 @@ def test_three_figures_hold_the_rows_of_the_tables(small: duckdb.DuckDBPyConnect
 
 def test_every_policy_has_a_line_of_its_own(small: duckdb.DuckDBPyConnection) -> None:
     rows = ask(small, "loss_by_keys", study=SMALL.study).rows()
-    rows = [{**rows[0], "policy": name, "needs": "weights"} for name in ("same_n", "elbow", "recall", "n_90", "mass")]
-    chart = effects.loss_by_keys(pa.Table.from_pylist(rows), needs="weights").to_dict()
-    scale = next(
-        part["encoding"]["strokeDash"]["scale"] for part in chart["layer"] if "strokeDash" in part.get("encoding", {})
-    )
-    assert len(scale["domain"]) == len(scale["range"]) == len({str(dash) for dash in scale["range"]}) == len(rows)
+    assert {name for names in effects.PANELS.values() for name in names} == {*findings.POLICIES}
+    for panel, names in effects.PANELS.items():
+        told = pa.Table.from_pylist([{**rows[0], "policy": name} for name in names])
+        chart = effects.loss_by_keys(told, panel=panel).to_dict()
+        scale = next(
+            part["encoding"]["strokeDash"]["scale"]
+            for part in chart["layer"]
+            if "strokeDash" in part.get("encoding", {})
+        )
+        lines = len({*names} - {*effects.CONTROLS})
+        assert len(scale["domain"]) == len(scale["range"]) == len({str(dash) for dash in scale["range"]}) == lines
+
+
+def test_a_chart_without_a_policy_of_its_own_is_left_out(small: duckdb.DuckDBPyConnection) -> None:
+    rows = ask(small, "loss_by_keys", study=SMALL.study).table
+    assert effects.list_panels(rows) == ["N by head", "Policies that know past statistics"]
 
 
 def test_a_study_without_effects_has_no_section(small: duckdb.DuckDBPyConnection) -> None:
