@@ -19,9 +19,16 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from benchmarks.checkpoints import LLAMA_2_7B
 from benchmarks.measure import Benchmark, Result, alternate, compare
 from extract import losses
-from extract.ablation import ablate, compute_mean_of_others, compute_mean_outputs
+from extract.ablation import (
+    REPLACEMENTS,
+    Replacement,
+    ablate,
+    compute_mean_of_others,
+    compute_mean_outputs,
+    replace,
+)
 from extract.capture import probe
-from extract.interventions import REPLACEMENTS, Call, Replacement, intervene, replace
+from extract.interventions import Call, intervene
 from extract.models import describe, load
 from extract.resuming import ResumableModel
 from extract.settings import ExtractionSettings
@@ -82,7 +89,7 @@ class _Heads:
 
 
 def measure_ablation(*, context: int, repeats: int, heads: int | None = None) -> list[Result]:
-    """All heads of the embedded model, or ``heads`` of each layer, replaced in three ways over one sequence."""
+    """All heads of the embedded model, or ``heads`` of each layer, replaced in every way over one sequence."""
     settings = {"model": "embedded", "corpus": "embedded", "context_length": context, "sequences": 1, "device": "cpu"}
     model = load(describe(ExtractionSettings.model_validate(settings)))
     both, count = _Heads(model, context), heads or model.config.num_attention_heads

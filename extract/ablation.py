@@ -1,7 +1,7 @@
 """Ablation of heads: the change of a model's loss when the output of one head is replaced, head by head.
 
-Holds ``ablate``, which replaces every head over one sequence, and the means that heads are replaced by. The replacement
-itself is in ``extract.interventions``; the loop over sequences is in ``extract.effects``.
+Holds ``ablate``, which replaces every head over one sequence, and what heads are replaced by. The loop over sequences
+is in ``extract.effects``.
 
 The heads of one layer are the rows of one batch, and a pass begins at their layer (``extract.resuming``), where
 attention is computed once for all rows. A head therefore costs, on average, little more than the layers above it.
@@ -10,6 +10,7 @@ attention is computed once for all rows. A head therefore costs, on average, lit
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -18,11 +19,22 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from extract.capture import Attention
-from extract.interventions import Call, Recorder, Replacement, intervene, replace
+from extract.interventions import Call, Recorder, intervene
 from extract.losses import compare, compute_log_probabilities
+from extract.policies import Largest
 from extract.resuming import LayerReachedError, PlainPass, ResumableModel
+from extract.sparsity import SparseEdit, estimate_row_bytes
 from storage.errors import UserError
 from storage.zarr.layers import list_attending_layers
+
+Replacement = Literal["zero", "mean", "sink", "selected"]
+"""What z is replaced by: 0; its mean; the value state of position 0, as if a query attended only to that; or z over the
+``SELECTED`` keys of the largest weights, which are renormalised."""
+
+REPLACEMENTS: tuple[Replacement, ...] = get_args(Replacement)
+
+SELECTED = 16
+"""Keys that each query of a head attends to under ``selected``."""
 
 ROW_BYTES = {"cpu": 2**27, "cuda": 2**31}
 """Bytes of the rows of one pass, by type of device: on a CPU, more than its caches hold is slower."""
@@ -40,6 +52,37 @@ class LayerEffects:
     window hides position 0 from some query of the layer."""
     kl: NDArray[np.float64]
     """Mean over positions of KL(p_0 ‖ p) in nats, (kinds, heads); NaN where ``loss`` is."""
+
+
+def replace(output: Tensor, call: Call, head: int, kind: Replacement, mean: Tensor | None) -> None:
+    """Replace z of one head in a layer's output (B, K, H, Dv), in place.
+
+    Parameters
+    ----------
+    output
+        Z of the layer.
+    mean
+        Z that heads are replaced by under ``mean``, (H, Dv) or (B, H, Dv).
+
+    Raises
+    ------
+    ValueError
+        If ``kind`` is ``mean`` and no mean is given.
+    """
+    if kind == "zero":
+        output[:, :, head] = 0
+    elif kind == "sink":
+        kv_head = head // (call.query.shape[1] // call.key.shape[1])
+        first = call.value[:, kv_head, :1].expand_as(output[:, :, head])
+        output[:, :, head] = torch.where(call.sees_first()[..., None], first, output[:, :, head])
+    elif kind == "selected":
+        policy = Largest("same_n", "", np.full((call.layer + 1, 1), SELECTED))
+        output[:, :, head] = SparseEdit(policy).output(call.select_head(head))[:, :, 0]
+    elif mean is None:
+        msg = f"there is no mean of the outputs of layer {call.layer}"
+        raise ValueError(msg)
+    else:
+        output[:, :, head] = mean[..., head, :].to(output).reshape(-1, 1, output.shape[-1])
 
 
 @dataclass
@@ -163,20 +206,6 @@ def estimate_ablation_bytes(model: PreTrainedModel, keys: int) -> int:
     passed = model.dtype.itemsize * (text.vocab_size + text.num_hidden_layers * text.hidden_size)
     rows = count_rows_per_pass(model, keys) * estimate_row_bytes(model, keys)
     return int(keys * (passed + torch.float32.itemsize * text.vocab_size) + rows)
-
-
-def estimate_row_bytes(model: PreTrainedModel, keys: int) -> int:
-    """Most bytes that one sequence needs in a forward pass, from the sizes of the model.
-
-    Three copies of the logits, ten of the widest activations, and, if the model computes attention eagerly, six of the
-    float32 matrix of all weights of a layer. Temporary memory of layers of other kinds, such as Mamba's, is not
-    counted.
-    """
-    text = model.config.get_text_config(decoder=True)
-    words = text.vocab_size
-    widest = max(size for weight in model.parameters() for size in weight.shape[-2:] if size != words)
-    matrices = 6 * text.num_attention_heads * keys if model.config._attn_implementation == "eager" else 0
-    return int(keys * (model.dtype.itemsize * (3 * words + 10 * widest) + torch.float32.itemsize * matrices))
 
 
 def compute_mean_outputs(model: PreTrainedModel, attention: Attention, ids: Tensor) -> dict[int, Tensor]:

@@ -15,11 +15,11 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from extract import corpora, models
-from extract.ablation import LayerEffects, ablate, compute_mean_of_others, compute_mean_outputs
+from extract.ablation import LayerEffects, Replacement, ablate, compute_mean_of_others, compute_mean_outputs
 from extract.budgets import SHARES, Heads
 from extract.capture import PROBE_TOKENS, Attention, probe
 from extract.hub import silence_libraries
-from extract.interventions import Recorder, Replacement, intervene, refuse_two_passes
+from extract.interventions import Recorder, intervene, refuse_two_passes
 from extract.policies import Policy
 from extract.resuming import ResumableModel
 from extract.settings import SYNTHETIC, Bos, CorpusSettings, ExtractionSettings

@@ -1,8 +1,7 @@
 """Forward passes in which the outputs of attention heads are edited before the output projection.
 
-Holds ``intervene``, a context in which a model's attention is computed by an ``Edit``, and the edits that are
-independent of any experiment: observing outputs, and what a head's output is replaced by. Removing keys is in
-``extract.sparsity``; the loop over heads is in ``extract.ablation``.
+Holds ``intervene``, a context in which a model's attention is computed by an ``Edit``, and the edits that only observe.
+Removing keys is in ``extract.sparsity``; replacing the output of a head in ``extract.ablation``.
 
 An edit is called inside the attention function, with the vectors that are multiplied, and returns the weighted sums z
 of the layer, (B, K, H, D). What follows (gates, the output projection with its bias, norms) is computed by the model;
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -31,11 +30,6 @@ from storage.errors import UserError
 
 ATTENTION = "attention_geometry_edited"
 """Prefix of the attention function's name in transformers' registries; the name of the function it replaces follows."""
-
-Replacement = Literal["zero", "mean", "sink"]
-"""What z is replaced by: 0; its mean; or the value state of position 0, as if a query attended only to that."""
-
-REPLACEMENTS: tuple[Replacement, ...] = get_args(Replacement)
 
 
 @dataclass(frozen=True)
@@ -66,6 +60,15 @@ class Call:
         """The same call for the first sequence only."""
         mask = None if self.mask is None else self.mask[:1]
         return dataclasses.replace(self, query=self.query[:1], key=self.key[:1], value=self.value[:1], mask=mask)
+
+    def select_head(self, head: int) -> "Call":
+        """The same call for one head and its KV head."""
+        group = self.query.shape[1] // self.key.shape[1]
+        own, of_kv = slice(head, head + 1), slice(head // group, head // group + 1)
+        mask = self.mask if self.mask is None or self.mask.shape[1] == 1 else self.mask[:, own]
+        s_aux = None if self.s_aux is None else self.s_aux[own]
+        query, key, value = self.query[:, own], self.key[:, of_kv], self.value[:, of_kv]
+        return dataclasses.replace(self, query=query, key=key, value=value, mask=mask, s_aux=s_aux)
 
     def sees_first(self) -> Tensor:
         """Which queries see position 0, bool (B or 1, K); the same for all heads."""
@@ -109,34 +112,6 @@ class Recorder:
         rows = torch.arange(call.key.shape[2], device=call.key.device)
         self.counts[call.layer] = rows + 1 if call.mask is None else call.mask[0, 0].sum(dim=-1)
         return output
-
-
-def replace(output: Tensor, call: Call, head: int, kind: Replacement, mean: Tensor | None) -> None:
-    """Replace z of one head in a layer's output (B, K, H, Dv), in place.
-
-    Parameters
-    ----------
-    output
-        Z of the layer.
-    mean
-        Z that heads are replaced by under ``mean``, (H, Dv) or (B, H, Dv).
-
-    Raises
-    ------
-    ValueError
-        If ``kind`` is ``mean`` and no mean is given.
-    """
-    if kind == "zero":
-        output[:, :, head] = 0
-    elif kind == "sink":
-        kv_head = head // (call.query.shape[1] // call.key.shape[1])
-        first = call.value[:, kv_head, :1].expand_as(output[:, :, head])
-        output[:, :, head] = torch.where(call.sees_first()[..., None], first, output[:, :, head])
-    elif mean is None:
-        msg = f"there is no mean of the outputs of layer {call.layer}"
-        raise ValueError(msg)
-    else:
-        output[:, :, head] = mean[..., head, :].to(output).reshape(-1, 1, output.shape[-1])
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from extract.ablation import estimate_row_bytes
 from extract.attention import compute_logits, compute_softmax, find_visible_keys, group_by_kv_head
 from extract.capture import Attention
 from extract.interventions import Call, Edit, IdentityEdit, intervene
@@ -167,6 +166,20 @@ def estimate_policy_bytes(model: PreTrainedModel, keys: int) -> int:
     text = model.config.get_text_config(decoder=True)
     block = max(BLOCK_BYTES, text.num_attention_heads * keys * torch.float32.itemsize)
     return int(estimate_row_bytes(model, keys) + keys * text.vocab_size * torch.float32.itemsize + BLOCKS * block)
+
+
+def estimate_row_bytes(model: PreTrainedModel, keys: int) -> int:
+    """Most bytes that one sequence needs in a forward pass, from the sizes of the model.
+
+    Three copies of the logits, ten of the widest activations, and, if the model computes attention eagerly, six of the
+    float32 matrix of all weights of a layer. Temporary memory of layers of other kinds, such as Mamba's, is not
+    counted.
+    """
+    text = model.config.get_text_config(decoder=True)
+    words = text.vocab_size
+    widest = max(size for weight in model.parameters() for size in weight.shape[-2:] if size != words)
+    matrices = 6 * text.num_attention_heads * keys if model.config._attn_implementation == "eager" else 0
+    return int(keys * (model.dtype.itemsize * (3 * words + 10 * widest) + torch.float32.itemsize * matrices))
 
 
 def iterate_blocks(call: Call) -> Iterator[Block]:

@@ -122,11 +122,11 @@ Share = Annotated[float, Field(gt=0, le=1)]
 class EffectsSettings(Settings):
     """Interventions on the heads of the study's model, which measure what the heads contribute."""
 
-    ablation: tuple[Literal["zero", "mean", "sink"], ...] = Field(
-        default=("zero", "mean", "sink"),
+    ablation: tuple[Literal["zero", "mean", "sink", "selected"], ...] = Field(
+        default=("zero", "mean", "sink", "selected"),
         min_length=1,
         description="list of replacements of the output of each head: zero; mean, over positions and the other "
-        "sequences of the study; sink, the value state of position 0",
+        "sequences of the study; sink, the value state of position 0; selected, the output over 16 keys",
     )
     sequences: Whole = Field(
         default=8, ge=1, description="number of sequences of the study used for replacing heads and choosing budgets"

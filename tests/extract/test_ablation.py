@@ -11,17 +11,19 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from benchmarks.effects import ReplacedHeads
 from extract import ablation as module
 from extract.ablation import (
+    REPLACEMENTS,
     LayerEffects,
+    Replacement,
     ablate,
     compute_mean_of_others,
     compute_mean_outputs,
     count_rows_per_pass,
     estimate_ablation_bytes,
-    estimate_row_bytes,
 )
 from extract.capture import Attention, probe
-from extract.interventions import REPLACEMENTS, Replacement, intervene
+from extract.interventions import intervene
 from extract.resuming import ResumableModel
+from extract.sparsity import estimate_row_bytes
 from storage.errors import UserError
 from tests.extract.families import Family, attention_of, ids, model_of, through_the_interface
 from tests.extract.memory import Held
@@ -31,6 +33,11 @@ pytestmark = pytest.mark.usefixtures("noiseless", "inference")
 
 TOLERANCE = 2e-6
 """Largest difference allowed to a loss, in nats."""
+
+
+@pytest.fixture(autouse=True)
+def _few_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SELECTED", 4)
 
 
 def sequence() -> Tensor:
@@ -105,7 +112,7 @@ def test_all_heads_of_all_layers_by_default_and_chosen_ones_alike() -> None:
     name = "Llama 2, Llama 3"
     whole = ablated(name)
     assert [effects.layer for effects in whole] == [0, 1, 2]
-    assert all(effects.loss.shape == effects.kl.shape == (3, 4) for effects in whole)
+    assert all(effects.loss.shape == effects.kl.shape == (4, 4) for effects in whole)
     one = ablated(name, layers=[1], kinds=("sink",))[0]
     np.testing.assert_allclose(one.kl[0], whole[1].kl[2], atol=TOLERANCE)
     assert [effects.layer for effects in ablated("LFM 2")] == [1, 3]

@@ -9,11 +9,11 @@ import torch
 
 from benchmarks.effects import ReplacedHeads
 from extract import effects, models
-from extract.ablation import LayerEffects, compute_mean_of_others, compute_mean_outputs
+from extract.ablation import REPLACEMENTS, LayerEffects, compute_mean_of_others, compute_mean_outputs
 from extract.budgets import SHARES, build_policies
 from extract.effects import OpenedModel, ablate_heads, measure_heads, measure_sparse_losses, open_study
 from extract.extraction import extract
-from extract.interventions import REPLACEMENTS, intervene
+from extract.interventions import intervene
 from extract.policies import Largest
 from extract.settings import ExtractionSettings
 from extract.sparsity import measure_policy_losses
@@ -85,7 +85,7 @@ def test_every_head_of_every_layer_of_every_sequence(whole: Pieces) -> None:
         (s, layer) for s in range(3) for layer in range(3)
     ]
     for _, piece in whole:
-        assert piece.loss.shape == piece.kl.shape == (3, 4)
+        assert piece.loss.shape == piece.kl.shape == (4, 4)
         assert (piece.kl[:2] > 0).all()
         assert np.isnan(piece.loss[2]).all() == (piece.layer > 0)  # a window of 16 keys hides position 0
     assert KEYS > WINDOW
