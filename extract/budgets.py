@@ -173,16 +173,20 @@ def name_policy(name: str, rest: Rest) -> str:
     return name if rest == "renormalised" else f"{name}_{rest}"
 
 
+CURVE_POLICIES: tuple[tuple[str, int, str, Rest], ...] = (
+    ("recall", 1, "recall", "renormalised"),
+    ("error_renormalised", -1, "error", "renormalised"),
+    ("error_mean", -1, "error", "mean"),
+)
+"""Curves over N that the N of a head is read off, whether they rise or fall with N, and the policies made from them."""
+
+
 def _build_curve_policies(cost: float, heads: Heads) -> Iterator[Largest]:
-    """The policies whose N of a head is read off a curve over N: its Recall, or its error."""
-    for curve, sign, letter, name, rest in (
-        ("recall", 1, "r", "recall", "renormalised"),
-        ("error_renormalised", -1, "ε", "error", "renormalised"),
-        ("error_mean", -1, "ε", "error", "mean"),
-    ):
+    """The policies of the known curves."""
+    for curve, sign, name, rest in CURVE_POLICIES:
         if curve in heads.curves:
             threshold, budgets = fit_curve_budgets(sign * heads.curves[curve], cost, heads)
-            yield Largest(name_policy(name, rest), f"{letter}={sign * threshold:.4g}", budgets, rest=rest)
+            yield Largest(name_policy(name, rest), f"threshold={sign * threshold:.4g}", budgets, rest=rest)
 
 
 def fit_curve_budgets(curves: NDArray[np.float64], cost: float, heads: Heads) -> tuple[float, NDArray[np.int64]]:
