@@ -17,7 +17,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from extract.policies import Largest, Mass, Policy, Rest, SinkAndRecent
+from extract.policies import Largest, Mass, Order, Policy, Rest, SinkAndRecent
 from storage.errors import UserError
 
 SINK = 4
@@ -159,13 +159,15 @@ def scale_budgets(scores: NDArray[np.float64], cost: float, heads: Heads) -> NDA
 
 def build_same_n(keys: int, same: NDArray[np.int64]) -> Iterator[Largest]:
     """The policies with one N in all heads: by weight or distance off the mean, with each use of the other weight."""
-    window = {"sink": min(SINK, keys // 4), "recent": keys // 4}
-    for by, name in (("weights", "same_n"), ("off_mean", "off_mean")):
+    sink, recent = min(SINK, keys // 4), keys // 4
+    with_mean: tuple[Rest, ...] = ("renormalised", "mean") if recent else ()
+    for by in get_args(Order):
+        name = "same_n" if by == "weights" else by
         for rest in get_args(Rest):
             yield Largest(name_policy(name, rest), f"N={keys}", same, by, rest)
-        for rest in ("renormalised", "mean") if window["recent"] else ():
-            setting = f"N={keys}, of these sink={window['sink']}, recent={window['recent']}"
-            yield Largest(name_policy(f"{name}_window", rest), setting, same, by, rest, **window)
+        for rest in with_mean:
+            setting = f"N={keys}, of these sink={sink}, recent={recent}"
+            yield Largest(name_policy(f"{name}_window", rest), setting, same, by, rest, sink, recent)
 
 
 def name_policy(name: str, rest: Rest) -> str:

@@ -22,6 +22,9 @@ Needs = Literal["weights", "statistics"]
 """What a policy needs to know in advance: the weights of a query, which makes it an oracle; or only past statistics of
 the head, so that it can be used at inference."""
 
+Order = Literal["weights", "off_mean"]
+"""What the keys that are kept have most of: α, or ‖α (v − v̄)‖, which ``Block.off_mean`` defines."""
+
 Rest = Literal["renormalised", "dropped", "mean", "mean_of_rest"]
 """What the weight of the keys that are left out goes to: the kept keys, whose weights are rescaled to sum to 1 with the
 learned sink's, as in every sparse method; nothing; the mean value state of all keys that the query sees, which a
@@ -103,8 +106,8 @@ class Largest:
     setting: str
     budgets: NDArray[np.int64]
     """N of each head, 1 or more, (layers, heads)."""
-    by: Literal["weights", "off_mean"] = "weights"
-    """What is largest: α, or ‖α (v − v̄)‖, which ``Block.off_mean`` defines."""
+    by: Order = "weights"
+    """What is largest."""
     rest: Rest = "renormalised"
     sink: int = 0
     """Keys from position 0 on that are always among the N."""
