@@ -39,9 +39,9 @@ class Heads:
     """N at the elbow of separability."""
     n_90: NDArray[np.float64] | None = None
     """Mean number of keys that hold 90 % of the weight at the last query of the study."""
-    curves: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
-    """By name, means at each N in ``curves_n``, (layers, heads, N): Recall, errors of a selection."""
-    curves_n: NDArray[np.int64] | None = None
+    recall: NDArray[np.float64] | None = None
+    """Mean Recall at each N in ``recall_n``, (layers, heads, N)."""
+    recall_n: NDArray[np.int64] | None = None
     """Ascending."""
     mass_keys: NDArray[np.float64] | None = None
     """Mean number of keys whose weights sum to each of ``SHARES``, (shares,): see ``count_mass_keys``."""
@@ -108,8 +108,8 @@ def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) ->
         ``Rest``, and with sink and recent window among the N (``_window``); ``elbow`` (N of a head proportional to its
         elbow) and ``random_budgets`` (the same numbers, assigned to heads at random); ``n_90`` (N of a head
         proportional to its ``n_90``); ``recall`` (the N from which on a head's mean Recall stays at r or above);
-        ``error`` (the same for its mean error at ε or below); ``mass``; ``sink_recent``; ``full_heads_SCORE`` for each
-        score and ``full_heads_random``. Names end with what the other keys' weight goes to, if it is not renormalised.
+        ``mass``; ``sink_recent``; ``full_heads_SCORE`` for each score and ``full_heads_random``. Names end with what
+        the other keys' weight goes to, if it is not renormalised.
     """
     same = np.full(heads.present.shape, keys)
     cost, sink = heads.compute_cost(same), min(SINK, keys - 1)
@@ -128,7 +128,9 @@ def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) ->
             )
             for n in range(draws)
         ]
-    policies += _build_curve_policies(cost, heads)
+    if heads.recall is not None:
+        threshold, budgets = fit_recall_budgets(cost, heads)
+        policies.append(Largest("recall", f"r={threshold:.4g}", budgets))
     if heads.mass_keys is not None:
         share = float(np.interp(cost, heads.mass_keys, SHARES))
         policies += [Mass(share), Mass(share, "mass_mean", "mean")]
@@ -175,38 +177,21 @@ def name_policy(name: str, rest: Rest) -> str:
     return name if rest == "renormalised" else f"{name}_{rest}"
 
 
-CURVE_POLICIES: tuple[tuple[str, int, str, Rest], ...] = (
-    ("recall", 1, "recall", "renormalised"),
-    ("error_renormalised", -1, "error", "renormalised"),
-    ("error_mean", -1, "error", "mean"),
-)
-"""Curves over N that the N of a head is read off, whether they rise or fall with N, and the policies made from them."""
+def fit_recall_budgets(cost: float, heads: Heads) -> tuple[float, NDArray[np.int64]]:
+    """Recall r of all heads at a given cost, and the N of each head from which on its mean Recall stays at r or above.
 
-
-def _build_curve_policies(cost: float, heads: Heads) -> Iterator[Largest]:
-    """The policies of the known curves."""
-    for curve, sign, name, rest in CURVE_POLICIES:
-        if curve in heads.curves:
-            threshold, budgets = fit_curve_budgets(sign * heads.curves[curve], cost, heads)
-            yield Largest(name_policy(name, rest), f"threshold={sign * threshold:.4g}", budgets, rest=rest)
-
-
-def fit_curve_budgets(curves: NDArray[np.float64], cost: float, heads: Heads) -> tuple[float, NDArray[np.int64]]:
-    """Threshold of all heads at a given cost, and the N of each head from which on its curve stays there or above.
-
-    This is not the first N that reaches it: at N = 1, Recall is 1 in every head. ``curves`` are (layers, heads, N), at
-    the N of ``Heads.curves_n``.
+    This is not the first N that reaches r: at N = 1, Recall is 1 in every head.
 
     Raises
     ------
     ValueError
-        If it is not known at which N the curves are.
+        If Recall of the heads is not known.
     """
-    if heads.curves_n is None:
-        msg = "The N of the curves are not known"
+    if heads.recall is None or heads.recall_n is None:
+        msg = "Recall of the heads is not known"
         raise ValueError(msg)
-    staying = np.minimum.accumulate(curves[..., ::-1], axis=-1)[..., ::-1]  # the minimum from each N on
-    numbers = np.append(heads.curves_n, heads.most)
+    staying = np.minimum.accumulate(heads.recall[..., ::-1], axis=-1)[..., ::-1]  # the minimum from each N on
+    numbers = np.append(heads.recall_n, heads.most)
 
     def find_budgets(threshold: float) -> NDArray[np.int64]:
         budgets: NDArray[np.int64] = np.take(numbers, (~(staying >= threshold)).sum(axis=-1))

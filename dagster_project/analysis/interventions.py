@@ -39,9 +39,6 @@ logger = logging.getLogger(__name__)
 PIECES_VERSION = 4
 """Version of the numbers of pieces; raised when the forward passes change."""
 
-CURVES = {"recall": 1.0}
-"""Columns of ``selection_means`` that budgets are read off, and their value if all keys are selected."""
-
 
 def compute_head_ablation(sources: Sources) -> Rows:
     """The increase of the model's loss when a head's output is replaced, for every head, with intervals.
@@ -165,22 +162,20 @@ def describe_heads(opened: "OpenedModel", sources: Sources, settings: EffectsSet
     from extract.effects import measure_heads
 
     heads = measure_heads(opened, sequences=settings.sequences)
+    recall_n, recall = _read_recall(sources, heads.present)
     elbow = _find_elbows(sources, heads.present)
     n_90 = _read_n_90(sources, heads.present)
     scores = {"elbow": elbow, "mass": _compute_effective_keys(sources, heads.present)}
-    curves = _read_curves(sources, heads.present)
-    curves_n = np.arange(1, max(sources.query, 1) + 1)
-    return dataclasses.replace(heads, elbow=elbow, n_90=n_90, curves=curves, curves_n=curves_n, scores=scores)
+    return dataclasses.replace(heads, elbow=elbow, n_90=n_90, recall=recall, recall_n=recall_n, scores=scores)
 
 
-def _read_curves(sources: Sources, present: NDArray[np.bool_]) -> dict[str, F64]:
-    """Means at the last query by name, (layers, heads, N); as of all keys where a head has no more, NaN for no head."""
+def _read_recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], F64]:
+    """Mean Recall at the last query, (layers, heads, N); 1 where N is all keys of a head, NaN where there is none."""
     most = max(sources.query, 1)
-    curves = {name: np.where(present[..., None], np.full(most, of_all), np.nan) for name, of_all in CURVES.items()}
-    for layer, head, n, *columns in _read_last_query(sources, "selection_means", "n", *CURVES):
-        for curve, column in zip(curves.values(), columns, strict=True):
-            curve[layer, head, n - 1] = column
-    return curves
+    recall = np.where(present[..., None], np.ones(most), np.nan)
+    for layer, head, n, recall_at_n in _read_last_query(sources, "selection_means", "n", "recall"):
+        recall[layer, head, n - 1] = recall_at_n
+    return np.arange(1, most + 1), recall
 
 
 def _read_n_90(sources: Sources, present: NDArray[np.bool_]) -> F64:

@@ -42,7 +42,7 @@ PANELS = {
         *("same_n_mean", "same_n_window", "same_n_window_mean", "off_mean_window", "off_mean_window_mean"),
     ),
     "N by head": ("same_n", "elbow", "recall", "n_90", "mass", "random_budgets"),
-    "N by head, by error and weight": ("same_n", "same_n_mean", "error", "error_mean", "mass_mean"),
+    "N by share of weight": ("same_n", "same_n_mean", "mass", "mass_mean"),
     "Policies that know past statistics": (
         *("sink_recent", "full_heads_elbow", "full_heads_mass", "full_heads_random"),
     ),

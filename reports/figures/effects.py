@@ -89,7 +89,7 @@ def _build_budgets(source: Source) -> tuple[Figure, ...]:
             "weights α, or those farthest off the mean, of the largest α‖v − v̄‖, where v̄ is the mean of the value "
             "states that a query sees. The weight of the rest goes to the keys kept (renormalised), to nothing "
             "(dropped), to v̄ (mean), or to the mean of the rest’s value states. N is the same for all heads, or by "
-            "elbow, Recall, error or the keys of 90 % of the weight, or a share of each query’s weight; with a window, "
+            "elbow, Recall or the keys of 90 % of the weight, or a share of each query’s weight; with a window, "
             "sink and recent keys are always among the N. All these see a query’s weights; those that know only past "
             "statistics of a head can be used at inference as they are. Grey with crosses: random controls, with "
             "shuffled budgets or random heads. Bands: 95 % intervals over "

@@ -17,7 +17,12 @@ MEASURES = {
 }
 """Measures of a head that are correlated with the loss without it."""
 
-KINDS = {"zero": "set to zero", "mean": "replaced by its mean", "sink": "replaced by the sink’s value state"}
+KINDS = {
+    "zero": "set to zero",
+    "mean": "replaced by its mean",
+    "sink": "replaced by the sink’s value state",
+    "selected": "taken over the 16 keys of largest weight",
+}
 """What the output of a head is replaced by."""
 
 POLICIES = {
@@ -36,8 +41,6 @@ POLICIES = {
     "elbow": "N by elbow",
     "recall": "N by Recall",
     "n_90": "N by 90 % of the weight",
-    "error": "N by error",
-    "error_mean": "N by error, rest → mean",
     "mass": "share of weight",
     "mass_mean": "share of weight, rest → mean",
     "random_budgets": "N by elbow, shuffled",

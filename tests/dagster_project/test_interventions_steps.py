@@ -118,11 +118,12 @@ def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
     opened = interventions._open_model(sources, estimate_policy_bytes)
     assert opened is not None
     heads: Heads = interventions.describe_heads(opened, sources, study.analysis.effects)
+    assert heads.recall is not None
     assert heads.elbow is not None
     for row in rows(home, "selection_means"):
-        assert heads.curves["recall"][row["layer"], row["head"], row["n"] - 1] == row["recall"]
-    assert heads.curves["recall"].shape == (2, 4, KEYS - 1)
-    assert np.isfinite(heads.curves["recall"]).all()
+        assert heads.recall[row["layer"], row["head"], row["n"] - 1] == row["recall"]
+    assert heads.recall.shape == (2, 4, KEYS - 1)
+    assert np.isfinite(heads.recall).all()
     curves: dict[tuple[int, int], dict[int, float]] = {}
     for row in rows(home, "selection_means"):
         separability = 2 * row["precision"] * row["recall"] / (row["precision"] + row["recall"])

@@ -11,7 +11,7 @@ from extract.budgets import (
     build_full_heads,
     build_policies,
     count_keys,
-    fit_curve_budgets,
+    fit_recall_budgets,
     scale_budgets,
 )
 from extract.policies import Largest, Mass, Rest, SinkAndRecent
@@ -28,7 +28,7 @@ GRID = np.arange(1, CONTEXT)
 
 
 def drawn(seed: int = 0) -> Heads:
-    """Recall of each head falls from 1 to a least, and rises to 1 again; its errors fall."""
+    """Recall of each head falls from 1 to a least, and rises to 1 again."""
     rng = np.random.default_rng(seed)
     shape = (LAYERS, COUNT)
     bottom, low = rng.integers(3, 30, shape), rng.uniform(0.2, 0.8, shape)
@@ -38,9 +38,7 @@ def drawn(seed: int = 0) -> Heads:
     elbow[0, 2] = np.nan  # it has none
     scores = {"geometry": rng.standard_normal(shape), "mass": np.where(rng.random(shape) < 0.2, np.nan, 1.0)}
     n_90 = np.where(PRESENT, rng.uniform(1, 40, shape), np.nan)
-    errors = rng.uniform(0.5, 2, (*shape, 1)) / GRID ** rng.uniform(0.5, 2, (*shape, 1))
-    curves = {"recall": recall, "error_renormalised": errors, "error_mean": errors**2}
-    return Heads(PRESENT, COUNTS, elbow, n_90, curves, GRID, np.linspace(1, 30, len(SHARES)), scores)
+    return Heads(PRESENT, COUNTS, elbow, n_90, recall, GRID, np.linspace(1, 30, len(SHARES)), scores)
 
 
 def slow_cost(budgets: np.ndarray) -> float:
@@ -80,7 +78,7 @@ def test_policies_of_a_budget_cost_the_same(keys: int, seed: int) -> None:
     target = heads.compute_cost(np.full(PRESENT.shape, keys))
     found = build_policies(keys, heads, draws=2, seed=seed)
     names = [policy.name for policy in found]
-    always = {"sink_recent", "elbow", "n_90", "recall", "error", "error_mean", "mass", "mass_mean", "random_budgets"}
+    always = {"sink_recent", "elbow", "n_90", "recall", "mass", "mass_mean", "random_budgets"}
     always |= SAME_N | (WINDOWED if keys >= 4 else set())
     assert set(names) - {"full_heads_geometry", "full_heads_mass", "full_heads_random"} == always
     assert names.count("random_budgets") == 2
@@ -107,12 +105,8 @@ def test_needs_are_told() -> None:
 
 def test_what_is_not_known_is_left_out() -> None:
     bare = Heads(PRESENT, COUNTS)
-    assert {policy.name for policy in build_policies(16, bare)} == {
-        *SAME_N,
-        *WINDOWED,
-        "sink_recent",
-        "full_heads_random",
-    }
+    named = {policy.name for policy in build_policies(16, bare)}
+    assert named == {*SAME_N, *WINDOWED, "sink_recent", "full_heads_random"}
     unknown = np.full(PRESENT.shape, np.nan)
     nothing = Heads(PRESENT, COUNTS, elbow=unknown, n_90=unknown)
     assert [policy.name for policy in build_policies(16, nothing)] == [
@@ -144,18 +138,18 @@ def test_budgets_by_elbow_are_proportional_to_it() -> None:
 
 
 @pytest.mark.parametrize("target", [6.0, 12.0, 20.0])
-@pytest.mark.parametrize(("name", "sign"), [("recall", 1), ("error_mean", -1)])
-def test_a_curve_stays_from_its_budget_on_and_not_before(target: float, name: str, sign: int) -> None:
+def test_recall_stays_from_its_budget_on_and_not_before(target: float) -> None:
     heads = drawn()
-    threshold, budgets = fit_curve_budgets(sign * heads.curves[name], target, heads)
+    assert heads.recall is not None
+    threshold, budgets = fit_recall_budgets(target, heads)
     for layer, head in zip(*PRESENT.nonzero(), strict=True):
-        curve, n = sign * heads.curves[name][layer, head], budgets[layer, head]
+        curve, n = heads.recall[layer, head], budgets[layer, head]
         assert (curve[n - 1 :] >= threshold).all()
         assert n == 1 or curve[n - 2] < threshold
     assert budgets[PRESENT].max() > 1  # the first N that has it would be 1 in every head
     assert slow_cost(budgets) == pytest.approx(target, abs=1)
-    with pytest.raises(ValueError, match="The N of the curves are not known"):
-        fit_curve_budgets(heads.curves[name], target, Heads(PRESENT, COUNTS))
+    with pytest.raises(ValueError, match="Recall of the heads is not known"):
+        fit_recall_budgets(target, Heads(PRESENT, COUNTS))
 
 
 def test_random_budgets_are_the_same_numbers() -> None:

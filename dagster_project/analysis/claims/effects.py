@@ -40,8 +40,6 @@ CONTRASTS = {
         "it given to the keys kept",
     ),
     "off_mean_less_weight": ("off_mean_mean", "same_n_mean", "keys chosen off the mean", "keys of the largest weights"),
-    "error_less_same_n": ("error_mean", "same_n_mean", "N by error", "the same N for all heads"),
-    "error_less_mass": ("error_mean", "mass_mean", "N by error", "a share of each query's weight"),
 }
 """For each measure a policy and the policy of equal cost that it is compared with, and both in words."""
 
@@ -251,17 +249,5 @@ CLAIMS = (
         "Geometry chooses keys: the largest α‖v − v̄‖ lose less than the largest α, with the mean for the rest",
         "off_mean_less_weight",
         "the keys farthest off the mean value state lose less than the keys of the largest weights",
-    ),
-    _compare_budgets(
-        "error_budgets_gain",
-        "N by a head's error loses less than one N for all, with the mean for the rest",
-        "error_less_same_n",
-        "budgets by error lose less than the same N for all heads",
-    ),
-    _compare_budgets(
-        "error_budgets_beat_mass",
-        "N by a head's error loses less than a share of each query's weight, with the mean for the rest",
-        "error_less_mass",
-        "budgets by error lose less than a share of each query's weight",
     ),
 )

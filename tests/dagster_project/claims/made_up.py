@@ -28,8 +28,8 @@ LABELS = ("TTRRRRRR", "TTRRRRRR", "RRRRMMMM", "RMMMMMMM", "MMMMMMMM", "MMMMMMMM"
 KINDS = {"T": "Retriever", "R": "Reset", "M": "Mixer", "O": "Other"}
 BY_HEAD, BY_GROUP = ("sequence", "layer", "head"), ("sequence", "layer", "kv_head")
 POLICIES = sorted({policy for one, other, *_ in CONTRASTS.values() for policy in (one, other)})
-BETTER = {"elbow", "recall", "full_heads_elbow", "same_n_mean", "mass_mean"}
-BEST = {"off_mean_mean", "error_mean"}
+BETTER = {"elbow", "recall", "full_heads_elbow", "same_n_mean"}
+BEST = {"off_mean_mean"}
 """Policies that geometry chooses."""
 
 Tables = dict[str, dict[str, Any]]

@@ -109,8 +109,6 @@ CASES: dict[str, tuple[Changed, Changed, str]] = {
     "elbow_chooses_full_heads": (WORSE, {"effects": False}, "no effects"),
     "mean_for_the_rest_gains": (WORSE, NO_LOSS, "no policy costs 0.01 nats"),
     "keys_off_the_mean_gain": (WORSE, {"effects": False}, "no effects"),
-    "error_budgets_gain": (WORSE, {"effects": False}, "no effects"),
-    "error_budgets_beat_mass": (WORSE, {"effects": False}, "no effects"),
 }
 """For each claim what makes a model refute it, and what leaves nothing to test it on, and why."""
 
