@@ -18,6 +18,7 @@ import jinja2
 import pyarrow as pa
 from pyarrow import parquet
 
+from reports.charts.effects import PANELS, list_panels
 from reports.export import write_images
 from reports.figures import find_source, sections
 from reports.findings import claims, effects, numbers
@@ -49,7 +50,7 @@ PARTS = {
     "embedded": Part(("facts", "claims"), ("sink-by-layer-2",)),
     "effects": Part(
         ("claims", "ablation_by_head", "loss_associations", "loss_by_keys"),
-        ("loss-by-head-1", *(f"loss-by-keys-{number}" for number in range(1, 7))),
+        ("loss-by-head-1", *(f"loss-by-keys-{number}" for number in range(1, len(PANELS) + 1))),
     ),
 }
 """The parts of the text, each about one study."""
@@ -147,7 +148,7 @@ def render_page(tables: Mapping[str, list[Row]]) -> str:
     )
     environment.filters |= {"number": numbers.number, "percent": numbers.percent, "code": format_token}
     return environment.get_template("page.md.j2").render(
-        tables=tables, texts=TEXTS, claims=claims, effects=effects, statement=write_statement
+        tables=tables, texts=TEXTS, claims=claims, effects=effects, list_panels=list_panels, statement=write_statement
     )
 
 

@@ -32,7 +32,7 @@ WRITTEN_HEADS = 12
 CONTROLS = ("random_budgets", "full_heads_random")
 """Random policies."""
 
-REFERENCES = ("same_n", "same_n_mean")
+REFERENCES = ("same_n", "same_n_mean", "mass")
 """Policies that others are compared with, in several charts."""
 
 PANELS = {
@@ -41,8 +41,8 @@ PANELS = {
     "Sink and recent keys always kept": (
         *("same_n_mean", "same_n_window", "same_n_window_mean", "off_mean_window", "off_mean_window_mean"),
     ),
-    "N by head": ("same_n", "elbow", "recall", "n_90", "mass", "random_budgets"),
-    "N by share of weight": ("same_n", "same_n_mean", "mass", "mass_mean"),
+    "Budgets by head": ("same_n", "elbow", "recall", "n_90", "mass", "random_budgets"),
+    "Budgets by share of weight": ("same_n", "same_n_mean", "mass", "mass_mean"),
     "Policies that know past statistics": (
         *("sink_recent", "full_heads_elbow", "full_heads_mass", "full_heads_random"),
     ),
@@ -152,9 +152,9 @@ def loss_scatter(heads: pa.Table, *, measure: str, correlation: Row) -> alt.Laye
     )
 
 
-def list_panels(policies: pa.Table) -> list[str]:
+def list_panels(policies: Sequence[Row]) -> list[str]:
     """The titles of ``PANELS`` that have a policy of their own in ``loss_by_keys``."""
-    measured = {*policies["policy"].to_pylist()} - {*REFERENCES}
+    measured = {row["policy"] for row in policies} - {*REFERENCES}
     return [title for title, names in PANELS.items() if measured & {*names}]
 
 

@@ -96,7 +96,7 @@ def _build_budgets(source: Source) -> tuple[Figure, ...]:
             f"{numbers.count(rows[0]['sequences'], 'sequence')}. The paper names "
             "sparse attention as a use, without a figure.",
             answer,
-            charts=tuple(charts.loss_by_keys(answer.table, panel=panel) for panel in charts.list_panels(answer.table)),
+            charts=tuple(charts.loss_by_keys(answer.table, panel=panel) for panel in charts.list_panels(rows)),
             titled=True,
         ),
     )

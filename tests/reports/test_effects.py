@@ -53,8 +53,8 @@ def test_every_policy_has_a_line_of_its_own(small: duckdb.DuckDBPyConnection) ->
 
 
 def test_a_chart_without_a_policy_of_its_own_is_left_out(small: duckdb.DuckDBPyConnection) -> None:
-    rows = ask(small, "loss_by_keys", study=SMALL.study).table
-    assert effects.list_panels(rows) == ["N by head", "Policies that know past statistics"]
+    rows = ask(small, "loss_by_keys", study=SMALL.study).rows()
+    assert effects.list_panels(rows) == ["Budgets by head", "Policies that know past statistics"]
 
 
 def test_a_study_without_effects_has_no_section(small: duckdb.DuckDBPyConnection) -> None:

@@ -33,13 +33,6 @@ CONTRASTS = {
         "all keys for heads of the largest elbows",
         "all keys for random heads",
     ),
-    "mean_less_renormalised": (
-        "same_n_mean",
-        "same_n",
-        "the weight of the rest given to the mean value state",
-        "it given to the keys kept",
-    ),
-    "off_mean_less_weight": ("off_mean_mean", "same_n_mean", "keys chosen off the mean", "keys of the largest weights"),
 }
 """For each measure a policy and the policy of equal cost that it is compared with, and both in words."""
 
@@ -237,17 +230,5 @@ CLAIMS = (
         "The elbow tells which heads need all keys",
         "full_by_elbow_less_random",
         "heads of large elbows need all keys more than heads chosen at random",
-    ),
-    _compare_budgets(
-        "mean_for_the_rest_gains",
-        "Geometry informs sparse attention: a mean value state for the rest loses less than renormalising",
-        "mean_less_renormalised",
-        "giving the weight of the rest to the mean value state loses less than giving it to the keys kept",
-    ),
-    _compare_budgets(
-        "keys_off_the_mean_gain",
-        "Geometry chooses keys: the largest α‖v − v̄‖ lose less than the largest α, with the mean for the rest",
-        "off_mean_less_weight",
-        "the keys farthest off the mean value state lose less than the keys of the largest weights",
     ),
 )

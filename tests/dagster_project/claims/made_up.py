@@ -28,8 +28,7 @@ LABELS = ("TTRRRRRR", "TTRRRRRR", "RRRRMMMM", "RMMMMMMM", "MMMMMMMM", "MMMMMMMM"
 KINDS = {"T": "Retriever", "R": "Reset", "M": "Mixer", "O": "Other"}
 BY_HEAD, BY_GROUP = ("sequence", "layer", "head"), ("sequence", "layer", "kv_head")
 POLICIES = sorted({policy for one, other, *_ in CONTRASTS.values() for policy in (one, other)})
-BETTER = {"elbow", "recall", "full_heads_elbow", "same_n_mean"}
-BEST = {"off_mean_mean"}
+BETTER = ("elbow", "recall", "full_heads_elbow")
 """Policies that geometry chooses."""
 
 Tables = dict[str, dict[str, Any]]
@@ -255,7 +254,7 @@ def _make_effects(recall: np.ndarray, worth: float, gain: float, loss: float, rn
     zero = loss * (1 + worth * ranks + 0.2 * rng.standard_normal(recall.shape))
     both = {"kind": np.array(["zero", "mean"], object)[:, None, None, None], "delta_loss": np.stack([zero, -zero])}
     ablation = fill(("kind", *BY_HEAD), (2, *zero.shape), **both)
-    better = np.array([(name in BETTER) + 2 * (name in BEST) for name in POLICIES])[:, None]
+    better = np.isin(POLICIES, BETTER)[:, None]
     losses = 2 + loss * (1 - gain * better + 0.01 * rng.standard_normal((len(recall), len(POLICIES), 2)))
     policies = np.array(POLICIES, object)
     return {

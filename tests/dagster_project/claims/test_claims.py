@@ -107,8 +107,6 @@ CASES: dict[str, tuple[Changed, Changed, str]] = {
     "recall_budgets_beat_mass": (WORSE, {"effects": False}, "no effects"),
     "elbow_budgets_beat_random": (WORSE, {"effects": False}, "no effects"),
     "elbow_chooses_full_heads": (WORSE, {"effects": False}, "no effects"),
-    "mean_for_the_rest_gains": (WORSE, NO_LOSS, "no policy costs 0.01 nats"),
-    "keys_off_the_mean_gain": (WORSE, {"effects": False}, "no effects"),
 }
 """For each claim what makes a model refute it, and what leaves nothing to test it on, and why."""
 
