@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from extract.capture import Attention
 from extract.interventions import Call, Recorder, intervene
 from extract.losses import compare, compute_log_probabilities
-from extract.policies import Largest
+from extract.policies import LargestKeys
 from extract.resuming import LayerReachedError, PlainPass, ResumableModel
 from extract.sparsity import SparseEdit, estimate_row_bytes
 from storage.errors import UserError
@@ -76,7 +76,7 @@ def replace(output: Tensor, call: Call, head: int, kind: Replacement, mean: Tens
         first = call.value[:, kv_head, :1].expand_as(output[:, :, head])
         output[:, :, head] = torch.where(call.sees_first()[..., None], first, output[:, :, head])
     elif kind == "selected":
-        policy = Largest("same_n", "", np.full((call.layer + 1, 1), SELECTED))
+        policy = LargestKeys("same_n", "", np.full((call.layer + 1, 1), SELECTED))
         output[:, :, head] = SparseEdit(policy).output(call.select_head(head))[:, :, 0]
     elif mean is None:
         msg = f"there is no mean of the outputs of layer {call.layer}"

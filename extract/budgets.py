@@ -17,7 +17,7 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from extract.policies import Largest, Mass, Order, Policy, Rest, SinkAndRecent
+from extract.policies import LargestKeys, Mass, Order, Policy, Rest, SinkAndRecent
 from storage.errors import UserError
 
 SINK = 4
@@ -120,17 +120,17 @@ def build_policies(keys: int, heads: Heads, *, draws: int = 1, seed: int = 0) ->
         if scores is not None and np.isfinite(scores[heads.present]).any()
     }
     for name, budgets in proportional.items():
-        policies.append(Largest(name, f"mean N={budgets[heads.present].mean():.4g}", budgets))
+        policies.append(LargestKeys(name, f"mean N={budgets[heads.present].mean():.4g}", budgets))
     if "elbow" in proportional:
         policies += [
-            Largest(
+            LargestKeys(
                 "random_budgets", f"draw {n}", _shuffle_budgets(proportional["elbow"], heads, _make_rng(seed, 0, n))
             )
             for n in range(draws)
         ]
     if heads.recall is not None:
         threshold, budgets = fit_recall_budgets(cost, heads)
-        policies.append(Largest("recall", f"r={threshold:.4g}", budgets))
+        policies.append(LargestKeys("recall", f"r={threshold:.4g}", budgets))
     if heads.mass_keys is not None:
         share = float(np.interp(cost, heads.mass_keys, SHARES))
         policies += [Mass(share), Mass(share, "mass_mean", "mean")]
@@ -159,17 +159,17 @@ def scale_budgets(scores: NDArray[np.float64], cost: float, heads: Heads) -> NDA
     )
 
 
-def build_same_n(keys: int, same: NDArray[np.int64]) -> Iterator[Largest]:
+def build_same_n(keys: int, same: NDArray[np.int64]) -> Iterator[LargestKeys]:
     """The policies with one N in all heads: by weight or distance off the mean, with each use of the other weight."""
     sink, recent = min(SINK, keys // 4), keys // 4
     with_mean: tuple[Rest, ...] = ("renormalised", "mean") if recent else ()
     for by in get_args(Order):
         name = "same_n" if by == "weights" else by
         for rest in get_args(Rest):
-            yield Largest(name_policy(name, rest), f"N={keys}", same, by, rest)
+            yield LargestKeys(name_policy(name, rest), f"N={keys}", same, by, rest)
         for rest in with_mean:
             setting = f"N={keys}, of these sink={sink}, recent={recent}"
-            yield Largest(name_policy(f"{name}_window", rest), setting, same, by, rest, sink, recent)
+            yield LargestKeys(name_policy(f"{name}_window", rest), setting, same, by, rest, sink, recent)
 
 
 def name_policy(name: str, rest: Rest) -> str:

@@ -96,7 +96,7 @@ class Policy(Protocol):
 
 
 @dataclass(frozen=True)
-class Largest:
+class LargestKeys:
     """Keeps the N keys of the largest weights or distances off the mean, N given for each head.
 
     Of equal ones, the lower position wins.

@@ -14,7 +14,7 @@ from extract.budgets import (
     fit_recall_budgets,
     scale_budgets,
 )
-from extract.policies import Largest, Mass, Rest, SinkAndRecent
+from extract.policies import LargestKeys, Mass, Rest, SinkAndRecent
 from storage.errors import UserError
 
 LAYERS, COUNT, CONTEXT = 4, 6, 64
@@ -58,7 +58,7 @@ def test_the_cost_is_the_mean_number_of_keys_kept() -> None:
 
 def cost(policy: object) -> float:
     """What a policy costs, slowly."""
-    if isinstance(policy, Largest):
+    if isinstance(policy, LargestKeys):
         return slow_cost(policy.budgets)
     assert isinstance(policy, SinkAndRecent)
     full = np.zeros(PRESENT.shape, bool) if policy.full is None else policy.full
@@ -118,7 +118,7 @@ def test_budgets_by_mass_are_proportional_to_the_keys_of_90_per_cent_of_the_weig
     heads = drawn()
     assert heads.n_90 is not None
     (found,) = [policy for policy in build_policies(16, heads) if policy.name == "n_90"]
-    assert isinstance(found, Largest)
+    assert isinstance(found, LargestKeys)
     ratio = (found.budgets / heads.n_90)[PRESENT & (found.budgets < CONTEXT)]
     assert np.abs(ratio / np.median(ratio) - 1).max() < 0.3  # up to rounding to whole keys
     shuffled = np.random.default_rng(0).permutation(heads.n_90[PRESENT])

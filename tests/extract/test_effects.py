@@ -14,7 +14,7 @@ from extract.budgets import SHARES, build_policies
 from extract.effects import OpenedModel, ablate_heads, measure_heads, measure_sparse_losses, open_study
 from extract.extraction import extract
 from extract.interventions import intervene
-from extract.policies import Largest
+from extract.policies import LargestKeys
 from extract.settings import ExtractionSettings
 from extract.sparsity import measure_policy_losses
 from storage.errors import UserError
@@ -223,7 +223,7 @@ def test_lack_of_memory_is_one_line(opened: OpenedModel, monkeypatch: pytest.Mon
     def full(*_: object, **__: object) -> object:
         raise torch.OutOfMemoryError
 
-    policies = [Largest("same_n", "N=2", np.full((3, 4), 2))]
+    policies = [LargestKeys("same_n", "N=2", np.full((3, 4), 2))]
     held_out = opened.select_held_out(1)
     monkeypatch.setattr(opened.model.model.norm, "forward", full)
     with pytest.raises(UserError, match="There is not enough memory for a forward pass of Qwen3ForCausalLM"):

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from extract import sparsity as module
 from extract.capture import Attention, probe
 from extract.interventions import Call, Edit, intervene
-from extract.policies import Block, Largest, Mass, Policy, Rest, SinkAndRecent, count_fewest, select_largest
+from extract.policies import Block, LargestKeys, Mass, Policy, Rest, SinkAndRecent, count_fewest, select_largest
 from extract.sparsity import SparseEdit, count_mass_keys, estimate_policy_bytes, measure_policy_losses
 from tests.extract.families import (
     KEYS,
@@ -144,7 +144,7 @@ def chosen(
 ) -> list[int]:
     """The keys that a policy keeps, by its definition."""
     by_weight = sorted(weights, key=lambda j: (-weights[j], j))
-    if isinstance(policy, Largest):
+    if isinstance(policy, LargestKeys):
         scores = weights if policy.by == "weights" else off_mean
         always = [j for j in sorted(weights) if j < policy.sink or j > query - policy.recent]
         others = sorted(set(weights) - set(always), key=lambda j: (-scores[j], j))
@@ -165,13 +165,13 @@ def chosen(
 BUDGETS = np.array([[1, 3, 8, 100], [5, 2, 30, 1], [7, 7, 2, 12]])
 FULL = np.array([[True, False, False, True], [False] * 4, [True] * 4])
 POLICIES: dict[str, Policy] = {
-    "largest": Largest("", "", BUDGETS),
-    "largest, dropped": Largest("", "", BUDGETS, rest="dropped"),
-    "largest, mean": Largest("", "", BUDGETS, rest="mean"),
-    "off mean": Largest("", "", BUDGETS, by="off_mean"),
-    "off mean, mean": Largest("", "", BUDGETS, by="off_mean", rest="mean"),
-    "off mean, mean of rest": Largest("", "", BUDGETS, by="off_mean", rest="mean_of_rest"),
-    "window": Largest("", "", BUDGETS, by="off_mean", rest="mean", sink=1, recent=2),
+    "largest": LargestKeys("", "", BUDGETS),
+    "largest, dropped": LargestKeys("", "", BUDGETS, rest="dropped"),
+    "largest, mean": LargestKeys("", "", BUDGETS, rest="mean"),
+    "off mean": LargestKeys("", "", BUDGETS, by="off_mean"),
+    "off mean, mean": LargestKeys("", "", BUDGETS, by="off_mean", rest="mean"),
+    "off mean, mean of rest": LargestKeys("", "", BUDGETS, by="off_mean", rest="mean_of_rest"),
+    "window": LargestKeys("", "", BUDGETS, by="off_mean", rest="mean", sink=1, recent=2),
     "mass": Mass(0.7),
     "mass, mean": Mass(0.7, rest="mean"),
     "sink and recent": SinkAndRecent(2, 5),
@@ -292,7 +292,7 @@ def test_losses_of_policies() -> None:
 
 def test_more_keys_of_the_same_order_lose_less() -> None:
     model, attention = model_of("GPT-2"), attention_of("GPT-2")
-    policies = [Largest("same_n", "", np.full((3, 4), count)) for count in (1, 4, 16, 47)]
+    policies = [LargestKeys("same_n", "", np.full((3, 4), count)) for count in (1, 4, 16, 47)]
     found = measure_policy_losses(model, attention, sequence(), policies)
     assert (np.diff(found.kl) < 0).all()
     assert (np.diff(found.keys_kept) > 0).all()
