@@ -4,6 +4,7 @@ Holds ``analyze``. Attention is captured as for a study, measured by the same ke
 tables, views and macros, in a database in memory.
 """
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ from attention_geometry.compilation import tell_of_compilation
 from extract.batches import is_finite
 from extract.buffers import find_widest
 from extract.capture import PROBE_TOKENS, Capture, capture, probe
+from extract.corpora import MOST_LOST
 from extract.decoding import decode_sequences, encode_text, name_tokens
 from extract.hub import ProcessContext, silence_libraries
 from extract.implementations import lock_model
@@ -32,7 +34,7 @@ from extract.language_models import check_wrapper, find_most_tokens, unwrap
 from extract.prefixes import check_row, read_alone
 from extract.settings import TEXT_BYTES, Bos
 from extract.stopping import check_stopped, run_stoppable
-from extract.text_starts import find_start, spell_tokens
+from extract.text_starts import find_start, make_counter, spell_tokens
 from geometry.quantities import PATTERNS, TOP_KEYS
 from geometry.selection.layers import measure_layer
 from geometry.selection.metrics import follow_cosines
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from reports.text_page import TextPage
+
+logger = logging.getLogger(__name__)
 
 STUDY = "text"
 """Name of the only study in the database in memory."""
@@ -310,6 +314,12 @@ def _encode(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", text
     if max(ids) >= config.vocab_size:
         msg = f"The tokenizer gives token id {max(ids)}, but the model knows {config.vocab_size} tokens; "
         raise UserError(msg + "load the tokenizer that belongs to it")
+    if lost := make_counter(tokenizer)(text, ids[len(start) :]):
+        said = f"The tokenizer has no token for {lost} of the {len(text)} characters of the text"
+        if lost > MOST_LOST * len(text):
+            msg = f"{said}; choose a model whose tokenizer knows them"
+            raise UserError(msg)
+        logger.warning("%s: they are unknown to the model, or not in its tokens", said)
     return np.array(ids, np.int32)
 
 

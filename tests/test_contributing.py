@@ -20,7 +20,7 @@ FIELD = f"""    cos_sum: Annotated[F64, Quantity(meaning="{COMMENT}", unit="cosi
 LINE = "    out.a_0[row] = head.alpha[0] * lengths[0] if row >= head.sink else np.nan\n"
 CLAIM = """CLAIMS = (
     Claim("valleys_hold", "Table 2", "Δ > 0 in valleys", (Part("margin_positive_in_valleys", ">"),),
-        "valleys hold", "valleys do not hold", "regimes"),
+        "valleys hold", "valleys do not hold", "regimes", null="margins of either sign"),
 """
 STEPS = {
     "geometry/quantities.py": ("    a_0: Annotated[\n", FIELD + "    a_0: Annotated[\n"),

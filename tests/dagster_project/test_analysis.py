@@ -19,12 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from tokenizers import Tokenizer, models
 from transformers import (
     AutoModelForCausalLM,
     Gemma3Config,
     Gemma3ForConditionalGeneration,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
 from transformers.utils import logging as transformers_logging
 
@@ -252,6 +254,15 @@ def test_parts_of_a_model_keep_their_own_attention() -> None:
 def test_texts_that_cannot_be_measured_are_refused(given: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         analyze(tiny_model(), TOKENIZER, given)
+
+
+def test_characters_that_the_tokenizer_does_not_know_are_told_or_refused(caplog: pytest.LogCaptureFixture) -> None:
+    letters = Tokenizer(models.BPE({letter: index for index, letter in enumerate("ab ")}, []))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=letters)
+    analyze(tiny_model(), tokenizer, "ab " * 9 + "é")
+    assert "no token for 1 of the 28 characters of the text: " in caplog.text
+    with pytest.raises(UserError, match="no token for 9 of the 27 characters of the text; choose a model"):
+        analyze(tiny_model(), tokenizer, "aé " * 9)
 
 
 def test_a_text_that_is_too_long_is_refused_before_it_is_tokenised(monkeypatch: pytest.MonkeyPatch) -> None:
