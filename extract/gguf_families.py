@@ -105,7 +105,16 @@ class _Entries:
             return value[0]
         if isinstance(value, list):
             self.refuse(name, "the same in all layers")
+        if isinstance(value, str) and name != "rope.scaling.type":
+            self.refuse(name, "a number")
         return value
+
+    def read_count(self, name: str) -> int:
+        """The value of an entry that counts something."""
+        value = self.read(name)
+        if type(value) is not int or value < 1:
+            self.refuse(name, "a number from 1 on")
+        return int(value)
 
     def take(self, name: str, absent: object = ABSENT) -> Any:
         """As ``read``, but a value of any kind."""
@@ -189,7 +198,7 @@ def read_fields(header: Header) -> tuple[str, Fields]:
     }
     fields |= family.fixed
     fields |= {name: entries.has(tensor) for name, tensor in family.biases.items()}
-    heads, width = entries.read("attention.head_count"), entries.read("embedding_length")
+    heads, width = entries.read_count("attention.head_count"), entries.read_count("embedding_length")
     size = entries.read("attention.key_length", width // max(heads, 1))
     if family.own_head_size:
         fields["head_dim"] = size

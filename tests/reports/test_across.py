@@ -174,7 +174,7 @@ def test_the_index_has_a_picture_of_the_sinks_and_no_card_of_a_twin(tmp_path: Pa
         ).fetchall()
         ((held, decided, beyond),) = connection.execute(
             "SELECT count_if(verdict = 'supported'), count_if(verdict IN ('supported', 'not supported')), "
-            "count_if(beyond_twin) FROM claims WHERE study = $study",
+            "coalesce(count_if(beyond_twin), 0) FROM claims WHERE study = $study",
             {"study": TRAINED.study},
         ).fetchall()
     ((_, card),) = page.find("article")

@@ -69,7 +69,7 @@ def test_a_page_says_each_number_once(study: MadeUp, written: Writer) -> None:
 CHANGES = {
     "upper_tight": "UPDATE claim_parts SET value = value + 0.125 WHERE claim = 'upper_tight'",
     "resets_early": "UPDATE measures SET value_low = value_low - 0.25 WHERE measure = 'reset_share_early'",
-    "lower_conservative": "UPDATE claims SET sentence = 'Lower bounds.' WHERE claim = 'lower_conservative'",
+    "premise_holds": "UPDATE claims SET sentence = 'It holds.' WHERE claim = 'premise_holds'",
     "sink_weight": "UPDATE attention_by_position SET mean_weight = mean_weight / 2 WHERE position = 0",
     "": "UPDATE claims SET shown_by = 'value-norm' WHERE claim = 'norms_stable'",
 }
