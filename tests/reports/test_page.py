@@ -385,7 +385,7 @@ def test_hostile_texts_stay_text(hostile: ReportSummary) -> None:
     titles = [value for _, attributes, _ in page.elements for value in attributes.values()]
     assert "\u202e" in "".join(expected)
     for text in (*texts, *filter(None, titles), json.dumps(packed, ensure_ascii=False)):
-        assert escape_unprintable(text, keep="\n") == text
+        assert escape_unprintable(text, keep="\n\t") == text  # tabs are those of the bundle
     charts = unpacked(next(text for _, text in page.find("script", id="charts")))
     assert charts["name"] == HOSTILE[0]
 
