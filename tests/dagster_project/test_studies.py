@@ -225,7 +225,7 @@ def test_effects_are_off_unless_they_are_asked_for() -> None:
     assert parse_study("a", EFFECTS, "file").analysis.effects is None
     asked = parse_study("a", EFFECTS | {"analysis": {"effects": {"sequences": 4, "budgets": [0.5]}}}, "file")
     assert asked.analysis.effects is not None
-    assert asked.analysis.effects.ablation == ("zero", "mean", "sink")
+    assert asked.analysis.effects.ablation == ("zero", "mean", "sink", "selected")
     assert "analysis" not in asked.select_extraction().model_dump()
     assert "effects" not in asked.analysis.select_measured()
 
@@ -250,7 +250,7 @@ def test_maps_need_an_n_that_the_context_has() -> None:
         ({"budgets": [0], "sequences": 4}, {}, "greater than 0"),
         ({"budgets": [0.5, 0.5], "sequences": 4}, {}, "input should name every value once"),
         ({"budgets": [0.01], "sequences": 4}, {}, "the budget 0.01 is less than one key of the context"),
-        ({"ablation": ["nothing"], "sequences": 4}, {}, "input should be 'zero', 'mean' or 'sink'"),
+        ({"ablation": ["nothing"], "sequences": 4}, {}, "input should be 'zero', 'mean', 'sink' or 'selected'"),
         ({"ablation": [], "sequences": 4}, {}, "at least 1 item"),
         ({"sequences": 5}, {}, "effects need 5 sequences, but the study has 4"),
         ({"sequences": 1}, {"sequences": 1}, "effects need 2 sequences, but the study has 1"),
