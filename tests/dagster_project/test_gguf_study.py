@@ -54,7 +54,7 @@ def test_the_page_is_titled_by_the_file_and_shows_the_name_in_it_as_text(home: P
     page = (home / "reports" / "prose.html").read_text(encoding="utf-8")
     assert re.search(r"<h1[^>]*>\s*tiny\s*</h1>", page)
     assert "<p>tiny reads English prose</p>" in (home / "index.html").read_text(encoding="utf-8")
-    assert "The model (Q4_1, dequantised to float32) reads <b>English prose</b>" in page
+    assert "The model (Q4_1, dequantised to float32) reads <strong>English prose</strong>" in page
     assert "Tiny &lt;b&gt;model&lt;/b&gt;" in page
     assert "Tiny <b>model" not in page
     assert "<b>repeated random tokens</b>" in (home / "reports" / "twice.html").read_text(encoding="utf-8")
