@@ -57,7 +57,7 @@ def test_the_page_is_titled_by_the_file_and_shows_the_name_in_it_as_text(home: P
     assert "The model (Q4_1, dequantised to float32) reads <strong>English prose</strong>" in page
     assert "Tiny &lt;b&gt;model&lt;/b&gt;" in page
     assert "Tiny <b>model" not in page
-    assert "<b>repeated random tokens</b>" in (home / "reports" / "twice.html").read_text(encoding="utf-8")
+    assert "<strong>repeated random tokens</strong>" in (home / "reports" / "twice.html").read_text(encoding="utf-8")
     assert "English prose" in attention_geometry("studies", home=home).text
 
 

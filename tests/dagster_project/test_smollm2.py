@@ -69,7 +69,7 @@ def test_all_counts_of_one_sequence_are_those_of_the_definitions(home: Path) -> 
 def test_the_page_names_the_model_and_its_weights(home: Path) -> None:
     page = (home / "reports" / f"{NAME}.html").read_text(encoding="utf-8")
     weights = "SmolLM2-135M-Instruct.Q4_1.gguf: Q4_1 and Q8_0, dequantised to float32"
-    assert f"The model ({weights}) reads <b>English prose</b>" in page
+    assert f"The model ({weights}) reads <strong>English prose</strong>" in page
     assert "random weights" in page
 
 
