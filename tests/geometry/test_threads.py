@@ -65,7 +65,8 @@ for sequences, heads, n in ((20, 1, 12), (33, 3, 640), (8, 90, 128)):
     results[f"estimate_mean {sequences} {n}"] = digest(estimate_mean(x))
     results[f"fit_exponents {sequences} {n}"] = digest(fit_exponents(np.arange(1, n + 1), x))
     results[f"estimate_variation {sequences} {n}"] = digest(*estimate_variation(x))
-    results[f"associate {sequences} {n}"] = digest(associate(x, y, np.arange(n) // 4, np.arange(n) // 2))
+    association = associate(x, y, np.arange(n) // 4, np.arange(n) // 2)
+    results[f"associate {sequences} {n}"] = digest(association.of_sequences, association.p)
     size = np.arange(1, n)
     counts = [rng.integers(0, end + 1, (sequences, heads, n - 1)) for end in (size, n - size)]
     results[f"average_metrics {sequences} {heads} {n}"] = digest(average_metrics(*counts, n))
