@@ -36,6 +36,10 @@ PIECE = 2 * readers.BLOCK
 of a ``.txt`` file has more."""
 
 
+CONTEXT = 128
+"""Characters before and after the end of such a piece that decide its tokens there."""
+
+
 MOST_LOST = 0.1
 """Largest share of the characters of a text for which a tokenizer may have no token."""
 
@@ -256,10 +260,9 @@ def _cut_windows(
     for text in texts:
         counts.read += 1
         before = counts.windows
-        for piece in chain(_cut_text(text), [None]):
-            ids = end if piece is None else encode_text(tokenizer, piece)
+        for piece, ids in chain(_encode_pieces(tokenizer, text), [("", end)]):
             counts.tokens += len(ids)
-            if piece is not None:
+            if piece:
                 counts.special += sum(index in special for index in ids)
                 counts.characters += len(piece)
                 counts.lost += count_lost(piece, ids)
@@ -274,15 +277,30 @@ def _cut_windows(
             rest = []
 
 
-def _cut_text(text: str) -> Iterator[str]:
-    """A text in pieces of at most ``PIECE`` characters, which end before a space or a line end if there is one."""
+def _encode_pieces(tokenizer: PreTrainedTokenizerBase, text: str) -> Iterator[tuple[str, list[int]]]:
+    """A text in pieces of at most ``PIECE`` characters with their tokens, which together are those of the whole text.
+
+    A piece is read after the characters before it, whose tokens are left out: alone, its first word would be one at the
+    start of a text, to which many tokenizers add a space.
+    """
     start = 0
-    while len(text) - start > PIECE:
-        space = max(text.rfind(" ", start + 1, start + PIECE), text.rfind("\n", start + 1, start + PIECE))
-        end = space if space > 0 else start + PIECE
-        yield text[start:end]
+    while start < len(text):
+        end = _find_cut(tokenizer, text, start + PIECE)
+        before = text[max(0, start - CONTEXT) : start]
+        known = len(encode_text(tokenizer, before)) if before else 0
+        yield text[start:end], encode_text(tokenizer, before + text[start:end])[known:]
         start = end
-    yield text[start:]
+
+
+def _find_cut(tokenizer: PreTrainedTokenizerBase, text: str, last: int) -> int:
+    """The last place up to ``last``, before a space if possible, where what follows changes no token before it."""
+    if last >= len(text):
+        return len(text)
+    for cut in sorted(range(last, last - CONTEXT, -1), key=lambda place: not text[place].isspace()):
+        known = encode_text(tokenizer, text[cut - CONTEXT : cut])
+        if encode_text(tokenizer, text[cut - CONTEXT : cut + CONTEXT])[: len(known)] == known:
+            return cut
+    return last
 
 
 def _describe_loss(corpus: CorpusSettings, counts: _Counts) -> str:
