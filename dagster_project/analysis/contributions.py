@@ -12,12 +12,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dagster_project.analysis.columns import index_columns
-from dagster_project.analysis.curves import BLOCK_BYTES
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.statistics.moments import Mean
 from storage.warehouse.rows import build_batch
-from storage.zarr.layers import list_runs, read_layers, split_run
+from storage.zarr.layers import BLOCK_BYTES, list_runs, read_layers, split_run
 
 
 @dataclass(frozen=True)

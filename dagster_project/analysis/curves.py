@@ -1,6 +1,6 @@
 """Fitting a curve of every head and of the model, layer by layer, with what each sequence contributes to the fit.
 
-Holds the parts that Assumptions 2 and 3 share, and means over sequences by position.
+Holds the parts that Assumptions 2 and 3 share.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,17 +13,14 @@ from numpy.typing import NDArray
 
 from dagster_project.analysis.cluster import limit_threads, run_in_parallel
 from geometry.arrays import F64
-from geometry.statistics.moments import Mean, Moments
-from storage.zarr.layers import list_attending_layers, list_runs, read_layer, read_layers, split_run
+from geometry.statistics.moments import Moments
+from storage.zarr.layers import list_attending_layers, read_layer
 
 if TYPE_CHECKING:
     from storage.zarr.sequences import SequenceStore
 
 HEADS_PER_TASK = 4
 """Heads fitted by one task."""
-
-BLOCK_BYTES = 2**23
-"""Bytes of a layer that are read at once, as float64, unless one sequence takes more."""
 
 
 @dataclass(frozen=True)
@@ -67,22 +64,8 @@ class LayerFits:
     plus this, (sequence, head, parameter)."""
     curves: F64
     """Of the model the curves of its sequences, (sequence, key); of a layer empty."""
-
-
-def average_layers(store: "SequenceStore", name: str, **where: int | slice) -> Iterator[F64]:
-    """Mean over sequences of an array, (head, key), layer by layer.
-
-    ``where`` is as for ``storage.zarr.layers.read_layers``; in memory are as many layers and sequences as fit in
-    ``BLOCK_BYTES``, or one sequence of a layer, and the mean of a layer.
-    """
-    of_one, sequences = 8 * store.sizes["head"] * store.sizes["key"], store.sizes["sequence"]
-    mean = Mean()
-    for layers, part in (part for run in list_runs(store) for part in split_run(run, sequences, of_one, BLOCK_BYTES)):
-        for of_layer in np.moveaxis(read_layers(store, name, layers, sequence=part, **where), 1, 0):
-            mean.add(of_layer)
-            if part.stop == sequences:
-                yield mean.value
-                mean = Mean()
+    mean: F64
+    """The curves that were fitted, (head, key)."""
 
 
 def fit_curves(curves: Curves, what: str) -> Iterator[LayerFits]:
@@ -110,7 +93,7 @@ def _fit_parts(curves: Curves, layer: int | None, parts: F64, model: F64) -> Lay
     fits = fit_heads(curves.fit, moments.mean)
     influences = np.array([curves.influence(fit) for fit in fits])
     moved = np.nan_to_num(curves.change(np.nan_to_num(parts - moments.mean), moments.mean))
-    return LayerFits(layer, fits, np.einsum("hpk,shk->shp", influences, moved), model)
+    return LayerFits(layer, fits, np.einsum("hpk,shk->shp", influences, moved), model, moments.mean)
 
 
 def fit_heads(fit: Callable[[F64], Any], curves: F64) -> list[Any]:

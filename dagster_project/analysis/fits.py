@@ -58,6 +58,7 @@ def compute_assumption_similarity(sources: Sources) -> Rows:
             parts = [given[:, fit_of_curve.layer, there[fit_of_curve.layer]] for given in rho]
             place = index_columns((len(fit_of_curve.fits),), "kv_head", layer=fit_of_curve.layer)
             yield "assumption_similarity", build_batch(place | columns | _build_rho_columns(*parts))
+            yield "cosine_by_distance", build_batch(_build_distance_columns(fit_of_curve, fit_of_curve.layer))
             yield (
                 "assumption_similarity_by_sequence",
                 build_batch(_build_sequence_columns(fit_of_curve, fit_of_curve.layer, parts[0])),
@@ -68,6 +69,18 @@ def _build_rho_columns(rho_0: F64, spread: F64) -> dict[str, F64]:
     """Columns of ρ_0, from those of every sequence, (sequence, head)."""
     mean, within = estimate_mean(rho_0, DIFFERENCE), estimate_mean(spread)
     return {**mean.name_ends("rho_0"), "rho_0_sd": within.value}
+
+
+def _build_distance_columns(fitted: LayerFits, layer: int) -> dict[str, Any]:
+    """Columns of ``cosine_by_distance`` of one layer, the curves that were fitted.
+
+    Distance 0, and the greatest, at which there is no pair without the sink, get no row.
+    """
+    cosines = fitted.mean[:, 1:-1]
+    place = index_columns(cosines.shape, "kv_head", "distance", layer=layer)
+    place["distance"] += 1
+    constant = fill_columns(cosines.size, sequences=len(fitted.moves))
+    return place | constant | {"mean_cosine": cosines.astype(np.float32).ravel()}
 
 
 def _build_sequence_columns(mean: LayerFits, layer: int, rho_0: F64) -> dict[str, Any]:

@@ -4,14 +4,13 @@ import numpy as np
 import pyarrow as pa
 
 from dagster_project.analysis.columns import index_columns
-from dagster_project.analysis.curves import BLOCK_BYTES
 from dagster_project.analysis.sources import Rows, Sources
 from geometry.arrays import F64
 from geometry.assumptions.norms import estimate_variation, variation
 from geometry.statistics.intervals import POSITIVE
 from geometry.statistics.moments import estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns
-from storage.zarr.layers import list_runs, read_layers, split_run
+from storage.zarr.layers import BLOCK_BYTES, list_runs, read_layers, split_run
 
 
 def compute_assumption_norms(sources: Sources) -> Rows:
@@ -37,6 +36,11 @@ def _build_rows(norms: F64, layers: slice) -> Rows:
     whole, left_out = estimate_variation(others)
     place = index_columns(sink.shape, "sequence", "layer", "kv_head")
     place["layer"] += np.int16(layers.start)
+    of_positions = index_columns(norms.shape[1:], "layer", "kv_head", "position")
+    of_positions["layer"] += np.int16(layers.start)
+    constant = fill_columns(norms[0].size, sequences=len(norms))
+    mean = norms.mean(axis=0).astype(np.float32).ravel()
+    yield "value_norm_by_position", build_batch(constant | of_positions | {"mean_norm": mean})
     yield (
         "assumption_norms",
         build_batch(

@@ -3,9 +3,17 @@
 Holds its rows.
 """
 
-from dagster_project.analysis.curves import average_layers
+from collections.abc import Iterator
+
+import numpy as np
+
+from dagster_project.analysis.columns import index_columns
 from dagster_project.analysis.sources import Rows, Sources
-from storage.warehouse.rows import build_position_rows
+from geometry.arrays import F64
+from geometry.statistics.moments import Mean
+from storage.warehouse.rows import build_batch, fill_columns
+from storage.zarr.layers import BLOCK_BYTES, list_runs, read_layers, split_run
+from storage.zarr.sequences import SequenceStore
 
 
 def compute_attention_by_position(sources: Sources) -> Rows:
@@ -14,14 +22,27 @@ def compute_attention_by_position(sources: Sources) -> Rows:
 
     tensors = sources.tensors
     first_key = tensors.read("first_key", slice(None)).max(axis=0)
-    queries = tqdm(sources.queries, desc="weights by position", unit="query", disable=None)
-    for index, query in enumerate(queries):
-        rows = build_position_rows(
-            average_layers(tensors, "attention", query=index, key=slice(query + 1)),
-            sequences=tensors.sizes["sequence"],
-            head="head",
-            quantity="weight",
-            first=first_key[index],
-            constant={"query": query},
-        )
-        yield from (("attention_by_position", batch) for batch in rows)
+    for index, query in enumerate(tqdm(sources.queries, desc="weights by position", unit="query", disable=None)):
+        for layer, mean in enumerate(_average_layers(tensors, index, query + 1)):
+            first = int(first_key[index, layer])
+            weights = mean[:, first:].astype(np.float32)
+            place = index_columns(weights.shape, "head", "position", query=query, layer=layer)
+            place["position"] += np.int32(first)
+            constant = fill_columns(weights.size, sequences=tensors.sizes["sequence"])
+            yield "attention_by_position", build_batch(place | constant | {"mean_weight": weights.ravel()})
+
+
+def _average_layers(tensors: SequenceStore, query: int, keys: int) -> Iterator[F64]:
+    """The mean weights at one query, (head, key), layer by layer; no heads in a layer without attention.
+
+    In memory are as many layers and sequences as fit in ``BLOCK_BYTES``, or one sequence of a layer, and one mean.
+    """
+    of_one, sequences, mean = 8 * tensors.sizes["head"] * tensors.sizes["key"], tensors.sizes["sequence"], Mean()
+    for run in list_runs(tensors):
+        for layers, part in split_run(run, sequences, of_one, BLOCK_BYTES):
+            weights = read_layers(tensors, "attention", layers, sequence=part, query=query, key=slice(keys))
+            for of_layer in np.moveaxis(weights, 1, 0):
+                mean.add(of_layer)
+                if part.stop == sequences:
+                    yield mean.value
+                    mean = Mean()

@@ -13,7 +13,6 @@ import numpy as np
 import sql
 from dagster_project.analysis.claims.judging import compute_claims
 from dagster_project.analysis.claims.twins import read_twin
-from dagster_project.analysis.curves import average_layers
 from dagster_project.analysis.sources import open_sources
 from dagster_project.assets.asset import (
     MISSING,
@@ -41,7 +40,7 @@ from storage.warehouse import rows
 from storage.warehouse.connection import locate_database, refuse_newer_database
 from storage.warehouse.declared import count_rows, estimate_row_bytes
 from storage.warehouse.landing import DECLARED, DerivedTables, land
-from storage.warehouse.rows import build_distance_rows, build_position_rows, build_provenance
+from storage.warehouse.rows import build_provenance
 from storage.warehouse.versions import compute_landing_version
 from storage.zarr.arrays import LayerSize
 from storage.zarr.layers import count_keys, list_sizes
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
     from dagster_project.analysis.sources import Sources
     from storage.warehouse.landing import Landing
-    from storage.zarr.sequences import SequenceStore
 
 logger = logging.getLogger(__name__)
 
@@ -230,7 +228,6 @@ def _stream_tables(sources: "Sources", summaries: Mapping[str, Any], twin: Mappi
         "value_scales": rows.build_value_scale_rows(metrics, queries),
         "sink_similarity": rows.build_sink_similarity_rows(metrics),
         "planted_assumptions": _list_planted_rows(study),
-        **_stream_position_tables(metrics),
     }
 
 
@@ -250,18 +247,6 @@ def _list_planted_rows(study: Study) -> Iterator["pa.RecordBatch"]:
         place = {"query": head.query, "layer": head.layer, "head": head.head, "kv_head": head.kv_head}
         rows.append(place | {"c": drawn.pop("value_scale")} | drawn)
     yield pa.RecordBatch.from_pylist(rows)
-
-
-def _stream_position_tables(metrics: "SequenceStore") -> dict[str, Any]:
-    """The rows of the tables by position or distance, as streams; one layer of one sequence is in memory at a time."""
-    sequences, everything = metrics.sizes["sequence"], np.zeros(metrics.sizes["layer"], np.int32)
-    norms, cosines = (average_layers(metrics, name) for name in ("value_norm", "mean_cosine"))
-    return {
-        "value_norm_by_position": build_position_rows(
-            norms, sequences=sequences, head="kv_head", quantity="norm", first=everything, constant={}
-        ),
-        "cosine_by_distance": build_distance_rows(cosines, sequences=sequences),
-    }
 
 
 def _read_recorded(snapshot: Snapshot) -> Provenance | str:

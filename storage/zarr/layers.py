@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from storage.zarr.arrays import LayerSize
     from storage.zarr.sequences import SequenceStore
 
+BLOCK_BYTES = 2**23
+"""Bytes of a layer that are read at once, as float64, unless one sequence takes more."""
+
 Head = Literal["head", "kv_head"]
 """An axis of heads."""
 

@@ -13,14 +13,15 @@ import pyarrow as pa
 import pytest
 
 import sql
-from dagster_project.analysis import contributions, curves, passes
+from dagster_project.analysis import contributions, passes, positions
 from dagster_project.analysis.contributions import compute_contributions, estimate_contributions_bytes
 from dagster_project.analysis.directions import compute_value_directions
+from dagster_project.analysis.fits import compute_assumption_similarity
+from dagster_project.analysis.norms import compute_assumption_norms
 from dagster_project.analysis.positions import compute_attention_by_position
 from dagster_project.analysis.sink import compute_sink_effect
 from dagster_project.analysis.sources import Rows, Sources
 from dagster_project.assets.catalogue import find_asset
-from dagster_project.assets.landing import _stream_position_tables
 from dagster_project.study.settings import Study
 from geometry.assumptions.directions import DirectionMoments
 from storage.files.parts import count_rows, read_part, write_parts
@@ -319,13 +320,15 @@ def test_directions_take_one_blas_thread_and_leave_the_others_to_the_rest(
 
 
 def landed(sources: Sources, table: str) -> pa.Table:
-    return pa.Table.from_batches(by_position(sources)[table])
+    return pa.Table.from_batches([batch for name, batch in BY_POSITION[table](sources) if name == table])
 
 
-def by_position(sources: Sources) -> dict[str, Any]:
-    """The rows of all tables by position or distance."""
-    weights = (part for _, part in compute_attention_by_position(sources))
-    return _stream_position_tables(sources.metrics) | {"attention_by_position": weights}
+BY_POSITION: dict[str, Callable[[Sources], Rows]] = {
+    "attention_by_position": compute_attention_by_position,
+    "cosine_by_distance": compute_assumption_similarity,
+    "value_norm_by_position": compute_assumption_norms,
+}
+"""What computes the tables of means by position or distance, among others."""
 
 
 def test_means_by_position_are_those_of_what_is_known(tmp_path: Path) -> None:
@@ -415,19 +418,18 @@ def test_memory_of_means_by_position_does_not_grow_with_sequences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fifth of what the sequences more would take is left for what a store knows of what it has read."""
-    monkeypatch.setattr(curves, "BLOCK_BYTES", 1)  # so that one sequence is read at once
+    monkeypatch.setattr(positions, "BLOCK_BYTES", 1)  # so that one sequence is read at once
     sizes, peaks = SIZES | {"query": 1, "layer": 2, "key": 2000, "head": 8, "head_dim": 8}, []
     for sequences in (4, 24):
         made = drawn(tmp_path / f"{sequences}", sizes | {"sequence": sequences}, (1999,), unmeasured)
 
         def take(made: Sources = made) -> None:
-            for stream in by_position(made).values():
-                deque(stream, maxlen=0)
+            deque(compute_attention_by_position(made), maxlen=0)
 
         take()  # what is imported once is there
         peaks.append(trace(take)[1])
     few, many = peaks
-    assert many - few < 20 * 2 * 2000 * 4 * (8 + 2 * 2) / 5
+    assert many - few < 20 * 2 * 2000 * 4 * 8 / 5
 
 
 @pytest.mark.slow
