@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from geometry.quantities import Quantity as Quantity
     from geometry.quantities import ScaleFreeBounds as ScaleFreeBounds
     from geometry.quantities import SelectionCounts as SelectionCounts
+    from geometry.quantities import SelectionErrors as SelectionErrors
     from geometry.quantities import SelectionProfile as SelectionProfile
     from geometry.quantities import list_declared as list_declared
     from geometry.quantities import list_derived as list_derived
     from geometry.selection.concentration import concentration as concentration
+    from geometry.selection.errors import selection_errors as selection_errors
     from geometry.selection.parts import output_parts as output_parts
     from geometry.selection.profile import SCALES as SCALES
     from geometry.selection.profile import Scale as Scale
@@ -56,6 +58,7 @@ _MODULES = {
     "limits.distances": ("random_subset_distance",),
     "selection.concentration": ("concentration",),
     "bounds.lower": ("Ingredients", "lower_bounds"),
+    "selection.errors": ("selection_errors",),
     "selection.parts": ("output_parts",),
     "assumptions.phases": ("fit_phases",),
     "selection.profile": ("SCALES", "Scale", "selection_counts", "selection_profile"),
@@ -67,6 +70,7 @@ _MODULES = {
         "Quantity",
         "ScaleFreeBounds",
         "SelectionCounts",
+        "SelectionErrors",
         "SelectionProfile",
         "list_declared",
         "list_derived",

@@ -192,6 +192,12 @@ def _declare_ratio(meaning: str, source: str, axes: Axes = BY_N, **settings: Any
     return Quantity(meaning=meaning, source=source, axes=axes, unit="ratio", **domain | settings)
 
 
+def _declare_error(meaning: str, source: str) -> Quantity:
+    """Declare an error relative to the norm of a head's output."""
+    missing = "if the output has norm 0"
+    return Quantity(meaning=meaning, source=source, axes=BY_N, unit="ratio", low=0.0, missing=missing)
+
+
 def _declare_keys(meaning: str, source: str, axes: Axes = BY_N, **settings: Any) -> Quantity:
     """Declare a number of keys."""
     return Quantity(meaning=meaning, source=source, axes=axes, unit="keys", dtype="int32", **settings)
@@ -489,6 +495,42 @@ class ScaleFreeBounds:
 
 @_document_fields
 @dataclass(frozen=True)
+class SelectionErrors:
+    """What a head's output loses when it keeps N keys; element i of the last axis is N = i + 1, float64 (…, n − 1).
+
+    Errors are relative to the norm of the output o, the sum of all weighted value states. The mean value state is over
+    the keys that the query may attend to. A learned sink keeps its weight.
+    """
+
+    weight_left_out: Annotated[
+        F64,
+        Quantity(
+            meaning="τ, sum of the weights of the keys left out",
+            unit="probability",
+            axes=BY_N,
+            low=0.0,
+            high=1.0,
+            slack=2.0**-7,
+        ),
+    ]
+    error_renormalised: Annotated[
+        F64,
+        _declare_error(
+            "error of the selected keys with their weights rescaled to the sum of all, relative to the output",
+            "arXiv 2512.07647",
+        ),
+    ]
+    error_mean: Annotated[
+        F64,
+        _declare_error(
+            "error of s_N plus the mean value state times the weight left out, relative to the output",
+            "arXiv 2312.04985",
+        ),
+    ]
+
+
+@_document_fields
+@dataclass(frozen=True)
 class OutputParts:
     """The sink's weight, and norms of the parts of a head's output, the sum of all weighted value states; float64."""
 
@@ -718,6 +760,7 @@ SELECTION: Mapping[str, Quantity] = {
         f"{name}_scale_free": replace(quantity, name=f"{name}_scale_free")
         for name, quantity in list_declared(ScaleFreeBounds).items()
     },
+    **list_declared(SelectionErrors),
     **list_declared(OutputParts),
     **list_declared(Concentration),
     **{name: replace(quantity, name=name) for name, quantity in _OTHERS.items()},

@@ -22,6 +22,7 @@ from dagster_project.study.settings import EffectsSettings
 from geometry.arrays import F64
 from geometry.statistics.intervals import POSITIVE
 from geometry.statistics.moments import estimate_mean
+from storage.errors import UserError
 from storage.files.parts import read_part
 from storage.files.pieces import Pieces
 from storage.warehouse.rows import build_batch, fill_columns
@@ -47,7 +48,7 @@ def compute_head_ablation(sources: Sources) -> Rows:
     The losses of all heads over all sequences are in memory.
     """
     settings = sources.study.analysis.effects
-    if settings is None:
+    if settings is None or not settings.ablation:
         return
     pieces = _open_pieces(sources, "head_ablation")
     layers = list_attending_layers(sources.tensors)
@@ -149,12 +150,19 @@ def _list_policies(
 
     heads, seed = describe_heads(opened, sources, settings), sources.study.seed
     context = opened.tokens.shape[1]
-    return [
+    policies = [
         (budget, keys, policy)
         for budget in sorted(settings.budgets)
         for keys in (count_keys(budget, context),)
         for policy in build_policies(keys, heads, draws=settings.draws, seed=seed)
     ]
+    if not settings.policies:
+        return policies
+    names = sorted({policy.name for _, _, policy in policies})
+    if unknown := sorted({*settings.policies}.difference(names)):
+        msg = f"There is no policy {', '.join(unknown)} (analysis.effects.policies); there are {', '.join(names)}"
+        raise UserError(msg)
+    return [one for one in policies if one[2].name in {"same_n", *settings.policies}]
 
 
 def describe_heads(opened: "OpenedModel", sources: Sources, settings: EffectsSettings) -> "Heads":

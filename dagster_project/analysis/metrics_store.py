@@ -22,7 +22,7 @@ from storage.files.places import Place
 from storage.zarr.arrays import SELECTION, LayerSize
 from storage.zarr.sequences import SequenceStore
 
-METRICS_VERSION = 9
+METRICS_VERSION = 10
 """Version of the numbers in a metrics store; raised when their computation changes, so that stores are rebuilt."""
 
 READ = ("attention", "values")

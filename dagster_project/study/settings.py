@@ -124,9 +124,8 @@ class EffectsSettings(Settings):
 
     ablation: tuple[Literal["zero", "mean", "sink", "selected"], ...] = Field(
         default=("zero", "mean", "sink", "selected"),
-        min_length=1,
         description="list of replacements of the output of each head: zero; mean, over positions and the other "
-        "sequences of the study; sink, the value state of position 0; selected, the output over 16 keys",
+        "sequences of the study; sink, the value state of position 0; selected, the output over 16 keys; [] for none",
     )
     sequences: Whole = Field(
         default=8, ge=1, description="number of sequences of the study used for replacing heads and choosing budgets"
@@ -136,12 +135,17 @@ class EffectsSettings(Settings):
         max_length=32,
         description="list of budgets of sparse attention, as shares of the context; [] for none",
     )
+    policies: tuple[str, ...] = Field(
+        default=(),
+        description="list of the policies of sparse attention to measure beside same_n, by the names that table "
+        "sparsified_loss has; [] for all",
+    )
     held_out: Whole = Field(
         default=8, ge=1, description="number of sequences of the corpus, not read by the study, used to test budgets"
     )
     draws: Whole = Field(default=3, ge=1, le=100, description="draws of random heads and random budgets, as controls")
 
-    _distinct = field_validator("ablation", "budgets")(_check_distinct)
+    _distinct = field_validator("ablation", "budgets", "policies")(_check_distinct)
 
 
 MEASURED = ("kappas", "scale")

@@ -18,6 +18,8 @@ from geometry.grids import quantile_over_ln_n
 from geometry.inputs import check_heads
 from geometry.quantities import SELECTION, ScaleFreeBounds, list_declared
 from geometry.selection.concentration import concentration, estimate_concentration_bytes
+from geometry.selection.errors import NAMES as ERRORS
+from geometry.selection.errors import fill_errors, selection_errors
 from geometry.selection.host import CURVES, choose_unit, iterate_profiles
 from geometry.selection.parts import output_parts
 from geometry.selection.profile import Scale, estimate_scratch_bytes, selection_profile
@@ -132,9 +134,12 @@ def _fill_profiles(
     unit = choose_unit(scale, float(np.median(keys.norm[int(sink) :])), keys.exponent)
     steepness = np.asarray(kappas, np.float64)
     results = iterate_profiles(weights, keys, make_room(n), kappas=steepness, unit=unit, sink=sink)
+    mean, errors = keys.states.mean(axis=0, dtype=np.float64), np.empty((len(ERRORS), n - 1))
     for index, (arranged, curves) in enumerate(results):
         bounds = bound_ordered((arranged.alpha * keys.norm)[arranged.order], d)
-        _store(curves._asdict() | _name_scale_free(bounds), out, head + index)
+        fill_errors(arranged.alpha, keys.states, mean, arranged.order, errors)
+        made = curves._asdict() | _name_scale_free(bounds) | dict(zip(ERRORS, errors, strict=True))
+        _store(made, out, head + index)
 
 
 def _store_profiles(weights: F32, states: F32, out: Out, settings: Mapping[str, Any]) -> None:
@@ -143,6 +148,7 @@ def _store_profiles(weights: F32, states: F32, out: Out, settings: Mapping[str, 
     norms = np.sqrt(np.einsum("...d,...d->...", states, states, dtype=np.float64))
     bounds = scale_free_lower_bounds(weights, norms, states.shape[-1])
     arrays = {name: getattr(profile, name) for name in CURVES} | _name_scale_free(bounds)
+    arrays |= vars(selection_errors(weights, states))
     for head, at in enumerate(np.ndindex(weights.shape[:2])):
         _store({name: array[at] for name, array in arrays.items()}, out, head)
 
@@ -186,6 +192,6 @@ def estimate_layer_bytes(sizes: Mapping[str, int], heads: int, kv_heads: int, ka
     n, d = sizes["key"], sizes["head_dim"]
     given = 4 * kv_heads * n * d + 4 * sizes["query"] * heads * n
     similarity = (4 + 2 + 2) * 8 * n * d + 2**18
-    numbers = (len(CURVES) + len(list_declared(ScaleFreeBounds)) + 2 * kappas) * n
+    numbers = (len(CURVES) + len(list_declared(ScaleFreeBounds)) + len(ERRORS) + 2 * kappas) * n
     profile = 8 * numbers * heads + estimate_scratch_bytes(n, d, kappas)
     return given + max(similarity, profile, estimate_concentration_bytes(heads, n) + 8 * n * d)

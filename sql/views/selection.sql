@@ -12,5 +12,6 @@ SELECT
     2 * k_in / (n + k_in) AS f_r_min, -- {{ followed.f_r_min.describe() }}
     1 - k_out / (n_keys - n) AS specificity, -- {{ followed.specificity.describe() }}
     (n / (n + k_out) - n / n_keys) / (1 - n / n_keys) AS precision_excess, -- {{ followed.precision_excess.describe() }}
+    error_renormalised / nullif(weight_left_out, 0) AS distance_of_means, -- distance between the means of the value states left out and selected, each weighted, relative to the output's norm
 {{ quantity_names(by_n) }}
 FROM selection_counts

@@ -67,6 +67,35 @@ def exact_counts(weights: np.ndarray, values: np.ndarray) -> dict[str, np.ndarra
     return {"k_in": np.array([k for k, _ in found]), "k_out": np.array([k for _, k in found])}
 
 
+def exact_errors(weights: np.ndarray, values: np.ndarray) -> dict[str, np.ndarray]:
+    """The quantities of ``SelectionErrors`` for every N in rational arithmetic, rounded once before each root."""
+    alpha, y = [Fraction(float(weight)) for weight in weights], rational(weights, values)
+    output, mean = add(y), [sum(map(Fraction, column.tolist())) / len(weights) for column in values.T]
+    found = []
+    for size in range(1, len(y)):
+        inside, outside = split(weights, size)
+        left_out, kept = (sum(alpha[key] for key in keys) for keys in (outside, inside))
+        s = add([y[key] for key in inside])
+        wanted = {
+            "error_renormalised": [x * (kept + left_out) / kept for x in s],
+            "error_mean": [x + left_out * one for x, one in zip(s, mean, strict=True)],
+        }
+        errors = {name: measure_error(output, one) for name, one in wanted.items()}
+        found.append({"weight_left_out": float(left_out), **errors})
+    return {name: np.array([row[name] for row in found]) for name in found[0]}
+
+
+def add(vectors: list[list]) -> list:
+    """The sum of vectors."""
+    return [sum(column) for column in zip(*vectors, strict=True)]
+
+
+def measure_error(wanted: list, found: list) -> float:
+    """Distance of two vectors over the norm of the first."""
+    apart = sum((x - y) ** 2 for x, y in zip(wanted, found, strict=True))
+    return float(apart / sum(x * x for x in wanted)) ** 0.5
+
+
 def exact_halves(weights: np.ndarray, values: np.ndarray, *, sink: bool = True) -> np.ndarray:
     """For every N the number of i∈I_N with g_i > min g_j, whose p is 1/2, in rational arithmetic; −1 if J is empty."""
     y, found = rational(weights, values), []

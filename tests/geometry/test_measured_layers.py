@@ -10,6 +10,7 @@ from geometry.bounds.scale_free import scale_free_lower_bounds
 from geometry.grids import quantile_over_ln_n
 from geometry.quantities import SELECTION, Concentration, OutputParts, list_declared
 from geometry.selection.concentration import concentration
+from geometry.selection.errors import selection_errors
 from geometry.selection.layers import CURVES, estimate_layer_bytes, measure_layer
 from geometry.selection.parts import output_parts
 from tests.geometry.comparison import cosine_by_distance, cosines_with, sink_cosines
@@ -80,6 +81,9 @@ def test_heads_are_those_of_a_profile() -> None:
             assert found.dtype == SELECTION[name].dtype
             np.testing.assert_array_equal(found[..., :query], expected.astype(found.dtype), err_msg=name)
             np.testing.assert_array_equal(found[..., query:], SELECTION[name].fill, err_msg=name)
+        for name, expected in vars(selection_errors(grouped, seen)).items():
+            found = computed[name][:, index, ..., :query].reshape(expected.shape)
+            np.testing.assert_allclose(found, expected, rtol=1e-6, err_msg=name)
         parts = vars(output_parts(grouped, seen)) | vars(concentration(grouped, seen))
         parts |= {"weight_sum": whole.weight_sum}
         lowest = quantile_over_ln_n(whole.cos_last.astype(np.float32), 0.05).reshape(SEQUENCES, LAYERS, HEADS)

@@ -25,15 +25,17 @@ from geometry.quantities import (
     Quantity,
     ScaleFreeBounds,
     SelectionCounts,
+    SelectionErrors,
     SelectionProfile,
     list_declared,
     list_derived,
 )
 from geometry.selection.concentration import concentration
+from geometry.selection.errors import selection_errors
 from geometry.selection.parts import output_parts
 from tests.geometry.draws import HEADS, Head, random_head
 
-RECORDS = (SelectionCounts, SelectionProfile, ScaleFreeBounds, OutputParts, Concentration)
+RECORDS = (SelectionCounts, SelectionProfile, ScaleFreeBounds, SelectionErrors, OutputParts, Concentration)
 AXES = {"query", "layer", "head", "kv_head", "kappa", "n", "key"}
 TERMS = re.compile(r"[a-z_0-9]+|[-+*/() ]")
 
@@ -154,7 +156,7 @@ def columns_of(weights: np.ndarray, values: np.ndarray, *, sink: bool) -> dict[s
     profile = selection_profile(weights, values, sink=sink, kappas=(0.5, 50))
     bounds = scale_free_lower_bounds(weights, np.linalg.norm(values.astype(float), axis=1), values.shape[1])
     found = vars(profile) | vars(output_parts(weights, values, sink=sink))
-    found |= vars(concentration(weights, values, sink=sink))
+    found |= vars(concentration(weights, values, sink=sink)) | vars(selection_errors(weights, values))
     found |= {f"{name}_scale_free": array for name, array in vars(bounds).items()}
     stored = {name: np.asarray(array).astype(SELECTION[name].dtype) for name, array in found.items()}
     return stored | {"n": np.arange(1, n), "n_keys": np.array(n)}

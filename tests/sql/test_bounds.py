@@ -45,7 +45,7 @@ def study() -> dict[str, list[Row]]:
     for sequence, head, n in product(range(3), range(HEADS), range(1, N_KEYS)):
         where = {"sequence": sequence, "query": 8, "layer": 0, "head": head, "n": n}
         lengths = dict.fromkeys(("r_min", "r_max", "norm_s", "norm_s_without_last", "distance_rest"), 1.0)
-        counts = {"n_keys": N_KEYS, "k_in": 1, "k_out": int(rng.integers(0, N_KEYS - n + 1))}
+        counts = {"n_keys": N_KEYS, "k_in": 1, "k_out": int(rng.integers(0, N_KEYS - n + 1)), "weight_left_out": 0.0}
         selections.append(where | counts | lengths | ingredients(rng, n, head))
     heads = [{"layer": 0, "head": head, "kv_head": head // 3, "head_dim": HEAD_DIM} for head in range(HEADS)]
     scales = [
