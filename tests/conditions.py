@@ -1,7 +1,7 @@
-"""The fast tests under conditions that no one has tuned them for: other processors, few cores, load, places, users.
+"""The fast tests under conditions that no one has tuned them for: other processors, few cores, places, users.
 
 ``make test-anywhere`` runs all of them, and ends with a table of what failed; ``python -m tests.conditions --only "four
-threads, a load of four" tests/storage`` runs some under some.
+threads" tests/storage`` runs some under some.
 """
 
 import argparse
@@ -10,8 +10,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree as ET
@@ -30,8 +30,6 @@ class Condition:
     variables: dict[str, str] = field(default_factory=dict)
     cores: int | None = None
     """How many cores the tests may use."""
-    load: int = 0
-    """Busy processes beside the tests."""
     copy: str = ""
     """The name of a folder with a copy of the checkout, in which the tests run."""
     user: int | None = None
@@ -47,7 +45,7 @@ CONDITIONS = {
     "one core, TMPDIR in memory, another locale and time zone, a path with spaces": Condition(
         ELSEWHERE, cores=1, copy="a path with spaces"
     ),
-    "four threads, a load of four": Condition({"OMP_NUM_THREADS": "4", "NUMBA_NUM_THREADS": "4"}, load=4),
+    "four threads": Condition({"OMP_NUM_THREADS": "4", "NUMBA_NUM_THREADS": "4"}),
     "an unprivileged user": Condition(copy="copy", user=NOBODY),
 }
 """Conditions that do not contradict one another are tried in one run."""
@@ -77,7 +75,6 @@ def run_tests(condition: Condition, tests: Sequence[str], marks: str = "not slow
             for path in (scratch, *scratch.rglob("*")):
                 os.chown(path, condition.user, condition.user, follow_symlinks=False)
             scratch.chmod(0o700)
-        stack.enter_context(busy(condition.load))
         taskset = ["taskset", "--cpu-list", f"0-{condition.cores - 1}"] if condition.cores else []
         pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marks, f"--junitxml={report}"]
         pytest += ["--numprocesses", workers, "--dist", "loadfile" if workers != "0" else "no"]
@@ -118,18 +115,6 @@ def copy_checkout(folder: Path) -> Path:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(CHECKOUT / name, folder / name)
     return folder
-
-
-@contextmanager
-def busy(number: int) -> Iterator[None]:
-    """Keep so many processes busy inside the context."""
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(number)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -70,7 +70,7 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is ``long`` as slow, and all cases but the first of what is marked ``one_case``.
+    """Mark what is ``long`` as slow, and all cases but the first of what is marked ``one_case`` as slow or long.
 
     Tests of the whole checkout, of half a minute each, begin first: no process is left alone with one at the end. Files
     of all folders take turns, so that few processes wait for what another makes for all tests of a folder.
@@ -81,8 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     begun: set[str] = set()
     for item in items:
         function = item.nodeid.split("[")[0]
-        if item.get_closest_marker("one_case") and function in begun:
-            item.add_marker(pytest.mark.slow)
+        if (alone := item.get_closest_marker("one_case")) and function in begun:
+            item.add_marker(alone.kwargs.get("others", "slow"))
         if item.get_closest_marker("long"):
             item.add_marker(pytest.mark.slow)
         begun.add(function)

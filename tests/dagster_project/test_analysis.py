@@ -447,8 +447,10 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("in_training", ["sdpa"], indirect=True)
+@pytest.mark.parametrize(
+    ("step", "after"), [*((step, False) for step in STEPS), ("exchanging attention", True), ("a layer", True)]
+)
 def test_ctrl_c_is_an_interrupt_and_leaves_the_model_as_it_was(
     in_training: PreTrainedModel, step: str, monkeypatch: pytest.MonkeyPatch, *, after: bool
 ) -> None:

@@ -81,13 +81,6 @@ def test_a_study_that_was_not_run_has_no_report(home: Path) -> None:
     assert files(home) == {}
 
 
-def test_what_is_missing_of_a_description_is_named(home: Path, inputs: Path) -> None:
-    complaint = attention_geometry("run", "--name", "refused", "--model", inputs / "llama", home=home).complaint
-    assert complaint.endswith("study 'refused' lacks --corpus and --context-length; add them")
-    assert "run --help" in attention_geometry("run", "--home", home).complaint
-    assert files(home) == {}
-
-
 def test_a_relative_path_is_that_of_the_current_folder(home: Path, inputs: Path, tmp_path: Path) -> None:
     options = ("run", "--name", "refused", *settings(inputs, model="./absent"))
     assert f"'{tmp_path}/absent'" in attention_geometry(*options, home=home, cwd=tmp_path).complaint

@@ -289,7 +289,7 @@ def test_the_remedy_for_damage_helps(copied: Path) -> None:
     assert attention_geometry("doctor", "--verify", home=copied).code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_metrics_with_a_damaged_ledger_and_a_damaged_database_are_rebuilt(copied: Path) -> None:
     home = Home(copied)
     flip(ledger(copied))
@@ -477,7 +477,7 @@ def test_a_database_whose_rows_alone_are_damaged_is_rebuilt_by_what_is_named(cop
     assert damages(Home(copied)) == []
 
 
-@pytest.mark.one_case
+@pytest.mark.long
 @pytest.mark.parametrize("what", ["a chunk", "a part", "a ledger entry", "a table"])
 def test_what_was_exchanged_or_lost_is_named_and_a_run_mends_it(copied: Path, what: str) -> None:
     """Each file is valid, and of the same study."""

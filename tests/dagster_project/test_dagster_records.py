@@ -89,7 +89,7 @@ def text_for_bytes(path: Path) -> None:
     path.write_bytes(b"no database at all" * 300)
 
 
-@pytest.mark.one_case
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize(
     ("name", "damage"),
     [("history/runs.db", zeros), ("history/runs/index.db", text_for_bytes), ("schedules/schedules.db", zeros)],

@@ -18,9 +18,7 @@ import pytest
 import zarr
 
 import sql
-from dagster_project.analysis import sources
 from dagster_project.analysis.claims.judging import CLAIMS
-from dagster_project.assets import tensors
 from dagster_project.assets.asset import Asset
 from dagster_project.assets.catalogue import ASSETS, find_asset
 from dagster_project.command import cli
@@ -127,22 +125,6 @@ def test_small_tables_are_made_in_one_step_of_which_any_part_can_be_asked_for() 
     assert build_step(steps[STEP]).can_subset
     for records in steps.values():
         assert {record.pool for record in records} == {records[0].pool}
-
-
-def test_records_stand_in_an_order_in_which_they_can_be_made() -> None:
-    names = [record.name for record in ASSETS]
-    for record in ASSETS:
-        assert set(record.parents) <= set(names[: names.index(record.name)]), record.name
-
-
-def test_assets_of_the_graph_hand_over_as_the_records_say(loaded: dg.Definitions) -> None:
-    graph = loaded.resolve_asset_graph()
-    for record in ASSETS:
-        node = graph.get(dg.AssetKey(record.name))
-        assert {parent.to_user_string() for parent in node.parent_keys} == set(record.parents)
-        children = {other.name for other in ASSETS if record.name in other.parents}
-        children |= {"family"} if record.name == "report" else set()
-        assert {child.to_user_string() for child in node.child_keys} == children
 
 
 def test_what_must_be_true_blocks_and_what_the_paper_claims_does_not(loaded: dg.Definitions) -> None:
@@ -338,7 +320,7 @@ raise SystemExit(3)
 """What a server of code does that has planned a run: DuckDB and PyTorch are in one process, which Python finalises."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_end_of_dagsters_processes_is_silent_and_their_exit_codes_stay() -> None:
     said = []
     for control in ("", "definitions._hide_leaks = lambda: None"):
@@ -485,6 +467,7 @@ def test_a_check_stops_the_run_and_what_is_published_stays(
     assert (sorted(found), found[0], found[-1]) == (sorted(done), done[0], done[-1])
 
 
+@pytest.mark.long
 def test_checks_are_run_of_what_is_current_too_if_it_is_materialised(copied: Path) -> None:
     """As from the web UI."""
     unbalanced(copied)
@@ -493,23 +476,3 @@ def test_checks_are_run_of_what_is_current_too_if_it_is_materialised(copied: Pat
         pytest.raises(UserError, match=r"Study 'mine' failed a check: .*rows_sum_to_one"),
     ):
         run_assets(Home(copied), "mine", NAMES)
-
-
-def test_the_assets_of_a_step_open_the_stores_once_and_those_of_the_next_step_again(
-    copied: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    opening = mock.Mock(side_effect=sources.open_metrics)
-    monkeypatch.setattr(sources, "open_metrics", opening)
-    names = [name for name in NAMES if find_asset(name).pool is None][:3]
-    with mock.patch.dict(os.environ, environment(), clear=True):
-        for runs in (1, 2):
-            run_assets(Home(copied), "mine", names)
-            assert opening.call_count == runs
-
-
-def test_an_incomplete_ledger_stops_the_run(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensors, "find_missing_sequences", lambda _home, _name: [3])
-    unwritten(copied, "tensors")
-    stopped = attention_geometry("run", "mine", home=copied)
-    assert "ledger_complete" in stopped.errors.splitlines()[-1]
-    assert stopped.code == 1

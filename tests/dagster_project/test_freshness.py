@@ -192,7 +192,7 @@ def test_another_version_of_code(
     assert re.fullmatch(r"made by version [\w-]+ of its code, now [\w-]+", reasons[first])
 
 
-@pytest.mark.one_case
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize("asset", [name for name in making.TABLES if name in NAMES])
 def test_another_version_of_the_code_of_small_tables(mine: Path, asset: str) -> None:
     """What reads them is stale too, and no other asset of small tables."""

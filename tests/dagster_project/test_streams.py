@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.command.output import PROSE
 from dagster_project.command.streams import spell_in_ascii
 from tests.dagster_project.driver import CHECKOUT, PROGRAM, attention_geometry, environment
 
@@ -70,11 +69,6 @@ def test_tables_keep_to_the_columns_that_are_asked_for(command: tuple[str, ...],
     home = tmp_path if command == ("studies",) else None
     shown = attention_geometry(*command, home=home, COLUMNS=str(columns)).text
     assert max(map(len, shown.splitlines())) <= columns
-
-
-@pytest.mark.parametrize("command", [("schema",), ("schema", "selection"), ("tour",), ("assets",)])
-def test_sentences_in_a_pipe_are_wrapped(command: tuple[str, ...]) -> None:
-    assert max(map(len, attention_geometry(*command).text.splitlines())) <= PROSE
 
 
 def test_closed_streams_give_their_numbers_to_no_file(tmp_path: Path) -> None:

@@ -352,13 +352,25 @@ FAMILIES: tuple[Family, ...] = (
 """Every family that is tested, in the order of the page."""
 
 
+DISTINCT = {
+    *("Llama 2, Llama 3", "Llama 4", "Mistral", "Gemma 2", "Gemma 3n", "Gemma 4", "GPT-2", "OPT", "gpt-oss"),
+    *("DeepSeek-V3", "MiMo V2 Flash", "Qwen 3 Next", "LFM 2", "Falcon H1", "GPT-J", "Falcon, grouped", "GPT-Neo"),
+}
+"""Families that differ in masks, shapes, sinks, shared or missing layers or in how they are read; the others repeat."""
+
+
 def _each(families: Collection[Family]) -> pytest.MarkDecorator:
-    """Run a test for each of some families."""
-    return pytest.mark.parametrize("family", families, ids=lambda family: family.name.replace(" ", ""))
+    """Run a test for each of some families, and for those that repeat others only among the longest tests."""
+    return pytest.mark.parametrize(
+        "family",
+        [pytest.param(family, marks=() if family.name in DISTINCT else pytest.mark.long) for family in families],
+        ids=lambda family: family.name.replace(" ", ""),
+    )
 
 
-every_family = _each(FAMILIES)
-through_the_interface = _each([family for family in FAMILIES if not family.alone])
+every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name.replace(" ", ""))
+every_kind = _each(FAMILIES)
+every_kind_through_the_interface = _each([family for family in FAMILIES if not family.alone])
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from extract.interventions import intervene
 from extract.resuming import ResumableModel
 from extract.sparsity import estimate_row_bytes
 from storage.errors import UserError
-from tests.extract.families import Family, attention_of, ids, model_of, through_the_interface
+from tests.extract.families import Family, attention_of, every_kind_through_the_interface, ids, model_of
 from tests.extract.memory import Held
 from tests.extract.tiny import VOCABULARY, spread_out, tiny_model, write_checkpoint
 
@@ -64,7 +64,7 @@ def ablated(name: str, **asked: object) -> list[LayerEffects]:
 
 
 @pytest.mark.one_case
-@through_the_interface
+@every_kind_through_the_interface
 def test_heads_lose_what_whole_passes_lose(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first head of the first layer with attention and the last head of the last; three rows together."""
     model, attention = model_of(family.name), attention_of(family.name)

@@ -491,7 +491,7 @@ FIELDS = (
 )
 
 
-@pytest.mark.one_case
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_field_of_any_value_is_refused_in_one_line_or_does_not_matter(field: str, checkpoint: Path) -> None:
     text = (checkpoint / "config.json").read_text()

@@ -13,7 +13,7 @@ from torch import Tensor
 from extract.hub import silence_libraries
 from extract.models import describe, load
 from extract.settings import ExtractionSettings
-from tests.extract.families import Family, every_family, made
+from tests.extract.families import Family, every_kind, made
 from tests.extract.tiny import split_weights, tiny_tokenizer, write_checkpoint
 from tests.refusals import read_refusal
 
@@ -130,7 +130,7 @@ def test_embeddings_stored_twice_are_as_they_are_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@every_family
+@every_kind
 def test_every_family_is_read_back_whole(family: Family, tmp_path: Path) -> None:
     model = made(family)
     with silence_libraries():

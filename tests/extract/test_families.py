@@ -30,6 +30,7 @@ from tests.extract.families import (
     before_the_rows,
     bound,
     every_family,
+    every_kind,
     ids,
     made,
     measure,
@@ -39,8 +40,6 @@ from tests.extract.families import (
 )
 
 pytestmark = pytest.mark.usefixtures("noiseless")
-
-SLOW = pytest.mark.slow
 
 MISTAKE = 200
 """A deliberate mistake is at least so many times the bound of rounding."""
@@ -198,10 +197,8 @@ def test_the_comparison_sees_mistakes_at_every_query(name: str, control: str, mo
         assert measured.weights[query] > MISTAKE * bound(family), query
 
 
-@pytest.mark.parametrize(
-    "family",
-    [pytest.param(family, id=family.name, marks=() if family.name in CONTROLS else SLOW) for family in FAMILIES],
-)
+@pytest.mark.one_case
+@every_kind
 def test_a_query_is_bit_identical_alone_and_with_others(family: Family) -> None:
     """In models that are not saturated: else the comparison with eager attention would say little."""
     model, attention = model_of(family.name), attention_of(family.name)

@@ -117,7 +117,7 @@ def test_a_file_of_another_model_is_refused(what: str, tmp_path: Path) -> None:
     assert expected in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @every_architecture
 def test_no_entry_and_no_tensor_is_ignored(architecture: str, tmp_path: Path) -> None:
     ends, silent = try_everything(architecture, tmp_path)

@@ -184,7 +184,7 @@ ENTRIES = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("name", ENTRIES)
 def test_an_entry_of_any_value_is_refused_in_one_line_or_does_not_matter(name: str, tmp_path: Path) -> None:
     model = make_model("llama", num_hidden_layers=1)

@@ -20,9 +20,9 @@ from tests.extract.families import (
     _projections,
     attention_of,
     bound_logits,
+    every_kind_through_the_interface,
     ids,
     model_of,
-    through_the_interface,
 )
 from tests.extract.tiny import WINDOW, tiny_model
 
@@ -49,7 +49,7 @@ def attending(name: str) -> list[int]:
 
 
 @pytest.mark.one_case
-@through_the_interface
+@every_kind_through_the_interface
 def test_nothing_edited_is_the_plain_pass_to_the_last_bit(family: Family) -> None:
     model = model_of(family.name)
     before, expected = model.config._attn_implementation, plain(model)
@@ -94,7 +94,7 @@ def by_hook(name: str, layer: int, head: int, *, after: bool = False) -> Tensor:
 
 
 @pytest.mark.one_case
-@through_the_interface
+@every_kind_through_the_interface
 def test_a_zeroed_head_is_zero_in_what_goes_into_the_projection(family: Family) -> None:
     layers, expected = attending(family.name), plain(model_of(family.name))
     for layer, head in ((layers[0], 0), (layers[-1], attention_of(family.name).layers[layers[-1]].heads - 1)):

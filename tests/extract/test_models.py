@@ -20,7 +20,7 @@ from extract.capture import capture, probe
 from extract.models import decode_tokens, describe, is_out_of_memory, load
 from extract.settings import ExtractionSettings, ModelSettings
 from tests.extract.fake_hub import COMMIT, REFUSALS, ask_hub, serve
-from tests.extract.families import Family, every_family
+from tests.extract.families import Family, every_kind
 from tests.extract.tiny import VOCABULARY, split_weights, spread_out, text, tiny_tokenizer, write_checkpoint
 from tests.refusals import read_refusal
 
@@ -278,7 +278,7 @@ def test_random_weights_are_those_of_the_architecture_s_initialisation(checkpoin
 
 
 @pytest.mark.one_case
-@every_family
+@every_kind
 def test_every_family_initialises_all_of_its_weights(family: Family) -> None:
     """Memory that nobody writes is filled with NaN, so that a weight left out is found."""
     torch.use_deterministic_algorithms(True)

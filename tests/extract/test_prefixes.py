@@ -15,7 +15,7 @@ from extract.prefixes import TOLERANCE, check_row, read_alone
 from extract.settings import ExtractionSettings
 from storage.errors import UserError
 from storage.files.places import LocalPlace
-from tests.extract.families import KEYS, QUERIES, Family, attention_of, every_family, ids, model_of
+from tests.extract.families import KEYS, QUERIES, Family, attention_of, every_kind, ids, model_of
 from tests.extract.tiny import text, tiny_tokenizer
 from tests.refusals import read_refusal
 
@@ -59,7 +59,7 @@ def make_model(config: PreTrainedConfig) -> Any:
 
 
 @pytest.mark.one_case
-@every_family
+@every_kind
 def test_the_row_of_a_query_does_not_depend_on_what_follows(family: Family) -> None:
     model, known = model_of(family.name), attention_of(family.name)
     whole = capture(model, known, ids(1), QUERIES).weights[:, 0]

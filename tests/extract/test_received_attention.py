@@ -17,7 +17,7 @@ from tests.extract.families import (
     QUERIES,
     Family,
     attention_of,
-    every_family,
+    every_kind,
     ids,
     model_of,
     plain_of,
@@ -56,7 +56,7 @@ def farthest(family: Family, definition: Callable[[Tensor], Tensor]) -> float:
 
 
 @pytest.mark.one_case
-@every_family
+@every_kind
 @pytest.mark.parametrize("rows", [KEYS, 7])
 def test_it_is_what_the_definition_makes_of_eager_s_matrices(
     family: Family, rows: int, monkeypatch: pytest.MonkeyPatch
@@ -116,7 +116,7 @@ ROOM = {"batch": 1, "queries": 1, "keys": 64, "received": True}
 
 
 @pytest.mark.one_case
-@every_family
+@every_kind
 def test_patterns_are_what_the_definition_makes_of_eager_s_matrices(
     family: Family, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from extract import resuming as module
 from extract.capture import probe
 from extract.resuming import ResumableModel
-from tests.extract.families import Family, attention_of, ids, model_of, through_the_interface
+from tests.extract.families import Family, attention_of, every_kind_through_the_interface, ids, model_of
 from tests.extract.tiny import spread_out, tiny_model, write_checkpoint
 
 pytestmark = pytest.mark.usefixtures("noiseless", "inference")
@@ -29,7 +29,7 @@ def plain(model: PreTrainedModel, rows: int = 1) -> Tensor:
 
 
 @pytest.mark.one_case
-@through_the_interface
+@every_kind_through_the_interface
 def test_a_pass_that_begins_at_a_layer_is_the_plain_pass_to_the_last_bit(family: Family) -> None:
     model = model_of(family.name)
     resumable, count = (

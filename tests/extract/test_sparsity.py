@@ -21,10 +21,10 @@ from tests.extract.families import (
     Family,
     attention_of,
     bound_logits,
+    every_kind_through_the_interface,
     ids,
     model_of,
     plain_of,
-    through_the_interface,
 )
 from tests.extract.memory import Held
 from tests.extract.tiny import tiny_model
@@ -67,7 +67,7 @@ class Everything:
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("rest", get_args(Rest))
-@through_the_interface
+@every_kind_through_the_interface
 def test_all_keys_kept_is_full_attention(family: Family, rest: Rest) -> None:
     model, attention = model_of(family.name), attention_of(family.name)
     edit = SparseEdit(Everything(rest))

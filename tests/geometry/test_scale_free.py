@@ -81,7 +81,7 @@ def test_the_worst_pair_is_the_worst(total: float, least: float, most: float) ->
     assert scale_free.pair_square(1.0, total, least, most) == pytest.approx(gammas.min() ** 2, rel=1e-5)
 
 
-@pytest.mark.one_case
+@pytest.mark.one_case(others="long")
 @pytest.mark.parametrize("tail", [0.5, 3.0, 12.0])
 @pytest.mark.parametrize("most", [1e-6, 0.01, 1.0, 30.0])
 @pytest.mark.parametrize("d", [2, 32])

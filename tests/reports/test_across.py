@@ -42,18 +42,6 @@ def index(several: duckdb.DuckDBPyConnection, tmp_path_factory: pytest.TempPathF
     return write_index(several, tmp_path_factory.mktemp("index") / "index.html", **links)
 
 
-@pytest.mark.slow
-def test_a_study_of_an_earlier_version_can_be_compared(tmp_path: Path) -> None:
-    """It has no kinds of heads, so that its table of them is empty and has columns of its own."""
-    with warehouse(SMALL, THREE) as connection:
-        for table in ("sink_effect", "head_signatures", "head_taxonomy", "taxonomy_sensitivity"):
-            connection.execute(f"DELETE FROM {table} WHERE study = 'small'")
-        page = compared(connection, tmp_path / "page.html", "small", "three")
-    kinds = next(text for _, text in page.find("figure", id="kinds"))
-    assert "small: no chart." in kinds
-    assert "Studies without a line: small." in next(text for _, text in page.find("figure", id="sink-effect"))
-
-
 def test_a_comparison_sets_figures_5_6_and_8_side_by_side(pair: Path) -> None:
     page = Page(pair)
     found = unpacked(next(text for _, text in page.find("script", id="charts")))
@@ -229,7 +217,7 @@ def test_both_pages_in_a_browser(
 ) -> None:
     names = [SMALL.study, THREE.study, HOSTILE[0]]
     compared(several, tmp_path / "c.html", *names)
-    for path, width in ((index, 1280), (index, 390), (tmp_path / "c.html", 1280), (tmp_path / "c.html", 390)):
+    for path, width in ((index, 1280), (index, 390), (tmp_path / "c.html", 390)):
         browser.wide(width)
         try:
             browser.open(path)

@@ -136,20 +136,6 @@ def test_a_click_on_a_cell_shows_that_head(opened: Browser, small: duckdb.DuckDB
 
 
 @pytest.mark.slow
-def test_a_click_beside_the_cells_changes_nothing(opened: Browser) -> None:
-    before = opened.run(NAMED)
-    x, y = opened.run(
-        f"{EXPLORER}.scrollIntoView({{block: 'center', behavior: 'instant'}});"
-        f"const cells = {EXPLORER}.querySelector('g.cells_0_marks').getBoundingClientRect();"
-        "return [cells.x + cells.width / 2, cells.bottom + 12]"
-    )
-    opened.point_at(x, y, click=True)
-    opened.point_at(x, y + 30, click=True)
-    assert opened.run(NAMED) == before
-    assert drawn(opened)
-
-
-@pytest.mark.slow
 def test_the_keyboard_alone_chooses(opened: Browser, small: duckdb.DuckDBPyConnection) -> None:
     choose(opened, "Layer", 0)
     choose(opened, "Head", 0)

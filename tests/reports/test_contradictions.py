@@ -22,8 +22,8 @@ STUDIES = {
     "no claims": MadeUp("no claims", without=("claims", "claim_parts", "measures", "measure_values")),
 }
 
-FURTHER = ("synthetic", "no claims")
-"""Studies that no other test of a page is of, so that they take long."""
+FURTHER = {*STUDIES} - {"small", "beside a twin"}
+"""Studies whose pages are read only among the longest tests."""
 
 
 def texts(page: Page) -> tuple[str, str]:

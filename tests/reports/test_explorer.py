@@ -111,15 +111,6 @@ def test_the_map_begins_with_attention_on_the_sink() -> None:
     assert param(plain(), "quantity")["value"] == "precision_at_n"
 
 
-def test_a_picture_says_what_colours_mean() -> None:
-    """Beside the legend of numbers; the legend of kinds names its colours itself."""
-    assert ">Precision at N = 4<" in vl_convert.vegalite_to_svg(plain())
-    params = [row | ({"value": "label"} if row["name"] == "quantity" else {}) for row in plain()["params"]]
-    drawn = vl_convert.vegalite_to_svg(plain() | {"params": params})
-    assert ">Precision at N = 4<" not in drawn
-    assert ">Kind of head<" not in drawn
-
-
 def test_it_begins_with_the_clearest_head() -> None:
     heads, curves = made()
     heads[0] |= {"margin": 9.0, "label": "Other"}
@@ -135,12 +126,6 @@ def test_both_inputs_and_a_click_choose() -> None:
     assert {name: bind["name"] for name, bind in chosen["bind"].items()} == {"layer": "Layer", "head": "Head"}
     assert chosen["select"]["on"] == "rect:click"
     assert chosen["select"]["clear"] is False
-
-
-def test_numbers_are_written_only_in_rows_that_hold_them() -> None:
-    written = '"style": "on-small"'
-    assert written in json.dumps(plain())
-    assert written not in json.dumps(explorer(*made(30, 3)))
 
 
 def test_blank_cells_are_counted_and_explained() -> None:
@@ -180,9 +165,3 @@ def test_it_draws_without_a_warning(heads: list[dict[str, Any]], curves: list[di
     assert "undefined" not in drawn
     assert "Layer " in drawn
     assert ("· 2 of 3 sequences ·" in drawn) == (heads[0]["agreement"] is not None)
-
-
-def test_numbers_that_are_none_become_null() -> None:
-    heads, curves = made(1, 1)
-    curves[0]["norm_s"] = [math.nan, math.inf, 1.0, 2.0, 3.0]
-    assert embedded(explorer(heads, curves))[0]["norm_s"] == [None, None, 1.0, 2.0, 3.0]

@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-from itertools import takewhile
 from pathlib import Path
 
 import duckdb
@@ -20,7 +19,7 @@ from reports.queries import Answer, ask
 from reports.rendering import iterate_figures
 from storage.errors import UserError, escape_unprintable
 from storage.warehouse.query import query
-from tests.made_up import MadeUp, tables, warehouse
+from tests.made_up import tables, warehouse
 from tests.reports.conftest import (
     DEGENERATE,
     HOSTILE,
@@ -186,24 +185,6 @@ def test_figures_are_numbered_in_the_pages_order_beside_the_papers_numbers(page:
         ("regimes", "Table 2"),
     ):
         assert f"the paper’s {part}" in page.text("figure", id=key)
-
-
-def test_notes_name_what_the_paper_found(page: Page) -> None:
-    """Every figure says what the paper found, or that the paper has none."""
-    own = {"precision-map", "recall-map", "sink-by-layer", "kinds-plane", "margins"}
-    for key in set(FIGURES) - ALWAYS_EMPTY - own:
-        assert re.search(r"paper|Theorem", page.text("figure", id=key)), key
-
-
-def test_symbols_have_indices(page: Page) -> None:
-    """A symbol with its index is typeset wherever a sentence or a table names it."""
-    assert {"min", "max", "N", "0", "L"} <= {text for _, text in page.find("sub")}
-    named = re.findall(r"\b[rsvρ]_(?:min|max|N|0|L)\b", page.text("figcaption", id="example-caption"))
-    start = next(
-        index for index, (_, attributes, _) in enumerate(page.elements) if attributes.get("id") == "example-caption"
-    )
-    own = list(takewhile(lambda element: element[0] != "details", page.elements[start:]))
-    assert len(named) == len([tag for tag, _, _ in own if tag == "sub"]) > 3
 
 
 def test_the_sql_below_a_figure_runs_as_it_stands(page: Page, small: duckdb.DuckDBPyConnection) -> None:
@@ -397,11 +378,6 @@ def test_packed_charts_are_inert_and_faithful(text: str) -> None:
     assert unpacked(written) == {text: [text, 1.5, None]}
 
 
-def test_packing_refuses_what_json_has_not() -> None:
-    with pytest.raises(ValueError, match="JSON"):
-        pack(float("nan"))
-
-
 def test_the_bundle_cannot_end_its_element() -> None:
     assert not re.search(r"</script|<!--", bundle(), re.IGNORECASE)
     assert bundle() is bundle()
@@ -420,13 +396,6 @@ def test_the_bundle_is_built_once_and_again_if_what_is_kept_is_damaged(
     kept.write_bytes(kept.read_bytes()[:-9])
     assert [ask_anew(), ask_anew()] == ["<\\/script>;"] * 2
     assert len(built) == 2
-
-
-def test_a_bundle_that_cannot_be_kept_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "kept").write_text("a file where the folder should be")
-    monkeypatch.setattr(browser, "COMPILED", tmp_path / "kept")
-    monkeypatch.setattr(browser.vl_convert, "javascript_bundle", lambda _, **how: f"built {sorted(how)}")
-    assert browser.bundle.__wrapped__() == "built ['vl_version']"
 
 
 def test_a_study_that_is_not_there(small: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
@@ -491,8 +460,9 @@ EMPTY = {
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("study", DEGENERATE.values(), ids=DEGENERATE)
-def test_little_to_show_makes_a_report_that_says_so(study: MadeUp, written: Writer) -> None:
+@pytest.mark.parametrize("name", ["least", "hidden sink", "one sequence"])
+def test_little_to_show_makes_a_report_that_says_so(name: str, written: Writer) -> None:
+    study = DEGENERATE[name]
     summary = written(study, 8)
     page = Page(summary.path)
     empty = {attributes["id"]: text for attributes, text in page.find("figure", **{"class": "empty"})}
@@ -598,16 +568,6 @@ def test_missing_numbers_are_told_not_tripped_over(tmp_path: Path, missing: dict
         assert not {"None", "nan", "inf"} & set(re.findall(r"\w+", text)), text
 
 
-@pytest.mark.slow
-def test_windows_are_told_where_they_matter(written: Writer) -> None:
-    page = Page(written(DEGENERATE["window"], 8).path)
-    assert "Blank: 4 heads with 8 keys or fewer." in page.text("figcaption", id="precision-map-caption")
-    assert "4 instead of 12 at the end" in page.text("figcaption", id="precision-recall-caption")
-    assert "from the 4 heads of 12 that see it" in page.text("figcaption", id="attention-by-position-caption")
-    assert "hides position 0 from 8 heads" in page.text("figcaption", id="sink-by-layer-caption")
-    assert "2 to 24, by layer" in page.text("dl", **{"class": "facts"})
-
-
 def test_the_commands_it_teaches_work(page: Page, small: duckdb.DuckDBPyConnection) -> None:
     commands = [text for _, text in page.find("pre", **{"class": "command"})]
     assert len(commands) == len(EXAMPLES)
@@ -653,10 +613,3 @@ def test_the_model_is_compared_with_what_there_is() -> None:
     assert "keys at random" in alone
     assert "random weights" not in alone
     assert beside == alone.removesuffix(".") + ", and with random weights."
-
-
-def test_rules_for_lists_of_text_leave_cells_alone() -> None:
-    """They would remove the space around text in the tables behind the figures."""
-    style = (Path(browser.__file__).parent / "templates" / "report.css").read_text(encoding="utf-8")
-    assert ".data .text {" in style
-    assert not re.search(r"^\.text\b", style, flags=re.MULTILINE)
