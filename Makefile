@@ -69,8 +69,15 @@ test-most: .venv/dev .venv/product  ## run both at once, as continuous integrati
 test-long: .venv/dev .venv/product  ## run tests of whole runs that are killed, damaged, interrupted or repeated, and further cases
 	$(PYTEST) -m long
 
-test-anywhere: .venv/dev .venv/product  ## repeat the fast tests on other processors, locales, users and disks: an hour or two
-	$(BIN)/python -m tests.conditions
+# the last of the three needs root, and a checkout and Python that every user can read
+test-anywhere: .venv/dev .venv/product  ## repeat the fast tests as on an older processor, elsewhere, and as another user
+	OPENBLAS_CORETYPE=Haswell MKL_ENABLE_INSTRUCTIONS=SSE4_2 NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= \
+		NUMBA_NUM_THREADS=1 OMP_NUM_THREADS=1 $(PYTEST) -m 'not slow'
+	copy="$$(mktemp -d)/a path with spaces" && mkdir "$$copy" && git ls-files -z | xargs -0 cp --parents -t "$$copy" && \
+		cd "$$copy" && export PYTHONPATH="$$copy" LC_ALL=C TZ=Asia/Kathmandu && \
+		taskset --cpu-list 0 "$(CURDIR)"/$(PYTEST) -m 'not slow' && \
+		chown -R 65534 .. && setpriv --reuid=65534 --clear-groups env HOME=.. TMPDIR=/tmp \
+		"$(CURDIR)"/$(PYTEST) -p no:cacheprovider -m 'not slow'
 
 test-all: .venv/dev .venv/product  ## run all three
 	$(PYTEST)

@@ -1,7 +1,6 @@
-"""Functions are verbs, classes nouns, exceptions errors; a local variable says what it holds."""
+"""Functions are verbs."""
 
 import ast
-import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -75,50 +74,3 @@ def test_names_of_functions_begin_with_a_verb() -> None:
 def test_other_names_are_noticed(name: str) -> None:
     source = f"class Head:\n    def {name}(self): ...\n    @property\n    def of(self): ..."
     assert [one for one in functions(source) if begins_with_no_verb(one)] == [name]
-
-
-VAGUE = {"asked", "begun", "found", "told"}
-"""Names of locals and parameters that say what happened, not what they hold."""
-
-ADJECTIVES = {"aside", "downloaded", "local", "recent", "remote", "strict"}
-
-
-def bound_names(source: str) -> Iterator[str]:
-    """The names of all variables and parameters."""
-    for node in walk(source):
-        if isinstance(node, ast.arg):
-            yield node.arg
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-
-
-def is_no_noun(name: str) -> bool:
-    last = re.findall(r"[A-Z][a-z0-9]*|[A-Z]+", name)[-1].lower()
-    return last in ADJECTIVES | PARTICIPLES or last.endswith(("ed", "able", "est"))
-
-
-def misnamed_classes(source: str) -> Iterator[str]:
-    """The names of classes that are no nouns, or of exceptions that are no errors."""
-    for node in walk(source):
-        if isinstance(node, ast.ClassDef):
-            raised = any(ast.unparse(base).endswith(("Error", "Exception")) for base in node.bases)
-            if is_no_noun(node.name) or raised != node.name.endswith("Error"):
-                yield node.name
-
-
-def test_variables_say_what_they_hold_and_classes_are_nouns() -> None:
-    for path in (path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
-        source = path.read_text(encoding="utf-8")
-        assert VAGUE.isdisjoint(bound_names(source)), path
-        assert set(misnamed_classes(source)) <= {"SinkAndRecent"}, path  # the field's name of the policy
-
-
-@pytest.mark.parametrize(
-    "name", ["Told", "_Measured", "Readable", "Largest", "Local", "StoreError", "Failure(ValueError)"]
-)
-def test_other_names_of_classes_are_noticed(name: str) -> None:
-    assert list(misnamed_classes(f"class {name}: ...")) == [name.partition("(")[0]]
-
-
-def test_vague_names_of_variables_are_noticed() -> None:
-    assert set(bound_names("def count(asked): found = asked")) == {"asked", "found"}

@@ -24,7 +24,7 @@ from dagster_project.assets.catalogue import ASSETS, find_asset
 from dagster_project.command import cli
 from dagster_project.command.runs import run_assets
 from dagster_project.definitions import build_definitions, defs
-from dagster_project.defs.assets import STEP, build_step, group_by_step
+from dagster_project.defs.assets import build_step
 from dagster_project.defs.resources import data_root as data_root_of_environment
 from dagster_project.records.registration import LOCK_TAG, mark_dead_runs, register_studies, use_instance
 from dagster_project.study.home import HOME_VARIABLE, Home, is_held
@@ -117,16 +117,6 @@ def test_a_record_that_says_anything_else_would_have_been_noticed(change: dict[s
     assert as_dagster_has_it(build_step([other])) == as_recorded(other)
 
 
-def test_small_tables_are_made_in_one_step_of_which_any_part_can_be_asked_for() -> None:
-    steps = {build_step(records).op.name: records for records in group_by_step(ASSETS)}
-    assert {record.name for records in steps.values() for record in records} == {record.name for record in ASSETS}
-    assert all(len(records) == 1 for step, records in steps.items() if step != STEP)
-    assert len(steps[STEP]) > 10
-    assert build_step(steps[STEP]).can_subset
-    for records in steps.values():
-        assert {record.pool for record in records} == {records[0].pool}
-
-
 def test_what_must_be_true_blocks_and_what_the_paper_claims_does_not(loaded: dg.Definitions) -> None:
     graph = loaded.resolve_asset_graph()
     blocking = {key.name: graph.get_check_spec(key).blocking for key in graph.asset_check_keys}
@@ -187,15 +177,6 @@ def test_loading_definitions_imports_nothing_heavy_and_turns_telemetry_off() -> 
     modules, telemetry = json.loads(out.stdout)
     assert not {"torch", "transformers", "dask", "numba", "altair", "datasets"} & set(modules)
     assert telemetry == "yes"
-
-
-@pytest.mark.parametrize(("given", "used"), [(None, "passive"), ("active", "active")])
-def test_threads_that_wait_sleep_unless_the_user_says_otherwise(given: str | None, used: str) -> None:
-    script = "import os, dagster_project; print(os.environ['OMP_WAIT_POLICY'])"
-    variables = {name: value for name, value in environment().items() if name != "OMP_WAIT_POLICY"}
-    variables |= {} if given is None else {"OMP_WAIT_POLICY": given}
-    out = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, check=True, timeout=120)
-    assert out.stdout.decode().strip() == used
 
 
 def test_the_instance_has_telemetry_off_and_one_step_a_pool(tmp_path: Path) -> None:

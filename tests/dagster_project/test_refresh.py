@@ -35,7 +35,7 @@ from dagster_project.records.registration import (
 )
 from dagster_project.study.home import HOME_VARIABLE, Home
 from dagster_project.upkeep import plan as planning
-from dagster_project.upkeep.plan import KEPT, REFRESH_TAG, WAITS, WHY_TAG, Entry, Report, plan, write
+from dagster_project.upkeep.plan import REFRESH_TAG, WAITS, WHY_TAG, Entry, Report, plan, write
 from storage.errors import UserError
 from storage.zarr.sequences import SequenceStore
 from tests.dagster_project.driver import attention_geometry, environment, files
@@ -129,13 +129,6 @@ def test_names_that_are_unknown_and_reports_that_are_not_there(tmp_path: Path) -
     (tmp_path / "refreshes").mkdir()
     (tmp_path / "refreshes" / "2026.json").write_text("{")
     assert "2026.json cannot be read" in attention_geometry("refresh", "--report", home=tmp_path).complaint
-
-
-def test_the_latest_reports_are_kept(tmp_path: Path) -> None:
-    for number in range(KEPT + 3):
-        write(Home(tmp_path), Report(f"2026-{number:04}", "command", (Entry("one", "fresh"),)))
-    kept = sorted(path.stem for path in (tmp_path / "refreshes").iterdir())
-    assert (len(kept), kept[0], kept[-1]) == (KEPT, "2026-0003", f"2026-{KEPT + 2:04}")
 
 
 # --- the schedule ---
@@ -319,18 +312,6 @@ def test_how_scheduled_runs_ended_is_looked_up(recorded: dg.DagsterInstance, tmp
     again = attention_geometry("refresh", "--report", home=tmp_path)
     assert again.code == 0
     assert row(again.text, "mine")[3] == "done"
-
-
-def test_a_command_that_was_killed_has_failed(recorded: dg.DagsterInstance, tmp_path: Path) -> None:
-    done = Entry("one", "stale", {"report": "missing"}, outcome="done")
-    report = Report("2026-01-02", "command", (done, Entry("mine", "stale", {"report": "missing"})))
-    write(Home(tmp_path), report)
-    assert attention_geometry("refresh", "--report", home=tmp_path).code == 0
-    started(recorded, dg.DagsterRunStatus.STARTED, report.tags(report.entries[1]), marked=True)
-    shown = attention_geometry("refresh", "--report", home=tmp_path)
-    assert shown.code == 1
-    assert row(shown.text, "mine")[3].startswith("failed: see run ")
-    assert row(shown.text, "one")[3] == "done"
 
 
 def _build_schedule() -> dg.ScheduleDefinition:

@@ -9,14 +9,11 @@ import pytest
 from dagster_project.assets import space
 from dagster_project.assets.asset import Extent
 from dagster_project.assets.catalogue import ASSETS
-from dagster_project.assets.landing import drop_tensors
 from dagster_project.study.home import TENSORS_VARIABLE, Home
 from dagster_project.study.settings import Study
-from extract.settings import Shard
 from storage.errors import UserError
 from storage.files.places import LocalPlace, Place
 from tests.dagster_project import making
-from tests.refusals import read_refusal
 
 SEQUENCES = 6
 SIZES = {"sequence": 6, "query": 1, "layer": 2, "head": 4, "kv_head": 2, "key": 48, "head_dim": 16}
@@ -152,21 +149,3 @@ def test_space_is_looked_at_again_before_metrics_are_made(
     with pytest.raises(UserError, match="of selection metrics"):
         making.measure(home, "mine", asked)
     assert not home.metrics("mine").exists()
-
-
-def test_shards_count_what_all_of_them_will_write(
-    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home, asked = Home(tmp_path), study(inputs)
-    with_free(monkeypatch, sum(needs(home, asked, SEQUENCES).values()) - 1)
-    with pytest.raises(UserError, match="set sequences to"):
-        making.extract(home, "mine", asked, Shard(3, 3))
-
-
-def test_tensors_that_are_dropped_already_are_no_space_to_be_had(
-    copied: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = Home(copied)
-    drop_tensors(making.work(home, "mine"))
-    with_free(monkeypatch, 1)
-    assert "attention-geometry drop" not in read_refusal(making.extract, home, "other", study(inputs))

@@ -10,8 +10,8 @@ from dagster_project.assets.asset import Asset, Snapshot
 from dagster_project.command import cli, runs
 from dagster_project.study.home import Home
 from dagster_project.study.settings import Study
-from dagster_project.study.studies import check_twin, find_study, list_studies, locate_shipped_file, read_studies
-from dagster_project.study.twins import SEQUENCES, describe_controls, find_twin_name, make_random_twin
+from dagster_project.study.studies import check_twin, find_study, list_studies, read_studies
+from dagster_project.study.twins import SEQUENCES, find_twin_name, make_random_twin
 from dagster_project.upkeep import freshness
 from dagster_project.upkeep.plan import plan
 from storage.errors import DerivedDamageError, UserError
@@ -69,12 +69,6 @@ def test_a_twin_has_no_more_sequences_than_its_study_its_last_query_one_temperat
     assert (few.probe, twin.probe) == ("repeated", None)
     assert (twin.sequences, twin.query_positions) == (3, (40,))
     assert (few.analysis.temperatures, twin.analysis.temperatures) == ((0.25, 0.5, 1, 2, 4), (1,))
-
-
-def test_the_embedded_study_has_a_twin() -> None:
-    studies = read_studies(locate_shipped_file())
-    assert find_twin_name("embedded", studies["embedded"]) == "embedded-random"
-    assert studies["embedded-random"].model.weights == "random"
 
 
 def test_a_study_without_twin_has_none(tmp_path: Path) -> None:
@@ -149,20 +143,6 @@ def test_a_run_makes_the_twins_tables_and_its_page_if_it_has_one(
     write_page(home, "mine-random")
     runs.run_study(home, "mine")
     assert [assets for _name, assets, _force in made] == [NAMES, NAMES]
-
-
-def test_what_twin_and_probe_cost_is_told_in_forward_passes() -> None:
-    few = {**GIVEN, "sequences": 4}
-    for given, told in (
-        (GIVEN | {"probe": "repeated"}, "20 sequences, and 20 of repeated tokens (the probe): 2 times"),
-        (
-            {**few, "probe": "repeated", "twin": "random"},
-            "4 sequences, and 4 of repeated tokens (the probe) and 4 with random weights (the twin, m-random): 3 times",
-        ),
-    ):
-        assert describe_controls("m", Study.model_validate(given)) == f"{told} as many forward passes"
-    assert describe_controls("m", Study.model_validate(GIVEN)) is None
-    assert describe_controls("m", Study.model_validate({**GIVEN, "twin": "other"})) is None, "it is another study"
 
 
 @pytest.mark.parametrize(
