@@ -172,9 +172,11 @@ def describe_heads(opened: "OpenedModel", sources: Sources, settings: EffectsSet
     heads = measure_heads(opened, sequences=settings.sequences)
     recall_n, recall = _read_recall(sources, heads.present)
     elbow = _find_elbows(sources, heads.present)
-    n_90 = _read_n_90(sources, heads.present)
+    n_90, error = (_read_key_budgets(sources, heads.present, name) for name in ("n_90", "n_renormalised_10"))
     scores = {"elbow": elbow, "mass": _compute_effective_keys(sources, heads.present)}
-    return dataclasses.replace(heads, elbow=elbow, n_90=n_90, recall=recall, recall_n=recall_n, scores=scores)
+    return dataclasses.replace(
+        heads, elbow=elbow, n_90=n_90, error=error, recall=recall, recall_n=recall_n, scores=scores
+    )
 
 
 def _read_recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[np.int64], F64]:
@@ -186,12 +188,12 @@ def _read_recall(sources: Sources, present: NDArray[np.bool_]) -> tuple[NDArray[
     return np.arange(1, most + 1), recall
 
 
-def _read_n_90(sources: Sources, present: NDArray[np.bool_]) -> F64:
-    """Mean number of keys that hold 90 % of the weight at the last query, (layers, heads); NaN for one key."""
-    n_90 = np.full(present.shape, np.nan)
-    for layer, head, keys in _read_last_query(sources, "key_budgets", "n_90"):
-        n_90[layer, head] = keys
-    return n_90
+def _read_key_budgets(sources: Sources, present: NDArray[np.bool_], name: str) -> F64:
+    """A mean number of keys at the last query, (layers, heads); NaN for one key."""
+    found = np.full(present.shape, np.nan)
+    for layer, head, keys in _read_last_query(sources, "key_budgets", name):
+        found[layer, head] = keys
+    return found
 
 
 def _read_last_query(sources: Sources, table: str, *names: str) -> Iterator[list[NDArray[Any]]]:

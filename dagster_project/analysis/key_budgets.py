@@ -1,4 +1,7 @@
-"""How many keys hold 50, 90 and 99 % of the weight: means over sequences by head, layer and model, with intervals."""
+"""How many keys hold a share of the weight, or leave an error: means over sequences by head, layer and model.
+
+All have intervals. The errors are those of ``geometry.quantities.SelectionErrors``.
+"""
 
 import math
 from collections.abc import Mapping
@@ -11,12 +14,22 @@ from dagster_project.analysis.columns import build_interval_columns
 from dagster_project.analysis.passes import Block
 from dagster_project.analysis.sources import Rows
 from geometry.arrays import F64
+from geometry.selection.errors import count_keys_below
 from geometry.statistics.intervals import Domain
 from geometry.statistics.moments import estimate_mean
 from storage.warehouse.rows import build_batch, fill_columns
 
-NUMBERS = ("n_50", "n_90", "n_99")
-"""The arrays of the metrics, and columns of the tables."""
+SHARES = ("n_50", "n_90", "n_99")
+"""The arrays of the metrics that are columns of the tables."""
+
+ERRORS = {
+    f"n_{kind}_{percent}": (f"error_{kind}", percent / 100)
+    for kind in ("renormalised", "mean")
+    for percent in (10, 5, 1)
+}
+"""The other columns, and for each an array of the metrics and the error that is left."""
+
+NUMBERS = (*SHARES, *ERRORS)
 
 AT_LEAST_ONE: Domain = (1.0, math.inf)
 
@@ -34,7 +47,10 @@ class KeyBudgets:
 
     def measure(self, block: Block) -> F64:
         """The numbers of one block, (sequence, number, head)."""
-        return np.stack([block.read(name).astype(np.float64) for name in NUMBERS], axis=1)
+        errors = {name: block.read(name) for name in dict(ERRORS.values())}
+        counts = [block.read(name) for name in SHARES]
+        counts += [count_keys_below(errors[name], limit) for name, limit in ERRORS.values()]
+        return np.stack(counts, axis=1, dtype=np.float64)
 
     def add(self, block: Block, measured: F64) -> Rows:
         """Yield the rows of a query, once the next begins."""

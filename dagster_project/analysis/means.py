@@ -22,8 +22,8 @@ from storage.warehouse.rows import build_batch, fill_columns
 def compute_selection_means(sources: Sources) -> Rows:
     """Means of every query, head and N: Precision, Recall, F and specificity, their bounds, and the geometry of s_N.
 
-    And keys for a share of the weight. Means of metrics and keys have intervals, and are of the whole model too. Means
-    over heads of every sequence at one query are in memory, and 24 bytes for each head and sequence at one query
+    And keys for a share of the weight or an error. Means of metrics and keys have intervals, and are of the model too.
+    Means over heads of every sequence at one query are in memory, and 72 bytes for each head and sequence at one query
     (``KeyBudgets``). For each head and N of a layer there are 96 bytes of metrics, 80 of the geometry of s_N and, with
     K values of κ, 64 + 96 K of bounds: of the layer that is being added, and of those of each slab that is measured.
     """

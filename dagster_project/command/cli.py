@@ -478,7 +478,7 @@ def export(
 
     For kvpress (LUKVPress), budgets in proportion to the number of keys used: `attention-geometry export effects
     --format lukv --by effective_keys --group mean --out budgets.npy`; or to the keys that hold 90 % of the weight:
-    `--by mass`
+    `--by mass`; or to the keys for an error of 10 %, 5 % or 1 % of the output: `--by error`, `error_5`, `error_1`
 
     List the measures: `attention-geometry sql "SELECT DISTINCT measure FROM head_measures"`
     """

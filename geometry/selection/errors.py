@@ -50,6 +50,16 @@ def selection_errors(weights: NDArray[np.floating], values: NDArray[np.floating]
     return SelectionErrors(*np.moveaxis(errors, -2, 0))
 
 
+def count_keys_below(errors: NDArray[np.floating], limit: float) -> I64:
+    """The smallest N from which on an error stays below a limit, from errors (…, n − 1); n if it never does.
+
+    An error that does not exist, since the output is 0, is below every limit.
+    """
+    above = errors >= limit
+    last = above.shape[-1] - above[..., ::-1].argmax(axis=-1)
+    return np.where(above.any(axis=-1), last + 1, 1)
+
+
 @compile_kernel
 def fill_errors(weights: F64, states: Floats, mean: F64, order: I64, errors: F64) -> None:
     """The quantities of ``SelectionErrors`` of one head in the order of ``NAMES``, (3, n − 1).

@@ -41,8 +41,9 @@ PANELS = {
     "Sink and recent keys always kept": (
         *("same_n_mean", "same_n_window", "same_n_window_mean", "off_mean_window", "off_mean_window_mean"),
     ),
-    "Budgets by head": ("same_n", "elbow", "recall", "n_90", "mass", "random_budgets"),
+    "Budgets by head": ("same_n", "elbow", "recall", "n_90", "error", "mass", "random_budgets"),
     "Budgets by share of weight": ("same_n", "same_n_mean", "mass", "mass_mean"),
+    "Budgets by error": ("same_n", "same_n_mean", "error", "error_mean", "mass"),
     "Policies that know past statistics": (
         *("sink_recent", "full_heads_elbow", "full_heads_mass", "full_heads_random"),
     ),

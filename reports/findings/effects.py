@@ -41,6 +41,8 @@ POLICIES = {
     "elbow": "N by elbow",
     "recall": "N by Recall",
     "n_90": "N by 90 % of the weight",
+    "error": "N by error",
+    "error_mean": "N by error, rest → mean",
     "mass": "share of weight",
     "mass_mean": "share of weight, rest → mean",
     "random_budgets": "N by elbow, shuffled",

@@ -1,12 +1,13 @@
 -- grain:   one row per (study, query{{ ", layer, head" if not model }})
 -- inputs:  metrics store
 {% if model %}
--- meaning: how many keys a head needs for a share of its weight, mean over the heads of each sequence, then over
---          sequences; key_budgets_layer has the same of every layer
+-- meaning: how many keys a head needs for a share of its weight or an error, mean over the heads of each sequence, then
+--          over sequences; key_budgets_layer has the same of every layer
 -- rows:    queries_of_two
 {% else %}
--- meaning: how many keys a head needs for a share of its weight: to keep 90 % of it, keep n_90 keys; mean over
---          sequences, for heads that attend to more than one key
+-- meaning: how many keys a head needs for a share of its weight or an error of its output: to keep 90 % of the weight,
+--          keep n_90 keys; for an error below 10 %, with renormalised weights, n_renormalised_10; mean over sequences,
+--          for heads that attend to more than one key
 -- rows:    head_queries
 {% endif %}
 CREATE TABLE key_budgets{{ "_model" if model }} (
@@ -19,6 +20,12 @@ CREATE TABLE key_budgets{{ "_model" if model }} (
 {{ key_columns("sequences") }}
     n_keys DOUBLE NOT NULL, -- number of keys the query may attend to{{ ", mean over heads" if model }} [2, inf)
 {% for share in (50, 90, 99) %}
-{{ interval_columns("n_" ~ share, "mean fewest keys that hold " ~ share ~ " % of the sum of the weights", "[1, inf)", last=loop.last) }}
+{{ interval_columns("n_" ~ share, "mean fewest keys that hold " ~ share ~ " % of the sum of the weights", "[1, inf)") }}
+{% endfor %}
+{% for kind in ("renormalised", "mean") %}
+{% set of_kind = loop.last %}
+{% for share in (10, 5, 1) %}
+{{ interval_columns("n_" ~ kind ~ "_" ~ share, "mean smallest N from which error_" ~ kind ~ " of selection stays below " ~ share ~ " %", "[1, inf)", last=of_kind and loop.last) }}
+{% endfor %}
 {% endfor %}
 )

@@ -5,7 +5,7 @@
 --          keys, on the sequences from which budgets were computed; empty unless the study asks for effects
 CREATE TABLE sparsified_loss (
 {{ key_columns("study") }}
-    policy VARCHAR NOT NULL, -- which keys are kept: 'same_n', 'off_mean', 'elbow', 'n_90', 'recall', 'mass', 'sink_recent', 'full_heads_…', followed by '_window' if sink and recent keys always are, and by rest if it is not 'renormalised'
+    policy VARCHAR NOT NULL, -- which keys are kept: 'same_n', 'off_mean', 'elbow', 'n_90', 'error', 'recall', 'mass', 'sink_recent', 'full_heads_…', followed by '_window' if sink and recent keys always are, and by rest if it is not 'renormalised'
     setting VARCHAR NOT NULL, -- parameters of the policy, and the number of the draw if it is a control
     budget DOUBLE NOT NULL, -- N of 'same_n' as a share of the context, as set in the study (0, 1]
     keys INTEGER NOT NULL, -- N of 'same_n' [1, inf)

@@ -60,10 +60,12 @@ measured AS (
     FROM {{ relation }} UNPIVOT INCLUDE NULLS (value FOR measure IN (COLUMNS(* EXCLUDE (study, layer, head))))
     UNION ALL
 {% endfor %}
-    SELECT study, layer, head, 'mass', n_90, n_90_low, n_90_high
+{% for name, number in (("mass", "n_90"), ("error", "n_renormalised_10"), ("error_5", "n_renormalised_5"), ("error_1", "n_renormalised_1")) %}
+    SELECT study, layer, head, '{{ name }}', {{ number }}, {{ number }}_low, {{ number }}_high
     FROM key_budgets
     JOIN last_queries USING (study, query)
     UNION ALL
+{% endfor %}
     SELECT study, layer, head, 'delta_loss_' || kind, delta_loss, delta_loss_low, delta_loss_high
     FROM head_ablation
     UNION ALL
@@ -73,7 +75,7 @@ measured AS (
 SELECT
 {{ key_names("study", "layer", "head") }}
     kv_head, -- KV head whose value states the query head weighs, from 0
-    measure, -- name of the measure: a column of its source table, 'elbow', 'mass' (n_90 of key_budgets), 'delta_loss_KIND' or 'kl_KIND'
+    measure, -- name of the measure: a column of its source table, 'elbow', 'mass', 'error', 'error_5', 'error_1' (n_90, n_renormalised_10, _5, _1 of key_budgets), 'delta_loss_KIND' or 'kl_KIND'
     value, -- value of the measure; NULL if it does not exist
     low, -- lower end of its 95 % interval, if it has one
     high, -- upper end of that interval

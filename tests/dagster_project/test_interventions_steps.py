@@ -109,6 +109,25 @@ def test_ablation_is_that_of_a_slow_reading(home: Home) -> None:
         assert row["delta_loss"] != pytest.approx(found[layer, head, "mean"]["delta_loss"], abs=1e-7)
 
 
+def test_only_the_policies_that_are_named_are_measured(home: Home) -> None:
+    settings, read = study_of(home).analysis.effects, ("selection_means", "key_budgets")
+    assert settings is not None
+    sources = replace(
+        open_sources(home, NAME, study_of(home)), parts={table: making.find_part(home, NAME, table) for table in read}
+    )
+    opened = interventions._open_model(sources, estimate_policy_bytes)
+    assert opened is not None
+
+    def names(*policies: str) -> list[str]:
+        some = settings.model_copy(update={"policies": policies})
+        return [policy.name for _, _, policy in interventions._list_policies(opened, sources, some)]
+
+    assert names("mass", "error_mean") == ["same_n", "error_mean", "mass"] * 2
+    assert len(names()) > 30
+    with pytest.raises(UserError, match=r"no policy mas \(analysis.effects.policies\); there are elbow, error, "):
+        names("mas", "mass")
+
+
 def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
     study, read = study_of(home), ("selection_means", "key_budgets")
     sources = replace(
@@ -133,6 +152,10 @@ def test_what_is_known_of_heads_is_what_the_tables_say(home: Home) -> None:
     counted = [np.searchsorted(np.sort(one)[::-1].cumsum(), 0.9 * one.sum()) + 1 for one in weights(sources)]
     assert heads.n_90 is not None
     np.testing.assert_allclose(heads.n_90, np.reshape(counted, (4, 2, -1)).mean(axis=0))
+    assert heads.error is not None
+    for row in rows(home, "key_budgets"):
+        if row["query"] == sources.query:
+            assert heads.error[row["layer"], row["head"]] == row["n_renormalised_10"]
     entropies = np.exp([entropy(one) for one in weights(sources)])
     np.testing.assert_allclose(heads.scores["mass"], entropies.reshape(4, 2, -1).mean(axis=0), rtol=1e-5)
 

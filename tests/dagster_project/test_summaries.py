@@ -36,6 +36,7 @@ from tests.dagster_project import making
 from tests.dagster_project.drawn_study import FIRST, NAME, PLACES, QUERIES, SIZES, STUDY, cut, draw, measured, several
 from tests.dagster_project.intervals import DIFFERENCE, SHARE, columns, near, of_mean
 from tests.geometry.measured_studies import measure_study
+from tests.geometry.oracle import exact_errors
 from tests.geometry.printed_bounds import tail
 
 SCORES = {"f_r_max": "precision", "f_r_min": "recall"}
@@ -306,17 +307,25 @@ def count_fewest(weights: np.ndarray, share: float) -> int:
     raise AssertionError
 
 
-@pytest.mark.parametrize("share", [50, 90, 99])
+def count_errors_below(head: tuple[int, int, int, int], weights: np.ndarray, values: np.ndarray, limit: float) -> int:
+    """Smallest N from which on the error of renormalised weights stays below a limit."""
+    sequence, query, layer, number = head
+    seen = slice(int(FIRST[query, layer]), QUERIES[query] + 1)
+    errors = exact_errors(weights[head][seen], values[sequence, layer, number // 2, seen])["error_renormalised"]
+    return next(n for n in range(1, len(errors) + 2) if (errors[n - 1 :] < limit).all())
+
+
+@pytest.mark.parametrize("share", [50, 90, 99, "renormalised_10"])
 def test_keys_of_a_share_of_the_weight_are_means_with_intervals_of_heads_layers_and_model(
-    home: Home, share: int
+    home: Home, share: int | str
 ) -> None:
-    weights, name = tensor(home, "attention"), f"n_{share}"
-    counted = np.array(
-        [
-            [[count_fewest(head, share / 100) for head in layer] for query in sequence for layer in query]
-            for sequence in weights
-        ]
-    ).reshape(5, 3, 2, 4)
+    weights, values, name = tensor(home, "attention"), tensor(home, "values"), f"n_{share}"
+    counted = np.zeros((5, 3, 2, 4))
+    for head in np.ndindex(counted.shape):
+        if isinstance(share, int):
+            counted[head] = count_fewest(weights[head], share / 100)
+        else:
+            counted[head] = count_errors_below(head, weights, values, 0.1)
     heads, layers, model = (rows(home, f"key_budgets{of}") for of in ("", "_layer", "_model"))
     assert (len(heads), len(layers), len(model)) == (3 * 2 * 4, 3 * 2, 3)
     least = (1.0, np.inf)

@@ -38,7 +38,7 @@ def drawn(seed: int = 0) -> Heads:
     elbow[0, 2] = np.nan  # it has none
     scores = {"geometry": rng.standard_normal(shape), "mass": np.where(rng.random(shape) < 0.2, np.nan, 1.0)}
     n_90 = np.where(PRESENT, rng.uniform(1, 40, shape), np.nan)
-    return Heads(PRESENT, COUNTS, elbow, n_90, recall, GRID, np.linspace(1, 30, len(SHARES)), scores)
+    return Heads(PRESENT, COUNTS, elbow, n_90, n_90[::-1], recall, GRID, np.linspace(1, 30, len(SHARES)), scores)
 
 
 def slow_cost(budgets: np.ndarray) -> float:
@@ -78,7 +78,7 @@ def test_policies_of_a_budget_cost_the_same(keys: int, seed: int) -> None:
     target = heads.compute_cost(np.full(PRESENT.shape, keys))
     found = build_policies(keys, heads, draws=2, seed=seed)
     names = [policy.name for policy in found]
-    always = {"sink_recent", "elbow", "n_90", "recall", "mass", "mass_mean", "random_budgets"}
+    always = {"sink_recent", "elbow", "n_90", "error", "error_mean", "recall", "mass", "mass_mean", "random_budgets"}
     always |= SAME_N | (WINDOWED if keys >= 4 else set())
     assert set(names) - {"full_heads_geometry", "full_heads_mass", "full_heads_random"} == always
     assert names.count("random_budgets") == 2

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from geometry import SelectionErrors, list_declared, output_parts, selection_errors, selection_profile
+from geometry.selection.errors import count_keys_below
 from tests.geometry import oracle
 from tests.geometry.draws import aligned_head, assumed_head, random_head, repeated_head, sunk_head, underflowed_head
 
@@ -102,3 +103,18 @@ def test_an_output_of_norm_0_has_no_error() -> None:
     errors = selection_errors(np.full(4, 0.25), np.zeros((4, 2)))
     assert np.isnan(errors.error_mean).all()
     np.testing.assert_array_equal(errors.weight_left_out, [0.75, 0.5, 0.25])
+
+
+def test_the_keys_of_an_error_are_the_first_from_which_it_stays_below() -> None:
+    rng = np.random.default_rng(0)
+    curves = np.concatenate([rng.uniform(0, 0.3, (40, 7)), [[0.0] * 7, [1.0] * 7, [0.1] * 7, [0.05, 0.2, *[0.0] * 5]]])
+
+    def count(curve: np.ndarray, limit: float) -> int:
+        return next(n for n in range(1, 9) if all(error < limit for error in curve[n - 1 :]))
+
+    for limit in (0.01, 0.1, 0.25):
+        found = count_keys_below(curves, limit)
+        assert found.tolist() == [count(curve, limit) for curve in curves]
+        first = np.where((curves < limit).any(axis=1), (curves < limit).argmax(axis=1) + 1, 8)
+        assert limit == 0.01 or (found != first).any()  # mutation control: the first N below the limit
+    assert count_keys_below(np.full((2, 3), np.nan), 0.1).tolist() == [1, 1]
